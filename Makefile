@@ -1,0 +1,45 @@
+# Needs Python 3.11 or newer with venv, and make. Everything else is installed into .venv.
+PYTHON ?= python3
+BIN := .venv/bin
+SCENARIO ?= examples/digits.toml
+STUBS := proto/muster/v1
+PROTOC := $(BIN)/python -m grpc_tools.protoc -Iproto --plugin=protoc-gen-mypy=$(BIN)/protoc-gen-mypy --plugin=protoc-gen-mypy_grpc=$(BIN)/protoc-gen-mypy_grpc
+
+help:  ## show the targets
+	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  %-12s %s\n", $$1, $$2}'
+
+install: .venv/installed  ## set up .venv with the pinned versions
+
+.venv/installed: pyproject.toml constraints.txt
+	$(PYTHON) -m venv .venv
+	$(BIN)/python -m pip install --quiet --upgrade pip
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt torch
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev]'
+	@touch $@
+
+run: install  ## the main job: a fleet trains a model (SCENARIO=examples/digits.toml)
+	$(BIN)/muster run $(SCENARIO)
+
+test: check  ## everything a change must pass
+	$(BIN)/pytest
+
+check: install  ## format, lint, types, imports, stubs, layout, generated pages
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+	$(MAKE) --no-print-directory proto-check layout-check docs-check
+
+proto: install  ## generate the stubs in proto/muster/v1
+	$(PROTOC) --python_out=proto --mypy_out=proto --grpc_python_out=proto --mypy_grpc_out=proto $(STUBS)/*.proto
+
+proto-check: install  ## the committed stubs are those of the .proto files
+	@out=$$(mktemp -d) && trap 'rm -rf "$$out"' EXIT && \
+	$(PROTOC) --python_out=$$out --mypy_out=$$out --grpc_python_out=$$out --mypy_grpc_out=$$out $(STUBS)/*.proto >/dev/null 2>&1 && \
+	for stub in $$out/muster/v1/*; do cmp "$$stub" "$(STUBS)/$$(basename $$stub)" || { echo "stubs differ from the .proto files: make proto"; exit 1; }; done
+
+layout-check:  ## source roots are portions of one namespace
+	@if ls */muster/__init__.py 2>/dev/null; then echo "a file */muster/__init__.py would hide the other roots: remove it"; exit 1; fi
+	@for part in */muster/*/; do case $$part in *__pycache__*) ;; *) [ -f "$${part}py.typed" ] || { echo "$${part}py.typed is missing"; exit 1; };; esac; done
+
+.PHONY: help install run test check proto proto-check layout-check

@@ -1,0 +1,95 @@
+"""The file boundary: sections of a scenario are pydantic models, strict, frozen and closed.
+
+A section's class lives in the module that uses it; the docstring under a field is both the
+reader's and the reference page's (docs/scenario.md is generated from it).
+"""
+
+import difflib
+from collections.abc import Mapping
+from typing import Any, Self, TypeVar
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic_core import ErrorDetails
+
+from muster.common.errors import ConfigError
+
+S = TypeVar("S", bound="Section")
+
+
+class Section(BaseModel):
+    """A part of a scenario: unknown keys are refused, and so is a string where a number belongs."""
+
+    model_config = ConfigDict(
+        extra="forbid",
+        frozen=True,
+        strict=True,
+        use_attribute_docstrings=True,
+        allow_inf_nan=False,
+    )
+
+    def to_json(self) -> str:
+        """The section with every default; absent settings are left out (TOML has no null)."""
+        return self.model_dump_json(exclude_none=True)
+
+    @classmethod
+    def from_json(cls, text: str | bytes) -> Self:
+        """Read what `to_json` wrote.
+
+        Raises:
+            ConfigError: `text` is not such a section; all mistakes are named.
+        """
+        try:
+            return cls.model_validate_json(text)
+        except ValidationError as error:
+            raise ConfigError(_report(error, f"a {cls.__name__} sent by a peer")) from None
+
+
+def validate(cls: type[S], values: Mapping[str, Any], source: str) -> S:
+    """Return `values`, as parsed from TOML, as a section.
+
+    Args:
+        source: where the values come from, for the message.
+
+    Raises:
+        ConfigError: naming every mistake with its dotted path, what was found and what was
+            expected.
+    """
+    try:
+        return cls.model_validate(dict(values))
+    except ValidationError as error:
+        raise ConfigError(_report(error, source)) from None
+
+
+def _report(error: ValidationError, source: str) -> str:
+    mistakes = [_mistake(detail) for detail in error.errors(include_url=False)]
+    noun = "mistake" if len(mistakes) == 1 else "mistakes"
+    return "\n".join([f"{source}: {len(mistakes)} {noun}", *(f"  {line}" for line in mistakes)])
+
+
+def _mistake(detail: ErrorDetails) -> str:
+    path, found, message = dotted(detail["loc"]), detail["input"], detail["msg"]
+    if detail["type"] == "missing":
+        return f"{path}: required, but missing"
+    if detail["type"] == "extra_forbidden":
+        return f"{path}: unknown key{_suggestion(str(detail['loc'][-1]))}"
+    if detail["type"] == "value_error":
+        return f"{path or 'scenario'}: {message.removeprefix('Value error, ')}"
+    return f"{path}: expected {message.removeprefix('Input should be ')}, found {found!r}"
+
+
+def _suggestion(key: str) -> str:
+    close = difflib.get_close_matches(key, _known_keys(Section), n=1)
+    return f"; did you mean {close[0]!r}?" if close and close[0] != key else ""
+
+
+def _known_keys(section: type[Section]) -> set[str]:
+    keys = set(section.model_fields)
+    return keys.union(*(_known_keys(below) for below in section.__subclasses__()))
+
+
+def dotted(path: tuple[int | str, ...]) -> str:
+    """`("groups", 0, "count")` as `groups[0].count`."""
+    text = ""
+    for part in path:
+        text += f"[{part}]" if isinstance(part, int) else f".{part}" if text else str(part)
+    return text

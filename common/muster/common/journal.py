@@ -1,0 +1,54 @@
+"""The journal: one JSON line for everything that happened, appended to `journal.jsonl`.
+
+The journal is data. Reports read it together with the ledger, never the running system; where the
+two differ the ledger is the truth.
+"""
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+from muster.common.clock import Clock
+
+
+class Journal:
+    """An append-only writer. Several processes may write to one file: a line is one `write`.
+
+    Args:
+        role: who writes: "server" or "supervisor".
+        incarnation: how often this role has been started in this run folder, from 1.
+    """
+
+    def __init__(self, path: Path, role: str, incarnation: int, clock: Clock) -> None:
+        self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+        self._writer = {"role": role, "incarnation": incarnation}
+        self._clock = clock
+        self._lines: list[str] = []
+
+    def add(self, event: str, **fields: Any) -> dict[str, Any]:
+        """Record `event` and return the line as it will be written; `flush` writes it."""
+        line = {"event": event, "at": round(self._clock.now(), 6), **self._writer, **fields}
+        self._lines.append(json.dumps(line))
+        return line
+
+    def flush(self) -> None:
+        """Hand the lines to the kernel: they survive the death of this process."""
+        if self._lines:
+            os.write(self._file, ("\n".join(self._lines) + "\n").encode())
+            self._lines.clear()
+
+    def close(self) -> None:
+        """Flush and close."""
+        self.flush()
+        os.close(self._file)
+
+
+def read_journal(path: Path) -> list[dict[str, Any]]:
+    """Every whole line of a journal, in the order written; a torn last line is left out."""
+    events = []
+    with open(path, encoding="utf-8") as file:
+        for line in file:
+            if line.endswith("\n"):
+                events.append(json.loads(line))
+    return events

@@ -1,0 +1,91 @@
+"""Plug-ins by name: a visible table of what is built in, `module:Class`, or an entry point.
+
+A plug-in is a `Section`: its settings are its fields, and stand in the scenario beside its `kind`.
+
+    BUILT_IN = {"fedavg": FedAvg}
+    AGGREGATORS = Registry("aggregator", "muster.aggregators", BUILT_IN)
+
+    class Server(Section):
+        aggregator: Annotated[SerializeAsAny[Aggregator], BeforeValidator(AGGREGATORS.parse)]
+"""
+
+import importlib
+import importlib.metadata
+from collections.abc import Mapping
+from typing import Generic, TypeVar
+
+from muster.common.config import Section
+
+P = TypeVar("P", bound="Plugin")
+
+
+class Plugin(Section):
+    """A part that a scenario chooses by name; its settings are its fields."""
+
+    kind: str = ""
+    """The registered name, or `module:Class`, by which the scenario chose it."""
+
+
+class Registry(Generic[P]):
+    """The plug-ins of one sort.
+
+    Args:
+        noun: what a plug-in is called in messages, for example "aggregator".
+        group: entry-point group by which installed packages add theirs.
+        built_in: name to class; the table is the documentation.
+    """
+
+    def __init__(self, noun: str, group: str, built_in: Mapping[str, type[P]]) -> None:
+        self.noun = noun
+        self.group = group
+        self.built_in = built_in
+
+    def find(self, kind: str) -> type[P]:
+        """Return the class called `kind`.
+
+        Raises:
+            ValueError: there is none, or its module cannot be imported; says what there is.
+        """
+        if kind in self.built_in:
+            return self.built_in[kind]
+        if ":" in kind:
+            return self._checked(kind, _import(kind))
+        for point in importlib.metadata.entry_points(group=self.group, name=kind):
+            return self._checked(kind, point.load())
+        names = ", ".join(sorted(self.names()))
+        raise ValueError(
+            f"there is no {self.noun} called {kind!r}; there are: {names}, or your own as "
+            f"'module:Class'"
+        )
+
+    def names(self) -> set[str]:
+        """Built-in and installed names."""
+        return {*self.built_in, *(p.name for p in importlib.metadata.entry_points(group=self.group))}
+
+    def parse(self, value: object) -> object:
+        """Turn `"name"` or `{"kind": "name", **settings}` into a plug-in; leave others alone."""
+        if isinstance(value, str):
+            value = {"kind": value}
+        if not isinstance(value, Mapping):
+            return value
+        kind = value.get("kind")
+        if not isinstance(kind, str):
+            raise ValueError(f"kind is required: the name of one of {sorted(self.names())}")
+        return self.find(kind).model_validate(dict(value))
+
+    def _checked(self, kind: str, found: object) -> type[P]:
+        if not (isinstance(found, type) and issubclass(found, Plugin)):
+            raise ValueError(
+                f"{kind!r} is {found!r}; expected a class derived from muster's {self.noun} class"
+            )
+        return found  # type: ignore[return-value]
+
+
+def _import(path: str) -> object:
+    module, _, name = path.partition(":")
+    try:
+        return getattr(importlib.import_module(module), name)
+    except ImportError as error:
+        raise ValueError(f"cannot import {module!r}: {error}") from None
+    except AttributeError:
+        raise ValueError(f"module {module!r} has no {name!r}") from None

@@ -1,0 +1,87 @@
+"""The schema of a model, and the flat vector that stands for its tensors.
+
+A model travels and is aggregated as one float32 vector: its tensors in the order of the schema,
+each in row-major order. Only the server states a schema.
+"""
+
+import json
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+import numpy.typing as npt
+
+Vector = npt.NDArray[np.float32]
+"""float32, shape (parameters,)."""
+
+WIRE = np.dtype("<f4")
+
+
+@dataclass(frozen=True)
+class TensorSpec:
+    """Name and shape of one float32 tensor."""
+
+    name: str
+    shape: tuple[int, ...]
+
+    @property
+    def size(self) -> int:
+        """Number of entries."""
+        return math.prod(self.shape)
+
+
+@dataclass(frozen=True)
+class Schema:
+    """The tensors of a model, in order."""
+
+    tensors: tuple[TensorSpec, ...]
+
+    @cached_property
+    def parameters(self) -> int:
+        """Number of entries of all tensors."""
+        return sum(tensor.size for tensor in self.tensors)
+
+    @property
+    def body_bytes(self) -> int:
+        """Length of the model as raw little-endian float32."""
+        return self.parameters * WIRE.itemsize
+
+    def flatten(self, tensors: Mapping[str, npt.NDArray[np.float32]]) -> Vector:
+        """Return the tensors as one vector, a copy."""
+        return np.concatenate([tensors[t.name].ravel() for t in self.tensors], dtype=np.float32)
+
+    def unflatten(self, vector: Vector) -> dict[str, npt.NDArray[np.float32]]:
+        """Return views into `vector`, by name."""
+        named, start = {}, 0
+        for tensor in self.tensors:
+            named[tensor.name] = vector[start : start + tensor.size].reshape(tensor.shape)
+            start += tensor.size
+        return named
+
+
+def schema_of(tensors: Mapping[str, Sequence[int]]) -> Schema:
+    """A schema from names and shapes, in their order."""
+    return Schema(tuple(TensorSpec(name, tuple(shape)) for name, shape in tensors.items()))
+
+
+def safetensors_header(schema: Schema) -> bytes:
+    """The bytes that, put before a model's raw body, make it a safetensors file.
+
+    Written here rather than by the library because the library orders tensors by itself; in this
+    order the file's body is the very buffer that travels, so a version is serialised once.
+    Format: https://github.com/huggingface/safetensors#format
+    """
+    entries, start = {}, 0
+    for tensor in schema.tensors:
+        end = start + tensor.size * WIRE.itemsize
+        entries[tensor.name] = {
+            "dtype": "F32",
+            "shape": list(tensor.shape),
+            "data_offsets": [start, end],
+        }
+        start = end
+    header = json.dumps(entries, separators=(",", ":")).encode()
+    header += b" " * (-len(header) % 8)
+    return len(header).to_bytes(8, "little") + header
