@@ -1,0 +1,109 @@
+-- The account of a run. Times are UNIX seconds, durations seconds, sizes bytes.
+-- `PRAGMA user_version` is the schema's version (muster.server.ledger.SCHEMA_VERSION).
+
+CREATE TABLE run (
+    id TEXT NOT NULL,              -- identity of the run, the same over restarts
+    incarnation INTEGER NOT NULL,  -- how often a server has opened this ledger
+    status TEXT,                   -- completed, diverged, failed, stopped; NULL while it runs
+    detail TEXT,                   -- why, for people
+    started_at REAL NOT NULL,      -- of the first incarnation
+    ended_at REAL
+);
+
+CREATE TABLE clients (
+    client TEXT PRIMARY KEY,
+    "group" TEXT NOT NULL,
+    position INTEGER NOT NULL UNIQUE,   -- in the population, from 0
+    examples INTEGER NOT NULL,     -- training examples the device holds
+    enrolled_at REAL,              -- of its first session; NULL: never enrolled
+    sessions INTEGER NOT NULL DEFAULT 0,
+    fingerprint TEXT               -- JSON of the last session's numeric fingerprint
+);
+
+CREATE TABLE rounds (
+    round INTEGER PRIMARY KEY,     -- from 1
+    base_version INTEGER NOT NULL,
+    version INTEGER NOT NULL,      -- after the round; equals base_version when the round is empty
+    outcome TEXT NOT NULL,         -- aggregated, empty
+    called INTEGER NOT NULL,
+    accepted INTEGER NOT NULL,
+    folded INTEGER NOT NULL,
+    normaliser REAL,               -- what the weighted sum was divided by
+    weight_sum REAL,               -- exact sum of the folded weights
+    weight_max REAL,
+    effective_size REAL,           -- (sum w)^2 / sum w^2
+    loss REAL,                     -- of the model the run would offer after this round
+    accuracy REAL,                 -- likewise; NULL where the task has none
+    opened_at REAL NOT NULL,
+    closed_at REAL NOT NULL,
+    seconds REAL NOT NULL          -- wall seconds from opening to commit
+);
+
+CREATE TABLE answers (
+    round INTEGER NOT NULL,
+    client TEXT NOT NULL,
+    decision TEXT NOT NULL,        -- accept, decline
+    reason TEXT,                   -- why it declined
+    state TEXT,                    -- JSON of the device's state
+    x TEXT,                        -- JSON of the covariates X at the moment of the decision
+    x_age_s REAL,
+    modelled_s REAL,
+    at REAL NOT NULL,
+    PRIMARY KEY (round, client)
+);
+
+CREATE TABLE contributions (
+    round INTEGER NOT NULL,
+    client TEXT NOT NULL,
+    attempt INTEGER NOT NULL,
+    base_version INTEGER NOT NULL,
+    staleness INTEGER NOT NULL,    -- version folded into minus base_version
+    weight REAL,                   -- NULL unless folded
+    examples INTEGER NOT NULL,
+    mask_ratio REAL NOT NULL,      -- share of the coordinates that were trained
+    bytes_up INTEGER NOT NULL,     -- of the update's body
+    bytes_down INTEGER NOT NULL,   -- of the model's body
+    train_s REAL,
+    transfer_s REAL,               -- fetching the model and sending the update
+    loss REAL,                     -- mean training loss over the local steps
+    outcome TEXT NOT NULL,         -- folded, late, duplicate, refused, dropped
+    reason TEXT,
+    at REAL NOT NULL
+);
+CREATE UNIQUE INDEX counted_once ON contributions (round, client) WHERE outcome = 'folded';
+CREATE INDEX contributions_by_client ON contributions (client);
+
+CREATE TABLE evaluations (
+    version INTEGER PRIMARY KEY,
+    round INTEGER NOT NULL,        -- that made the version; 0: the initial model
+    loss REAL NOT NULL,
+    accuracy REAL,
+    metrics TEXT NOT NULL,         -- JSON of what else the task measures, for example the
+                                   -- distance to the optimum
+    seconds REAL NOT NULL,
+    at REAL NOT NULL
+);
+
+CREATE TABLE faults (
+    at REAL NOT NULL,
+    round INTEGER,
+    fault TEXT NOT NULL,           -- its name; "killed" for a process that died unasked
+    target TEXT NOT NULL,
+    status TEXT NOT NULL,          -- applied, healed, failed
+    detail TEXT
+);
+
+CREATE TABLE versions (
+    version INTEGER PRIMARY KEY,
+    round INTEGER NOT NULL,
+    sha256 TEXT NOT NULL,          -- of the safetensors file
+    bytes INTEGER NOT NULL,
+    body BLOB,                     -- the safetensors file when small; else models/<version>.safetensors
+    kept INTEGER NOT NULL DEFAULT 1  -- 0: the bytes were removed, they are no longer needed
+);
+
+CREATE TABLE aggregator_state (
+    version INTEGER PRIMARY KEY,
+    sha256 TEXT NOT NULL,
+    body BLOB                      -- safetensors when small; else models/<version>.state.safetensors
+);
