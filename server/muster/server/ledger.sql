@@ -105,5 +105,6 @@ CREATE TABLE versions (
 CREATE TABLE aggregator_state (
     version INTEGER PRIMARY KEY,
     sha256 TEXT NOT NULL,
+    bytes INTEGER NOT NULL,
     body BLOB                      -- safetensors when small; else models/<version>.state.safetensors
 );

@@ -1,0 +1,156 @@
+"""What devices and the server exchange, without the wire: plain values that the pure cores share.
+
+`muster.wire` turns them into protobuf and back. Enum names are those of proto/muster/v1.
+"""
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+
+class Decision(StrEnum):
+    """A device's answer to a call."""
+
+    ACCEPT = "accept"
+    DECLINE = "decline"
+
+
+class Reason(StrEnum):
+    """Why something was declined, refused or left out."""
+
+    BUSY = "busy"
+
+    PROTOCOL_VERSION = "protocol version"
+    UNKNOWN_CLIENT = "unknown client"
+    FINGERPRINT = "fingerprint"
+    WRONG_ROUND = "wrong round"
+    NOT_CALLED = "not called"
+    LENGTH = "length"
+    CHECKSUM = "checksum"
+    NOT_FINITE = "not finite"
+    NORM = "norm"
+    OTHER_BODY = "other body"
+    EXAMPLES = "examples"
+
+    DEADLINE = "deadline"
+    GOAL_REACHED = "goal reached"
+    ROUND_CLOSED = "round closed"
+
+
+class Outcome(StrEnum):
+    """What a receipt says of an update."""
+
+    ACCEPTED = "accepted"
+    LATE = "late"
+    REFUSED = "refused"
+    RESUME = "resume"
+
+
+@dataclass(frozen=True, slots=True)
+class Key:
+    """What an update is known by, within a run."""
+
+    client: str
+    round: int
+    attempt: int
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """The server asks a device to train for a round.
+
+    Attributes:
+        deadline_s: seconds the round stays open, in the scenario's clock; 0: no deadline.
+        model_checksum: XXH3-128 of the base version's body.
+    """
+
+    key: Key
+    base_version: int
+    deadline_s: float
+    model_checksum: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Update:
+    """What a device returns, without the body.
+
+    Attributes:
+        examples: training examples behind it; > 0.
+        checksum: XXH3-128 of the body as it travels.
+        length: of the body in bytes.
+        train_s: wall seconds of training.
+        fetch_s: wall seconds of fetching the model.
+        loss: mean training loss over the local steps; NaN when there were none.
+    """
+
+    key: Key
+    examples: int
+    checksum: bytes
+    length: int
+    train_s: float
+    fetch_s: float
+    loss: float
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """A device's answer to a call, with a small update's body inline.
+
+    Attributes:
+        modelled_s: seconds of work and transfers in the scenario's model of the device.
+    """
+
+    key: Key
+    decision: Decision
+    modelled_s: float = 0.0
+    reason: Reason | None = None
+    update: Update | None = None
+    body: bytes = b""
+
+
+@dataclass(frozen=True, slots=True)
+class Receipt:
+    """The server's word on an update; the only acceptance point.
+
+    Attributes:
+        offset: with RESUME, the bytes the server holds.
+    """
+
+    key: Key
+    outcome: Outcome
+    reason: Reason | None = None
+    detail: str = ""
+    offset: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Commit:
+    """The newest durable round and version; 0 and 0 before the first."""
+
+    round: int = 0
+    version: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Fingerprint:
+    """What decides the bits that training gives."""
+
+    torch: str
+    cpu_capability: str
+    device: str
+    threads: int
+
+
+@dataclass(slots=True)
+class ToDevice:
+    """One message of the server to a device.
+
+    Attributes:
+        model: version and body of a small model that the calls are based on.
+        goodbye: status of the run; nothing follows.
+    """
+
+    receipts: list[Receipt] = field(default_factory=list)
+    committed: Commit | None = None
+    model: tuple[int, bytes] | None = None
+    calls: list[Call] = field(default_factory=list)
+    goodbye: str | None = None

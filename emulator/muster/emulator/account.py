@@ -1,0 +1,261 @@
+"""Reads the account that a run leaves in its folder, also while the run is going on.
+
+Rule 1: nothing here writes. The ledger is opened read-only, so a report can never harm a run.
+
+Rule 2: one `Account` sees one moment. All its tables are read in a single transaction of SQLite's
+write-ahead log, so rounds and contributions agree even while a server adds to them; open another
+`Account` to see what has happened since.
+"""
+
+import json
+import sqlite3
+import tomllib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Self
+
+import pandas as pd
+
+from muster.common.errors import ConfigError, LedgerError
+
+SCHEMA_VERSION = 1
+LEDGER, JOURNAL, SCENARIO = "ledger.sqlite", "journal.jsonl", "scenario.toml"
+
+OUTCOMES = ("folded", "late", "dropped", "refused", "duplicate")
+"""What becomes of an update; every contribution has exactly one."""
+
+# NULL in a REAL column becomes NaN, in a TEXT column <NA>; only nullable integers need Int64.
+_DTYPES = {"REAL": "float64", "INTEGER": "Int64", "TEXT": "string"}
+
+
+@dataclass(frozen=True, slots=True)
+class RunRow:
+    """The one row of the table `run`.
+
+    Attributes:
+        status: None while the run goes on, or when its server was killed.
+        started_at: UNIX seconds, of the first incarnation.
+    """
+
+    id: str
+    incarnation: int
+    status: str | None
+    detail: str | None
+    started_at: float
+    ended_at: float | None
+
+
+class Account:
+    """The tables of a run as pandas DataFrames, columns as in the ledger (docs/results.md).
+
+    Args:
+        folder: the run folder.
+
+    Raises:
+        LedgerError: there is no ledger, it is damaged, or its schema is not `SCHEMA_VERSION`.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self._path = folder / LEDGER
+        self._connection = _open(self._path)
+        try:
+            self.run = self._run_row()
+        except LedgerError:
+            self._connection.close()
+            raise
+
+    def close(self) -> None:
+        """End the transaction; tables that were read before stay usable."""
+        self._connection.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    @cached_property
+    def rounds(self) -> pd.DataFrame:
+        return self._table("rounds", "round")
+
+    @cached_property
+    def answers(self) -> pd.DataFrame:
+        return self._table("answers", "round, client")
+
+    @cached_property
+    def contributions(self) -> pd.DataFrame:
+        return self._table("contributions", "round, client, attempt, at")
+
+    @cached_property
+    def clients(self) -> pd.DataFrame:
+        return self._table("clients", "position")
+
+    @cached_property
+    def evaluations(self) -> pd.DataFrame:
+        return self._table("evaluations", "version")
+
+    @cached_property
+    def faults(self) -> pd.DataFrame:
+        return self._table("faults", "at, target")
+
+    @cached_property
+    def enrolled(self) -> int:
+        """Clients that have enrolled at least once."""
+        return int(self.clients["enrolled_at"].notna().sum())
+
+    @cached_property
+    def round_totals(self) -> pd.DataFrame:
+        """`rounds` with the bytes of each: `bytes_up`, `bytes_down` and `bytes_wasted`.
+
+        Wasted bytes went up in updates that were not folded.
+        """
+        sent = self.contributions
+        wasted = sent["bytes_up"].where(sent["outcome"] != "folded", 0)
+        sums = (
+            sent[["round", "bytes_up", "bytes_down"]]
+            .assign(bytes_wasted=wasted)
+            .groupby("round")
+            .sum()
+        )
+        totals = self.rounds.join(sums, on="round")
+        columns = ["bytes_up", "bytes_down", "bytes_wasted"]
+        totals[columns] = totals[columns].fillna(0)
+        return totals
+
+    @cached_property
+    def client_totals(self) -> pd.DataFrame:
+        """`clients` with a count for each of `OUTCOMES`, mean `train_s`, `bytes_up`, `bytes_down`."""
+        sent = self.contributions
+        counts = pd.crosstab(sent["client"], sent["outcome"]).reindex(columns=list(OUTCOMES))
+        by_client = sent.groupby("client")
+        sums = by_client[["bytes_up", "bytes_down"]].sum()
+        totals = self.clients.join([counts, sums, by_client["train_s"].mean()], on="client")
+        whole = [*OUTCOMES, "bytes_up", "bytes_down"]
+        totals[whole] = totals[whole].fillna(0).astype("int64")
+        return totals
+
+    @cached_property
+    def scenario_text(self) -> str:
+        """The resolved scenario as it lies in the folder; empty when there is none."""
+        path = self.folder / SCENARIO
+        return path.read_text(encoding="utf-8") if path.exists() else ""
+
+    @cached_property
+    def scenario(self) -> dict[str, Any]:
+        """The resolved scenario, parsed.
+
+        Raises:
+            ConfigError: the file is not TOML.
+        """
+        try:
+            return tomllib.loads(self.scenario_text)
+        except tomllib.TOMLDecodeError as error:
+            raise ConfigError(
+                f"{self.folder / SCENARIO}: expected the TOML that the run wrote, found: {error}; "
+                f"restore the file, or remove it to do without it"
+            ) from None
+
+    @property
+    def name(self) -> str:
+        """What the scenario calls itself; without one, the folder's name."""
+        return str(self.scenario.get("name") or self.folder.resolve().name)
+
+    def events(self, *names: str) -> Iterator[dict[str, Any]]:
+        """The journal's lines called one of `names`, in the order written.
+
+        A journal has millions of lines when a thousand devices run a thousand rounds; only those
+        that may matter are parsed. Lines that are not JSON (a torn write) are passed over.
+        """
+        path = self.folder / JOURNAL
+        if not path.exists():
+            return
+        quoted = [json.dumps(name) for name in names]
+        with open(path, encoding="utf-8", errors="replace") as lines:
+            for line in lines:
+                if any(name in line for name in quoted):
+                    event = _parsed(line)
+                    if event.get("event") in names:
+                        yield event
+
+    def _table(self, name: str, order: str) -> pd.DataFrame:
+        columns = self._query(f"SELECT name, type FROM pragma_table_info('{name}')")
+        rows = self._query(f"SELECT * FROM {name} ORDER BY {order}")
+        frame = pd.DataFrame(rows, columns=[column for column, _ in columns])
+        whole = frame.astype({column: _DTYPES[kind] for column, kind in columns})
+        filled = [c for c in whole if whole[c].dtype == "Int64" and not whole[c].hasnans]
+        return whole.astype(dict.fromkeys(filled, "int64"))
+
+    def _run_row(self) -> RunRow:
+        rows = self._query("SELECT id, incarnation, status, detail, started_at, ended_at FROM run")
+        if not rows:
+            raise LedgerError(
+                f"{self._path}: the server has not begun the run yet; try again in a moment, or "
+                f"look into {self.folder / 'logs'} for why it did not start"
+            )
+        return RunRow(*rows[0])
+
+    def _query(self, sql: str) -> list[tuple[Any, ...]]:
+        try:
+            return self._connection.execute(sql).fetchall()
+        except sqlite3.DatabaseError as error:
+            raise _damaged(self._path, error) from error
+
+
+def _open(path: Path) -> sqlite3.Connection:
+    if not path.is_file():
+        raise LedgerError(
+            f"{path}: expected the account of a run, found no such file; give the folder that "
+            f"`muster run` printed (runs/latest is the newest). A run that failed before its "
+            f"server started has only logs/"
+        )
+    try:
+        connection, version = _begin(path)
+    except sqlite3.DatabaseError as error:
+        raise _damaged(path, error) from error
+    if version != SCHEMA_VERSION:
+        connection.close()
+        raise LedgerError(
+            f"{path}: expected schema version {SCHEMA_VERSION}, found {version}; read this run "
+            f"with the muster that wrote it (0: nothing has written it yet)"
+        )
+    return connection
+
+
+def _begin(path: Path) -> tuple[sqlite3.Connection, int]:
+    uri = f"{path.absolute().as_uri()}?mode=ro"
+    try:
+        return _begin_uri(uri)
+    except sqlite3.OperationalError:
+        # Reading a write-ahead log needs a -shm file beside it. In a folder that we may not write
+        # to (an archived run) there is none, and nobody who could change the ledger either.
+        if path.with_name(f"{path.name}-wal").exists():
+            raise
+        return _begin_uri(f"{uri}&immutable=1")
+
+
+def _begin_uri(uri: str) -> tuple[sqlite3.Connection, int]:
+    connection = sqlite3.connect(uri, uri=True, isolation_level=None)
+    try:
+        connection.execute("BEGIN")
+        return connection, connection.execute("PRAGMA user_version").fetchone()[0]
+    except sqlite3.DatabaseError:
+        connection.close()
+        raise
+
+
+def _damaged(path: Path, error: sqlite3.Error) -> LedgerError:
+    return LedgerError(
+        f"{path}: expected a readable ledger, but SQLite says: {error}; restore the file from a "
+        f"copy, or repeat the run (`sqlite3 {path.name} .recover` saves what can be read)"
+    )
+
+
+def _parsed(line: str) -> dict[str, Any]:
+    try:
+        event = json.loads(line)
+    except json.JSONDecodeError:
+        return {}
+    return event if isinstance(event, dict) else {}

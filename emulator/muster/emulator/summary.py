@@ -1,0 +1,227 @@
+"""What a run came to: the dict behind `summary.json`, and the same for people.
+
+Everything is counted from the account, so a summary can be made again from the run folder alone.
+"""
+
+import hashlib
+import json
+import math
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from muster.common.files import write_atomic
+
+if TYPE_CHECKING:
+    from muster.emulator.account import Account
+
+SUMMARY, MODEL = "summary.json", "model.safetensors"
+
+UNFINISHED = "unfinished"
+"""Status of a run whose ledger states none: it goes on, or its server was killed."""
+
+_OUTCOMES = ("folded", "late", "dropped", "refused", "duplicate")
+
+_FILES = {
+    "report.html": "report",
+    SUMMARY: "summary",
+    "ledger.sqlite": "account",
+    MODEL: "model",
+    "logs": "logs",
+}
+
+
+def summarise(account: "Account", status: str | None = None) -> dict[str, Any]:
+    """Return what `summary.json` holds; docs/results.md explains every key.
+
+    Args:
+        status: how the run ended, for when the ledger does not say (its server was killed).
+    """
+    return outline(account, status) | {"model_sha256": _sha256(account.folder / MODEL)}
+
+
+def outline(account: "Account", status: str | None = None) -> dict[str, Any]:
+    """`summarise` without the model file, which is not read: `model_sha256` is None."""
+    run, totals = account.run, account.round_totals
+    opportunities = account.enrolled * len(totals)
+    outcomes = _outcomes(account)
+    summary = {
+        "name": account.name,
+        "run": run.id,
+        "status": run.status or status or UNFINISHED,
+        "detail": run.detail,
+        "rounds": len(totals),
+        "empty_rounds": int((totals["outcome"] == "empty").sum()),
+        "final": _final(account),
+        "population": len(account.clients),
+        "enrolled": account.enrolled,
+        "participation_rate": outcomes["folded"] / opportunities if opportunities else None,
+        "updates_folded": outcomes["folded"],
+        "outcomes": outcomes,
+        "bytes_up": int(totals["bytes_up"].sum()),
+        "bytes_down": int(totals["bytes_down"].sum()),
+        "seconds": float(totals["seconds"].sum()),
+        "model_sha256": None,
+        "fingerprint": _fingerprint(account),
+    }
+    wanted = account.scenario.get("server", {}).get("target")
+    return summary | ({"target": _target(account, wanted)} if wanted else {})
+
+
+def write_summary(folder: Path, summary: Mapping[str, Any]) -> Path:
+    """Write `summary.json` into the run folder, whole or not at all, and return its path."""
+    path = folder / SUMMARY
+    text = json.dumps(summary, indent=2, ensure_ascii=False, allow_nan=False)
+    write_atomic(path, f"{text}\n".encode())
+    return path
+
+
+def read_summary(folder: Path) -> dict[str, Any]:
+    """What `summary.json` says; empty when it is missing or not JSON."""
+    try:
+        summary = json.loads((folder / SUMMARY).read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}
+    return summary if isinstance(summary, dict) else {}
+
+
+def describe(summary: Mapping[str, Any], folder: Path) -> str:
+    """The end of a run in a few plain lines: how it went, and where its files are."""
+    facts = {"status": _status_text(summary), **_result_facts(summary), **_traffic_facts(summary)}
+    files = {what: str(folder / name) for name, what in _FILES.items() if (folder / name).exists()}
+    return "\n".join([f"{clean(summary['name'])}", *_aligned(facts), "", *_aligned(files)])
+
+
+def _outcomes(account: "Account") -> dict[str, int]:
+    counts = account.contributions["outcome"].value_counts()
+    return {outcome: int(counts.get(outcome, 0)) for outcome in _OUTCOMES}
+
+
+def _final(account: "Account") -> dict[str, Any]:
+    """The newest evaluation: round, version, loss, accuracy where the task has one, metrics."""
+    if account.evaluations.empty:
+        return {"loss": None}
+    last = account.evaluations.iloc[-1]
+    accuracy = {} if math.isnan(last["accuracy"]) else {"accuracy": float(last["accuracy"])}
+    fixed = {"round": int(last["round"]), "version": int(last["version"]), "loss": last["loss"]}
+    return {name: _finite(value) for name, value in (metrics_of(last) | fixed | accuracy).items()}
+
+
+def metrics_of(evaluation: Mapping[Any, Any]) -> dict[str, Any]:
+    """What else the task measured: the column `metrics` of a row of `evaluations`."""
+    metrics = json.loads(evaluation["metrics"] or "{}")
+    return metrics if isinstance(metrics, dict) else {}
+
+
+def _target(account: "Account", wanted: Mapping[str, float]) -> dict[str, Any]:
+    """The first evaluation that is as good as wanted in every respect, and what it took."""
+    good = account.evaluations
+    if "accuracy" in wanted:
+        good = good[good["accuracy"] >= wanted["accuracy"]]
+    if "loss" in wanted:
+        good = good[good["loss"] <= wanted["loss"]]
+    asked = {key: wanted[key] for key in ("accuracy", "loss") if key in wanted}
+    if good.empty:
+        return {**asked, "reached": False, "rounds": None, "seconds": None, "bytes": None}
+    reached = int(good["round"].iloc[0])
+    needed = account.round_totals[account.round_totals["round"] <= reached]
+    return {
+        **asked,
+        "reached": True,
+        "rounds": reached,
+        "seconds": float(needed["seconds"].sum()),
+        "bytes": int(needed["bytes_up"].sum() + needed["bytes_down"].sum()),
+    }
+
+
+def _fingerprint(account: "Account") -> Any:
+    """What all clients have in common; a list when they differ; None when nobody enrolled."""
+    found = [json.loads(text) for text in sorted(set(account.clients["fingerprint"].dropna()))]
+    return found if len(found) > 1 else next(iter(found), None)
+
+
+def _sha256(path: Path) -> str | None:
+    if not path.is_file():
+        return None
+    with open(path, "rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _finite(value: Any) -> Any:
+    """JSON has no infinity: what a diverged run measured becomes null."""
+    return value if not isinstance(value, float) or math.isfinite(value) else None
+
+
+def _status_text(summary: Mapping[str, Any]) -> str:
+    detail = f": {clean(summary['detail'])}" if summary["detail"] else ""
+    return f"{summary['status']}{detail}"
+
+
+def _result_facts(summary: Mapping[str, Any]) -> dict[str, str]:
+    final, empty = summary["final"], summary["empty_rounds"]
+    rounds = f"{summary['rounds']} in {seconds_text(summary['seconds'])}"
+    facts = {"rounds": rounds + (f", {empty} of them empty" if empty else "")}
+    facts["loss"] = number_text(final["loss"])
+    if "accuracy" in final:
+        facts["accuracy"] = percent_text(final["accuracy"])
+    if "target" in summary:
+        facts["target"] = target_text(summary["target"])
+    return facts
+
+
+def _traffic_facts(summary: Mapping[str, Any]) -> dict[str, str]:
+    counts = [f"{count} {outcome}" for outcome, count in summary["outcomes"].items() if count]
+    rate = percent_text(summary["participation_rate"])
+    return {
+        "participation": f"{rate} of {summary['enrolled']} enrolled clients × "
+        f"{summary['rounds']} rounds",
+        "updates": ", ".join(counts) or "none",
+        "traffic": f"{bytes_text(summary['bytes_up'])} up, "
+        f"{bytes_text(summary['bytes_down'])} down",
+    }
+
+
+def target_text(target: Mapping[str, Any]) -> str:
+    """For example "accuracy 90.0 % reached in round 12, after 3.1 s and 4.0 MiB"."""
+    goals = {"accuracy": percent_text, "loss": number_text}
+    asked = " and ".join(f"{key} {text(target[key])}" for key, text in goals.items() if key in target)
+    if not target["reached"]:
+        return f"{asked} not reached"
+    spent = f"{seconds_text(target['seconds'])} and {bytes_text(target['bytes'])}"
+    return f"{asked} reached in round {target['rounds']}, after {spent}"
+
+
+def _aligned(facts: Mapping[str, str]) -> list[str]:
+    width = max(map(len, facts), default=0)
+    return [f"  {label:<{width}}  {text}" for label, text in facts.items()]
+
+
+def bytes_text(count: float) -> str:
+    """For example "12.3 MiB"."""
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if count < 1024:
+            return f"{count:.0f} B" if unit == "B" else f"{count:.1f} {unit}"
+        count /= 1024
+    return f"{count:.1f} TiB"
+
+
+def seconds_text(seconds: float) -> str:
+    """For example "0.24 s", "12.3 s", "2 min 05 s", "3 h 20 min"."""
+    if seconds < 60:
+        return f"{seconds:.2f} s" if seconds < 1 else f"{seconds:.1f} s"
+    minutes, rest = divmod(round(seconds), 60)
+    return f"{minutes} min {rest:02} s" if minutes < 60 else f"{minutes // 60} h {minutes % 60:02} min"
+
+
+def percent_text(ratio: float | None) -> str:
+    return "–" if ratio is None or math.isnan(ratio) else f"{100 * ratio:.1f} %"
+
+
+def number_text(value: float | None) -> str:
+    """Four significant digits; a dash for what was not measured."""
+    return "–" if value is None or math.isnan(value) else f"{value:.4g}"
+
+
+def clean(text: object) -> str:
+    """`text` without control characters: names come from peers, and terminals obey escapes."""
+    return "".join(letter if letter.isprintable() else "�" for letter in str(text))

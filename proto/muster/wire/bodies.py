@@ -1,0 +1,41 @@
+"""Bodies: vectors as raw little-endian float32, their checksum, and their pieces."""
+
+from collections.abc import Iterator
+
+import numpy as np
+import xxhash
+
+from muster.common.errors import RemoteProtocolError
+from muster.common.tensors import WIRE, Schema, Vector
+from muster.wire import CHUNK_BYTES
+
+
+def encode_vector(vector: Vector) -> bytes:
+    """The body of a float32 vector."""
+    return vector.astype(WIRE, copy=False).tobytes()
+
+
+def decode_vector(body: bytes | memoryview, schema: Schema) -> Vector:
+    """The vector of a body, read-only and without a copy on little-endian machines.
+
+    Raises:
+        RemoteProtocolError: the length is not what the schema says.
+    """
+    if len(body) != schema.body_bytes:
+        raise RemoteProtocolError(
+            f"a body of {len(body)} bytes; the schema's {schema.parameters} float32 take "
+            f"{schema.body_bytes}"
+        )
+    return np.frombuffer(body, dtype=WIRE).astype(np.float32, copy=False)
+
+
+def checksum(body: bytes | memoryview) -> bytes:
+    """XXH3-128: 10 GB/s here, where SHA-256 takes 0.3; it guards against accidents, not forgery."""
+    return xxhash.xxh3_128_digest(body)
+
+
+def chunks(body: bytes | memoryview, offset: int = 0) -> Iterator[memoryview]:
+    """The pieces of `body` from `offset` on, in order."""
+    view = memoryview(body)
+    for start in range(offset, len(view), CHUNK_BYTES):
+        yield view[start : start + CHUNK_BYTES]

@@ -1,0 +1,39 @@
+"""Settings that both ends of a connection must agree on."""
+
+from muster.wire import CHUNK_BYTES, INLINE_BYTES
+
+_MESSAGE_BYTES = CHUNK_BYTES + 2 * INLINE_BYTES
+"""The largest message either end reads: a chunk, with room for its envelope."""
+
+_KEEPALIVE_S = 20
+_KEEPALIVE_TIMEOUT_S = 20
+
+_BOTH: list[tuple[str, int]] = [
+    ("grpc.max_receive_message_length", _MESSAGE_BYTES),
+    ("grpc.max_send_message_length", _MESSAGE_BYTES),
+    # Both ends together, or the server answers pings with GOAWAY too_many_pings.
+    ("grpc.keepalive_time_ms", _KEEPALIVE_S * 1000),
+    ("grpc.keepalive_timeout_ms", _KEEPALIVE_TIMEOUT_S * 1000),
+    ("grpc.keepalive_permit_without_calls", 1),
+    ("grpc.http2.max_pings_without_data", 0),
+]
+
+SERVER_OPTIONS: list[tuple[str, int]] = [
+    *_BOTH,
+    ("grpc.http2.min_recv_ping_interval_without_data_ms", _KEEPALIVE_S * 1000 // 4),
+    ("grpc.http2.max_ping_strikes", 0),
+    # Two servers on one port would share its connections silently.
+    ("grpc.so_reuseport", 0),
+    ("grpc.max_concurrent_streams", 32),
+]
+
+CLIENT_OPTIONS: list[tuple[str, int]] = [
+    *_BOTH,
+    # Control and bulk are two channels to one address: without a pool of its own each would share
+    # the other's connection, and a heartbeat would wait behind an upload.
+    ("grpc.use_local_subchannel_pool", 1),
+    # Reconnecting is the session's business: gRPC's own back-off would hide behind it.
+    ("grpc.initial_reconnect_backoff_ms", 100),
+    ("grpc.max_reconnect_backoff_ms", 1000),
+    ("grpc.enable_retries", 0),
+]

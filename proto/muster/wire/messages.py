@@ -1,0 +1,208 @@
+"""Protobuf messages to domain objects and back.
+
+Decoding raises `RemoteProtocolError` for what no correct peer sends: an enum without a meaning, a
+number that is not finite where one is needed.
+"""
+
+import math
+from collections.abc import Iterable
+from enum import StrEnum
+from typing import TypeVar
+
+from muster.common.errors import RemoteProtocolError
+from muster.common.exchange import (
+    Answer,
+    Call,
+    Commit,
+    Decision,
+    Fingerprint,
+    Key,
+    Outcome,
+    Reason,
+    Receipt,
+    ToDevice,
+    Update,
+)
+from muster.common.tensors import Schema, schema_of
+from muster.v1 import fleet_pb2 as pb
+
+E = TypeVar("E", bound=StrEnum)
+
+
+def _numbers(enum: type[E], prefix: str, numbers: Iterable[tuple[str, int]]) -> dict[E, int]:
+    """Domain value to wire number, by name; a value without a number cannot ship."""
+    by_name = dict(numbers)
+    return {value: by_name[f"{prefix}_{value.name}"] for value in enum}
+
+
+_DECISIONS = _numbers(Decision, "DECISION", pb.Decision.items())
+_REASONS = _numbers(Reason, "REASON", pb.Reason.items())
+_OUTCOMES = _numbers(Outcome, "OUTCOME", pb.Outcome.items())
+_DECISION_OF = {number: value for value, number in _DECISIONS.items()}
+_REASON_OF: dict[int, Reason | None] = {0: None, **{n: value for value, n in _REASONS.items()}}
+_OUTCOME_OF = {number: value for value, number in _OUTCOMES.items()}
+
+
+def _meaning(table: dict[int, E], number: int, field: str) -> E:
+    try:
+        return table[number]
+    except KeyError:
+        raise RemoteProtocolError(f"{field} {number} has no meaning here") from None
+
+
+def _finite(value: float, field: str) -> float:
+    if not (math.isfinite(value) and value >= 0):
+        raise RemoteProtocolError(f"{field} is {value}; expected a finite number of seconds >= 0")
+    return value
+
+
+# --- fleet -> device ---------------------------------------------------------------------------
+
+
+def encode_to_device(message: ToDevice) -> pb.ServerMessage:
+    out = pb.ServerMessage(
+        receipts=[encode_receipt(receipt) for receipt in message.receipts],
+        calls=[
+            pb.Call(
+                client=call.key.client,
+                round=call.key.round,
+                attempt=call.key.attempt,
+                base_version=call.base_version,
+                deadline_s=call.deadline_s,
+                model_checksum=call.model_checksum,
+            )
+            for call in message.calls
+        ],
+    )
+    if message.committed is not None:
+        out.committed.CopyFrom(encode_commit(message.committed))
+    if message.model is not None:
+        out.model.version, out.model.body = message.model
+    if message.goodbye is not None:
+        out.goodbye.status = message.goodbye
+    return out
+
+
+def decode_to_device(message: pb.ServerMessage) -> ToDevice:
+    return ToDevice(
+        receipts=[decode_receipt(receipt) for receipt in message.receipts],
+        committed=decode_commit(message.committed) if message.HasField("committed") else None,
+        model=(message.model.version, message.model.body) if message.HasField("model") else None,
+        calls=[
+            Call(
+                Key(call.client, call.round, call.attempt),
+                call.base_version,
+                _finite(call.deadline_s, "deadline_s"),
+                call.model_checksum,
+            )
+            for call in message.calls
+        ],
+        goodbye=message.goodbye.status if message.HasField("goodbye") else None,
+    )
+
+
+def encode_receipt(receipt: Receipt) -> pb.Receipt:
+    return pb.Receipt(
+        client=receipt.key.client,
+        round=receipt.key.round,
+        attempt=receipt.key.attempt,
+        outcome=_OUTCOMES[receipt.outcome],  # type: ignore[arg-type]
+        reason=_REASONS[receipt.reason] if receipt.reason else 0,  # type: ignore[arg-type]
+        detail=receipt.detail,
+        offset=receipt.offset,
+    )
+
+
+def decode_receipt(receipt: pb.Receipt) -> Receipt:
+    return Receipt(
+        Key(receipt.client, receipt.round, receipt.attempt),
+        _meaning(_OUTCOME_OF, receipt.outcome, "outcome"),
+        _REASON_OF.get(receipt.reason),
+        receipt.detail,
+        receipt.offset,
+    )
+
+
+def encode_commit(commit: Commit) -> pb.Commit:
+    return pb.Commit(round=commit.round, version=commit.version)
+
+
+def decode_commit(commit: pb.Commit) -> Commit:
+    return Commit(commit.round, commit.version)
+
+
+def encode_schema(schema: Schema) -> pb.Schema:
+    return pb.Schema(tensors=[pb.Tensor(name=t.name, shape=t.shape) for t in schema.tensors])
+
+
+def decode_schema(schema: pb.Schema) -> Schema:
+    return schema_of({tensor.name: tensor.shape for tensor in schema.tensors})
+
+
+# --- device -> fleet ---------------------------------------------------------------------------
+
+
+def encode_answer(answer: Answer) -> pb.Answer:
+    return pb.Answer(
+        client=answer.key.client,
+        round=answer.key.round,
+        attempt=answer.key.attempt,
+        decision=_DECISIONS[answer.decision],  # type: ignore[arg-type]
+        reason=_REASONS[answer.reason] if answer.reason else 0,  # type: ignore[arg-type]
+        modelled_s=answer.modelled_s,
+        update=encode_update(answer.update, answer.body) if answer.update else None,
+    )
+
+
+def decode_answer(answer: pb.Answer) -> Answer:
+    inline = answer.HasField("update")
+    return Answer(
+        Key(answer.client, answer.round, answer.attempt),
+        _meaning(_DECISION_OF, answer.decision, "decision"),
+        _finite(answer.modelled_s, "modelled_s"),
+        _REASON_OF.get(answer.reason),
+        decode_update(answer.update) if inline else None,
+        answer.update.body if inline else b"",
+    )
+
+
+def encode_update(update: Update, body: bytes = b"") -> pb.Update:
+    return pb.Update(
+        client=update.key.client,
+        round=update.key.round,
+        attempt=update.key.attempt,
+        examples=update.examples,
+        checksum=update.checksum,
+        length=update.length,
+        train_s=update.train_s,
+        fetch_s=update.fetch_s,
+        loss=update.loss,
+        body=body,
+    )
+
+
+def decode_update(update: pb.Update) -> Update:
+    return Update(
+        Key(update.client, update.round, update.attempt),
+        update.examples,
+        update.checksum,
+        update.length,
+        _finite(update.train_s, "train_s"),
+        _finite(update.fetch_s, "fetch_s"),
+        update.loss,
+    )
+
+
+def encode_fingerprint(fingerprint: Fingerprint) -> pb.Fingerprint:
+    return pb.Fingerprint(
+        torch=fingerprint.torch,
+        cpu_capability=fingerprint.cpu_capability,
+        device=fingerprint.device,
+        threads=fingerprint.threads,
+    )
+
+
+def decode_fingerprint(fingerprint: pb.Fingerprint) -> Fingerprint:
+    return Fingerprint(
+        fingerprint.torch, fingerprint.cpu_capability, fingerprint.device, fingerprint.threads
+    )

@@ -1,0 +1,14 @@
+"""Mean of the updates, weighted by training examples.
+
+McMahan et al., Communication-Efficient Learning of Deep Networks from Decentralized Data,
+AISTATS 2017, Algorithm 1. https://arxiv.org/abs/1602.05629
+"""
+
+from muster.server.aggregators.contract import Aggregator, Contribution, State
+
+
+class FedAvg(Aggregator):
+    """θ ← θ + Σ n_i·Δ_i / Σ n_i."""
+
+    def weight(self, contribution: Contribution, state: State) -> float:
+        return float(contribution.examples)

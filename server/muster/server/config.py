@@ -1,0 +1,138 @@
+"""The [server] table of a scenario, and what the server's process is started with."""
+
+from typing import Annotated, Literal
+
+from pydantic import BeforeValidator, Field, SerializeAsAny
+
+from muster.common.config import Section
+from muster.common.schedules import Schedule
+from muster.server.aggregators import AGGREGATORS, Aggregator
+from muster.server.aggregators.fedavg import FedAvg
+from muster.server.selection import SELECTIONS, All, Selection
+
+
+class Target(Section):
+    """Stop when every value given here is reached; the run then waits for each evaluation."""
+
+    accuracy: Annotated[float, Field(gt=0, le=1)] | None = None
+    """Reached when the accuracy is at least this."""
+
+    loss: float | None = None
+    """Reached when the loss is at most this."""
+
+    def reached(self, loss: float, accuracy: float | None) -> bool:
+        """Whether an evaluation meets it; a target that names nothing is never met."""
+        if self.accuracy is None and self.loss is None:
+            return False
+        return (self.loss is None or loss <= self.loss) and (
+            self.accuracy is None or (accuracy is not None and accuracy >= self.accuracy)
+        )
+
+
+class Guard(Section):
+    """What an update must satisfy besides the schema."""
+
+    finite: Literal[True] = True
+    """Updates with a NaN or an infinity are refused; an exact sum cannot hold them."""
+
+    max_norm: Annotated[float, Field(gt=0)] | None = None
+    """Largest Euclidean norm of an update; absent: any."""
+
+
+class Server(Section):
+    """How rounds are run."""
+
+    rounds: Annotated[int, Field(gt=0)]
+    """Rounds to run."""
+
+    mode: Literal["synchronous"] = "synchronous"
+    """A round closes at its goal, when every device called has spoken, or at its deadline."""
+
+    goal: Annotated[int, Field(gt=0)] | None = None
+    """Updates that close a round; absent: all that were accepted, or the k of an over-selecting
+    policy."""
+
+    deadline_s: Annotated[float, Field(gt=0)] | None = None
+    """How long a round waits for updates; absent: without end. In lockstep it is compared with
+    each update's modelled duration, on the wall clock it is a timer."""
+
+    minimum: Annotated[int, Field(ge=1)] = 1
+    """With fewer updates the round is recorded as empty and the model stays."""
+
+    evaluate_every: Annotated[int, Field(gt=0)] = 1
+    """Rounds between evaluations; the last version is always evaluated."""
+
+    transfers: Annotated[int, Field(gt=0)] = 8
+    """Uploads and downloads at once; the rest queue in order."""
+
+    stall_s: Annotated[float, Field(gt=0)] = 120.0
+    """Lockstep: wall seconds without a word from any device after which the run fails."""
+
+    heartbeat_s: Annotated[float, Field(gt=0)] = 10.0
+    """Wall seconds between a device's heartbeats; two without a word and it counts as absent."""
+
+    selection: Annotated[SerializeAsAny[Selection], BeforeValidator(SELECTIONS.parse)] = All(
+        kind="all"
+    )
+    """Whom a round calls."""
+
+    aggregator: Annotated[SerializeAsAny[Aggregator], BeforeValidator(AGGREGATORS.parse)] = FedAvg(
+        kind="fedavg"
+    )
+    """The rule that turns updates into the next version: a name or module:Class, settings beside."""
+
+    target: Target = Target()
+    """Stop early when reached."""
+
+    guard: Guard = Guard()
+    """Refuse updates that break it."""
+
+    def round_goal(self) -> int | None:
+        """Updates that close a round, if a number does."""
+        return self.goal if self.goal is not None else self.selection.goal()
+
+
+class Member(Section):
+    """One device of the population, as the server's books know it before it enrolls."""
+
+    client: str
+    group: str
+    examples: int
+
+
+class TensorShape(Section):
+    """One tensor of the model."""
+
+    name: str
+    shape: list[int]
+
+
+class ServerProcess(Section):
+    """What a server is started with: `setup/server.json` of the run folder."""
+
+    run: str
+    """Identity of the run."""
+
+    seed: int
+    clock: Literal["rounds", "wall"]
+    server: Server
+    task: str
+    """JSON of the scenario's [task], handed to devices and to the evaluation as it is."""
+
+    training: str
+    """JSON of the scenario's [training], handed to devices as it is."""
+
+    gradient_step: Schedule | None
+    """Set when devices return gradients: the learning rate with which the server descends."""
+
+    population: list[Member]
+    schema_: list[TensorShape]
+    fleet_token: str
+    """Hexadecimal; a device shows it when it enrolls."""
+
+    operator_token: str
+    """Hexadecimal; the operator shows it with every call."""
+
+    host: str = "127.0.0.1"
+    port: int = 0
+    """0: any free port."""

@@ -1,0 +1,347 @@
+"""The ledger: one SQLite file, one writer, one transaction per round.
+
+WAL with synchronous FULL: what `commit` returned from survives a power cut. (WAL with NORMAL does
+not.) One connection writes; with two, SQLite before 3.51.3 can corrupt the log on reset.
+"""
+
+import json
+import sqlite3
+from collections.abc import Iterable, Sequence
+from dataclasses import astuple, dataclass, field, fields
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+from muster.common.errors import LedgerError
+
+SCHEMA_VERSION = 1
+
+
+@dataclass(frozen=True, slots=True)
+class RoundRow:
+    """A row of `rounds`; columns as in ledger.sql."""
+
+    round: int
+    base_version: int
+    version: int
+    outcome: str
+    called: int
+    accepted: int
+    folded: int
+    normaliser: float | None
+    weight_sum: float | None
+    weight_max: float | None
+    effective_size: float | None
+    opened_at: float
+    closed_at: float
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class AnswerRow:
+    """A row of `answers`."""
+
+    round: int
+    client: str
+    decision: str
+    reason: str | None
+    modelled_s: float
+    at: float
+
+
+@dataclass(frozen=True, slots=True)
+class ContributionRow:
+    """A row of `contributions`."""
+
+    round: int
+    client: str
+    attempt: int
+    base_version: int
+    staleness: int
+    weight: float | None
+    examples: int
+    mask_ratio: float
+    bytes_up: int
+    bytes_down: int
+    train_s: float | None
+    transfer_s: float | None
+    loss: float | None
+    outcome: str
+    reason: str | None
+    at: float
+
+
+@dataclass(frozen=True, slots=True)
+class StoredVector:
+    """A vector in the ledger: its bytes when small, else only the name of its file's content."""
+
+    sha256: str
+    bytes: int
+    body: bytes | None
+
+
+@dataclass(frozen=True, slots=True)
+class EvaluationRow:
+    """A row of `evaluations`."""
+
+    version: int
+    round: int
+    loss: float
+    accuracy: float | None
+    metrics: dict[str, float]
+    seconds: float
+    at: float
+
+
+def _insert(table: str, row_type: type) -> str:
+    names = [column.name for column in fields(row_type)]
+    return f"INSERT INTO {table} ({', '.join(names)}) VALUES ({', '.join('?' * len(names))})"
+
+
+_INSERT_ROUND = _insert("rounds", RoundRow)
+_INSERT_ANSWER = _insert("answers", AnswerRow)
+_INSERT_CONTRIBUTION = _insert("contributions", ContributionRow)
+
+
+_Statement = tuple[str, Sequence[Sequence[Any]]]
+
+
+@dataclass(slots=True)
+class Notes:
+    """What waits for the next transaction.
+
+    Attributes:
+        sessions: (client, JSON of its fingerprint, time) of devices that enrolled.
+    """
+
+    contributions: list[ContributionRow] = field(default_factory=list)
+    sessions: list[tuple[str, str, float]] = field(default_factory=list)
+
+    def statements(self) -> list[_Statement]:
+        return [
+            (_INSERT_CONTRIBUTION, [astuple(item) for item in self.contributions]),
+            (
+                "UPDATE clients SET sessions = sessions + 1, fingerprint = ?2, "
+                "enrolled_at = coalesce(enrolled_at, ?3) WHERE client = ?1",
+                self.sessions,
+            ),
+        ]
+
+
+def _version(version: int, round: int, model: StoredVector) -> _Statement:
+    return (
+        "INSERT INTO versions (version, round, sha256, bytes, body) VALUES (?, ?, ?, ?, ?)",
+        [(version, round, model.sha256, model.bytes, model.body)],
+    )
+
+
+def _state(version: int, state: StoredVector) -> _Statement:
+    return (
+        "INSERT INTO aggregator_state (version, sha256, bytes, body) VALUES (?, ?, ?, ?)",
+        [(version, state.sha256, state.bytes, state.body)],
+    )
+
+
+class Ledger:
+    """The account of a run, for its one writer. Not for several threads at once."""
+
+    def __init__(self, path: Path) -> None:
+        """Open or create the ledger at `path`.
+
+        Raises:
+            LedgerError: it is damaged or of another schema.
+        """
+        self._db = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
+        try:
+            self._open(path)
+        except sqlite3.DatabaseError as error:
+            self._db.close()
+            raise LedgerError(
+                f"{path} is not a ledger, or is damaged ({error}). Start the run afresh with "
+                f"another --out; the file is left as it is"
+            ) from None
+        except LedgerError:
+            self._db.close()
+            raise
+
+    def _open(self, path: Path) -> None:
+        self._db.execute("PRAGMA journal_mode = WAL")
+        self._db.execute("PRAGMA synchronous = FULL")
+        self._db.execute("PRAGMA mmap_size = 0")
+        version = self._one("PRAGMA user_version")
+        if version == 0 and not self._one("SELECT count(*) FROM sqlite_master"):
+            ddl = resources.files(__package__).joinpath("ledger.sql").read_text()
+            self._db.executescript(f"BEGIN; {ddl} PRAGMA user_version = {SCHEMA_VERSION}; COMMIT;")
+        elif version != SCHEMA_VERSION:
+            raise LedgerError(
+                f"{path} has ledger schema {version}; this muster writes {SCHEMA_VERSION}. Resume "
+                f"it with the version of muster that began it"
+            )
+        elif (check := self._one("PRAGMA quick_check")) != "ok":
+            raise LedgerError(f"{path} is damaged: {check}. Start afresh with another --out")
+
+    def _one(self, query: str, *values: Any) -> Any:
+        row = self._db.execute(query, values).fetchone()
+        return row[0] if row else None
+
+    def _transaction(self, statements: Iterable["_Statement"]) -> None:
+        self._db.execute("BEGIN IMMEDIATE")
+        try:
+            for statement, rows in statements:
+                self._db.executemany(statement, rows)
+        except BaseException:
+            self._db.execute("ROLLBACK")
+            raise
+        self._db.execute("COMMIT")
+
+    def begin(self, run: str, members: Iterable[tuple[str, str, int, int]], at: float) -> int:
+        """Enter an incarnation of the server and return its number, from 1.
+
+        Args:
+            members: (client, group, position, examples) of the population; the first time only.
+
+        Raises:
+            LedgerError: the ledger belongs to another run.
+        """
+        known = self._one("SELECT id FROM run")
+        if known is None:
+            self._transaction(
+                [
+                    (
+                        "INSERT INTO run (id, incarnation, started_at) VALUES (?, 1, ?)",
+                        [(run, at)],
+                    ),
+                    (
+                        'INSERT INTO clients (client, "group", position, examples) '
+                        "VALUES (?, ?, ?, ?)",
+                        list(members),
+                    ),
+                ]
+            )
+            return 1
+        if known != run:
+            raise LedgerError(f"the ledger is of run {known}, not of {run}")
+        self._db.execute(
+            "UPDATE run SET incarnation = incarnation + 1, status = NULL, detail = NULL, "
+            "ended_at = NULL"
+        )
+        return int(self._one("SELECT incarnation FROM run"))
+
+    def end(self, status: str, detail: str, at: float) -> None:
+        """Record how the run ended."""
+        self._db.execute(
+            "UPDATE run SET status = ?, detail = ?, ended_at = ?", (status, detail, at)
+        )
+
+    def close(self) -> None:
+        """Fold the log into the file and close."""
+        self._db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+        self._db.close()
+
+    # --- reading ---------------------------------------------------------------------------------
+
+    def newest_round(self) -> int:
+        """The newest committed round; 0 before the first."""
+        return int(self._one("SELECT coalesce(max(round), 0) FROM rounds"))
+
+    def newest_version(self) -> int | None:
+        """The newest version; None before the initial model was entered."""
+        version = self._one("SELECT max(version) FROM versions")
+        return None if version is None else int(version)
+
+    def model(self, version: int) -> StoredVector:
+        """The row of a version."""
+        return self._vector("SELECT sha256, bytes, body FROM versions WHERE version = ?", version)
+
+    def state(self, version: int) -> StoredVector | None:
+        """The row of the aggregator's state at a version; None for a rule without memory."""
+        query = "SELECT sha256, bytes, body FROM aggregator_state WHERE version = ?"
+        return self._vector(query, version) if self._one(query, version) else None
+
+    def _vector(self, query: str, version: int) -> StoredVector:
+        row = self._db.execute(query, (version,)).fetchone()
+        if row is None:
+            raise LedgerError(f"the ledger has no version {version}")
+        return StoredVector(*row)
+
+    def kept(self) -> list[tuple[int, int]]:
+        """(version, round) of the versions that still have their bytes."""
+        return self._db.execute(
+            "SELECT version, round FROM versions WHERE kept ORDER BY version"
+        ).fetchall()
+
+    def evaluation(self, version: int) -> tuple[float, float | None] | None:
+        """(loss, accuracy) of a version, if it was evaluated."""
+        row = self._db.execute(
+            "SELECT loss, accuracy FROM evaluations WHERE version = ?", (version,)
+        ).fetchone()
+        return tuple(row) if row else None
+
+    # --- writing ---------------------------------------------------------------------------------
+
+    def commit(
+        self,
+        row: RoundRow,
+        answers: Sequence[AnswerRow],
+        notes: "Notes",
+        model: StoredVector | None = None,
+        state: StoredVector | None = None,
+        forget: Sequence[int] = (),
+    ) -> None:
+        """Make a round durable, with its version when it has one: all of it or nothing.
+
+        Args:
+            notes: contributions of this round, and whatever else has happened since the last commit.
+            forget: versions whose bytes are no longer needed; their files are the caller's to
+                remove afterwards.
+        """
+        statements: list[_Statement] = [
+            (_INSERT_ROUND, [astuple(row)]),
+            (_INSERT_ANSWER, [astuple(answer) for answer in answers]),
+            *notes.statements(),
+        ]
+        if model is not None:
+            statements.append(_version(row.version, row.round, model))
+        if state is not None:
+            statements.append(_state(row.version, state))
+        if forget:
+            old = [(version,) for version in forget]
+            statements.append(("UPDATE versions SET kept = 0, body = NULL WHERE version = ?", old))
+            statements.append(("DELETE FROM aggregator_state WHERE version = ?", old))
+        self._transaction(statements)
+
+    def note(self, notes: "Notes") -> None:
+        """Make notes durable outside a round's commit."""
+        self._transaction(notes.statements())
+
+    def enter_initial(self, model: StoredVector, state: StoredVector | None) -> None:
+        """Enter version 0."""
+        statements = [_version(0, 0, model)]
+        if state is not None:
+            statements.append(_state(0, state))
+        self._transaction(statements)
+
+    def evaluated(self, row: EvaluationRow) -> None:
+        """Enter an evaluation, and its loss and accuracy with the round that made the version."""
+        self._transaction(
+            [
+                (
+                    "INSERT OR IGNORE INTO evaluations VALUES (?, ?, ?, ?, ?, ?, ?)",
+                    [
+                        (
+                            row.version,
+                            row.round,
+                            row.loss,
+                            row.accuracy,
+                            json.dumps(row.metrics),
+                            row.seconds,
+                            row.at,
+                        )
+                    ],
+                ),
+                (
+                    "UPDATE rounds SET loss = ?, accuracy = ? WHERE round = ?",
+                    [(row.loss, row.accuracy, row.round)],
+                ),
+            ]
+        )

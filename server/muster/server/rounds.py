@@ -1,0 +1,269 @@
+"""The life of one round, with no I/O and no clock in it.
+
+Rule 1: every change of phase is a row of TRANSITIONS. Code elsewhere reports what happened; only
+this table says what it means.
+
+Rule 2: time arrives as an event (`DEADLINE_PASSED`), never by looking at a clock, so a test can play
+any history in microseconds.
+
+    SELECTING --CALLED--> COLLECTING --GOAL_REACHED, ALL_SPOKE, DEADLINE_PASSED--> FOLDING
+        |                     |                                                      |
+        |                     +--ABANDONED--> DROPPED <--ABANDONED-------------------+
+        +--NOBODY_SELECTED--> FOLDING --FOLDED--> COMMITTING --COMMITTED--> DONE
+
+In lockstep nothing but ALL_SPOKE closes a round: who counts is then decided from modelled
+durations, never from real arrival.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from types import MappingProxyType
+
+from muster.common.errors import LocalProtocolError
+from muster.common.exchange import Answer, Decision, Key, Outcome, Reason, Receipt, Update
+
+
+class Phase(StrEnum):
+    SELECTING = "selecting"
+    COLLECTING = "collecting"
+    FOLDING = "folding"
+    COMMITTING = "committing"
+    DONE = "done"
+    DROPPED = "dropped"
+
+
+class Event(StrEnum):
+    CALLED = "called"
+    NOBODY_SELECTED = "nobody selected"
+    GOAL_REACHED = "goal reached"
+    ALL_SPOKE = "all spoke"
+    DEADLINE_PASSED = "deadline passed"
+    FOLDED = "folded"
+    COMMITTED = "committed"
+    ABANDONED = "abandoned"
+
+
+TRANSITIONS: Mapping[tuple[Phase, Event], Phase] = MappingProxyType(
+    {
+        (Phase.SELECTING, Event.CALLED): Phase.COLLECTING,
+        (Phase.SELECTING, Event.NOBODY_SELECTED): Phase.FOLDING,
+        (Phase.SELECTING, Event.ABANDONED): Phase.DROPPED,
+        (Phase.COLLECTING, Event.GOAL_REACHED): Phase.FOLDING,
+        (Phase.COLLECTING, Event.ALL_SPOKE): Phase.FOLDING,
+        (Phase.COLLECTING, Event.DEADLINE_PASSED): Phase.FOLDING,
+        (Phase.COLLECTING, Event.ABANDONED): Phase.DROPPED,
+        (Phase.FOLDING, Event.FOLDED): Phase.COMMITTING,
+        (Phase.FOLDING, Event.ABANDONED): Phase.DROPPED,
+        # A commit under way is never abandoned: it may already be durable.
+        (Phase.COMMITTING, Event.COMMITTED): Phase.DONE,
+        # The deadline guards waiting for devices, not our own arithmetic. Its timer may fire in the
+        # very moment in which the round closes.
+        (Phase.FOLDING, Event.DEADLINE_PASSED): Phase.FOLDING,
+        (Phase.COMMITTING, Event.DEADLINE_PASSED): Phase.COMMITTING,
+        (Phase.DONE, Event.DEADLINE_PASSED): Phase.DONE,
+        (Phase.DROPPED, Event.DEADLINE_PASSED): Phase.DROPPED,
+    }
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """When a round closes, and who counts.
+
+    Attributes:
+        lockstep: decide by modelled durations instead of arrival.
+        goal: updates that close the round; None: all that were accepted.
+        deadline_s: in the scenario's clock; None: none.
+    """
+
+    lockstep: bool
+    goal: int | None = None
+    deadline_s: float | None = None
+
+
+@dataclass(slots=True)
+class Member:
+    """A device of the round's cohort, and what came of it.
+
+    Attributes:
+        attempt: of the newest call; 0 before the first.
+        accepted: the update that counts, if one does.
+        spoke: nothing more is expected of it: it declined, or its update was judged.
+    """
+
+    attempt: int = 0
+    answer: Answer | None = None
+    accepted: Update | None = None
+    spoke: bool = False
+
+    @property
+    def modelled_s(self) -> float:
+        return self.answer.modelled_s if self.answer is not None else 0.0
+
+
+@dataclass(slots=True)
+class Round:
+    """One round: its cohort, and the judgement of every answer and update.
+
+    Attributes:
+        receipts: what was said of each key, so that the same body gets the same receipt.
+    """
+
+    number: int
+    base_version: int
+    rules: Rules
+    phase: Phase = Phase.SELECTING
+    cohort: dict[str, Member] = field(default_factory=dict)
+    receipts: dict[Key, tuple[bytes, Receipt]] = field(default_factory=dict)
+    _unspoken: int = 0
+    _counted: int = 0
+
+    def happen(self, event: Event) -> Phase:
+        """Move to the phase that `event` leads to and return it.
+
+        Raises:
+            LocalProtocolError: `event` has no row for this phase; the phase is unchanged.
+        """
+        try:
+            self.phase = TRANSITIONS[self.phase, event]
+        except KeyError:
+            raise LocalProtocolError(
+                f"round {self.number}: {event.value!r} cannot happen while {self.phase.value}"
+            ) from None
+        return self.phase
+
+    def select(self, clients: Sequence[str]) -> None:
+        """Fix the cohort."""
+        self.cohort = {client: Member() for client in clients}
+        self._unspoken = len(self.cohort)
+        self.happen(Event.CALLED if clients else Event.NOBODY_SELECTED)
+
+    def call(self, client: str) -> Key:
+        """The key of the next call to a member of the cohort."""
+        member = self.cohort[client]
+        member.attempt += 1
+        return Key(client, self.number, member.attempt)
+
+    def expects(self, client: str) -> bool:
+        """Whether the round still waits for the device."""
+        member = self.cohort.get(client)
+        return self.phase is Phase.COLLECTING and member is not None and not member.spoke
+
+    def answer(self, answer: Answer) -> Reason | None:
+        """Record a device's answer; return why it does not belong here, or None.
+
+        The same answer again (a device that came back) replaces the first.
+        """
+        if reason := self._foreign(answer.key):
+            return reason
+        if self.phase is not Phase.COLLECTING:
+            return Reason.ROUND_CLOSED
+        member = self.cohort[answer.key.client]
+        if not member.spoke:
+            member.answer = answer
+            if answer.decision is Decision.DECLINE:
+                self._has_spoken(member)
+        return None
+
+    def judge(self, update: Update) -> Receipt | None:
+        """What is already known of an update before its body was looked at, or None.
+
+        Not called, called for another round, or the key was judged before.
+        """
+        key = update.key
+        if known := self.receipts.get(key):
+            checksum, receipt = known
+            if checksum == update.checksum:
+                return receipt
+            return Receipt(key, Outcome.REFUSED, Reason.OTHER_BODY, _OTHER_BODY)
+        reason = self._foreign(key)
+        if reason is Reason.ROUND_CLOSED:
+            return Receipt(key, Outcome.LATE, reason)
+        if reason:
+            return Receipt(key, Outcome.REFUSED, reason, self._expected(key))
+        return None
+
+    def refuse(self, update: Update, reason: Reason, detail: str) -> Receipt:
+        """Refuse an update of this round for its body.
+
+        Damage on the way (a wrong checksum) leaves the key open for the right body. Any other fault
+        is the device's last word: training gives the same body again.
+        """
+        receipt = Receipt(update.key, Outcome.REFUSED, reason, detail)
+        if reason is not Reason.CHECKSUM:
+            self.receipts[update.key] = (update.checksum, receipt)
+            self._has_spoken(self.cohort[update.key.client])
+        return receipt
+
+    def receive(self, update: Update) -> Receipt:
+        """Judge a complete, well-formed update and record it; the phase moves if it closes the round.
+
+        Only an update whose receipt says ACCEPTED may be folded, and each is accepted once.
+        """
+        receipt = self.judge(update)
+        if receipt is None:
+            receipt = self._admit(update)
+            self.receipts[update.key] = (update.checksum, receipt)
+        return receipt
+
+    def _admit(self, update: Update) -> Receipt:
+        member = self.cohort[update.key.client]
+        if member.accepted is not None:
+            return Receipt(update.key, Outcome.REFUSED, Reason.OTHER_BODY, _COUNTED)
+        if self.phase is not Phase.COLLECTING:
+            return Receipt(update.key, Outcome.LATE, self._why_closed())
+        if self.rules.lockstep and member.modelled_s > (self.rules.deadline_s or _FOREVER):
+            self._has_spoken(member)
+            return Receipt(update.key, Outcome.LATE, Reason.DEADLINE)
+        member.accepted = update
+        self._counted += 1
+        self._has_spoken(member)
+        return Receipt(update.key, Outcome.ACCEPTED)
+
+    def _has_spoken(self, member: Member) -> None:
+        if self.phase is not Phase.COLLECTING or member.spoke:
+            return
+        member.spoke = True
+        self._unspoken -= 1
+        if self._unspoken == 0:
+            self.happen(Event.ALL_SPOKE)
+        elif not self.rules.lockstep and self._goal_reached():
+            self.happen(Event.GOAL_REACHED)
+
+    def _goal_reached(self) -> bool:
+        return self.rules.goal is not None and self._counted >= self.rules.goal
+
+    def counted(self) -> list[str]:
+        """The clients whose updates are folded: in lockstep the first `goal` by modelled duration,
+        ties by client; on the wall clock all that were accepted in time."""
+        accepted = [c for c, member in self.cohort.items() if member.accepted is not None]
+        if self.rules.lockstep and self.rules.goal is not None:
+            by_duration = sorted(accepted, key=lambda c: (self.cohort[c].modelled_s, c))
+            chosen = set(by_duration[: self.rules.goal])
+            return [client for client in accepted if client in chosen]
+        return accepted
+
+    def _foreign(self, key: Key) -> Reason | None:
+        if key.round != self.number:
+            return Reason.ROUND_CLOSED if key.round < self.number else Reason.WRONG_ROUND
+        member = self.cohort.get(key.client)
+        if member is None or not 1 <= key.attempt <= member.attempt:
+            return Reason.NOT_CALLED
+        return None
+
+    def _expected(self, key: Key) -> str:
+        member = self.cohort.get(key.client)
+        called = f"called {member.attempt} times" if member else "not called"
+        return (
+            f"an update of round {key.round}, attempt {key.attempt}; round {self.number} is "
+            f"{self.phase}, and {key.client} was {called} for it"
+        )
+
+    def _why_closed(self) -> Reason:
+        return Reason.GOAL_REACHED if self._goal_reached() else Reason.DEADLINE
+
+
+_FOREVER = float("inf")
+_OTHER_BODY = "another body was received under this key; an attempt has one body"
+_COUNTED = "another attempt of this device was accepted for this round; each device counts once"

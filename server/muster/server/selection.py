@@ -1,0 +1,82 @@
+"""Whom a round calls: one class per policy.
+
+A policy draws from a named stream of the round, so the same seed selects the same devices.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Annotated
+
+import numpy as np
+from pydantic import Field
+
+from muster.common.plugins import Plugin, Registry
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """An enrolled device that may be called."""
+
+    client: str
+    examples: int
+
+
+class Selection(Plugin):
+    """A policy of whom to call."""
+
+    def select(self, candidates: Sequence[Candidate], draws: np.random.Generator) -> list[str]:
+        """The clients to call, in the order of `candidates`."""
+        raise NotImplementedError
+
+    def goal(self) -> int | None:
+        """Updates that close a round, where the policy itself says so."""
+        return None
+
+
+class All(Selection):
+    """Everybody."""
+
+    def select(self, candidates: Sequence[Candidate], draws: np.random.Generator) -> list[str]:
+        return [candidate.client for candidate in candidates]
+
+
+class _KOf(Selection):
+    k: Annotated[int, Field(gt=0)]
+    """Devices wanted per round; all of them where there are fewer."""
+
+    over_selection: Annotated[float, Field(ge=1.0)] = 1.0
+    """Call k times this many, rounded up, and close the round with the first k updates. Production
+    systems call 1.3 times as many (Bonawitz et al., MLSys 2019, section 9)."""
+
+    def goal(self) -> int | None:
+        return self.k if self.over_selection > 1 else None
+
+    def called(self, candidates: int) -> int:
+        # The small allowance keeps 10 * 1.1 = 11.000000000000002 from calling a twelfth device.
+        return min(candidates, math.ceil(self.k * self.over_selection - 1e-9))
+
+
+class Uniform(_KOf):
+    """k devices, each set equally likely."""
+
+    def select(self, candidates: Sequence[Candidate], draws: np.random.Generator) -> list[str]:
+        chosen = draws.choice(len(candidates), self.called(len(candidates)), replace=False)
+        return [candidates[i].client for i in sorted(chosen)]
+
+
+class Weighted(_KOf):
+    """k devices without replacement, each draw in proportion to the examples a device holds."""
+
+    def select(self, candidates: Sequence[Candidate], draws: np.random.Generator) -> list[str]:
+        # The k largest of log w + Gumbel noise are a draw without replacement (Efraimidis,
+        # Spirakis, Weighted random sampling with a reservoir, 2006; Gumbel form).
+        weights = np.array([candidate.examples for candidate in candidates], dtype=np.float64)
+        keys = np.log(weights) + draws.gumbel(size=len(candidates))
+        chosen = np.argsort(-keys, kind="stable")[: self.called(len(candidates))]
+        return [candidates[i].client for i in sorted(chosen)]
+
+
+SELECTIONS: Registry[Selection] = Registry(
+    "selection", "muster.selections", {"all": All, "uniform": Uniform, "weighted": Weighted}
+)

@@ -1,0 +1,115 @@
+"""Updates on their way in: checked chunk by chunk, kept in a file without a name.
+
+The file has no name (`O_TMPFILE`), so nothing is left of it whatever kills the server.
+"""
+
+import math
+import os
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import xxhash
+
+from muster.common.errors import RemoteProtocolError
+from muster.common.exchange import Reason, Update
+from muster.common.tensors import WIRE, Vector
+from muster.wire import CHUNK_BYTES
+
+
+class Body:
+    """A whole update's body in memory: a small one."""
+
+    def __init__(self, body: bytes) -> None:
+        self._vector = np.frombuffer(body, WIRE).astype(np.float32, copy=False)
+        self._measure = Measure()
+        self._measure.add(body)
+
+    def fault(self, update: Update, max_norm: float | None) -> tuple[Reason, str] | None:
+        return self._measure.fault(update, max_norm)
+
+    @property
+    def largest(self) -> float:
+        return self._measure.largest
+
+    def read(self, start: int, stop: int) -> Vector:
+        return self._vector[start:stop]
+
+    def close(self) -> None:
+        """Nothing to give back."""
+
+
+class Spill:
+    """A large update's body as its chunks arrive.
+
+    Attributes:
+        received: bytes held, in order and without gaps; where a broken upload resumes.
+    """
+
+    def __init__(self, folder: Path, update: Update) -> None:
+        self._file: Any = tempfile.TemporaryFile(dir=folder, buffering=0)
+        self._length = update.length
+        self._measure = Measure()
+        self.received = 0
+
+    def write(self, chunk: bytes) -> None:
+        """Append a chunk.
+
+        Raises:
+            RemoteProtocolError: it is longer than a chunk may be, cuts a number in two, or runs
+                past the length that the header stated.
+        """
+        end = self.received + len(chunk)
+        if len(chunk) > CHUNK_BYTES or len(chunk) % WIRE.itemsize or end > self._length:
+            raise RemoteProtocolError(
+                f"a chunk of {len(chunk)} bytes at {self.received} of {self._length}; expected "
+                f"whole numbers of {WIRE.itemsize} bytes, at most {CHUNK_BYTES} at a time"
+            )
+        self._measure.add(chunk)
+        self._file.write(chunk)
+        self.received = end
+
+    @property
+    def complete(self) -> bool:
+        return self.received == self._length
+
+    def fault(self, update: Update, max_norm: float | None) -> tuple[Reason, str] | None:
+        return self._measure.fault(update, max_norm)
+
+    @property
+    def largest(self) -> float:
+        return self._measure.largest
+
+    def read(self, start: int, stop: int) -> Vector:
+        size = WIRE.itemsize
+        raw = os.pread(self._file.fileno(), (stop - start) * size, start * size)
+        return np.frombuffer(raw, WIRE).astype(np.float32, copy=False)
+
+    def close(self) -> None:
+        self._file.close()
+
+
+class Measure:
+    """What is learned of a body while it arrives: checksum, largest entry, norm."""
+
+    def __init__(self) -> None:
+        self._hash = xxhash.xxh3_128()
+        self._squares = 0.0
+        self.largest = 0.0
+
+    def add(self, piece: bytes) -> None:
+        self._hash.update(piece)
+        entries = np.frombuffer(piece, WIRE)
+        if len(entries):
+            # NaN and infinity pass through min and max: one look at the result finds them.
+            extreme = float(np.maximum(np.max(entries), -np.min(entries)))
+            self.largest = extreme if math.isnan(extreme) else max(self.largest, extreme)
+
+    def fault(self, update: Update, max_norm: float | None) -> tuple[Reason, str] | None:
+        """What is wrong with a complete body, or None."""
+        if self._hash.digest() != update.checksum:
+            return Reason.CHECKSUM, "the body is not what its checksum says; send it again"
+        if not math.isfinite(self.largest):
+            return Reason.NOT_FINITE, "the update has a NaN or an infinity: training diverged there"
+        return None
