@@ -41,7 +41,7 @@ class Section(BaseModel):
         try:
             return cls.model_validate_json(text)
         except ValidationError as error:
-            raise ConfigError(_report(error, f"a {cls.__name__} sent by a peer")) from None
+            raise ConfigError(_report(error, f"JSON of {cls.__name__}")) from None
 
 
 def validate(cls: type[S], values: Mapping[str, Any], source: str) -> S:

@@ -32,6 +32,11 @@ class Journal:
         self._lines.append(json.dumps(line))
         return line
 
+    @property
+    def waiting(self) -> bool:
+        """Whether there is something to flush."""
+        return bool(self._lines)
+
     def flush(self) -> None:
         """Hand the lines to the kernel: they survive the death of this process."""
         if self._lines:

@@ -127,12 +127,12 @@ class Account:
 
     @cached_property
     def client_totals(self) -> pd.DataFrame:
-        """`clients` with a count for each of `OUTCOMES`, mean `train_s`, `bytes_up`, `bytes_down`."""
+        """`clients` with a count for each of `OUTCOMES`, their bytes, and the mean `train_s`."""
         sent = self.contributions
         counts = pd.crosstab(sent["client"], sent["outcome"]).reindex(columns=list(OUTCOMES))
         by_client = sent.groupby("client")
-        sums = by_client[["bytes_up", "bytes_down"]].sum()
-        totals = self.clients.join([counts, sums, by_client["train_s"].mean()], on="client")
+        sums = by_client.agg({"bytes_up": "sum", "bytes_down": "sum", "train_s": "mean"})
+        totals = self.clients.join(counts, on="client").join(sums, on="client")
         whole = [*OUTCOMES, "bytes_up", "bytes_down"]
         totals[whole] = totals[whole].fillna(0).astype("int64")
         return totals

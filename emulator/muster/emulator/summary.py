@@ -104,12 +104,13 @@ def _final(account: "Account") -> dict[str, Any]:
     last = account.evaluations.iloc[-1]
     accuracy = {} if math.isnan(last["accuracy"]) else {"accuracy": float(last["accuracy"])}
     fixed = {"round": int(last["round"]), "version": int(last["version"]), "loss": last["loss"]}
-    return {name: _finite(value) for name, value in (metrics_of(last) | fixed | accuracy).items()}
+    final = metrics_of(last["metrics"]) | fixed | accuracy
+    return {name: _finite(value) for name, value in final.items()}
 
 
-def metrics_of(evaluation: Mapping[Any, Any]) -> dict[str, Any]:
-    """What else the task measured: the column `metrics` of a row of `evaluations`."""
-    metrics = json.loads(evaluation["metrics"] or "{}")
+def metrics_of(text: str) -> dict[str, Any]:
+    """What else the task measured: a cell of the column `metrics` of `evaluations`."""
+    metrics = json.loads(text or "{}")
     return metrics if isinstance(metrics, dict) else {}
 
 
@@ -184,7 +185,9 @@ def _traffic_facts(summary: Mapping[str, Any]) -> dict[str, str]:
 def target_text(target: Mapping[str, Any]) -> str:
     """For example "accuracy 90.0 % reached in round 12, after 3.1 s and 4.0 MiB"."""
     goals = {"accuracy": percent_text, "loss": number_text}
-    asked = " and ".join(f"{key} {text(target[key])}" for key, text in goals.items() if key in target)
+    asked = " and ".join(
+        f"{key} {text(target[key])}" for key, text in goals.items() if key in target
+    )
     if not target["reached"]:
         return f"{asked} not reached"
     spent = f"{seconds_text(target['seconds'])} and {bytes_text(target['bytes'])}"
@@ -210,7 +213,9 @@ def seconds_text(seconds: float) -> str:
     if seconds < 60:
         return f"{seconds:.2f} s" if seconds < 1 else f"{seconds:.1f} s"
     minutes, rest = divmod(round(seconds), 60)
-    return f"{minutes} min {rest:02} s" if minutes < 60 else f"{minutes // 60} h {minutes % 60:02} min"
+    return (
+        f"{minutes} min {rest:02} s" if minutes < 60 else f"{minutes // 60} h {minutes % 60:02} min"
+    )
 
 
 def percent_text(ratio: float | None) -> str:
@@ -224,4 +229,4 @@ def number_text(value: float | None) -> str:
 
 def clean(text: object) -> str:
     """`text` without control characters: names come from peers, and terminals obey escapes."""
-    return "".join(letter if letter.isprintable() else "�" for letter in str(text))
+    return "".join(letter if letter.isprintable() else "?" for letter in str(text))

@@ -5,8 +5,10 @@ What the person who runs the fleet asks of the server. Every call carries the op
 its metadata (`muster-operator-bin`); the token lies in the run folder, readable by its owner.
 """
 
+from collections import abc as _abc
 from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message
+from google.protobuf.internal import containers as _containers
 import builtins as _builtins
 import sys
 import typing as _typing
@@ -106,21 +108,23 @@ Global___WatchRequest: _TypeAlias = WatchRequest  # noqa: Y015
 class WatchEvent(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
-    LINE_FIELD_NUMBER: _builtins.int
+    LINES_FIELD_NUMBER: _builtins.int
     MISSED_FIELD_NUMBER: _builtins.int
-    line: _builtins.str
-    """One line of the journal: a JSON object."""
     missed: _builtins.int
-    """Lines left out before this one."""
+    """Lines left out before these."""
+    @_builtins.property
+    def lines(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Lines of the journal, each a JSON object; sent together when they come in quick succession."""
+
     def __init__(
         self,
         *,
-        line: _builtins.str = ...,
+        lines: _abc.Iterable[_builtins.str] | None = ...,
         missed: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["line", b"line", "missed", b"missed"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["lines", b"lines", "missed", b"missed"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

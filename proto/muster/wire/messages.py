@@ -206,3 +206,11 @@ def decode_fingerprint(fingerprint: pb.Fingerprint) -> Fingerprint:
     return Fingerprint(
         fingerprint.torch, fingerprint.cpu_capability, fingerprint.device, fingerprint.threads
     )
+
+
+def encode_refusal(reason: Reason, detail: str) -> pb.Refusal:
+    return pb.Refusal(reason=_REASONS[reason], detail=detail)  # type: ignore[arg-type]
+
+
+def decode_refusal(refusal: pb.Refusal) -> tuple[Reason | None, str]:
+    return _REASON_OF.get(refusal.reason), refusal.detail

@@ -47,6 +47,12 @@ class ExactSum:
         self._x: Doubles = np.empty(block)
         self._q: Doubles = np.empty(block)
 
+    def clear(self) -> None:
+        """Back to the empty sum; the memory is kept."""
+        if self._bounds:
+            self._sums.fill(0.0)
+            self._bounds.clear()
+
     def add(self, vector: Vector, weight: float) -> None:
         """Add weight·vector. Subtracting is adding with the opposite weight.
 

@@ -5,7 +5,7 @@ from typing import Annotated, Literal
 from pydantic import BeforeValidator, Field, SerializeAsAny
 
 from muster.common.config import Section
-from muster.common.schedules import Schedule
+from muster.common.schedules import Rate
 from muster.server.aggregators import AGGREGATORS, Aggregator
 from muster.server.aggregators.fedavg import FedAvg
 from muster.server.selection import SELECTIONS, All, Selection
@@ -122,7 +122,7 @@ class ServerProcess(Section):
     training: str
     """JSON of the scenario's [training], handed to devices as it is."""
 
-    gradient_step: Schedule | None
+    gradient_step: Rate | None = None
     """Set when devices return gradients: the learning rate with which the server descends."""
 
     population: list[Member]

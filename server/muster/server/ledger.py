@@ -5,6 +5,7 @@ not.) One connection writes; with two, SQLite before 3.51.3 can corrupt the log 
 """
 
 import json
+import math
 import sqlite3
 from collections.abc import Iterable, Sequence
 from dataclasses import astuple, dataclass, field, fields
@@ -270,12 +271,10 @@ class Ledger:
             "SELECT version, round FROM versions WHERE kept ORDER BY version"
         ).fetchall()
 
-    def evaluation(self, version: int) -> tuple[float, float | None] | None:
-        """(loss, accuracy) of a version, if it was evaluated."""
-        row = self._db.execute(
-            "SELECT loss, accuracy FROM evaluations WHERE version = ?", (version,)
-        ).fetchone()
-        return tuple(row) if row else None
+    def evaluations(self) -> dict[int, tuple[float, float | None]]:
+        """(loss, accuracy) of every version that was evaluated."""
+        rows = self._db.execute("SELECT version, loss, accuracy FROM evaluations")
+        return {version: (math.nan if loss is None else loss, acc) for version, loss, acc in rows}
 
     # --- writing ---------------------------------------------------------------------------------
 

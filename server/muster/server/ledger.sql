@@ -76,7 +76,7 @@ CREATE INDEX contributions_by_client ON contributions (client);
 CREATE TABLE evaluations (
     version INTEGER PRIMARY KEY,
     round INTEGER NOT NULL,        -- that made the version; 0: the initial model
-    loss REAL NOT NULL,
+    loss REAL,                     -- NULL: not a number, the model has diverged
     accuracy REAL,
     metrics TEXT NOT NULL,         -- JSON of what else the task measures, for example the
                                    -- distance to the optimum

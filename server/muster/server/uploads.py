@@ -21,17 +21,10 @@ from muster.wire import CHUNK_BYTES
 class Body:
     """A whole update's body in memory: a small one."""
 
-    def __init__(self, body: bytes) -> None:
+    def __init__(self, body: bytes, max_norm: float | None) -> None:
         self._vector = np.frombuffer(body, WIRE).astype(np.float32, copy=False)
-        self._measure = Measure()
-        self._measure.add(body)
-
-    def fault(self, update: Update, max_norm: float | None) -> tuple[Reason, str] | None:
-        return self._measure.fault(update, max_norm)
-
-    @property
-    def largest(self) -> float:
-        return self._measure.largest
+        self.measure = Measure(max_norm)
+        self.measure.add(body)
 
     def read(self, start: int, stop: int) -> Vector:
         return self._vector[start:stop]
@@ -47,10 +40,10 @@ class Spill:
         received: bytes held, in order and without gaps; where a broken upload resumes.
     """
 
-    def __init__(self, folder: Path, update: Update) -> None:
+    def __init__(self, folder: Path, update: Update, max_norm: float | None) -> None:
         self._file: Any = tempfile.TemporaryFile(dir=folder, buffering=0)
         self._length = update.length
-        self._measure = Measure()
+        self.measure = Measure(max_norm)
         self.received = 0
 
     def write(self, chunk: bytes) -> None:
@@ -66,20 +59,13 @@ class Spill:
                 f"a chunk of {len(chunk)} bytes at {self.received} of {self._length}; expected "
                 f"whole numbers of {WIRE.itemsize} bytes, at most {CHUNK_BYTES} at a time"
             )
-        self._measure.add(chunk)
+        self.measure.add(chunk)
         self._file.write(chunk)
         self.received = end
 
     @property
     def complete(self) -> bool:
         return self.received == self._length
-
-    def fault(self, update: Update, max_norm: float | None) -> tuple[Reason, str] | None:
-        return self._measure.fault(update, max_norm)
-
-    @property
-    def largest(self) -> float:
-        return self._measure.largest
 
     def read(self, start: int, stop: int) -> Vector:
         size = WIRE.itemsize
@@ -91,25 +77,30 @@ class Spill:
 
 
 class Measure:
-    """What is learned of a body while it arrives: checksum, largest entry, norm."""
+    """What is learned of a body while it arrives: checksum, largest entry, norm when asked."""
 
-    def __init__(self) -> None:
+    def __init__(self, max_norm: float | None) -> None:
         self._hash = xxhash.xxh3_128()
+        self._max_norm = max_norm
         self._squares = 0.0
         self.largest = 0.0
 
     def add(self, piece: bytes) -> None:
         self._hash.update(piece)
         entries = np.frombuffer(piece, WIRE)
-        if len(entries):
-            # NaN and infinity pass through min and max: one look at the result finds them.
-            extreme = float(np.maximum(np.max(entries), -np.min(entries)))
-            self.largest = extreme if math.isnan(extreme) else max(self.largest, extreme)
+        # np.max and np.maximum keep a NaN once it is there: one look at the end finds it.
+        self.largest = float(np.maximum(self.largest, np.maximum(entries.max(), -entries.min())))
+        if self._max_norm is not None:
+            doubles = entries.astype(np.float64)
+            self._squares += float(doubles @ doubles)
 
-    def fault(self, update: Update, max_norm: float | None) -> tuple[Reason, str] | None:
+    def fault(self, update: Update) -> tuple[Reason, str] | None:
         """What is wrong with a complete body, or None."""
         if self._hash.digest() != update.checksum:
             return Reason.CHECKSUM, "the body is not what its checksum says; send it again"
         if not math.isfinite(self.largest):
             return Reason.NOT_FINITE, "the update has a NaN or an infinity: training diverged there"
+        if self._max_norm is not None and math.sqrt(self._squares) > self._max_norm:
+            norm = math.sqrt(self._squares)
+            return Reason.NORM, f"the update's norm is {norm:.6g}; at most {self._max_norm} may be"
         return None

@@ -1,0 +1,1 @@
+"""Backends: how the server and the devices are brought to life."""

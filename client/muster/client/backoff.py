@@ -1,0 +1,32 @@
+"""How long to wait before trying again: exponential, with full jitter.
+
+Full jitter (a uniform draw between 0 and the cap) spreads a crowd best: Brooker, Exponential backoff
+and jitter, AWS Architecture Blog, 2015.
+"""
+
+import numpy as np
+
+FIRST_S = 0.1
+LONGEST_S = 5.0
+
+
+class Backoff:
+    """Waits between tries.
+
+    Args:
+        draws: the device's own stream.
+    """
+
+    def __init__(self, draws: np.random.Generator) -> None:
+        self._draws = draws
+        self._tries = 0
+
+    def next_s(self) -> float:
+        """Seconds to wait before the next try."""
+        cap = min(LONGEST_S, FIRST_S * 2.0**self._tries)
+        self._tries += 1
+        return float(self._draws.uniform(0.0, cap))
+
+    def reset(self) -> None:
+        """It worked: begin anew next time."""
+        self._tries = 0

@@ -1,0 +1,82 @@
+"""How a device trains: the `[training]` table of a scenario.
+
+Read by the emulator before a run and by every device from what the server sends; no torch here.
+"""
+
+from collections.abc import Mapping
+from typing import Annotated, Literal, Self
+
+from pydantic import BeforeValidator, Field, NonNegativeFloat, model_validator
+
+from muster.common.config import Section
+from muster.common.schedules import Rate, rate_at
+
+
+def _batch_size(value: object) -> object:
+    if value == "full" or (type(value) is int and value > 0):
+        return value
+    # One sentence here, where the union would report one mistake per alternative.
+    raise ValueError(f'expected a positive whole number or "full", found {value!r}')
+
+
+class Training(Section):
+    """Local training of a round, the same for all devices."""
+
+    optimizer: Literal["sgd"] = "sgd"
+    """Plain stochastic gradient descent: θ ← θ − η g."""
+
+    learning_rate: Rate = 0.1
+    """η: a positive number, or a schedule over rounds."""
+
+    local_steps: Annotated[int, Field(ge=0)] | None = None
+    """Minibatch steps of a round, over reshuffled passes; 0 trains nothing. Or `local_epochs`."""
+
+    local_epochs: Annotated[int, Field(gt=0)] | None = None
+    """Passes over the device's examples in a round; 1 where `local_steps` is absent too."""
+
+    batch_size: Annotated[int | Literal["full"], BeforeValidator(_batch_size)] = 32
+    """Examples of a minibatch; the last one of a pass may be smaller. "full": all examples."""
+
+    projection_radius: Annotated[float, Field(gt=0)] | None = None
+    """After every local step the parameters are projected onto the ball of this radius around the
+    origin, θ ← Π_C(θ − η g) (agnostic FedAvg). Absent: no projection."""
+
+    proximal_mu: NonNegativeFloat = 0.0
+    """μ of the term μ/2 ‖θ − received‖² that FedProx adds to the local loss (Li et al., Federated
+    Optimization in Heterogeneous Networks, MLSys 2020, eq. 2)."""
+
+    gradient: bool = False
+    """Return the mean minibatch gradient at the received parameters (FedSGD), not a trained delta;
+    of one minibatch where neither `local_steps` nor `local_epochs` is given."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _default_length(cls, values: object) -> object:
+        if not isinstance(values, Mapping) or {"local_steps", "local_epochs"} & values.keys():
+            return values
+        return {**values, "local_steps" if values.get("gradient") is True else "local_epochs": 1}
+
+    @model_validator(mode="after")
+    def _agree(self) -> Self:
+        if self.local_steps is not None and self.local_epochs is not None:
+            raise ValueError(
+                "local_steps and local_epochs both say how long a device trains; found "
+                f"{self.local_steps} and {self.local_epochs}, expected one of them"
+            )
+        if self.gradient and (self.projection_radius is not None or self.proximal_mu):
+            raise ValueError(
+                "gradient = true takes no local step, so projection_radius and proximal_mu have "
+                "nothing to act on; leave them out"
+            )
+        return self
+
+    def learning_rate_at(self, round: int) -> float:
+        """Return η in `round`, which counts from 1."""
+        return rate_at(self.learning_rate, round)
+
+    def examples_seen(self, held: int) -> int:
+        """Examples that go through the model in a round, on a device that holds `held`."""
+        size = held if self.batch_size == "full" else min(self.batch_size, held)
+        if self.local_steps is not None:
+            return self.local_steps * size
+        return (self.local_epochs or 1) * held

@@ -1,0 +1,189 @@
+"""A device's connection to the server: two channels, and what is said over them.
+
+Errors of gRPC become errors of muster here. Nothing decides what to do about them.
+"""
+
+from collections.abc import AsyncIterator, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import grpc
+
+from muster.common.clock import Clock
+from muster.common.errors import (
+    Interrupted,
+    RemoteProtocolError,
+    TransportError,
+    Unauthenticated,
+    Unreachable,
+)
+from muster.common.exchange import Answer, Call, Fingerprint, Outcome, Receipt, ToDevice, Update
+from muster.v1 import fleet_pb2 as pb
+from muster.v1 import fleet_pb2_grpc
+from muster.wire import PROTOCOL_VERSION, SESSION, TOKEN, messages
+from muster.wire.bodies import checksum, chunks
+from muster.wire.channels import CLIENT_OPTIONS
+
+_ENROLL_S = 10.0
+_TRIES = 5
+"""Tries of one transfer before the whole session begins anew."""
+
+_ERRORS: dict[grpc.StatusCode, type[Exception]] = {
+    grpc.StatusCode.UNAVAILABLE: Interrupted,
+    grpc.StatusCode.DEADLINE_EXCEEDED: Interrupted,
+    grpc.StatusCode.CANCELLED: Interrupted,
+    grpc.StatusCode.UNKNOWN: Interrupted,
+    grpc.StatusCode.UNAUTHENTICATED: Unauthenticated,
+}
+
+
+@contextmanager
+def _our_errors(definite: bool = False) -> Iterator[None]:
+    try:
+        yield
+    except grpc.aio.AioRpcError as error:
+        kind = _ERRORS.get(error.code(), RemoteProtocolError)
+        if definite and kind is Interrupted:
+            kind = Unreachable
+        raise kind(f"{error.code().name}: {error.details()}") from None
+
+
+class Link:
+    """The two channels of a device; open one per process, not per call.
+
+    Args:
+        address: "host:port" of the server or of the device's gateway.
+        token: the fleet's token, shown to enroll.
+    """
+
+    def __init__(self, address: str, token: bytes, clock: Clock) -> None:
+        self._control = grpc.aio.insecure_channel(address, options=CLIENT_OPTIONS)
+        self._bulk = grpc.aio.insecure_channel(address, options=CLIENT_OPTIONS)
+        self._fleet = fleet_pb2_grpc.FleetStub(self._control)
+        self._transfers = fleet_pb2_grpc.FleetStub(self._bulk)
+        self._token = token
+        self._clock = clock
+        self._session: tuple[tuple[str, bytes], ...] = ()
+
+    async def close(self) -> None:
+        await self._control.close()
+        await self._bulk.close()
+
+    async def enroll(self, client: str, examples: int, fingerprint: Fingerprint) -> pb.Enrolled:
+        """Begin a session.
+
+        Raises:
+            RemoteProtocolError: the server refuses this device; it says why.
+            TransportError: try again.
+        """
+        request = pb.EnrollRequest(
+            protocol_version=PROTOCOL_VERSION,
+            client=client,
+            examples=examples,
+            fingerprint=messages.encode_fingerprint(fingerprint),
+        )
+        with _our_errors(definite=True):
+            reply = await self._fleet.Enroll(
+                request, metadata=((TOKEN, self._token),), timeout=_ENROLL_S
+            )
+        if reply.HasField("refusal"):
+            reason, detail = messages.decode_refusal(reply.refusal)
+            raise RemoteProtocolError(f"the server refused {client}: {reason}: {detail}")
+        self._session = ((SESSION, reply.enrolled.session),)
+        return reply.enrolled
+
+    def attend(self) -> "Attendance":
+        """Open the stream of calls and answers."""
+        return Attendance(self._fleet.Attend(metadata=self._session))
+
+    async def fetch(self, call: Call, length: int) -> bytes:
+        """Download a model version, resuming where it broke.
+
+        Raises:
+            RemoteProtocolError: what came is not what the call announced.
+            TransportError: it broke too often.
+        """
+        body = bytearray()
+        for attempt in range(_TRIES):
+            try:
+                with _our_errors():
+                    request = pb.FetchRequest(version=call.base_version, offset=len(body))
+                    async for chunk in self._transfers.Fetch(request, metadata=self._session):
+                        body += chunk.data
+                break
+            except TransportError:
+                if attempt == _TRIES - 1:
+                    raise
+        if len(body) != length or checksum(body) != call.model_checksum:
+            raise RemoteProtocolError(
+                f"version {call.base_version} came as {len(body)} bytes with another checksum; "
+                f"expected {length}"
+            )
+        return bytes(body)
+
+    async def submit(self, update: Update, body: bytes) -> Receipt:
+        """Upload an update, resuming where it broke; return the receipt.
+
+        Raises:
+            TransportError: it broke too often.
+        """
+        offset = 0
+        for attempt in range(_TRIES):
+            try:
+                with _our_errors():
+                    call = self._transfers.Submit(
+                        _submission(update, body, offset), metadata=self._session
+                    )
+                    receipt = messages.decode_receipt(await call)
+            except TransportError:
+                if attempt == _TRIES - 1:
+                    raise
+                # How much arrived only the server knows: it answers a wrong offset with the right.
+                offset = len(body)
+                continue
+            if receipt.outcome is not Outcome.RESUME:
+                return receipt
+            offset = receipt.offset
+        raise Interrupted(f"the upload broke {_TRIES} times")
+
+
+async def _submission(update: Update, body: bytes, offset: int) -> AsyncIterator[pb.SubmitMessage]:
+    yield pb.SubmitMessage(
+        header=pb.SubmitHeader(update=messages.encode_update(update), offset=offset)
+    )
+    for chunk in chunks(body, offset):
+        yield pb.SubmitMessage(chunk=bytes(chunk))
+
+
+class Attendance:
+    """A device's presence: one stream, both ways."""
+
+    def __init__(self, stream: Any) -> None:
+        self._stream = stream
+
+    async def read(self) -> ToDevice:
+        """The server's next message.
+
+        Raises:
+            Interrupted: the stream broke, or ended without a goodbye.
+        """
+        with _our_errors():
+            message = await self._stream.read()
+        if message is grpc.aio.EOF:
+            raise Interrupted("the server ended the stream without a goodbye")
+        return messages.decode_to_device(message)
+
+    async def answer(self, answer: Answer) -> None:
+        with _our_errors():
+            await self._stream.write(pb.DeviceMessage(answers=[messages.encode_answer(answer)]))
+
+    async def heartbeat(self) -> None:
+        with _our_errors():
+            await self._stream.write(pb.DeviceMessage(heartbeat=pb.Heartbeat()))
+
+    async def leave(self) -> None:
+        """End the stream in order: a cancelled one leaks a little memory at the server."""
+        with _our_errors():
+            await self._stream.done_writing()
+            while await self._stream.read() is not grpc.aio.EOF:
+                pass

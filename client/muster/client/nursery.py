@@ -1,0 +1,180 @@
+"""The nursery: the warm parent from which device processes are forked.
+
+Importing torch takes seconds and 200 MiB; a fork takes milliseconds and shares them. Rules found by
+trying:
+
+- one thread for torch before anything runs (with its default threads every forked child hung);
+- one training step before the first fork, so that no child imports what is cold;
+- no channel, server, event loop, SQLite or CUDA here, ever: they do not survive a fork;
+- nothing but fork and reap, from start to end: a restarted device is forked from here too;
+- children die with the nursery, and the nursery with its supervisor.
+
+The supervisor speaks over a socket pair, one JSON object a line. To the nursery: `{"start": {...}}`
+(a `DeviceProcess`), `{"kill": "client", "signal": 9}`. From it: `ready`, `failed`, `started`,
+`exited`.
+"""
+
+import gc
+import json
+import logging
+import os
+import select
+import signal
+import socket
+import sys
+import traceback
+from pathlib import Path
+from typing import Any, NoReturn
+
+from muster.client import program
+from muster.client.training import warm
+from muster.common.config import Section
+from muster.common.errors import MusterError
+from muster.common.files import write_atomic
+from muster.common.processes import die_with_parent
+from muster.common.tensors import WIRE, safetensors_header
+from muster.tasks.models import initial_vector, schema
+from muster.tasks.task import OpenTask
+from muster.tasks.tasks import read_task
+
+
+class NurseryProcess(Section):
+    """What a nursery is started with."""
+
+    task: str
+    """JSON of the scenario's [task]."""
+
+    population: int
+    seed: int
+    folder: str
+    """The run folder."""
+
+
+class Nursery:
+    """Forks devices and reaps them."""
+
+    def __init__(self, config: NurseryProcess, task: OpenTask, supervisor: socket.socket) -> None:
+        self._task = task
+        self._supervisor = supervisor
+        self._logs = Path(config.folder) / "logs"
+        self._clients: dict[int, str] = {}
+        self._lines = b""
+
+    def tend(self) -> None:
+        """Obey the supervisor until it goes away."""
+        reading, writing = os.pipe()
+        os.set_blocking(writing, False)
+        signal.set_wakeup_fd(writing)
+        signal.signal(signal.SIGCHLD, lambda *_: None)
+        while True:
+            ready, _, _ = select.select([self._supervisor, reading], [], [])
+            if reading in ready:
+                os.read(reading, 4096)
+                self._reap()
+            if self._supervisor in ready:
+                received = self._supervisor.recv(1 << 16)
+                if not received:
+                    return
+                *lines, self._lines = (self._lines + received).split(b"\n")
+                for line in lines:
+                    self._obey(json.loads(line))
+
+    def say(self, event: str, **fields: Any) -> None:
+        """Tell the supervisor."""
+        self._supervisor.sendall(json.dumps({"event": event, **fields}).encode() + b"\n")
+
+    def _obey(self, order: dict[str, Any]) -> None:
+        if "start" in order:
+            self._fork(program.DeviceProcess.model_validate(order["start"]))
+        elif "kill" in order:
+            for pid, client in self._clients.items():
+                if client == order["kill"]:
+                    os.kill(pid, order["signal"])
+
+    def _fork(self, config: program.DeviceProcess) -> None:
+        nursery = os.getpid()
+        pid = os.fork()
+        if pid == 0:
+            self._be(config, nursery)
+        self._clients[pid] = config.client
+        self.say("started", client=config.client, pid=pid)
+
+    def _be(self, config: program.DeviceProcess, nursery: int) -> NoReturn:
+        """In the child: live as the device, and never return into the nursery's loop."""
+        status = 1
+        try:
+            die_with_parent(nursery)
+            signal.set_wakeup_fd(-1)
+            signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+            self._supervisor.close()
+            log_to(self._logs / f"{config.client}.log")
+            program.main(config, self._task)
+            status = 0
+        except MusterError as error:
+            logging.getLogger("muster.client").error("%s", error)
+        except BaseException:
+            traceback.print_exc()
+        finally:
+            sys.stdout.flush()
+            sys.stderr.flush()
+            os._exit(status)
+
+    def _reap(self) -> None:
+        while self._clients:
+            pid, status = os.waitpid(-1, os.WNOHANG)
+            if pid == 0:
+                return
+            client = self._clients.pop(pid)
+            self.say("exited", client=client, status=os.waitstatus_to_exitcode(status))
+
+
+def log_to(path: Path) -> None:
+    """Send this process's output and log to a file."""
+    file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+    os.dup2(file, 1)
+    os.dup2(file, 2)
+    os.close(file)
+
+
+def prepare(task: OpenTask, folder: Path) -> dict[str, Any]:
+    """Write the initial model; return what the server must know of the task."""
+    module = task.module()
+    shapes = schema(module)
+    body = initial_vector(module).astype(WIRE).tobytes()
+    write_atomic(folder / "setup/initial.safetensors", safetensors_header(shapes), body)
+    return {
+        "examples": task.examples,
+        "schema": [{"name": t.name, "shape": list(t.shape)} for t in shapes.tensors],
+    }
+
+
+def main() -> None:
+    die_with_parent()
+    # A Ctrl-C at the terminal reaches the whole group; the supervisor decides what it means.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    logging.basicConfig(
+        stream=sys.stderr, level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s"
+    )
+    supervisor = socket.socket(fileno=int(sys.argv[1]))
+    config = NurseryProcess.from_json(sys.stdin.readline())
+    import torch
+
+    torch.set_num_threads(1)
+    torch.set_num_interop_threads(1)
+    warm()
+    try:
+        task = read_task(config.task).open(config.population, config.seed)
+        nursery = Nursery(config, task, supervisor)
+        prepared = prepare(task, Path(config.folder))
+    except MusterError as error:
+        supervisor.sendall(json.dumps({"event": "failed", "why": str(error)}).encode() + b"\n")
+        sys.exit(1)
+    # What is alive now is never collected: a collection in a child would copy its pages.
+    gc.collect()
+    gc.freeze()
+    nursery.say("ready", **prepared)
+    nursery.tend()
+
+
+if __name__ == "__main__":
+    main()

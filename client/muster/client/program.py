@@ -1,0 +1,267 @@
+"""The device's program: come, train when called, come back when the connection breaks."""
+
+import asyncio
+import logging
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+
+from muster.client.backoff import Backoff
+from muster.client.config import Training
+from muster.client.link import Attendance, Link
+from muster.client.memory import Held, Memory, State
+from muster.client.session import Event, Phase, Session
+from muster.client.training import Trained, fingerprint, train
+from muster.common import seeds
+from muster.common.clock import Clock, WallClock
+from muster.common.config import Section
+from muster.common.errors import RemoteProtocolError, TransportError, Unauthenticated
+from muster.common.exchange import (
+    Answer,
+    Call,
+    Commit,
+    Decision,
+    Fingerprint,
+    Outcome,
+    Receipt,
+    ToDevice,
+    Update,
+)
+from muster.common.tensors import Schema
+from muster.tasks.models import schema as schema_of_module
+from muster.tasks.task import Examples, OpenTask
+from muster.v1 import fleet_pb2 as pb
+from muster.wire import messages
+from muster.wire.bodies import checksum, decode_vector, encode_vector
+
+log = logging.getLogger("muster.client")
+
+
+class DeviceProcess(Section):
+    """What a device is started with."""
+
+    client: str
+    index: int
+    """Position in the population; decides the share of the data."""
+
+    seed: int
+    task: str
+    """JSON of the scenario's [task]; the server's word is checked against it."""
+
+    address: str
+    """host:port of the server or of the device's gateway."""
+
+    token: str
+    """The fleet's token, hexadecimal."""
+
+    folder: str
+    """The device's own folder, `devices/<client>` of the run folder."""
+
+    examples_per_s: float | None = None
+    """Modelled speed of training; absent: as fast as the host, which counts as 0 seconds."""
+
+
+@dataclass(slots=True)
+class Work:
+    """What the server said there is to learn."""
+
+    run: str
+    seed: int
+    training: Training
+    schema: Schema
+    inline_bytes: int
+    heartbeat_s: float
+
+
+class Device:
+    """One device, from its first connection to the server's goodbye."""
+
+    def __init__(self, config: DeviceProcess, task: OpenTask, clock: Clock) -> None:
+        self._config = config
+        self._clock = clock
+        self._task = task
+        self._examples: Examples = task.client(config.index)
+        self._module = task.module()
+        self._schema = schema_of_module(self._module)
+        self._memory = Memory(Path(config.folder))
+        self._link = Link(config.address, bytes.fromhex(config.token), clock)
+        self._session = Session(config.client)
+        self._trainer = ThreadPoolExecutor(1, thread_name_prefix="train")
+        self._committed = Commit()
+        self._working: asyncio.Task[None] | None = None
+        self._fingerprint = Fingerprint(**fingerprint())  # type: ignore[arg-type]
+
+    async def live(self) -> None:
+        """Until the server says goodbye, or refuses the device.
+
+        Raises:
+            RemoteProtocolError: it refused, or broke the protocol.
+        """
+        draws = seeds.stream(self._config.seed, "back-off", self._config.client, str(self._clock.now()))
+        backoff = Backoff(draws)
+        try:
+            while self._session.phase is not Phase.ENDED:
+                try:
+                    await self._attend(backoff)
+                except (TransportError, Unauthenticated) as error:
+                    self._session.happen(Event.LOST)
+                    wait_s = backoff.next_s()
+                    log.info("away: %s; again in %.2f s", error, wait_s)
+                    await self._clock.sleep_until(self._clock.monotonic() + wait_s)
+        finally:
+            self._stop_working()
+            await self._link.close()
+
+    async def _attend(self, backoff: Backoff) -> None:
+        self._session.happen(Event.WOKE)
+        client = self._config.client
+        enrolled = await self._link.enroll(client, len(self._examples), self._fingerprint)
+        self._work = self._understand(enrolled)
+        self._committed = messages.decode_commit(enrolled.committed)
+        self._session.happen(Event.ENROLLED)
+        attendance = self._link.attend()
+        beating = asyncio.create_task(self._beat(attendance))
+        try:
+            while self._session.phase is not Phase.ENDED:
+                message = await attendance.read()
+                backoff.reset()
+                await self._hear(message, attendance)
+            with suppress(TransportError):
+                await attendance.leave()
+        finally:
+            beating.cancel()
+            self._stop_working()
+
+    def _understand(self, enrolled: pb.Enrolled) -> Work:
+        schema = messages.decode_schema(enrolled.schema)
+        if enrolled.task != self._config.task or schema != self._schema:
+            raise RemoteProtocolError(
+                "the server's task or model is not the one this device was started with; start "
+                "both from one run folder"
+            )
+        return Work(
+            enrolled.run,
+            enrolled.seed,
+            Training.from_json(enrolled.training),
+            schema,
+            enrolled.inline_bytes,
+            enrolled.heartbeat_s,
+        )
+
+    async def _beat(self, attendance: Attendance) -> None:
+        with suppress(TransportError):
+            while True:
+                await self._clock.sleep_until(self._clock.monotonic() + self._work.heartbeat_s)
+                await attendance.heartbeat()
+
+    async def _hear(self, message: ToDevice, attendance: Attendance) -> None:
+        if message.committed is not None:
+            self._committed = message.committed
+        for receipt in message.receipts:
+            if receipt.outcome is Outcome.REFUSED:
+                log.warning("refused: %s: %s", receipt.reason, receipt.detail)
+        if message.goodbye is not None:
+            self._session.happen(Event.GOODBYE)
+            return
+        for call in message.calls:
+            self._stop_working()
+            self._working = asyncio.create_task(self._obey(call, message.model, attendance))
+
+    def _stop_working(self) -> None:
+        if self._working is not None:
+            self._working.cancel()
+            self._working = None
+
+    async def _obey(
+        self, call: Call, model: tuple[int, bytes] | None, attendance: Attendance
+    ) -> None:
+        """Answer a call: with the update that is held for it, or with a newly trained one."""
+        try:
+            held = self._memory.update_for(call.key, call.base_version)
+            inline = self._work.schema.body_bytes <= self._work.inline_bytes
+            accept = Answer(call.key, Decision.ACCEPT, self._modelled_s())
+            if not inline:
+                await attendance.answer(accept)
+            if held is None:
+                self._session.happen(Event.CALLED)
+                held = await self._train(call, model)
+                self._session.happen(Event.TRAINED)
+            else:
+                self._session.happen(Event.CALLED_AGAIN)
+            if inline:
+                await attendance.answer(
+                    Answer(call.key, Decision.ACCEPT, accept.modelled_s, None, held.update, held.body)
+                )
+            else:
+                await self._submit(held)
+            self._session.happen(Event.DELIVERED)
+        except (TransportError, Unauthenticated) as error:
+            # Attend breaks too, and its reader begins the session anew.
+            log.info("interrupted while working for round %d: %s", call.key.round, error)
+
+    async def _train(self, call: Call, model: tuple[int, bytes] | None) -> Held:
+        began = self._clock.monotonic()
+        length = self._work.schema.body_bytes
+        body = model[1] if model is not None else await self._link.fetch(call, length)
+        fetch_s = self._clock.monotonic() - began
+        before = self._memory.before(call.key.round, self._committed)
+        loop = asyncio.get_running_loop()
+        return await loop.run_in_executor(
+            self._trainer, self._train_and_hold, call, body, before, fetch_s
+        )
+
+    def _train_and_hold(self, call: Call, body: bytes, before: State, fetch_s: float) -> Held:
+        began = self._clock.monotonic()
+        trained = self._trained(call, body)
+        delta = encode_vector(trained.delta)
+        update = Update(
+            key=call.key,
+            examples=trained.examples,
+            checksum=checksum(delta),
+            length=len(delta),
+            train_s=self._clock.monotonic() - began,
+            fetch_s=fetch_s,
+            loss=trained.loss,
+        )
+        after = State(trained=before.trained + 1)
+        held = Held(call.base_version, before, after, update, delta)
+        self._memory.hold(held)
+        return held
+
+    def _trained(self, call: Call, body: bytes) -> Trained:
+        return train(
+            self._task,
+            self._module,
+            decode_vector(body, self._work.schema),
+            self._examples,
+            self._work.training,
+            seed=self._work.seed,
+            client=self._config.client,
+            round=call.key.round,
+            base_version=call.base_version,
+        )
+
+    async def _submit(self, held: Held) -> Receipt:
+        receipt = await self._link.submit(held.update, held.body)
+        if receipt.outcome is Outcome.REFUSED:
+            log.warning("refused: %s: %s", receipt.reason, receipt.detail)
+        return receipt
+
+    def _modelled_s(self) -> float:
+        """Modelled seconds of training a round: examples seen over the device's speed."""
+        speed = self._config.examples_per_s
+        if speed is None:
+            return 0.0
+        return self._work.training.examples_seen(len(self._examples)) / speed
+
+
+def main(config: DeviceProcess, task: OpenTask) -> None:
+    """Live as a device until the run is over."""
+    asyncio.run(_live(config, task))
+
+
+async def _live(config: DeviceProcess, task: OpenTask) -> None:
+    # Made inside the loop: a channel belongs to the loop that runs when it is made.
+    await Device(config, task, WallClock()).live()

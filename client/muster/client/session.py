@@ -1,0 +1,87 @@
+"""What a device is doing, with no I/O and no clock in it.
+
+Rule 1: every change of phase is a row of TRANSITIONS.
+
+Rule 2: a broken connection (`LOST`) is no failure: whatever the device was doing for a round, it is
+called again for it when it comes back, and gives the same update.
+
+    AWAY --WOKE--> ENROLLING --ENROLLED--> IDLE --CALLED--> TRAINING --TRAINED--> DELIVERING
+     ^                 |                    ^ |                                       |
+     +------LOST-------+--REFUSED--> ENDED  | +--CALLED_AGAIN (it holds the update)-->+
+                              ^             +------------------DELIVERED--------------+
+                              +--GOODBYE-- from any phase with a connection
+"""
+
+from collections.abc import Mapping
+from enum import StrEnum
+from types import MappingProxyType
+
+from muster.common.errors import LocalProtocolError
+
+
+class Phase(StrEnum):
+    AWAY = "away"
+    ENROLLING = "enrolling"
+    IDLE = "idle"
+    TRAINING = "training"
+    DELIVERING = "delivering"
+    ENDED = "ended"
+
+
+class Event(StrEnum):
+    WOKE = "woke"
+    ENROLLED = "enrolled"
+    REFUSED = "refused"
+    CALLED = "called"
+    CALLED_AGAIN = "called again"
+    TRAINED = "trained"
+    DELIVERED = "delivered"
+    LOST = "lost"
+    GOODBYE = "goodbye"
+
+
+TRANSITIONS: Mapping[tuple[Phase, Event], Phase] = MappingProxyType(
+    {
+        (Phase.AWAY, Event.WOKE): Phase.ENROLLING,
+        (Phase.ENROLLING, Event.ENROLLED): Phase.IDLE,
+        (Phase.ENROLLING, Event.REFUSED): Phase.ENDED,
+        (Phase.ENROLLING, Event.LOST): Phase.AWAY,
+        (Phase.IDLE, Event.CALLED): Phase.TRAINING,
+        (Phase.IDLE, Event.CALLED_AGAIN): Phase.DELIVERING,
+        (Phase.IDLE, Event.LOST): Phase.AWAY,
+        (Phase.IDLE, Event.GOODBYE): Phase.ENDED,
+        (Phase.TRAINING, Event.TRAINED): Phase.DELIVERING,
+        (Phase.TRAINING, Event.LOST): Phase.AWAY,
+        (Phase.TRAINING, Event.GOODBYE): Phase.ENDED,
+        (Phase.DELIVERING, Event.DELIVERED): Phase.IDLE,
+        (Phase.DELIVERING, Event.LOST): Phase.AWAY,
+        (Phase.DELIVERING, Event.GOODBYE): Phase.ENDED,
+        # On the wall clock a round may close, and the next call arrive, while an update is made.
+        (Phase.TRAINING, Event.CALLED): Phase.TRAINING,
+        (Phase.DELIVERING, Event.CALLED): Phase.TRAINING,
+        (Phase.TRAINING, Event.CALLED_AGAIN): Phase.DELIVERING,
+        (Phase.DELIVERING, Event.CALLED_AGAIN): Phase.DELIVERING,
+    }
+)
+
+
+class Session:
+    """The phase a device is in."""
+
+    def __init__(self, client: str) -> None:
+        self.client = client
+        self.phase = Phase.AWAY
+
+    def happen(self, event: Event) -> Phase:
+        """Move to the phase that `event` leads to and return it.
+
+        Raises:
+            LocalProtocolError: `event` has no row for this phase; the phase is unchanged.
+        """
+        try:
+            self.phase = TRANSITIONS[self.phase, event]
+        except KeyError:
+            raise LocalProtocolError(
+                f"{self.client}: {event.value!r} cannot happen while {self.phase.value}"
+            ) from None
+        return self.phase

@@ -1,0 +1,173 @@
+"""Local training of one round.
+
+`train` is a pure function of its arguments: which examples meet in a minibatch, and what torch
+draws (dropout), come from streams named after the seed, the client and the round. The module is a
+scratch pad: its parameters on entry do not matter.
+"""
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from muster.client.config import Training
+from muster.common.errors import RemoteProtocolError
+from muster.common.seeds import stream
+from muster.common.tensors import Vector
+from muster.tasks.models import Mlp, seeded
+from muster.tasks.regression import LinearRegression
+from muster.tasks.task import Examples, OpenTask
+
+
+@dataclass(frozen=True, slots=True)
+class Trained:
+    """What local training gives.
+
+    Attributes:
+        delta: trained − received parameters, or the mean minibatch gradient where the settings ask
+            for it; float32, shape (parameters,), the caller's own.
+        examples: how many the device holds.
+        loss: mean minibatch loss over the local steps, without the proximal term; nan when there
+            were none.
+        train_steps: local steps taken.
+    """
+
+    delta: Vector
+    examples: int
+    loss: float
+    train_steps: int
+
+
+def train(
+    task: OpenTask,
+    module: nn.Module,
+    received: Vector,
+    examples: Examples,
+    settings: Training,
+    *,
+    seed: int,
+    client: str,
+    round: int,
+    base_version: int,
+) -> Trained:
+    """Train from the received parameters on a client's examples.
+
+    Args:
+        module: one of the task's, on the CPU; left with the last parameters it had here.
+        received: shape (parameters,); not changed.
+        base_version: the model version that `received` is.
+
+    Raises:
+        RemoteProtocolError: `received` does not fit the module.
+    """
+    needed = sum(parameter.numel() for parameter in module.parameters())
+    if received.shape != (needed,):
+        raise RemoteProtocolError(
+            f"version {base_version} of the model has shape {received.shape}, the task's model "
+            f"needs ({needed},)"
+        )
+    descent = _Descent(module, received, settings, round)
+    x, y = torch.from_numpy(examples.x), torch.from_numpy(examples.y)
+    losses = []
+    module.train()
+    with seeded(seed, "torch", client, round):
+        random = stream(seed, "batches", client, round)
+        for batch in minibatches(len(examples), settings, random):
+            loss = task.loss(module(x[batch]), y[batch])
+            descent.step(loss)
+            losses.append(loss.item())
+    mean = math.fsum(losses) / len(losses) if losses else math.nan
+    return Trained(descent.finish(), len(examples), mean, len(losses))
+
+
+def minibatches(
+    examples: int, settings: Training, random: np.random.Generator
+) -> Iterator[Tensor | slice]:
+    """Yield the examples of each local step: shuffled passes, the last minibatch may be smaller.
+
+    `local_epochs` counts passes; `local_steps` stops inside one, or begins another.
+    """
+    if examples == 0:
+        return
+    size = examples if settings.batch_size == "full" else min(settings.batch_size, examples)
+    per_pass = math.ceil(examples / size)
+    epochs, steps = settings.local_epochs, settings.local_steps
+    left = steps if steps is not None else (epochs or 1) * per_pass
+    while left > 0:
+        if size == examples:  # always the same sum; a shuffle would only change its rounding
+            yield slice(None)
+            left -= 1
+            continue
+        order = torch.from_numpy(random.permutation(examples))
+        for start in range(0, min(left, per_pass) * size, size):
+            yield order[start : start + size]
+        left -= per_pass
+
+
+class _Descent:
+    """SGD on one flat tensor, of which the module's parameters are views.
+
+    A step is then three calls however many tensors the model has. No torch.optim: its first use
+    imports torch._dynamo, 2 s and 100 MiB in every forked device.
+    """
+
+    def __init__(self, module: nn.Module, received: Vector, settings: Training, round: int) -> None:
+        self._settings = settings
+        self._rate = settings.learning_rate_at(round)
+        self._received = received
+        self._steps = 0
+        self._parameters = torch.from_numpy(received.astype(np.float32))
+        self._start = self._parameters.clone() if settings.proximal_mu else None
+        self._gradient = torch.zeros_like(self._parameters)
+        held = list(module.parameters())
+        sizes = [parameter.numel() for parameter in held]
+        values = torch.split_with_sizes(self._parameters, sizes)
+        gradients = torch.split_with_sizes(self._gradient, sizes)
+        for parameter, value, gradient in zip(held, values, gradients, strict=True):
+            parameter.data = value.view_as(parameter)
+            # backward adds into a gradient that exists, so the views stay views.
+            parameter.grad = gradient.view_as(parameter)
+
+    def step(self, loss: Tensor) -> None:
+        loss.backward()  # type: ignore[no-untyped-call]
+        self._steps += 1
+        if self._settings.gradient:
+            return  # the gradients add up, all at the received parameters
+        theta, gradient, settings = self._parameters, self._gradient, self._settings
+        if self._start is not None:
+            gradient.add_(theta - self._start, alpha=settings.proximal_mu)
+        theta.add_(gradient, alpha=-self._rate)
+        gradient.zero_()
+        if settings.projection_radius is not None:
+            norm = torch.linalg.vector_norm(theta).item()
+            if norm > settings.projection_radius:
+                theta.mul_(settings.projection_radius / norm)
+
+    def finish(self) -> Vector:
+        if self._settings.gradient:
+            return (self._gradient / max(self._steps, 1)).numpy()
+        return self._parameters.numpy() - self._received
+
+
+def fingerprint() -> dict[str, str | int]:
+    """Return what decides the bits that training gives; runs of different ones do not compare."""
+    return {
+        "torch": str(torch.__version__),
+        "cpu_capability": torch.backends.cpu.get_cpu_capability(),
+        "device": "cpu",
+        "threads": torch.get_num_threads(),
+    }
+
+
+def warm() -> None:
+    """Take one training step, so that processes forked later find everything imported."""
+    task = LinearRegression(model=Mlp(hidden=[2])).open(population=1, seed=0)
+    module, examples = task.module(), task.client(0)
+    received = np.zeros(sum(p.numel() for p in module.parameters()), np.float32)
+    settings = Training(local_steps=1)
+    train(
+        task, module, received, examples, settings, seed=0, client="warm", round=1, base_version=0
+    )

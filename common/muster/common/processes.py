@@ -1,0 +1,28 @@
+"""Processes that never outlive the one that started them."""
+
+import ctypes
+import os
+import signal
+
+PARENT = "MUSTER_PARENT"
+"""Environment variable with the process id of the parent, for `die_with_parent`."""
+
+_PR_SET_PDEATHSIG = 1
+
+
+def die_with_parent(parent: int | None = None) -> None:
+    """Have the kernel kill this process when the thread that started it is gone (Linux).
+
+    A parent that died before this call is noticed by its id: the child was handed to another.
+
+    Args:
+        parent: its process id; default: the environment variable PARENT, if it is set.
+    """
+    if parent is None:
+        parent = int(os.environ.get(PARENT, "0")) or None
+    try:
+        ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+    except (OSError, AttributeError):  # not Linux: the supervisor's orderly stop remains
+        return
+    if parent is not None and os.getppid() != parent:
+        os.kill(os.getpid(), signal.SIGKILL)

@@ -1,0 +1,157 @@
+"""Models by name, and the one vector that stands for a module's parameters.
+
+A model class holds settings only; `build` imports torch and returns the module. Modules have
+parameters and no buffers, because only parameters travel: use group or layer normalisation where
+batch normalisation would keep running means.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections import OrderedDict
+from contextlib import contextmanager
+from math import prod
+from typing import TYPE_CHECKING, Annotated, Literal
+
+from pydantic import BeforeValidator, Field, PositiveInt, SerializeAsAny
+
+from muster.common.errors import ConfigError
+from muster.common.plugins import Plugin, Registry
+from muster.common.seeds import stream
+from muster.common.tensors import Schema, Vector, schema_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from torch import nn
+
+
+class Model(Plugin):
+    """Settings of a model."""
+
+    @abstractmethod
+    def build(self, inputs: tuple[int, ...], outputs: int) -> nn.Module:
+        """Return a module with initial parameters, drawn from torch's generator where drawn.
+
+        Args:
+            inputs: shape of one example.
+            outputs: classes, or predicted values.
+        """
+
+
+class Linear(Model):
+    """One linear map, from parameters that are all 0."""
+
+    bias: bool = False
+    """Whether a constant is learned beside the slopes."""
+
+    def build(self, inputs: tuple[int, ...], outputs: int) -> nn.Module:
+        return _linear(inputs, outputs, bias=self.bias)
+
+
+class Softmax(Model):
+    """Softmax regression: a linear score with bias for each class, from parameters that are all 0.
+
+    The task's loss takes the softmax. Convex, so where it starts does not decide where it ends.
+    """
+
+    def build(self, inputs: tuple[int, ...], outputs: int) -> nn.Module:
+        return _linear(inputs, outputs, bias=True)
+
+
+class Mlp(Model):
+    """Fully connected hidden layers; torch's default initialisation.
+
+    `hidden = [200, 200]` on MNIST is the 2NN of McMahan et al., AISTATS 2017.
+    """
+
+    hidden: list[PositiveInt] = Field(default=[200])
+    """Units of each hidden layer."""
+
+    activation: Literal["relu", "tanh"] = "relu"
+    """What follows each hidden layer."""
+
+    def build(self, inputs: tuple[int, ...], outputs: int) -> nn.Module:
+        from torch import nn
+
+        activation = {"relu": nn.ReLU, "tanh": nn.Tanh}[self.activation]
+        layers: OrderedDict[str, nn.Module] = OrderedDict(flatten=nn.Flatten())
+        width = prod(inputs)
+        for number, units in enumerate(self.hidden, start=1):
+            layers[f"hidden{number}"] = nn.Linear(width, units)
+            layers[f"activation{number}"] = activation()
+            width = units
+        layers["output"] = nn.Linear(width, outputs)
+        return nn.Sequential(layers)
+
+
+def _linear(inputs: tuple[int, ...], outputs: int, bias: bool) -> nn.Module:
+    from torch import nn
+
+    output = nn.Linear(prod(inputs), outputs, bias=bias)
+    for parameter in output.parameters():
+        nn.init.zeros_(parameter)
+    return nn.Sequential(OrderedDict(flatten=nn.Flatten(), output=output))
+
+
+BUILT_IN: dict[str, type[Model]] = {"linear": Linear, "mlp": Mlp, "softmax": Softmax}
+MODELS = Registry("model", "muster.models", BUILT_IN)
+AnyModel = Annotated[SerializeAsAny[Model], BeforeValidator(MODELS.parse)]
+"""A model as a setting."""
+
+
+def initial_module(model: Model, inputs: tuple[int, ...], outputs: int, seed: int) -> nn.Module:
+    """Build `model` with the initial parameters that belong to `seed`."""
+    with seeded(seed, "model"):
+        return model.build(inputs, outputs)
+
+
+@contextmanager
+def seeded(seed: int, *name: str | int) -> Iterator[None]:
+    """Let torch draw from the stream called `name`; its own generator is put back afterwards."""
+    import torch
+
+    # Not torch.manual_seed: it also visits every accelerator, and takes a stack trace for it.
+    generator = torch.default_generator
+    before = generator.get_state()
+    generator.manual_seed(int(stream(seed, *name).integers(2**63)))
+    try:
+        yield
+    finally:
+        generator.set_state(before)
+
+
+def schema(module: nn.Module) -> Schema:
+    """Return the parameters' names and shapes, in the module's own order.
+
+    Raises:
+        ConfigError: the module has state that would not travel.
+    """
+    import torch
+
+    if buffers := [name for name, _ in module.named_buffers()]:
+        raise ConfigError(
+            f"the model has buffers, which do not travel: {', '.join(buffers)}; expected "
+            "parameters only (group or layer normalisation instead of batch normalisation)"
+        )
+    tensors = dict(module.named_parameters())
+    if other := [name for name, tensor in tensors.items() if tensor.dtype != torch.float32]:
+        raise ConfigError(f"the model's parameters must be float32: {', '.join(other)} are not")
+    return schema_of({name: tuple(tensor.shape) for name, tensor in tensors.items()})
+
+
+def initial_vector(module: nn.Module) -> Vector:
+    """Return a copy of the module's parameters, in the order of its schema."""
+    tensors = {name: tensor.detach().numpy() for name, tensor in module.named_parameters()}
+    return schema(module).flatten(tensors)
+
+
+def load_vector(module: nn.Module, vector: Vector) -> None:
+    """Copy `vector` into the module's parameters."""
+    import torch
+
+    named = schema(module).unflatten(vector)
+    with torch.no_grad():
+        for name, parameter in module.named_parameters():
+            # A copy first: torch warns about arrays that it may not write to.
+            parameter.copy_(torch.from_numpy(named[name].copy()))

@@ -1,0 +1,148 @@
+"""Which device holds which examples.
+
+A partition is a function of the labels, the number of clients and the seed: every device computes
+the same one and takes its share, so no data travel. Each example goes to exactly one client.
+"""
+
+from abc import abstractmethod
+from typing import Annotated
+
+import numpy as np
+import numpy.typing as npt
+from pydantic import BeforeValidator, Field, PositiveInt, SerializeAsAny
+
+from muster.common.errors import ConfigError
+from muster.common.plugins import Plugin, Registry
+from muster.common.seeds import stream
+
+Indices = npt.NDArray[np.int64]
+
+
+class Partition(Plugin):
+    """A way of giving out labelled examples."""
+
+    @abstractmethod
+    def split(self, labels: npt.NDArray[np.int64], clients: int, seed: int) -> list[Indices]:
+        """Return the examples of each client, ascending.
+
+        Args:
+            labels: shape (examples,).
+
+        Raises:
+            ConfigError: the examples cannot be given out like this.
+        """
+
+
+class Iid(Partition):
+    """Shuffled and dealt out: sizes differ by one at most."""
+
+    def split(self, labels: npt.NDArray[np.int64], clients: int, seed: int) -> list[Indices]:
+        _require(len(labels), clients, 1)
+        order = stream(seed, "partition", "iid").permutation(len(labels))
+        return [np.sort(share) for share in np.array_split(order, clients)]
+
+
+class Dirichlet(Partition):
+    """Each label is divided among the clients in proportions from a symmetric Dirichlet law.
+
+    Small alpha: each label sits with few clients; large alpha: close to iid. Sizes differ too. The
+    use of the Dirichlet law is that of Hsu et al., Measuring the Effects of Non-Identical Data
+    Distribution for Federated Visual Classification, 2019 (https://arxiv.org/abs/1909.06335), who
+    draw proportions per client and keep sizes equal; per label, as here, is Yurochkin et al.,
+    Bayesian Nonparametric Federated Learning of Neural Networks, ICML 2019, section 4.
+    """
+
+    alpha: Annotated[float, Field(ge=1e-6, le=1e6)] = 0.5
+    """Concentration; Hsu et al. look at 0 to 100, and 0.5 is where most comparisons are made."""
+
+    minimum: PositiveInt = 1
+    """Examples that every client holds at least; taken from those that hold most."""
+
+    def split(self, labels: npt.NDArray[np.int64], clients: int, seed: int) -> list[Indices]:
+        _require(len(labels), clients, self.minimum)
+        random = stream(seed, "partition", "dirichlet")
+        owner = np.empty(len(labels), np.int64)
+        for label in np.unique(labels):
+            examples = random.permutation(np.flatnonzero(labels == label))
+            shares = random.dirichlet(np.full(clients, self.alpha))
+            ends = np.cumsum(shares)[:-1] * len(examples)
+            owner[examples] = np.searchsorted(ends, np.arange(len(examples)), side="right")
+        return self._repaired(owner, clients, random)
+
+    def _repaired(self, owner: Indices, clients: int, random: np.random.Generator) -> list[Indices]:
+        held = [np.flatnonzero(owner == client).tolist() for client in range(clients)]
+        sizes = np.array([len(examples) for examples in held])
+        # Redrawing until nobody is short, the usual way, may never end. While somebody is short,
+        # the largest holds more than `minimum`, so this ends after the missing examples.
+        for short in np.flatnonzero(sizes < self.minimum):
+            while sizes[short] < self.minimum:
+                largest = int(np.argmax(sizes))
+                held[short].append(held[largest].pop(int(random.integers(sizes[largest]))))
+                sizes[short] += 1
+                sizes[largest] -= 1
+        return [np.array(sorted(examples), np.int64) for examples in held]
+
+
+class ByLabel(Partition):
+    """Each client holds a few labels only; the examples of a label are shared out evenly.
+
+    Every label has as many holders as every other, give or take one, and which labels meet at a
+    client is drawn.
+    """
+
+    labels_per_client: PositiveInt = 2
+    """Labels that each client holds."""
+
+    def split(self, labels: npt.NDArray[np.int64], clients: int, seed: int) -> list[Indices]:
+        values, counts = np.unique(labels, return_counts=True)
+        each = self.labels_per_client
+        if each > len(values):
+            raise ConfigError(
+                f"task.partition.labels_per_client: expected at most {len(values)}, the labels "
+                f"that there are, found {each}"
+            )
+        if clients * each < len(values):
+            raise ConfigError(
+                f"task.partition: {clients} clients with {each} labels each cannot hold all "
+                f"{len(values)} labels; expected at least {-(-len(values) // each)} clients, or "
+                "more labels_per_client"
+            )
+        random = stream(seed, "partition", "by-label")
+        holders: list[list[int]] = [[] for _ in values]
+        for client in range(clients):
+            # The labels with the fewest holders so far; chance decides between equals.
+            many = np.array([len(who) for who in holders])
+            order = np.lexsort((random.random(len(values)), many))
+            for label in order[:each]:
+                holders[label].append(client)
+        shares: list[list[Indices]] = [[] for _ in range(clients)]
+        for value, count, who in zip(values, counts, holders, strict=True):
+            if count < len(who):
+                raise ConfigError(
+                    f"task.partition: label {value} has {count} examples for {len(who)} clients; "
+                    "expected one for each; take fewer clients or fewer labels_per_client"
+                )
+            examples = random.permutation(np.flatnonzero(labels == value))
+            for client, share in zip(who, np.array_split(examples, len(who)), strict=True):
+                shares[client].append(share)
+        return [np.sort(np.concatenate(share)) for share in shares]
+
+
+def _require(examples: int, clients: int, minimum: int) -> None:
+    if clients < 1:
+        raise ConfigError(f"a partition needs at least one client, found {clients}")
+    if examples < clients * minimum:
+        raise ConfigError(
+            f"task.partition: {clients} clients with at least {minimum} of the training examples "
+            f"each need {clients * minimum}, found {examples}; take fewer clients"
+        )
+
+
+BUILT_IN: dict[str, type[Partition]] = {
+    "by-label": ByLabel,
+    "dirichlet": Dirichlet,
+    "iid": Iid,
+}
+PARTITIONS = Registry("partition", "muster.partitions", BUILT_IN)
+AnyPartition = Annotated[SerializeAsAny[Partition], BeforeValidator(PARTITIONS.parse)]
+"""A partition as a setting."""

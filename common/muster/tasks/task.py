@@ -1,0 +1,161 @@
+"""What is learned, by whom, from what, and how good it is: the contract of a task.
+
+A `Task` is the `[task]` table of a scenario. Opened for a population and a seed, it gives each
+client its examples, everybody the same initial module and loss, and the evaluation its test set:
+
+    opened = task.open(population=20, seed=7)
+    module = opened.module()
+    loss = opened.loss(module(x), y)      # x, y: torch tensors of opened.client(3)
+    opened.metrics(module)                # {"loss": ..., "accuracy": ...}
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+from pydantic import ConfigDict, Field, model_validator
+
+from muster.common.config import Section
+from muster.common.plugins import Plugin
+from muster.tasks.models import MODELS, AnyModel, Mlp, Model
+
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
+    from torch import Tensor, nn
+
+# Test examples per forward pass: few calls, and activations stay in the cache.
+EVALUATION_BATCH = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class Examples:
+    """Examples of one client, or of the test set; writable arrays of the caller's own.
+
+    Attributes:
+        x: float32, shape (examples, *inputs).
+        y: shape (examples,); int64 labels, or float32 values.
+    """
+
+    x: npt.NDArray[np.float32]
+    y: npt.NDArray[np.int64] | npt.NDArray[np.float32]
+
+    def __len__(self) -> int:
+        return len(self.y)
+
+
+class Data(Section):
+    """Where a task's files are; tasks without files do not look at it."""
+
+    directory: str | None = None
+    """Folder that holds `MNIST/raw` and the like. Where the environment variable MUSTER_DATA is
+    set, it comes first."""
+
+
+class Task(Plugin):
+    """The `[task]` table. The key that names the task is `name`, where other plug-ins say `kind`.
+
+    The settings of a model may stand in `[task.model]`, or beside `model` in `[task]`.
+    """
+
+    model_config = ConfigDict(serialize_by_alias=True)
+
+    kind: str = Field(default="", alias="name")
+    """The registered name of the task, or `module:Class`."""
+
+    model: AnyModel = Mlp(kind="mlp")
+    """What is trained."""
+
+    data: Data = Data()
+    """Where data files are."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _gather_model(cls, values: object) -> object:
+        """Move the model's settings from beside `model` into its table."""
+        if not isinstance(values, Mapping):
+            return values
+        default: Model = cls.model_fields["model"].default
+        name = values.get("model", default.kind)
+        if not isinstance(name, str):
+            return values
+        try:
+            keys = MODELS.find(name).model_fields.keys() - cls.model_fields.keys()
+        except ValueError:
+            return values  # the field itself reports it, together with all other mistakes
+        beside = {key: values[key] for key in values if key in keys}
+        if not beside:
+            return values
+        rest = {key: value for key, value in values.items() if key not in beside}
+        return {**rest, "model": {"kind": name, **beside}}
+
+    def check(self) -> None:
+        """Find out early what would stop `open`.
+
+        Raises:
+            ConfigError: data files are missing or altered.
+        """
+
+    @abstractmethod
+    def open(self, population: int, seed: int) -> OpenTask:
+        """Return the task for a population.
+
+        Raises:
+            ConfigError: data files are missing or altered, or the data cannot be shared out.
+        """
+
+
+class OpenTask(ABC):
+    """A task with its data.
+
+    Attributes:
+        examples: how many each client holds, by the client's index.
+    """
+
+    examples: list[int]
+
+    @abstractmethod
+    def client(self, index: int) -> Examples:
+        """Return what the client at `index` of the population trains on."""
+
+    @abstractmethod
+    def test(self) -> Examples:
+        """Return what models are measured on."""
+
+    @abstractmethod
+    def module(self) -> nn.Module:
+        """Return a new module with the run's initial parameters."""
+
+    @abstractmethod
+    def loss(self, outputs: Tensor, y: Tensor) -> Tensor:
+        """Return the mean loss over a batch, a scalar."""
+
+    def metrics(self, module: nn.Module) -> dict[str, float]:
+        """Measure `module` on the test set; at least its loss."""
+        import torch
+
+        outputs = predict(module, self._test.x)
+        return {"loss": self.loss(outputs, torch.from_numpy(self._test.y)).item()}
+
+    @cached_property
+    def _test(self) -> Examples:
+        return self.test()
+
+
+def predict(module: nn.Module, x: npt.NDArray[Any]) -> Tensor:
+    """Return the module's outputs in evaluation mode, shape (examples, outputs)."""
+    import torch
+
+    training = module.training
+    module.eval()
+    try:
+        with torch.no_grad():
+            starts = range(0, len(x), EVALUATION_BATCH)
+            batches = (torch.from_numpy(x[start : start + EVALUATION_BATCH]) for start in starts)
+            return torch.cat([module(batch) for batch in batches])
+    finally:
+        module.train(training)

@@ -1,0 +1,176 @@
+"""The command line: a thin layer over `muster.emulator.run` and what a run leaves.
+
+Exit status: 0 done, 1 the run failed or was stopped, 2 the scenario or flags are wrong.
+"""
+
+import os
+import sys
+from collections.abc import Callable
+from functools import wraps
+from pathlib import Path
+from typing import ParamSpec, TypeVar
+
+import click
+
+from muster.common.clock import WallClock
+from muster.common.errors import ConfigError, LedgerError, MusterError
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+_RUN = click.argument("folder", type=click.Path(path_type=Path), default=Path("runs/latest"))
+_DATA = click.option("--data", metavar="DIR", help="Data directory; before MUSTER_DATA.")
+
+
+def _failures_as_status(command: Callable[P, T]) -> Callable[P, T]:
+    """Print what muster raises on purpose, without a traceback, and exit as promised."""
+
+    @wraps(command)
+    def guarded(*args: P.args, **kwargs: P.kwargs) -> T:
+        try:
+            return command(*args, **kwargs)
+        except (ConfigError, LedgerError) as error:
+            click.echo(f"error: {error}", err=True)
+            sys.exit(2)
+        except MusterError as error:
+            click.echo(f"error: {error}", err=True)
+            sys.exit(1)
+
+    return guarded
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(package_name="muster")
+def main() -> None:
+    """A federated-learning fleet, emulated over real networking."""
+
+
+@main.command()
+@click.argument("scenario", type=click.Path(path_type=Path), required=False)
+@click.option("--out", type=click.Path(path_type=Path), metavar="DIR",
+              help="Run folder to make; default runs/NAME-TIME.")  # fmt: skip
+@click.option("--resume", type=click.Path(path_type=Path), metavar="DIR",
+              help="Go on with a run where its ledger ends; takes no scenario.")  # fmt: skip
+@click.option("--set", "settings", multiple=True, metavar="KEY=VALUE",
+              help="Change a setting: --set server.rounds=5 --set groups[0].count=20.")  # fmt: skip
+@_DATA
+@click.option("--quiet", is_flag=True, help="Only problems and the final line.")
+@_failures_as_status
+def run(
+    scenario: Path | None,
+    out: Path | None,
+    resume: Path | None,
+    settings: tuple[str, ...],
+    data: str | None,
+    quiet: bool,
+) -> None:
+    """Run SCENARIO: a server, and a process for every device."""
+    from muster.emulator import running
+    from muster.emulator.folder import run_folder
+    from muster.emulator.progress import progress
+    from muster.emulator.scenario import read_scenario
+    from muster.emulator.summary import describe
+
+    if (scenario is None) == (resume is None):
+        raise ConfigError("expected a scenario, or --resume DIR; examples/ has scenarios")
+    if resume is not None and (settings or out or data):
+        raise ConfigError("--resume goes on as the run began: no --set, --out or --data with it")
+    source = scenario if resume is None else run_folder(resume) / "scenario.toml"
+    assert source is not None
+    read = read_scenario(source, settings, data)
+    display = progress(sys.stderr, WallClock(), title=read.name, quiet=quiet)
+    try:
+        if resume is not None:
+            done = running.resume(resume, show=display.show)
+        else:
+            done = running.run(read, out=out, show=display.show)
+    finally:
+        display.close()
+    click.echo(describe(done.summary, done.folder))
+    if done.status == "stopped":
+        click.echo(f"Go on with it: muster run --resume {_short(done.folder)}", err=True)
+        sys.exit(1)
+
+
+@main.command()
+@_RUN
+@_failures_as_status
+def status(folder: Path) -> None:
+    """How the run in FOLDER stands (default runs/latest)."""
+    from muster.emulator.control import standing
+
+    for line in standing(folder):
+        click.echo(line)
+
+
+@main.command()
+@_RUN
+@_failures_as_status
+def watch(folder: Path) -> None:
+    """Follow the run in FOLDER until it ends, one JSON object per event."""
+    from muster.emulator.control import events
+
+    for line in events(folder):
+        click.echo(line)
+
+
+@main.command()
+@_RUN
+@_failures_as_status
+def stop(folder: Path) -> None:
+    """End the run in FOLDER; what is committed stays, and it can be resumed."""
+    from muster.emulator.control import stop
+
+    stop(folder)
+    click.echo("asked it to stop")
+
+
+@main.command()
+@click.argument("scenario", type=click.Path(path_type=Path), required=False)
+@_DATA
+@_failures_as_status
+def doctor(scenario: Path | None, data: str | None) -> None:
+    """Look at what this machine can carry: for SCENARIO, or for 10 devices."""
+    from muster.emulator.doctor import examine
+    from muster.emulator.scenario import DATA_VARIABLE, read_scenario
+
+    devices, directory = 10, data or os.environ.get(DATA_VARIABLE)
+    problem = ""
+    if scenario is not None:
+        read = read_scenario(scenario, (), data)
+        devices, directory = read.devices, read.task.data.directory
+        try:
+            read.task.check()
+        except ConfigError as error:
+            problem = str(error)
+    findings = examine(devices, Path(directory) if directory else None)
+    for finding in findings:
+        mark = "ok " if finding.enough else "NO "
+        click.echo(f"{mark} {finding.subject}: {finding.found}")
+        if not finding.enough:
+            click.echo(f"     {finding.advice}")
+    if problem:
+        click.echo(f"NO  data: {problem}")
+    if problem or not all(finding.enough for finding in findings):
+        sys.exit(1)
+
+
+@main.command()
+@_RUN
+@_failures_as_status
+def report(folder: Path) -> None:
+    """Write FOLDER's figures and report.html anew."""
+    from muster.emulator.folder import run_folder
+    from muster.emulator.report import write_report
+
+    click.echo(_short(write_report(run_folder(folder))))
+
+
+def _short(path: Path) -> str:
+    """A path as a person would type it here."""
+    try:
+        return str(path.relative_to(Path.cwd()))
+    except ValueError:
+        return str(path)
+
+

@@ -1,0 +1,80 @@
+"""Talking to a running server as its operator, from its run folder."""
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import grpc
+
+from muster.common.errors import RunFailed, Unreachable
+from muster.emulator.folder import run_folder
+from muster.v1 import operator_pb2 as pb
+from muster.v1 import operator_pb2_grpc
+from muster.wire import OPERATOR
+from muster.wire.channels import CLIENT_OPTIONS
+
+_PATIENCE_S = 5.0
+
+Metadata = tuple[tuple[str, bytes], ...]
+
+
+@contextmanager
+def _operator(folder: Path) -> Iterator[tuple[Any, Metadata]]:
+    """A stub and its credentials.
+
+    Raises:
+        Unreachable: no server is running there.
+    """
+    folder = run_folder(folder)
+    try:
+        address = json.loads((folder / "setup/address.json").read_text())
+        token = json.loads((folder / "setup/server.json").read_text())["operator_token"]
+    except FileNotFoundError:
+        raise Unreachable(f"no server has been started in {folder}") from None
+    channel = grpc.insecure_channel(f"{address['host']}:{address['port']}", CLIENT_OPTIONS)
+    try:
+        yield operator_pb2_grpc.OperatorStub(channel), ((OPERATOR, bytes.fromhex(token)),)
+    except grpc.RpcError as error:
+        call: Any = error
+        if call.code() in (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.UNAUTHENTICATED):
+            raise Unreachable(
+                f"no server of this run answers at {address['host']}:{address['port']}; it has "
+                f"ended, or was killed. What it left: {folder}"
+            ) from None
+        raise RunFailed(f"{call.code().name}: {call.details()}") from None
+    finally:
+        channel.close()
+
+
+def standing(folder: Path) -> list[str]:
+    """How the run stands, as lines for a person."""
+    with _operator(folder) as (stub, metadata):
+        reply = stub.Status(pb.StatusRequest(), metadata=metadata, timeout=_PATIENCE_S)
+    lines = [
+        f"run {reply.run}, server incarnation {reply.incarnation}",
+        f"committed: round {reply.committed_round} of {reply.rounds}, version {reply.version}",
+        f"devices: {reply.present} of {reply.population} present",
+    ]
+    if reply.round:
+        lines.append(
+            f"round {reply.round} is {reply.phase}: {reply.called} called, "
+            f"{reply.answered} answered, {reply.updates} updates"
+        )
+    return lines
+
+
+def events(folder: Path) -> Iterator[str]:
+    """The journal's lines as they are written, until the run is over."""
+    with _operator(folder) as (stub, metadata):
+        for event in stub.Watch(pb.WatchRequest(), metadata=metadata):
+            if event.missed:
+                yield json.dumps({"event": "missed", "lines": event.missed})
+            yield from event.lines
+
+
+def stop(folder: Path) -> None:
+    """End the run as stopped."""
+    with _operator(folder) as (stub, metadata):
+        stub.Stop(pb.StopRequest(), metadata=metadata, timeout=_PATIENCE_S)

@@ -1,0 +1,197 @@
+"""The processes backend: a server process, a nursery, and a process per device.
+
+Everything started here dies with this process, whatever kills it: children ask the kernel for it
+(`die_with_parent`), and the nursery also ends when its socket closes.
+"""
+
+import asyncio
+import json
+import os
+import signal
+import socket
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from muster.client.nursery import NurseryProcess
+from muster.client.program import DeviceProcess
+from muster.common.clock import Clock
+from muster.common.errors import LaunchFailed
+from muster.common.processes import PARENT
+
+_READY_S = 120.0
+"""Patience with a nursery or server that starts; importing torch on a busy machine takes long."""
+
+_POLL_S = 0.01
+_LAST_LINES = 15
+
+
+class Processes:
+    """The processes of one run.
+
+    Args:
+        died: told of every death: what died ("server", "nursery" or a client) and its exit status,
+            negative for a signal.
+    """
+
+    def __init__(self, folder: Path, clock: Clock, died: Callable[[str, int], None]) -> None:
+        self._folder = folder
+        self._clock = clock
+        self._died = died
+        self._server: asyncio.subprocess.Process | None = None
+        self._nursery: asyncio.subprocess.Process | None = None
+        self._control: socket.socket | None = None
+        self._reading: asyncio.Task[None] | None = None
+        self._waiting: set[asyncio.Task[None]] = set()
+        self._prepared: asyncio.Future[dict[str, Any]]
+        self.pids: dict[str, int] = {}
+        """Process ids of what lives, by "server", "nursery" or client."""
+
+    # --- the nursery and its devices -------------------------------------------------------------
+
+    async def start_nursery(self, config: NurseryProcess) -> dict[str, Any]:
+        """Start the nursery; return what it learned of the task: `examples`, `schema`.
+
+        Raises:
+            LaunchFailed: it did not come up.
+        """
+        ours, theirs = socket.socketpair()
+        with theirs:
+            self._nursery = await self._start(
+                "nursery",
+                ["muster.client.nursery", str(theirs.fileno())],
+                pass_fds=(theirs.fileno(),),
+                stdin=asyncio.subprocess.PIPE,
+            )
+        assert self._nursery.stdin is not None
+        self._nursery.stdin.write(config.to_json().encode() + b"\n")
+        self._nursery.stdin.close()
+        self._control = ours
+        self._prepared = asyncio.get_running_loop().create_future()
+        reader, _ = await asyncio.open_connection(sock=ours.dup())
+        self._reading = asyncio.create_task(self._read(reader))
+        try:
+            return await asyncio.wait_for(self._prepared, _READY_S)
+        except TimeoutError:
+            raise LaunchFailed(
+                f"the nursery was not ready after {_READY_S:g} s{self.last_lines('nursery')}"
+            ) from None
+
+    async def _read(self, reader: asyncio.StreamReader) -> None:
+        while line := await reader.readline():
+            event = json.loads(line)
+            match event["event"]:
+                case "ready":
+                    self._prepared.set_result(event)
+                case "failed":
+                    self._prepared.set_exception(LaunchFailed(event["why"]))
+                case "started":
+                    self.pids[event["client"]] = event["pid"]
+                case "exited":
+                    self.pids.pop(event["client"], None)
+                    self._died(event["client"], event["status"])
+
+    def start_device(self, config: DeviceProcess) -> None:
+        """Fork a device."""
+        self._order({"start": config.model_dump()})
+
+    def _order(self, order: dict[str, Any]) -> None:
+        if self._control is None:
+            raise LaunchFailed("the nursery is gone")
+        self._control.sendall(json.dumps(order).encode() + b"\n")
+
+    # --- the server ------------------------------------------------------------------------------
+
+    async def start_server(self) -> str:
+        """Start the server in the run folder; return its address, host:port.
+
+        Raises:
+            LaunchFailed: it ended before its port answered.
+        """
+        address = self._folder / "setup/address.json"
+        address.unlink(missing_ok=True)
+        self._server = await self._start("server", ["muster.server", str(self._folder)])
+        limit = self._clock.monotonic() + _READY_S
+        while not address.exists():
+            if "server" not in self.pids or self._clock.monotonic() > limit:
+                raise LaunchFailed(f"the server did not come up{self.last_lines('server')}")
+            await self._clock.sleep_until(self._clock.monotonic() + _POLL_S)
+        found = json.loads(address.read_text())
+        return f"{found['host']}:{found['port']}"
+
+    def stop_server(self) -> None:
+        """Ask the server to end the run as stopped."""
+        if "server" in self.pids and self._server is not None:
+            self._server.send_signal(signal.SIGTERM)
+
+    # --- all of them -----------------------------------------------------------------------------
+
+    async def close(self) -> None:
+        """Kill whatever still lives, and wait until it is gone."""
+        # The devices die with the nursery: the kernel kills them when it goes.
+        for process in (self._server, self._nursery):
+            if process is not None and process.returncode is None:
+                process.kill()
+        if self._waiting:
+            await asyncio.wait(self._waiting)
+        if self._control is not None:
+            self._control.close()
+            self._control = None
+        if self._reading is not None:
+            self._reading.cancel()
+        for pid in self.pids.values():
+            await self._gone(pid)
+
+    async def _gone(self, pid: int) -> None:
+        """A device whose nursery was killed is not our child: look until the kernel is done."""
+        while Path(f"/proc/{pid}").exists() and _state(pid) != "Z":
+            await self._clock.sleep_until(self._clock.monotonic() + _POLL_S)
+
+    def last_lines(self, name: str) -> str:
+        """The end of a process's log, for a message."""
+        path = self._folder / "logs" / f"{name}.log"
+        try:
+            lines = path.read_text(errors="replace").splitlines()[-_LAST_LINES:]
+        except FileNotFoundError:
+            lines = []
+        if not lines:
+            return f". It left no log ({path})"
+        return "\n".join([f". The last lines of {path}:", *(f"  | {line}" for line in lines)])
+
+    async def _start(
+        self, name: str, module: Sequence[str], **options: Any
+    ) -> asyncio.subprocess.Process:
+        with open(self._folder / "logs" / f"{name}.log", "ab") as log:
+            process = await asyncio.create_subprocess_exec(
+                sys.executable,
+                "-m",
+                *module,
+                stdout=log,
+                stderr=log,
+                # A Ctrl-C at the terminal is ours to answer; a group of their own keeps it away.
+                start_new_session=True,
+                env={**os.environ, PARENT: str(os.getpid()), "PYTHONUNBUFFERED": "1"},
+                **{"stdin": asyncio.subprocess.DEVNULL, **options},
+            )
+        self.pids[name] = process.pid
+        waiting = asyncio.create_task(self._wait(name, process))
+        self._waiting.add(waiting)
+        waiting.add_done_callback(self._waiting.discard)
+        return process
+
+    async def _wait(self, name: str, process: asyncio.subprocess.Process) -> None:
+        status = await process.wait()
+        if self.pids.get(name) == process.pid:
+            del self.pids[name]
+        if name == "nursery" and not self._prepared.done():
+            why = f"the nursery ended with status {status}{self.last_lines(name)}"
+            self._prepared.set_exception(LaunchFailed(why))
+        self._died(name, status)
+
+
+def _state(pid: int) -> str:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except (FileNotFoundError, ProcessLookupError):
+        return "Z"

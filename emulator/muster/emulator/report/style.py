@@ -1,0 +1,114 @@
+"""How figures look: one place for colours, sizes and the habits that all axes share.
+
+Figures are `matplotlib.figure.Figure` objects; pyplot, its global state and its back ends are never
+touched, so drawing a report inside someone's program or notebook changes nothing there.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+
+import pandas as pd
+from matplotlib.artist import Artist
+from matplotlib.axes import Axes
+from matplotlib.axis import Axis
+from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
+
+INK, MUTED, GRID = "#1f2933", "#66727f", "#e6e9ed"
+# Okabe and Ito's blue and vermillion, which colour-blind readers tell apart.
+BLUE, ORANGE = "#0072b2", "#d55e00"
+PALE, LIGHT = "#d8e3ec", "#8fbcdb"
+
+WIDTH_IN, DPI = 9.0, 160
+_MOST_BARS, _SEPARATE_BARS, _FEWEST_SLOTS = 250, 60, 9
+
+
+def new_figure(height_in: float) -> Figure:
+    return Figure(figsize=(WIDTH_IN, height_in), dpi=DPI, layout="constrained", facecolor="white")
+
+
+def tidy(axes: Axes, title: str, x: str = "", y: str = "", key: bool = False) -> None:
+    """Give `axes` the finding as its title, labels with units, and nothing that is not data.
+
+    Args:
+        key: leave room between title and drawing, for `key_above`.
+    """
+    axes.set_title(
+        title, loc="left", fontsize=10.5, fontweight="bold", color=INK, pad=28 if key else 10
+    )
+    axes.set_xlabel(x, color=MUTED, fontsize=9.5)
+    axes.set_ylabel(y, color=MUTED, fontsize=9.5)
+    axes.tick_params(which="both", colors=MUTED, labelsize=9, length=0)
+    axes.grid(axis="y", color=GRID, linewidth=0.8)
+    axes.set_axisbelow(True)
+    axes.spines[["top", "right", "left"]].set_visible(False)
+    axes.spines["bottom"].set_color(MUTED)
+
+
+def key_above(axes: Axes, handles: Sequence[Artist] | None = None) -> None:
+    """What the colours mean, in one row between title and drawing."""
+    axes.legend(
+        handles=handles,
+        loc="lower left",
+        bbox_to_anchor=(0, 1),
+        ncols=4,
+        frameon=False,
+        fontsize=9,
+        handlelength=1.1,
+        columnspacing=1.4,
+        labelcolor=INK,
+        borderpad=0.3,
+        borderaxespad=0,
+    )
+
+
+def count(axis: Axis, most_ticks: int = 8) -> None:
+    """Rounds and clients are whole: no tick at 2.5."""
+    axis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1, nbins=most_ticks))
+
+
+def say(axes: Axes, title: str, text: str) -> None:
+    """Stand in for a drawing there is no data for."""
+    tidy(axes, title)
+    axes.set_axis_off()
+    axes.text(0.0, 0.9, text, transform=axes.transAxes, fontsize=10, color=MUTED, va="top")
+
+
+def drawable(name: str, longest: int = 14) -> str:
+    """`name` in letters that every font has, shortened in the middle.
+
+    Draw it with `parse_math=False`: a client called "$x$" is no formula.
+    """
+    ascii_name = "".join(c if c.isascii() and c.isprintable() else "?" for c in name)
+    if len(ascii_name) <= longest:
+        return ascii_name
+    half = (longest - 2) // 2
+    return f"{ascii_name[:half]}..{ascii_name[-half:]}"
+
+
+def bars(axes: Axes, rounds: pd.DataFrame, colours: Mapping[str, str]) -> int:
+    """One bar per round and column of `rounds`, drawn over each other, the lowest last.
+
+    Thousands of rounds are drawn as means of neighbours: a line and not a smear.
+
+    Args:
+        rounds: indexed by round; its columns are the keys of `colours`.
+
+    Returns:
+        How many rounds a bar stands for.
+    """
+    first, last = rounds.index[0], rounds.index[-1]
+    size = math.ceil(len(rounds) / _MOST_BARS)
+    means = rounds.groupby(first + (rounds.index - first) // size * size).mean()
+    gap = 0.2 if len(rounds) <= _SEPARATE_BARS else 0.0
+    for column, colour in colours.items():
+        axes.bar(means.index - 0.5 + gap / 2, means[column], size - gap, align="edge", color=colour,
+                 label=column)  # fmt: skip
+    # A lonely bar as wide as the page would look like a mistake.
+    margin = max(0.0, (_FEWEST_SLOTS - len(rounds)) / 2)
+    axes.set(xlim=(first - 0.5 - margin, last + 0.5 + margin), ylim=(0, None))
+    if margin:
+        axes.set_xticks(list(rounds.index))
+    else:
+        count(axes.xaxis)
+    return size

@@ -1,0 +1,141 @@
+"""Running a scenario: the one thing the command line and Python both call."""
+
+import asyncio
+import signal
+import threading
+from collections.abc import Coroutine
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from muster.common.clock import Clock, WallClock
+from muster.common.errors import ConfigError, RunFailed
+from muster.common.files import write_atomic
+from muster.emulator import doctor
+from muster.emulator.account import Account
+from muster.emulator.folder import make_run_folder, own, run_folder
+from muster.emulator.scenario import Scenario, read_scenario
+from muster.emulator.summary import summarise, write_summary
+from muster.emulator.supervisor import Show, Supervisor
+
+
+@dataclass(frozen=True)
+class Run:
+    """A run that came to its end.
+
+    Attributes:
+        folder: everything it left.
+        summary: as in summary.json.
+        ledger: the account, as pandas data frames: `run.ledger.rounds`.
+    """
+
+    folder: Path
+    summary: dict[str, Any]
+    ledger: Account
+
+    @property
+    def status(self) -> str:
+        """completed, diverged, stopped or failed."""
+        return str(self.summary["status"])
+
+
+def run(
+    scenario: Scenario | Path | str,
+    *,
+    out: Path | str | None = None,
+    show: Show = lambda event: None,
+    clock: Clock | None = None,
+) -> Run:
+    """Run a scenario over real processes and sockets, and report on it.
+
+    Args:
+        scenario: a scenario, or the path of its TOML file.
+        out: the run folder to make; default `runs/<name>-<time>`.
+        show: called with every event of the journal.
+
+    Raises:
+        ConfigError: the scenario is wrong; nothing was started.
+        RunFailed: the run failed; the folder holds what it did, and can be resumed.
+    """
+    if not isinstance(scenario, Scenario):
+        scenario = read_scenario(Path(scenario))
+    scenario.task.check()
+    doctor.require_room(scenario.devices)
+    folder = make_run_folder(scenario.name, Path(out) if out is not None else None)
+    write_atomic(folder / "scenario.toml", scenario.to_toml().encode())
+    return _run_in(folder.resolve(), scenario, show, clock or WallClock())
+
+
+def resume(
+    folder: Path | str, *, show: Show = lambda event: None, clock: Clock | None = None
+) -> Run:
+    """Go on with a run where its ledger ends; a run that is complete is reported again.
+
+    Raises:
+        ConfigError: there is no run in `folder`, or it is going on.
+        RunFailed: it failed again.
+    """
+    folder = run_folder(Path(folder))
+    scenario = read_scenario(folder / "scenario.toml")
+    scenario.task.check()
+    doctor.require_room(scenario.devices)
+    return _run_in(folder, scenario, show, clock or WallClock())
+
+
+def _run_in(folder: Path, scenario: Scenario, show: Show, clock: Clock) -> Run:
+    with ExitStack() as stack:
+        stack.enter_context(own(folder))
+        failure: RunFailed | None = None
+        try:
+            _drive(_supervise(scenario, folder, clock, show))
+        except RunFailed as error:
+            failure = error
+        if not (folder / "ledger.sqlite").exists():
+            raise failure or RunFailed(f"the run left no ledger in {folder}")
+        # matplotlib takes a second to import: while devices start, that second is theirs.
+        from muster.emulator.report import write_report
+
+        account = Account(folder)
+        summary = summarise(account, "failed" if failure else None)
+        write_summary(folder, summary)
+        write_report(folder)
+        if failure is not None:
+            raise failure
+        if summary["status"] == "failed":
+            raise RunFailed(f"{account.run.detail}\nWhat it did: {folder}/report.html")
+        return Run(folder, summary, account)
+
+
+async def _supervise(scenario: Scenario, folder: Path, clock: Clock, show: Show) -> None:
+    supervisor = Supervisor(scenario, folder, clock, show)
+    if threading.current_thread() is threading.main_thread():
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGINT, signal.SIGTERM):
+            loop.add_signal_handler(number, supervisor.stop)
+    await supervisor.run()
+
+
+def _drive(work: Coroutine[Any, Any, None]) -> None:
+    """Run the coroutine, also where an event loop runs already (a notebook)."""
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        asyncio.run(work)
+        return
+    failure: list[BaseException] = []
+
+    def other_thread() -> None:
+        try:
+            asyncio.run(work)
+        except BaseException as error:
+            failure.append(error)
+
+    thread = threading.Thread(target=other_thread, name="muster")
+    thread.start()
+    thread.join()
+    if failure:
+        raise failure[0]
+
+
+__all__ = ["ConfigError", "Run", "resume", "run"]

@@ -1,0 +1,184 @@
+"""The scenario: one TOML file that describes a whole experiment."""
+
+import os
+import re
+import tomllib
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Annotated, Any, Literal, Self
+
+import tomli_w
+from pydantic import Field, model_validator
+
+from muster.client.config import Training
+from muster.common.config import Section, validate
+from muster.common.errors import ConfigError
+from muster.server.config import Server
+from muster.tasks.tasks import AnyTask
+
+DATA_VARIABLE = "MUSTER_DATA"
+
+_NAME = r"^[A-Za-z0-9][A-Za-z0-9._-]*$"
+
+
+class ClockSection(Section):
+    """Which clock device life and deadlines run on."""
+
+    kind: Literal["rounds", "wall"] = "rounds"
+    """rounds: lockstep, on scenario time, reproducible. wall: as it comes."""
+
+    round_s: Annotated[float, Field(gt=0)] = 60.0
+    """Lockstep: scenario seconds by which a round advances the clock."""
+
+
+class DeviceSection(Section):
+    """What the devices of a group are."""
+
+    examples_per_s: Annotated[float, Field(gt=0)] | None = None
+    """Modelled speed of training, which lockstep compares with the deadline; absent: as fast as the
+    host, 0 seconds."""
+
+    torch_device: Literal["cpu"] = "cpu"
+    """Where they train."""
+
+
+class Group(Section):
+    """Devices that share a description."""
+
+    name: Annotated[str, Field(pattern=_NAME)]
+    """Part of the devices' names and of their folders."""
+
+    count: Annotated[int, Field(gt=0)]
+    """Devices in the group."""
+
+    device: DeviceSection = DeviceSection()
+    """What they are."""
+
+
+class Launch(Section):
+    """How the processes are kept."""
+
+    restarts: Annotated[int, Field(ge=0)] = 0
+    """Deaths of the server or of devices that are made good before the run fails. Whatever the
+    number, a run that failed can be resumed."""
+
+
+class Scenario(Section):
+    """A whole experiment."""
+
+    name: Annotated[str, Field(pattern=_NAME)]
+    """Of the experiment; part of the run folder's name."""
+
+    seed: Annotated[int, Field(ge=0)] = 0
+    """Everything random is drawn from it."""
+
+    clock: ClockSection = ClockSection()
+    task: AnyTask
+    training: Training = Field(default_factory=Training)
+    server: Server
+    groups: Annotated[list[Group], Field(min_length=1)]
+    launch: Launch = Launch()
+
+    @model_validator(mode="after")
+    def _fits_together(self) -> Self:
+        mistakes = list(_contradictions(self))
+        if mistakes:
+            raise ValueError("; ".join(mistakes))
+        return self
+
+    @property
+    def devices(self) -> int:
+        """Devices in the population."""
+        return sum(group.count for group in self.groups)
+
+    def to_toml(self) -> str:
+        """The scenario with every default, as it is written into the run folder."""
+        return tomli_w.dumps(self.model_dump(exclude_none=True))
+
+
+def _contradictions(scenario: Scenario) -> Sequence[str]:
+    found = []
+    names = [group.name for group in scenario.groups]
+    if twice := sorted({name for name in names if names.count(name) > 1}):
+        found.append(f"groups: two groups are called {', '.join(twice)}; a name is used once")
+    wanted = getattr(scenario.server.selection, "k", None)
+    if wanted is not None and wanted > scenario.devices:
+        found.append(
+            f"server.selection.k: {wanted} devices a round, of a population of {scenario.devices}"
+        )
+    goal = scenario.server.round_goal()
+    if goal is not None and goal > scenario.devices:
+        found.append(f"server.goal: {goal} updates, of a population of {scenario.devices}")
+    if goal is not None and scenario.server.minimum > goal:
+        found.append(f"server.minimum: {scenario.server.minimum} is more than the goal of {goal}")
+    if scenario.clock.kind == "wall" and scenario.server.deadline_s is None:
+        found.append("server.deadline_s: required with clock.kind = 'wall', where devices may go")
+    return found
+
+
+def read_scenario(path: Path, settings: Sequence[str] = (), data: str | None = None) -> Scenario:
+    """Read a scenario file.
+
+    Args:
+        settings: `key=value` as of `--set`, the key dotted, the value TOML or plain text.
+        data: the data directory; before the environment variable MUSTER_DATA, before the file.
+
+    Raises:
+        ConfigError: naming every mistake.
+    """
+    try:
+        values = tomllib.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise ConfigError(f"there is no scenario {path}; examples/ has some") from None
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{path} cannot be read: {error}") from None
+    except tomllib.TOMLDecodeError as error:
+        raise ConfigError(f"{path} is not TOML: {error}") from None
+    for setting in settings:
+        _set(values, setting)
+    _set_data(values, data or os.environ.get(DATA_VARIABLE), path)
+    return validate(Scenario, values, str(path))
+
+
+def _set(values: dict[str, Any], setting: str) -> None:
+    key, equals, text = setting.partition("=")
+    if not equals or not key.strip():
+        raise ConfigError(f"--set {setting}: expected key=value, for example server.rounds=5")
+    try:
+        value = tomllib.loads(f"value = {text}")["value"]
+    except tomllib.TOMLDecodeError:
+        value = text
+    *path, last = re.findall(r"[^.\[\]]+", key.strip())
+    place: Any = values
+    for part in path:
+        if isinstance(place, list):
+            place = _item(place, part, setting)
+        else:
+            place = place.setdefault(part, {})
+        if not isinstance(place, dict | list):
+            raise ConfigError(f"--set {setting}: {part} is {place!r}, which has no keys")
+    if isinstance(place, list):
+        raise ConfigError(f"--set {setting}: expected the key of a table after {path[-1]}")
+    place[last] = value
+
+
+def _item(place: list[Any], part: str, setting: str) -> Any:
+    if part.isdigit() and int(part) < len(place):
+        return place[int(part)]
+    raise ConfigError(f"--set {setting}: expected a number below {len(place)}, found {part!r}")
+
+
+def _set_data(values: dict[str, Any], directory: str | None, scenario: Path) -> None:
+    """Settle where data is: what was given outside the file first; relative to the file otherwise."""
+    task = values.get("task")
+    if not isinstance(task, Mapping):
+        return
+    data = task.get("data", {})
+    if not isinstance(data, Mapping):
+        return
+    stated = data.get("directory")
+    if directory is None and isinstance(stated, str):
+        directory = str(scenario.parent / stated)
+    if directory is not None:
+        found = str(Path(directory).expanduser().resolve())
+        values["task"] = {**task, "data": {**data, "directory": found}}

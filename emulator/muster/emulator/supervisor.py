@@ -1,0 +1,238 @@
+"""The supervisor: starts what a run needs, watches it, and leaves nothing behind.
+
+It trains nothing and serves nothing. A death that nobody asked for ends the run, unless the scenario
+has `launch.restarts` left.
+"""
+
+import asyncio
+import json
+import secrets
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from muster.client.config import Training
+from muster.client.nursery import NurseryProcess
+from muster.client.program import DeviceProcess
+from muster.common.clock import Clock
+from muster.common.errors import LaunchFailed, RunFailed
+from muster.common.files import write_atomic
+from muster.common.journal import Journal
+from muster.emulator.launch.processes import Processes
+from muster.emulator.scenario import Scenario
+from muster.emulator.tail import Tail
+from muster.server.config import Member, ServerProcess, TensorShape
+
+_LOOK_S = 0.1
+"""How often the journal is looked at, for the progress."""
+
+_LEAVE_S = 10.0
+"""Patience with devices after the server's goodbye."""
+
+Show = Callable[[dict[str, Any]], None]
+
+
+class Supervisor:
+    """One run in one folder, from its first process to its last.
+
+    Args:
+        show: called with every line of the journal, in order.
+    """
+
+    def __init__(self, scenario: Scenario, folder: Path, clock: Clock, show: Show) -> None:
+        self.scenario = scenario
+        self.folder = folder
+        self._clock = clock
+        self._show = show
+        self._tail = Tail(folder / "journal.jsonl")
+        self._incarnation = _next_incarnation(folder)
+        self._journal = Journal(folder / "journal.jsonl", "supervisor", self._incarnation, clock)
+        self.processes = Processes(folder, clock, self._on_death)
+        self._restarts_left = scenario.launch.restarts
+        self._ended = asyncio.Event()
+        self._failure: RunFailed | None = None
+        self._stopping = False
+        self._deaths: asyncio.Queue[tuple[str, int]] = asyncio.Queue()
+
+    async def run(self) -> None:
+        """Run until the server has ended the run.
+
+        Raises:
+            RunFailed: it failed; nothing is left running.
+        """
+        watching = asyncio.create_task(self._watch())
+        handling = asyncio.create_task(self._handle_deaths())
+        try:
+            await self._start()
+            await self._ended.wait()
+            if self._failure is None:
+                await self._devices_left()
+        finally:
+            self._stopping = True
+            handling.cancel()
+            await self.processes.close()
+            watching.cancel()
+            self._journal.close()
+            self._look()
+        if self._failure is not None:
+            raise self._failure
+
+    def stop(self) -> None:
+        """Ask for an orderly end: the run's status becomes stopped. Asking twice does not wait."""
+        if self._stopping or "server" not in self.processes.pids:
+            self._failure = self._failure or RunFailed("stopped before the run began")
+            self._ended.set()
+        self._stopping = True
+        self.processes.stop_server()
+
+    # --- starting --------------------------------------------------------------------------------
+
+    async def _start(self) -> None:
+        scenario = self.scenario
+        task = scenario.task.to_json()
+        prepared = await self.processes.start_nursery(
+            NurseryProcess(
+                task=task,
+                population=scenario.devices,
+                seed=scenario.seed,
+                folder=str(self.folder),
+            )
+        )
+        self._tell("started", process="nursery")
+        server = self._server_process(task, prepared)
+        self._write_server(server)
+        address = await self.processes.start_server()
+        self._tell("started", process="server")
+        # A restarted server must be where the devices know it to be.
+        self._write_server(server.model_copy(update={"port": int(address.rpartition(":")[2])}))
+        self._devices = {
+            config.client: config for config in self._device_processes(task, server, address)
+        }
+        for config in self._devices.values():
+            self.processes.start_device(config)
+
+    def _server_process(self, task: str, prepared: dict[str, Any]) -> ServerProcess:
+        scenario = self.scenario
+        members = [
+            Member(client=client, group=group, examples=examples)
+            for (client, group), examples in zip(
+                population(scenario), prepared["examples"], strict=True
+            )
+        ]
+        training: Training = scenario.training
+        return ServerProcess(
+            run=self._run_identity(),
+            seed=scenario.seed,
+            clock=scenario.clock.kind,
+            server=scenario.server,
+            task=task,
+            training=training.to_json(),
+            gradient_step=training.learning_rate if training.gradient else None,
+            population=members,
+            schema_=[TensorShape(**tensor) for tensor in prepared["schema"]],
+            fleet_token=secrets.token_hex(16),
+            operator_token=secrets.token_hex(16),
+        )
+
+    def _run_identity(self) -> str:
+        path = self.folder / "setup/run"
+        if not path.exists():
+            write_atomic(path, secrets.token_hex(8).encode())
+        return path.read_text()
+
+    def _write_server(self, server: ServerProcess) -> None:
+        write_atomic(self.folder / "setup/server.json", server.to_json().encode())
+
+    def _device_processes(
+        self, task: str, server: ServerProcess, address: str
+    ) -> list[DeviceProcess]:
+        speeds = {group.name: group.device.examples_per_s for group in self.scenario.groups}
+        return [
+            DeviceProcess(
+                client=member.client,
+                index=index,
+                seed=self.scenario.seed,
+                task=task,
+                address=address,
+                token=server.fleet_token,
+                folder=str(self.folder / "devices" / member.client),
+                examples_per_s=speeds[member.group],
+            )
+            for index, member in enumerate(server.population)
+        ]
+
+    # --- deaths ----------------------------------------------------------------------------------
+
+    def _on_death(self, name: str, status: int) -> None:
+        self._deaths.put_nowait((name, status))
+
+    async def _handle_deaths(self) -> None:
+        while True:
+            name, status = await self._deaths.get()
+            try:
+                await self._handle_death(name, status)
+            except RunFailed as failure:
+                self._failure = failure
+                self._ended.set()
+
+    async def _handle_death(self, name: str, status: int) -> None:
+        if name == "server" and self._tail_says_ended():
+            self._ended.set()
+        if self._ended.is_set() or status == 0:
+            return
+        self._tell("died", process=name, status=status)
+        if name == "nursery" or self._restarts_left == 0 or self._stopping:
+            how = f"by signal {-status}" if status < 0 else f"with status {status}"
+            raise LaunchFailed(
+                f"{name} ended unasked {how}{self.processes.last_lines(name)}\n"
+                f"Go on where it was: muster run --resume {self.folder}"
+            )
+        self._restarts_left -= 1
+        if name == "server":
+            await self.processes.start_server()
+        else:
+            self.processes.start_device(self._devices[name])
+        self._tell("restarted", process=name)
+
+    def _tail_says_ended(self) -> bool:
+        self._look()
+        return self._saw_end
+
+    async def _devices_left(self) -> None:
+        limit = self._clock.monotonic() + _LEAVE_S
+        while set(self.processes.pids) - {"nursery"} and self._clock.monotonic() < limit:
+            await self._clock.sleep_until(self._clock.monotonic() + 0.01)
+
+    # --- watching --------------------------------------------------------------------------------
+
+    _saw_end = False
+
+    async def _watch(self) -> None:
+        while True:
+            self._look()
+            await self._clock.sleep_until(self._clock.monotonic() + _LOOK_S)
+
+    def _look(self) -> None:
+        for event in self._tail.new():
+            self._saw_end = self._saw_end or event["event"] == "ended"
+            self._show(event)
+
+    def _tell(self, event: str, **fields: Any) -> None:
+        self._journal.add(event, **fields)
+        self._journal.flush()
+
+
+def population(scenario: Scenario) -> list[tuple[str, str]]:
+    """(client, group) of every device, in the order of the population."""
+    return [
+        (f"{group.name}-{number:04d}", group.name)
+        for group in scenario.groups
+        for number in range(group.count)
+    ]
+
+
+def _next_incarnation(folder: Path) -> int:
+    path = folder / "setup/supervisor.json"
+    number = 1 + (json.loads(path.read_text())["incarnation"] if path.exists() else 0)
+    write_atomic(path, json.dumps({"incarnation": number}).encode())
+    return number

@@ -1,0 +1,145 @@
+"""The server's program: `python -m muster.server RUN_FOLDER`.
+
+Reads `setup/server.json`, runs the rounds that the ledger does not have yet, and ends with status 0
+when the run came to an end (completed, diverged or stopped), 1 when it failed.
+"""
+
+import asyncio
+import json
+import logging
+import os
+import signal
+import sys
+from pathlib import Path
+from typing import Any
+
+import grpc
+import uvloop
+from safetensors.numpy import load_file
+
+from muster.common.clock import WallClock
+from muster.common.errors import ConfigError, MusterError
+from muster.common.files import write_atomic
+from muster.common.journal import Journal
+from muster.common.processes import die_with_parent
+from muster.common.tensors import Schema, Vector, schema_of
+from muster.server.config import ServerProcess
+from muster.server.coordinator import Coordinator
+from muster.server.evaluation import Setup
+from muster.server.evaluator import Evaluator
+from muster.server.fleet import Device, Fleet
+from muster.server.ledger import Ledger
+from muster.server.operator import OperatorService, Watchers
+from muster.server.service import FleetService
+from muster.server.store import Store
+from muster.v1 import fleet_pb2_grpc, operator_pb2_grpc
+from muster.wire.channels import SERVER_OPTIONS
+
+log = logging.getLogger("muster.server")
+
+_GOODBYE_S = 5.0
+"""How long devices have to end their streams after the goodbye."""
+
+
+async def serve(folder: Path) -> int:
+    """Run the server in `folder`; return the exit status."""
+    config = ServerProcess.from_json((folder / "setup/server.json").read_bytes())
+    clock = WallClock()
+    schema = schema_of({tensor.name: tensor.shape for tensor in config.schema_})
+    ledger = Ledger(folder / "ledger.sqlite")
+    members = [(m.client, m.group, i, m.examples) for i, m in enumerate(config.population)]
+    incarnation = ledger.begin(config.run, members, clock.now())
+    journal = Journal(folder / "journal.jsonl", "server", incarnation, clock)
+    watchers = Watchers()
+    loop = asyncio.get_running_loop()
+
+    def tell(event: str, **fields: Any) -> None:
+        if not journal.waiting:
+            loop.call_soon(journal.flush)
+        watchers.show(journal.add(event, **fields))
+
+    fleet = Fleet(
+        Device(member.client, member.group, index, member.examples)
+        for index, member in enumerate(config.population)
+    )
+    store = Store(folder / "models", ledger, schema)
+    coordinator = Coordinator(config, schema, fleet, ledger, store, folder, clock, tell)
+    setup = Setup(task=config.task, population=len(fleet.devices), seed=config.seed)
+    with open(folder / "logs/evaluation.log", "ab") as evaluation_log:
+        evaluator = Evaluator(setup, coordinator.evaluated, evaluation_log)
+        await evaluator.start()
+    server = grpc.aio.server(options=SERVER_OPTIONS)
+    service = FleetService(coordinator, folder / "setup", clock)
+    fleet_pb2_grpc.add_FleetServicer_to_server(service, server)
+    operator_pb2_grpc.add_OperatorServicer_to_server(
+        OperatorService(coordinator, watchers, incarnation, clock), server
+    )
+    port = listen(server, config)
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, coordinator.stop, "stopped", "asked by a signal")
+    await server.start()
+    # Whoever waits for the server reads this file; it is there only when the port answers.
+    write_atomic(
+        folder / "setup/address.json",
+        json.dumps({"host": config.host, "port": port, "pid": os.getpid()}).encode(),
+    )
+    try:
+        initial = _read_initial(folder, schema)
+        status, detail = await coordinator.run(evaluator, initial)
+    except MusterError as error:
+        log.error("%s", error)
+        status, detail = "failed", str(error)
+    await coordinator.finish(status, detail)
+    watchers.ended.set()
+    await _all_left(fleet, clock)
+    await server.stop(grace=1.0)
+    await evaluator.close()
+    journal.close()
+    ledger.close()
+    return 1 if status == "failed" else 0
+
+
+def listen(server: grpc.aio.Server, config: ServerProcess) -> int:
+    """Bind the port of the run.
+
+    Raises:
+        ConfigError: it is taken.
+    """
+    address = f"{config.host}:{config.port}"
+    try:
+        port = server.add_insecure_port(address)
+    except RuntimeError:
+        port = 0
+    if not port:
+        raise ConfigError(
+            f"{address} is in use or not an address of this machine; choose another "
+            f"server.port, or 0 for any free one"
+        )
+    return port
+
+
+async def _all_left(fleet: Fleet, clock: WallClock) -> None:
+    limit = clock.monotonic() + _GOODBYE_S
+    while fleet.present and clock.monotonic() < limit:
+        await clock.sleep_until(clock.monotonic() + 0.01)
+
+
+def _read_initial(folder: Path, schema: Schema) -> Vector:
+    return schema.flatten(load_file(folder / "setup/initial.safetensors"))
+
+
+def main() -> None:
+    die_with_parent()
+    logging.basicConfig(
+        stream=sys.stderr, level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s"
+    )
+    try:
+        status = uvloop.run(serve(Path(sys.argv[1])))
+    except MusterError as error:
+        log.error("%s", error)
+        status = 1
+    sys.exit(status)
+
+
+if __name__ == "__main__":
+    main()

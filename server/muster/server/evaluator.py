@@ -1,0 +1,109 @@
+"""The server's hand on the evaluation process."""
+
+import asyncio
+import json
+import os
+import sys
+from collections.abc import Awaitable, Callable
+from typing import IO, Any
+
+from muster.common.errors import RunFailed
+from muster.common.processes import PARENT
+from muster.common.tensors import WIRE, Vector
+from muster.server.evaluation import Measured, Order, Setup
+
+_BACKLOG = 8
+"""Models that may wait; then the rounds wait, so that a slow evaluation cannot fill the memory."""
+
+
+class Evaluator:
+    """Evaluates models in the order submitted.
+
+    Args:
+        done: awaited with each result.
+        log: where the process's standard error goes.
+    """
+
+    def __init__(
+        self, setup: Setup, done: Callable[[Measured], Awaitable[None]], log: IO[bytes]
+    ) -> None:
+        self._setup = setup
+        self._done = done
+        self._log = log
+        self._waiting: set[int] = set()
+        self._room = asyncio.Semaphore(_BACKLOG)
+        self._idle = asyncio.Event()
+        self._idle.set()
+        self._failed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+    async def start(self) -> None:
+        """Start the process; models may be submitted while it still imports torch."""
+        self._process = await asyncio.create_subprocess_exec(
+            sys.executable,
+            "-m",
+            "muster.server.evaluation",
+            stdin=asyncio.subprocess.PIPE,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=self._log,
+            env={**os.environ, PARENT: str(os.getpid())},
+        )
+        self._pipe.write(self._setup.to_json().encode() + b"\n")
+        self._reading = asyncio.create_task(self._read())
+
+    @property
+    def _pipe(self) -> asyncio.StreamWriter:
+        assert self._process.stdin is not None
+        return self._process.stdin
+
+    async def submit(self, version: int, round: int, model: Vector) -> None:
+        """Queue a model; waits while the backlog is full.
+
+        Raises:
+            RunFailed: the process died.
+        """
+        await self._or_failed(self._room.acquire())
+        self._waiting.add(version)
+        self._idle.clear()
+        body = model.astype(WIRE, copy=False).tobytes()
+        order = Order(version=version, round=round, length=len(body))
+        self._pipe.write(order.to_json().encode() + b"\n" + body)
+
+    def waiting(self) -> set[int]:
+        """Versions submitted and not yet evaluated."""
+        return self._waiting
+
+    async def drained(self) -> None:
+        """Return when nothing waits.
+
+        Raises:
+            RunFailed: the process died.
+        """
+        await self._or_failed(self._idle.wait())
+
+    async def close(self) -> None:
+        """End the process."""
+        self._reading.cancel()
+        if self._process.returncode is None:
+            self._process.kill()
+        await self._process.wait()
+
+    async def _read(self) -> None:
+        assert self._process.stdout is not None
+        while line := await self._process.stdout.readline():
+            measured = Measured(**json.loads(line))
+            await self._done(measured)
+            self._waiting.discard(measured.version)
+            self._room.release()
+            if not self._waiting:
+                self._idle.set()
+        status = await self._process.wait()
+        error = RunFailed(f"the evaluation process ended with status {status}: see its log")
+        if not self._failed.done():
+            self._failed.set_exception(error)
+
+    async def _or_failed(self, wanted: Any) -> None:
+        task = asyncio.ensure_future(wanted)
+        await asyncio.wait({task, self._failed}, return_when=asyncio.FIRST_COMPLETED)
+        if not task.done():
+            task.cancel()
+            await self._failed

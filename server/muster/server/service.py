@@ -1,0 +1,221 @@
+"""The Fleet service: authenticate, decode, call the domain, encode. No decision is taken here."""
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import grpc
+
+from muster.common.clock import Clock
+from muster.common.errors import (
+    ConfigError,
+    MusterError,
+    RemoteProtocolError,
+    Unauthenticated,
+)
+from muster.common.exchange import Key, Outcome, Reason, Receipt, ToDevice, Update
+from muster.server.coordinator import Coordinator
+from muster.server.fleet import Device, same_token
+from muster.server.uploads import Spill
+from muster.v1 import fleet_pb2 as pb
+from muster.v1 import fleet_pb2_grpc
+from muster.wire import INLINE_BYTES, PROTOCOL_VERSION, SESSION, TOKEN, messages
+from muster.wire.bodies import chunks
+
+log = logging.getLogger(__name__)
+
+STATUS: dict[type[MusterError], grpc.StatusCode] = {
+    RemoteProtocolError: grpc.StatusCode.INVALID_ARGUMENT,
+    Unauthenticated: grpc.StatusCode.UNAUTHENTICATED,
+    ConfigError: grpc.StatusCode.INVALID_ARGUMENT,
+}
+"""What a peer is told of an error; an error without a row is a bug of ours."""
+
+Context = grpc.aio.ServicerContext[Any, Any]
+
+
+@asynccontextmanager
+async def errors_as_status(context: Context) -> AsyncIterator[None]:
+    """Abort the call with the status its error stands for.
+
+    An error without a row in STATUS is a bug of ours: INTERNAL, with a traceback in the log.
+    """
+    try:
+        yield
+    except tuple(STATUS) as error:
+        await context.abort(STATUS[type(error)], str(error))
+    except MusterError as error:
+        log.exception("a call failed in a way nobody planned")
+        await context.abort(grpc.StatusCode.INTERNAL, f"internal error: {type(error).__name__}")
+
+
+def metadata(context: Context, key: str) -> bytes | None:
+    """A binary metadata value of the call."""
+    for name, value in context.invocation_metadata() or ():
+        if name == key:
+            return value if isinstance(value, bytes) else value.encode()
+    return None
+
+
+class FleetService(fleet_pb2_grpc.FleetServicer):
+    """The Fleet service of one run.
+
+    Args:
+        spill_folder: where large updates are kept, in files without a name.
+    """
+
+    def __init__(self, coordinator: Coordinator, spill_folder: Path, clock: Clock) -> None:
+        self._coordinator = coordinator
+        self._fleet = coordinator.fleet
+        self._spill_folder = spill_folder
+        self._clock = clock
+        self._transfers = asyncio.Semaphore(coordinator.settings.transfers)
+        self._uploads: dict[Key, Spill] = {}
+        self._token = bytes.fromhex(coordinator.config.fleet_token)
+
+    def _device(self, context: Context) -> Device:
+        return self._fleet.of_session(metadata(context, SESSION))
+
+    # --- Enroll ----------------------------------------------------------------------------------
+
+    async def Enroll(self, request: pb.EnrollRequest, context: Context) -> pb.EnrollReply:
+        async with errors_as_status(context):
+            if not same_token(metadata(context, TOKEN), self._token):
+                raise Unauthenticated("the fleet's token is missing or wrong")
+            refusal = self._unwelcome(request)
+            if refusal is not None:
+                return pb.EnrollReply(refusal=refusal)
+            fingerprint = messages.decode_fingerprint(request.fingerprint)
+            device = self._fleet.enroll(request.client, fingerprint)
+            if device is None:
+                return pb.EnrollReply(refusal=_refusal(
+                    Reason.UNKNOWN_CLIENT,
+                    f"{request.client!r} is not in the population of {len(self._fleet.devices)}",
+                ))  # fmt: skip
+            self._coordinator.enrolled(device)
+            return pb.EnrollReply(enrolled=self._enrolled(device))
+
+    def _unwelcome(self, request: pb.EnrollRequest) -> pb.Refusal | None:
+        if request.protocol_version != PROTOCOL_VERSION:
+            return _refusal(
+                Reason.PROTOCOL_VERSION,
+                f"the device speaks protocol {request.protocol_version}, this server "
+                f"{PROTOCOL_VERSION}: run the same version of muster on both ends",
+            )
+        device = self._fleet.devices.get(request.client)
+        if device is not None and request.examples != device.examples:
+            return _refusal(
+                Reason.EXAMPLES,
+                f"{request.client} holds {request.examples} examples; the population says "
+                f"{device.examples}: the two ends have different data",
+            )
+        return None
+
+    def _enrolled(self, device: Device) -> pb.Enrolled:
+        config = self._coordinator.config
+        assert device.session is not None
+        return pb.Enrolled(
+            session=device.session,
+            run=config.run,
+            seed=config.seed,
+            index=device.index,
+            population=len(self._fleet.devices),
+            task=config.task,
+            training=config.training,
+            schema=messages.encode_schema(self._coordinator.schema),
+            heartbeat_s=config.server.heartbeat_s,
+            inline_bytes=INLINE_BYTES,
+            committed=messages.encode_commit(self._coordinator.committed),
+        )
+
+    # --- Attend ----------------------------------------------------------------------------------
+
+    async def Attend(self, request_iterator: Any, context: Context) -> None:
+        async with errors_as_status(context):
+            device = self._device(context)
+            outbox = self._fleet.attend(device, self._clock.monotonic())
+            writing = asyncio.create_task(self._write(outbox, context))
+            self._coordinator.attended(device)
+            why = "the connection broke"
+            try:
+                while (message := await context.read()) is not grpc.aio.EOF:
+                    self._coordinator.heard(device)
+                    for answer in message.answers:
+                        self._coordinator.answered(device, messages.decode_answer(answer))
+                why = "it went away"
+            finally:
+                if self._fleet.leave(device, outbox):
+                    self._coordinator.left(device, why)
+                writing.cancel()
+
+    @staticmethod
+    async def _write(outbox: "asyncio.Queue[ToDevice | None]", context: Context) -> None:
+        while (message := await outbox.get()) is not None:
+            await context.write(messages.encode_to_device(message))
+
+    # --- Fetch -----------------------------------------------------------------------------------
+
+    async def Fetch(self, request: pb.FetchRequest, context: Context) -> None:
+        async with errors_as_status(context):
+            self._device(context)
+            async with self._transfers:
+                version, body = self._coordinator.committed.version, self._coordinator.body
+                if request.version != version or request.offset > len(body):
+                    await context.abort(
+                        grpc.StatusCode.NOT_FOUND,
+                        f"version {request.version} from byte {request.offset}; this server has "
+                        f"version {version} of {len(body)} bytes",
+                    )
+                for chunk in chunks(body, request.offset):
+                    await context.write(pb.ModelChunk(data=bytes(chunk)))
+
+    # --- Submit ----------------------------------------------------------------------------------
+
+    async def Submit(self, request_iterator: Any, context: Context) -> pb.Receipt:
+        async with errors_as_status(context):
+            device = self._device(context)
+            first = await context.read()
+            if first is grpc.aio.EOF or first.WhichOneof("part") != "header":
+                raise RemoteProtocolError("Submit begins with a header")
+            update = messages.decode_update(first.header.update)
+            self._coordinator.heard(device)
+            receipt = self._coordinator.judge(device, update)
+            if receipt is None:
+                receipt = await self._receive(update, first.header.offset, device, context)
+            return messages.encode_receipt(receipt)
+
+    async def _receive(
+        self, update: Update, offset: int, device: Device, context: Context
+    ) -> Receipt:
+        began = self._clock.monotonic()
+        async with self._transfers:
+            spill = self._uploads.get(update.key)
+            if spill is None:
+                spill = Spill(self._spill_folder, update, self._max_norm)
+                self._uploads[update.key] = spill
+            if offset != spill.received:
+                return Receipt(update.key, Outcome.RESUME, offset=spill.received)
+            while not spill.complete:
+                message = await context.read()
+                if message is grpc.aio.EOF:
+                    return Receipt(update.key, Outcome.RESUME, offset=spill.received)
+                spill.write(message.chunk)
+                self._coordinator.heard(device)
+        del self._uploads[update.key]
+        return self._coordinator.receive(update, spill, self._clock.monotonic() - began)
+
+    @property
+    def _max_norm(self) -> float | None:
+        return self._coordinator.settings.guard.max_norm
+
+    def forget_uploads(self, round: int) -> None:
+        """Drop unfinished uploads of rounds up to `round`."""
+        for key in [key for key in self._uploads if key.round <= round]:
+            self._uploads.pop(key).close()
+
+
+def _refusal(reason: Reason, detail: str) -> pb.Refusal:
+    return messages.encode_refusal(reason, detail)

@@ -1,0 +1,198 @@
+"""Run folders for tests: consistent ledgers, written by hand or drawn from a seed."""
+
+import json
+import sqlite3
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import closing
+from functools import partial
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+STARTED_AT = 1_750_000_000.0
+FINGERPRINT = {"torch": "2.13.0+cpu", "cpu_capability": "AVX2", "device": "cpu", "threads": 1}
+SCENARIO = 'name = "small-world"\nseed = 7\n\n[server]\nrounds = 3\n'
+
+
+class RunFolder:
+    """Writes a run folder as the server and the launcher would, one round after another.
+
+    Bodies are 1,000 bytes in each direction; a device trains for 0.5 s and transfers for 0.25 s,
+    unless it is told otherwise.
+    """
+
+    def __init__(self, path: Path) -> None:
+        path.mkdir(parents=True, exist_ok=True)
+        self.path = path
+        self.time = STARTED_AT
+        self.rounds = self.version = 0
+        self._ledger = sqlite3.connect(path / "ledger.sqlite")
+        self._ledger.execute("PRAGMA journal_mode = WAL")
+        self._ledger.executescript(files("muster.server").joinpath("ledger.sql").read_text())
+        self._ledger.execute("PRAGMA user_version = 1")
+        self._add("run", id="run-1", incarnation=1, started_at=STARTED_AT)
+        self.scenario(SCENARIO)
+
+    def scenario(self, text: str) -> None:
+        (self.path / "scenario.toml").write_text(text, encoding="utf-8")
+
+    def clients(
+        self, *names: str, group: str = "phones", enrolled: bool = True, **row: Any
+    ) -> None:
+        for name in names:
+            position = self._one("SELECT count(*) FROM clients")
+            told = {"enrolled_at": self.time, "sessions": 1, "fingerprint": json.dumps(FINGERPRINT)}
+            columns = {"client": name, "group": group, "position": position, "examples": 100}
+            self._add("clients", **columns | (told if enrolled else {}) | row)
+
+    def round(
+        self,
+        outcomes: Mapping[str, str],
+        declined: Mapping[str, str] | None = None,
+        unanswered: int = 0,
+        seconds: float = 2.0,
+        sent: Mapping[str, Mapping[str, Any]] | None = None,
+    ) -> int:
+        """Commit a round.
+
+        Args:
+            outcomes: client to "folded", "late", ..., or "late: deadline" with a reason.
+            declined: client to the reason.
+            sent: client to columns of its contribution.
+        """
+        self.rounds += 1
+        declined, opened_at = declined or {}, self.time
+        self.time += seconds
+        for client, reason in declined.items():
+            self._add("answers", round=self.rounds, client=client, decision="decline",
+                      reason=reason, at=opened_at)  # fmt: skip
+        base = self.version
+        folded = sum(outcome == "folded" for outcome in outcomes.values())
+        self.version += folded > 0
+        for client, outcome in outcomes.items():
+            self._contribute(client, outcome, base, (sent or {}).get(client, {}))
+        self._add(
+            "rounds", round=self.rounds, base_version=base, version=self.version,
+            outcome="aggregated" if folded else "empty",
+            called=len(outcomes) + len(declined) + unanswered, accepted=len(outcomes),
+            folded=folded, normaliser=100.0 * folded or None, weight_sum=100.0 * folded,
+            weight_max=100.0, effective_size=float(folded),
+            opened_at=opened_at, closed_at=self.time, seconds=seconds,
+        )  # fmt: skip
+        return self.rounds
+
+    def evaluate(self, loss: float, accuracy: float | None = None, **metrics: float) -> None:
+        """Evaluate the newest version; round 0 before the first."""
+        self._add(
+            "evaluations", version=self.version, round=self.rounds, loss=loss, accuracy=accuracy,
+            metrics=json.dumps(metrics), seconds=0.1, at=self.time,
+        )  # fmt: skip
+        self._ledger.execute(
+            "UPDATE rounds SET loss = ?, accuracy = ? WHERE round = ?",
+            (loss, accuracy, self.rounds),
+        )
+
+    def fault(self, fault: str, target: str, status: str = "applied", detail: str = "") -> None:
+        self._add("faults", at=self.time, round=self.rounds, fault=fault, target=target,
+                  status=status, detail=detail)  # fmt: skip
+
+    def end(self, status: str = "completed", detail: str | None = None) -> None:
+        self._ledger.execute(
+            "UPDATE run SET status = ?, detail = ?, ended_at = ?", (status, detail, self.time)
+        )
+
+    def journal(self, *events: Mapping[str, Any]) -> None:
+        writer = {"at": self.time, "role": "supervisor", "incarnation": 1}
+        with open(self.path / "journal.jsonl", "a", encoding="utf-8") as file:
+            file.writelines(json.dumps({**event, **writer}) + "\n" for event in events)
+
+    def commit(self) -> Path:
+        """Make what was written visible to readers and return the folder."""
+        self._ledger.commit()
+        return self.path
+
+    def close(self) -> None:
+        self._ledger.close()
+
+    def _contribute(self, client: str, outcome: str, base: int, more: Mapping[str, Any]) -> None:
+        outcome, _, reason = outcome.partition(": ")
+        folded = outcome == "folded"
+        key = {"round": self.rounds, "client": client}
+        self._add("answers", **key, decision="accept", modelled_s=0.75, at=self.time)
+        columns = {
+            "attempt": 1, "base_version": base, "staleness": 1, "examples": 100,
+            "weight": 100.0 if folded else None, "mask_ratio": 1.0, "bytes_up": 1000,
+            "bytes_down": 1000, "train_s": 0.5, "transfer_s": 0.25, "loss": 1.0,
+            "outcome": outcome, "reason": reason or None, "at": self.time,
+        }  # fmt: skip
+        self._add("contributions", **key, **(columns | dict(more)))
+
+    def _add(self, table: str, **row: Any) -> None:
+        columns = ", ".join(f'"{column}"' for column in row)
+        marks = ", ".join("?" * len(row))
+        self._ledger.execute(f"INSERT INTO {table} ({columns}) VALUES ({marks})", [*row.values()])
+
+    def _one(self, sql: str) -> Any:
+        with closing(self._ledger.execute(sql)) as cursor:
+            return cursor.fetchone()[0]
+
+
+def draw_run(path: Path, groups: Mapping[str, int], rounds: int, evaluate_every: int = 1) -> Path:
+    """A run that looks like life: groups differ in speed and reliability, learning slows down."""
+    run, chance = RunFolder(path), np.random.default_rng(7)
+    members: dict[str, list[str]] = {group: [] for group in groups}
+    for group, count in groups.items():
+        for name in (f"{group}-{index:04}" for index in range(count)):
+            enrolled = bool(chance.random() < 0.95)
+            run.clients(name, group=group, enrolled=enrolled, examples=60)
+            if enrolled:
+                members[group].append(name)
+    run.evaluate(2.303, 0.1)
+    for number in range(1, rounds + 1):
+        _draw_round(run, chance, members)
+        if number % evaluate_every == 0:
+            noise = chance.normal(0, 0.01)
+            left = np.exp(-number / (rounds / 4))
+            run.evaluate(0.25 + 2.05 * left + noise, 0.93 - 0.83 * left - noise / 2)
+    run.end()
+    run.commit()
+    run.close()
+    return path
+
+
+def _draw_round(
+    run: RunFolder, chance: np.random.Generator, members: Mapping[str, Sequence[str]]
+) -> None:
+    outcomes, declined, sent = {}, {}, {}
+    for level, names in enumerate(members.values()):
+        for name in names:
+            fate = chance.random()
+            if fate < 0.15 + 0.2 * level:
+                declined[name] = str(chance.choice(["offline", "battery", "busy"]))
+                continue
+            outcomes[name] = "folded" if fate < 0.93 else str(
+                chance.choice(["late: deadline", "dropped: interrupted", "refused: not finite"])
+            )  # fmt: skip
+            sent[name] = {
+                "bytes_up": 40_000, "bytes_down": 40_000,
+                "train_s": float(chance.lognormal(-1 + level, 0.4)),
+                "transfer_s": float(chance.lognormal(-2.5 + 1.5 * level, 0.5)),
+            }  # fmt: skip
+    run.round(outcomes, declined, seconds=float(2 + chance.gamma(2, 0.4)), sent=sent)
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Iterator[RunFolder]:
+    """A new run folder without clients or rounds; its ledger stays open for writing."""
+    folder = RunFolder(tmp_path / "run")
+    yield folder
+    folder.close()
+
+
+@pytest.fixture
+def drawn(tmp_path: Path) -> Callable[..., Path]:
+    """Draws a finished run: `drawn({"phones": 10}, rounds=5)` is its folder."""
+    return partial(draw_run, tmp_path / "drawn")

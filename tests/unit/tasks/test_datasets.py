@@ -1,0 +1,151 @@
+import gzip
+import hashlib
+import os
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from muster.common.errors import ConfigError
+from muster.tasks import datasets
+from muster.tasks.classification import FashionMnist, Mnist
+from muster.tasks.task import Data
+
+FILES = [f"MNIST/raw/{file}-ubyte.gz" for file in datasets.CHECKSUMS["mnist"]]
+
+
+def idx_file(array: np.ndarray) -> bytes:
+    sizes = b"".join(size.to_bytes(4, "big") for size in array.shape)
+    return gzip.compress(bytes([0, 0, 8, array.ndim]) + sizes + array.tobytes(), mtime=0)
+
+
+@pytest.fixture
+def directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A tiny MNIST of 20 + 5 pictures of 2×3 pixels, whose checksums are the expected ones."""
+    monkeypatch.delenv(datasets.VARIABLE, raising=False)
+    (tmp_path / "MNIST/raw").mkdir(parents=True)
+    arrays = [
+        np.arange(120, dtype=np.uint8).reshape(20, 2, 3),
+        np.arange(20, dtype=np.uint8) % 10,
+        np.full((5, 2, 3), 255, np.uint8),
+        np.arange(5, dtype=np.uint8),
+    ]
+    checksums = {}
+    for name, path, array in zip(datasets.CHECKSUMS["mnist"], FILES, arrays, strict=True):
+        body = idx_file(array)
+        (tmp_path / path).write_bytes(body)
+        checksums[name] = hashlib.sha256(body).hexdigest()
+    monkeypatch.setitem(datasets.CHECKSUMS, "mnist", checksums)
+    return tmp_path
+
+
+def test_idx_files_are_read_as_they_were_written(directory: Path) -> None:
+    found = datasets.idx("mnist", directory)
+    assert found.train_x.shape == (20, 2, 3)
+    assert found.train_x[3, 1].tolist() == [21, 22, 23]
+    assert found.train_y.tolist() == [*range(10), *range(10)]
+    assert found.train_y.dtype == np.int64
+    assert found.test_x.shape == (5, 2, 3)
+
+
+def test_pictures_are_kept_as_bytes_once_and_scaled_when_a_share_is_taken(directory: Path) -> None:
+    first, again = datasets.idx("mnist", directory), datasets.idx("mnist", directory)
+    assert first is again
+    scaled = first.scaled(first.test_x[:2])
+    assert first.test_x.dtype == np.uint8
+    assert scaled.dtype == np.float32
+    assert scaled.flags.writeable
+    np.testing.assert_array_equal(scaled, np.ones((2, 2, 3), np.float32))
+
+
+def test_an_altered_file_is_refused_with_both_checksums(directory: Path) -> None:
+    path = directory / FILES[1]
+    expected = datasets.CHECKSUMS["mnist"]["train-labels-idx1"]
+    path.write_bytes(idx_file(np.zeros(20, np.uint8)))
+    found = hashlib.sha256(path.read_bytes()).hexdigest()
+    with pytest.raises(ConfigError) as error:
+        Mnist(data=Data(directory=str(directory))).check()
+    assert f"{path}: expected SHA-256 {expected}, found {found}" in str(error.value)
+    assert FILES[0] not in str(error.value)
+
+
+def test_a_truncated_file_is_refused_by_the_check_and_by_opening(directory: Path) -> None:
+    path = directory / FILES[0]
+    path.write_bytes(path.read_bytes()[:-7])
+    task = Mnist(data=Data(directory=str(directory)))
+    for attempt in (task.check, task.dataset):
+        with pytest.raises(ConfigError, match=r"train-images.*expected SHA-256"):
+            attempt()
+
+
+def test_every_missing_file_is_named_with_the_settings_that_say_where(directory: Path) -> None:
+    for path in FILES[1:3]:
+        (directory / path).unlink()
+    with pytest.raises(ConfigError) as error:
+        Mnist(data=Data(directory=str(directory))).check()
+    message = str(error.value)
+    assert [path in message for path in FILES] == [False, True, True, False]
+    for setting in ("[task.data] directory", "--data", "MUSTER_DATA"):
+        assert setting in message
+
+
+def test_without_a_directory_the_message_names_the_files_and_the_settings(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.delenv(datasets.VARIABLE, raising=False)
+    with pytest.raises(ConfigError) as error:
+        FashionMnist().check()
+    message = str(error.value)
+    for part in (
+        "no data directory is set",
+        "FashionMNIST/raw/train-images-idx3-ubyte.gz",
+        "FashionMNIST/raw/train-labels-idx1-ubyte.gz",
+        "FashionMNIST/raw/t10k-images-idx3-ubyte.gz",
+        "FashionMNIST/raw/t10k-labels-idx1-ubyte.gz",
+        "[task.data] directory",
+        "--data",
+        "MUSTER_DATA",
+    ):
+        assert part in message
+
+
+def test_a_directory_that_is_not_there_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv(datasets.VARIABLE, raising=False)
+    with pytest.raises(ConfigError, match="not in nowhere/at/all"):
+        Mnist(data=Data(directory="nowhere/at/all")).check()
+
+
+def test_the_environment_comes_before_the_scenario(
+    directory: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(datasets.VARIABLE, str(directory))
+    Mnist(data=Data(directory="nowhere/at/all")).check()
+
+
+def test_digits_are_split_the_same_way_always() -> None:
+    found = datasets.digits()
+    assert (len(found.train_y), len(found.test_y)) == (1437, 360)
+    assert found.train_x.shape == (1437, 8, 8)
+    assert found.scaled(found.train_x).max() == 1.0
+    # Every digit is in both parts, and no picture is lost.
+    assert set(found.test_y.tolist()) == set(range(10))
+    both = np.concatenate([found.train_x, found.test_x]).astype(np.int64)
+    # Known answers: the sum of all pixels in scikit-learn's copy, and the first labels for testing.
+    assert both.sum() == 561718
+    assert found.test_y[:8].tolist() == [0, 1, 6, 2, 0, 9, 2, 0]
+
+
+@pytest.mark.data
+@pytest.mark.parametrize("name", ["mnist", "fashion-mnist"])
+def test_the_published_files_are_whole_and_as_large_as_published(name: str) -> None:
+    directory = os.environ.get(datasets.VARIABLE)
+    if directory is None:
+        pytest.skip("MUSTER_DATA is not set")
+    found = datasets.idx(name, Path(directory))
+    assert found.train_x.shape == (60_000, 28, 28)
+    assert found.test_x.shape == (10_000, 28, 28)
+    counts = {
+        "mnist": [980, 1135, 1032, 1010, 982, 892, 958, 1028, 974, 1009],
+        "fashion-mnist": [1000] * 10,
+    }
+    assert np.bincount(found.test_y).tolist() == counts[name]

@@ -1,0 +1,76 @@
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from muster.common.errors import ConfigError
+from muster.common.tensors import schema_of
+from muster.tasks.models import (
+    Linear,
+    Mlp,
+    Softmax,
+    initial_module,
+    initial_vector,
+    load_vector,
+    schema,
+    seeded,
+)
+
+
+def test_an_mlp_has_the_layers_that_the_scenario_lists() -> None:
+    module = Mlp(hidden=[5, 3], activation="tanh").build((2, 4), 10)
+    assert schema(module) == schema_of(
+        {
+            "hidden1.weight": (5, 8),
+            "hidden1.bias": (5,),
+            "hidden2.weight": (3, 5),
+            "hidden2.bias": (3,),
+            "output.weight": (10, 3),
+            "output.bias": (10,),
+        }
+    )
+    assert [type(layer) for layer in module.children()].count(nn.Tanh) == 2
+
+
+def test_linear_models_start_at_zero_and_have_the_bias_that_was_asked_for() -> None:
+    assert initial_vector(Linear().build((4,), 1)).tolist() == [0.0] * 4
+    assert initial_vector(Linear(bias=True).build((4,), 1)).tolist() == [0.0] * 5
+    assert initial_vector(Softmax().build((2, 2), 3)).tolist() == [0.0] * 15
+
+
+def test_initial_parameters_depend_on_the_seed_alone() -> None:
+    first = initial_vector(initial_module(Mlp(hidden=[3]), (4,), 2, seed=1))
+    torch.rand(5)
+    again = initial_vector(initial_module(Mlp(hidden=[3]), (4,), 2, seed=1))
+    other = initial_vector(initial_module(Mlp(hidden=[3]), (4,), 2, seed=2))
+    assert first.tobytes() == again.tobytes()
+    assert first.tobytes() != other.tobytes()
+
+
+def test_drawing_from_a_stream_leaves_the_generator_of_torch_as_it_was() -> None:
+    before = torch.get_rng_state()
+    with seeded(1, "a"):
+        first = torch.rand(3)
+    with seeded(1, "a"):
+        assert torch.equal(torch.rand(3), first)
+    assert torch.equal(torch.get_rng_state(), before)
+
+
+def test_a_vector_comes_back_from_the_module_it_was_loaded_into() -> None:
+    module = Mlp(hidden=[3]).build((4,), 2)
+    vector = np.arange(23, dtype=np.float32)
+    vector.flags.writeable = False  # as it comes from the wire
+    load_vector(module, vector)
+    np.testing.assert_array_equal(initial_vector(module), vector)
+    named = dict(module.named_parameters())
+    assert named["hidden1.bias"].tolist() == [12.0, 13.0, 14.0]
+
+
+def test_a_module_with_state_that_does_not_travel_is_refused() -> None:
+    with pytest.raises(ConfigError, match="running_mean"):
+        schema(nn.BatchNorm1d(3))
+
+
+def test_a_module_that_is_not_float32_is_refused() -> None:
+    with pytest.raises(ConfigError, match=r"float32: weight are not"):
+        schema(nn.Linear(2, 1, bias=False, dtype=torch.float64))

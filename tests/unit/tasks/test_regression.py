@@ -1,0 +1,86 @@
+import numpy as np
+import pytest
+import torch
+
+from muster.tasks.models import Linear, Mlp, load_vector
+from muster.tasks.regression import LinearRegression, OpenLinearRegression
+
+
+def gradient_at(
+    opened: OpenLinearRegression, theta: np.ndarray, weights: list[float]
+) -> np.ndarray:
+    """Gradient of Σ p_i f_i by hand: p_i/n_i · Xᵀ(Xθ − y)."""
+    total = np.zeros_like(theta)
+    for index, weight in enumerate(weights):
+        examples = opened.client(index)
+        x = examples.x.astype(np.float64)
+        if len(theta) > x.shape[1]:
+            x = np.column_stack([x, np.ones(len(x))])
+        total += weight / len(x) * x.T @ (x @ theta - examples.y)
+    return total
+
+
+@pytest.mark.parametrize("bias", [False, True])
+def test_the_optimum_is_that_of_least_squares(bias: bool) -> None:
+    task = LinearRegression(dimension=4, heterogeneity=1.0, model=Linear(bias=bias))
+    opened = task.open(population=6, seed=3)
+    x = opened.test().x.astype(np.float64)
+    if bias:
+        x = np.column_stack([x, np.ones(len(x))])
+    expected = np.linalg.lstsq(x, opened.test().y.astype(np.float64))[0]
+    np.testing.assert_allclose(opened.optimum(), expected, rtol=0, atol=1e-10)
+
+
+@pytest.mark.parametrize("bias", [False, True])
+def test_the_gradient_of_the_weighted_objective_is_zero_at_its_optimum(bias: bool) -> None:
+    task = LinearRegression(dimension=4, heterogeneity=1.0, model=Linear(bias=bias))
+    opened = task.open(population=3, seed=3)
+    weights = [0.7, 0.2, 0.1]
+    optimum = opened.optimum(weights)
+    np.testing.assert_allclose(gradient_at(opened, optimum, weights), 0, atol=1e-12)
+    np.testing.assert_allclose(opened.optimum([7, 2, 1]), optimum, atol=1e-12)
+    assert np.linalg.norm(optimum - opened.optimum()) > 0.1
+
+
+def test_weights_of_another_population_are_refused() -> None:
+    with pytest.raises(ValueError, match="zip"):
+        LinearRegression().open(population=3, seed=1).optimum([0.5, 0.5])
+
+
+def test_without_noise_and_heterogeneity_every_client_has_the_same_optimum() -> None:
+    opened = LinearRegression(noise=0.0).open(population=2, seed=5)
+    np.testing.assert_allclose(opened.optimum([1, 0]), opened.optimum([0, 1]), atol=1e-6)
+
+
+def test_a_clients_data_do_not_depend_on_how_many_there_are() -> None:
+    few = LinearRegression(heterogeneity=0.5).open(population=3, seed=5)
+    many = LinearRegression(heterogeneity=0.5).open(population=300, seed=5)
+    assert few.client(2).x.tobytes() == many.client(2).x.tobytes()
+    assert few.client(2).y.tobytes() == many.client(2).y.tobytes()
+    assert few.client(1).x.tobytes() != few.client(2).x.tobytes()
+    assert (few.examples, len(few.client(2))) == ([50, 50, 50], 50)
+    with pytest.raises(IndexError):
+        few.client(3)
+
+
+def test_distance_is_that_to_the_optimum_and_loss_is_half_the_mean_squared_error() -> None:
+    opened = LinearRegression(dimension=3).open(population=4, seed=2)
+    module = opened.module()
+    optimum = opened.optimum()
+    at_zero = opened.metrics(module)
+    assert at_zero["distance"] == pytest.approx(np.linalg.norm(optimum))
+    assert at_zero["loss"] == pytest.approx(np.mean(opened.test().y ** 2) / 2, rel=1e-5)
+    load_vector(module, optimum.astype(np.float32))
+    assert opened.metrics(module)["distance"] < 1e-6
+
+
+def test_a_model_that_is_not_linear_has_a_loss_but_no_distance() -> None:
+    opened = LinearRegression(model=Mlp(hidden=[2])).open(population=2, seed=2)
+    assert opened.metrics(opened.module()).keys() == {"loss"}
+
+
+def test_the_loss_refuses_to_broadcast_outputs_against_values() -> None:
+    # (n, 1) − (n,) would silently become (n, n).
+    opened = LinearRegression().open(population=1, seed=1)
+    outputs, y = torch.tensor([[1.0], [2.0]]), torch.tensor([0.0, 4.0])
+    assert opened.loss(outputs, y).item() == pytest.approx((1 + 4) / 2 / 2)
