@@ -119,9 +119,8 @@ class Processes:
         return "\n".join(line for text in texts for line in text)
 
     def _alive(self) -> bool:
-        return any([child.poll() is None for child in self._children.values()]) or any(
-            self._marked()
-        )
+        running = any(child.poll() is None for child in self._children.values())
+        return running or any(self._marked())
 
     def _signal_all(self, signum: signal.Signals) -> None:
         # The mark first: those that have their own session can be found only as themselves.

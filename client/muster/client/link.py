@@ -3,6 +3,7 @@
 Errors of gRPC become errors of muster here. Nothing decides what to do about them.
 """
 
+import asyncio
 from collections.abc import AsyncIterator, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -114,7 +115,7 @@ class Link:
             except TransportError:
                 if attempt == _TRIES - 1:
                     raise
-        if len(body) != length or checksum(body) != call.model_checksum:
+        if len(body) != length or checksum(memoryview(body)) != call.model_checksum:
             raise RemoteProtocolError(
                 f"version {call.base_version} came as {len(body)} bytes with another checksum; "
                 f"expected {length}"
@@ -160,6 +161,8 @@ class Attendance:
 
     def __init__(self, stream: Any) -> None:
         self._stream = stream
+        # A second write while one is under way breaks the call ("Internal error from Core").
+        self._writing = asyncio.Lock()
 
     async def read(self) -> ToDevice:
         """The server's next message.
@@ -174,12 +177,15 @@ class Attendance:
         return messages.decode_to_device(message)
 
     async def answer(self, answer: Answer) -> None:
-        with _our_errors():
-            await self._stream.write(pb.DeviceMessage(answers=[messages.encode_answer(answer)]))
+        await self._write(pb.DeviceMessage(answers=[messages.encode_answer(answer)]))
 
     async def heartbeat(self) -> None:
-        with _our_errors():
-            await self._stream.write(pb.DeviceMessage(heartbeat=pb.Heartbeat()))
+        await self._write(pb.DeviceMessage(heartbeat=pb.Heartbeat()))
+
+    async def _write(self, message: pb.DeviceMessage) -> None:
+        async with self._writing:
+            with _our_errors():
+                await self._stream.write(message)
 
     async def leave(self) -> None:
         """End the stream in order: a cancelled one leaks a little memory at the server."""

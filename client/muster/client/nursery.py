@@ -67,11 +67,11 @@ class Nursery:
         signal.set_wakeup_fd(writing)
         signal.signal(signal.SIGCHLD, lambda *_: None)
         while True:
-            ready, _, _ = select.select([self._supervisor, reading], [], [])
+            ready, _, _ = select.select([self._supervisor.fileno(), reading], [], [])
             if reading in ready:
                 os.read(reading, 4096)
                 self._reap()
-            if self._supervisor in ready:
+            if self._supervisor.fileno() in ready:
                 received = self._supervisor.recv(1 << 16)
                 if not received:
                     return

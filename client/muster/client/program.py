@@ -99,7 +99,9 @@ class Device:
         Raises:
             RemoteProtocolError: it refused, or broke the protocol.
         """
-        draws = seeds.stream(self._config.seed, "back-off", self._config.client, str(self._clock.now()))
+        draws = seeds.stream(
+            self._config.seed, "back-off", self._config.client, str(self._clock.now())
+        )
         backoff = Backoff(draws)
         try:
             while self._session.phase is not Phase.ENDED:
@@ -192,7 +194,9 @@ class Device:
                 self._session.happen(Event.CALLED_AGAIN)
             if inline:
                 await attendance.answer(
-                    Answer(call.key, Decision.ACCEPT, accept.modelled_s, None, held.update, held.body)
+                    Answer(
+                        call.key, Decision.ACCEPT, accept.modelled_s, None, held.update, held.body
+                    )
                 )
             else:
                 await self._submit(held)

@@ -60,7 +60,10 @@ class Registry(Generic[P]):
 
     def names(self) -> set[str]:
         """Built-in and installed names."""
-        return {*self.built_in, *(p.name for p in importlib.metadata.entry_points(group=self.group))}
+        return {
+            *self.built_in,
+            *(p.name for p in importlib.metadata.entry_points(group=self.group)),
+        }
 
     def parse(self, value: object) -> object:
         """Turn `"name"` or `{"kind": "name", **settings}` into a plug-in; leave others alone."""

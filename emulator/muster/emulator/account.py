@@ -10,6 +10,7 @@ write-ahead log, so rounds and contributions agree even while a server adds to t
 import json
 import sqlite3
 import tomllib
+import weakref
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
@@ -61,15 +62,13 @@ class Account:
         self.folder = folder
         self._path = folder / LEDGER
         self._connection = _open(self._path)
-        try:
-            self.run = self._run_row()
-        except LedgerError:
-            self._connection.close()
-            raise
+        # An account that nobody closes must not hold the write-ahead log for ever.
+        self._finalizer = weakref.finalize(self, self._connection.close)
+        self.run = self._run_row()
 
     def close(self) -> None:
         """End the transaction; tables that were read before stay usable."""
-        self._connection.close()
+        self._finalizer()
 
     def __enter__(self) -> Self:
         return self
@@ -237,7 +236,7 @@ def _begin(path: Path) -> tuple[sqlite3.Connection, int]:
 
 
 def _begin_uri(uri: str) -> tuple[sqlite3.Connection, int]:
-    connection = sqlite3.connect(uri, uri=True, isolation_level=None)
+    connection = sqlite3.connect(uri, uri=True, isolation_level=None, check_same_thread=False)
     try:
         connection.execute("BEGIN")
         return connection, connection.execute("PRAGMA user_version").fetchone()[0]

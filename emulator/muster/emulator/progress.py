@@ -79,7 +79,8 @@ class Lines:
 
     def close(self) -> None:
         self._say()
-        self._write(_ending(self._standing))
+        if ending := _ending(self._standing):
+            self._write(ending)
 
     def _say(self) -> None:
         if self._unsaid and not self._quiet:
@@ -113,29 +114,30 @@ class LivePanel:
 
     def close(self) -> None:
         self._live.stop()
-        if self._standing.status is None:
-            self._console.print(Text(_ending(self._standing), style="yellow"))
+        if self._standing.status is None and (ending := _ending(self._standing)):
+            self._console.print(Text(ending, style="yellow"))
 
     def _panel(self) -> Panel:
         standing = self._standing
         done, total = standing.round, standing.rounds
         if not standing.open:
             done, total = len(standing.enrolled), standing.population
-        progress_line = Table.grid(padding=(0, 2), expand=True)
+        line = Table.grid(padding=(0, 2), expand=True)
         for ratio in (None, 1, None):
-            progress_line.add_column(ratio=ratio, no_wrap=True)
+            line.add_column(ratio=ratio, no_wrap=True)
         bar = ProgressBar(total=max(total, 1), completed=done)
-        progress_line.add_row(_stage(standing), bar, standing.status or "".join(_left(standing)))
+        line.add_row(_stage(standing), bar, Text(standing.status or "".join(_left(standing))))
         facts = Text("   ".join(_facts(standing)), style="dim")
         width = min(self._console.width, _WIDTH)
-        content = Group(progress_line, facts)
-        return Panel(content, title=self._title, title_align="left", width=width)
+        return Panel(Group(line, facts), title=self._title, title_align="left", width=width)
 
 
 def _stage(standing: Standing) -> str:
     if standing.open:
         return f"round {standing.round} of {standing.rounds}"
-    return f"{len(standing.enrolled)} of {standing.population} devices enrolled"
+    if standing.population:
+        return f"{len(standing.enrolled)} of {standing.population} devices enrolled"
+    return "starting"
 
 
 def _facts(standing: Standing) -> list[str]:
@@ -145,7 +147,7 @@ def _facts(standing: Standing) -> list[str]:
     facts = [
         *_quality(standing),
         f"{standing.folded} of {standing.called} folded" if standing.called else "",
-        f"{len(standing.present)} of {standing.population} present",
+        "" if standing.status else f"{len(standing.present)} of {standing.population} present",
         f"{standing.empty} rounds empty" if standing.empty else "",
         bytes_text(carried),
     ]
@@ -157,12 +159,10 @@ def _quality(standing: Standing) -> list[str]:
         return []
     older = standing.evaluated_round != standing.round
     of_round = f" (round {standing.evaluated_round})" if older else ""
-    loss = f"loss {number_text(standing.loss)}{of_round}"
-    return (
-        [loss]
-        if standing.accuracy is None
-        else [loss, f"accuracy {percent_text(standing.accuracy)}"]
-    )
+    quality = [f"loss {number_text(standing.loss)}{of_round}"]
+    if standing.accuracy is not None:
+        quality.append(f"accuracy {percent_text(standing.accuracy)}")
+    return quality
 
 
 def _left(standing: Standing) -> list[str]:
@@ -170,10 +170,10 @@ def _left(standing: Standing) -> list[str]:
 
 
 def _ending(standing: Standing) -> str:
+    """The last line; empty when nothing began."""
     if standing.status is None:
-        return f"no end was recorded; {_stage(standing)}"
-    detail = f" ({standing.detail})" if standing.detail else ""
-    rounds = f"{standing.status}{detail} after {standing.round} rounds"
+        return f"no end was recorded; {_stage(standing)}" if standing.population else ""
+    how = f"{standing.status}: {standing.detail or f'{standing.round} rounds'}"
     traffic = f"{bytes_text(standing.bytes_up)} up, {bytes_text(standing.bytes_down)} down"
     spent = f"{seconds_text(standing.seconds)} in rounds"
-    return ", ".join([rounds, *_quality(standing), spent, traffic])
+    return ", ".join([how, *_quality(standing), spent, traffic])

@@ -42,7 +42,7 @@ def summarise(account: "Account", status: str | None = None) -> dict[str, Any]:
 
 def outline(account: "Account", status: str | None = None) -> dict[str, Any]:
     """`summarise` without the model file, which is not read: `model_sha256` is None."""
-    run, totals = account.run, account.round_totals
+    run, totals, sent = account.run, account.round_totals, account.contributions
     opportunities = account.enrolled * len(totals)
     outcomes = _outcomes(account)
     summary = {
@@ -58,8 +58,8 @@ def outline(account: "Account", status: str | None = None) -> dict[str, Any]:
         "participation_rate": outcomes["folded"] / opportunities if opportunities else None,
         "updates_folded": outcomes["folded"],
         "outcomes": outcomes,
-        "bytes_up": int(totals["bytes_up"].sum()),
-        "bytes_down": int(totals["bytes_down"].sum()),
+        "bytes_up": int(sent["bytes_up"].sum()),
+        "bytes_down": int(sent["bytes_down"].sum()),
         "seconds": float(totals["seconds"].sum()),
         "model_sha256": None,
         "fingerprint": _fingerprint(account),
@@ -137,7 +137,8 @@ def _target(account: "Account", wanted: Mapping[str, float]) -> dict[str, Any]:
 
 def _fingerprint(account: "Account") -> Any:
     """What all clients have in common; a list when they differ; None when nobody enrolled."""
-    found = [json.loads(text) for text in sorted(set(account.clients["fingerprint"].dropna()))]
+    texts = sorted(set(account.clients["fingerprint"].dropna()))
+    found = [fingerprint for text in texts if (fingerprint := json.loads(text))]
     return found if len(found) > 1 else next(iter(found), None)
 
 

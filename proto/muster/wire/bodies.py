@@ -15,6 +15,11 @@ def encode_vector(vector: Vector) -> bytes:
     return vector.astype(WIRE, copy=False).tobytes()
 
 
+def body_view(vector: Vector) -> memoryview:
+    """The body of a float32 vector without a copy, on little-endian machines."""
+    return vector.astype(WIRE, copy=False).data.cast("B")
+
+
 def decode_vector(body: bytes | memoryview, schema: Schema) -> Vector:
     """The vector of a body, read-only and without a copy on little-endian machines.
 

@@ -22,7 +22,7 @@ from muster.common.errors import ConfigError, MusterError
 from muster.common.files import write_atomic
 from muster.common.journal import Journal
 from muster.common.processes import die_with_parent
-from muster.common.tensors import Schema, Vector, schema_of
+from muster.common.tensors import schema_of
 from muster.server.config import ServerProcess
 from muster.server.coordinator import Coordinator
 from muster.server.evaluation import Setup
@@ -64,6 +64,7 @@ async def serve(folder: Path) -> int:
     )
     store = Store(folder / "models", ledger, schema)
     coordinator = Coordinator(config, schema, fleet, ledger, store, folder, clock, tell)
+    coordinator.load(schema.flatten(load_file(folder / "setup/initial.safetensors")))
     setup = Setup(task=config.task, population=len(fleet.devices), seed=config.seed)
     with open(folder / "logs/evaluation.log", "ab") as evaluation_log:
         evaluator = Evaluator(setup, coordinator.evaluated, evaluation_log)
@@ -84,8 +85,7 @@ async def serve(folder: Path) -> int:
         json.dumps({"host": config.host, "port": port, "pid": os.getpid()}).encode(),
     )
     try:
-        initial = _read_initial(folder, schema)
-        status, detail = await coordinator.run(evaluator, initial)
+        status, detail = await coordinator.run(evaluator)
     except MusterError as error:
         log.error("%s", error)
         status, detail = "failed", str(error)
@@ -122,10 +122,6 @@ async def _all_left(fleet: Fleet, clock: WallClock) -> None:
     limit = clock.monotonic() + _GOODBYE_S
     while fleet.present and clock.monotonic() < limit:
         await clock.sleep_until(clock.monotonic() + 0.01)
-
-
-def _read_initial(folder: Path, schema: Schema) -> Vector:
-    return schema.flatten(load_file(folder / "setup/initial.safetensors"))
 
 
 def main() -> None:

@@ -5,71 +5,43 @@ one worker thread, one thing at a time.
 """
 
 import asyncio
-import json
 import math
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
 from muster.common import seeds
 from muster.common.clock import Clock
-from muster.common.errors import Diverged, MusterError, RunFailed
-from muster.common.exchange import (
-    Answer,
-    Call,
-    Commit,
-    Decision,
-    Key,
-    Outcome,
-    Reason,
-    Receipt,
-    Update,
-)
+from muster.common.errors import Diverged, RunFailed
+from muster.common.exchange import Answer, Call, Commit, Outcome
 from muster.common.files import write_atomic
 from muster.common.schedules import rate_at
 from muster.common.tensors import Schema, Vector
-from muster.server.accumulator import ExactSum, apply
-from muster.server.aggregators import Contribution
+from muster.server.accumulator import apply
+from muster.server.aggregators import State
 from muster.server.config import ServerProcess
 from muster.server.evaluation import Measured
 from muster.server.evaluator import Evaluator
 from muster.server.fleet import Device, Fleet
-from muster.server.ledger import (
-    AnswerRow,
-    ContributionRow,
-    EvaluationRow,
-    Ledger,
-    Notes,
-    RoundRow,
-)
+from muster.server.intake import Intake, Staged, Tell
+from muster.server.ledger import AnswerRow, EvaluationRow, Ledger, Notes, RoundRow
 from muster.server.rounds import Event, Phase, Round, Rules
 from muster.server.selection import Candidate
 from muster.server.store import Store
-from muster.server.uploads import Body, Spill
 from muster.wire import INLINE_BYTES
 from muster.wire.bodies import checksum, encode_vector
 
 T = TypeVar("T")
 
 
-@dataclass(slots=True)
-class Staged:
-    """An accepted update that waits for its round: what the books and what the body say."""
-
-    update: Update
-    contribution: Contribution
-    body: Body | Spill
-    weight: float | None = None
-    transfer_s: float = 0.0
-
-
 class Coordinator:
     """Runs the rounds of one run, from what the ledger says was committed.
 
-    Args:
-        tell: records an event in the journal and shows it to who watches.
+    Attributes:
+        intake: what devices say.
+        committed: the newest durable round and version.
+        body: the newest version, as it travels.
     """
 
     def __init__(
@@ -81,14 +53,14 @@ class Coordinator:
         store: Store,
         run_folder: Path,
         clock: Clock,
-        tell: Callable[..., None],
+        tell: Tell,
     ) -> None:
         self.config = config
         self.settings = config.server
         self.schema = schema
         self.fleet = fleet
         self.committed = Commit()
-        self.round: Round | None = None
+        self.body = b""
         self._ledger = ledger
         self._store = store
         self._run_folder = run_folder
@@ -98,55 +70,66 @@ class Coordinator:
         self._rule = self.settings.aggregator
         self._lockstep = config.clock == "rounds"
         self._inline = schema.body_bytes <= INLINE_BYTES
-        self._sum = ExactSum(schema.parameters)
-        self._notes = Notes()
         self._changed = asyncio.Event()
         self._stop: tuple[str, str] | None = None
-        self._past: Round | None = None
-        self._new_round_state()
-
-    def _new_round_state(self) -> None:
-        self._staged: dict[str, Staged] = {}
-        self._answered_at: dict[str, float] = {}
-        self._folds: list[asyncio.Future[None]] = []
+        self.intake = Intake(
+            self.settings,
+            self._lockstep,
+            schema,
+            fleet,
+            clock,
+            self._worker,
+            tell,
+            self._changed.set,
+        )
 
     # --- the run ---------------------------------------------------------------------------------
 
-    async def run(self, evaluator: Evaluator, initial: Vector) -> tuple[str, str]:
-        """Run every round that is missing; return the run's status and a sentence about it."""
-        self._evaluator = evaluator
-        await self._load(initial)
-        try:
-            return await self._run_rounds()
-        except Diverged as error:
-            return "diverged", str(error)
-        finally:
-            self._drop_round()
-
-    async def _load(self, initial: Vector) -> None:
+    def load(self, initial: Vector) -> None:
+        """Take up the run where the ledger ends; the first time, enter `initial` as version 0."""
         ledger, rule = self._ledger, self._rule
         version = ledger.newest_version()
         if version is None:
             state = rule.initial_state(initial)
             ledger.enter_initial(self._store.put_model(0, initial), self._store.put_state(0, state))
             version = 0
-        kept = dict(ledger.kept())
-        self._store.clean(kept)
-        self._kept = set(kept)
+        self._kept = dict(ledger.kept())
+        self._store.clean(self._kept)
         self.committed = Commit(ledger.newest_round(), version)
-        self._state = self._store.get_state(version)
-        self._set_model(self._store.get_model(version))
         self._evaluations = ledger.evaluations()
-        for old, round in kept.items():
-            if old not in self._evaluations and (self._due(round) or old == version):
-                await self._evaluate(old, round)
+        self._set_model(self._store.get_model(version), self._store.get_state(version))
 
-    def _set_model(self, model: Vector) -> None:
-        self._model = model
+    def _set_model(self, model: Vector, state: State) -> None:
+        self._model, self._state = model, state
         self.body = encode_vector(model)
         self._checksum = checksum(self.body)
 
+    async def run(self, evaluator: Evaluator) -> tuple[str, str]:
+        """Run every round that is missing; return the run's status and a sentence about it.
+
+        Raises:
+            RunFailed: it cannot go on.
+        """
+        self._evaluator = evaluator
+        self._tell(
+            "server_started",
+            run=self.config.run,
+            round=self.committed.round,
+            version=self.committed.version,
+            population=len(self.fleet.devices),
+            rounds=self.settings.rounds,
+        )
+        try:
+            await self._catch_up()
+            return await self._run_rounds()
+        except Diverged as error:
+            return "diverged", str(error)
+        finally:
+            self.intake.close()
+
     async def _run_rounds(self) -> tuple[str, str]:
+        if not self._lockstep:
+            await self._fleet_present()
         while self._stop is None and self.committed.round < self.settings.rounds:
             if await self._target_reached():
                 return "completed", f"the target was reached after round {self.committed.round}"
@@ -156,17 +139,32 @@ class Coordinator:
         await self._evaluate_last()
         return "completed", f"{self.committed.round} rounds"
 
+    async def _fleet_present(self) -> None:
+        """On the wall clock only who is present is called: wait for the fleet to assemble."""
+        limit = self._clock.monotonic() + self.settings.stall_s
+        while self.fleet.present < len(self.fleet.devices) and self._stop is None:
+            self._changed.clear()
+            if not await self._changed_by(limit):
+                if self.fleet.present:
+                    return
+                raise RunFailed(
+                    f"no device came within {self.settings.stall_s:g} s; see their logs"
+                )
+
     async def _run_round(self, number: int) -> None:
         opened_at, began = self._clock.now(), self._clock.monotonic()
         settings = self.settings
         rules = Rules(self._lockstep, settings.round_goal(), settings.deadline_s)
-        self.round = round = Round(number, self.committed.version, rules)
-        self._new_round_state()
-        self._sum.clear()
+        round = Round(number, self.committed.version, rules)
+        self.intake.open(round, self._state)
         self._changed.clear()
         round.select(self._select(number))
-        self._tell("round_opened", round=number, base_version=round.base_version,
-                   called=len(round.cohort))  # fmt: skip
+        self._tell(
+            "round_opened",
+            round=number,
+            base_version=round.base_version,
+            called=len(round.cohort),
+        )
         for client in round.cohort:
             self._call(self.fleet.devices[client])
         await self._wait_for_close(round, began)
@@ -186,15 +184,12 @@ class Coordinator:
         return self.settings.selection.select(candidates, draws)
 
     def _call(self, device: Device) -> None:
-        if self.round is None or device.outbox is None or not self.round.expects(device.client):
+        round = self.intake.round
+        if round is None or device.outbox is None or not round.expects(device.client):
             return
-        call = Call(
-            self.round.call(device.client),
-            self.round.base_version,
-            self.settings.deadline_s or 0.0,
-            self._checksum,
-        )
-        model = (self.round.base_version, self.body) if self._inline else None
+        deadline_s = self.settings.deadline_s or 0.0
+        call = Call(round.call(device.client), round.base_version, deadline_s, self._checksum)
+        model = (round.base_version, self.body) if self._inline else None
         device.send(self.committed, [call], model)
 
     async def _wait_for_close(self, round: Round, began: float) -> None:
@@ -204,21 +199,18 @@ class Coordinator:
             RunFailed: lockstep, and no device has said a word for `stall_s`.
         """
         if self._lockstep:
-            self._heard_at = began
-            while not self._changed.is_set():
-                limit = self._heard_at + self.settings.stall_s
-                if not await self._changed_by(limit) and self._heard_at + self.settings.stall_s <= (
-                    self._clock.monotonic()
-                ):
+            self.intake.heard_at = began
+            stall_s = self.settings.stall_s
+            while not await self._changed_by(self.intake.heard_at + stall_s):
+                if self.intake.heard_at + stall_s <= self._clock.monotonic():
                     raise RunFailed(self._stalled(round))
-        elif self.settings.deadline_s is not None:
-            if not await self._changed_by(began + self.settings.deadline_s):
-                round.happen(Event.DEADLINE_PASSED)
-        else:
+        elif self.settings.deadline_s is None:
             await self._changed.wait()
+        elif not await self._changed_by(began + self.settings.deadline_s):
+            round.happen(Event.DEADLINE_PASSED)
 
     async def _changed_by(self, instant: float) -> bool:
-        """Wait until the round closes or `instant` (monotonic); whether it closed."""
+        """Wait until something changed or `instant` (monotonic) is reached; whether it changed."""
         changed = asyncio.ensure_future(self._changed.wait())
         timer = asyncio.ensure_future(self._clock.sleep_until(instant))
         try:
@@ -240,48 +232,34 @@ class Coordinator:
     # --- closing a round -------------------------------------------------------------------------
 
     async def _close(self, round: Round, opened_at: float, began: float) -> None:
-        counted = [self._staged[client] for client in round.counted()]
-        weights = await self._fold(counted)
-        normaliser, weight_sum = 0.0, math.fsum(weights)
-        if len(counted) >= self.settings.minimum:
-            contributions = [staged.contribution for staged in counted]
-            normaliser = self._rule.normaliser(weight_sum, contributions)
-        if normaliser:
-            model = await self._work(self._step, weight_sum, normaliser)
-        else:
-            counted, model = [], None
-        round.happen(Event.FOLDED)
+        counted = await self.intake.fold()
+        weights = [staged.weight or 0.0 for staged in counted]
+        normaliser = self._normaliser(counted, weights)
+        model = await self._work(self._step, round, weights, normaliser) if normaliser else None
+        folded = counted if model is not None else []
         version = round.base_version + (model is not None)
+        state = self._state if model is None else self._rule.next_state(self._state, model)
+        round.happen(Event.FOLDED)
         closed_at = self._clock.now()
         row = RoundRow(
             round=round.number,
             base_version=round.base_version,
             version=version,
-            outcome="aggregated" if model is not None else "empty",
+            outcome="empty" if model is None else "aggregated",
             called=len(round.cohort),
-            accepted=sum(
-                m.answer is not None and m.answer.decision is Decision.ACCEPT
-                for m in round.cohort.values()
-            ),
-            folded=len(counted),
-            normaliser=normaliser if model is not None else None,
-            weight_sum=weight_sum if model is not None else None,
-            weight_max=max(weights) if model is not None else None,
-            effective_size=_effective_size(weights) if model is not None else None,
+            accepted=self.intake.accepted(),
+            folded=len(folded),
+            **_weighting(weights if folded else [], normaliser),
             opened_at=opened_at,
             closed_at=closed_at,
             seconds=self._clock.monotonic() - began,
         )
-        self._note_contributions(round, {staged.update.key.client for staged in counted}, closed_at)
-        state = self._rule.next_state(self._state, model) if model is not None else self._state
-        await self._work(self._commit, row, self._answers(round), self._take_notes(), model, state)
+        answers, notes = self.intake.answer_rows(), self.intake.take_notes(folded, closed_at)
+        await self._work(self._commit, row, answers, notes, model, state)
         round.happen(Event.COMMITTED)
-        self._past = round
         self.committed = Commit(round.number, version)
-        self._state = state
         if model is not None:
-            self._set_model(model)
-            self._kept.add(version)
+            self._set_model(model, state)
         self._tell(
             "round_committed",
             round=round.number,
@@ -290,48 +268,30 @@ class Coordinator:
             called=row.called,
             accepted=row.accepted,
             folded=row.folded,
-            bytes_up=sum(staged.update.length for staged in self._staged.values()),
+            bytes_up=self.intake.bytes_up(),
             bytes_down=row.called * self.schema.body_bytes,
-            seconds=round_to_us(row.seconds),
+            seconds=row.seconds,
         )
-        for staged in self._staged.values():
-            staged.body.close()
+        self.intake.close()
         if model is not None and self._due(round.number):
-            await self._evaluate(version, round.number)
+            await self._evaluate(version)
 
-    async def _fold(self, counted: list[Staged]) -> list[float]:
-        """Fold what counts, unless it was folded on arrival; return the weights."""
-        await asyncio.gather(*self._folds)
-        if not self._folds_on_arrival():
-            contributions = [staged.contribution for staged in counted]
-            weights = self._rule.weigh(contributions, self._state) if counted else []
-            for staged, weight in zip(counted, weights, strict=True):
-                staged.weight = weight
-                await self._work(self._fold_one, staged)
-        return [staged.weight for staged in counted if staged.weight is not None]
+    def _normaliser(self, counted: Sequence[Staged], weights: Sequence[float]) -> float:
+        """What the sum is divided by; 0 for an empty round."""
+        if len(counted) < self.settings.minimum:
+            return 0.0
+        contributions = [staged.contribution for staged in counted]
+        return self._rule.normaliser(math.fsum(weights), contributions)
 
-    def _folds_on_arrival(self) -> bool:
-        # In lockstep with a goal who counts is known only when all have spoken.
-        decided_later = self._lockstep and self.settings.round_goal() is not None
-        return self._rule.weights == "on-arrival" and not decided_later
-
-    def _fold_one(self, staged: Staged) -> None:
-        weight = staged.weight
-        if weight is None or not (math.isfinite(weight) and weight >= 0):
-            raise RunFailed(
-                f"the aggregator {self._rule.kind!r} gave {staged.contribution.client} the weight "
-                f"{weight}; expected a finite number >= 0"
-            )
-        self._sum.add_blocks(staged.body.read, weight, staged.body.measure.largest)
-
-    def _step(self, weight_sum: float, normaliser: float) -> Vector:
+    def _step(self, round: Round, weights: Sequence[float], normaliser: float) -> Vector:
         rate = self.config.gradient_step
-        assert self.round is not None
+        weighs_updates = self._rule.weighs == "updates"
         return apply(
             self._model,
-            self._sum,
-            keep=1.0 if self._rule.weighs == "updates" else weight_sum / normaliser,
-            scale=1.0 if rate is None else -rate_at(rate, self.round.number),
+            self.intake.sum,
+            keep=1.0 if weighs_updates else math.fsum(weights) / normaliser,
+            # Devices that return gradients leave the step, and its sign, to the server.
+            scale=1.0 if rate is None else -rate_at(rate, round.number),
             normaliser=normaliser,
         )
 
@@ -341,93 +301,32 @@ class Coordinator:
         answers: list[AnswerRow],
         notes: Notes,
         model: Vector | None,
-        state: Any,
+        state: State,
     ) -> None:
-        stored = None if model is None else self._store.put_model(row.version, model)
-        stored_state = None if model is None else self._store.put_state(row.version, state)
-        forget = self._kept - self._evaluator.waiting() - {row.version, row.base_version}
-        self._ledger.commit(row, answers, notes, stored, stored_state, sorted(forget))
+        stored = stored_state = None
+        if model is not None:
+            stored = self._store.put_model(row.version, model)
+            stored_state = self._store.put_state(row.version, state)
+        needed = {row.version, row.base_version, *self._evaluator.waiting()}
+        forget = sorted(self._kept.keys() - needed)
+        self._ledger.commit(row, answers, notes, stored, stored_state, forget)
         self._store.remove(forget)
-        self._kept -= forget
-
-    def _answers(self, round: Round) -> list[AnswerRow]:
-        return [
-            AnswerRow(
-                round.number,
-                client,
-                member.answer.decision.value,
-                member.answer.reason.value if member.answer.reason else None,
-                member.answer.modelled_s,
-                self._answered_at[client],
-            )
-            for client, member in round.cohort.items()
-            if member.answer is not None
-        ]
-
-    def _note_contributions(self, round: Round, folded: set[str], at: float) -> None:
-        for client, staged in self._staged.items():
-            if client in folded:
-                self._note(staged.update, "folded", None, at, staged.weight, staged.transfer_s)
-            else:
-                reason = Reason.GOAL_REACHED if self.settings.round_goal() else None
-                self._note(staged.update, "dropped", reason, at, None, staged.transfer_s)
-
-    def _note(
-        self,
-        update: Update,
-        outcome: str,
-        reason: Reason | None,
-        at: float,
-        weight: float | None = None,
-        send_s: float = 0.0,
-    ) -> None:
-        base = self.committed.version if self.round is None else self.round.base_version
-        self._notes.contributions.append(
-            ContributionRow(
-                round=update.key.round,
-                client=update.key.client,
-                attempt=update.key.attempt,
-                base_version=base,
-                staleness=0,
-                weight=weight,
-                examples=update.examples,
-                mask_ratio=1.0,
-                bytes_up=update.length,
-                bytes_down=self.schema.body_bytes,
-                train_s=update.train_s,
-                transfer_s=update.fetch_s + send_s,
-                loss=update.loss if math.isfinite(update.loss) else None,
-                outcome=outcome,
-                reason=reason.value if reason else None,
-                at=at,
-            )
-        )
-
-    def _take_notes(self) -> Notes:
-        notes, self._notes = self._notes, Notes()
-        return notes
-
-    def _drop_round(self) -> None:
-        for staged in self._staged.values():
-            staged.body.close()
-        self.round = None
+        for version in forget:
+            del self._kept[version]
+        self._kept[row.version] = row.round
 
     async def _work(self, call: Callable[..., T], *args: Any) -> T:
         return await asyncio.get_running_loop().run_in_executor(self._worker, call, *args)
 
-    # --- what devices say ------------------------------------------------------------------------
-
-    def enrolled(self, device: Device) -> None:
-        """A device enrolled."""
-        fingerprint = json.dumps(asdict(device.fingerprint)) if device.fingerprint else "{}"
-        self._notes.sessions.append((device.client, fingerprint, self._clock.now()))
-        self._tell("enrolled", client=device.client)
+    # --- devices ---------------------------------------------------------------------------------
 
     def attended(self, device: Device) -> None:
         """A device opened its stream: it is called if the round waits for it."""
         self._tell("attended", client=device.client)
         device.send(self.committed)
         self._call(device)
+        if self.intake.round is None:
+            self._changed.set()
 
     def left(self, device: Device, why: str) -> None:
         """A device's stream ended."""
@@ -435,128 +334,32 @@ class Coordinator:
 
     def answered(self, device: Device, answer: Answer) -> None:
         """A device answered a call, perhaps with a small update inline."""
-        self.heard(device)
-        round = self.round
-        if round is None:
-            return
-        reason = round.answer(answer)
-        if reason is None:
-            self._answered_at[device.client] = self._clock.now()
-            self._tell("answered", round=round.number, client=device.client,
-                       decision=answer.decision.value,
-                       reason=answer.reason.value if answer.reason else None)  # fmt: skip
-        if answer.update is not None:
-            receipt = self.judge(device, answer.update) or self.receive(
-                answer.update, Body(answer.body, self.settings.guard.max_norm)
-            )
+        receipt = self.intake.answered(device, answer)
+        if receipt is not None:
             device.receipts.append(receipt)
             if receipt.outcome is Outcome.REFUSED:
                 device.send(self.committed)
-        self._look(round)
-
-    def heard(self, device: Device) -> None:
-        """A device gave a sign of life."""
-        self._heard_at = device.heard_at = self._clock.monotonic()
-
-    def judge(self, device: Device, update: Update) -> Receipt | None:
-        """The receipt of an update whose body need not be looked at, or None."""
-        refusal = self._unfit(device, update)
-        if refusal is not None:
-            reason, detail = refusal
-            receipt = Receipt(update.key, Outcome.REFUSED, reason, detail)
-        else:
-            round = self._round_of(update.key)
-            known = round.judge(update) if round else _not_open(update.key)
-            if known is None:
-                return None
-            receipt = known
-        self._record(update, receipt)
-        return receipt
-
-    def receive(self, update: Update, body: Body | Spill, transfer_s: float = 0.0) -> Receipt:
-        """Judge a complete update; accepted ones are staged, and folded when the rule allows."""
-        round = self._round_of(update.key)
-        if round is None:
-            body.close()
-            return self._record(update, _not_open(update.key))
-        if fault := body.measure.fault(update):
-            receipt = round.refuse(update, *fault)
-        else:
-            receipt = round.receive(update)
-        if receipt.outcome is Outcome.ACCEPTED and round is self.round:
-            self._stage(update, body, transfer_s)
-            self._tell("received", round=round.number, client=update.key.client,
-                       attempt=update.key.attempt, bytes=update.length)  # fmt: skip
-        else:
-            body.close()
-            self._record(update, receipt)
-        self._look(round)
-        return receipt
-
-    def _stage(self, update: Update, body: Body | Spill, transfer_s: float) -> None:
-        client = update.key.client
-        if client in self._staged:  # the same body again, judged by its receipt
-            return
-        device = self.fleet.devices[client]
-        contribution = Contribution(client, device.group, update.examples, staleness=0)
-        staged = Staged(update, contribution, body, transfer_s=transfer_s)
-        self._staged[client] = staged
-        if self._folds_on_arrival():
-            staged.weight = self._rule.weight(contribution, self._state)
-            if self._inline:
-                self._fold_one(staged)
-            else:
-                loop = asyncio.get_running_loop()
-                self._folds.append(loop.run_in_executor(self._worker, self._fold_one, staged))
-
-    def _unfit(self, device: Device, update: Update) -> tuple[Reason, str] | None:
-        if update.key.client != device.client:
-            return Reason.UNKNOWN_CLIENT, f"this session is of {device.client}"
-        if update.length != self.schema.body_bytes:
-            expected = f"{self.schema.body_bytes} bytes: {self.schema.parameters} float32"
-            return Reason.LENGTH, f"{update.length} bytes; the schema asks for {expected}"
-        if not 0 < update.examples <= device.examples:
-            return Reason.EXAMPLES, f"{update.examples} examples; it holds {device.examples}"
-        return None
-
-    def _round_of(self, key: Key) -> Round | None:
-        if self._past is not None and key.round == self._past.number:
-            return self._past
-        return self.round
-
-    def _record(self, update: Update, receipt: Receipt) -> Receipt:
-        """Enter in the ledger what did not count."""
-        outcome = {
-            Outcome.LATE: "late",
-            Outcome.REFUSED: "refused",
-            Outcome.ACCEPTED: "duplicate",
-        }[receipt.outcome]
-        if update.key.client in self.fleet.devices:
-            self._note(update, outcome, receipt.reason, self._clock.now())
-        self._tell(outcome, round=update.key.round, client=update.key.client,
-                   reason=receipt.reason.value if receipt.reason else None)  # fmt: skip
-        return receipt
-
-    def _look(self, round: Round) -> None:
-        if round is self.round and round.phase is not Phase.COLLECTING:
-            self._changed.set()
 
     # --- evaluation ------------------------------------------------------------------------------
 
     def _due(self, round: int) -> bool:
         return round % self.settings.evaluate_every == 0
 
-    async def _evaluate(self, version: int, round: int) -> None:
-        if version == self.committed.version:
-            offered = self._rule.result(self._state, self._model)
-        else:
-            state = self._store.get_state(version)
-            offered = self._rule.result(state, self._store.get_model(version))
-        await self._evaluator.submit(version, round, offered)
+    async def _catch_up(self) -> None:
+        """Evaluate what an earlier incarnation did not come to."""
+        for version, round in self._kept.items():
+            if self._due(round) and version not in self._evaluations:
+                await self._evaluate(version)
+
+    async def _evaluate(self, version: int) -> None:
+        model, state = self._model, self._state
+        if version != self.committed.version:
+            model, state = self._store.get_model(version), self._store.get_state(version)
+        offered = self._rule.result(state, model)
+        await self._evaluator.submit(version, self._kept[version], offered)
 
     async def evaluated(self, measured: Measured) -> None:
         """The evaluation's word on a version."""
-        at = self._clock.now()
         row = EvaluationRow(
             measured.version,
             measured.round,
@@ -564,13 +367,18 @@ class Coordinator:
             measured.accuracy,
             measured.metrics,
             measured.seconds,
-            at,
+            self._clock.now(),
         )
         await self._work(self._ledger.evaluated, row)
         self._evaluations[measured.version] = (measured.loss, measured.accuracy)
-        self._tell("evaluated", version=measured.version, round=measured.round,
-                   loss=measured.loss, accuracy=measured.accuracy,
-                   seconds=round_to_us(measured.seconds))  # fmt: skip
+        self._tell(
+            "evaluated",
+            version=measured.version,
+            round=measured.round,
+            loss=measured.loss,
+            accuracy=measured.accuracy,
+            seconds=measured.seconds,
+        )
 
     async def _target_reached(self) -> bool:
         target = self.settings.target
@@ -583,7 +391,7 @@ class Coordinator:
     async def _evaluate_last(self) -> None:
         version = self.committed.version
         if version not in self._evaluations and version not in self._evaluator.waiting():
-            await self._evaluate(version, self.committed.round)
+            await self._evaluate(version)
         await self._evaluator.drained()
 
     # --- the end ---------------------------------------------------------------------------------
@@ -597,22 +405,20 @@ class Coordinator:
         """Write the result, close the books, say goodbye."""
         offered = self._rule.result(self._state, self._model)
         write_atomic(self._run_folder / "model.safetensors", *self._store.model_file(offered))
-        await self._work(self._ledger.note, self._take_notes())
-        await self._work(self._ledger.end, status, detail, self._clock.now())
+        now = self._clock.now()
+        await self._work(self._ledger.note, self.intake.take_notes([], now))
+        await self._work(self._ledger.end, status, detail, now)
         self._tell("ended", status=status, detail=detail)
         for device in self.fleet.devices.values():
             device.send(self.committed, goodbye=status)
 
 
-def _effective_size(weights: list[float]) -> float:
+def _weighting(weights: Sequence[float], normaliser: float) -> dict[str, float | None]:
+    """What the ledger says of a round's weights; nothing of an empty round's."""
+    names = ("normaliser", "weight_sum", "weight_max", "effective_size")
+    if not weights:
+        return dict.fromkeys(names)
+    total = math.fsum(weights)
     squares = math.fsum(weight * weight for weight in weights)
-    return math.fsum(weights) ** 2 / squares if squares else 0.0
-
-
-def _not_open(key: Key) -> Receipt:
-    return Receipt(key, Outcome.LATE, Reason.ROUND_CLOSED)
-
-
-def round_to_us(seconds: float) -> float:
-    """Seconds to the microsecond, for the journal."""
-    return round(seconds, 6)
+    effective_size = total**2 / squares if squares else 0.0
+    return dict(zip(names, (normaliser, total, max(weights), effective_size), strict=True))

@@ -77,7 +77,7 @@ class StoredVector:
     """A vector in the ledger: its bytes when small, else only the name of its file's content."""
 
     sha256: str
-    bytes: int
+    size: int
     body: bytes | None
 
 
@@ -132,14 +132,14 @@ class Notes:
 def _version(version: int, round: int, model: StoredVector) -> _Statement:
     return (
         "INSERT INTO versions (version, round, sha256, bytes, body) VALUES (?, ?, ?, ?, ?)",
-        [(version, round, model.sha256, model.bytes, model.body)],
+        [(version, round, model.sha256, model.size, model.body)],
     )
 
 
 def _state(version: int, state: StoredVector) -> _Statement:
     return (
         "INSERT INTO aggregator_state (version, sha256, bytes, body) VALUES (?, ?, ?, ?)",
-        [(version, state.sha256, state.bytes, state.body)],
+        [(version, state.sha256, state.size, state.body)],
     )
 
 

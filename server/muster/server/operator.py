@@ -93,14 +93,14 @@ class OperatorService(operator_pb2_grpc.OperatorServicer):
             population=len(coordinator.fleet.devices),
             present=coordinator.fleet.present,
         )
-        if (round := coordinator.round) is not None:
+        if (round := coordinator.intake.round) is not None:
             members = round.cohort.values()
             reply.round, reply.phase, reply.called = round.number, round.phase, len(members)
             reply.answered = sum(member.answer is not None for member in members)
             reply.updates = sum(member.accepted is not None for member in members)
         return reply
 
-    async def Watch(self, request: pb.WatchRequest, context: Context) -> None:
+    async def Watch(self, request: pb.WatchRequest, context: Context) -> None:  # type: ignore[override]
         async with errors_as_status(context):
             self._check(context)
             queue = self._watchers.join()
@@ -120,5 +120,3 @@ class OperatorService(operator_pb2_grpc.OperatorServicer):
             self._check(context)
             self._coordinator.stop("stopped", "the operator asked for it")
             return pb.StopReply()
-
-

@@ -95,7 +95,7 @@ class FleetService(fleet_pb2_grpc.FleetServicer):
                     Reason.UNKNOWN_CLIENT,
                     f"{request.client!r} is not in the population of {len(self._fleet.devices)}",
                 ))  # fmt: skip
-            self._coordinator.enrolled(device)
+            self._coordinator.intake.enrolled(device)
             return pb.EnrollReply(enrolled=self._enrolled(device))
 
     def _unwelcome(self, request: pb.EnrollRequest) -> pb.Refusal | None:
@@ -133,7 +133,7 @@ class FleetService(fleet_pb2_grpc.FleetServicer):
 
     # --- Attend ----------------------------------------------------------------------------------
 
-    async def Attend(self, request_iterator: Any, context: Context) -> None:
+    async def Attend(self, request_iterator: Any, context: Context) -> None:  # type: ignore[override]
         async with errors_as_status(context):
             device = self._device(context)
             outbox = self._fleet.attend(device, self._clock.monotonic())
@@ -142,7 +142,7 @@ class FleetService(fleet_pb2_grpc.FleetServicer):
             why = "the connection broke"
             try:
                 while (message := await context.read()) is not grpc.aio.EOF:
-                    self._coordinator.heard(device)
+                    self._coordinator.intake.heard(device)
                     for answer in message.answers:
                         self._coordinator.answered(device, messages.decode_answer(answer))
                 why = "it went away"
@@ -158,7 +158,7 @@ class FleetService(fleet_pb2_grpc.FleetServicer):
 
     # --- Fetch -----------------------------------------------------------------------------------
 
-    async def Fetch(self, request: pb.FetchRequest, context: Context) -> None:
+    async def Fetch(self, request: pb.FetchRequest, context: Context) -> None:  # type: ignore[override]
         async with errors_as_status(context):
             self._device(context)
             async with self._transfers:
@@ -181,8 +181,8 @@ class FleetService(fleet_pb2_grpc.FleetServicer):
             if first is grpc.aio.EOF or first.WhichOneof("part") != "header":
                 raise RemoteProtocolError("Submit begins with a header")
             update = messages.decode_update(first.header.update)
-            self._coordinator.heard(device)
-            receipt = self._coordinator.judge(device, update)
+            self._coordinator.intake.heard(device)
+            receipt = self._coordinator.intake.judge(device, update)
             if receipt is None:
                 receipt = await self._receive(update, first.header.offset, device, context)
             return messages.encode_receipt(receipt)
@@ -203,9 +203,9 @@ class FleetService(fleet_pb2_grpc.FleetServicer):
                 if message is grpc.aio.EOF:
                     return Receipt(update.key, Outcome.RESUME, offset=spill.received)
                 spill.write(message.chunk)
-                self._coordinator.heard(device)
+                self._coordinator.intake.heard(device)
         del self._uploads[update.key]
-        return self._coordinator.receive(update, spill, self._clock.monotonic() - began)
+        return self._coordinator.intake.receive(update, spill, self._clock.monotonic() - began)
 
     @property
     def _max_norm(self) -> float | None:

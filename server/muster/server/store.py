@@ -16,6 +16,7 @@ from muster.common.tensors import WIRE, Schema, Vector, safetensors_header
 from muster.server.aggregators import State
 from muster.server.ledger import Ledger, StoredVector
 from muster.wire import INLINE_BYTES
+from muster.wire.bodies import body_view
 
 
 class Store:
@@ -34,8 +35,7 @@ class Store:
 
     def put_model(self, version: int, model: Vector) -> StoredVector:
         """Write a model; it is durable, but no version until a transaction names it."""
-        body = memoryview(model.astype(WIRE, copy=False)).cast("B")
-        return self._put(self._model_path(version), self._header, body)
+        return self._put(self._model_path(version), *self.model_file(model))
 
     def put_state(self, version: int, state: State) -> StoredVector | None:
         """Write an aggregator's state; None for an empty one."""
@@ -61,7 +61,7 @@ class Store:
 
     def model_file(self, model: Vector) -> tuple[bytes, memoryview]:
         """The parts of a safetensors file with `model` in it."""
-        return self._header, memoryview(model.astype(WIRE, copy=False)).cast("B")
+        return self._header, body_view(model)
 
     def remove(self, versions: Iterable[int]) -> None:
         """Remove the files of versions that the ledger has forgotten."""

@@ -41,7 +41,7 @@ class Processes:
         self._died = died
         self._server: asyncio.subprocess.Process | None = None
         self._nursery: asyncio.subprocess.Process | None = None
-        self._control: socket.socket | None = None
+        self._control: asyncio.StreamWriter | None = None
         self._reading: asyncio.Task[None] | None = None
         self._waiting: set[asyncio.Task[None]] = set()
         self._prepared: asyncio.Future[dict[str, Any]]
@@ -67,9 +67,8 @@ class Processes:
         assert self._nursery.stdin is not None
         self._nursery.stdin.write(config.to_json().encode() + b"\n")
         self._nursery.stdin.close()
-        self._control = ours
         self._prepared = asyncio.get_running_loop().create_future()
-        reader, _ = await asyncio.open_connection(sock=ours.dup())
+        reader, self._control = await asyncio.open_connection(sock=ours)
         self._reading = asyncio.create_task(self._read(reader))
         try:
             return await asyncio.wait_for(self._prepared, _READY_S)
@@ -99,7 +98,7 @@ class Processes:
     def _order(self, order: dict[str, Any]) -> None:
         if self._control is None:
             raise LaunchFailed("the nursery is gone")
-        self._control.sendall(json.dumps(order).encode() + b"\n")
+        self._control.write(json.dumps(order).encode() + b"\n")
 
     # --- the server ------------------------------------------------------------------------------
 

@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import NullFormatter, PercentFormatter
+from matplotlib.ticker import LogLocator, NullLocator, PercentFormatter
 
 from muster.emulator.account import Account
 from muster.emulator.report import style
@@ -221,9 +221,11 @@ def _spread(axes: Axes, what: str, seconds: pd.Series, edges: np.ndarray, colour
     style.tidy(axes, finding, "seconds", "updates")
     style.count(axes.yaxis, 3)
     if edges[0] > 0:
+        narrow = edges[-1] < 300 * edges[0]
         axes.set_xscale("log")
+        axes.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5) if narrow else (1,)))
         axes.xaxis.set_major_formatter("{x:g}")
-        axes.xaxis.set_minor_formatter(NullFormatter())
+        axes.xaxis.set_minor_locator(NullLocator())
     axes.set(xlim=(edges[0], edges[-1]), ylim=(0, None))
 
 

@@ -82,13 +82,12 @@ def _cells(blocks: Blocks, columns: int) -> tuple[Grid, Grid, Normalize]:
 
 
 def _rule(axes: Axes, rows: int, columns: int) -> None:
+    """White lines between the cells."""
     axes.grid(visible=False)
-    axes.set_xticks(np.arange(columns + 1) - 0.5, minor=True)
-    axes.set_yticks(np.arange(rows + 1) - 0.5, minor=True)
-    axes.yaxis.remove_overlapping_locs = False  # a group's label may stand on a line between rows
-    axes.grid(which="minor", color="white", linewidth=1.5 if columns <= _COUNTED_CELLS else 0.5)
-    axes.tick_params(which="minor", length=0)
     axes.spines[:].set_visible(False)
+    width = 1.5 if columns <= _COUNTED_CELLS else 0.5
+    axes.vlines(np.arange(columns + 1) - 0.5, -0.5, rows - 0.5, color="white", linewidth=width)
+    axes.hlines(np.arange(rows + 1) - 0.5, -0.5, columns - 0.5, color="white", linewidth=width)
 
 
 def _label_rows(axes: Axes, blocks: Blocks, columns: int) -> None:

@@ -34,7 +34,7 @@ def tidy(axes: Axes, title: str, x: str = "", y: str = "", key: bool = False) ->
         key: leave room between title and drawing, for `key_above`.
     """
     axes.set_title(
-        title, loc="left", fontsize=10.5, fontweight="bold", color=INK, pad=28 if key else 10
+        title, loc="left", fontsize=10.5, fontweight="bold", color=INK, pad=25 if key else 10
     )
     axes.set_xlabel(x, color=MUTED, fontsize=9.5)
     axes.set_ylabel(y, color=MUTED, fontsize=9.5)

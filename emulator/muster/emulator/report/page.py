@@ -1,0 +1,71 @@
+"""Writes figures/*.png and report.html: one page that opens from disk, without a network.
+
+Reads only scenario.toml, summary.json, ledger.sqlite and journal.jsonl, so a report can be written
+again later, elsewhere, and of a run that is going on or was killed.
+"""
+
+import base64
+import io
+from pathlib import Path
+from typing import Any
+
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+
+from muster.common.files import write_atomic
+from muster.emulator.account import Account
+from muster.emulator.report.figures import FIGURES
+from muster.emulator.report.sections import SECTIONS
+from muster.emulator.summary import outline, read_summary
+
+REPORT = "report.html"
+
+_TEMPLATES = Environment(
+    loader=FileSystemLoader(Path(__file__).parent),
+    autoescape=True,  # names and reasons in a ledger come from peers
+    undefined=StrictUndefined,
+    trim_blocks=True,
+    lstrip_blocks=True,
+)
+
+
+def write_report(run_folder: Path) -> Path:
+    """Write the report of a run into its folder and return the page's path.
+
+    Raises:
+        LedgerError: there is no account that can be read.
+    """
+    (run_folder / "figures").mkdir(exist_ok=True)
+    with Account(run_folder) as account:
+        summary = _summary(account)
+        sections = [section for make in SECTIONS if (section := make(account, summary))]
+        figures = {
+            section.figure: _draw(account, section.figure) for section in sections if section.figure
+        }
+    page = _TEMPLATES.get_template("page.html").render(
+        title=summary["name"], status=summary["status"], sections=sections, figures=figures
+    )
+    path = run_folder / REPORT
+    write_atomic(path, page.encode())
+    return path
+
+
+def _summary(account: Account) -> dict[str, Any]:
+    """The account's own summary; from summary.json only what the ledger cannot know."""
+    written = read_summary(account.folder)
+    if written.get("rounds") != len(account.rounds):  # of before the run was resumed
+        written = {}
+    summary = outline(account, written.get("status"))
+    return summary | {"model_sha256": written.get("model_sha256")}
+
+
+def _draw(account: Account, name: str) -> dict[str, str]:
+    """Draw a figure into the run folder; what the page needs of it."""
+    figure = FIGURES[name](account)
+    png = io.BytesIO()
+    figure.savefig(png, format="png")
+    write_atomic(account.folder / "figures" / f"{name}.png", png.getvalue())
+    findings = [title for axes in figure.axes if (title := axes.get_title(loc="left"))]
+    return {
+        "source": f"data:image/png;base64,{base64.b64encode(png.getvalue()).decode()}",
+        "findings": ". ".join(findings),
+    }

@@ -1,0 +1,321 @@
+"""What devices say, judged and kept until the round closes: answers, updates, receipts.
+
+The table in `rounds` decides; here bodies are staged, folded into the exact sum, and entered in the
+books, whether they count or not.
+"""
+
+import asyncio
+import json
+import math
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict, dataclass
+
+from muster.common.clock import Clock
+from muster.common.errors import RunFailed
+from muster.common.exchange import Answer, Decision, Key, Outcome, Reason, Receipt, Update
+from muster.common.tensors import Schema
+from muster.server.accumulator import ExactSum
+from muster.server.aggregators import Contribution, State
+from muster.server.config import Server
+from muster.server.fleet import Device, Fleet
+from muster.server.ledger import AnswerRow, ContributionRow, Notes
+from muster.server.rounds import Phase, Round
+from muster.server.uploads import Body, Spill
+from muster.wire import INLINE_BYTES
+
+Tell = Callable[..., None]
+"""Records an event in the journal and shows it to who watches: `tell("received", round=3)`."""
+
+
+@dataclass(slots=True)
+class Staged:
+    """An accepted update that waits for its round to close.
+
+    Attributes:
+        weight: once it is known.
+        send_s: wall seconds the body took to arrive.
+    """
+
+    update: Update
+    contribution: Contribution
+    body: Body | Spill
+    send_s: float
+    weight: float | None = None
+
+
+class Intake:
+    """The updates of the open round, and the receipts of the one before.
+
+    Args:
+        worker: the thread in which large vectors are folded, one at a time.
+        closed: called when the open round no longer collects.
+    """
+
+    def __init__(
+        self,
+        settings: Server,
+        lockstep: bool,
+        schema: Schema,
+        fleet: Fleet,
+        clock: Clock,
+        worker: ThreadPoolExecutor,
+        tell: Tell,
+        closed: Callable[[], None],
+    ) -> None:
+        self.round: Round | None = None
+        self.sum = ExactSum(schema.parameters)
+        self.heard_at = 0.0
+        self._settings = settings
+        self._schema = schema
+        self._fleet = fleet
+        self._clock = clock
+        self._worker = worker
+        self._tell = tell
+        self._closed = closed
+        self._rule = settings.aggregator
+        # In lockstep with a goal who counts is known only when all have spoken.
+        decided_later = lockstep and settings.round_goal() is not None
+        self._folds_on_arrival = self._rule.weights == "on-arrival" and not decided_later
+        self._small = schema.body_bytes <= INLINE_BYTES
+        self._past: Round | None = None
+        self._notes = Notes()
+        self._state: State = {}
+        self._forget()
+
+    def _forget(self) -> None:
+        self._staged: dict[str, Staged] = {}
+        self._answered_at: dict[str, float] = {}
+        self._folds: list[asyncio.Future[None]] = []
+
+    def open(self, round: Round, state: State) -> None:
+        """Begin to take updates for a round; `state` is the aggregator's."""
+        self.close()
+        self.round, self._state = round, state
+        self.sum.clear()
+
+    def close(self) -> None:
+        """Give the bodies of the round back; its receipts stay until the next one closes."""
+        for staged in self._staged.values():
+            staged.body.close()
+        self._forget()
+        self._past, self.round = self.round or self._past, None
+
+    # --- what devices say ------------------------------------------------------------------------
+
+    def enrolled(self, device: Device) -> None:
+        """A device enrolled."""
+        fingerprint = json.dumps(asdict(device.fingerprint)) if device.fingerprint else "{}"
+        self._notes.sessions.append((device.client, fingerprint, self._clock.now()))
+        self._tell("enrolled", client=device.client)
+
+    def heard(self, device: Device) -> None:
+        """A device gave a sign of life."""
+        self.heard_at = device.heard_at = self._clock.monotonic()
+
+    def answered(self, device: Device, answer: Answer) -> Receipt | None:
+        """A device answered a call; the receipt of its update, if one came inline."""
+        round = self.round
+        if round is not None and round.answer(answer) is None:
+            self._answered_at[device.client] = self._clock.now()
+            self._tell(
+                "answered",
+                round=round.number,
+                client=device.client,
+                decision=answer.decision.value,
+                reason=answer.reason.value if answer.reason else None,
+            )
+        receipt = None
+        if answer.update is not None:
+            receipt = self.judge(device, answer.update)
+            if receipt is None:
+                body = Body(answer.body, self._settings.guard.max_norm)
+                receipt = self.receive(answer.update, body)
+        self._look()
+        return receipt
+
+    def judge(self, device: Device, update: Update) -> Receipt | None:
+        """The receipt of an update whose body need not be looked at, or None."""
+        if refusal := self._unfit(device, update):
+            return self._record(update, Receipt(update.key, Outcome.REFUSED, *refusal))
+        round = self._round_of(update.key)
+        receipt = round.judge(update) if round else _not_open(update.key)
+        return None if receipt is None else self._record(update, receipt)
+
+    def receive(self, update: Update, body: Body | Spill, send_s: float = 0.0) -> Receipt:
+        """Judge a complete update; an accepted one is staged, and folded when the rule allows.
+
+        The body is the intake's from here on.
+        """
+        round = self._round_of(update.key)
+        known = round.judge(update) if round else _not_open(update.key)
+        if round is None or known is not None:
+            body.close()
+            return self._record(update, known or _not_open(update.key))
+        fault = body.measure.fault(update)
+        receipt = round.refuse(update, *fault) if fault else round.receive(update)
+        if receipt.outcome is Outcome.ACCEPTED:
+            self._stage(update, body, send_s)
+        else:
+            body.close()
+            self._record(update, receipt)
+        self._look()
+        return receipt
+
+    def _unfit(self, device: Device, update: Update) -> tuple[Reason, str] | None:
+        if update.key.client != device.client:
+            return Reason.UNKNOWN_CLIENT, f"this session is of {device.client}"
+        if update.length != self._schema.body_bytes:
+            expected = f"{self._schema.body_bytes} bytes: {self._schema.parameters} float32"
+            return Reason.LENGTH, f"{update.length} bytes; the schema asks for {expected}"
+        if not 0 < update.examples <= device.examples:
+            return Reason.EXAMPLES, f"{update.examples} examples; it holds {device.examples}"
+        return None
+
+    def _round_of(self, key: Key) -> Round | None:
+        past = self._past
+        return past if past is not None and key.round == past.number else self.round
+
+    def _look(self) -> None:
+        if self.round is not None and self.round.phase is not Phase.COLLECTING:
+            self._closed()
+
+    # --- folding ---------------------------------------------------------------------------------
+
+    def _stage(self, update: Update, body: Body | Spill, send_s: float) -> None:
+        client = update.key.client
+        group = self._fleet.devices[client].group
+        contribution = Contribution(client, group, update.examples, staleness=0)
+        staged = self._staged[client] = Staged(update, contribution, body, send_s)
+        self._tell(
+            "received",
+            round=update.key.round,
+            client=client,
+            attempt=update.key.attempt,
+            bytes=update.length,
+        )
+        if not self._folds_on_arrival:
+            return
+        staged.weight = self._rule.weight(contribution, self._state)
+        if self._small:
+            self._fold_one(staged)
+        else:
+            loop = asyncio.get_running_loop()
+            self._folds.append(loop.run_in_executor(self._worker, self._fold_one, staged))
+
+    async def fold(self) -> list[Staged]:
+        """Fold what counts and is not folded yet; return it, each with its weight.
+
+        Raises:
+            Diverged: the sum left its range.
+            RunFailed: the aggregator gave an impossible weight.
+        """
+        assert self.round is not None
+        counted = [self._staged[client] for client in self.round.counted()]
+        await asyncio.gather(*self._folds)
+        if counted and not self._folds_on_arrival:
+            weights = self._rule.weigh([staged.contribution for staged in counted], self._state)
+            loop = asyncio.get_running_loop()
+            for staged, weight in zip(counted, weights, strict=True):
+                staged.weight = weight
+                await loop.run_in_executor(self._worker, self._fold_one, staged)
+        return counted
+
+    def _fold_one(self, staged: Staged) -> None:
+        weight = staged.weight
+        if weight is None or not (math.isfinite(weight) and weight >= 0):
+            raise RunFailed(
+                f"the aggregator {self._rule.kind!r} gave {staged.contribution.client} the weight "
+                f"{weight}; expected a finite number >= 0"
+            )
+        self.sum.add_blocks(staged.body.read, weight, staged.body.measure.largest)
+
+    # --- the books -------------------------------------------------------------------------------
+
+    def bytes_up(self) -> int:
+        """Bytes of the updates that were accepted in the open round."""
+        return sum(staged.update.length for staged in self._staged.values())
+
+    def answer_rows(self) -> list[AnswerRow]:
+        """The answers of the open round."""
+        assert self.round is not None
+        return [
+            AnswerRow(
+                self.round.number,
+                client,
+                member.answer.decision.value,
+                member.answer.reason.value if member.answer.reason else None,
+                member.answer.modelled_s,
+                self._answered_at[client],
+            )
+            for client, member in self.round.cohort.items()
+            if member.answer is not None
+        ]
+
+    def accepted(self) -> int:
+        """Devices that accepted the call of the open round."""
+        assert self.round is not None
+        answers = (member.answer for member in self.round.cohort.values())
+        return sum(a is not None and a.decision is Decision.ACCEPT for a in answers)
+
+    def take_notes(self, folded: list[Staged], at: float) -> Notes:
+        """What the next transaction enters: what became of this round's updates, and what came in
+        beside them since the last."""
+        counted = {staged.update.key.client for staged in folded}
+        why = Reason.GOAL_REACHED if self._settings.round_goal() else None
+        for client, staged in self._staged.items():
+            if client in counted:
+                self._note(staged.update, "folded", None, at, staged.weight, staged.send_s)
+            else:
+                self._note(staged.update, "dropped", why, at, None, staged.send_s)
+        notes, self._notes = self._notes, Notes()
+        return notes
+
+    def _record(self, update: Update, receipt: Receipt) -> Receipt:
+        """Enter what does not count, or not again."""
+        outcome = "duplicate" if receipt.outcome is Outcome.ACCEPTED else receipt.outcome.value
+        reason = receipt.reason
+        if update.key.client in self._fleet.devices:
+            self._note(update, outcome, reason, self._clock.now())
+        self._tell(
+            outcome,
+            round=update.key.round,
+            client=update.key.client,
+            reason=reason.value if reason else None,
+        )
+        return receipt
+
+    def _note(
+        self,
+        update: Update,
+        outcome: str,
+        reason: Reason | None,
+        at: float,
+        weight: float | None = None,
+        send_s: float = 0.0,
+    ) -> None:
+        round = self._round_of(update.key)
+        self._notes.contributions.append(
+            ContributionRow(
+                round=update.key.round,
+                client=update.key.client,
+                attempt=update.key.attempt,
+                base_version=round.base_version if round else 0,
+                staleness=0,
+                weight=weight,
+                examples=update.examples,
+                mask_ratio=1.0,
+                bytes_up=update.length,
+                bytes_down=self._schema.body_bytes,
+                train_s=update.train_s,
+                transfer_s=update.fetch_s + send_s,
+                loss=update.loss if math.isfinite(update.loss) else None,
+                outcome=outcome,
+                reason=reason.value if reason else None,
+                at=at,
+            )
+        )
+
+
+def _not_open(key: Key) -> Receipt:
+    return Receipt(key, Outcome.LATE, Reason.ROUND_CLOSED)

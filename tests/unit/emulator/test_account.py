@@ -1,0 +1,149 @@
+"""Reading the account of a run that may still be going on."""
+
+import sqlite3
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from muster.common.errors import ConfigError, LedgerError
+from muster.emulator.account import Account
+
+
+def test_every_table_has_the_columns_of_the_ledger_also_when_it_is_empty(run: Any) -> None:
+    with Account(run.commit()) as account, sqlite3.connect(run.path / "ledger.sqlite") as ledger:
+        for name in ("rounds", "answers", "contributions", "clients", "evaluations", "faults"):
+            columns = [row[1] for row in ledger.execute(f"PRAGMA table_info({name})")]
+            assert list(getattr(account, name).columns) == columns
+            assert getattr(account, name).empty
+        assert account.round_totals.empty
+        assert account.client_totals.empty
+        assert account.enrolled == 0
+    ledger.close()
+
+
+def test_an_account_sees_one_moment_while_the_server_goes_on_writing(run: Any) -> None:
+    run.clients("a")
+    run.round({"a": "folded"})
+    with Account(run.commit()) as earlier:
+        run.round({"a": "folded"})
+        run.commit()
+        assert len(earlier.rounds) == len(earlier.contributions) == 1
+        with Account(run.path) as later:
+            assert len(later.rounds) == len(later.contributions) == 2
+
+
+def test_the_server_can_write_and_reading_changes_nothing(run: Any) -> None:
+    with Account(run.commit()) as account:
+        with pytest.raises(sqlite3.OperationalError, match="readonly"):
+            account._connection.execute("DELETE FROM run")
+        run.clients("a")
+        run.commit()
+
+
+def test_tables_that_were_read_stay_usable_after_closing(run: Any) -> None:
+    run.clients("a")
+    with Account(run.commit()) as account:
+        assert len(account.clients) == 1
+    assert len(account.clients) == 1
+
+
+def test_what_was_not_measured_is_missing_and_numbers_stay_numbers(run: Any) -> None:
+    run.clients("a", "b")
+    run.clients("c", enrolled=False)
+    run.round({"a": "folded", "b": "late: deadline"})
+    with Account(run.commit()) as account:
+        assert account.contributions["weight"].to_list()[0] == 100.0
+        assert account.contributions["weight"].isna().to_list() == [False, True]
+        assert account.contributions["reason"].isna().to_list() == [True, False]
+        assert account.rounds["loss"].dtype == "float64"
+        assert account.rounds["called"].dtype == "int64"
+        assert account.enrolled == 2
+
+
+def test_totals_of_a_round_say_how_many_bytes_were_for_nothing(run: Any) -> None:
+    run.clients("a", "b")
+    run.round({"a": "folded", "b": "late"}, sent={"b": {"bytes_up": 300}})
+    run.round({})
+    with Account(run.commit()) as account:
+        columns = ["bytes_up", "bytes_down", "bytes_wasted"]
+        assert account.round_totals[columns].to_numpy().tolist() == [[1300, 2000, 300], [0, 0, 0]]
+
+
+def test_totals_of_a_client_count_what_became_of_its_updates(run: Any) -> None:
+    run.clients("a", "b")
+    run.round({"a": "folded"}, sent={"a": {"train_s": 1.0}})
+    run.round({"a": "refused: norm"}, sent={"a": {"train_s": 3.0}})
+    with Account(run.commit()) as account:
+        columns = ["client", "folded", "refused", "late", "bytes_up", "train_s"]
+        first, second = account.client_totals[columns].to_numpy().tolist()
+    assert first == ["a", 1, 1, 0, 2000, 2.0]
+    assert second[:5] == ["b", 0, 0, 0, 0]
+
+
+def test_events_are_picked_from_the_journal_and_torn_lines_passed_over(run: Any) -> None:
+    run.journal({"event": "died", "process": "a", "status": -9}, {"event": "answered"})
+    with open(run.path / "journal.jsonl", "a") as journal:
+        journal.write('{"event": "died", "pro')
+    with Account(run.commit()) as account:
+        assert [event["process"] for event in account.events("died", "restarted")] == ["a"]
+
+
+def test_a_folder_without_scenario_or_journal_can_be_read(run: Any) -> None:
+    (run.path / "scenario.toml").unlink()
+    with Account(run.commit()) as account:
+        assert account.scenario == {}
+        assert account.name == "run"
+        assert list(account.events("died")) == []
+
+
+def test_a_scenario_that_is_no_toml_is_named(run: Any) -> None:
+    run.scenario("name = ")
+    with (
+        Account(run.commit()) as account,
+        pytest.raises(ConfigError, match=r"scenario\.toml: expected the TOML"),
+    ):
+        account.scenario  # noqa: B018
+
+
+def test_a_folder_without_a_ledger_is_refused_with_what_to_do(tmp_path: Path) -> None:
+    with pytest.raises(LedgerError, match="runs/latest is the newest"):
+        Account(tmp_path)
+    assert list(tmp_path.iterdir()) == []
+
+
+def _overwrite(path: Path, start: int, body: bytes) -> None:
+    with open(path, "r+b") as file:
+        file.seek(start)
+        file.write(body)
+
+
+@pytest.mark.parametrize(
+    ("damage", "message"),
+    [
+        (lambda path: path.write_bytes(b""), "expected schema version 1, found 0"),
+        (lambda path: path.write_bytes(b"no ledger at all" * 99), "file is not a database"),
+        (lambda path: _overwrite(path, 4096, b"\xff" * 4096), "recover"),
+    ],
+    ids=["empty", "not a database", "a damaged page"],
+)
+def test_a_damaged_ledger_is_refused_with_what_to_do(
+    drawn: Callable[..., Path], damage: Callable[[Path], object], message: str
+) -> None:
+    folder = drawn({"phones": 3}, rounds=2)
+    damage(folder / "ledger.sqlite")
+    with pytest.raises(LedgerError, match=message), Account(folder) as account:
+        account.contributions  # noqa: B018
+
+
+def test_the_ledger_of_another_schema_is_refused(run: Any) -> None:
+    run._ledger.execute("PRAGMA user_version = 2")
+    with pytest.raises(LedgerError, match="expected schema version 1, found 2"):
+        Account(run.commit())
+
+
+def test_a_run_that_has_not_begun_is_refused(run: Any) -> None:
+    run._ledger.execute("DELETE FROM run")
+    with pytest.raises(LedgerError, match="not begun"):
+        Account(run.commit())
