@@ -343,13 +343,14 @@ def measure(clients: int, parameters: int, rounds: int, timeout_s: float) -> dic
     Raises:
         PeerError: the server or a client failed, or the time was up.
     """
-    env = {"FLWR_TELEMETRY_ENABLED": "0"}
     (port,) = free_ports(1)
     size = (str(port), str(clients), str(parameters), str(rounds))
     with (
         tempfile.TemporaryDirectory(prefix="bench-peers-") as folder,
         Processes(Path(folder)) as processes,
     ):
+        # Even with telemetry off, Flower writes an identifier into the home folder.
+        env = {"FLWR_TELEMETRY_ENABLED": "0", "HOME": folder}
         began = time.perf_counter()
         processes.start("server", [sys.executable, __file__, "--as", "server", *size], env)
         wait_for_port(port, processes)

@@ -82,7 +82,8 @@ def flower_round(case: Case, rounds: int) -> dict[str, Any]:
         tempfile.TemporaryDirectory(prefix="bench-peers-") as folder,
         Processes(Path(folder), grace_s=STOP_GRACE_S) as processes,
     ):
-        processes.start("flower", command, {"FLWR_TELEMETRY_ENABLED": "0"})
+        # muster's side may have set a path for its own processes.
+        processes.start("flower", command, {"FLWR_TELEMETRY_ENABLED": "0", "PYTHONPATH": ""})
         processes.wait("flower", CASE_LIMIT_S + 5 * 60)
         lines = processes.output("flower").read_text(encoding="utf-8").splitlines()
     measured: dict[str, Any] = json.loads(lines[-1])

@@ -1,4 +1,4 @@
-"""How a device trains: the `[training]` table of a scenario.
+"""How a device trains (the `[training]` table of a scenario), and what its processes are given.
 
 Read by the emulator before a run and by every device from what the server sends; no torch here.
 """
@@ -80,3 +80,39 @@ class Training(Section):
         if self.local_steps is not None:
             return self.local_steps * size
         return (self.local_epochs or 1) * held
+
+
+class DeviceProcess(Section):
+    """What a device is started with."""
+
+    client: str
+    index: int
+    """Position in the population; decides the share of the data."""
+
+    seed: int
+    task: str
+    """JSON of the scenario's [task]; the server's word is checked against it."""
+
+    address: str
+    """host:port of the server or of the device's gateway."""
+
+    token: str
+    """The fleet's token, hexadecimal."""
+
+    folder: str
+    """The device's own folder, `devices/<client>` of the run folder."""
+
+    examples_per_s: float | None = None
+    """Modelled speed of training; absent: as fast as the host, which counts as 0 seconds."""
+
+
+class NurseryProcess(Section):
+    """What a nursery is started with."""
+
+    task: str
+    """JSON of the scenario's [task]."""
+
+    population: int
+    seed: int
+    folder: str
+    """The run folder."""

@@ -27,8 +27,8 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from muster.client import program
+from muster.client.config import DeviceProcess, NurseryProcess
 from muster.client.training import warm
-from muster.common.config import Section
 from muster.common.errors import MusterError
 from muster.common.files import write_atomic
 from muster.common.processes import die_with_parent
@@ -36,18 +36,6 @@ from muster.common.tensors import WIRE, safetensors_header
 from muster.tasks.models import initial_vector, schema
 from muster.tasks.task import OpenTask
 from muster.tasks.tasks import read_task
-
-
-class NurseryProcess(Section):
-    """What a nursery is started with."""
-
-    task: str
-    """JSON of the scenario's [task]."""
-
-    population: int
-    seed: int
-    folder: str
-    """The run folder."""
 
 
 class Nursery:
@@ -85,13 +73,13 @@ class Nursery:
 
     def _obey(self, order: dict[str, Any]) -> None:
         if "start" in order:
-            self._fork(program.DeviceProcess.model_validate(order["start"]))
+            self._fork(DeviceProcess.model_validate(order["start"]))
         elif "kill" in order:
             for pid, client in self._clients.items():
                 if client == order["kill"]:
                     os.kill(pid, order["signal"])
 
-    def _fork(self, config: program.DeviceProcess) -> None:
+    def _fork(self, config: DeviceProcess) -> None:
         nursery = os.getpid()
         pid = os.fork()
         if pid == 0:
@@ -99,7 +87,7 @@ class Nursery:
         self._clients[pid] = config.client
         self.say("started", client=config.client, pid=pid)
 
-    def _be(self, config: program.DeviceProcess, nursery: int) -> NoReturn:
+    def _be(self, config: DeviceProcess, nursery: int) -> NoReturn:
         """In the child: live as the device, and never return into the nursery's loop."""
         status = 1
         try:

@@ -9,14 +9,13 @@ from pathlib import Path
 
 
 from muster.client.backoff import Backoff
-from muster.client.config import Training
+from muster.client.config import DeviceProcess, Training
 from muster.client.link import Attendance, Link
 from muster.client.memory import Held, Memory, State
 from muster.client.session import Event, Phase, Session
 from muster.client.training import Trained, fingerprint, train
 from muster.common import seeds
 from muster.common.clock import Clock, WallClock
-from muster.common.config import Section
 from muster.common.errors import RemoteProtocolError, TransportError, Unauthenticated
 from muster.common.exchange import (
     Answer,
@@ -39,28 +38,8 @@ from muster.wire.bodies import checksum, decode_vector, encode_vector
 log = logging.getLogger("muster.client")
 
 
-class DeviceProcess(Section):
-    """What a device is started with."""
-
-    client: str
-    index: int
-    """Position in the population; decides the share of the data."""
-
-    seed: int
-    task: str
-    """JSON of the scenario's [task]; the server's word is checked against it."""
-
-    address: str
-    """host:port of the server or of the device's gateway."""
-
-    token: str
-    """The fleet's token, hexadecimal."""
-
-    folder: str
-    """The device's own folder, `devices/<client>` of the run folder."""
-
-    examples_per_s: float | None = None
-    """Modelled speed of training; absent: as fast as the host, which counts as 0 seconds."""
+_Called = tuple[Call, tuple[int, bytes] | None]
+"""A call, and the model it is based on when that came with it."""
 
 
 @dataclass(slots=True)
@@ -90,7 +69,7 @@ class Device:
         self._session = Session(config.client)
         self._trainer = ThreadPoolExecutor(1, thread_name_prefix="train")
         self._committed = Commit()
-        self._working: asyncio.Task[None] | None = None
+        self._calls: asyncio.Queue[_Called] = asyncio.Queue()
         self._fingerprint = Fingerprint(**fingerprint())  # type: ignore[arg-type]
 
     async def live(self) -> None:
@@ -113,7 +92,6 @@ class Device:
                     log.info("away: %s; again in %.2f s", error, wait_s)
                     await self._clock.sleep_until(self._clock.monotonic() + wait_s)
         finally:
-            self._stop_working()
             await self._link.close()
 
     async def _attend(self, backoff: Backoff) -> None:
@@ -124,17 +102,20 @@ class Device:
         self._committed = messages.decode_commit(enrolled.committed)
         self._session.happen(Event.ENROLLED)
         attendance = self._link.attend()
+        self._calls = asyncio.Queue()
         beating = asyncio.create_task(self._beat(attendance))
+        working = asyncio.create_task(self._work_on(attendance))
         try:
             while self._session.phase is not Phase.ENDED:
                 message = await attendance.read()
                 backoff.reset()
-                await self._hear(message, attendance)
+                self._hear(message)
             with suppress(TransportError):
                 await attendance.leave()
         finally:
             beating.cancel()
-            self._stop_working()
+            working.cancel()
+            await asyncio.gather(beating, working, return_exceptions=True)
 
     def _understand(self, enrolled: pb.Enrolled) -> Work:
         schema = messages.decode_schema(enrolled.schema)
@@ -158,7 +139,7 @@ class Device:
                 await self._clock.sleep_until(self._clock.monotonic() + self._work.heartbeat_s)
                 await attendance.heartbeat()
 
-    async def _hear(self, message: ToDevice, attendance: Attendance) -> None:
+    def _hear(self, message: ToDevice) -> None:
         if message.committed is not None:
             self._committed = message.committed
         for receipt in message.receipts:
@@ -168,42 +149,40 @@ class Device:
             self._session.happen(Event.GOODBYE)
             return
         for call in message.calls:
-            self._stop_working()
-            self._working = asyncio.create_task(self._obey(call, message.model, attendance))
+            self._calls.put_nowait((call, message.model))
 
-    def _stop_working(self) -> None:
-        if self._working is not None:
-            self._working.cancel()
-            self._working = None
+    async def _work_on(self, attendance: Attendance) -> None:
+        """Obey calls one after the other.
+
+        A call never interrupts the one before it: cancelling a write would cancel the whole stream.
+        """
+        with suppress(TransportError, Unauthenticated):  # Attend breaks too, and begins anew
+            while True:
+                await self._obey(*await self._calls.get(), attendance)
 
     async def _obey(
         self, call: Call, model: tuple[int, bytes] | None, attendance: Attendance
     ) -> None:
         """Answer a call: with the update that is held for it, or with a newly trained one."""
-        try:
-            held = self._memory.update_for(call.key, call.base_version)
-            inline = self._work.schema.body_bytes <= self._work.inline_bytes
-            accept = Answer(call.key, Decision.ACCEPT, self._modelled_s())
-            if not inline:
-                await attendance.answer(accept)
-            if held is None:
-                self._session.happen(Event.CALLED)
-                held = await self._train(call, model)
-                self._session.happen(Event.TRAINED)
-            else:
-                self._session.happen(Event.CALLED_AGAIN)
-            if inline:
-                await attendance.answer(
-                    Answer(
-                        call.key, Decision.ACCEPT, accept.modelled_s, None, held.update, held.body
-                    )
-                )
-            else:
-                await self._submit(held)
-            self._session.happen(Event.DELIVERED)
-        except (TransportError, Unauthenticated) as error:
-            # Attend breaks too, and its reader begins the session anew.
-            log.info("interrupted while working for round %d: %s", call.key.round, error)
+        held = self._memory.update_for(call.key, call.base_version)
+        inline = self._work.schema.body_bytes <= self._work.inline_bytes
+        modelled_s = self._modelled_s()
+        if not inline:
+            await attendance.answer(Answer(call.key, Decision.ACCEPT, modelled_s))
+        if held is None:
+            self._session.happen(Event.CALLED)
+            held = await self._train(call, model)
+            self._session.happen(Event.TRAINED)
+        else:
+            self._session.happen(Event.CALLED_AGAIN)
+        if inline:
+            update, body = held.update, held.body
+            await attendance.answer(
+                Answer(call.key, Decision.ACCEPT, modelled_s, None, update, body)
+            )
+        else:
+            await self._submit(held)
+        self._session.happen(Event.DELIVERED)
 
     async def _train(self, call: Call, model: tuple[int, bytes] | None) -> Held:
         began = self._clock.monotonic()

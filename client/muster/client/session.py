@@ -56,11 +56,6 @@ TRANSITIONS: Mapping[tuple[Phase, Event], Phase] = MappingProxyType(
         (Phase.DELIVERING, Event.DELIVERED): Phase.IDLE,
         (Phase.DELIVERING, Event.LOST): Phase.AWAY,
         (Phase.DELIVERING, Event.GOODBYE): Phase.ENDED,
-        # On the wall clock a round may close, and the next call arrive, while an update is made.
-        (Phase.TRAINING, Event.CALLED): Phase.TRAINING,
-        (Phase.DELIVERING, Event.CALLED): Phase.TRAINING,
-        (Phase.TRAINING, Event.CALLED_AGAIN): Phase.DELIVERING,
-        (Phase.DELIVERING, Event.CALLED_AGAIN): Phase.DELIVERING,
     }
 )
 

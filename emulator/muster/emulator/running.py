@@ -7,17 +7,18 @@ from collections.abc import Coroutine
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from muster.common.clock import Clock, WallClock
 from muster.common.errors import ConfigError, RunFailed
 from muster.common.files import write_atomic
 from muster.emulator import doctor
-from muster.emulator.account import Account
 from muster.emulator.folder import make_run_folder, own, run_folder
 from muster.emulator.scenario import Scenario, read_scenario
-from muster.emulator.summary import summarise, write_summary
 from muster.emulator.supervisor import Show, Supervisor
+
+if TYPE_CHECKING:
+    from muster.emulator.account import Account
 
 
 @dataclass(frozen=True)
@@ -32,7 +33,7 @@ class Run:
 
     folder: Path
     summary: dict[str, Any]
-    ledger: Account
+    ledger: "Account"
 
     @property
     def status(self) -> str:
@@ -93,8 +94,10 @@ def _run_in(folder: Path, scenario: Scenario, show: Show, clock: Clock) -> Run:
             failure = error
         if not (folder / "ledger.sqlite").exists():
             raise failure or RunFailed(f"the run left no ledger in {folder}")
-        # matplotlib takes a second to import: while devices start, that second is theirs.
+        # pandas and matplotlib take seconds to import; while devices start, those are theirs.
+        from muster.emulator.account import Account
         from muster.emulator.report import write_report
+        from muster.emulator.summary import summarise, write_summary
 
         account = Account(folder)
         summary = summarise(account, "failed" if failure else None)

@@ -11,9 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from muster.client.config import Training
-from muster.client.nursery import NurseryProcess
-from muster.client.program import DeviceProcess
+from muster.client.config import DeviceProcess, NurseryProcess, Training
 from muster.common.clock import Clock
 from muster.common.errors import LaunchFailed, RunFailed
 from muster.common.files import write_atomic

@@ -89,7 +89,7 @@ async def serve(folder: Path) -> int:
     except MusterError as error:
         log.error("%s", error)
         status, detail = "failed", str(error)
-    await coordinator.finish(status, detail)
+    await coordinator.finish(status, detail, _peak_rss_mib())
     watchers.ended.set()
     await _all_left(fleet, clock)
     await server.stop(grace=1.0)
@@ -122,6 +122,14 @@ async def _all_left(fleet: Fleet, clock: WallClock) -> None:
     limit = clock.monotonic() + _GOODBYE_S
     while fleet.present and clock.monotonic() < limit:
         await clock.sleep_until(clock.monotonic() + 0.01)
+
+
+def _peak_rss_mib() -> float:
+    """Not getrusage: what it says survives exec, and counts the parent's memory."""
+    for line in Path("/proc/self/status").read_text().splitlines():
+        if line.startswith("VmHWM:"):
+            return int(line.split()[1]) / 1024
+    return 0.0
 
 
 def main() -> None:

@@ -401,14 +401,14 @@ class Coordinator:
         self._stop = self._stop or (status, detail)
         self._changed.set()
 
-    async def finish(self, status: str, detail: str) -> None:
+    async def finish(self, status: str, detail: str, peak_rss_mib: float) -> None:
         """Write the result, close the books, say goodbye."""
         offered = self._rule.result(self._state, self._model)
         write_atomic(self._run_folder / "model.safetensors", *self._store.model_file(offered))
         now = self._clock.now()
         await self._work(self._ledger.note, self.intake.take_notes([], now))
         await self._work(self._ledger.end, status, detail, now)
-        self._tell("ended", status=status, detail=detail)
+        self._tell("ended", status=status, detail=detail, server_peak_rss_mib=peak_rss_mib)
         for device in self.fleet.devices.values():
             device.send(self.committed, goodbye=status)
 

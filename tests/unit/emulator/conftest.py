@@ -4,7 +4,6 @@ import json
 import sqlite3
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing
-from functools import partial
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
@@ -73,7 +72,9 @@ class RunFolder:
         folded = sum(outcome == "folded" for outcome in outcomes.values())
         self.version += folded > 0
         for client, outcome in outcomes.items():
-            self._contribute(client, outcome, base, (sent or {}).get(client, {}))
+            self._add("answers", round=self.rounds, client=client, decision="accept",
+                      modelled_s=0.75, at=self.time)  # fmt: skip
+            self.contribute(client, outcome, base_version=base, **(sent or {}).get(client, {}))
         self._add(
             "rounds", round=self.rounds, base_version=base, version=self.version,
             outcome="aggregated" if folded else "empty",
@@ -83,6 +84,18 @@ class RunFolder:
             opened_at=opened_at, closed_at=self.time, seconds=seconds,
         )  # fmt: skip
         return self.rounds
+
+    def contribute(self, client: str, outcome: str, **columns: Any) -> None:
+        """Add an update of the newest round, or of another that `columns` names."""
+        outcome, _, reason = outcome.partition(": ")
+        row = {
+            "round": self.rounds, "client": client, "attempt": 1, "base_version": self.version,
+            "staleness": 1, "weight": 100.0 if outcome == "folded" else None, "examples": 100,
+            "mask_ratio": 1.0, "bytes_up": 1000, "bytes_down": 1000, "train_s": 0.5,
+            "transfer_s": 0.25, "loss": 1.0, "outcome": outcome, "reason": reason or None,
+            "at": self.time,
+        }  # fmt: skip
+        self._add("contributions", **row | columns)
 
     def evaluate(self, loss: float, accuracy: float | None = None, **metrics: float) -> None:
         """Evaluate the newest version; round 0 before the first."""
@@ -116,19 +129,6 @@ class RunFolder:
 
     def close(self) -> None:
         self._ledger.close()
-
-    def _contribute(self, client: str, outcome: str, base: int, more: Mapping[str, Any]) -> None:
-        outcome, _, reason = outcome.partition(": ")
-        folded = outcome == "folded"
-        key = {"round": self.rounds, "client": client}
-        self._add("answers", **key, decision="accept", modelled_s=0.75, at=self.time)
-        columns = {
-            "attempt": 1, "base_version": base, "staleness": 1, "examples": 100,
-            "weight": 100.0 if folded else None, "mask_ratio": 1.0, "bytes_up": 1000,
-            "bytes_down": 1000, "train_s": 0.5, "transfer_s": 0.25, "loss": 1.0,
-            "outcome": outcome, "reason": reason or None, "at": self.time,
-        }  # fmt: skip
-        self._add("contributions", **key, **(columns | dict(more)))
 
     def _add(self, table: str, **row: Any) -> None:
         columns = ", ".join(f'"{column}"' for column in row)
@@ -192,7 +192,11 @@ def run(tmp_path: Path) -> Iterator[RunFolder]:
     folder.close()
 
 
-@pytest.fixture
-def drawn(tmp_path: Path) -> Callable[..., Path]:
+@pytest.fixture(scope="session")
+def drawn(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Path]:
     """Draws a finished run: `drawn({"phones": 10}, rounds=5)` is its folder."""
-    return partial(draw_run, tmp_path / "drawn")
+
+    def draw(groups: Mapping[str, int], rounds: int, evaluate_every: int = 1) -> Path:
+        return draw_run(tmp_path_factory.mktemp("drawn"), groups, rounds, evaluate_every)
+
+    return draw

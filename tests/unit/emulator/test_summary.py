@@ -63,7 +63,7 @@ def test_participation_is_folded_updates_over_enrolled_clients_times_rounds(run:
 
 def test_every_outcome_is_counted_also_of_a_round_that_was_never_committed(run: Any) -> None:
     learn(run)
-    run._contribute("a", "refused: norm", base=2, more={})
+    run.contribute("a", "refused: norm", round=4)
     outcomes = {"folded": 3, "late": 1, "dropped": 1, "refused": 2, "duplicate": 0}
     assert summary_of(run)["outcomes"] == outcomes
 

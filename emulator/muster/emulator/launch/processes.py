@@ -14,8 +14,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from muster.client.nursery import NurseryProcess
-from muster.client.program import DeviceProcess
+from muster.client.config import DeviceProcess, NurseryProcess
 from muster.common.clock import Clock
 from muster.common.errors import LaunchFailed
 from muster.common.processes import PARENT

@@ -29,7 +29,8 @@ Blocks: TypeAlias = list[tuple[str, pd.DataFrame]]
 
 def strip_height_in(account: Account) -> float:
     """Inches for the cells of this population, without title and labels."""
-    rows = sum(math.ceil(len(block) / PER_ROW) for _, block in _blocks(account.client_totals))
+    blocks = _blocks(account.client_totals)
+    rows = max(1, sum(math.ceil(len(block) / PER_ROW) for _, block in blocks))
     return min(0.42 * min(rows, 4) + 0.16 * max(rows - 4, 0), 3.5)
 
 

@@ -1,0 +1,94 @@
+"""Round overhead: clients return what they got, durable commits on, over real processes and sockets.
+
+    python benchmarks/rounds.py                 # the three cases, a table and benchmarks/out/rounds.json
+    python benchmarks/rounds.py 10 10000 200    # one case: clients, parameters, rounds
+"""
+
+import argparse
+import json
+import os
+import statistics
+import sys
+import tempfile
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+HERE = Path(__file__).parent
+
+# (clients, parameters, rounds, goal in words)
+CASES = [
+    (10, 10_000, 300, ""),
+    (100, 10_000, 60, ""),
+    (10, 5_000_000, 8, "server peak at most 400 MiB"),
+    (100, 5_000_000, 3, "server peak at most 10 % more than with 10 clients"),
+]
+WARM_UP = 3
+
+
+def measure(clients: int, parameters: int, rounds: int) -> dict[str, Any]:
+    """Run one case; times are between commits, so that nothing of a round is left out."""
+    # The server, the nursery and the evaluation import the task by its name.
+    os.environ["PYTHONPATH"] = str(HERE)
+    sys.path.insert(0, str(HERE))
+    from muster.common.config import validate
+    from muster.emulator import run
+    from muster.emulator.scenario import Scenario
+
+    scenario = validate(
+        Scenario,
+        {
+            "name": f"echo-{clients}x{parameters}",
+            "task": {"name": "echo:Echo", "parameters": parameters},
+            "training": {"local_steps": 0},
+            "server": {"rounds": rounds + WARM_UP, "evaluate_every": rounds + WARM_UP},
+            "groups": [{"name": "echo", "count": clients}],
+        },
+        "benchmark",
+    )
+    peak = 0.0
+
+    def show(event: dict[str, Any]) -> None:
+        nonlocal peak
+        if event["event"] == "ended":
+            peak = event["server_peak_rss_mib"]
+
+    with tempfile.TemporaryDirectory(dir=HERE) as folder:
+        done = run(scenario, out=Path(folder) / "run", show=show)
+        closed = list(done.ledger.rounds["closed_at"])[WARM_UP - 1 :]
+    times_ms = [1000 * (after - before) for before, after in pairwise(closed)]
+    return {
+        "system": "muster",
+        "clients": clients,
+        "parameters": parameters,
+        "rounds": rounds,
+        "round_ms_median": statistics.median(times_ms),
+        "round_ms_mean": statistics.fmean(times_ms),
+        "round_ms_max": max(times_ms),
+        "server_peak_rss_mib": peak,
+        "seconds": closed[-1] - closed[0],
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("case", nargs="*", type=int, help="clients parameters rounds")
+    parser.add_argument("--out", type=Path, default=HERE / "out/rounds.json")
+    options = parser.parse_args()
+    cases = [(*options.case, "")] if options.case else CASES
+    results = []
+    print(f"{'clients':>8} {'parameters':>11} {'ms/round':>9} {'mean':>9} {'server peak MiB':>16}")
+    for clients, parameters, rounds, goal in cases:
+        found = measure(clients, parameters, rounds)
+        results.append(found)
+        print(
+            f"{clients:>8} {parameters:>11} {found['round_ms_median']:>9.2f} "
+            f"{found['round_ms_mean']:>9.2f} {found['server_peak_rss_mib']:>16.0f}  {goal}",
+            flush=True,
+        )
+    options.out.parent.mkdir(exist_ok=True)
+    options.out.write_text(json.dumps(results, indent=2) + "\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,295 @@
+"""Progress of a run: what a person sees, on a terminal and in a log."""
+
+import io
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from muster.emulator.progress import FEW_ROUNDS, Lines, LivePanel, progress
+from muster.emulator.standing import Standing
+
+
+class ManualClock:
+    """Time moves only when a test moves it."""
+
+    def __init__(self) -> None:
+        self.time = 0.0
+
+    def now(self) -> float:
+        return self.time
+
+    def monotonic(self) -> float:
+        return self.time
+
+    async def sleep_until(self, instant: float) -> None:
+        self.time = max(self.time, instant)
+
+
+class Terminal(io.StringIO):
+    """A terminal that counts how often it is written to."""
+
+    writes = 0
+
+    def isatty(self) -> bool:
+        return True
+
+    def write(self, text: str) -> int:
+        self.writes += 1
+        return super().write(text)
+
+
+def committed(round: int, at: float = 0.0, **fields: Any) -> dict[str, Any]:
+    told = {
+        "round": round, "version": round, "outcome": "aggregated", "called": 10, "accepted": 9,
+        "folded": 8, "bytes_up": 1024, "bytes_down": 1024, "seconds": 0.5,
+    }  # fmt: skip
+    return {"event": "round_committed", "at": at, **told, **fields}
+
+
+def evaluated(round: int, loss: float | None, accuracy: float | None) -> dict[str, Any]:
+    return {"event": "evaluated", "version": round, "round": round, "loss": loss,
+            "accuracy": accuracy, "seconds": 0.1, "at": 0.0}  # fmt: skip
+
+
+def started(rounds: int, population: int = 10, round: int = 0) -> dict[str, Any]:
+    return {"event": "server_started", "run": "r", "round": round, "version": round,
+            "population": population, "rounds": rounds, "at": 0.0}  # fmt: skip
+
+
+def opened(round: int, at: float = 0.0) -> dict[str, Any]:
+    return {"event": "round_opened", "round": round, "base_version": 0, "called": 10, "at": at}
+
+
+def client(event: str, name: str) -> dict[str, Any]:
+    return {"event": event, "client": name, "why": "it said goodbye", "at": 0.0}
+
+
+def ended(status: str = "completed", detail: str = "") -> dict[str, Any]:
+    return {"event": "ended", "status": status, "detail": detail, "at": 0.0}
+
+
+def start_up(devices: int = 10, rounds: int = 40) -> Iterator[dict[str, Any]]:
+    yield started(rounds, devices)
+    for number in range(devices):
+        yield client("enrolled", f"phones-{number}")
+        yield client("attended", f"phones-{number}")
+    yield opened(1)
+
+
+def lines_of(stream: io.StringIO) -> list[str]:
+    return stream.getvalue().splitlines()
+
+
+# --- plain lines ---------------------------------------------------------------------------------
+
+
+def test_of_a_few_rounds_each_gets_a_line_however_fast_they_are() -> None:
+    stream, rounds = io.StringIO(), FEW_ROUNDS
+    lines = Lines(stream, ManualClock(), title="digits")
+    for event in [*start_up(rounds=rounds), *map(committed, range(1, rounds + 1)), ended()]:
+        lines.show(event)
+    lines.close()
+    shown = [line for line in lines_of(stream) if ": round " in line]
+    assert [line.split(", ")[0] for line in shown] == [
+        f"digits: round {number} of {rounds}" for number in range(1, rounds + 1)
+    ]
+
+
+def test_of_many_rounds_about_one_line_a_second_is_shown_and_always_the_last() -> None:
+    stream, clock = io.StringIO(), ManualClock()
+    lines = Lines(stream, clock, title="digits")
+    for event in start_up(rounds=95):
+        lines.show(event)
+    for number in range(1, 96):
+        clock.time += 0.125
+        lines.show(committed(number))
+    lines.show(ended())
+    lines.close()
+    rounds = [int(line.split()[2]) for line in lines_of(stream) if ": round " in line]
+    assert rounds == [8, 16, 24, 32, 40, 48, 56, 64, 72, 80, 88, 95]
+
+
+def test_start_up_says_how_many_devices_have_enrolled() -> None:
+    stream = io.StringIO()
+    lines = Lines(stream, ManualClock(), title="digits")
+    for event in start_up(devices=7):
+        lines.show(event)
+    assert lines_of(stream) == [
+        "digits: 0 of 7 devices enrolled",
+        "digits: 7 of 7 devices enrolled",
+    ]
+
+
+def test_a_line_says_how_the_model_and_the_fleet_do() -> None:
+    stream = io.StringIO()
+    lines = Lines(stream, ManualClock(), title="digits")
+    for event in [*start_up(rounds=4), evaluated(0, 2.3, 0.1), committed(1, at=3.0)]:
+        lines.show(event)
+    assert lines_of(stream)[-1] == (
+        "digits: round 1 of 4, loss 2.3 (round 0), accuracy 10.0 %, 8 of 10 folded, "
+        "10 of 10 present, 2.0 KiB, about 9.0 s left"
+    )
+
+
+def test_the_final_line_has_the_outcome_and_the_totals() -> None:
+    stream = io.StringIO()
+    lines = Lines(stream, ManualClock(), title="digits", quiet=True)
+    events = [*start_up(rounds=2), committed(1), committed(2), evaluated(2, 0.5, None)]
+    for event in [*events, ended("completed", "2 rounds")]:
+        lines.show(event)
+    lines.close()
+    assert lines_of(stream) == [
+        "digits: completed: 2 rounds, loss 0.5, 1.0 s in rounds, 2.0 KiB up, 2.0 KiB down"
+    ]
+
+
+@pytest.mark.parametrize("quiet", [False, True])
+def test_every_problem_is_shown_at_once(quiet: bool) -> None:
+    stream = io.StringIO()
+    lines = Lines(stream, ManualClock(), title="digits", quiet=quiet)
+    lines.show({"event": "died", "process": "phones-3", "status": -9})
+    lines.show({"event": "restarted", "process": "phones-3"})
+    assert lines_of(stream) == [
+        "digits: problem: phones-3 died (-9)",
+        "digits: phones-3 was restarted",
+    ]
+
+
+def test_a_run_without_an_end_says_so_and_one_that_never_began_says_nothing() -> None:
+    stream = io.StringIO()
+    Lines(stream, ManualClock(), title="digits").close()
+    assert lines_of(stream) == []
+    lines = Lines(stream, ManualClock(), title="digits", quiet=True)
+    for event in [*start_up(), committed(1)]:
+        lines.show(event)
+    lines.close()
+    assert lines_of(stream) == ["digits: no end was recorded; round 1 of 40"]
+
+
+def test_no_control_character_reaches_a_log() -> None:
+    stream = io.StringIO()
+    lines = Lines(stream, ManualClock(), title="a\x1b[2Jb")
+    hostile = "\x1b]0;owned\x07\r\u202e"
+    for event in [
+        *start_up(),
+        {"event": "died", "process": hostile, "status": hostile},
+        committed(1),
+        ended(hostile, hostile),
+    ]:
+        lines.show(event)
+    lines.close()
+    assert all(letter.isprintable() or letter == "\n" for letter in stream.getvalue())
+
+
+# --- which display -------------------------------------------------------------------------------
+
+
+def test_a_terminal_gets_a_panel_and_everything_else_lines(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    panel = progress(Terminal(), ManualClock(), title="digits")
+    panel.close()
+    assert isinstance(panel, LivePanel)
+    assert isinstance(progress(io.StringIO(), ManualClock(), title="digits"), Lines)
+    assert isinstance(progress(Terminal(), ManualClock(), title="digits", quiet=True), Lines)
+    monkeypatch.setenv("TERM", "dumb")
+    assert isinstance(progress(Terminal(), ManualClock(), title="digits"), Lines)
+
+
+# --- the panel -----------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def terminal(monkeypatch: pytest.MonkeyPatch) -> Terminal:
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setenv("COLUMNS", "100")
+    return Terminal()
+
+
+def test_the_panel_ends_with_the_last_standing(terminal: Terminal) -> None:
+    panel = LivePanel(terminal, title="digits")
+    for event in [*start_up(), committed(1, at=2.0), evaluated(1, 0.25, 0.5)]:
+        panel.show(event)
+    panel.close()
+    final = terminal.getvalue()[-2500:]
+    for fact in ("digits", "round 1 of 40", "loss 0.25", "accuracy 50.0 %", "8 of 10 folded",
+                 "10 of 10 present", "2.0 KiB", "about 1 min 18 s left"):  # fmt: skip
+        assert fact in final
+    assert "no end was recorded" in final
+
+
+def test_the_panel_shows_start_up_and_keeps_problems_above_it(terminal: Terminal) -> None:
+    panel = LivePanel(terminal, title="digits")
+    panel.show(started(40))
+    for name in ("a", "b", "c"):
+        panel.show(client("enrolled", name))
+    panel.show({"event": "died", "process": "[bold]\x1b[2Jd[/]", "status": -9})
+    panel.close()
+    shown = terminal.getvalue()
+    assert "3 of 10 devices enrolled" in shown
+    assert "problem: [bold]?[2Jd[/] died (-9)" in shown
+
+
+def test_ten_thousand_events_are_drawn_a_few_times(terminal: Terminal) -> None:
+    panel = LivePanel(terminal, title="digits")
+    for event in start_up(rounds=2500):
+        panel.show(event)
+    for number in range(1, 2501):
+        for event in ("enrolled", "attended", "left"):
+            panel.show(client(event, f"phones-{number}"))
+        panel.show(committed(number))
+    panel.close()
+    assert terminal.writes < 1000
+
+
+# --- the standing --------------------------------------------------------------------------------
+
+
+def standing_after(*events: dict[str, Any]) -> Standing:
+    standing = Standing()
+    for event in events:
+        standing.happen(event)
+    return standing
+
+
+def test_the_time_left_follows_the_pace_of_the_newest_rounds() -> None:
+    standing = standing_after(started(100), opened(1, at=0.0), committed(1, at=10.0))
+    assert standing.left_s == 10.0 * 99
+    for number in range(2, 52):
+        standing.happen(committed(number, at=standing_at(number)))
+    assert standing.left_s == pytest.approx(1.0 * 49, rel=0.01)
+
+
+def standing_at(number: int) -> float:
+    """After the first round, one a second."""
+    return 10.0 + (number - 1)
+
+
+def test_a_restarted_server_begins_with_no_sessions_and_does_not_slow_the_pace() -> None:
+    standing = standing_after(*start_up(), committed(1, at=2.0))
+    standing.happen(started(40, round=1))
+    assert not standing.open
+    assert not standing.enrolled
+    assert not standing.present
+    standing.happen(opened(2, at=500.0))
+    standing.happen(committed(2, at=502.0))
+    assert standing.left_s == 2.0 * 38
+
+
+def test_uploads_of_the_open_round_count_until_the_round_does() -> None:
+    received = {"event": "received", "round": 1, "client": "a", "attempt": 1, "bytes": 700}
+    standing = standing_after(started(40), opened(1), received)
+    assert standing.arriving == 700
+    standing.happen(committed(1, bytes_up=700))
+    assert (standing.arriving, standing.bytes_up) == (0, 700)
+
+
+def test_who_left_is_no_longer_present() -> None:
+    standing = standing_after(*start_up(devices=3), client("left", "phones-1"))
+    assert standing.present == {"phones-0", "phones-2"}
+
+
+def test_empty_rounds_are_counted_and_unknown_events_passed_over() -> None:
+    standing = standing_after({"event": "of the future"}, committed(1, outcome="empty", folded=0))
+    assert (standing.empty, standing.round) == (1, 1)

@@ -1,0 +1,272 @@
+"""The report of a run: one page that opens anywhere, and figures that say what they show."""
+
+import base64
+import sys
+from collections.abc import Callable
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from muster.common.errors import LedgerError
+from muster.emulator.account import Account
+from muster.emulator.report import sections, style, write_report
+from muster.emulator.report.figures import FIGURES
+from muster.emulator.summary import outline, summarise, write_summary
+
+HOSTILE = '<script>alert("x")</script> $\\frac{ \x1b[2J 鬼'
+
+
+class Page(HTMLParser):
+    """What a browser would find in a page: its tags with their attributes, and its text."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__()
+        self.tags: list[tuple[str, dict[str, str | None]]] = []
+        self.text = ""
+        self.feed(path.read_text(encoding="utf-8"))
+        self.close()
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append((tag, dict(attrs)))
+
+    def handle_data(self, data: str) -> None:
+        self.text += data
+
+    def all(self, tag: str) -> list[dict[str, str | None]]:
+        return [attributes for name, attributes in self.tags if name == tag]
+
+
+@pytest.fixture(scope="module")
+def written(drawn: Callable[..., Path]) -> Path:
+    """The report of ten phones and five tablets over fifty rounds."""
+    folder = drawn({"phones": 10, "tablets": 5}, rounds=50)
+    with Account(folder) as account:
+        write_summary(folder, summarise(account) | {"model_sha256": "abc123"})
+    return write_report(folder)
+
+
+def test_the_page_refers_to_nothing_outside_itself(written: Path) -> None:
+    page = Page(written)
+    assert {"script", "link", "iframe", "object"}.isdisjoint(tag for tag, _ in page.tags)
+    for _, attributes in page.tags:
+        for name in ("src", "href"):
+            reference = attributes.get(name) or "#"
+            assert reference.startswith(("#", "data:image/png;base64,"))
+    source = written.read_text(encoding="utf-8")
+    assert "://" not in source
+    assert "url(" not in source
+
+
+def test_every_figure_is_embedded_as_it_lies_in_the_folder(written: Path) -> None:
+    files = [written.parent / "figures" / f"{name}.png" for name in FIGURES]
+    sources = [image["src"] or "" for image in Page(written).all("img")]
+    embedded = [base64.b64decode(source.partition(",")[2]) for source in sources]
+    assert sorted(embedded) == sorted(file.read_bytes() for file in files)
+    assert all(image["alt"] for image in Page(written).all("img"))
+
+
+def test_links_lead_to_sections_of_the_page(written: Path) -> None:
+    page = Page(written)
+    places = {f"#{section['id']}" for section in page.all("section")}
+    assert {link["href"] for link in page.all("a")} < places
+
+
+def test_the_page_has_the_numbers_the_scenario_and_the_fingerprint(written: Path) -> None:
+    text = Page(written).text
+    for expected in (
+        "small-world", "completed", "seed = 7", "AVX2", "abc123", "phones-0000", "late", "deadline",
+        "The first and last 20 of 50", "ledger.sqlite",
+    ):  # fmt: skip
+        assert expected in text
+
+
+def test_the_same_run_gives_the_same_page(written: Path) -> None:
+    before = written.read_bytes()
+    assert write_report(written.parent).read_bytes() == before
+
+
+def test_hostile_names_are_shown_and_never_obeyed(run: Any) -> None:
+    run.scenario(f"name = '''{HOSTILE.replace(chr(27), '')}'''\n# <img src=x>")
+    run.clients(HOSTILE, "b", group='"><img src=x onerror=alert(1)>')
+    run.clients("c", "d", "e", "f", "g", "h", "i", "j", group=HOSTILE)
+    run.round({HOSTILE: f"refused: {HOSTILE}", "b": "folded"}, declined={"c": HOSTILE})
+    run.fault("<b>", HOSTILE, detail=HOSTILE)
+    run.end("failed", HOSTILE)
+    page = Page(write_report(run.commit()))
+    assert not page.all("script")
+    assert not page.all("b")
+    assert len(page.all("img")) == len(FIGURES)
+    assert '<script>alert("x")</script>' in page.text
+    assert '"><img src=x onerror=alert(1)>' in page.text
+    assert "\x1b" not in page.text
+
+
+def test_a_run_that_has_only_begun_has_a_report(run: Any) -> None:
+    (run.path / "scenario.toml").unlink()
+    text = Page(write_report(run.commit())).text
+    assert "unfinished" in text
+    assert "–" in text
+
+
+def test_a_failed_run_of_one_empty_round_has_a_report(run: Any) -> None:
+    run.clients("a")
+    run.round({}, declined={"a": "offline"})
+    run.journal({"event": "died", "process": "server", "status": -9})
+    run.end("failed", "server died")
+    text = Page(write_report(run.commit())).text
+    for expected in ("failed", "server died", "offline", "Disturbances", "empty"):
+        assert expected in text
+
+
+def test_a_thousand_clients_have_a_report(drawn: Callable[..., Path]) -> None:
+    folder = drawn({"phones": 700, "tablets": 305}, rounds=2, evaluate_every=5)
+    text = Page(write_report(folder)).text
+    assert "phones-0699" in text
+    assert "5 more are in ledger.sqlite" in text
+
+
+def test_a_folder_that_is_no_run_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(LedgerError):
+        write_report(tmp_path)
+
+
+def test_a_summary_of_before_the_run_went_on_is_not_believed(run: Any) -> None:
+    run.clients("a")
+    run.round({"a": "folded"})
+    with Account(run.commit()) as account:
+        write_summary(run.path, summarise(account, "failed") | {"model_sha256": "abc123"})
+    assert "abc123" in Page(write_report(run.path)).text
+    run.round({"a": "folded"})
+    text = Page(write_report(run.commit())).text
+    assert "abc123" not in text
+    assert "unfinished" in text
+
+
+# --- sections ------------------------------------------------------------------------------------
+
+
+def rows_of(make: Callable[..., sections.Section | None], folder: Path) -> list[list[str]]:
+    with Account(folder) as account:
+        section = make(account, outline(account))
+    assert section is not None
+    return [list(row) for row in section.table.rows] if section.table else []
+
+
+def test_losses_are_counted_from_the_call_to_the_model(run: Any) -> None:
+    run.clients("a", "b", "c", "d")
+    run.round({"a": "folded", "b": "late: deadline"}, declined={"c": "offline"}, unanswered=1)
+    run.round({"a": "folded", "b": "late: deadline"}, declined={"c": "busy"})
+    run._ledger.execute("DELETE FROM contributions WHERE round = 2 AND client = 'a'")
+    assert rows_of(sections.losses, run.commit()) == [
+        ["late", "deadline", "2", "28.6 %"],
+        ["no answer", "", "1", "14.3 %"],
+        ["accepted, no update arrived", "", "1", "14.3 %"],
+        ["declined", "busy", "1", "14.3 %"],
+        ["declined", "offline", "1", "14.3 %"],
+    ]
+
+
+def test_a_run_without_losses_says_so(run: Any) -> None:
+    run.clients("a")
+    run.round({"a": "folded"})
+    assert rows_of(sections.losses, run.commit()) == []
+
+
+def test_faults_and_deaths_stand_in_the_order_of_time(run: Any) -> None:
+    run.fault("crash", "phones-1")
+    run.round({}, seconds=3.0)
+    run.journal({"event": "died", "process": "phones-1", "status": -9})
+    run.round({}, seconds=3.0)
+    run.journal({"event": "restarted", "process": "phones-1"})
+    assert rows_of(sections.disturbances, run.commit()) == [
+        ["0.00 s", "crash", "phones-1", "applied", ""],
+        ["3.0 s", "died", "phones-1", "", "-9"],
+        ["6.0 s", "restarted", "phones-1", "", ""],
+    ]
+
+
+def test_clients_that_differ_in_their_fingerprint_are_warned_about(run: Any) -> None:
+    run.clients("a", fingerprint='{"torch": "2.2", "threads": 1}')
+    run.clients("b", fingerprint='{"torch": "2.3", "threads": 1}')
+    assert rows_of(sections.fingerprint, run.commit()) == [["2.2", "1"], ["2.3", "1"]]
+
+
+def test_only_files_that_exist_are_listed(run: Any) -> None:
+    names = [name for name, _ in rows_of(sections.files, run.commit())]
+    assert names == ["scenario.toml", "ledger.sqlite", "figures", "report.html"]
+
+
+# --- figures -------------------------------------------------------------------------------------
+
+
+def findings(name: str, folder: Path) -> list[str]:
+    with Account(folder) as account:
+        figure = FIGURES[name](account)
+    return [title for axes in figure.axes if (title := axes.get_title(loc="left"))]
+
+
+def test_titles_say_what_was_found(run: Any) -> None:
+    run.clients("a", "b")
+    run.evaluate(2.0, 0.1)
+    run.round({"a": "folded", "b": "late"})
+    run.round({"a": "folded"}, declined={"b": "offline"}, seconds=4.0)
+    run.evaluate(0.5, 0.75)
+    folder = run.commit()
+    assert findings("learning", folder) == [
+        "Loss fell from 2 to 0.5",
+        "Accuracy rose from 10.0 % to 75.0 %",
+    ]
+    assert findings("participation", folder) == [
+        "50.0 % of the calls led to a folded update: 1 of 2 per round",
+        "1 of 2 enrolled clients never contributed",
+    ]
+    assert findings("time", folder) == [
+        "A round took 3.0 s (median), 4.0 s at most",
+        "Training: median 0.50 s, 95 % under 0.50 s",
+        "Transfer: median 0.25 s, 95 % under 0.25 s",
+    ]
+    assert findings("bytes", folder) == [
+        "2.9 KiB went up and 2.9 KiB down; 33.3 % of the upload did not count"
+    ]
+
+
+def test_a_task_without_accuracy_shows_its_own_metric_beside_the_loss(run: Any) -> None:
+    run.evaluate(2.0, distance_to_optimum=1.0)
+    run.round({})
+    folder = run.commit()
+    assert findings("learning", folder) == [
+        "Loss was 2 after round 0",
+        "Distance to optimum was 1 after round 0",
+    ]
+
+
+def test_a_diverged_run_shows_what_was_still_a_number(run: Any) -> None:
+    run.clients("a")
+    run.evaluate(2.0)
+    run.round({"a": "folded"})
+    run.evaluate(float("inf"))
+    assert findings("learning", run.commit()) == ["Loss was 2 after round 0"]
+
+
+def test_drawing_leaves_pyplot_alone(run: Any) -> None:
+    before = "matplotlib.pyplot" in sys.modules
+    findings("bytes", run.commit())
+    assert ("matplotlib.pyplot" in sys.modules) == before
+
+
+def test_thousands_of_rounds_are_drawn_as_means() -> None:
+    import pandas as pd
+
+    rounds = pd.DataFrame({"called": range(1000)}, index=pd.RangeIndex(1, 1001))
+    axes = style.new_figure(2.0).subplots()
+    assert style.bars(axes, rounds, {"called": style.BLUE}) == 4
+    assert len(axes.patches) == 250
+    assert axes.patches[0].get_height() == 1.5  # the mean of 0, 1, 2, 3
+
+
+def test_long_names_are_shortened_and_odd_letters_replaced() -> None:
+    assert style.drawable("phones-0001") == "phones-0001"
+    assert style.drawable("a-very-long-group-name") == "a-very..p-name"
+    assert style.drawable("鬼\x1b$x$") == "??$x$"
