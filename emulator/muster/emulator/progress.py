@@ -166,7 +166,10 @@ def _quality(standing: Standing) -> list[str]:
 
 
 def _left(standing: Standing) -> list[str]:
-    return [] if standing.left_s is None else [f"about {seconds_text(standing.left_s)} left"]
+    if not standing.left_s:
+        return []
+    seconds = math.ceil(standing.left_s)
+    return [f"about {f'{seconds} s' if seconds < 60 else seconds_text(seconds)} left"]
 
 
 def _ending(standing: Standing) -> str:

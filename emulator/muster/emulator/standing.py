@@ -61,11 +61,7 @@ class Standing:
 
     def _server_started(self, event: Event) -> None:
         self.population, self.rounds = event["population"], event["rounds"]
-        self.round, self.open, self._paced_at = event["round"], False, None
-        # Sessions ended with the server that gave them, and so did the open round.
-        self.enrolled.clear()
-        self.present.clear()
-        self.arriving = 0
+        self.round = event["round"]
 
     def _enrolled(self, event: Event) -> None:
         self.enrolled.add(event["client"])
@@ -105,6 +101,11 @@ class Standing:
 
     def _died(self, event: Event) -> None:
         self.notices.append(f"problem: {clean(event['process'])} died ({clean(event['status'])})")
+        if event["process"] == "server":
+            # Sessions end with the server that gave them, and so does the open round.
+            self.enrolled.clear()
+            self.present.clear()
+            self.arriving, self.open, self._paced_at = 0, False, None
 
     def _restarted(self, event: Event) -> None:
         self.notices.append(f"{clean(event['process'])} was restarted")

@@ -128,7 +128,7 @@ def test_a_line_says_how_the_model_and_the_fleet_do() -> None:
         lines.show(event)
     assert lines_of(stream)[-1] == (
         "digits: round 1 of 4, loss 2.3 (round 0), accuracy 10.0 %, 8 of 10 folded, "
-        "10 of 10 present, 2.0 KiB, about 9.0 s left"
+        "10 of 10 present, 2.0 KiB, about 9 s left"
     )
 
 
@@ -236,8 +236,8 @@ def test_ten_thousand_events_are_drawn_a_few_times(terminal: Terminal) -> None:
     for event in start_up(rounds=2500):
         panel.show(event)
     for number in range(1, 2501):
-        for event in ("enrolled", "attended", "left"):
-            panel.show(client(event, f"phones-{number}"))
+        for name in ("enrolled", "attended", "left"):
+            panel.show(client(name, f"phones-{number}"))
         panel.show(committed(number))
     panel.close()
     assert terminal.writes < 1000
@@ -268,6 +268,7 @@ def standing_at(number: int) -> float:
 
 def test_a_restarted_server_begins_with_no_sessions_and_does_not_slow_the_pace() -> None:
     standing = standing_after(*start_up(), committed(1, at=2.0))
+    standing.happen({"event": "died", "process": "server", "status": -9})
     standing.happen(started(40, round=1))
     assert not standing.open
     assert not standing.enrolled

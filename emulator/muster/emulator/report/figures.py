@@ -166,8 +166,8 @@ def _cohorts(axes: Axes, account: Account) -> None:
     size = style.bars(axes, rounds, colours)
     empty = rounds.index[rounds["folded"] == 0]
     if len(empty):
-        axes.plot(empty, np.zeros(len(empty)), "|", color=style.ORANGE, markersize=9,
-                  markeredgewidth=1.6, clip_on=False, label="empty round")  # fmt: skip
+        axes.plot(empty, np.full(len(empty), 0.03), "|", color=style.ORANGE, markersize=9,
+                  markeredgewidth=1.6, transform=axes.get_xaxis_transform(), label="empty round")  # fmt: skip
     unit = "clients" if size == 1 else f"clients (means of {size} rounds)"
     style.tidy(axes, _cohort_finding(rounds), "round", unit, key=True)
     style.count(axes.yaxis, 5)

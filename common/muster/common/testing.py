@@ -1,0 +1,36 @@
+"""Fakes for tests: documented, and meant for the tests of other people's plug-ins too."""
+
+import asyncio
+import heapq
+from itertools import count
+
+
+
+class ManualClock:
+    """A clock that moves when it is told to."""
+
+    def __init__(self, now: float = 1_700_000_000.0) -> None:
+        self._now = now
+        self._elapsed = 0.0
+        self._order = count()
+        self._sleepers: list[tuple[float, int, asyncio.Event]] = []
+
+    def now(self) -> float:
+        return self._now + self._elapsed
+
+    def monotonic(self) -> float:
+        return self._elapsed
+
+    async def sleep_until(self, instant: float) -> None:
+        if instant <= self._elapsed:
+            await asyncio.sleep(0)
+            return
+        woken = asyncio.Event()
+        heapq.heappush(self._sleepers, (instant, next(self._order), woken))
+        await woken.wait()
+
+    def advance(self, seconds: float) -> None:
+        """Move on by `seconds`, waking in order whoever sleeps until then."""
+        self._elapsed += seconds
+        while self._sleepers and self._sleepers[0][0] <= self._elapsed:
+            heapq.heappop(self._sleepers)[2].set()

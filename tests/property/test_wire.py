@@ -1,0 +1,161 @@
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import array_shapes, arrays
+
+from muster.common.errors import RemoteProtocolError
+from muster.common.exchange import (
+    Answer,
+    Call,
+    Commit,
+    Decision,
+    Fingerprint,
+    Key,
+    Outcome,
+    Reason,
+    Receipt,
+    ToDevice,
+    Update,
+)
+from muster.common.tensors import Schema, TensorSpec, safetensors_header, schema_of
+from muster.v1 import fleet_pb2 as pb
+from muster.wire import CHUNK_BYTES, messages
+from muster.wire.bodies import checksum, chunks, decode_vector, encode_vector
+
+FLOATS = st.floats(width=32, allow_nan=True, allow_infinity=True)
+TENSORS = st.dictionaries(
+    st.text(min_size=1, max_size=8),
+    array_shapes(min_dims=0, max_dims=4, min_side=0, max_side=4).flatmap(
+        lambda shape: arrays(np.float32, shape, elements=FLOATS)
+    ),
+    min_size=1,
+    max_size=5,
+)
+NUMBERS = st.integers(0, 2**32 - 1)
+SECONDS = st.floats(0, 1e9)
+KEYS = st.builds(Key, st.text(max_size=20), NUMBERS, NUMBERS)
+UPDATES = st.builds(
+    Update,
+    KEYS,
+    examples=st.integers(0, 2**64 - 1),
+    checksum=st.binary(max_size=16),
+    length=st.integers(0, 2**64 - 1),
+    train_s=SECONDS,
+    fetch_s=SECONDS,
+    loss=st.floats(allow_nan=False),
+)
+RECEIPTS = st.builds(
+    Receipt,
+    KEYS,
+    st.sampled_from(Outcome),
+    st.none() | st.sampled_from(Reason),
+    st.text(max_size=30),
+    st.integers(0, 2**64 - 1),
+)
+CALLS = st.builds(Call, KEYS, NUMBERS, SECONDS, st.binary(max_size=16))
+
+
+@given(TENSORS)
+def test_any_list_of_tensors_comes_back_bit_for_bit(tensors: dict[str, np.ndarray]) -> None:
+    schema = schema_of({name: tensor.shape for name, tensor in tensors.items()})
+    vector = decode_vector(encode_vector(schema.flatten(tensors)), schema)
+    back = schema.unflatten(vector)
+    assert messages.decode_schema(messages.encode_schema(schema)) == schema
+    assert list(back) == list(tensors)
+    for name, tensor in tensors.items():
+        assert back[name].shape == tensor.shape
+        assert back[name].tobytes() == tensor.tobytes()
+
+
+@given(TENSORS)
+def test_the_body_behind_our_header_is_a_safetensors_file(tensors: dict[str, np.ndarray]) -> None:
+    from safetensors.numpy import load
+
+    schema = schema_of({name: tensor.shape for name, tensor in tensors.items()})
+    file = safetensors_header(schema) + encode_vector(schema.flatten(tensors))
+    for name, tensor in load(file).items():
+        assert tensor.shape == tensors[name].shape
+        assert tensor.tobytes() == tensors[name].tobytes()
+
+
+def test_a_body_of_another_length_is_refused() -> None:
+    schema = Schema((TensorSpec("w", (2, 3)),))
+    with pytest.raises(RemoteProtocolError, match="20 bytes; the schema's 6 float32 take 24"):
+        decode_vector(bytes(20), schema)
+
+
+@given(st.integers(0, 3 * CHUNK_BYTES + 5), st.integers(0, 3))
+def test_chunks_from_any_offset_give_the_rest(length: int, skip: int) -> None:
+    body = bytes(length)
+    offset = min(length, skip * CHUNK_BYTES)
+    pieces = list(chunks(body, offset))
+    assert sum(len(piece) for piece in pieces) == length - offset
+    assert all(0 < len(piece) <= CHUNK_BYTES for piece in pieces)
+
+
+@given(UPDATES, st.binary(max_size=40))
+def test_an_update_comes_back(update: Update, body: bytes) -> None:
+    wire = pb.Update.FromString(messages.encode_update(update, body).SerializeToString())
+    assert messages.decode_update(wire) == update
+    assert wire.body == body
+
+
+@given(RECEIPTS)
+def test_a_receipt_comes_back(receipt: Receipt) -> None:
+    wire = pb.Receipt.FromString(messages.encode_receipt(receipt).SerializeToString())
+    assert messages.decode_receipt(wire) == receipt
+
+
+@given(
+    st.builds(
+        Answer,
+        KEYS,
+        st.sampled_from(Decision),
+        SECONDS,
+        st.none() | st.sampled_from(Reason),
+        st.none() | UPDATES,
+    )
+)
+def test_an_answer_comes_back(answer: Answer) -> None:
+    wire = pb.Answer.FromString(messages.encode_answer(answer).SerializeToString())
+    assert messages.decode_answer(wire) == answer
+
+
+@given(
+    st.builds(
+        ToDevice,
+        st.lists(RECEIPTS, max_size=3),
+        st.none() | st.builds(Commit, NUMBERS, NUMBERS),
+        st.none() | st.tuples(NUMBERS, st.binary(max_size=40)),
+        st.lists(CALLS, max_size=3),
+        st.none() | st.text(max_size=10),
+    )
+)
+def test_what_the_server_says_comes_back(message: ToDevice) -> None:
+    wire = pb.ServerMessage.FromString(messages.encode_to_device(message).SerializeToString())
+    assert messages.decode_to_device(wire) == message
+
+
+def test_a_fingerprint_comes_back() -> None:
+    fingerprint = Fingerprint("2.13.0+cpu", "AVX2", "cpu", 1)
+    assert messages.decode_fingerprint(messages.encode_fingerprint(fingerprint)) == fingerprint
+
+
+@pytest.mark.parametrize("seconds", [-1.0, math.nan, math.inf])
+def test_seconds_that_are_no_duration_are_refused(seconds: float) -> None:
+    with pytest.raises(RemoteProtocolError, match="modelled_s"):
+        messages.decode_answer(pb.Answer(decision=pb.DECISION_ACCEPT, modelled_s=seconds))
+
+
+@given(st.integers(3, 2**31 - 1))
+def test_a_decision_from_the_future_is_refused(number: int) -> None:
+    with pytest.raises(RemoteProtocolError, match="has no meaning here"):
+        messages.decode_answer(pb.Answer(decision=number))  # type: ignore[arg-type]
+
+
+@given(st.binary(max_size=200), st.binary(max_size=200))
+def test_other_bodies_have_other_checksums(one: bytes, other: bytes) -> None:
+    assert (checksum(one) == checksum(other)) == (one == other)

@@ -1,0 +1,87 @@
+import numpy as np
+import pytest
+
+from muster.common.config import validate
+from muster.common.errors import ConfigError
+from muster.server.testing import PlusOne
+from muster.server.accumulator import ExactSum, apply
+from muster.server.aggregators import AGGREGATORS, BUILT_IN, Aggregator, Contribution
+from muster.server.aggregators.agnostic import Agnostic
+from muster.server.aggregators.fedavg import FedAvg
+from muster.server.config import Server
+
+
+def step(rule: Aggregator, model: list[float], updates: dict[int, list[float]]) -> np.ndarray:
+    """One round by the contract's loop; `updates` by the examples behind them."""
+    start = np.array(model, np.float32)
+    state = rule.initial_state(start)
+    contributions = [Contribution(f"c{n}", "g", n, staleness=0) for n in updates]
+    weights = rule.weigh(contributions, state)
+    total = ExactSum(len(model))
+    for delta, weight in zip(updates.values(), weights, strict=True):
+        total.add(np.array(delta, np.float32), weight)
+    normaliser = rule.normaliser(sum(weights), contributions)
+    keep = 1.0 if rule.weighs == "updates" else sum(weights) / normaliser
+    return apply(start, total, keep=keep, scale=1.0, normaliser=normaliser)
+
+
+def test_fedavg_weighs_each_device_by_its_examples() -> None:
+    # 10 + (1 * [0, 2] + 3 * [4, 6]) / 4 = 10 + [3, 5]
+    stepped = step(FedAvg(), [10, 10], {1: [0, 2], 3: [4, 6]})
+    np.testing.assert_array_equal(stepped, np.array([13, 15], np.float32))
+
+
+def test_agnostic_weighs_all_alike() -> None:
+    # 10 + ([0, 2] + [4, 6]) / 2 = 10 + [2, 4]
+    stepped = step(Agnostic(), [10, 10], {1: [0, 2], 3: [4, 6]})
+    np.testing.assert_array_equal(stepped, np.array([12, 14], np.float32))
+
+
+def test_agnostic_offers_the_average_of_the_iterates() -> None:
+    rule = Agnostic()
+    state = rule.initial_state(np.zeros(1, np.float32))
+    assert rule.result(state, np.array([7], np.float32)) == [7]
+    for iterate in (1, 2, 6):
+        state = rule.next_state(state, np.array([iterate], np.float32))
+    assert rule.result(state, np.array([6], np.float32)) == [3]
+    assert Agnostic(offer="last").result({}, np.array([6], np.float32)) == [6]
+
+
+@pytest.mark.parametrize("rule", BUILT_IN.values(), ids=BUILT_IN)
+def test_every_rule_leaves_a_model_that_all_agree_on(rule: type[Aggregator]) -> None:
+    stepped = step(rule(), [1, 2], {5: [3, 4], 7: [3, 4]})
+    np.testing.assert_array_equal(stepped, np.array([4, 6], np.float32))
+
+
+def test_a_rule_of_ones_own_is_named_by_module_and_class() -> None:
+    server = validate(
+        Server,
+        {"rounds": 1, "aggregator": {"kind": "muster.server.testing:PlusOne", "extra": 2.0}},
+        "test",
+    )
+    assert server.aggregator == PlusOne(kind="muster.server.testing:PlusOne", extra=2.0)
+    assert Server.from_json(server.to_json()) == server
+
+
+@pytest.mark.parametrize(
+    ("kind", "complaint"),
+    [
+        ("fedvag", "there is no aggregator called 'fedvag'; there are: agnostic, fedavg"),
+        ("no.such.module:Rule", "cannot import 'no.such.module'"),
+        ("muster.common.errors:Rule", "has no 'Rule'"),
+        ("muster.common.clock:WallClock", "expected a class derived from muster's aggregator"),
+    ],
+)
+def test_a_rule_that_is_not_there_is_refused_with_what_is(kind: str, complaint: str) -> None:
+    with pytest.raises(ConfigError, match="server.aggregator|aggregator") as refused:
+        validate(Server, {"rounds": 1, "aggregator": kind}, "test")
+    assert complaint in str(refused.value)
+
+
+def test_settings_of_another_rule_are_refused() -> None:
+    with pytest.raises(ConfigError, match=r"aggregator\.offer: unknown key"):
+        validate(Server, {"rounds": 1, "aggregator": {"kind": "fedavg", "offer": "last"}}, "test")
+
+
+def test_the_registry_finds_what_it_names() -> None:
+    assert {AGGREGATORS.find(name) for name in BUILT_IN} == set(BUILT_IN.values())

@@ -1,0 +1,161 @@
+import sqlite3
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from muster.common.errors import LedgerError
+from muster.common.tensors import schema_of
+from muster.server.ledger import (
+    AnswerRow,
+    ContributionRow,
+    EvaluationRow,
+    Ledger,
+    Notes,
+    RoundRow,
+    StoredVector,
+)
+from muster.server.store import Store
+
+ROW = RoundRow(1, 0, 1, "aggregated", 2, 2, 1, 5.0, 5.0, 5.0, 1.0, 10.0, 11.0, 1.0)
+ANSWER = AnswerRow(1, "a", "accept", None, 0.0, 10.5)
+CONTRIBUTION = ContributionRow(
+    1, "a", 1, 0, 0, 5.0, 5, 1.0, 40, 40, 0.1, 0.2, 0.3, "folded", None, 10.9
+)
+MODEL = StoredVector("ab", 3, b"abc")
+
+
+@pytest.fixture
+def ledger(tmp_path: Path) -> Ledger:
+    ledger = Ledger(tmp_path / "ledger.sqlite")
+    ledger.begin("run", [("a", "g", 0, 5), ("b", "g", 1, 6)], at=1.0)
+    ledger.enter_initial(MODEL, None)
+    return ledger
+
+
+def rows(ledger: Ledger, query: str) -> list[tuple[object, ...]]:
+    return ledger._db.execute(query).fetchall()
+
+
+def test_a_commit_is_durable_in_full_synchronous_mode(ledger: Ledger) -> None:
+    assert rows(ledger, "PRAGMA synchronous") == [(2,)]
+    assert rows(ledger, "PRAGMA journal_mode") == [("wal",)]
+
+
+def test_a_round_is_committed_with_everything_that_belongs_to_it(
+    ledger: Ledger, tmp_path: Path
+) -> None:
+    ledger.commit(ROW, [ANSWER], Notes([CONTRIBUTION], [("a", "{}", 2.0)]), MODEL, MODEL)
+    ledger.close()
+    again = Ledger(tmp_path / "ledger.sqlite")
+    assert again.begin("run", [], at=2.0) == 2
+    assert (again.newest_round(), again.newest_version()) == (1, 1)
+    assert again.model(1) == MODEL
+    assert again.state(1) == MODEL
+    assert again.state(0) is None
+    assert rows(again, "SELECT client, outcome FROM contributions") == [("a", "folded")]
+    assert rows(again, "SELECT sessions FROM clients ORDER BY position") == [(1,), (0,)]
+
+
+def test_a_transaction_that_fails_leaves_nothing(ledger: Ledger) -> None:
+    twice = Notes([CONTRIBUTION, CONTRIBUTION])
+    with pytest.raises(sqlite3.IntegrityError):
+        ledger.commit(ROW, [ANSWER], twice, MODEL)
+    assert ledger.newest_round() == 0
+    assert rows(ledger, "SELECT * FROM answers") == []
+
+
+def test_an_update_cannot_be_folded_twice_in_a_round(ledger: Ledger) -> None:
+    ledger.commit(ROW, [], Notes([CONTRIBUTION]), MODEL)
+    with pytest.raises(sqlite3.IntegrityError, match="UNIQUE"):
+        ledger.note(Notes([replace(CONTRIBUTION, attempt=2)]))
+    ledger.note(Notes([replace(CONTRIBUTION, outcome="duplicate")]))
+
+
+def test_an_evaluation_stands_beside_its_round(ledger: Ledger) -> None:
+    ledger.commit(ROW, [], Notes(), MODEL)
+    ledger.evaluated(EvaluationRow(1, 1, 0.5, None, {"distance": 2.0}, 0.1, 3.0))
+    assert ledger.evaluations() == {1: (0.5, None)}
+    assert rows(ledger, "SELECT loss, accuracy FROM rounds") == [(0.5, None)]
+
+
+def test_forgotten_versions_keep_their_hash(ledger: Ledger) -> None:
+    ledger.commit(ROW, [], Notes(), MODEL, forget=[0])
+    assert ledger.kept() == [(1, 1)]
+    assert ledger.model(0) == StoredVector("ab", 3, None)
+
+
+def test_a_file_that_is_no_ledger_is_refused_and_left_alone(tmp_path: Path) -> None:
+    path = tmp_path / "ledger.sqlite"
+    path.write_bytes(b"this is not a database, but long enough to be looked at" * 20)
+    before = path.read_bytes()
+    with pytest.raises(LedgerError, match="not a ledger, or is damaged"):
+        Ledger(path)
+    assert path.read_bytes() == before
+
+
+def test_another_schema_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "ledger.sqlite"
+    with sqlite3.connect(path) as db:
+        db.execute("CREATE TABLE t (x)")
+        db.execute("PRAGMA user_version = 99")
+    db.close()
+    with pytest.raises(LedgerError, match="ledger schema 99; this muster writes 1"):
+        Ledger(path)
+
+
+def test_a_ledger_of_another_run_is_refused(ledger: Ledger) -> None:
+    with pytest.raises(LedgerError, match="of run run, not of other"):
+        ledger.begin("other", [], at=1.0)
+
+
+SCHEMA = schema_of({"w": (3,)})
+LARGE = schema_of({"w": (200, 200)})
+
+
+def test_large_vectors_are_files_and_small_ones_rows(ledger: Ledger, tmp_path: Path) -> None:
+    for schema, in_row in ((SCHEMA, True), (LARGE, False)):
+        store = Store(tmp_path / f"models-{in_row}", ledger, schema)
+        model = np.arange(schema.parameters, dtype=np.float32)
+        stored = store.put_model(1, model)
+        assert (stored.body is not None) == in_row
+        ledger.commit(replace(ROW, version=5 + in_row, round=5 + in_row), [], Notes(), stored)
+        if not in_row:
+            (tmp_path / "models-False/000001.safetensors").rename(
+                tmp_path / "models-False/000005.safetensors"
+            )
+        np.testing.assert_array_equal(store.get_model(5 + in_row), model)
+
+
+def test_an_altered_or_missing_file_is_refused_and_an_orphan_removed(
+    ledger: Ledger, tmp_path: Path
+) -> None:
+    store = Store(tmp_path / "models", ledger, LARGE)
+    model = np.ones(LARGE.parameters, np.float32)
+    ledger.commit(ROW, [], Notes(), store.put_model(1, model))
+    store.put_model(2, model)
+    (tmp_path / "models/000003.safetensors.tmp").write_bytes(b"half")
+    store.clean([0, 1])
+    path = tmp_path / "models/000001.safetensors"
+    assert list((tmp_path / "models").iterdir()) == [path]
+    content = bytearray(path.read_bytes())
+    content[-1] ^= 1
+    path.write_bytes(content)
+    with pytest.raises(LedgerError, match="SHA-256 differs"):
+        store.get_model(1)
+    path.unlink()
+    with pytest.raises(LedgerError, match="missing; the ledger names it"):
+        store.get_model(1)
+
+
+def test_an_aggregators_state_comes_back(ledger: Ledger, tmp_path: Path) -> None:
+    store = Store(tmp_path / "models", ledger, SCHEMA)
+    state = {"sum": np.array([1.5, 2]), "iterates": np.array(7)}
+    stored = store.put_state(1, state)
+    ledger.commit(ROW, [], Notes(), MODEL, stored)
+    back = store.get_state(1)
+    assert {name: (a.dtype, a.shape, a.tolist()) for name, a in back.items()} == {
+        name: (a.dtype, a.shape, a.tolist()) for name, a in state.items()
+    }
+    assert store.get_state(0) == {}

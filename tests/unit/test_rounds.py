@@ -1,0 +1,171 @@
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.strategies import sampled_from
+
+import pytest
+
+from muster.common.errors import LocalProtocolError
+from muster.common.exchange import Answer, Decision, Key, Outcome, Reason, Update
+from muster.server.rounds import TRANSITIONS, Event, Phase, Round, Rules
+
+LOCKSTEP = Rules(lockstep=True)
+WALL = Rules(lockstep=False)
+
+
+def update(key: Key, checksum: bytes = b"body") -> Update:
+    return Update(key, examples=1, checksum=checksum, length=4, train_s=0.0, fetch_s=0.0, loss=0.0)
+
+
+def opened(*clients: str, rules: Rules = LOCKSTEP, number: int = 3) -> Round:
+    round_ = Round(number, base_version=2, rules=rules)
+    round_.select(clients)
+    for client in clients:
+        round_.call(client)
+    return round_
+
+
+def accept(round_: Round, client: str, modelled_s: float = 0.0, attempt: int = 1) -> Outcome:
+    key = Key(client, round_.number, attempt)
+    round_.answer(Answer(key, Decision.ACCEPT, modelled_s))
+    return round_.receive(update(key)).outcome
+
+
+def decline(round_: Round, client: str) -> None:
+    round_.answer(Answer(Key(client, round_.number, 1), Decision.DECLINE, reason=Reason.BUSY))
+
+
+@given(sampled_from(Phase), sampled_from(Event))
+def test_an_event_without_a_row_is_refused_and_changes_nothing(phase: Phase, event: Event) -> None:
+    round_ = Round(1, 0, LOCKSTEP)
+    round_.phase = phase
+    if (phase, event) in TRANSITIONS:
+        assert round_.happen(event) is TRANSITIONS[phase, event]
+    else:
+        with pytest.raises(LocalProtocolError, match="cannot happen"):
+            round_.happen(event)
+        assert round_.phase is phase
+
+
+@given(st.lists(sampled_from(Event), max_size=12))
+def test_a_round_is_committed_only_after_it_was_folded(events: list[Event]) -> None:
+    round_ = Round(1, 0, LOCKSTEP)
+    seen = []
+    for event in events:
+        if (round_.phase, event) in TRANSITIONS:
+            round_.happen(event)
+            seen.append(event)
+    if round_.phase is Phase.DONE:
+        assert seen.index(Event.FOLDED) < seen.index(Event.COMMITTED)
+
+
+def test_a_round_closes_when_every_device_has_spoken() -> None:
+    round_ = opened("a", "b")
+    assert accept(round_, "a") is Outcome.ACCEPTED
+    assert round_.phase is Phase.COLLECTING
+    decline(round_, "b")
+    assert round_.phase is Phase.FOLDING
+    assert round_.counted() == ["a"]
+
+
+def test_a_round_without_a_cohort_is_folded_as_empty() -> None:
+    round_ = opened()
+    assert round_.phase is Phase.FOLDING
+    assert round_.counted() == []
+
+
+def test_on_the_wall_clock_the_goal_closes_the_round_and_the_rest_is_late() -> None:
+    round_ = opened("a", "b", "c", rules=Rules(lockstep=False, goal=2))
+    accept(round_, "c")
+    accept(round_, "a")
+    assert round_.phase is Phase.FOLDING
+    receipt = round_.receive(update(Key("b", 3, 1)))
+    assert (receipt.outcome, receipt.reason) == (Outcome.LATE, Reason.GOAL_REACHED)
+    assert sorted(round_.counted()) == ["a", "c"]
+
+
+def test_on_the_wall_clock_what_comes_after_the_deadline_is_late() -> None:
+    round_ = opened("a", "b", rules=WALL)
+    accept(round_, "a")
+    round_.happen(Event.DEADLINE_PASSED)
+    receipt = round_.receive(update(Key("b", 3, 1)))
+    assert (receipt.outcome, receipt.reason) == (Outcome.LATE, Reason.DEADLINE)
+
+
+def test_in_lockstep_the_deadline_is_compared_with_the_modelled_duration() -> None:
+    round_ = opened("slow", "quick", rules=Rules(lockstep=True, deadline_s=30))
+    assert accept(round_, "slow", modelled_s=30.1) is Outcome.LATE
+    assert accept(round_, "quick", modelled_s=30.0) is Outcome.ACCEPTED
+    assert round_.counted() == ["quick"]
+
+
+@given(st.permutations(["a", "b", "c", "d"]))
+def test_in_lockstep_the_first_k_are_by_modelled_duration_whatever_arrives_first(
+    order: list[str],
+) -> None:
+    modelled = {"a": 2.0, "b": 1.0, "c": 2.0, "d": 0.5}
+    round_ = opened("a", "b", "c", "d", rules=Rules(lockstep=True, goal=3))
+    for client in order:
+        accept(round_, client, modelled[client])
+    # d and b are fastest; a and c tie, and a comes first by name.
+    assert sorted(round_.counted()) == ["a", "b", "d"]
+
+
+def test_the_same_body_again_gets_the_same_receipt_and_counts_once() -> None:
+    round_ = opened("a", "b")
+    key = Key("a", 3, 1)
+    first = round_.receive(update(key))
+    assert round_.receive(update(key)) == first
+    decline(round_, "b")
+    assert round_.counted() == ["a"]
+
+
+def test_another_body_under_the_same_key_is_refused() -> None:
+    round_ = opened("a", "b")
+    key = Key("a", 3, 1)
+    round_.receive(update(key, b"one"))
+    receipt = round_.receive(update(key, b"two"))
+    assert (receipt.outcome, receipt.reason) == (Outcome.REFUSED, Reason.OTHER_BODY)
+
+
+def test_another_attempt_of_a_device_that_counts_is_refused() -> None:
+    round_ = opened("a", "b")
+    accept(round_, "a")
+    round_.call("a")
+    receipt = round_.receive(update(Key("a", 3, 2)))
+    assert (receipt.outcome, receipt.reason) == (Outcome.REFUSED, Reason.OTHER_BODY)
+
+
+@pytest.mark.parametrize(
+    ("key", "outcome", "reason"),
+    [
+        (Key("a", 4, 1), Outcome.REFUSED, Reason.WRONG_ROUND),
+        (Key("a", 2, 1), Outcome.LATE, Reason.ROUND_CLOSED),
+        (Key("a", 3, 2), Outcome.REFUSED, Reason.NOT_CALLED),
+        (Key("stranger", 3, 1), Outcome.REFUSED, Reason.NOT_CALLED),
+    ],
+)
+def test_an_update_that_was_not_asked_for_is_not_taken(
+    key: Key, outcome: Outcome, reason: Reason
+) -> None:
+    round_ = opened("a", "b")
+    receipt = round_.receive(update(key))
+    assert (receipt.outcome, receipt.reason) == (outcome, reason)
+    assert round_.counted() == []
+
+
+def test_damage_on_the_way_leaves_the_key_open_but_a_bad_update_is_the_last_word() -> None:
+    round_ = opened("a", "b")
+    damaged = update(Key("a", 3, 1), b"damaged")
+    round_.refuse(damaged, Reason.CHECKSUM, "")
+    assert round_.expects("a")
+    assert accept(round_, "a") is Outcome.ACCEPTED
+    round_.refuse(update(Key("b", 3, 1)), Reason.NOT_FINITE, "")
+    assert round_.phase is Phase.FOLDING
+
+
+def test_a_device_is_called_again_until_it_has_spoken() -> None:
+    round_ = opened("a", "b")
+    assert round_.expects("a")
+    assert round_.call("a") == Key("a", 3, 2)
+    accept(round_, "a", attempt=2)
+    assert not round_.expects("a")
