@@ -1,7 +1,7 @@
 """Round overhead: clients return what they got, durable commits on, over real processes and sockets.
 
-    python benchmarks/rounds.py                 # the three cases, a table and benchmarks/out/rounds.json
-    python benchmarks/rounds.py 10 10000 200    # one case: clients, parameters, rounds
+python benchmarks/rounds.py                 # the three cases, a table and benchmarks/out/rounds.json
+python benchmarks/rounds.py 10 10000 200    # one case: clients, parameters, rounds
 """
 
 import argparse

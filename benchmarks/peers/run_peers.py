@@ -56,36 +56,43 @@ CASES = (
 
 def muster_round(clients: int, parameters: int, rounds: int) -> dict[str, Any]:
     """muster's side: the keys are those that the Flower scripts print."""
-    if str(HERE.parent) not in sys.path:
-        sys.path.insert(0, str(HERE.parent))
+    sys.path.insert(0, str(HERE.parent))
     measured: dict[str, Any] = importlib.import_module("rounds").measure(
         clients, parameters, rounds
     )
     return measured
 
 
-def flower_round(case: Case, rounds: int) -> dict[str, Any]:
-    """Flower's side, in the environment of its version.
-
-    Raises:
-        PeerError: the script failed; the message is what it said.
-    """
-    command = [
+def measure_flower(case: Case, rounds: int) -> dict[str, Any]:
+    return run_script(
         str(python(case.environment)),
         str(HERE / case.script),
         f"--clients={case.clients}",
         f"--parameters={case.parameters}",
         f"--rounds={rounds}",
         f"--timeout={CASE_LIMIT_S:g}",
-    ]
+    )
+
+
+def measure_muster(case: Case, rounds: int) -> dict[str, Any]:
+    """muster_round in a process of its own, which leaves our signal handlers as they are."""
+    size = (str(number) for number in (case.clients, case.parameters, rounds))
+    return run_script(sys.executable, __file__, "--muster", *size)
+
+
+def run_script(*command: str) -> dict[str, Any]:
+    """The JSON object on the last line of a script's stdout.
+
+    Raises:
+        PeerError: the script failed; the message is what it said.
+    """
     with (
         tempfile.TemporaryDirectory(prefix="bench-peers-") as folder,
         Processes(Path(folder), grace_s=STOP_GRACE_S) as processes,
     ):
-        # muster's side may have set a path for its own processes.
-        processes.start("flower", command, {"FLWR_TELEMETRY_ENABLED": "0", "PYTHONPATH": ""})
-        processes.wait("flower", CASE_LIMIT_S + 5 * 60)
-        lines = processes.output("flower").read_text(encoding="utf-8").splitlines()
+        processes.start("case", command, {"FLWR_TELEMETRY_ENABLED": "0"})
+        processes.wait("case", CASE_LIMIT_S + 5 * 60)
+        lines = processes.output("case").read_text(encoding="utf-8").splitlines()
     measured: dict[str, Any] = json.loads(lines[-1])
     return measured
 
@@ -97,9 +104,9 @@ def run_case(case: Case, repeats: int, max_rounds: int | None) -> dict[str, Any]
     )
     flower, muster = [], []
     for repeat in range(repeats):
-        flower.append(flower_round(case, flower_rounds))
+        flower.append(measure_flower(case, flower_rounds))
         note(case, repeat, flower[-1])
-        muster.append(muster_round(case.clients, case.parameters, muster_rounds))
+        muster.append(measure_muster(case, muster_rounds))
         note(case, repeat, muster[-1])
     return compare(case, flower, muster)
 
@@ -197,6 +204,10 @@ def arguments() -> argparse.Namespace:
 
 
 def main() -> int:
+    if sys.argv[1:2] == ["--muster"]:
+        clients, parameters, rounds = map(int, sys.argv[2:])
+        print(json.dumps(muster_round(clients, parameters, rounds)))
+        return 0
     stop_on_signals()
     options = arguments()
     missing = [name for name in PINS if not installed(name)]

@@ -5,7 +5,6 @@ import heapq
 from itertools import count
 
 
-
 class ManualClock:
     """A clock that moves when it is told to."""
 

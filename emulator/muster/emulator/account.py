@@ -224,18 +224,11 @@ def _open(path: Path) -> sqlite3.Connection:
 
 
 def _begin(path: Path) -> tuple[sqlite3.Connection, int]:
-    uri = f"{path.absolute().as_uri()}?mode=ro"
-    try:
-        return _begin_uri(uri)
-    except sqlite3.OperationalError:
-        # Reading a write-ahead log needs a -shm file beside it. In a folder that we may not write
-        # to (an archived run) there is none, and nobody who could change the ledger either.
-        if path.with_name(f"{path.name}-wal").exists():
-            raise
-        return _begin_uri(f"{uri}&immutable=1")
-
-
-def _begin_uri(uri: str) -> tuple[sqlite3.Connection, int]:
+    # Without a write-ahead log nobody has the ledger open, and the file is all there is. Telling
+    # SQLite so keeps it from leaving a log of its own, and lets it read an archive on a read-only
+    # disk. A server that begins now writes to a new log first, not to the file.
+    alone = not path.with_name(f"{path.name}-wal").exists()
+    uri = f"{path.absolute().as_uri()}?mode=ro{'&immutable=1' if alone else ''}"
     connection = sqlite3.connect(uri, uri=True, isolation_level=None, check_same_thread=False)
     try:
         connection.execute("BEGIN")

@@ -65,16 +65,15 @@ class Lines:
 
     def show(self, event: Event) -> None:
         standing, name = self._standing, event["event"]
-        if name == "round_opened" and not standing.open:
-            self._say()
         standing.happen(event)
         if standing.notices:
             self._write(*standing.notices)
             standing.notices.clear()
         if name in ("server_started", "enrolled", "round_committed"):
             self._unsaid = True
-            each = name == "round_committed" and standing.rounds <= FEW_ROUNDS
-            if each or self._clock.monotonic() >= self._next_at:
+            few = name == "round_committed" and standing.rounds <= FEW_ROUNDS
+            all_there = standing.starting and len(standing.enrolled) == standing.population
+            if few or all_there or self._clock.monotonic() >= self._next_at:
                 self._say()
 
     def close(self) -> None:
@@ -120,7 +119,7 @@ class LivePanel:
     def _panel(self) -> Panel:
         standing = self._standing
         done, total = standing.round, standing.rounds
-        if not standing.open:
+        if standing.starting:
             done, total = len(standing.enrolled), standing.population
         line = Table.grid(padding=(0, 2), expand=True)
         for ratio in (None, 1, None):
@@ -133,7 +132,7 @@ class LivePanel:
 
 
 def _stage(standing: Standing) -> str:
-    if standing.open:
+    if not standing.starting:
         return f"round {standing.round} of {standing.rounds}"
     if standing.population:
         return f"{len(standing.enrolled)} of {standing.population} devices enrolled"
@@ -141,8 +140,8 @@ def _stage(standing: Standing) -> str:
 
 
 def _facts(standing: Standing) -> list[str]:
-    if not standing.open:
-        return []
+    if standing.starting:
+        return [f"{bytes_text(standing.arriving)} received"] if standing.arriving else []
     carried = standing.bytes_up + standing.bytes_down + standing.arriving
     facts = [
         *_quality(standing),

@@ -23,14 +23,13 @@ class Standing:
 
     Attributes:
         round: the last one committed, also by an earlier incarnation of the server.
-        open: a round has been opened, so start-up is over.
+        enrolled: clients with a session of the present server.
         notices: what a person should know, one line each; the displays take them out.
     """
 
     population: int = 0
     rounds: int = 0
     round: int = 0
-    open: bool = False
     enrolled: set[str] = field(default_factory=set)
     present: set[str] = field(default_factory=set)
     called: int = 0
@@ -46,13 +45,18 @@ class Standing:
     status: str | None = None
     detail: str = ""
     notices: list[str] = field(default_factory=list)
-    _paced_at: float | None = None
+    _committed_at: float | None = None
     _pace_s: float | None = None
 
     def happen(self, event: Event) -> None:
         """Take notice of one event."""
         if handler := _HANDLERS.get(event["event"]):
             handler(self, event)
+
+    @property
+    def starting(self) -> bool:
+        """The present server has committed nothing yet; devices come up."""
+        return self._committed_at is None
 
     @property
     def left_s(self) -> float | None:
@@ -72,28 +76,23 @@ class Standing:
     def _left(self, event: Event) -> None:
         self.present.discard(event["client"])
 
-    def _round_opened(self, event: Event) -> None:
-        self.open = True
-        if self._paced_at is None:
-            self._paced_at = event["at"]
-
     def _received(self, event: Event) -> None:
         self.arriving += event["bytes"]
 
     def _round_committed(self, event: Event) -> None:
-        self.round, self.open = event["round"], True
-        self.called, self.folded = event["called"], event["folded"]
+        self.round, self.called, self.folded = event["round"], event["called"], event["folded"]
         self.empty += event["outcome"] == "empty"
         self.seconds += event["seconds"]
         self.bytes_up += event["bytes_up"]
         self.bytes_down += event["bytes_down"]
         self.arriving = 0
-        # The events' own times, not those of their arrival: a reader may get many at once.
-        if self._paced_at is not None:
-            took = event["at"] - self._paced_at
+        # The events' own times, not those of their arrival: a reader may get many at once. The
+        # first round of a server is left out, for it also waits for devices to start.
+        if self._committed_at is not None:
+            took = event["at"] - self._committed_at
             pace = took if self._pace_s is None else self._pace_s
             self._pace_s = pace + _NEWEST * (took - pace)
-        self._paced_at = event["at"]
+        self._committed_at = event["at"]
 
     def _evaluated(self, event: Event) -> None:
         self.loss, self.accuracy = event["loss"], event["accuracy"]
@@ -105,7 +104,7 @@ class Standing:
             # Sessions end with the server that gave them, and so does the open round.
             self.enrolled.clear()
             self.present.clear()
-            self.arriving, self.open, self._paced_at = 0, False, None
+            self.arriving, self._committed_at = 0, None
 
     def _restarted(self, event: Event) -> None:
         self.notices.append(f"{clean(event['process'])} was restarted")
@@ -119,7 +118,6 @@ _HANDLERS: dict[str, Callable[[Standing, Event], None]] = {
     "enrolled": Standing._enrolled,
     "attended": Standing._attended,
     "left": Standing._left,
-    "round_opened": Standing._round_opened,
     "received": Standing._received,
     "round_committed": Standing._round_committed,
     "evaluated": Standing._evaluated,

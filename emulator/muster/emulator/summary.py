@@ -210,9 +210,11 @@ def bytes_text(count: float) -> str:
 
 
 def seconds_text(seconds: float) -> str:
-    """For example "0.24 s", "12.3 s", "2 min 05 s", "3 h 20 min"."""
+    """For example "85 ms", "0.24 s", "12.3 s", "2 min 05 s", "3 h 20 min"."""
+    if 0 < seconds < 0.1:
+        return f"{1000 * seconds:.0f} ms" if seconds >= 0.001 else "<1 ms"
     if seconds < 60:
-        return f"{seconds:.2f} s" if seconds < 1 else f"{seconds:.1f} s"
+        return f"{seconds:.2f} s" if 0 < seconds < 1 else f"{seconds:.3g} s"
     minutes, rest = divmod(round(seconds), 60)
     return (
         f"{minutes} min {rest:02} s" if minutes < 60 else f"{minutes // 60} h {minutes % 60:02} min"

@@ -407,7 +407,9 @@ class Coordinator:
         write_atomic(self._run_folder / "model.safetensors", *self._store.model_file(offered))
         now = self._clock.now()
         await self._work(self._ledger.note, self.intake.take_notes([], now))
-        await self._work(self._ledger.end, status, detail, now)
+        forget = sorted(self._kept.keys() - {self.committed.version})
+        await self._work(self._ledger.end, status, detail, now, forget)
+        self._store.remove(forget)
         self._tell("ended", status=status, detail=detail, server_peak_rss_mib=peak_rss_mib)
         for device in self.fleet.devices.values():
             device.send(self.committed, goodbye=status)

@@ -12,7 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 
 from muster.common.clock import Clock
-from muster.common.errors import RunFailed
+from muster.common.errors import MusterError, RunFailed
 from muster.common.exchange import Answer, Decision, Key, Outcome, Reason, Receipt, Update
 from muster.common.tensors import Schema
 from muster.server.accumulator import ExactSum
@@ -198,10 +198,19 @@ class Intake:
             return
         staged.weight = self._rule.weight(contribution, self._state)
         if self._small:
-            self._fold_one(staged)
+            self._fold_now(staged)
         else:
             loop = asyncio.get_running_loop()
             self._folds.append(loop.run_in_executor(self._worker, self._fold_one, staged))
+
+    def _fold_now(self, staged: Staged) -> None:
+        """Without the worker, which costs more than a small vector; an error waits for `fold`."""
+        try:
+            self._fold_one(staged)
+        except MusterError as error:
+            failed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            failed.set_exception(error)
+            self._folds.append(failed)
 
     async def fold(self) -> list[Staged]:
         """Fold what counts and is not folded yet; return it, each with its weight.

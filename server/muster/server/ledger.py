@@ -143,6 +143,14 @@ def _state(version: int, state: StoredVector) -> _Statement:
     )
 
 
+def _forgetting(versions: Sequence[int]) -> list[_Statement]:
+    old = [(version,) for version in versions]
+    return [
+        ("UPDATE versions SET kept = 0, body = NULL WHERE version = ?", old),
+        ("DELETE FROM aggregator_state WHERE version = ?", old),
+    ]
+
+
 class Ledger:
     """The account of a run, for its one writer. Not for several threads at once."""
 
@@ -228,10 +236,14 @@ class Ledger:
         )
         return int(self._one("SELECT incarnation FROM run"))
 
-    def end(self, status: str, detail: str, at: float) -> None:
-        """Record how the run ended."""
-        self._db.execute(
-            "UPDATE run SET status = ?, detail = ?, ended_at = ?", (status, detail, at)
+    def end(self, status: str, detail: str, at: float, forget: Sequence[int] = ()) -> None:
+        """Record how the run ended, and that the bytes of the versions in `forget` are gone."""
+        values = [(status, detail, at)]
+        self._transaction(
+            [
+                ("UPDATE run SET status = ?, detail = ?, ended_at = ?", values),
+                *_forgetting(forget),
+            ]
         )
 
     def close(self) -> None:
@@ -303,11 +315,7 @@ class Ledger:
             statements.append(_version(row.version, row.round, model))
         if state is not None:
             statements.append(_state(row.version, state))
-        if forget:
-            old = [(version,) for version in forget]
-            statements.append(("UPDATE versions SET kept = 0, body = NULL WHERE version = ?", old))
-            statements.append(("DELETE FROM aggregator_state WHERE version = ?", old))
-        self._transaction(statements)
+        self._transaction([*statements, *_forgetting(forget)])
 
     def note(self, notes: "Notes") -> None:
         """Make notes durable outside a round's commit."""

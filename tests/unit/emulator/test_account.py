@@ -42,6 +42,15 @@ def test_the_server_can_write_and_reading_changes_nothing(run: Any) -> None:
         run.commit()
 
 
+def test_reading_a_finished_run_leaves_its_folder_as_it_was(drawn: Callable[..., Path]) -> None:
+    folder = drawn({"phones": 3}, rounds=2)
+    before = sorted(folder.iterdir())
+    with Account(folder) as account:
+        assert len(account.rounds) == 2
+        assert sorted(folder.iterdir()) == before
+    assert sorted(folder.iterdir()) == before
+
+
 def test_tables_that_were_read_stay_usable_after_closing(run: Any) -> None:
     run.clients("a")
     with Account(run.commit()) as account:

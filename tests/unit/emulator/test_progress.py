@@ -124,11 +124,12 @@ def test_start_up_says_how_many_devices_have_enrolled() -> None:
 def test_a_line_says_how_the_model_and_the_fleet_do() -> None:
     stream = io.StringIO()
     lines = Lines(stream, ManualClock(), title="digits")
-    for event in [*start_up(rounds=4), evaluated(0, 2.3, 0.1), committed(1, at=3.0)]:
+    for event in [*start_up(rounds=4), committed(1, at=7.0), evaluated(1, 2.3, 0.1)]:
         lines.show(event)
+    lines.show(committed(2, at=10.0))
     assert lines_of(stream)[-1] == (
-        "digits: round 1 of 4, loss 2.3 (round 0), accuracy 10.0 %, 8 of 10 folded, "
-        "10 of 10 present, 2.0 KiB, about 9 s left"
+        "digits: round 2 of 4, loss 2.3 (round 1), accuracy 10.0 %, 8 of 10 folded, "
+        "10 of 10 present, 4.0 KiB, about 6 s left"
     )
 
 
@@ -140,7 +141,7 @@ def test_the_final_line_has_the_outcome_and_the_totals() -> None:
         lines.show(event)
     lines.close()
     assert lines_of(stream) == [
-        "digits: completed: 2 rounds, loss 0.5, 1.0 s in rounds, 2.0 KiB up, 2.0 KiB down"
+        "digits: completed: 2 rounds, loss 0.5, 1 s in rounds, 2.0 KiB up, 2.0 KiB down"
     ]
 
 
@@ -209,12 +210,12 @@ def terminal(monkeypatch: pytest.MonkeyPatch) -> Terminal:
 
 def test_the_panel_ends_with_the_last_standing(terminal: Terminal) -> None:
     panel = LivePanel(terminal, title="digits")
-    for event in [*start_up(), committed(1, at=2.0), evaluated(1, 0.25, 0.5)]:
+    for event in [*start_up(), committed(1, at=2.0), committed(2, at=4.0), evaluated(2, 0.25, 0.5)]:
         panel.show(event)
     panel.close()
     final = terminal.getvalue()[-2500:]
-    for fact in ("digits", "round 1 of 40", "loss 0.25", "accuracy 50.0 %", "8 of 10 folded",
-                 "10 of 10 present", "2.0 KiB", "about 1 min 18 s left"):  # fmt: skip
+    for fact in ("digits", "round 2 of 40", "loss 0.25", "accuracy 50.0 %", "8 of 10 folded",
+                 "10 of 10 present", "4.0 KiB", "about 1 min 16 s left"):  # fmt: skip
         assert fact in final
     assert "no end was recorded" in final
 
@@ -254,28 +255,25 @@ def standing_after(*events: dict[str, Any]) -> Standing:
 
 
 def test_the_time_left_follows_the_pace_of_the_newest_rounds() -> None:
-    standing = standing_after(started(100), opened(1, at=0.0), committed(1, at=10.0))
-    assert standing.left_s == 10.0 * 99
-    for number in range(2, 52):
-        standing.happen(committed(number, at=standing_at(number)))
-    assert standing.left_s == pytest.approx(1.0 * 49, rel=0.01)
-
-
-def standing_at(number: int) -> float:
-    """After the first round, one a second."""
-    return 10.0 + (number - 1)
+    standing = standing_after(started(100), committed(1, at=60.0))
+    assert standing.left_s is None
+    standing.happen(committed(2, at=70.0))
+    assert standing.left_s == 10.0 * 98
+    for number in range(3, 53):  # one a second
+        standing.happen(committed(number, at=68.0 + number))
+    assert standing.left_s == pytest.approx(1.0 * 48, rel=0.01)
 
 
 def test_a_restarted_server_begins_with_no_sessions_and_does_not_slow_the_pace() -> None:
-    standing = standing_after(*start_up(), committed(1, at=2.0))
+    standing = standing_after(*start_up(), committed(1, at=2.0), committed(2, at=4.0))
     standing.happen({"event": "died", "process": "server", "status": -9})
-    standing.happen(started(40, round=1))
-    assert not standing.open
+    standing.happen(started(40, round=2))
+    assert standing.starting
     assert not standing.enrolled
     assert not standing.present
-    standing.happen(opened(2, at=500.0))
-    standing.happen(committed(2, at=502.0))
-    assert standing.left_s == 2.0 * 38
+    standing.happen(committed(3, at=500.0))
+    standing.happen(committed(4, at=502.0))
+    assert standing.left_s == 2.0 * 36
 
 
 def test_uploads_of_the_open_round_count_until_the_round_does() -> None:

@@ -1,6 +1,7 @@
 """The report of a run: one page that opens anywhere, and figures that say what they show."""
 
 import base64
+import re
 import sys
 from collections.abc import Callable
 from html.parser import HTMLParser
@@ -11,7 +12,7 @@ import pytest
 
 from muster.common.errors import LedgerError
 from muster.emulator.account import Account
-from muster.emulator.report import sections, style, write_report
+from muster.emulator.report import page, sections, style, write_report
 from muster.emulator.report.figures import FIGURES
 from muster.emulator.summary import outline, summarise, write_summary
 
@@ -47,10 +48,17 @@ def written(drawn: Callable[..., Path]) -> Path:
     return write_report(folder)
 
 
+@pytest.fixture
+def blank_figures(monkeypatch: pytest.MonkeyPatch) -> None:
+    """For tests that only read the page: drawing takes a second."""
+    blank = {name: lambda account: style.new_figure(0.1) for name in FIGURES}
+    monkeypatch.setattr(page, "FIGURES", blank)
+
+
 def test_the_page_refers_to_nothing_outside_itself(written: Path) -> None:
-    page = Page(written)
-    assert {"script", "link", "iframe", "object"}.isdisjoint(tag for tag, _ in page.tags)
-    for _, attributes in page.tags:
+    found = Page(written)
+    assert {"script", "link", "iframe", "object"}.isdisjoint(tag for tag, _ in found.tags)
+    for _, attributes in found.tags:
         for name in ("src", "href"):
             reference = attributes.get(name) or "#"
             assert reference.startswith(("#", "data:image/png;base64,"))
@@ -68,9 +76,9 @@ def test_every_figure_is_embedded_as_it_lies_in_the_folder(written: Path) -> Non
 
 
 def test_links_lead_to_sections_of_the_page(written: Path) -> None:
-    page = Page(written)
-    places = {f"#{section['id']}" for section in page.all("section")}
-    assert {link["href"] for link in page.all("a")} < places
+    found = Page(written)
+    places = {f"#{section['id']}" for section in found.all("section")}
+    assert {link["href"] for link in found.all("a")} < places
 
 
 def test_the_page_has_the_numbers_the_scenario_and_the_fingerprint(written: Path) -> None:
@@ -82,9 +90,12 @@ def test_the_page_has_the_numbers_the_scenario_and_the_fingerprint(written: Path
         assert expected in text
 
 
-def test_the_same_run_gives_the_same_page(written: Path) -> None:
-    before = written.read_bytes()
-    assert write_report(written.parent).read_bytes() == before
+@pytest.mark.usefixtures("blank_figures")
+def test_the_same_run_gives_the_same_page(run: Any) -> None:
+    run.clients("a", "b")
+    run.round({"a": "folded", "b": "late"})
+    before = write_report(run.commit()).read_bytes()
+    assert write_report(run.path).read_bytes() == before
 
 
 def test_hostile_names_are_shown_and_never_obeyed(run: Any) -> None:
@@ -94,13 +105,13 @@ def test_hostile_names_are_shown_and_never_obeyed(run: Any) -> None:
     run.round({HOSTILE: f"refused: {HOSTILE}", "b": "folded"}, declined={"c": HOSTILE})
     run.fault("<b>", HOSTILE, detail=HOSTILE)
     run.end("failed", HOSTILE)
-    page = Page(write_report(run.commit()))
-    assert not page.all("script")
-    assert not page.all("b")
-    assert len(page.all("img")) == len(FIGURES)
-    assert '<script>alert("x")</script>' in page.text
-    assert '"><img src=x onerror=alert(1)>' in page.text
-    assert "\x1b" not in page.text
+    found = Page(write_report(run.commit()))
+    assert not found.all("script")
+    assert not found.all("b")
+    assert len(found.all("img")) == len(FIGURES)
+    assert '<script>alert("x")</script>' in found.text
+    assert '"><img src=x onerror=alert(1)>' in found.text
+    assert "\x1b" not in found.text
 
 
 def test_a_run_that_has_only_begun_has_a_report(run: Any) -> None:
@@ -132,6 +143,7 @@ def test_a_folder_that_is_no_run_is_refused(tmp_path: Path) -> None:
         write_report(tmp_path)
 
 
+@pytest.mark.usefixtures("blank_figures")
 def test_a_summary_of_before_the_run_went_on_is_not_believed(run: Any) -> None:
     run.clients("a")
     run.round({"a": "folded"})
@@ -181,9 +193,9 @@ def test_faults_and_deaths_stand_in_the_order_of_time(run: Any) -> None:
     run.round({}, seconds=3.0)
     run.journal({"event": "restarted", "process": "phones-1"})
     assert rows_of(sections.disturbances, run.commit()) == [
-        ["0.00 s", "crash", "phones-1", "applied", ""],
-        ["3.0 s", "died", "phones-1", "", "-9"],
-        ["6.0 s", "restarted", "phones-1", "", ""],
+        ["0 s", "crash", "phones-1", "applied", ""],
+        ["3 s", "died", "phones-1", "", "-9"],
+        ["6 s", "restarted", "phones-1", "", ""],
     ]
 
 
@@ -223,13 +235,19 @@ def test_titles_say_what_was_found(run: Any) -> None:
         "1 of 2 enrolled clients never contributed",
     ]
     assert findings("time", folder) == [
-        "A round took 3.0 s (median), 4.0 s at most",
+        "A round took 3 s (median), 4 s at most",
         "Training: median 0.50 s, 95 % under 0.50 s",
         "Transfer: median 0.25 s, 95 % under 0.25 s",
     ]
     assert findings("bytes", folder) == [
         "2.9 KiB went up and 2.9 KiB down; 33.3 % of the upload did not count"
     ]
+
+
+def test_updates_that_travel_inside_other_messages_have_no_transfer_to_show(run: Any) -> None:
+    run.clients("a")
+    run.round({"a": "folded"}, sent={"a": {"transfer_s": 0.0}})
+    assert findings("time", run.commit())[2] == "Transfer: none to measure"
 
 
 def test_a_task_without_accuracy_shows_its_own_metric_beside_the_loss(run: Any) -> None:
@@ -270,3 +288,31 @@ def test_long_names_are_shortened_and_odd_letters_replaced() -> None:
     assert style.drawable("phones-0001") == "phones-0001"
     assert style.drawable("a-very-long-group-name") == "a-very..p-name"
     assert style.drawable("鬼\x1b$x$") == "??$x$"
+
+
+# --- docs/results.md -----------------------------------------------------------------------------
+
+RESULTS = (Path(__file__).parents[3] / "docs/results.md").read_text(encoding="utf-8")
+
+
+def test_the_documentation_names_every_file_column_and_key(run: Any) -> None:
+    run.scenario("[server.target]\nloss = 1.0")
+    with Account(run.commit()) as account:
+        tables = [account.rounds, account.answers, account.contributions, account.clients,
+                  account.evaluations, account.faults]  # fmt: skip
+        names = {*sections.FILES, *outline(account), *(str(name) for t in tables for name in t)}
+    explained = set(re.findall(r"`([\w.]+)", RESULTS))
+    assert names <= explained, f"not in docs/results.md: {sorted(names - explained)}"
+
+
+def test_the_examples_of_the_documentation_run(
+    written: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any
+) -> None:
+    (tmp_path / "runs").mkdir()
+    (tmp_path / "runs/latest").symlink_to(written.parent)
+    monkeypatch.chdir(tmp_path)
+    for example in re.findall(r"```python\n(.*?)```", RESULTS, re.DOTALL):
+        exec(compile(example, "docs/results.md", "exec"), {})
+    shown = capsys.readouterr().out
+    assert "phones-0000" in shown
+    assert "folded" in shown

@@ -161,10 +161,10 @@ def test_the_end_of_a_run_is_told_in_plain_lines_with_the_files_that_exist(run: 
     assert [line.split() for line in lines] == [
         ["small"],
         ["status", "stopped:", "asked", "by?[31m", "a", "signal"],
-        ["rounds", "3", "in", "6.0", "s,", "1", "of", "them", "empty"],
+        ["rounds", "3", "in", "6", "s,", "1", "of", "them", "empty"],
         ["loss", "0.5"],
         ["accuracy", "80.0", "%"],
-        ["target", *"accuracy 50.0 % reached in round 1, after 2.0 s and 3.9 KiB".split()],
+        ["target", *"accuracy 50.0 % reached in round 1, after 2 s and 3.9 KiB".split()],
         ["participation", *"50.0 % of 2 enrolled clients × 3 rounds".split()],
         ["updates", *"3 folded, 1 late, 1 dropped, 1 refused".split()],
         ["traffic", *"5.9 KiB up, 5.9 KiB down".split()],
@@ -178,8 +178,8 @@ def test_quantities_are_written_for_people() -> None:
     assert [bytes_text(n) for n in (0, 1023, 1536, 5 * 2**30, 2**51)] == [
         "0 B", "1023 B", "1.5 KiB", "5.0 GiB", "2048.0 TiB",
     ]  # fmt: skip
-    assert [seconds_text(s) for s in (0, 0.25, 12.34, 125, 12000)] == [
-        "0.00 s", "0.25 s", "12.3 s", "2 min 05 s", "3 h 20 min",
+    assert [seconds_text(s) for s in (0, 0.0004, 0.085, 0.25, 2, 12.34, 125, 12000)] == [
+        "0 s", "<1 ms", "85 ms", "0.25 s", "2 s", "12.3 s", "2 min 05 s", "3 h 20 min",
     ]  # fmt: skip
     assert [percent_text(p) for p in (0.934, 0, None, float("nan"))] == [
         "93.4 %",

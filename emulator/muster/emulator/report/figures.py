@@ -166,8 +166,9 @@ def _cohorts(axes: Axes, account: Account) -> None:
     size = style.bars(axes, rounds, colours)
     empty = rounds.index[rounds["folded"] == 0]
     if len(empty):
-        axes.plot(empty, np.full(len(empty), 0.03), "|", color=style.ORANGE, markersize=9,
-                  markeredgewidth=1.6, transform=axes.get_xaxis_transform(), label="empty round")  # fmt: skip
+        low = np.full(len(empty), 0.03)  # of the height
+        axes.plot(empty, low, "|", color=style.ORANGE, markersize=9, markeredgewidth=1.6,
+                  transform=axes.get_xaxis_transform(), label="empty round")  # fmt: skip
     unit = "clients" if size == 1 else f"clients (means of {size} rounds)"
     style.tidy(axes, _cohort_finding(rounds), "round", unit, key=True)
     style.count(axes.yaxis, 5)
@@ -199,7 +200,7 @@ def _round_seconds(axes: Axes, account: Account) -> None:
 def _edges(spent: pd.DataFrame) -> np.ndarray:
     """Bins that training and transfer share; logarithmic when the times differ much."""
     values = spent.to_numpy().ravel()
-    values = values[np.isfinite(values)]
+    values = values[values > 0]
     if not len(values):
         return np.linspace(0, 1, 2)
     # Below a millisecond is noise of the clock; it would stretch the axis.
@@ -213,6 +214,9 @@ def _spread(axes: Axes, what: str, seconds: pd.Series, edges: np.ndarray, colour
     seconds = seconds.dropna()
     if seconds.empty:
         style.say(axes, f"{what}: not reported", "No update said how long it took.")
+        return
+    if not seconds.any():
+        style.say(axes, f"{what}: none to measure", "What is small travels inside other messages.")
         return
     counts, _ = np.histogram(seconds.clip(edges[0], edges[-1]), edges)
     axes.stairs(counts, edges, fill=True, color=colour, alpha=0.8)

@@ -64,7 +64,9 @@ def key_above(axes: Axes, handles: Sequence[Artist] | None = None) -> None:
 
 def count(axis: Axis, most_ticks: int = 8) -> None:
     """Rounds and clients are whole: no tick at 2.5."""
-    axis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1, nbins=most_ticks))
+    axis.set_major_locator(
+        MaxNLocator(most_ticks, steps=[1, 2, 5, 10], integer=True, min_n_ticks=1)
+    )
 
 
 def say(axes: Axes, title: str, text: str) -> None:

@@ -1,0 +1,104 @@
+"""Kill −9, again and again: the result is that of the run without."""
+
+import os
+import signal
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from muster.client.memory import Memory
+from muster.common import seeds
+from muster.emulator import Run, run
+from muster.emulator.scenario import Scenario
+
+pytestmark = pytest.mark.usefixtures("nothing_left")
+
+KILLS = 20
+
+
+class Killer:
+    """Kills processes with SIGKILL at instants drawn from a named stream.
+
+    The journal is shown in handfuls, some milliseconds late, so between two events of it the victim
+    may be anywhere: training, uploading, folding, committing.
+    """
+
+    def __init__(self, folder: Path, victims: str, kills: int) -> None:
+        self._folder = folder
+        self._victims = victims
+        self._draws = seeds.stream(1, "kills", victims)
+        self._wait = 0
+        self.left = kills
+
+    def show(self, event: dict[str, Any]) -> None:
+        if event["event"] in ("died", "restarted", "server_started"):
+            self._wait = int(self._draws.integers(5, 60))
+        self._wait -= 1
+        if self._wait == 0 and self.left and event["event"] != "ended":
+            self._kill()
+            self._wait = int(self._draws.integers(5, 60))
+
+    def _kill(self) -> None:
+        pids = self._pids()
+        if pids:
+            os.kill(int(self._draws.choice(pids)), signal.SIGKILL)
+            self.left -= 1
+
+    def _pids(self) -> list[int]:
+        found = []
+        for process in Path("/proc").iterdir():
+            if process.name.isdigit():
+                try:
+                    command = (process / "cmdline").read_bytes().split(b"\0")
+                    log = os.readlink(process / "fd/2")
+                except OSError:
+                    continue
+                ours = log.startswith(str(self._folder))
+                if ours and self._is_victim(command, Path(log).stem):
+                    found.append(int(process.name))
+        return sorted(found)
+
+    def _is_victim(self, command: list[bytes], log: str) -> bool:
+        if self._victims == "server":
+            return b"muster.server" in command
+        return log.startswith("dev-")
+
+
+def assert_every_contribution_counts_once(done: Run, scenario: Scenario) -> None:
+    rounds, devices = scenario.server.rounds, scenario.devices
+    folded = done.ledger.contributions.query("outcome == 'folded'")
+    assert len(folded) == rounds * devices
+    assert not folded.duplicated(["round", "client"]).any()
+    assert list(done.ledger.rounds["round"]) == list(range(1, rounds + 1))
+    weights = folded.groupby("round")["weight"].sum().to_numpy(np.float64)
+    np.testing.assert_array_equal(weights, done.ledger.rounds["weight_sum"].to_numpy(np.float64))
+    for client in done.ledger.clients["client"]:
+        held = Memory(done.folder / "devices" / client).held
+        # A device's own state agrees: it trained once for every round, however often it was asked.
+        assert held is not None
+        assert (held.round, held.after.trained) == (rounds, rounds)
+
+
+@pytest.mark.parametrize("victims", ["server", "devices"])
+@pytest.mark.parametrize("size", ["small", "large"])
+def test_twenty_kills_change_nothing(scenario, tmp_path: Path, victims: str, size: str) -> None:
+    rounds = {"small": 400, "large": 60}[size]
+    task = {
+        "small": {"name": "linear", "dimension": 5, "heterogeneity": 1.0},
+        "large": {"name": "digits", "model": "mlp", "hidden": [4300]},
+    }[size]
+    planned = scenario(
+        task=task,
+        server={"rounds": rounds, "evaluate_every": 20, "aggregator": "agnostic"},
+        launch={"restarts": 1000},
+    )
+    undisturbed = run(planned, out=tmp_path / "undisturbed")
+    folder = tmp_path / "killed"
+    killer = Killer(folder, victims, KILLS)
+    done = run(planned, out=folder, show=killer.show)
+    assert killer.left == 0, "the run was over before the killer was done"
+    assert done.summary["model_sha256"] == undisturbed.summary["model_sha256"]
+    assert_every_contribution_counts_once(done, planned)
+    assert_every_contribution_counts_once(undisturbed, planned)
