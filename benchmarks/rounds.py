@@ -53,7 +53,7 @@ def measure(clients: int, parameters: int, rounds: int) -> dict[str, Any]:
         if event["event"] == "ended":
             peak = event["server_peak_rss_mib"]
 
-    with tempfile.TemporaryDirectory(dir=HERE) as folder:
+    with tempfile.TemporaryDirectory() as folder:
         done = run(scenario, out=Path(folder) / "run", show=show)
         closed = list(done.ledger.rounds["closed_at"])[WARM_UP - 1 :]
     times_ms = [1000 * (after - before) for before, after in pairwise(closed)]

@@ -76,7 +76,7 @@ def train(
     with seeded(seed, "torch", client, round):
         random = stream(seed, "batches", client, round)
         for batch in minibatches(len(examples), settings, random):
-            loss = task.loss(module(x[batch]), y[batch])
+            loss = task.loss(module(_rows(x, batch)), _rows(y, batch))
             descent.step(loss)
             losses.append(loss.item())
     mean = math.fsum(losses) / len(losses) if losses else math.nan
@@ -85,8 +85,8 @@ def train(
 
 def minibatches(
     examples: int, settings: Training, random: np.random.Generator
-) -> Iterator[Tensor | slice]:
-    """Yield the examples of each local step: shuffled passes, the last minibatch may be smaller.
+) -> Iterator[Tensor | None]:
+    """Yield the rows of each local step, None for all: shuffled passes, the last may be smaller.
 
     `local_epochs` counts passes; `local_steps` stops inside one, or begins another.
     """
@@ -98,13 +98,17 @@ def minibatches(
     left = steps if steps is not None else (epochs or 1) * per_pass
     while left > 0:
         if size == examples:  # always the same sum; a shuffle would only change its rounding
-            yield slice(None)
+            yield None
             left -= 1
             continue
         order = torch.from_numpy(random.permutation(examples))
         for start in range(0, min(left, per_pass) * size, size):
             yield order[start : start + size]
         left -= per_pass
+
+
+def _rows(array: Tensor, rows: Tensor | None) -> Tensor:
+    return array if rows is None else array.index_select(0, rows)
 
 
 class _Descent:
@@ -122,11 +126,11 @@ class _Descent:
         self._parameters = torch.from_numpy(received.astype(np.float32))
         self._start = self._parameters.clone() if settings.proximal_mu else None
         self._gradient = torch.zeros_like(self._parameters)
-        held = list(module.parameters())
-        sizes = [parameter.numel() for parameter in held]
+        self._held = list(module.parameters())
+        sizes = [parameter.numel() for parameter in self._held]
         values = torch.split_with_sizes(self._parameters, sizes)
         gradients = torch.split_with_sizes(self._gradient, sizes)
-        for parameter, value, gradient in zip(held, values, gradients, strict=True):
+        for parameter, value, gradient in zip(self._held, values, gradients, strict=True):
             parameter.data = value.view_as(parameter)
             # backward adds into a gradient that exists, so the views stay views.
             parameter.grad = gradient.view_as(parameter)
@@ -147,6 +151,8 @@ class _Descent:
                 theta.mul_(settings.projection_radius / norm)
 
     def finish(self) -> Vector:
+        for parameter in self._held:
+            parameter.grad = None  # else every idle device would keep a second model in memory
         if self._settings.gradient:
             return (self._gradient / max(self._steps, 1)).numpy()
         return self._parameters.numpy() - self._received

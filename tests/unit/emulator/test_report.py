@@ -246,8 +246,8 @@ def test_titles_say_what_was_found(run: Any) -> None:
 
 def test_updates_that_travel_inside_other_messages_have_no_transfer_to_show(run: Any) -> None:
     run.clients("a")
-    run.round({"a": "folded"}, sent={"a": {"transfer_s": 0.0}})
-    assert findings("time", run.commit())[2] == "Transfer: none to measure"
+    run.round({"a": "folded"}, sent={"a": {"transfer_s": 2e-6}})
+    assert findings("time", run.commit())[2] == "Transfer: under a millisecond"
 
 
 def test_a_task_without_accuracy_shows_its_own_metric_beside_the_loss(run: Any) -> None:

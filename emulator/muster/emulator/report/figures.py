@@ -25,6 +25,7 @@ from muster.emulator.summary import (
 )
 
 _COHORTS_IN = 1.9
+_SHORT_S = 1e-3  # shorter times are noise of the clock, and would stretch the axis
 
 
 def learning(account: Account) -> Figure:
@@ -61,8 +62,9 @@ def time(account: Account) -> Figure:
     panels["train"].sharex(panels["transfer"])
     _spread(panels["train"], "Training", spent["train_s"], edges, style.BLUE)
     _spread(panels["transfer"], "Transfer", spent["transfer_s"], edges, style.ORANGE)
-    panels["train"].set_xlabel("")
-    panels["train"].tick_params(labelbottom=False)
+    if panels["transfer"].axison:  # one scale below serves both
+        panels["train"].set_xlabel("")
+        panels["train"].tick_params(labelbottom=False)
     return figure
 
 
@@ -200,11 +202,10 @@ def _round_seconds(axes: Axes, account: Account) -> None:
 def _edges(spent: pd.DataFrame) -> np.ndarray:
     """Bins that training and transfer share; logarithmic when the times differ much."""
     values = spent.to_numpy().ravel()
-    values = values[values > 0]
+    values = values[values >= _SHORT_S]
     if not len(values):
         return np.linspace(0, 1, 2)
-    # Below a millisecond is noise of the clock; it would stretch the axis.
-    low, high = max(values.min(), 1e-3), max(values.max(), 2e-3)
+    low, high = values.min(), values.max()
     if high > 20 * low:
         return np.geomspace(low, high, 41)
     return np.linspace(0, 1.1 * high, 41)
@@ -215,8 +216,8 @@ def _spread(axes: Axes, what: str, seconds: pd.Series, edges: np.ndarray, colour
     if seconds.empty:
         style.say(axes, f"{what}: not reported", "No update said how long it took.")
         return
-    if not seconds.any():
-        style.say(axes, f"{what}: none to measure", "What is small travels inside other messages.")
+    if seconds.max() < _SHORT_S:
+        style.say(axes, f"{what}: under a millisecond", "What is small travels in other messages.")
         return
     counts, _ = np.histogram(seconds.clip(edges[0], edges[-1]), edges)
     axes.stairs(counts, edges, fill=True, color=colour, alpha=0.8)

@@ -5,7 +5,7 @@ None where it has nothing to say, and put it where it belongs in SECTIONS. page.
 sections alike and escapes everything in them.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
@@ -13,6 +13,7 @@ from typing import Any
 import pandas as pd
 
 from muster.emulator.account import OUTCOMES, Account
+from muster.emulator.report.losses import lost_updates
 from muster.emulator.summary import (
     bytes_text,
     clean,
@@ -104,8 +105,7 @@ def losses(account: Account, summary: Summary) -> Section | None:
         return None
     rows = [
         [what, reason, f"{count:,}", percent_text(count / called)]
-        for what, reason, count in _lost(account, called)
-        if count
+        for what, reason, count in lost_updates(account)
     ]
     if not rows:
         return Section("Losses", "None: every call led to a folded update.")
@@ -244,29 +244,6 @@ SECTIONS: Sequence[Callable[[Account, Summary], Section | None]] = (
     fingerprint,
     files,
 )
-
-
-def _lost(account: Account, called: int) -> list[tuple[str, str, int]]:
-    answers, sent = account.answers, account.contributions
-    accepted = answers[answers["decision"] == "accept"][["round", "client"]]
-    arrived = accepted.merge(sent[["round", "client"]].drop_duplicates())
-    declined = answers[answers["decision"] == "decline"]
-    found = [
-        ("no answer", "", called - len(answers)),
-        ("accepted, no update arrived", "", len(accepted) - len(arrived)),
-        *_by_reason(declined.assign(what="declined")),
-        *_by_reason(sent[sent["outcome"] != "folded"].rename(columns={"outcome": "what"})),
-    ]
-    return sorted(found, key=lambda row: -row[2])
-
-
-def _by_reason(rows: pd.DataFrame) -> Iterable[tuple[str, str, int]]:
-    known = rows.assign(reason=rows["reason"].fillna(""))
-    counts = known.groupby(["what", "reason"]).size().reset_index(name="count")
-    return [
-        (clean(row["what"]), clean(row["reason"]), row["count"])
-        for row in counts.to_dict("records")
-    ]
 
 
 def _ends(rows: list[list[str]], table: str) -> tuple[list[list[str]], str]:

@@ -1,0 +1,234 @@
+"""A server in the test's own process, behind real gRPC on 127.0.0.1."""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import grpc
+import numpy as np
+import pytest
+
+from muster.common.clock import WallClock
+from muster.common.exchange import Fingerprint
+from muster.common.tensors import Schema, schema_of
+from muster.server.__main__ import listen
+from muster.server.config import Member, Server, ServerProcess, TensorShape
+from muster.server.coordinator import Coordinator
+from muster.server.fleet import Device, Fleet
+from muster.server.ledger import Ledger
+from muster.server.operator import OperatorService, Watchers
+from muster.server.service import FleetService
+from muster.server.store import Store
+from muster.server.testing import NoEvaluation
+from muster.v1 import fleet_pb2 as pb
+from muster.v1 import fleet_pb2_grpc, operator_pb2_grpc
+from muster.wire import PROTOCOL_VERSION, SESSION, TOKEN, messages
+from muster.wire.bodies import checksum
+from muster.wire.channels import CLIENT_OPTIONS, SERVER_OPTIONS
+
+FLEET_TOKEN, OPERATOR_TOKEN = bytes(16), bytes([1] * 16)
+FINGERPRINT = messages.encode_fingerprint(Fingerprint("test", "test", "cpu", 1))
+
+
+@dataclass
+class World:
+    """A running server, and a hand on every part of it."""
+
+    coordinator: Coordinator
+    server: grpc.aio.Server
+    port: int
+    folder: Path
+    events: list[dict[str, Any]] = field(default_factory=list)
+    running: "asyncio.Task[tuple[str, str]] | None" = None
+    channels: list[grpc.aio.Channel] = field(default_factory=list)
+    happened: asyncio.Condition = field(default_factory=asyncio.Condition)
+
+    def stub(self) -> fleet_pb2_grpc.FleetAsyncStub:
+        channel = grpc.aio.insecure_channel(f"127.0.0.1:{self.port}", options=CLIENT_OPTIONS)
+        self.channels.append(channel)
+        return fleet_pb2_grpc.FleetStub(channel)
+
+    def operator(self) -> operator_pb2_grpc.OperatorAsyncStub:
+        channel = grpc.aio.insecure_channel(f"127.0.0.1:{self.port}", options=CLIENT_OPTIONS)
+        self.channels.append(channel)
+        return operator_pb2_grpc.OperatorStub(channel)
+
+    async def enroll(self, client: str, **changes: Any) -> pb.EnrollReply:
+        request = pb.EnrollRequest(
+            protocol_version=PROTOCOL_VERSION, client=client, examples=10, fingerprint=FINGERPRINT
+        )
+        for name, value in changes.items():
+            setattr(request, name, value)
+        return await self.stub().Enroll(request, metadata=((TOKEN, FLEET_TOKEN),))
+
+    async def attend(self, client: str) -> "Peer":
+        session = (await self.enroll(client)).enrolled.session
+        stub = self.stub()
+        stream = stub.Attend(metadata=((SESSION, session),))
+        peer = Peer(client, session, stub, stream, self.coordinator.schema)
+        await peer.read()  # the greeting
+        return peer
+
+    async def until(self, event: str, **fields: Any) -> dict[str, Any]:
+        """Wait for an event of the journal, past or to come."""
+
+        def found() -> dict[str, Any] | None:
+            for line in self.events:
+                if line["event"] == event and fields.items() <= line.items():
+                    return line
+            return None
+
+        async with self.happened:
+            await self.happened.wait_for(lambda: found() is not None)
+        line = found()
+        assert line is not None
+        return line
+
+    async def finish(self) -> tuple[str, str]:
+        assert self.running is not None
+        status = await self.running
+        await self.coordinator.finish(*status, peak_rss_mib=0.0)
+        return status
+
+    def outcomes(self) -> list[tuple[str, str, str | None]]:
+        """(client, outcome, reason) of every contribution in the ledger."""
+        with sqlite3.connect(self.folder / "ledger.sqlite") as db:
+            rows = db.execute("SELECT client, outcome, reason FROM contributions ORDER BY rowid")
+            found = rows.fetchall()
+        db.close()
+        return found
+
+
+@dataclass
+class Peer:
+    """The far end of a device's connection, in the test's hands."""
+
+    client: str
+    session: bytes
+    stub: fleet_pb2_grpc.FleetAsyncStub
+    stream: Any
+    schema: Schema
+
+    @property
+    def metadata(self) -> tuple[tuple[str, bytes], ...]:
+        return ((SESSION, self.session),)
+
+    async def read(self) -> pb.ServerMessage:
+        return await self.stream.read()
+
+    async def called(self) -> pb.Call:
+        while not (message := await self.read()).calls:
+            pass
+        return message.calls[0]
+
+    def update(self, value: float = 1.0, round: int = 1, attempt: int = 1, **changes: Any) -> Any:
+        """A right update whose body is in it; `changes` make it wrong."""
+        body = np.full(self.schema.parameters, value, "<f4").tobytes()
+        update = pb.Update(
+            client=self.client,
+            round=round,
+            attempt=attempt,
+            examples=10,
+            checksum=checksum(body),
+            length=len(body),
+            loss=0.5,
+            body=body,
+        )
+        for name, changed in changes.items():
+            setattr(update, name, changed)
+        return update
+
+    async def send(self, update: pb.Update, decision: int = pb.DECISION_ACCEPT) -> None:
+        """Answer a call, with a small update inline."""
+        await self.stream.write(
+            pb.DeviceMessage(
+                answers=[
+                    pb.Answer(
+                        client=self.client,
+                        round=update.round,
+                        attempt=update.attempt,
+                        decision=decision,  # type: ignore[arg-type]
+                        update=update,
+                    )
+                ]
+            )
+        )
+
+    async def receipt(self) -> pb.Receipt:
+        while not (message := await self.read()).receipts:
+            pass
+        return message.receipts[0]
+
+
+MakeWorld = Callable[..., Awaitable[World]]
+
+
+@pytest.fixture
+async def world(tmp_path: Path) -> AsyncIterator[MakeWorld]:
+    """Make a server for clients a and b; keyword arguments are those of [server]."""
+    made: list[World] = []
+
+    async def make(
+        parameters: int = 4, clock: str = "rounds", folder: Path = tmp_path, **server: Any
+    ) -> World:
+        schema = schema_of({"w": (parameters,)})
+        config = ServerProcess(
+            run="run",
+            seed=1,
+            clock=clock,  # type: ignore[arg-type]
+            server=Server.model_validate({"rounds": 1, **server}),
+            task="{}",
+            training="{}",
+            population=[Member(client=client, group="g", examples=10) for client in "ab"],
+            schema_=[TensorShape(name="w", shape=[parameters])],
+            fleet_token=FLEET_TOKEN.hex(),
+            operator_token=OPERATOR_TOKEN.hex(),
+        )
+        fleet = Fleet(
+            Device(m.client, m.group, i, m.examples) for i, m in enumerate(config.population)
+        )
+        ledger = Ledger(folder / "ledger.sqlite")
+        members = [(m.client, m.group, i, m.examples) for i, m in enumerate(config.population)]
+        ledger.begin("run", members, at=0.0)
+        store = Store(folder / "models", ledger, schema)
+        watchers, waking = Watchers(), set()
+
+        def tell(event: str, **fields: Any) -> None:
+            found.events.append({"event": event, **fields})
+            watchers.show(found.events[-1])
+            task = asyncio.ensure_future(wake())
+            waking.add(task)
+            task.add_done_callback(waking.discard)
+
+        async def wake() -> None:
+            async with found.happened:
+                found.happened.notify_all()
+
+        coordinator = Coordinator(config, schema, fleet, ledger, store, folder, WallClock(), tell)
+        coordinator.load(np.zeros(parameters, np.float32))
+        grpc_server = grpc.aio.server(options=SERVER_OPTIONS)
+        fleet_pb2_grpc.add_FleetServicer_to_server(
+            FleetService(coordinator, folder, WallClock()), grpc_server
+        )
+        operator_pb2_grpc.add_OperatorServicer_to_server(
+            OperatorService(coordinator, watchers, 1, WallClock()), grpc_server
+        )
+        found = World(coordinator, grpc_server, listen(grpc_server, config), folder)
+        await grpc_server.start()
+        found.running = asyncio.create_task(coordinator.run(NoEvaluation()))  # type: ignore[arg-type]
+        made.append(found)
+        return found
+
+    yield make
+    for found in made:
+        assert found.running is not None
+        found.coordinator.stop("stopped", "the test is over")
+        await asyncio.gather(found.running, return_exceptions=True)
+        for channel in found.channels:
+            await channel.close()
+        await found.server.stop(None)

@@ -1,0 +1,301 @@
+"""Whatever a peer sends, it is refused with a reason, and the server goes on."""
+
+import asyncio
+import math
+from typing import Any
+
+import grpc
+import pytest
+
+from muster.common.errors import RunFailed
+from muster.v1 import fleet_pb2 as pb
+from muster.v1 import operator_pb2
+from muster.wire import CHUNK_BYTES, INLINE_BYTES, OPERATOR, SESSION, TOKEN
+from muster.wire.bodies import checksum
+
+OPERATOR_METADATA = ((OPERATOR, bytes([1] * 16)),)
+
+LARGE = INLINE_BYTES  # parameters: four times what travels inline
+
+
+async def finish_well(world: Any, *peers: Any) -> None:
+    """The round can still be finished by right updates, and only they count."""
+    for peer in peers:
+        await peer.send(peer.update())
+    assert (await world.finish())[0] == "completed"
+    folded = [client for client, outcome, _ in world.outcomes() if outcome == "folded"]
+    assert sorted(folded) == ["a", "b"]
+
+
+async def test_another_protocol_version_is_refused(world: Any) -> None:
+    w = await world()
+    reply = await w.enroll("a", protocol_version=99)
+    assert reply.refusal.reason == pb.REASON_PROTOCOL_VERSION
+    assert "speaks protocol 99" in reply.refusal.detail
+    await finish_well(w, await w.attend("a"), await w.attend("b"))
+
+
+async def test_an_unknown_client_is_refused(world: Any) -> None:
+    w = await world()
+    reply = await w.enroll("stranger")
+    assert reply.refusal.reason == pb.REASON_UNKNOWN_CLIENT
+    assert "population of 2" in reply.refusal.detail
+
+
+async def test_a_device_with_other_data_is_refused(world: Any) -> None:
+    w = await world()
+    reply = await w.enroll("a", examples=11)
+    assert reply.refusal.reason == pb.REASON_EXAMPLES
+
+
+@pytest.mark.parametrize("metadata", [(), ((TOKEN, b"wrong"),)], ids=["none", "wrong"])
+async def test_enrolling_takes_the_fleets_token(world: Any, metadata: Any) -> None:
+    w = await world()
+    with pytest.raises(grpc.aio.AioRpcError) as error:
+        await w.stub().Enroll(pb.EnrollRequest(client="a"), metadata=metadata)
+    assert error.value.code() is grpc.StatusCode.UNAUTHENTICATED
+
+
+@pytest.mark.parametrize("session", [None, b"", b"0123456789abcdef"])
+async def test_every_other_call_takes_a_session(world: Any, session: bytes | None) -> None:
+    w = await world()
+    stub, metadata = w.stub(), () if session is None else ((SESSION, session),)
+    calls = [
+        stub.Attend(metadata=metadata),
+        stub.Fetch(pb.FetchRequest(), metadata=metadata),
+        stub.Submit(iter([pb.SubmitMessage()]), metadata=metadata),
+    ]
+    assert [await call.code() for call in calls] == [grpc.StatusCode.UNAUTHENTICATED] * 3
+
+
+async def test_the_operators_calls_take_the_operators_token(world: Any) -> None:
+    w = await world()
+    with pytest.raises(grpc.aio.AioRpcError) as error:
+        await w.operator().Stop(operator_pb2.StopRequest(), metadata=((OPERATOR, bytes(16)),))
+    assert error.value.code() is grpc.StatusCode.UNAUTHENTICATED
+    await finish_well(w, await w.attend("a"), await w.attend("b"))
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        ({"round": 2}, pb.REASON_WRONG_ROUND),
+        ({"attempt": 2}, pb.REASON_NOT_CALLED),
+        ({"client": "b"}, pb.REASON_UNKNOWN_CLIENT),
+        ({"length": 12}, pb.REASON_LENGTH),
+        ({"examples": 0}, pb.REASON_EXAMPLES),
+        ({"examples": 11}, pb.REASON_EXAMPLES),
+        ({"checksum": bytes(16)}, pb.REASON_CHECKSUM),
+        ({"body": bytes(8)}, pb.REASON_CHECKSUM),
+    ],
+)
+async def test_a_wrong_update_is_refused_and_a_right_one_may_follow(
+    world: Any, changes: dict[str, Any], reason: int
+) -> None:
+    w = await world()
+    a, b = await w.attend("a"), await w.attend("b")
+    await a.called()
+    await a.send(a.update(**changes))
+    receipt = await a.receipt()
+    assert (receipt.outcome, receipt.reason) == (pb.OUTCOME_REFUSED, reason)
+    await finish_well(w, a, b)
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
+async def test_an_update_that_is_not_finite_is_refused_and_the_round_goes_on_without_it(
+    world: Any, value: float
+) -> None:
+    w = await world()
+    a, b = await w.attend("a"), await w.attend("b")
+    await a.called()
+    await a.send(a.update(value))
+    receipt = await a.receipt()
+    assert (receipt.outcome, receipt.reason) == (pb.OUTCOME_REFUSED, pb.REASON_NOT_FINITE)
+    await b.called()
+    await b.send(b.update())
+    assert (await w.finish())[0] == "completed"
+    assert w.outcomes() == [("a", "refused", "not finite"), ("b", "folded", None)]
+
+
+async def test_an_update_over_the_norm_is_refused(world: Any) -> None:
+    w = await world(guard={"max_norm": 2.0})
+    a = await w.attend("a")
+    await a.called()
+    await a.send(a.update(1.001))
+    receipt = await a.receipt()
+    assert receipt.reason == pb.REASON_NORM
+
+
+async def test_the_same_update_twice_counts_once_with_the_same_receipt(world: Any) -> None:
+    w = await world(parameters=LARGE)
+    a, b = await w.attend("a"), await w.attend("b")
+    call = await a.called()
+    first = await submit(a, call)
+    second = await submit(a, call)
+    assert first == second
+    assert first.outcome == pb.OUTCOME_ACCEPTED
+    await submit(b, await b.called())
+    await w.finish()
+    counted = [row for row in w.outcomes() if row[1] == "folded"]
+    assert sorted(counted) == [("a", "folded", None), ("b", "folded", None)]
+    assert ("a", "duplicate", None) in w.outcomes()
+
+
+async def test_another_body_under_the_same_key_is_refused(world: Any) -> None:
+    w = await world(parameters=LARGE)
+    a = await w.attend("a")
+    call = await a.called()
+    await submit(a, call)
+    receipt = await submit(a, call, value=2.0)
+    assert (receipt.outcome, receipt.reason) == (pb.OUTCOME_REFUSED, pb.REASON_OTHER_BODY)
+
+
+async def test_a_late_update_is_recorded_and_not_folded(world: Any) -> None:
+    w = await world(parameters=LARGE, clock="wall", rounds=2, goal=1, deadline_s=60.0)
+    a, b = await w.attend("a"), await w.attend("b")
+    call_a, call_b = await a.called(), await b.called()
+    await submit(a, call_a)
+    await w.until("round_committed", round=1)
+    receipt = await submit(b, call_b)
+    assert receipt.outcome == pb.OUTCOME_LATE
+    await submit(b, await b.called())
+    await w.finish()
+    assert [row for row in w.outcomes() if row[0] == "b"] == [
+        ("b", "late", "goal reached"),
+        ("b", "folded", None),
+    ]
+
+
+# --- bulk transfer -------------------------------------------------------------------------------
+
+
+async def submit(
+    peer: Any, call: pb.Call, value: float = 1.0, offset: int = 0, chunks: int | None = None
+) -> pb.Receipt:
+    """Upload an update from `offset`, `chunks` pieces of it."""
+    update = peer.update(value, call.round, call.attempt)
+    body = update.body
+    update.body = b""
+
+    async def parts() -> Any:
+        yield pb.SubmitMessage(header=pb.SubmitHeader(update=update, offset=offset))
+        starts = range(offset, len(body), CHUNK_BYTES)
+        for start in starts[:chunks]:
+            yield pb.SubmitMessage(chunk=body[start : start + CHUNK_BYTES])
+
+    return await peer.stub.Submit(parts(), metadata=peer.metadata)
+
+
+THREE_CHUNKS = 3 * CHUNK_BYTES // 4
+
+
+async def test_a_broken_upload_goes_on_where_it_broke(world: Any) -> None:
+    w = await world(parameters=THREE_CHUNKS)
+    a = await w.attend("a")
+    call = await a.called()
+    broken = await submit(a, call, chunks=2)
+    assert (broken.outcome, broken.offset) == (pb.OUTCOME_RESUME, 2 * CHUNK_BYTES)
+    asked = await submit(a, call, offset=3 * CHUNK_BYTES, chunks=0)
+    assert (asked.outcome, asked.offset) == (pb.OUTCOME_RESUME, 2 * CHUNK_BYTES)
+    receipt = await submit(a, call, offset=asked.offset)
+    assert receipt.outcome == pb.OUTCOME_ACCEPTED
+
+
+async def test_a_download_starts_where_it_is_asked_to(world: Any) -> None:
+    w = await world(parameters=THREE_CHUNKS)
+    a = await w.attend("a")
+    call = await a.called()
+    request = pb.FetchRequest(version=call.base_version, offset=CHUNK_BYTES)
+    pieces = [chunk.data async for chunk in a.stub.Fetch(request, metadata=a.metadata)]
+    assert [len(piece) for piece in pieces] == [CHUNK_BYTES, CHUNK_BYTES]
+    assert checksum(bytes(CHUNK_BYTES) + b"".join(pieces)) == call.model_checksum
+
+
+async def test_a_version_that_is_not_there_is_not_found(world: Any) -> None:
+    w = await world()
+    a = await w.attend("a")
+    with pytest.raises(grpc.aio.AioRpcError, match="this server has version 0") as error:
+        async for _ in a.stub.Fetch(pb.FetchRequest(version=7), metadata=a.metadata):
+            pass
+    assert error.value.code() is grpc.StatusCode.NOT_FOUND
+
+
+@pytest.mark.parametrize(
+    "chunk", [bytes(CHUNK_BYTES + 4), bytes(6)], ids=["too long", "half a number"]
+)
+async def test_a_chunk_that_cannot_be_right_ends_the_upload(world: Any, chunk: bytes) -> None:
+    w = await world(parameters=THREE_CHUNKS)
+    a = await w.attend("a")
+    call = await a.called()
+    update = a.update(round=call.round)
+    update.body = b""
+    parts = [
+        pb.SubmitMessage(header=pb.SubmitHeader(update=update)),
+        pb.SubmitMessage(chunk=chunk),
+    ]
+    with pytest.raises(grpc.aio.AioRpcError) as error:
+        await a.stub.Submit(iter(parts), metadata=a.metadata)
+    assert error.value.code() is grpc.StatusCode.INVALID_ARGUMENT
+    assert (await submit(a, call)).outcome == pb.OUTCOME_ACCEPTED
+
+
+async def test_an_upload_that_does_not_begin_with_a_header_is_refused(world: Any) -> None:
+    w = await world()
+    a = await w.attend("a")
+    with pytest.raises(grpc.aio.AioRpcError, match="begins with a header") as error:
+        await a.stub.Submit(iter([pb.SubmitMessage(chunk=b"1234")]), metadata=a.metadata)
+    assert error.value.code() is grpc.StatusCode.INVALID_ARGUMENT
+
+
+async def test_an_answer_without_meaning_ends_its_stream_and_no_other(world: Any) -> None:
+    w = await world()
+    a, b = await w.attend("a"), await w.attend("b")
+    await a.send(a.update(), decision=0)
+    with pytest.raises(grpc.aio.AioRpcError, match="has no meaning here") as error:
+        while await a.read() is not grpc.aio.EOF:
+            pass
+    assert error.value.code() is grpc.StatusCode.INVALID_ARGUMENT
+    await finish_well(w, await w.attend("a"), b)
+
+
+# --- coming back ---------------------------------------------------------------------------------
+
+
+async def test_a_device_that_comes_back_is_called_again_and_its_old_stream_ends(
+    world: Any,
+) -> None:
+    w = await world()
+    a, b = await w.attend("a"), await w.attend("b")
+    assert (await a.called()).attempt == 1
+    again = await w.attend("a")
+    assert (await again.called()).attempt == 2
+    with pytest.raises(grpc.aio.AioRpcError):
+        await w.stub().Fetch(pb.FetchRequest(), metadata=a.metadata).read()
+    await again.send(again.update(attempt=2))
+    await b.called()
+    await b.send(b.update())
+    assert (await w.finish())[0] == "completed"
+    assert len(w.outcomes()) == 2
+
+
+async def test_the_operator_sees_and_stops_the_run(world: Any) -> None:
+    w = await world(rounds=5)
+    a = await w.attend("a")
+    await a.called()
+    watching = w.operator().Watch(operator_pb2.WatchRequest(), metadata=OPERATOR_METADATA)
+    status = await w.operator().Status(operator_pb2.StatusRequest(), metadata=OPERATOR_METADATA)
+    assert (status.round, status.rounds, status.phase) == (1, 5, "collecting")
+    assert (status.present, status.population, status.called) == (1, 2, 2)
+    await w.operator().Stop(operator_pb2.StopRequest(), metadata=OPERATOR_METADATA)
+    assert (await w.finish())[0] == "stopped"
+    goodbye = await a.read()
+    assert goodbye.goodbye.status == "stopped"
+    watching.cancel()
+
+
+async def test_a_lockstep_round_without_a_word_fails_after_the_stall(world: Any) -> None:
+    w = await world(stall_s=0.05)
+    await w.attend("a")
+    assert w.running is not None
+    with pytest.raises(RunFailed, match="round 1 stalled: no word from any device for 0.05 s"):
+        await asyncio.wait_for(asyncio.shield(w.running), 60)
