@@ -3,6 +3,7 @@
 Read by the emulator before a run and by every device from what the server sends; no torch here.
 """
 
+import math
 from collections.abc import Mapping
 from typing import Annotated, Literal, Self
 
@@ -76,10 +77,11 @@ class Training(Section):
 
     def examples_seen(self, held: int) -> int:
         """Examples that go through the model in a round, on a device that holds `held`."""
+        if self.local_steps is None:
+            return (self.local_epochs or 1) * held
         size = held if self.batch_size == "full" else min(self.batch_size, held)
-        if self.local_steps is not None:
-            return self.local_steps * size
-        return (self.local_epochs or 1) * held
+        passes, steps = divmod(self.local_steps, math.ceil(held / size))
+        return passes * held + min(steps * size, held)
 
 
 class DeviceProcess(Section):

@@ -114,16 +114,14 @@ def verified(name: str, directory: Path) -> list[bytes]:
 def directory_of(name: str, setting: str | None) -> Path:
     """Return where the files of the data set `name` should be.
 
-    The environment variable comes first, because in a container the scenario's folder is mounted
-    at another path.
-
     Args:
-        setting: the scenario's `[task.data] directory`.
+        setting: `[task.data] directory` as resolved when the scenario was read, where --data and
+            the environment came first; it therefore comes before the environment here.
 
     Raises:
         ConfigError: neither says where.
     """
-    if directory := os.environ.get(VARIABLE) or setting:
+    if directory := setting or os.environ.get(VARIABLE):
         return Path(directory)
     raise ConfigError(_absent(name, _files(name), "no data directory is set"))
 
@@ -137,7 +135,7 @@ def _absent(name: str, paths: Iterable[Path | str], why: str) -> str:
     title = f"task.data.directory: {name} needs files, and {why}:"
     advice = (
         "give the folder that holds them by [task.data] directory in the scenario, by --data, or "
-        f"by the environment variable {VARIABLE} (which comes before the scenario)"
+        f"by the environment variable {VARIABLE}"
     )
     return "\n".join([title, *(f"  {path}" for path in paths), advice])
 

@@ -52,8 +52,8 @@ class Data(Section):
     """Where a task's files are; tasks without files do not look at it."""
 
     directory: str | None = None
-    """Folder that holds `MNIST/raw` and the like. Where the environment variable MUSTER_DATA is
-    set, it comes first."""
+    """Folder that holds `MNIST/raw` and the like. `--data` and the environment variable
+    MUSTER_DATA come before what the file says."""
 
 
 class Task(Plugin):

@@ -115,11 +115,19 @@ def test_a_directory_that_is_not_there_is_named(monkeypatch: pytest.MonkeyPatch)
         Mnist(data=Data(directory="nowhere/at/all")).check()
 
 
-def test_the_environment_comes_before_the_scenario(
+def test_the_environment_says_where_data_are_if_the_resolved_setting_does_not(
     directory: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv(datasets.VARIABLE, str(directory))
-    Mnist(data=Data(directory="nowhere/at/all")).check()
+    Mnist().check()
+
+
+def test_a_directory_given_by_the_flag_is_not_overridden_by_the_environment(
+    directory: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Reading a scenario puts what --data says into the setting, and devices inherit the variable.
+    monkeypatch.setenv(datasets.VARIABLE, "nowhere/at/all")
+    Mnist(data=Data(directory=str(directory))).check()
 
 
 def test_digits_are_split_the_same_way_always() -> None:
