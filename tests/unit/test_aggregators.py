@@ -3,12 +3,12 @@ import pytest
 
 from muster.common.config import validate
 from muster.common.errors import ConfigError
-from muster.server.testing import PlusOne
 from muster.server.accumulator import ExactSum, apply
 from muster.server.aggregators import AGGREGATORS, BUILT_IN, Aggregator, Contribution
 from muster.server.aggregators.agnostic import Agnostic
 from muster.server.aggregators.fedavg import FedAvg
 from muster.server.config import Server
+from muster.server.testing import PlusOne
 
 
 def step(rule: Aggregator, model: list[float], updates: dict[int, list[float]]) -> np.ndarray:

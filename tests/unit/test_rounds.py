@@ -1,8 +1,7 @@
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.strategies import sampled_from
-
-import pytest
 
 from muster.common.errors import LocalProtocolError
 from muster.common.exchange import Answer, Decision, Key, Outcome, Reason, Update

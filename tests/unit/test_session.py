@@ -1,7 +1,6 @@
+import pytest
 from hypothesis import given
 from hypothesis.strategies import sampled_from
-
-import pytest
 
 from muster.client.session import TRANSITIONS, Event, Phase, Session
 from muster.common.errors import LocalProtocolError

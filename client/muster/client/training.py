@@ -6,8 +6,9 @@ scratch pad: its parameters on entry do not matter.
 """
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 import torch
@@ -17,7 +18,7 @@ from muster.client.config import Training
 from muster.common.errors import RemoteProtocolError
 from muster.common.seeds import stream
 from muster.common.tensors import Vector
-from muster.tasks.models import Mlp, seeded
+from muster.tasks.models import Mlp, seed_torch
 from muster.tasks.regression import LinearRegression
 from muster.tasks.task import Examples, OpenTask
 
@@ -73,22 +74,25 @@ def train(
     x, y = torch.from_numpy(examples.x), torch.from_numpy(examples.y)
     losses = []
     module.train()
-    with seeded(seed, "torch", client, round):
-        random = stream(seed, "batches", client, round)
-        for batch in minibatches(len(examples), settings, random):
-            loss = task.loss(module(_rows(x, batch)), _rows(y, batch))
-            descent.step(loss)
-            losses.append(loss.item())
+    seed_torch(seed, "torch", client, round)
+    draws = partial(stream, seed, "batches", client, round)
+    for batch in minibatches(len(examples), settings, draws):
+        loss = task.loss(module(_rows(x, batch)), _rows(y, batch))
+        descent.step(loss)
+        losses.append(loss.item())
     mean = math.fsum(losses) / len(losses) if losses else math.nan
     return Trained(descent.finish(), len(examples), mean, len(losses))
 
 
 def minibatches(
-    examples: int, settings: Training, random: np.random.Generator
+    examples: int, settings: Training, draws: Callable[[], np.random.Generator]
 ) -> Iterator[Tensor | None]:
     """Yield the rows of each local step, None for all: shuffled passes, the last may be smaller.
 
     `local_epochs` counts passes; `local_steps` stops inside one, or begins another.
+
+    Args:
+        draws: makes the stream of the shuffles, if there is anything to shuffle.
     """
     if examples == 0:
         return
@@ -96,8 +100,9 @@ def minibatches(
     per_pass = math.ceil(examples / size)
     epochs, steps = settings.local_epochs, settings.local_steps
     left = steps if steps is not None else (epochs or 1) * per_pass
+    random = draws() if left and size < examples else None
     while left > 0:
-        if size == examples:  # always the same sum; a shuffle would only change its rounding
+        if random is None:  # always the same sum; a shuffle would only change its rounding
             yield None
             left -= 1
             continue

@@ -16,7 +16,15 @@ def stream(seed: int, *name: str | int) -> np.random.Generator:
     Philox is counter-based: its key is all the state a stream has before its first draw
     (Salmon et al., Parallel random numbers: as easy as 1, 2, 3, SC 2011).
     """
+    return np.random.Generator(np.random.Philox(key=int.from_bytes(_digest(seed, name), "little")))
+
+
+def integer(seed: int, *name: str | int) -> int:
+    """Return the number in [0, 2^63) called `name`, for what takes a seed of its own."""
+    return int.from_bytes(_digest(seed, name)[:8], "little") >> 1
+
+
+def _digest(seed: int, name: tuple[str | int, ...]) -> bytes:
     # Length-prefixed, so that ("ab", "c") and ("a", "bc") are different names.
     text = "".join(f"{len(part)}:{part}" for part in map(str, (seed, *name)))
-    digest = hashlib.blake2b(text.encode(), digest_size=16).digest()
-    return np.random.Generator(np.random.Philox(key=int.from_bytes(digest, "little")))
+    return hashlib.blake2b(text.encode(), digest_size=16).digest()

@@ -17,7 +17,7 @@ from pydantic import BeforeValidator, Field, PositiveInt, SerializeAsAny
 
 from muster.common.errors import ConfigError
 from muster.common.plugins import Plugin, Registry
-from muster.common.seeds import stream
+from muster.common.seeds import integer
 from muster.common.tensors import Schema, Vector, schema_of
 
 if TYPE_CHECKING:
@@ -111,14 +111,20 @@ def seeded(seed: int, *name: str | int) -> Iterator[None]:
     """Let torch draw from the stream called `name`; its own generator is put back afterwards."""
     import torch
 
-    # Not torch.manual_seed: it also visits every accelerator, and takes a stack trace for it.
-    generator = torch.default_generator
-    before = generator.get_state()
-    generator.manual_seed(int(stream(seed, *name).integers(2**63)))
+    before = torch.default_generator.get_state()
+    seed_torch(seed, *name)
     try:
         yield
     finally:
-        generator.set_state(before)
+        torch.default_generator.set_state(before)
+
+
+def seed_torch(seed: int, *name: str | int) -> None:
+    """Have torch draw from the stream called `name` from here on."""
+    import torch
+
+    # Not torch.manual_seed: it also visits every accelerator, and takes a stack trace for it.
+    torch.default_generator.manual_seed(integer(seed, *name))
 
 
 def schema(module: nn.Module) -> Schema:

@@ -16,6 +16,12 @@ _BOTH: list[tuple[str, int]] = [
     ("grpc.keepalive_timeout_ms", _KEEPALIVE_TIMEOUT_S * 1000),
     ("grpc.keepalive_permit_without_calls", 1),
     ("grpc.http2.max_pings_without_data", 0),
+    # One HTTP/2 frame per chunk instead of 64, and a window in which a chunk fits at once: with the
+    # defaults (16 KiB, 64 KiB) a message of 40 KB already takes three frames and a window update.
+    ("grpc.http2.max_frame_size", CHUNK_BYTES),
+    ("grpc.http2.lookahead_bytes", 4 * CHUNK_BYTES),
+    # Probing the bandwidth-delay product costs a ping for every burst of data.
+    ("grpc.http2.bdp_probe", 0),
 ]
 
 SERVER_OPTIONS: list[tuple[str, int]] = [

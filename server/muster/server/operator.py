@@ -5,7 +5,6 @@ import json
 from collections import deque
 from typing import Any
 
-
 from muster.common.clock import Clock
 from muster.common.errors import Unauthenticated
 from muster.server.coordinator import Coordinator
