@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import sqlite3
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass, field
@@ -44,7 +45,7 @@ class World:
     port: int
     folder: Path
     events: list[dict[str, Any]] = field(default_factory=list)
-    running: "asyncio.Task[tuple[str, str]] | None" = None
+    running: asyncio.Task[tuple[str, str]] | None = None
     channels: list[grpc.aio.Channel] = field(default_factory=list)
     happened: asyncio.Condition = field(default_factory=asyncio.Condition)
 
@@ -66,7 +67,7 @@ class World:
             setattr(request, name, value)
         return await self.stub().Enroll(request, metadata=((TOKEN, FLEET_TOKEN),))
 
-    async def attend(self, client: str) -> "Peer":
+    async def attend(self, client: str) -> Peer:
         session = (await self.enroll(client)).enrolled.session
         stub = self.stub()
         stream = stub.Attend(metadata=((SESSION, session),))
@@ -200,7 +201,7 @@ async def world(tmp_path: Path) -> AsyncIterator[MakeWorld]:
 
         def tell(event: str, **fields: Any) -> None:
             found.events.append({"event": event, **fields})
-            watchers.show(found.events[-1])
+            watchers.show(json.dumps(found.events[-1]).encode())
             task = asyncio.ensure_future(wake())
             waking.add(task)
             task.add_done_callback(waking.discard)

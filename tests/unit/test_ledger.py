@@ -1,5 +1,4 @@
 import sqlite3
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -69,8 +68,8 @@ def test_a_transaction_that_fails_leaves_nothing(ledger: Ledger) -> None:
 def test_an_update_cannot_be_folded_twice_in_a_round(ledger: Ledger) -> None:
     ledger.commit(ROW, [], Notes([CONTRIBUTION]), MODEL)
     with pytest.raises(sqlite3.IntegrityError, match="UNIQUE"):
-        ledger.note(Notes([replace(CONTRIBUTION, attempt=2)]))
-    ledger.note(Notes([replace(CONTRIBUTION, outcome="duplicate")]))
+        ledger.note(Notes([CONTRIBUTION._replace(attempt=2)]))
+    ledger.note(Notes([CONTRIBUTION._replace(outcome="duplicate")]))
 
 
 def test_an_evaluation_stands_beside_its_round(ledger: Ledger) -> None:
@@ -120,7 +119,7 @@ def test_large_vectors_are_files_and_small_ones_rows(ledger: Ledger, tmp_path: P
         model = np.arange(schema.parameters, dtype=np.float32)
         stored = store.put_model(1, model)
         assert (stored.body is not None) == in_row
-        ledger.commit(replace(ROW, version=5 + in_row, round=5 + in_row), [], Notes(), stored)
+        ledger.commit(ROW._replace(version=5 + in_row, round=5 + in_row), [], Notes(), stored)
         if not in_row:
             (tmp_path / "models-False/000001.safetensors").rename(
                 tmp_path / "models-False/000005.safetensors"

@@ -8,7 +8,7 @@ CANDIDATES = [Candidate(f"c{i}", examples=1 + 9 * (i == 0)) for i in range(10)]
 
 
 def chosen(policy: Selection, number: int) -> list[str]:
-    return policy.select(CANDIDATES, stream(1, "selection", number))
+    return policy.select(CANDIDATES, lambda: stream(1, "selection", number))
 
 
 def test_all_calls_everybody() -> None:

@@ -97,7 +97,7 @@ class Memory:
         held = self.held
         if held is None or held.round != key.round or held.base_version != base_version:
             return None
-        return replace(held, update=replace(held.update, key=key))
+        return replace(held, update=held.update._replace(key=key))
 
     def hold(self, held: Held) -> None:
         """Remember a round, over the one before the last."""

@@ -1,9 +1,10 @@
 """Reading the journal while it is written."""
 
-import json
 import os
 from pathlib import Path
 from typing import Any
+
+import orjson
 
 
 class Tail:
@@ -26,4 +27,4 @@ class Tail:
             os.close(file)
         whole, newline, _ = written.rpartition(b"\n")
         self._offset += len(whole) + len(newline)
-        return [json.loads(line) for line in whole.splitlines()]
+        return [orjson.loads(line) for line in whole.splitlines()]

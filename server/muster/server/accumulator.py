@@ -93,7 +93,8 @@ class ExactSum:
             np.add(x, magnet, out=q)
             np.subtract(q, magnet, out=q)
             sums[start:stop] += q
-            np.subtract(x, q, out=x)
+            if exponent != GRIDS[-1]:
+                np.subtract(x, q, out=x)
 
     def total(self, start: int = 0, stop: int | None = None) -> Doubles:
         """Entries [start, stop) of the sum: float64, the three grids joined with two_sum."""

@@ -8,6 +8,7 @@ import asyncio
 import math
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -72,6 +73,7 @@ class Coordinator:
         self._inline = schema.body_bytes <= INLINE_BYTES
         self._changed = asyncio.Event()
         self._stop: tuple[str, str] | None = None
+        self._stall: RunFailed | None = None
         self.intake = Intake(
             self.settings,
             self._lockstep,
@@ -119,12 +121,16 @@ class Coordinator:
             population=len(self.fleet.devices),
             rounds=self.settings.rounds,
         )
+        self.intake.heard_at = self._clock.monotonic()
+        watching = asyncio.create_task(self._watch_for_stalls()) if self._lockstep else None
         try:
             await self._catch_up()
             return await self._run_rounds()
         except Diverged as error:
             return "diverged", str(error)
         finally:
+            if watching is not None:
+                watching.cancel()
             self.intake.close()
 
     async def _run_rounds(self) -> tuple[str, str]:
@@ -180,7 +186,7 @@ class Coordinator:
             for device in self.fleet.devices.values()
             if self._lockstep or device.outbox is not None
         ]
-        draws = seeds.stream(self.config.seed, "selection", number)
+        draws = partial(seeds.stream, self.config.seed, "selection", number)
         return self.settings.selection.select(candidates, draws)
 
     def _call(self, device: Device) -> None:
@@ -199,15 +205,28 @@ class Coordinator:
             RunFailed: lockstep, and no device has said a word for `stall_s`.
         """
         if self._lockstep:
-            self.intake.heard_at = began
-            stall_s = self.settings.stall_s
-            while not await self._changed_by(self.intake.heard_at + stall_s):
-                if self.intake.heard_at + stall_s <= self._clock.monotonic():
-                    raise RunFailed(self._stalled(round))
+            await self._changed.wait()
+            if self._stall is not None:
+                raise self._stall
         elif self.settings.deadline_s is None:
             await self._changed.wait()
         elif not await self._changed_by(began + self.settings.deadline_s):
             round.happen(Event.DEADLINE_PASSED)
+
+    async def _watch_for_stalls(self) -> None:
+        """In lockstep: one watch for the whole run, since a timer for each round costs a tenth of
+        it."""
+        while True:
+            limit = self.intake.heard_at + self.settings.stall_s
+            if self._clock.monotonic() >= limit:
+                round = self.intake.round
+                if round is not None and round.phase is Phase.COLLECTING:
+                    self._stall = RunFailed(self._stalled(round))
+                    self._changed.set()
+                    return
+                self.intake.heard_at = self._clock.monotonic()
+            else:
+                await self._clock.sleep_until(limit)
 
     async def _changed_by(self, instant: float) -> bool:
         """Wait until something changed or `instant` (monotonic) is reached; whether it changed."""
@@ -235,7 +254,11 @@ class Coordinator:
         counted = await self.intake.fold()
         weights = [staged.weight or 0.0 for staged in counted]
         normaliser = self._normaliser(counted, weights)
-        model = await self._work(self._step, round, weights, normaliser) if normaliser else None
+        model = None
+        if normaliser and self._inline:
+            model = self._step(round, weights, normaliser)
+        elif normaliser:
+            model = await self._work(self._step, round, weights, normaliser)
         folded = counted if model is not None else []
         version = round.base_version + (model is not None)
         state = self._state if model is None else self._rule.next_state(self._state, model)

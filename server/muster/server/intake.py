@@ -9,7 +9,7 @@ import json
 import math
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 
 from muster.common.clock import Clock
 from muster.common.errors import MusterError, RunFailed
@@ -105,7 +105,7 @@ class Intake:
 
     def enrolled(self, device: Device) -> None:
         """A device enrolled."""
-        fingerprint = json.dumps(asdict(device.fingerprint)) if device.fingerprint else "{}"
+        fingerprint = json.dumps(device.fingerprint._asdict()) if device.fingerprint else "{}"
         self._notes.sessions.append((device.client, fingerprint, self._clock.now()))
         self._tell("enrolled", client=device.client)
 
@@ -118,13 +118,14 @@ class Intake:
         round = self.round
         if round is not None and round.answer(answer) is None:
             self._answered_at[device.client] = self._clock.now()
-            self._tell(
-                "answered",
-                round=round.number,
-                client=device.client,
-                decision=answer.decision.value,
-                reason=answer.reason.value if answer.reason else None,
-            )
+            if answer.update is None:  # otherwise what becomes of the update says it
+                self._tell(
+                    "answered",
+                    round=round.number,
+                    client=device.client,
+                    decision=answer.decision,
+                    reason=answer.reason,
+                )
         receipt = None
         if answer.update is not None:
             receipt = self.judge(device, answer.update)
@@ -290,7 +291,7 @@ class Intake:
             outcome,
             round=update.key.round,
             client=update.key.client,
-            reason=reason.value if reason else None,
+            reason=reason,
         )
         return receipt
 

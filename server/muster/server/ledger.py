@@ -8,18 +8,17 @@ import json
 import math
 import sqlite3
 from collections.abc import Iterable, Sequence
-from dataclasses import astuple, dataclass, field, fields
+from dataclasses import dataclass, field
 from importlib import resources
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from muster.common.errors import LedgerError
 
 SCHEMA_VERSION = 1
 
 
-@dataclass(frozen=True, slots=True)
-class RoundRow:
+class RoundRow(NamedTuple):
     """A row of `rounds`; columns as in ledger.sql."""
 
     round: int
@@ -38,8 +37,7 @@ class RoundRow:
     seconds: float
 
 
-@dataclass(frozen=True, slots=True)
-class AnswerRow:
+class AnswerRow(NamedTuple):
     """A row of `answers`."""
 
     round: int
@@ -50,8 +48,7 @@ class AnswerRow:
     at: float
 
 
-@dataclass(frozen=True, slots=True)
-class ContributionRow:
+class ContributionRow(NamedTuple):
     """A row of `contributions`."""
 
     round: int
@@ -72,8 +69,7 @@ class ContributionRow:
     at: float
 
 
-@dataclass(frozen=True, slots=True)
-class StoredVector:
+class StoredVector(NamedTuple):
     """A vector in the ledger: its bytes when small, else only the name of its file's content."""
 
     sha256: str
@@ -81,8 +77,7 @@ class StoredVector:
     body: bytes | None
 
 
-@dataclass(frozen=True, slots=True)
-class EvaluationRow:
+class EvaluationRow(NamedTuple):
     """A row of `evaluations`."""
 
     version: int
@@ -94,14 +89,13 @@ class EvaluationRow:
     at: float
 
 
-def _insert(table: str, row_type: type) -> str:
-    names = [column.name for column in fields(row_type)]
+def _insert(table: str, names: Sequence[str]) -> str:
     return f"INSERT INTO {table} ({', '.join(names)}) VALUES ({', '.join('?' * len(names))})"
 
 
-_INSERT_ROUND = _insert("rounds", RoundRow)
-_INSERT_ANSWER = _insert("answers", AnswerRow)
-_INSERT_CONTRIBUTION = _insert("contributions", ContributionRow)
+_INSERT_ROUND = _insert("rounds", RoundRow._fields)
+_INSERT_ANSWER = _insert("answers", AnswerRow._fields)
+_INSERT_CONTRIBUTION = _insert("contributions", ContributionRow._fields)
 
 
 _Statement = tuple[str, Sequence[Sequence[Any]]]
@@ -120,7 +114,7 @@ class Notes:
 
     def statements(self) -> list[_Statement]:
         return [
-            (_INSERT_CONTRIBUTION, [astuple(item) for item in self.contributions]),
+            (_INSERT_CONTRIBUTION, self.contributions),
             (
                 "UPDATE clients SET sessions = sessions + 1, fingerprint = ?2, "
                 "enrolled_at = coalesce(enrolled_at, ?3) WHERE client = ?1",
@@ -307,8 +301,8 @@ class Ledger:
                 remove afterwards.
         """
         statements: list[_Statement] = [
-            (_INSERT_ROUND, [astuple(row)]),
-            (_INSERT_ANSWER, [astuple(answer) for answer in answers]),
+            (_INSERT_ROUND, [row]),
+            (_INSERT_ANSWER, answers),
             *notes.statements(),
         ]
         if model is not None:

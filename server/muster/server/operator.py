@@ -1,9 +1,7 @@
 """The Operator service: what the person who runs the fleet asks of the server."""
 
 import asyncio
-import json
 from collections import deque
-from typing import Any
 
 from muster.common.clock import Clock
 from muster.common.errors import Unauthenticated
@@ -29,9 +27,9 @@ class Watchers:
         self._queues: set[_Queue] = set()
         self.ended = asyncio.Event()
 
-    def show(self, line: dict[str, Any]) -> None:
+    def show(self, line: bytes) -> None:
         for queue in self._queues:
-            queue.put(json.dumps(line))
+            queue.put(line.decode())
 
     def join(self) -> "_Queue":
         queue = _Queue()

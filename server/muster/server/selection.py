@@ -4,7 +4,7 @@ A policy draws from a named stream of the round, so the same seed selects the sa
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Annotated
 
@@ -12,6 +12,8 @@ import numpy as np
 from pydantic import Field
 
 from muster.common.plugins import Plugin, Registry
+
+Draws = Callable[[], np.random.Generator]
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,8 +27,12 @@ class Candidate:
 class Selection(Plugin):
     """A policy of whom to call."""
 
-    def select(self, candidates: Sequence[Candidate], draws: np.random.Generator) -> list[str]:
-        """The clients to call, in the order of `candidates`."""
+    def select(self, candidates: Sequence[Candidate], draws: Draws) -> list[str]:
+        """The clients to call, in the order of `candidates`.
+
+        Args:
+            draws: makes the stream of the round, for a policy that draws.
+        """
         raise NotImplementedError
 
     def goal(self) -> int | None:
@@ -37,7 +43,7 @@ class Selection(Plugin):
 class All(Selection):
     """Everybody."""
 
-    def select(self, candidates: Sequence[Candidate], draws: np.random.Generator) -> list[str]:
+    def select(self, candidates: Sequence[Candidate], draws: Draws) -> list[str]:
         return [candidate.client for candidate in candidates]
 
 
@@ -60,19 +66,19 @@ class _KOf(Selection):
 class Uniform(_KOf):
     """k devices, each set equally likely."""
 
-    def select(self, candidates: Sequence[Candidate], draws: np.random.Generator) -> list[str]:
-        chosen = draws.choice(len(candidates), self.called(len(candidates)), replace=False)
+    def select(self, candidates: Sequence[Candidate], draws: Draws) -> list[str]:
+        chosen = draws().choice(len(candidates), self.called(len(candidates)), replace=False)
         return [candidates[i].client for i in sorted(chosen)]
 
 
 class Weighted(_KOf):
     """k devices without replacement, each draw in proportion to the examples a device holds."""
 
-    def select(self, candidates: Sequence[Candidate], draws: np.random.Generator) -> list[str]:
+    def select(self, candidates: Sequence[Candidate], draws: Draws) -> list[str]:
         # The k largest of log w + Gumbel noise are a draw without replacement (Efraimidis,
         # Spirakis, Weighted random sampling with a reservoir, 2006; Gumbel form).
         weights = np.array([candidate.examples for candidate in candidates], dtype=np.float64)
-        keys = np.log(weights) + draws.gumbel(size=len(candidates))
+        keys = np.log(weights) + draws().gumbel(size=len(candidates))
         chosen = np.argsort(-keys, kind="stable")[: self.called(len(candidates))]
         return [candidates[i].client for i in sorted(chosen)]
 
