@@ -38,8 +38,14 @@ proto-check: install  ## the committed stubs are those of the .proto files
 	$(PROTOC) --python_out=$$out --mypy_out=$$out --grpc_python_out=$$out --mypy_grpc_out=$$out $(STUBS)/*.proto >/dev/null 2>&1 && \
 	for stub in $$out/muster/v1/*; do cmp "$$stub" "$(STUBS)/$$(basename $$stub)" || { echo "stubs differ from the .proto files: make proto"; exit 1; }; done
 
+docs: install  ## write the generated parts of docs/protocol.md and docs/scenario.md
+	$(BIN)/python docs/generate.py
+
+docs-check: install  ## the generated parts are those of the code
+	$(BIN)/python docs/generate.py --check
+
 layout-check:  ## source roots are portions of one namespace
 	@if ls */muster/__init__.py 2>/dev/null; then echo "a file */muster/__init__.py would hide the other roots: remove it"; exit 1; fi
 	@for part in */muster/*/; do case $$part in *__pycache__*) ;; *) [ -f "$${part}py.typed" ] || { echo "$${part}py.typed is missing"; exit 1; };; esac; done
 
-.PHONY: help install run test check proto proto-check layout-check
+.PHONY: help install run test check proto proto-check docs docs-check layout-check

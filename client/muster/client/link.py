@@ -4,8 +4,7 @@ Errors of gRPC become errors of muster here. Nothing decides what to do about th
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator
-from contextlib import contextmanager
+from collections.abc import AsyncIterator
 from typing import Any
 
 import grpc
@@ -38,15 +37,12 @@ _ERRORS: dict[grpc.StatusCode, type[Exception]] = {
 }
 
 
-@contextmanager
-def _our_errors(definite: bool = False) -> Iterator[None]:
-    try:
-        yield
-    except grpc.aio.AioRpcError as error:
-        kind = _ERRORS.get(error.code(), RemoteProtocolError)
-        if definite and kind is Interrupted:
-            kind = Unreachable
-        raise kind(f"{error.code().name}: {error.details()}") from None
+def _ours(error: grpc.aio.AioRpcError, definite: bool = False) -> Exception:
+    """The error of muster that an error of gRPC stands for."""
+    kind = _ERRORS.get(error.code(), RemoteProtocolError)
+    if definite and kind is Interrupted:
+        kind = Unreachable
+    return kind(f"{error.code().name}: {error.details()}")
 
 
 class Link:
@@ -83,10 +79,12 @@ class Link:
             examples=examples,
             fingerprint=messages.encode_fingerprint(fingerprint),
         )
-        with _our_errors(definite=True):
+        try:
             reply = await self._fleet.Enroll(
                 request, metadata=((TOKEN, self._token),), timeout=_ENROLL_S
             )
+        except grpc.aio.AioRpcError as error:
+            raise _ours(error, definite=True) from None
         if reply.HasField("refusal"):
             reason, detail = messages.decode_refusal(reply.refusal)
             raise RemoteProtocolError(f"the server refused {client}: {reason}: {detail}")
@@ -106,15 +104,13 @@ class Link:
         """
         body = bytearray()
         for attempt in range(_TRIES):
+            request = pb.FetchRequest(version=call.base_version, offset=len(body))
             try:
-                with _our_errors():
-                    request = pb.FetchRequest(version=call.base_version, offset=len(body))
-                    async for chunk in self._transfers.Fetch(request, metadata=self._session):
-                        body += chunk.data
+                async for chunk in self._transfers.Fetch(request, metadata=self._session):
+                    body += chunk.data
                 break
-            except TransportError:
-                if attempt == _TRIES - 1:
-                    raise
+            except grpc.aio.AioRpcError as error:
+                self._give_up(error, attempt)
         if len(body) != length or checksum(memoryview(body)) != call.model_checksum:
             raise RemoteProtocolError(
                 f"version {call.base_version} came as {len(body)} bytes with another checksum; "
@@ -130,15 +126,12 @@ class Link:
         """
         offset = 0
         for attempt in range(_TRIES):
+            parts = _submission(update, body, offset)
             try:
-                with _our_errors():
-                    call = self._transfers.Submit(
-                        _submission(update, body, offset), metadata=self._session
-                    )
-                    receipt = messages.decode_receipt(await call)
-            except TransportError:
-                if attempt == _TRIES - 1:
-                    raise
+                reply = await self._transfers.Submit(parts, metadata=self._session)
+                receipt = messages.decode_receipt(reply)
+            except grpc.aio.AioRpcError as error:
+                self._give_up(error, attempt)
                 # How much arrived only the server knows: it answers a wrong offset with the right.
                 offset = len(body)
                 continue
@@ -146,6 +139,13 @@ class Link:
                 return receipt
             offset = receipt.offset
         raise Interrupted(f"the upload broke {_TRIES} times")
+
+    @staticmethod
+    def _give_up(error: grpc.aio.AioRpcError, attempt: int) -> None:
+        """Raise unless trying again may help and has not been tried often enough."""
+        ours = _ours(error)
+        if not isinstance(ours, TransportError) or attempt == _TRIES - 1:
+            raise ours from None
 
 
 async def _submission(update: Update, body: bytes, offset: int) -> AsyncIterator[pb.SubmitMessage]:
@@ -170,8 +170,10 @@ class Attendance:
         Raises:
             Interrupted: the stream broke, or ended without a goodbye.
         """
-        with _our_errors():
+        try:
             message = await self._stream.read()
+        except grpc.aio.AioRpcError as error:
+            raise _ours(error) from None
         if message is grpc.aio.EOF:
             raise Interrupted("the server ended the stream without a goodbye")
         return messages.decode_to_device(message)
@@ -184,12 +186,16 @@ class Attendance:
 
     async def _write(self, message: pb.DeviceMessage) -> None:
         async with self._writing:
-            with _our_errors():
+            try:
                 await self._stream.write(message)
+            except grpc.aio.AioRpcError as error:
+                raise _ours(error) from None
 
     async def leave(self) -> None:
         """End the stream in order: a cancelled one leaks a little memory at the server."""
-        with _our_errors():
+        try:
             await self._stream.done_writing()
             while await self._stream.read() is not grpc.aio.EOF:
                 pass
+        except grpc.aio.AioRpcError as error:
+            raise _ours(error) from None

@@ -9,13 +9,14 @@ device one of them is whole. Writing over an open file costs a tenth of making a
 a device does it every round.
 """
 
-import json
 import os
 import struct
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import NamedTuple
 
+import orjson
 import xxhash
 
 from muster.common.exchange import Commit, Key, Update
@@ -37,8 +38,7 @@ _SLACK_BYTES = 256
 """Numbers in a record grow by a few digits during a run."""
 
 
-@dataclass(frozen=True, slots=True)
-class State:
+class State(NamedTuple):
     """A device's own state; decision and training of a round are functions of the one before it.
 
     Attributes:
@@ -101,7 +101,7 @@ class Memory:
 
     def hold(self, held: Held) -> None:
         """Remember a round, over the one before the last."""
-        states = json.dumps([held.base_version, asdict(held.before), asdict(held.after)]).encode()
+        states = orjson.dumps([held.base_version, held.before._asdict(), held.after._asdict()])
         update = messages.encode_update(held.update, held.body).SerializeToString()
         self._number += 1
         head = _HEAD.pack(_NO_CHECKSUM, self._number, len(states), len(update))
@@ -147,7 +147,7 @@ class Memory:
         end = middle + update_bytes
         if len(record) < end or xxhash.xxh3_64_digest(record[8:end]) != checksum:
             return 0, None
-        base_version, before, after = json.loads(record[_HEAD.size : middle])
+        base_version, before, after = orjson.loads(record[_HEAD.size : middle])
         update = pb.Update.FromString(record[middle:end])
         return number, Held(
             base_version,

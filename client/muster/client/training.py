@@ -64,6 +64,8 @@ def train(
     Raises:
         RemoteProtocolError: `received` does not fit the module.
     """
+    if settings.local_steps == 0:
+        return Trained(np.zeros_like(received), len(examples), math.nan, 0)
     needed = sum(parameter.numel() for parameter in module.parameters())
     if received.shape != (needed,):
         raise RemoteProtocolError(

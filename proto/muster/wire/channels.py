@@ -2,6 +2,12 @@
 
 from muster.wire import CHUNK_BYTES, INLINE_BYTES
 
+ENVIRONMENT = {
+    # gRPC reads this when it is imported. Its older pollers answer sooner than the event engine: a
+    # round of 10 processes that echo 40 KB took 1.45 ms instead of 1.9, both ends in one run.
+    "GRPC_EXPERIMENTS": "-event_engine_client,-event_engine_listener,-event_engine_dns",
+}
+
 _MESSAGE_BYTES = CHUNK_BYTES + 2 * INLINE_BYTES
 """The largest message either end reads: a chunk, with room for its envelope."""
 

@@ -336,7 +336,8 @@ class Coordinator:
         self._store.remove(forget)
         for version in forget:
             del self._kept[version]
-        self._kept[row.version] = row.round
+        if model is not None:
+            self._kept[row.version] = row.round
 
     async def _work(self, call: Callable[..., T], *args: Any) -> T:
         return await asyncio.get_running_loop().run_in_executor(self._worker, call, *args)

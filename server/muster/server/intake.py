@@ -128,33 +128,30 @@ class Intake:
                 )
         receipt = None
         if answer.update is not None:
-            receipt = self.judge(device, answer.update)
-            if receipt is None:
-                body = Body(answer.body, self._settings.guard.max_norm)
-                receipt = self.receive(answer.update, body)
+            body = Body(answer.body, self._settings.guard.max_norm)
+            receipt = self.receive(device, answer.update, body)
         self._look()
         return receipt
 
     def judge(self, device: Device, update: Update) -> Receipt | None:
         """The receipt of an update whose body need not be looked at, or None."""
-        if refusal := self._unfit(device, update):
-            return self._record(update, Receipt(update.key, Outcome.REFUSED, *refusal))
-        round = self._round_of(update.key)
-        receipt = round.judge(update) if round else _not_open(update.key)
+        receipt = self._known(device, update)
         return None if receipt is None else self._record(update, receipt)
 
-    def receive(self, update: Update, body: Body | Spill, send_s: float = 0.0) -> Receipt:
+    def receive(
+        self, device: Device, update: Update, body: Body | Spill, send_s: float = 0.0
+    ) -> Receipt:
         """Judge a complete update; an accepted one is staged, and folded when the rule allows.
 
         The body is the intake's from here on.
         """
         round = self._round_of(update.key)
-        known = round.judge(update) if round else _not_open(update.key)
-        if round is None or known is not None:
+        receipt = self._known(device, update)
+        if round is None or receipt is not None:
             body.close()
-            return self._record(update, known or _not_open(update.key))
+            return self._record(update, receipt or _not_open(update.key))
         fault = body.measure.fault(update)
-        receipt = round.refuse(update, *fault) if fault else round.receive(update)
+        receipt = round.refuse(update, *fault) if fault else round.admit(update)
         if receipt.outcome is Outcome.ACCEPTED:
             self._stage(update, body, send_s)
         else:
@@ -162,6 +159,12 @@ class Intake:
             self._record(update, receipt)
         self._look()
         return receipt
+
+    def _known(self, device: Device, update: Update) -> Receipt | None:
+        if refusal := self._unfit(device, update):
+            return Receipt(update.key, Outcome.REFUSED, *refusal)
+        round = self._round_of(update.key)
+        return round.judge(update) if round else _not_open(update.key)
 
     def _unfit(self, device: Device, update: Update) -> tuple[Reason, str] | None:
         if update.key.client != device.client:

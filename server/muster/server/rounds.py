@@ -197,14 +197,17 @@ class Round:
         return receipt
 
     def receive(self, update: Update) -> Receipt:
-        """Judge a complete, well-formed update and record it; the phase moves if it closes the round.
+        """Judge a complete, well-formed update and record it; the phase moves if that closes the
+        round.
 
         Only an update whose receipt says ACCEPTED may be folded, and each is accepted once.
         """
-        receipt = self.judge(update)
-        if receipt is None:
-            receipt = self._admit(update)
-            self.receipts[update.key] = (update.checksum, receipt)
+        return self.judge(update) or self.admit(update)
+
+    def admit(self, update: Update) -> Receipt:
+        """`receive`, for an update that `judge` had nothing to say of."""
+        receipt = self._admit(update)
+        self.receipts[update.key] = (update.checksum, receipt)
         return receipt
 
     def _admit(self, update: Update) -> Receipt:

@@ -205,7 +205,9 @@ class FleetService(fleet_pb2_grpc.FleetServicer):
                 spill.write(message.chunk)
                 self._coordinator.intake.heard(device)
         del self._uploads[update.key]
-        return self._coordinator.intake.receive(update, spill, self._clock.monotonic() - began)
+        return self._coordinator.intake.receive(
+            device, update, spill, self._clock.monotonic() - began
+        )
 
     @property
     def _max_norm(self) -> float | None:

@@ -17,6 +17,8 @@ from muster.common.exchange import Reason, Update
 from muster.common.tensors import WIRE, Vector
 from muster.wire import CHUNK_BYTES
 
+_max, _min = np.maximum.reduce, np.minimum.reduce
+
 
 class Body:
     """A whole update's body in memory: a small one."""
@@ -83,13 +85,17 @@ class Measure:
         self._hash = xxhash.xxh3_128()
         self._max_norm = max_norm
         self._squares = 0.0
+        self._finite = True
         self.largest = 0.0
 
     def add(self, piece: bytes) -> None:
         self._hash.update(piece)
         entries = np.frombuffer(piece, WIRE)
-        # np.max and np.maximum keep a NaN once it is there: one look at the end finds it.
-        self.largest = float(np.maximum(self.largest, np.maximum(entries.max(), -entries.min())))
+        if len(entries):
+            # A NaN passes through both reductions.
+            extreme = max(float(_max(entries)), -float(_min(entries)))
+            self._finite = self._finite and math.isfinite(extreme)
+            self.largest = max(self.largest, extreme)
         if self._max_norm is not None:
             doubles = entries.astype(np.float64)
             self._squares += float(doubles @ doubles)
@@ -98,7 +104,7 @@ class Measure:
         """What is wrong with a complete body, or None."""
         if self._hash.digest() != update.checksum:
             return Reason.CHECKSUM, "the body is not what its checksum says; send it again"
-        if not math.isfinite(self.largest):
+        if not self._finite:
             return Reason.NOT_FINITE, "the update has a NaN or an infinity: training diverged there"
         if self._max_norm is not None and math.sqrt(self._squares) > self._max_norm:
             norm = math.sqrt(self._squares)

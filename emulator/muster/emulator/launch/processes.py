@@ -18,6 +18,7 @@ from muster.client.config import DeviceProcess, NurseryProcess
 from muster.common.clock import Clock
 from muster.common.errors import LaunchFailed
 from muster.common.processes import PARENT
+from muster.wire.channels import ENVIRONMENT
 
 _READY_S = 120.0
 """Patience with a nursery or server that starts; importing torch on a busy machine takes long."""
@@ -169,7 +170,12 @@ class Processes:
                 stderr=log,
                 # A Ctrl-C at the terminal is ours to answer; a group of their own keeps it away.
                 start_new_session=True,
-                env={**os.environ, PARENT: str(os.getpid()), "PYTHONUNBUFFERED": "1"},
+                env={
+                    **ENVIRONMENT,
+                    **os.environ,
+                    PARENT: str(os.getpid()),
+                    "PYTHONUNBUFFERED": "1",
+                },
                 **{"stdin": asyncio.subprocess.DEVNULL, **options},
             )
         self.pids[name] = process.pid

@@ -1,0 +1,374 @@
+"""Writes the generated parts of docs/protocol.md and docs/scenario.md.
+
+A generated part stands between `<!-- generated: NAME -->` and `<!-- end -->`; the rest of a page is
+written by hand. `--check` writes nothing, and exits with 1 when a page is not what it should be.
+"""
+
+import inspect
+import re
+import types
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated, Any, Literal, Union, get_args, get_origin
+
+import annotated_types
+import click
+from pydantic.fields import FieldInfo
+
+import muster.client.session
+import muster.server.rounds
+from muster.common import schedules
+from muster.common.config import Section
+from muster.common.exchange import Decision, Outcome, Reason
+from muster.common.plugins import Plugin, Registry
+from muster.emulator.scenario import Scenario
+from muster.server.aggregators import AGGREGATORS
+from muster.server.selection import SELECTIONS
+from muster.tasks.models import MODELS
+from muster.tasks.partitions import PARTITIONS
+from muster.tasks.task import Task
+from muster.tasks.tasks import TASKS
+from muster.v1 import fleet_pb2 as pb
+from muster.wire import CHUNK_BYTES, INLINE_BYTES, PROTOCOL_VERSION
+from muster.wire.channels import SERVER_OPTIONS
+
+DOCS = Path(__file__).resolve().parent
+PROTO = DOCS.parent / "proto/muster/v1"
+
+PLUG_INS: Mapping[str, Registry[Any]] = {
+    "task": TASKS,
+    "task.model": MODELS,
+    "task.partition": PARTITIONS,
+    "training.learning_rate": schedules.SCHEDULES,
+    "server.selection": SELECTIONS,
+    "server.aggregator": AGGREGATORS,
+}
+"""The registries, by the key of the scenario that chooses from them."""
+
+_WORDS = {int: "whole number", float: "number", str: "text", bool: "true or false"}
+
+_SIGNS: tuple[tuple[type[Any], str, str], ...] = (
+    (annotated_types.Gt, "gt", ">"),
+    (annotated_types.Ge, "ge", "≥"),
+    (annotated_types.Lt, "lt", "<"),
+    (annotated_types.Le, "le", "≤"),
+)
+
+
+# --- text ----------------------------------------------------------------------------------------
+
+
+def table(head: Iterable[str], rows: Iterable[Iterable[str]]) -> list[str]:
+    """A Markdown table; a vertical bar inside a cell is escaped."""
+    names = list(head)
+    lines = [names, ["---"] * len(names), *rows]
+    return ["| " + " | ".join(_cell(cell) for cell in line) + " |" for line in lines]
+
+
+def _cell(text: str) -> str:
+    return " ".join(text.split()).replace("|", "\\|")
+
+
+def prose(thing: type) -> list[str]:
+    """The docstring that a class itself has, as paragraphs."""
+    own = thing.__dict__.get("__doc__")
+    if not own:
+        return []
+    paragraphs = inspect.cleandoc(own).split("\n\n")
+    return [line for part in paragraphs for line in (" ".join(part.split()), "")]
+
+
+# --- the scenario --------------------------------------------------------------------------------
+
+
+def scenario_sections() -> list[str]:
+    """Every table of a scenario with its keys, in the order of the file."""
+    return list(_section(Scenario, ""))
+
+
+def _section(section: type[Section], path: str, heading: str = "") -> Iterator[str]:
+    yield from (f"### `{heading}`" if heading else "### Top level", "", *prose(section))
+    fields = {_key(name, field): field for name, field in section.model_fields.items()}
+    yield from _keys(fields, path)
+    for key, field in fields.items():
+        below = f"{path}.{key}".lstrip(".")
+        kind = _bare(field.annotation)
+        if get_origin(kind) is list and _is_section(element := _bare(get_args(kind)[0])):
+            yield from _section(element, below, f"[[{below}]]")
+        elif _is_section(kind) and (kind is Task or not issubclass(kind, Plugin)):
+            yield from _section(kind, below, f"[{below}]")
+
+
+def _keys(fields: Mapping[str, FieldInfo], path: str) -> Iterator[str]:
+    rows = [
+        (f"`{key}`", _type(field, f"{path}.{key}".lstrip(".")), _default(field), _text(field))
+        for key, field in fields.items()
+    ]
+    yield from (*table(("key", "value", "default", "meaning"), rows), "")
+
+
+def _key(name: str, field: FieldInfo) -> str:
+    return field.alias or name
+
+
+def _is_section(kind: Any) -> bool:
+    return isinstance(kind, type) and issubclass(kind, Section)
+
+
+def _text(field: FieldInfo) -> str:
+    if field.description:
+        return field.description
+    kind = _bare(field.annotation)
+    if get_origin(kind) is list:
+        kind = _bare(get_args(kind)[0])
+    return prose(kind)[0] if _is_section(kind) and prose(kind) else ""
+
+
+def _bare(annotation: Any) -> Any:
+    """An annotation without None and without what is annotated to it."""
+    if get_origin(annotation) is Annotated:
+        return _bare(get_args(annotation)[0])
+    if get_origin(annotation) in (Union, types.UnionType):
+        there = [part for part in get_args(annotation) if part is not types.NoneType]
+        return _bare(there[0]) if len(there) == 1 else annotation
+    return annotation
+
+
+def _metadata(annotation: Any) -> list[Any]:
+    """What is annotated to a type, also inside `... | None`."""
+    if get_origin(annotation) is Annotated:
+        inner, *extra = get_args(annotation)
+        spread = [m for e in extra for m in (e.metadata if isinstance(e, FieldInfo) else [e])]
+        return [*_metadata(inner), *spread]
+    if get_origin(annotation) in (Union, types.UnionType):
+        return [m for part in get_args(annotation) for m in _metadata(part)]
+    return []
+
+
+def _type(field: FieldInfo, path: str) -> str:
+    metadata = [*field.metadata, *_metadata(field.annotation)]
+    return _word(_bare(field.annotation), path) + _limits(metadata)
+
+
+def _word(kind: Any, path: str) -> str:
+    if get_origin(kind) is Literal:
+        return " or ".join(_value(value) for value in get_args(kind))
+    if get_origin(kind) in (Union, types.UnionType):
+        return " or ".join(_word(_bare(part), path) for part in get_args(kind))
+    if get_origin(kind) is list:
+        element = get_args(kind)[0]
+        if _is_section(_bare(element)):
+            return "tables"
+        return f"list of {_word(_bare(element), path)}s{_limits(_metadata(element))}"
+    if _is_section(kind) and issubclass(kind, Plugin) and path in PLUG_INS:
+        noun = PLUG_INS[path].noun
+        return f"[{noun}](#{_anchor(noun, path)})"
+    return "table" if _is_section(kind) else _WORDS[kind]
+
+
+def _limits(metadata: Iterable[Any]) -> str:
+    found = [
+        f"{sign} {getattr(limit, name):g}"
+        for limit in metadata
+        for cls, name, sign in _SIGNS
+        if isinstance(limit, cls)
+    ]
+    patterns = [p for m in metadata if (p := getattr(m, "pattern", None))]
+    return "".join(f", {text}" for text in [*found, *(f"matching `{p}`" for p in patterns)])
+
+
+def _default(field: FieldInfo) -> str:
+    default = field.get_default(call_default_factory=True)
+    if field.is_required() or default == "":  # a plug-in's name is filled in when it is found
+        return "*required*"
+    if default is None:
+        return "absent"
+    if isinstance(default, Plugin):
+        return f"`{default.kind}`"
+    if isinstance(default, Section):
+        return ""
+    return _value(default)
+
+
+def _value(value: Any) -> str:
+    if isinstance(value, bool):
+        return f"`{str(value).lower()}`"
+    return f"`{value}`" if not isinstance(value, str) else f'`"{value}"`'
+
+
+# --- plug-ins ------------------------------------------------------------------------------------
+
+
+def plug_ins() -> list[str]:
+    """Every registry: what is built in, and its settings."""
+    return [line for path, registry in PLUG_INS.items() for line in _registry(path, registry)]
+
+
+def _title(noun: str, path: str) -> str:
+    return f"{noun.capitalize()}: {path}"
+
+
+def _anchor(noun: str, path: str) -> str:
+    """The anchor that GitHub gives the registry's heading."""
+    kept = re.sub(r"[^\w\- ]", "", _title(noun, path).lower())
+    return kept.replace(" ", "-")
+
+
+def _registry(path: str, registry: Registry[Any]) -> Iterator[str]:
+    yield from (f"### {_title(registry.noun, path)}", "")
+    yield f"Entry points: `{registry.group}`. Built in:"
+    yield ""
+    common = {"kind", *Task.model_fields} if registry is TASKS else {"kind"}
+    for name, plugin in sorted(registry.built_in.items()):
+        yield from (f"#### `{name}`", "", *prose(plugin))
+        fields = {key: field for key, field in plugin.model_fields.items() if key not in common}
+        if registry is TASKS and plugin.model_fields["model"].default != Task.model_fields[
+            "model"
+        ].default:  # fmt: skip
+            fields = {"model": plugin.model_fields["model"], **fields}
+        if fields:
+            yield from _keys(fields, path)
+
+
+# --- the protocol --------------------------------------------------------------------------------
+
+
+def calls(file: str) -> Callable[[], list[str]]:
+    """The calls of a .proto file, each with its comment."""
+
+    def render() -> list[str]:
+        text = (PROTO / file).read_text()
+        rows = []
+        for comment, name, request, reply in re.findall(
+            r"((?:  //.*\n)+)  rpc (\w+)\((.*?)\) returns \((.*?)\);", text
+        ):
+            rows.append((f"`{name}`", f"`{request}`", f"`{reply}`", _comment(comment)))
+        return table(("call", "up", "down", "what it is for"), rows)
+
+    return render
+
+
+def transitions(
+    known: Mapping[tuple[StrEnum, StrEnum], StrEnum], phases: Iterable[StrEnum]
+) -> Callable[[], list[str]]:
+    """A transition table, by phase."""
+
+    def render() -> list[str]:
+        rows = [
+            (phase.value, event.value, after.value)
+            for phase in phases
+            for (before, event), after in known.items()
+            if before is phase
+        ]
+        return table(("phase", "event", "next phase"), rows)
+
+    return render
+
+
+def numbers(wire: Any, prefix: str, words: type[StrEnum]) -> Callable[[], list[str]]:
+    """An enum of fleet.proto with the word that the ledger and the journal use for each value.
+
+    A comment in the file belongs to the values that follow it, up to the next.
+    """
+
+    def render() -> list[str]:
+        text = (PROTO / "fleet.proto").read_text()
+        body = re.search(rf"enum {prefix.title()} {{\n(.*?)\n}}", text, re.DOTALL)
+        assert body is not None, prefix
+        comment, rows, fresh = "", [], True
+        for line in body[1].splitlines():
+            if line.strip().startswith("//"):
+                comment = f"{comment if not fresh else ''}\n{line}"
+                fresh = False
+                continue
+            fresh = True
+            name = line.split()[0]
+            value = words.__members__.get(name.removeprefix(f"{prefix}_"))
+            if value is not None:
+                rows.append((str(wire.Value(name)), f"`{name}`", value.value, _comment(comment)))
+        return table(("number", "on the wire", "in ledger and journal", "meaning"), rows)
+
+    return render
+
+
+def _comment(text: str) -> str:
+    return " ".join(line.strip().removeprefix("//").strip() for line in text.splitlines()).strip()
+
+
+def limits() -> list[str]:
+    """Sizes and times that both ends share."""
+    options = dict(SERVER_OPTIONS)
+    every_s = options["grpc.keepalive_time_ms"] / 1000
+    dead_s = options["grpc.keepalive_timeout_ms"] / 1000
+    ping = f"every {every_s:g} s; unanswered for {dead_s:g} s: the connection is dead"
+    rows = [
+        ("protocol version", str(PROTOCOL_VERSION), "`muster.wire.PROTOCOL_VERSION`"),
+        ("a chunk, at most", _bytes(CHUNK_BYTES), "`muster.wire.CHUNK_BYTES`"),
+        ("a model or update inline, at most", _bytes(INLINE_BYTES), "`muster.wire.INLINE_BYTES`"),
+        (
+            "a message, at most",
+            _bytes(options["grpc.max_receive_message_length"]),
+            "`muster.wire.channels`",
+        ),
+        (
+            "streams of one connection, at most",
+            str(options["grpc.max_concurrent_streams"]),
+            "`muster.wire.channels`",
+        ),
+        ("HTTP/2 ping when nothing else is sent", ping, "`muster.wire.channels`"),
+    ]
+    return table(("limit", "value", "where"), rows)
+
+
+def _bytes(size: int) -> str:
+    return f"{size:,} bytes"
+
+
+PAGES: Mapping[str, Mapping[str, Callable[[], list[str]]]] = {
+    "protocol.md": {
+        "fleet": calls("fleet.proto"),
+        "operator": calls("operator.proto"),
+        "limits": limits,
+        "rounds": transitions(muster.server.rounds.TRANSITIONS, muster.server.rounds.Phase),
+        "session": transitions(muster.client.session.TRANSITIONS, muster.client.session.Phase),
+        "decisions": numbers(pb.Decision, "DECISION", Decision),
+        "outcomes": numbers(pb.Outcome, "OUTCOME", Outcome),
+        "reasons": numbers(pb.Reason, "REASON", Reason),
+    },
+    "scenario.md": {"sections": scenario_sections, "plug-ins": plug_ins},
+}
+
+_PART = re.compile(r"(<!-- generated: ([\w-]+) -->\n).*?(<!-- end -->)", re.DOTALL)
+
+
+def rendered(page: str, text: str) -> str:
+    """`text` with every generated part of the page as it should be."""
+    parts = PAGES[page]
+    missing = parts.keys() ^ {match[2] for match in _PART.finditer(text)}
+    if missing:
+        raise click.ClickException(f"{page}: no place, or no text, for {', '.join(missing)}")
+
+    def fill(match: re.Match[str]) -> str:
+        lines = "\n".join(parts[match[2]]()).strip()
+        return f"{match[1]}\n{lines}\n\n{match[3]}"
+
+    return _PART.sub(fill, text)
+
+
+@click.command()
+@click.option("--check", is_flag=True, help="Write nothing; exit 1 when a page is out of date.")
+def main(check: bool) -> None:
+    """Write the generated parts of the pages."""
+    for page in PAGES:
+        path = DOCS / page
+        text = path.read_text(encoding="utf-8")
+        new = rendered(page, text)
+        if new != text and check:
+            raise click.ClickException(f"docs/{page} is not what the code says: make docs")
+        if new != text:
+            path.write_text(new, encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

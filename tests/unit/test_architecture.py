@@ -1,0 +1,80 @@
+"""What the parts may know of each other, where import-linter cannot see it."""
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from enum import StrEnum
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from muster.common import errors
+from muster.common.exchange import Decision, Outcome, Reason
+from muster.server.service import STATUS
+from muster.v1 import fleet_pb2 as pb
+
+EXAMPLE = Path(__file__).parents[2] / "examples/digits.toml"
+SLOW = ("torch", "pandas", "matplotlib", "sklearn")
+
+
+def loaded(program: str) -> set[str]:
+    """Which of SLOW an interpreter has imported after `program`."""
+    program += f"; import sys; print(*sys.modules.keys() & set({SLOW!r}))"
+    ended = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=False
+    )
+    assert ended.returncode == 0, ended.stderr
+    return set(ended.stdout.splitlines()[-1].split())
+
+
+def test_the_server_never_imports_torch() -> None:
+    assert not loaded("import muster.server.__main__") & {"torch", "pandas", "matplotlib"}
+
+
+def test_the_command_line_answers_without_what_is_slow_to_import() -> None:
+    call = "main(['--help'], standalone_mode=False)"
+    assert not loaded(f"from muster.emulator.cli import main; {call}")
+
+
+def test_reading_a_scenario_imports_nothing_slow() -> None:
+    call = f"read_scenario(Path({str(EXAMPLE)!r}))"
+    imports = "from pathlib import Path; from muster.emulator.scenario import read_scenario"
+    assert not loaded(f"{imports}; {call}")
+
+
+def leaves(error: type[Exception]) -> Iterator[type[Exception]]:
+    below = error.__subclasses__()
+    for subclass in below:
+        yield from leaves(subclass)
+    if not below:
+        yield error
+
+
+def test_every_error_that_a_peer_can_cause_has_a_status() -> None:
+    by_peers = set(leaves(errors.ProtocolError)) - {errors.LocalProtocolError}
+    assert by_peers == {errors.RemoteProtocolError, errors.Unauthenticated}
+    assert by_peers <= STATUS.keys()
+
+
+def test_an_error_with_a_status_has_no_kinds_that_lack_one() -> None:
+    # The table is looked up by an error's own class.
+    for error in STATUS:
+        assert set(leaves(error)) <= STATUS.keys()
+
+
+def test_every_error_is_in_the_tree_that_the_module_shows() -> None:
+    for error in leaves(errors.MusterError):
+        assert f" {error.__name__} " in (errors.__doc__ or "")
+
+
+@pytest.mark.parametrize(
+    ("domain", "wire"),
+    [(Decision, pb.Decision), (Reason, pb.Reason), (Outcome, pb.Outcome)],
+    ids=["decision", "reason", "outcome"],
+)
+def test_an_enum_means_the_same_on_both_sides_of_the_wire(domain: type[StrEnum], wire: Any) -> None:
+    prefix = domain.__name__.upper()
+    numbers = dict(wire.items())
+    assert numbers.pop(f"{prefix}_UNSPECIFIED") == 0
+    assert {f"{prefix}_{value.name}" for value in domain} == numbers.keys()

@@ -1,0 +1,226 @@
+"""The command line without a run: what it refuses, what it says, and with which exit status."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import click
+import pytest
+from click.testing import CliRunner, Result
+
+from muster.emulator.cli import main
+from muster.emulator.scenario import DATA_VARIABLE
+
+PLAIN = """
+name = "plain"
+[task]
+name = "linear"
+[server]
+rounds = 3
+[[groups]]
+name = "a"
+count = 2
+"""
+
+Muster = Callable[..., Result]
+
+
+@pytest.fixture
+def muster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Muster:
+    """Calls a command in an empty folder that holds plain.toml."""
+    monkeypatch.delenv(DATA_VARIABLE, raising=False)
+    monkeypatch.chdir(tmp_path)
+    Path("plain.toml").write_text(PLAIN)
+    return lambda *arguments: CliRunner().invoke(main, arguments)
+
+
+def assert_refused(result: Result, *said: str) -> None:
+    """Exit status 2, the words on standard error, and nothing made."""
+    assert result.exit_code == 2, result.output
+    assert result.stdout == ""
+    for words in said:
+        assert words in result.stderr
+    assert not Path("runs").exists()
+
+
+# --- run -----------------------------------------------------------------------------------------
+
+
+def test_run_needs_a_scenario_or_a_run_to_resume(muster: Muster) -> None:
+    assert_refused(muster("run"), "error: expected a scenario, or --resume DIR", "examples/")
+
+
+def test_run_takes_no_scenario_beside_resume(muster: Muster) -> None:
+    refused = muster("run", "plain.toml", "--resume", "there")
+    assert_refused(refused, "error: expected a scenario, or --resume DIR")
+
+
+@pytest.mark.parametrize("flag", [("--set", "seed=1"), ("--out", "there"), ("--data", "there")])
+def test_resume_changes_no_settings(muster: Muster, flag: tuple[str, str]) -> None:
+    Path("run").mkdir()
+    Path("run/scenario.toml").write_text(PLAIN)
+    refused = muster("run", "--resume", "run", *flag)
+    assert_refused(refused, "--resume goes on as the run began", flag[0])
+    assert [path.name for path in Path("run").iterdir()] == ["scenario.toml"]
+
+
+def test_resume_needs_a_run_folder(muster: Muster) -> None:
+    Path("empty").mkdir()
+    assert_refused(muster("run", "--resume", "empty"), "error: empty is not a run folder")
+    assert_refused(muster("run", "--resume", "nowhere"), "error: nowhere is not a run folder")
+    assert list(Path("empty").iterdir()) == []
+
+
+def test_out_must_not_hold_anything_and_is_left_as_it_was(muster: Muster) -> None:
+    Path("out").mkdir()
+    Path("out/mine.txt").write_text("mine")
+    refused = muster("run", "plain.toml", "--out", "out")
+    assert_refused(refused, "error: --out out exists and is not an empty folder", "--resume out")
+    assert [path.name for path in Path("out").iterdir()] == ["mine.txt"]
+    assert Path("out/mine.txt").read_text() == "mine"
+
+
+def test_out_must_not_be_a_file(muster: Muster) -> None:
+    Path("out").write_text("mine")
+    assert_refused(muster("run", "plain.toml", "--out", "out"), "not an empty folder")
+    assert Path("out").read_text() == "mine"
+
+
+def test_both_mistakes_of_a_scenario_are_told(muster: Muster) -> None:
+    Path("wrong.toml").write_text(PLAIN.replace("rounds = 3", "ronds = 3"))
+    refused = muster("run", "wrong.toml", "--out", "out")
+    assert_refused(
+        refused,
+        "error: wrong.toml: 2 mistakes",
+        "server.ronds: unknown key; did you mean 'rounds'?",
+        "server.rounds: required, but missing",
+    )
+    assert not Path("out").exists()
+
+
+def test_a_missing_scenario_is_told_by_its_name(muster: Muster) -> None:
+    assert_refused(muster("run", "none.toml"), "error: there is no scenario none.toml")
+
+
+def test_a_setting_that_is_wrong_is_told_without_a_traceback(muster: Muster) -> None:
+    assert_refused(muster("run", "plain.toml", "--set", "seed"), "error: --set seed: expected")
+    assert_refused(muster("run", "plain.toml", "--set", ".=1"), "error: --set .=1: expected")
+
+
+def test_without_data_files_nothing_starts_and_they_are_named_with_the_setting(
+    muster: Muster,
+) -> None:
+    Path("mnist.toml").write_text(PLAIN.replace("linear", "mnist"))
+    Path("data").mkdir()
+    for arguments in ((), ("--data", "data"), ("--data", "nowhere")):
+        assert_refused(
+            muster("run", "mnist.toml", *arguments),
+            "task.data.directory",
+            "MNIST/raw/train-images-idx3-ubyte.gz",
+            "MNIST/raw/t10k-labels-idx1-ubyte.gz",
+            "--data",
+            "MUSTER_DATA",
+        )
+
+
+def test_an_unknown_flag_is_refused(muster: Muster) -> None:
+    assert_refused(muster("run", "plain.toml", "--backwards"), "No such option", "--backwards")
+
+
+# --- doctor --------------------------------------------------------------------------------------
+
+
+def test_doctor_looks_at_every_part_of_the_machine(muster: Muster) -> None:
+    result = muster("doctor", "plain.toml")
+    assert result.exit_code == 0, result.output
+    for subject in ("open files", "cores", "memory", "data directory"):
+        assert f"ok  {subject}: " in result.stdout
+    assert "for 2 devices" in result.stdout
+    assert "for 10 devices" in muster("doctor").stdout
+
+
+def test_doctor_says_what_is_too_little_and_what_to_do(muster: Muster) -> None:
+    Path("huge.toml").write_text(PLAIN.replace("count = 2", "count = 1000000000"))
+    result = muster("doctor", "huge.toml")
+    assert result.exit_code == 1
+    assert "NO  memory: " in result.stdout
+    assert "run fewer devices" in result.stdout
+
+
+def test_doctor_names_data_files_that_are_missing(muster: Muster) -> None:
+    Path("mnist.toml").write_text(PLAIN.replace("linear", "mnist"))
+    result = muster("doctor", "mnist.toml", "--data", "nowhere")
+    assert result.exit_code == 1
+    assert "NO  data directory: " in result.stdout
+    assert "MNIST/raw/train-images-idx3-ubyte.gz" in result.stdout
+
+
+def test_doctor_refuses_a_wrong_scenario(muster: Muster) -> None:
+    Path("wrong.toml").write_text(PLAIN.replace("rounds = 3", ""))
+    assert_refused(muster("doctor", "wrong.toml"), "server.rounds: required, but missing")
+
+
+# --- commands on a run folder --------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("command", ["report", "status", "watch", "stop"])
+def test_a_folder_that_is_no_run_folder_is_refused(muster: Muster, command: str) -> None:
+    Path("empty").mkdir()
+    assert_refused(muster(command, "empty"), "error: empty is not a run folder", "scenario.toml")
+    assert_refused(muster(command), "error: runs/latest is not a run folder")
+    assert list(Path("empty").iterdir()) == []
+
+
+def test_report_of_a_run_that_left_no_account_is_refused(muster: Muster) -> None:
+    Path("run").mkdir()
+    Path("run/scenario.toml").write_text(PLAIN)
+    assert_refused(muster("report", "run"), "error: ", "ledger.sqlite")
+    assert [path.name for path in Path("run").iterdir()] == ["scenario.toml"]
+
+
+@pytest.mark.parametrize("command", ["status", "watch", "stop"])
+def test_a_run_whose_server_never_started_answers_nothing(muster: Muster, command: str) -> None:
+    Path("run").mkdir()
+    Path("run/scenario.toml").write_text(PLAIN)
+    result = muster(command, "run")
+    assert result.exit_code == 1
+    assert result.stderr.startswith("error: no server has been started in ")
+
+
+# --- help ----------------------------------------------------------------------------------------
+
+HELP = {
+    "run": ("Run SCENARIO", "--out", "--resume", "--set", "--data", "--quiet"),
+    "status": ("How the run in FOLDER stands",),
+    "watch": ("Follow the run in FOLDER until it ends", "JSON"),
+    "stop": ("End the run in FOLDER", "resumed"),
+    "doctor": ("what this machine can carry", "--data"),
+    "report": ("figures and report.html",),
+}
+
+
+def test_every_command_is_known_to_these_tests() -> None:
+    assert isinstance(main, click.Group)
+    assert main.commands.keys() == HELP.keys()
+
+
+@pytest.mark.parametrize("command", sorted(HELP))
+@pytest.mark.parametrize("flag", ["-h", "--help"])
+def test_help_says_what_a_command_does(muster: Muster, command: str, flag: str) -> None:
+    result = muster(command, flag)
+    assert result.exit_code == 0
+    text = " ".join(result.stdout.split())
+    for words in HELP[command]:
+        assert words in text
+
+
+def test_help_lists_every_command(muster: Muster) -> None:
+    result = muster("--help")
+    assert result.exit_code == 0
+    for command in HELP:
+        assert f"\n  {command} " in result.stdout
+
+
+def test_the_version_is_told(muster: Muster) -> None:
+    result = muster("--version")
+    assert result.exit_code == 0
+    assert "0.1.0" in result.stdout

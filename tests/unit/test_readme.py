@@ -1,0 +1,75 @@
+"""What the pages say is so: examples are valid, commands exist, links lead to files."""
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from muster.emulator.cli import main
+from muster.emulator.scenario import read_scenario
+
+ROOT = Path(__file__).parents[2]
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md"), *(ROOT / "deploy").glob("*.md")])
+
+MOST_LINES_OF_AN_AGGREGATOR = 20
+
+
+def blocks(language: str) -> list[str]:
+    return re.findall(rf"^```{language}\n(.*?)^```$", README, re.DOTALL | re.MULTILINE)
+
+
+def test_the_scenario_of_the_readme_is_valid(tmp_path: Path) -> None:
+    file = tmp_path / "scenario.toml"
+    file.write_text(blocks("toml")[0], encoding="utf-8")
+    assert read_scenario(file).devices == 10
+
+
+def test_the_readmes_other_tables_fit_into_its_scenario(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scenario, aggregator, launch = blocks("toml")
+    (tmp_path / "my_rules.py").write_text(blocks("python")[0], encoding="utf-8")
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delitem(sys.modules, "my_rules", raising=False)
+    file = tmp_path / "scenario.toml"
+    swapped = scenario.replace('[server.aggregator]\nkind = "fedavg"\n', aggregator)
+    file.write_text(swapped + launch, encoding="utf-8")
+    read = read_scenario(file)
+    monkeypatch.delitem(sys.modules, "my_rules")
+    assert read.server.aggregator.kind == "my_rules:SquareRoot"
+    assert read.server.aggregator.model_dump()["floor"] == 16
+    assert read.launch.restarts == 20
+
+
+def test_an_aggregator_of_ones_own_is_short() -> None:
+    assert len(blocks("python")[0].splitlines()) <= MOST_LINES_OF_AN_AGGREGATOR
+
+
+def test_the_readme_lists_the_commands_that_exist() -> None:
+    listed = re.findall(r"^\| `muster (\w+)", README, re.MULTILINE)
+    assert sorted(listed) == sorted(main.commands)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_relative_links_lead_to_files(page: Path) -> None:
+    text = re.sub(r"^```.*?^```$", "", page.read_text(encoding="utf-8"), flags=re.DOTALL | re.M)
+    links = re.findall(r"\]\(([^)\s]+)\)", text) + re.findall(r'<img src="([^"]+)"', text)
+    files = {link.partition("#")[0] for link in links if "://" not in link} - {""}
+    assert {file for file in files if not (page.parent / file).exists()} == set()
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_links_into_a_page_lead_to_headings(page: Path) -> None:
+    text = page.read_text(encoding="utf-8")
+    headings = re.findall(r"^#+ (.*)$", text, re.MULTILINE)
+    anchors = {re.sub(r"[^\w\- ]", "", h.lower()).replace(" ", "-") for h in headings}
+    assert set(re.findall(r"\]\(#([^)\s]+)\)", text)) <= anchors
+
+
+def test_generated_parts_are_those_of_the_code() -> None:
+    command = [sys.executable, str(ROOT / "docs/generate.py"), "--check"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
