@@ -117,6 +117,7 @@ def test_a_receipt_comes_back(receipt: Receipt) -> None:
         SECONDS,
         st.none() | st.sampled_from(Reason),
         st.none() | UPDATES,
+        st.just(b""),
     )
 )
 def test_an_answer_comes_back(answer: Answer) -> None:

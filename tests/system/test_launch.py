@@ -22,10 +22,10 @@ pytestmark = pytest.mark.usefixtures("nothing_left")
 
 MUSTER = Path(sys.executable).with_name("muster")
 
-DEADLINE_S = 30.0
+DEADLINE_S = 60.0
 """Far beyond what anything here takes; whoever waits longer has found a bug."""
 
-ROUNDS = 12
+ROUNDS = 10
 
 
 class Waiting:
@@ -82,6 +82,10 @@ class Command:
     def interrupt(self, number: int) -> None:
         """A signal to its process group, as a terminal sends Ctrl-C."""
         os.killpg(self.process.pid, number)
+
+    def hang_up(self) -> None:
+        """Close the other end of its standard error, as `muster run … 2>&1 | head` does."""
+        self._pipe.close()
 
     def close(self) -> None:
         """Kill it, if a failed test left it, and wait until it and its processes are gone."""
@@ -169,7 +173,7 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> str:
 PLANNED: dict[str, Any] = {
     "name": "launched",
     "task": {"name": "linear", "dimension": 5, "heterogeneity": 1.0},
-    "training": {"learning_rate": 0.05, "local_steps": 1000, "batch_size": 8},
+    "training": {"learning_rate": 0.05, "local_steps": 500, "batch_size": 8},
     "server": {"rounds": ROUNDS},
     "groups": [{"name": "dev", "count": 3}],
 }
@@ -331,9 +335,30 @@ def test_a_task_that_cannot_be_opened_ends_the_start_with_its_message(
     command = start_with(name)
     assert command.ends() == 1
     assert message in command.errors
-    assert command.errors.startswith("error: ")
+    assert "\nerror: " in f"\n{command.errors}"
+    assert "Traceback" not in command.errors.partition("error: ")[0]
     assert "never retrieved" not in command.errors
     assert_nothing_temporary(command, folder)
+
+
+@pytest.mark.timeout(DEADLINE_S)
+def test_a_display_that_fails_ends_the_run_with_its_error(scenario, folder: Path) -> None:
+    class Broken(Exception):
+        pass
+
+    def show(event: dict[str, Any]) -> None:
+        if event["event"] == "round_committed":
+            raise Broken
+
+    with pytest.raises(Broken):
+        run(scenario(), out=folder, show=show)
+
+
+def test_a_run_whose_reader_goes_away_ends(going: Command) -> None:
+    with Deaths(family(going.process.pid)) as deaths:
+        going.hang_up()
+        assert going.process.wait(DEADLINE_S) == 1
+        deaths.wait()
 
 
 # --- dying ---------------------------------------------------------------------------------------
@@ -363,7 +388,7 @@ def test_a_killed_process_ends_the_run_by_name_and_the_run_resumes(
         assert going.ends() == 1
         deaths.wait()
     assert f"error: {victim} ended unasked by signal 9" in going.errors
-    assert f"The last lines of {folder}/logs/{victim}.log" in going.errors
+    assert f"{folder}/logs/{victim}.log" in going.errors
     assert f"muster run --resume {folder}" in going.errors
     assert "Traceback" not in going.errors
     assert summary(folder)["status"] == "failed"
@@ -418,8 +443,7 @@ def test_watch_gives_json_lines_until_the_run_is_stopped_from_outside(
     assert going.ends() == 1
     assert summary(folder)["status"] == "stopped"
     events = [json.loads(line) for line in watch.output.splitlines()]
-    assert events[-1]["event"] == "ended"
-    assert events[-1]["status"] == "stopped"
+    assert [event["status"] for event in events if event["event"] == "ended"] == ["stopped"]
 
 
 def test_of_a_run_that_is_over_one_is_told_that_it_is_over(

@@ -95,7 +95,7 @@ class Link:
         """Open the stream of calls and answers."""
         return Attendance(self._fleet.Attend(metadata=self._session))
 
-    async def fetch(self, call: Call, length: int) -> bytes:
+    async def fetch(self, call: Call, length: int) -> memoryview:
         """Download a model version, resuming where it broke.
 
         Raises:
@@ -111,14 +111,15 @@ class Link:
                 break
             except grpc.aio.AioRpcError as error:
                 self._give_up(error, attempt)
-        if len(body) != length or checksum(memoryview(body)) != call.model_checksum:
+        whole = memoryview(body)
+        if len(whole) != length or checksum(whole) != call.model_checksum:
             raise RemoteProtocolError(
                 f"version {call.base_version} came as {len(body)} bytes with another checksum; "
                 f"expected {length}"
             )
-        return bytes(body)
+        return whole
 
-    async def submit(self, update: Update, body: bytes) -> Receipt:
+    async def submit(self, update: Update, body: bytes | memoryview) -> Receipt:
         """Upload an update, resuming where it broke; return the receipt.
 
         Raises:
@@ -148,7 +149,9 @@ class Link:
             raise ours from None
 
 
-async def _submission(update: Update, body: bytes, offset: int) -> AsyncIterator[pb.SubmitMessage]:
+async def _submission(
+    update: Update, body: bytes | memoryview, offset: int
+) -> AsyncIterator[pb.SubmitMessage]:
     yield pb.SubmitMessage(
         header=pb.SubmitHeader(update=messages.encode_update(update), offset=offset)
     )

@@ -13,6 +13,7 @@ import os
 import struct
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from itertools import accumulate
 from pathlib import Path
 from typing import NamedTuple
 
@@ -24,8 +25,12 @@ from muster.common.files import remove_unfinished, write_atomic
 from muster.v1 import fleet_pb2 as pb
 from muster.wire import messages
 
-_HEAD = struct.Struct("<8sQII")
-"""XXH3-64 of what follows the checksum; number of the record; lengths of states and update."""
+_HEAD = struct.Struct("<8sQIII")
+"""XXH3-64 of what follows the checksum; number of the record; lengths of states, update, body."""
+
+_BODY_BYTES = 1 << 20
+"""Longer bodies stay in memory alone. A device that loses one trains again, to the same bits; the
+disk would be busier with them than with the server's commits."""
 
 _NO_CHECKSUM = bytes(8)
 _SLOTS = 2
@@ -60,7 +65,7 @@ class Held:
     before: State
     after: State
     update: Update
-    body: bytes
+    body: bytes | memoryview
 
     @property
     def round(self) -> int:
@@ -97,15 +102,18 @@ class Memory:
         held = self.held
         if held is None or held.round != key.round or held.base_version != base_version:
             return None
+        if len(held.body) != held.update.length:  # lost with the process that trained it
+            return None
         return replace(held, update=held.update._replace(key=key))
 
     def hold(self, held: Held) -> None:
         """Remember a round, over the one before the last."""
         states = orjson.dumps([held.base_version, held.before._asdict(), held.after._asdict()])
-        update = messages.encode_update(held.update, held.body).SerializeToString()
+        update = messages.encode_update(held.update).SerializeToString()
+        body = held.body if len(held.body) <= _BODY_BYTES else b""
         self._number += 1
-        head = _HEAD.pack(_NO_CHECKSUM, self._number, len(states), len(update))
-        record = memoryview(b"".join((head, states, update)))
+        head = _HEAD.pack(_NO_CHECKSUM, self._number, len(states), len(update), len(body))
+        record = memoryview(b"".join((head, states, update, body)))
         checksum = xxhash.xxh3_64_digest(record[len(_NO_CHECKSUM) :])
         pieces: list[bytes | memoryview] = [checksum, record[len(_NO_CHECKSUM) :]]
         if len(record) > self._slot_bytes:
@@ -142,17 +150,11 @@ class Memory:
         record = os.pread(self._file, size, self._offset(slot))
         if len(record) < _HEAD.size:
             return 0, None
-        checksum, number, states_bytes, update_bytes = _HEAD.unpack_from(record)
-        middle = _HEAD.size + states_bytes
-        end = middle + update_bytes
-        if len(record) < end or xxhash.xxh3_64_digest(record[8:end]) != checksum:
+        checksum, number, *lengths = _HEAD.unpack_from(record)
+        states_end, update_end, end = list(accumulate(lengths, initial=_HEAD.size))[1:]
+        if len(record) < end or xxhash.xxh3_64_digest(record[len(_NO_CHECKSUM) : end]) != checksum:
             return 0, None
-        base_version, before, after = orjson.loads(record[_HEAD.size : middle])
-        update = pb.Update.FromString(record[middle:end])
-        return number, Held(
-            base_version,
-            State(**before),
-            State(**after),
-            messages.decode_update(update),
-            update.body,
-        )
+        base_version, before, after = orjson.loads(record[_HEAD.size : states_end])
+        update = messages.decode_update(pb.Update.FromString(record[states_end:update_end]))
+        body = record[update_end:end]
+        return number, Held(base_version, State(**before), State(**after), update, body)

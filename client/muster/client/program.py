@@ -34,7 +34,7 @@ from muster.tasks.models import schema as schema_of_module
 from muster.tasks.task import Examples, OpenTask
 from muster.v1 import fleet_pb2 as pb
 from muster.wire import messages
-from muster.wire.bodies import checksum, decode_vector, encode_vector
+from muster.wire.bodies import body_view, checksum, decode_vector
 
 log = logging.getLogger("muster.client")
 
@@ -182,7 +182,7 @@ class Device:
         else:
             self._session.happen(Event.CALLED_AGAIN)
         if inline:
-            update, body = held.update, held.body
+            update, body = held.update, bytes(held.body)
             await attendance.answer(
                 Answer(call.key, Decision.ACCEPT, modelled_s, None, update, body)
             )
@@ -203,10 +203,12 @@ class Device:
             self._trainer, self._train_and_hold, call, body, before, fetch_s
         )
 
-    def _train_and_hold(self, call: Call, body: bytes, before: State, fetch_s: float) -> Held:
+    def _train_and_hold(
+        self, call: Call, body: bytes | memoryview, before: State, fetch_s: float
+    ) -> Held:
         began = self._clock.monotonic()
         trained = self._trained(call, body)
-        delta = encode_vector(trained.delta)
+        delta = body_view(trained.delta)
         update = Update(
             key=call.key,
             examples=trained.examples,
@@ -222,7 +224,7 @@ class Device:
         self._quick = self._clock.monotonic() - began < _QUICK_S
         return held
 
-    def _trained(self, call: Call, body: bytes) -> Trained:
+    def _trained(self, call: Call, body: bytes | memoryview) -> Trained:
         return train(
             self._task,
             self._module,

@@ -30,8 +30,9 @@ from muster.server.ledger import AnswerRow, EvaluationRow, Ledger, Notes, RoundR
 from muster.server.rounds import Event, Phase, Round, Rules
 from muster.server.selection import Candidate
 from muster.server.store import Store
+from muster.v1 import fleet_pb2 as pb
 from muster.wire import INLINE_BYTES
-from muster.wire.bodies import checksum, encode_vector
+from muster.wire.bodies import body_view, checksum, chunk_messages
 
 T = TypeVar("T")
 
@@ -42,7 +43,7 @@ class Coordinator:
     Attributes:
         intake: what devices say.
         committed: the newest durable round and version.
-        body: the newest version, as it travels.
+        chunks: the newest version as the messages of Fetch; empty when it travels inline.
     """
 
     def __init__(
@@ -61,7 +62,8 @@ class Coordinator:
         self.schema = schema
         self.fleet = fleet
         self.committed = Commit()
-        self.body = b""
+        self.chunks: list[pb.ModelChunk] = []
+        self._body = b""
         self._ledger = ledger
         self._store = store
         self._run_folder = run_folder
@@ -103,8 +105,13 @@ class Coordinator:
 
     def _set_model(self, model: Vector, state: State) -> None:
         self._model, self._state = model, state
-        self.body = encode_vector(model)
-        self._checksum = checksum(self.body)
+        body = body_view(model)
+        self._checksum = checksum(body)
+        if self._inline:
+            self._body = bytes(body)
+        else:
+            self.chunks.clear()  # before the new ones are made: both would not be needed at once
+            self.chunks = chunk_messages(body)
 
     async def run(self, evaluator: Evaluator) -> tuple[str, str]:
         """Run every round that is missing; return the run's status and a sentence about it.
@@ -195,7 +202,7 @@ class Coordinator:
             return
         deadline_s = self.settings.deadline_s or 0.0
         call = Call(round.call(device.client), round.base_version, deadline_s, self._checksum)
-        model = (round.base_version, self.body) if self._inline else None
+        model = (round.base_version, self._body) if self._inline else None
         device.send(self.committed, [call], model)
 
     async def _wait_for_close(self, round: Round, began: float) -> None:

@@ -9,8 +9,9 @@ from typing import IO, Any
 
 from muster.common.errors import RunFailed
 from muster.common.processes import PARENT
-from muster.common.tensors import WIRE, Vector
+from muster.common.tensors import Vector
 from muster.server.evaluation import Measured, Order, Setup
+from muster.wire.bodies import body_view, chunks
 
 _BACKLOG = 8
 """Models that may wait; then the rounds wait, so that a slow evaluation cannot fill the memory."""
@@ -64,9 +65,12 @@ class Evaluator:
         await self._or_failed(self._room.acquire())
         self._waiting.add(version)
         self._idle.clear()
-        body = model.astype(WIRE, copy=False).tobytes()
+        body = body_view(model)
         order = Order(version=version, round=round, length=len(body))
-        self._pipe.write(order.to_json().encode() + b"\n" + body)
+        self._pipe.write(order.to_json().encode() + b"\n")
+        for chunk in chunks(body):
+            self._pipe.write(chunk)
+            await self._pipe.drain()
 
     def waiting(self) -> set[int]:
         """Versions submitted and not yet evaluated."""

@@ -19,11 +19,10 @@ from muster.common.errors import (
 from muster.common.exchange import Key, Outcome, Reason, Receipt, ToDevice, Update
 from muster.server.coordinator import Coordinator
 from muster.server.fleet import Device, same_token
-from muster.server.uploads import Spill
+from muster.server.uploads import Spill, Spills
 from muster.v1 import fleet_pb2 as pb
 from muster.v1 import fleet_pb2_grpc
-from muster.wire import INLINE_BYTES, PROTOCOL_VERSION, SESSION, TOKEN, messages
-from muster.wire.bodies import chunks
+from muster.wire import CHUNK_BYTES, INLINE_BYTES, PROTOCOL_VERSION, SESSION, TOKEN, messages
 
 log = logging.getLogger(__name__)
 
@@ -70,7 +69,7 @@ class FleetService(fleet_pb2_grpc.FleetServicer):
     def __init__(self, coordinator: Coordinator, spill_folder: Path, clock: Clock) -> None:
         self._coordinator = coordinator
         self._fleet = coordinator.fleet
-        self._spill_folder = spill_folder
+        self._spills = Spills(spill_folder)
         self._clock = clock
         self._transfers = asyncio.Semaphore(coordinator.settings.transfers)
         self._uploads: dict[Key, Spill] = {}
@@ -162,15 +161,16 @@ class FleetService(fleet_pb2_grpc.FleetServicer):
         async with errors_as_status(context):
             self._device(context)
             async with self._transfers:
-                version, body = self._coordinator.committed.version, self._coordinator.body
-                if request.version != version or request.offset > len(body):
+                version, chunks = self._coordinator.committed.version, self._coordinator.chunks
+                first, rest = divmod(request.offset, CHUNK_BYTES)
+                if request.version != version or first > len(chunks) or rest:
                     await context.abort(
                         grpc.StatusCode.NOT_FOUND,
                         f"version {request.version} from byte {request.offset}; this server has "
-                        f"version {version} of {len(body)} bytes",
+                        f"version {version} in {len(chunks)} chunks of {CHUNK_BYTES} bytes",
                     )
-                for chunk in chunks(body, request.offset):
-                    await context.write(pb.ModelChunk(data=bytes(chunk)))
+                for chunk in chunks[first:]:
+                    await context.write(chunk)
 
     # --- Submit ----------------------------------------------------------------------------------
 
@@ -194,7 +194,7 @@ class FleetService(fleet_pb2_grpc.FleetServicer):
         async with self._transfers:
             spill = self._uploads.get(update.key)
             if spill is None:
-                spill = Spill(self._spill_folder, update, self._max_norm)
+                spill = self._spills.open(update, self._max_norm)
                 self._uploads[update.key] = spill
             if offset != spill.received:
                 return Receipt(update.key, Outcome.RESUME, offset=spill.received)
