@@ -75,6 +75,9 @@ class World:
         await peer.read()  # the greeting
         return peer
 
+    async def both(self) -> tuple[Peer, Peer]:
+        return await self.attend("a"), await self.attend("b")
+
     async def until(self, event: str, **fields: Any) -> dict[str, Any]:
         """Wait for an event of the journal, past or to come."""
 
@@ -214,7 +217,7 @@ async def world(tmp_path: Path) -> AsyncIterator[MakeWorld]:
         coordinator.load(np.zeros(parameters, np.float32))
         grpc_server = grpc.aio.server(options=SERVER_OPTIONS)
         fleet_pb2_grpc.add_FleetServicer_to_server(
-            FleetService(coordinator, folder, WallClock()), grpc_server
+            FleetService(coordinator, WallClock()), grpc_server
         )
         operator_pb2_grpc.add_OperatorServicer_to_server(
             OperatorService(coordinator, watchers, 1, WallClock()), grpc_server

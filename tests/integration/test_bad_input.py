@@ -32,7 +32,7 @@ async def test_another_protocol_version_is_refused(world: Any) -> None:
     reply = await w.enroll("a", protocol_version=99)
     assert reply.refusal.reason == pb.REASON_PROTOCOL_VERSION
     assert "speaks protocol 99" in reply.refusal.detail
-    await finish_well(w, await w.attend("a"), await w.attend("b"))
+    await finish_well(w, *await w.both())
 
 
 async def test_an_unknown_client_is_refused(world: Any) -> None:
@@ -73,7 +73,7 @@ async def test_the_operators_calls_take_the_operators_token(world: Any) -> None:
     with pytest.raises(grpc.aio.AioRpcError) as error:
         await w.operator().Stop(operator_pb2.StopRequest(), metadata=((OPERATOR, bytes(16)),))
     assert error.value.code() is grpc.StatusCode.UNAUTHENTICATED
-    await finish_well(w, await w.attend("a"), await w.attend("b"))
+    await finish_well(w, *await w.both())
 
 
 @pytest.mark.parametrize(
@@ -93,7 +93,7 @@ async def test_a_wrong_update_is_refused_and_a_right_one_may_follow(
     world: Any, changes: dict[str, Any], reason: int
 ) -> None:
     w = await world()
-    a, b = await w.attend("a"), await w.attend("b")
+    a, b = await w.both()
     await a.called()
     await a.send(a.update(**changes))
     receipt = await a.receipt()
@@ -106,7 +106,7 @@ async def test_an_update_that_is_not_finite_is_refused_and_the_round_goes_on_wit
     world: Any, value: float
 ) -> None:
     w = await world()
-    a, b = await w.attend("a"), await w.attend("b")
+    a, b = await w.both()
     await a.called()
     await a.send(a.update(value))
     receipt = await a.receipt()
@@ -119,7 +119,7 @@ async def test_an_update_that_is_not_finite_is_refused_and_the_round_goes_on_wit
 
 async def test_an_update_over_the_norm_is_refused(world: Any) -> None:
     w = await world(guard={"max_norm": 2.0})
-    a = await w.attend("a")
+    a, _ = await w.both()
     await a.called()
     await a.send(a.update(1.001))
     receipt = await a.receipt()
@@ -128,7 +128,7 @@ async def test_an_update_over_the_norm_is_refused(world: Any) -> None:
 
 async def test_the_same_update_twice_counts_once_with_the_same_receipt(world: Any) -> None:
     w = await world(parameters=LARGE)
-    a, b = await w.attend("a"), await w.attend("b")
+    a, b = await w.both()
     call = await a.called()
     first = await submit(a, call)
     second = await submit(a, call)
@@ -143,7 +143,7 @@ async def test_the_same_update_twice_counts_once_with_the_same_receipt(world: An
 
 async def test_another_body_under_the_same_key_is_refused(world: Any) -> None:
     w = await world(parameters=LARGE)
-    a = await w.attend("a")
+    a, _ = await w.both()
     call = await a.called()
     await submit(a, call)
     receipt = await submit(a, call, value=2.0)
@@ -152,7 +152,7 @@ async def test_another_body_under_the_same_key_is_refused(world: Any) -> None:
 
 async def test_a_late_update_is_recorded_and_not_folded(world: Any) -> None:
     w = await world(parameters=LARGE, clock="wall", rounds=2, goal=1, deadline_s=60.0)
-    a, b = await w.attend("a"), await w.attend("b")
+    a, b = await w.both()
     call_a, call_b = await a.called(), await b.called()
     await submit(a, call_a)
     await w.until("round_committed", round=1)
@@ -191,7 +191,7 @@ THREE_CHUNKS = 3 * CHUNK_BYTES // 4
 
 async def test_a_broken_upload_goes_on_where_it_broke(world: Any) -> None:
     w = await world(parameters=THREE_CHUNKS)
-    a = await w.attend("a")
+    a, _ = await w.both()
     call = await a.called()
     broken = await submit(a, call, chunks=2)
     assert (broken.outcome, broken.offset) == (pb.OUTCOME_RESUME, 2 * CHUNK_BYTES)
@@ -203,7 +203,7 @@ async def test_a_broken_upload_goes_on_where_it_broke(world: Any) -> None:
 
 async def test_a_download_starts_where_it_is_asked_to(world: Any) -> None:
     w = await world(parameters=THREE_CHUNKS)
-    a = await w.attend("a")
+    a, _ = await w.both()
     call = await a.called()
     request = pb.FetchRequest(version=call.base_version, offset=CHUNK_BYTES)
     pieces = [chunk.data async for chunk in a.stub.Fetch(request, metadata=a.metadata)]
@@ -213,7 +213,7 @@ async def test_a_download_starts_where_it_is_asked_to(world: Any) -> None:
 
 async def test_a_version_that_is_not_there_is_not_found(world: Any) -> None:
     w = await world()
-    a = await w.attend("a")
+    a, _ = await w.both()
     with pytest.raises(grpc.aio.AioRpcError, match="this server has version 0") as error:
         async for _ in a.stub.Fetch(pb.FetchRequest(version=7), metadata=a.metadata):
             pass
@@ -225,7 +225,7 @@ async def test_a_version_that_is_not_there_is_not_found(world: Any) -> None:
 )
 async def test_a_chunk_that_cannot_be_right_ends_the_upload(world: Any, chunk: bytes) -> None:
     w = await world(parameters=THREE_CHUNKS)
-    a = await w.attend("a")
+    a, _ = await w.both()
     call = await a.called()
     update = a.update(round=call.round)
     update.body = b""
@@ -241,7 +241,7 @@ async def test_a_chunk_that_cannot_be_right_ends_the_upload(world: Any, chunk: b
 
 async def test_an_upload_that_does_not_begin_with_a_header_is_refused(world: Any) -> None:
     w = await world()
-    a = await w.attend("a")
+    a, _ = await w.both()
     with pytest.raises(grpc.aio.AioRpcError, match="begins with a header") as error:
         await a.stub.Submit(iter([pb.SubmitMessage(chunk=b"1234")]), metadata=a.metadata)
     assert error.value.code() is grpc.StatusCode.INVALID_ARGUMENT
@@ -249,7 +249,7 @@ async def test_an_upload_that_does_not_begin_with_a_header_is_refused(world: Any
 
 async def test_an_answer_without_meaning_ends_its_stream_and_no_other(world: Any) -> None:
     w = await world()
-    a, b = await w.attend("a"), await w.attend("b")
+    a, b = await w.both()
     await a.send(a.update(), decision=0)
     with pytest.raises(grpc.aio.AioRpcError, match="has no meaning here") as error:
         while await a.read() is not grpc.aio.EOF:
@@ -265,7 +265,7 @@ async def test_a_device_that_comes_back_is_called_again_and_its_old_stream_ends(
     world: Any,
 ) -> None:
     w = await world()
-    a, b = await w.attend("a"), await w.attend("b")
+    a, b = await w.both()
     assert (await a.called()).attempt == 1
     again = await w.attend("a")
     assert (await again.called()).attempt == 2
@@ -280,12 +280,12 @@ async def test_a_device_that_comes_back_is_called_again_and_its_old_stream_ends(
 
 async def test_the_operator_sees_and_stops_the_run(world: Any) -> None:
     w = await world(rounds=5)
-    a = await w.attend("a")
+    a, _ = await w.both()
     await a.called()
     watching = w.operator().Watch(operator_pb2.WatchRequest(), metadata=OPERATOR_METADATA)
     status = await w.operator().Status(operator_pb2.StatusRequest(), metadata=OPERATOR_METADATA)
     assert (status.round, status.rounds, status.phase) == (1, 5, "collecting")
-    assert (status.present, status.population, status.called) == (1, 2, 2)
+    assert (status.present, status.population, status.called) == (2, 2, 2)
     await w.operator().Stop(operator_pb2.StopRequest(), metadata=OPERATOR_METADATA)
     assert (await w.finish())[0] == "stopped"
     goodbye = await a.read()
@@ -295,7 +295,25 @@ async def test_the_operator_sees_and_stops_the_run(world: Any) -> None:
 
 async def test_a_lockstep_round_without_a_word_fails_after_the_stall(world: Any) -> None:
     w = await world(stall_s=0.05)
-    await w.attend("a")
+    await w.both()
     assert w.running is not None
     with pytest.raises(RunFailed, match="round 1 stalled: no word from any device for 0.05 s"):
         await asyncio.wait_for(asyncio.shield(w.running), 60)
+
+
+async def test_a_fleet_that_does_not_assemble_fails_after_the_stall(world: Any) -> None:
+    w = await world(stall_s=0.05)
+    await w.attend("a")
+    assert w.running is not None
+    with pytest.raises(RunFailed, match=r"[01] of 2 devices came within 0\.05 s"):
+        await asyncio.wait_for(asyncio.shield(w.running), 60)
+
+
+async def test_a_device_that_is_silent_for_two_heartbeats_has_left(world: Any) -> None:
+    w = await world(heartbeat_s=0.02)
+    a, _ = await w.both()
+    left = await w.until("left", client="a")
+    assert left["why"] == "it was silent for 0.04 s"
+    while await a.read() is not grpc.aio.EOF:
+        pass  # the calls that came before; then its stream ends, and it may come back
+    assert await a.stream.code() is grpc.StatusCode.OK

@@ -46,6 +46,7 @@ UPDATES = st.builds(
     train_s=SECONDS,
     fetch_s=SECONDS,
     loss=st.floats(allow_nan=False),
+    modelled_s=SECONDS,
 )
 RECEIPTS = st.builds(
     Receipt,

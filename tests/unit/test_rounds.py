@@ -11,8 +11,8 @@ LOCKSTEP = Rules(lockstep=True)
 WALL = Rules(lockstep=False)
 
 
-def update(key: Key, checksum: bytes = b"body") -> Update:
-    return Update(key, examples=1, checksum=checksum, length=4, train_s=0.0, fetch_s=0.0, loss=0.0)
+def update(key: Key, checksum: bytes = b"body", modelled_s: float = 0.0) -> Update:
+    return Update(key, 1, checksum, 4, train_s=0.0, fetch_s=0.0, loss=0.0, modelled_s=modelled_s)
 
 
 def opened(*clients: str, rules: Rules = LOCKSTEP, number: int = 3) -> Round:
@@ -26,7 +26,7 @@ def opened(*clients: str, rules: Rules = LOCKSTEP, number: int = 3) -> Round:
 def accept(round_: Round, client: str, modelled_s: float = 0.0, attempt: int = 1) -> Outcome:
     key = Key(client, round_.number, attempt)
     round_.answer(Answer(key, Decision.ACCEPT, modelled_s))
-    return round_.receive(update(key)).outcome
+    return round_.receive(update(key, modelled_s=modelled_s)).outcome
 
 
 def decline(round_: Round, client: str) -> None:
@@ -95,6 +95,14 @@ def test_in_lockstep_the_deadline_is_compared_with_the_modelled_duration() -> No
     assert accept(round_, "slow", modelled_s=30.1) is Outcome.LATE
     assert accept(round_, "quick", modelled_s=30.0) is Outcome.ACCEPTED
     assert round_.counted() == ["quick"]
+
+
+def test_an_update_may_overtake_its_answer() -> None:
+    round_ = opened("a", "b", rules=Rules(lockstep=True, deadline_s=30))
+    late = round_.receive(update(Key("a", 3, 1), modelled_s=31.0))
+    assert late.outcome is Outcome.LATE
+    assert round_.receive(update(Key("b", 3, 1), modelled_s=29.0)).outcome is Outcome.ACCEPTED
+    assert all(member.answer is not None for member in round_.cohort.values())
 
 
 @given(st.permutations(["a", "b", "c", "d"]))

@@ -84,7 +84,10 @@ class Link:
                 request, metadata=((TOKEN, self._token),), timeout=_ENROLL_S
             )
         except grpc.aio.AioRpcError as error:
-            raise _ours(error, definite=True) from None
+            ours = _ours(error, definite=True)
+            if isinstance(ours, Unauthenticated):  # coming back would not help
+                raise RemoteProtocolError(f"the server refused {client}: {ours}") from None
+            raise ours from None
         if reply.HasField("refusal"):
             reason, detail = messages.decode_refusal(reply.refusal)
             raise RemoteProtocolError(f"the server refused {client}: {reason}: {detail}")

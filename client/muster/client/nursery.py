@@ -10,8 +10,7 @@ trying:
 - children die with the nursery, and the nursery with its supervisor.
 
 The supervisor speaks over a socket pair, one JSON object a line. To the nursery: `{"start": {...}}`
-(a `DeviceProcess`), `{"kill": "client", "signal": 9}`. From it: `ready`, `failed`, `started`,
-`exited`.
+(a `DeviceProcess`). From it: `ready`, `failed`, `started`, `exited`.
 """
 
 import gc
@@ -74,10 +73,6 @@ class Nursery:
     def _obey(self, order: dict[str, Any]) -> None:
         if "start" in order:
             self._fork(DeviceProcess.model_validate(order["start"]))
-        elif "kill" in order:
-            for pid, client in self._clients.items():
-                if client == order["kill"]:
-                    os.kill(pid, order["signal"])
 
     def _fork(self, config: DeviceProcess) -> None:
         nursery = os.getpid()

@@ -75,6 +75,9 @@ class Device:
         self._trainer = ThreadPoolExecutor(1, thread_name_prefix="train")
         self._committed = Commit()
         self._quick = False
+        # What a back-off is for is that devices differ, and one from its earlier self.
+        draws = seeds.stream(config.seed, "back-off", config.client, str(clock.now()))
+        self._backoff = Backoff(draws)
         self._calls: asyncio.Queue[_Called] = asyncio.Queue()
         self._fingerprint = Fingerprint(**fingerprint())  # type: ignore[arg-type]
 
@@ -84,44 +87,47 @@ class Device:
         Raises:
             RemoteProtocolError: it refused, or broke the protocol.
         """
-        draws = seeds.stream(
-            self._config.seed, "back-off", self._config.client, str(self._clock.now())
-        )
-        backoff = Backoff(draws)
         try:
             while self._session.phase is not Phase.ENDED:
                 try:
-                    await self._attend(backoff)
+                    await self._attend()
                 except (TransportError, Unauthenticated) as error:
                     self._session.happen(Event.LOST)
-                    wait_s = backoff.next_s()
+                    wait_s = self._backoff.next_s()
                     log.info("away: %s; again in %.2f s", error, wait_s)
                     await self._clock.sleep_until(self._clock.monotonic() + wait_s)
         finally:
             await self._link.close()
 
-    async def _attend(self, backoff: Backoff) -> None:
+    async def _attend(self) -> None:
         self._session.happen(Event.WOKE)
-        client = self._config.client
-        enrolled = await self._link.enroll(client, len(self._examples), self._fingerprint)
-        self._work = self._understand(enrolled)
+        try:
+            enrolled = await self._link.enroll(
+                self._config.client, len(self._examples), self._fingerprint
+            )
+            self._work = self._understand(enrolled)
+        except RemoteProtocolError:
+            self._session.happen(Event.REFUSED)
+            raise
         self._committed = messages.decode_commit(enrolled.committed)
         self._session.happen(Event.ENROLLED)
         attendance = self._link.attend()
         self._calls = asyncio.Queue()
-        beating = asyncio.create_task(self._beat(attendance))
-        working = asyncio.create_task(self._work_on(attendance))
+        parts = [
+            asyncio.create_task(part(attendance))
+            for part in (self._listen, self._work_on, self._beat)
+        ]
         try:
-            while self._session.phase is not Phase.ENDED:
-                message = await attendance.read()
-                backoff.reset()
-                self._hear(message)
-            with suppress(TransportError):
-                await attendance.leave()
+            # The goodbye ends listening; the failure of any part ends them all.
+            done, _ = await asyncio.wait(parts, return_when=asyncio.FIRST_COMPLETED)
+            for part in done:
+                part.result()
         finally:
-            beating.cancel()
-            working.cancel()
-            await asyncio.gather(beating, working, return_exceptions=True)
+            for part in parts:
+                part.cancel()
+            await asyncio.gather(*parts, return_exceptions=True)
+        with suppress(TransportError):
+            await attendance.leave()
 
     def _understand(self, enrolled: pb.Enrolled) -> Work:
         schema = messages.decode_schema(enrolled.schema)
@@ -140,10 +146,15 @@ class Device:
         )
 
     async def _beat(self, attendance: Attendance) -> None:
-        with suppress(TransportError):
-            while True:
-                await self._clock.sleep_until(self._clock.monotonic() + self._work.heartbeat_s)
-                await attendance.heartbeat()
+        while True:
+            await self._clock.sleep_until(self._clock.monotonic() + self._work.heartbeat_s)
+            await attendance.heartbeat()
+
+    async def _listen(self, attendance: Attendance) -> None:
+        while self._session.phase is not Phase.ENDED:
+            message = await attendance.read()
+            self._backoff.reset()
+            self._hear(message)
 
     def _hear(self, message: ToDevice) -> None:
         if message.committed is not None:
@@ -162,9 +173,8 @@ class Device:
 
         A call never interrupts the one before it: cancelling a write would cancel the whole stream.
         """
-        with suppress(TransportError, Unauthenticated):  # Attend breaks too, and begins anew
-            while True:
-                await self._obey(*await self._calls.get(), attendance)
+        while True:
+            await self._obey(*await self._calls.get(), attendance)
 
     async def _obey(
         self, call: Call, model: tuple[int, bytes] | None, attendance: Attendance
@@ -217,6 +227,7 @@ class Device:
             train_s=self._clock.monotonic() - began,
             fetch_s=fetch_s,
             loss=trained.loss,
+            modelled_s=self._modelled_s(),
         )
         after = State(trained=before.trained + 1)
         held = Held(call.base_version, before, after, update, delta)

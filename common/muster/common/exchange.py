@@ -24,7 +24,6 @@ class Reason(StrEnum):
 
     PROTOCOL_VERSION = "protocol version"
     UNKNOWN_CLIENT = "unknown client"
-    FINGERPRINT = "fingerprint"
     WRONG_ROUND = "wrong round"
     NOT_CALLED = "not called"
     LENGTH = "length"
@@ -80,6 +79,7 @@ class Update(NamedTuple):
         train_s: wall seconds of training.
         fetch_s: wall seconds of fetching the model.
         loss: mean training loss over the local steps; NaN when there were none.
+        modelled_s: seconds of work and transfers in the scenario's model of the device.
     """
 
     key: Key
@@ -89,6 +89,7 @@ class Update(NamedTuple):
     train_s: float
     fetch_s: float
     loss: float
+    modelled_s: float = 0.0
 
 
 class Answer(NamedTuple):

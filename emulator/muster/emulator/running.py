@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from muster.common.clock import Clock, WallClock
-from muster.common.errors import ConfigError, RunFailed
+from muster.common.errors import ConfigError, LedgerError, RunFailed
 from muster.common.files import write_atomic
 from muster.emulator import doctor
 from muster.emulator.folder import make_run_folder, own, run_folder
@@ -99,7 +99,10 @@ def _run_in(folder: Path, scenario: Scenario, show: Show, clock: Clock) -> Run:
         from muster.emulator.report import write_report
         from muster.emulator.summary import summarise, write_summary
 
-        account = Account(folder)
+        try:
+            account = Account(folder)
+        except LedgerError:
+            raise failure or RunFailed(f"the run left no readable ledger in {folder}") from None
         summary = summarise(account, "failed" if failure else None)
         write_summary(folder, summary)
         write_report(folder)

@@ -122,6 +122,7 @@ class Supervisor:
             run=self._run_identity(),
             seed=scenario.seed,
             clock=scenario.clock.kind,
+            round_s=scenario.clock.round_s,
             server=scenario.server,
             task=task,
             training=training.to_json(),
@@ -174,9 +175,11 @@ class Supervisor:
                 self._ended.set()
 
     async def _handle_death(self, name: str, status: int) -> None:
-        if name == "server" and self._tail_says_ended():
-            self._ended.set()
-        if self._ended.is_set() or status == 0:
+        if self._tail_says_ended():
+            if name == "server":
+                self._ended.set()
+            return
+        if self._ended.is_set():
             return
         self._tell("died", process=name, status=status)
         if name == "nursery" or self._restarts_left == 0 or self._stopping:

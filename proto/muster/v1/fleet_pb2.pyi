@@ -55,7 +55,6 @@ class _ReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Reason.ValueTy
     REASON_PROTOCOL_VERSION: _Reason.ValueType  # 20
     """Of a server that refuses."""
     REASON_UNKNOWN_CLIENT: _Reason.ValueType  # 21
-    REASON_FINGERPRINT: _Reason.ValueType  # 22
     REASON_WRONG_ROUND: _Reason.ValueType  # 23
     REASON_NOT_CALLED: _Reason.ValueType  # 24
     REASON_LENGTH: _Reason.ValueType  # 25
@@ -77,7 +76,6 @@ REASON_BUSY: Reason.ValueType  # 1
 REASON_PROTOCOL_VERSION: Reason.ValueType  # 20
 """Of a server that refuses."""
 REASON_UNKNOWN_CLIENT: Reason.ValueType  # 21
-REASON_FINGERPRINT: Reason.ValueType  # 22
 REASON_WRONG_ROUND: Reason.ValueType  # 23
 REASON_NOT_CALLED: Reason.ValueType  # 24
 REASON_LENGTH: Reason.ValueType  # 25
@@ -587,6 +585,7 @@ class Update(_message.Message):
     FETCH_S_FIELD_NUMBER: _builtins.int
     LOSS_FIELD_NUMBER: _builtins.int
     BODY_FIELD_NUMBER: _builtins.int
+    MODELLED_S_FIELD_NUMBER: _builtins.int
     client: _builtins.str
     round: _builtins.int
     attempt: _builtins.int
@@ -603,6 +602,8 @@ class Update(_message.Message):
     """Mean training loss over the local steps; not finite when there were none."""
     body: _builtins.bytes
     """The body when inline; empty in a Submit header, where it follows in chunks."""
+    modelled_s: _builtins.float
+    """As in Answer. The two travel on channels of their own, and either may come first."""
     def __init__(
         self,
         *,
@@ -616,10 +617,11 @@ class Update(_message.Message):
         fetch_s: _builtins.float = ...,
         loss: _builtins.float = ...,
         body: _builtins.bytes = ...,
+        modelled_s: _builtins.float = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["attempt", b"attempt", "body", b"body", "checksum", b"checksum", "client", b"client", "examples", b"examples", "fetch_s", b"fetch_s", "length", b"length", "loss", b"loss", "round", b"round", "train_s", b"train_s"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["attempt", b"attempt", "body", b"body", "checksum", b"checksum", "client", b"client", "examples", b"examples", "fetch_s", b"fetch_s", "length", b"length", "loss", b"loss", "modelled_s", b"modelled_s", "round", b"round", "train_s", b"train_s"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

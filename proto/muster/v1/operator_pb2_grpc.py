@@ -62,7 +62,7 @@ class OperatorServicer:
         raise NotImplementedError('Method not implemented!')
 
     def Watch(self, request, context):
-        """The journal's lines as they are written, from now on, until the run is over. A reader that is
+        """The server's lines of the journal as they are written, from now on, until the run is over. A reader that is
         too slow is sent the newest and told how many it missed.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)

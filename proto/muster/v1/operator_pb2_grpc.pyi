@@ -36,7 +36,7 @@ class OperatorStub:
     Status: _grpc.UnaryUnaryMultiCallable[_operator_pb2.StatusRequest, _operator_pb2.StatusReply]
     """How the run stands now."""
     Watch: _grpc.UnaryStreamMultiCallable[_operator_pb2.WatchRequest, _operator_pb2.WatchEvent]
-    """The journal's lines as they are written, from now on, until the run is over. A reader that is
+    """The server's lines of the journal as they are written, from now on, until the run is over. A reader that is
     too slow is sent the newest and told how many it missed.
     """
     Stop: _grpc.UnaryUnaryMultiCallable[_operator_pb2.StopRequest, _operator_pb2.StopReply]
@@ -50,7 +50,7 @@ class OperatorAsyncStub(OperatorStub):
     Status: _aio.UnaryUnaryMultiCallable[_operator_pb2.StatusRequest, _operator_pb2.StatusReply]  # type: ignore[assignment]
     """How the run stands now."""
     Watch: _aio.UnaryStreamMultiCallable[_operator_pb2.WatchRequest, _operator_pb2.WatchEvent]  # type: ignore[assignment]
-    """The journal's lines as they are written, from now on, until the run is over. A reader that is
+    """The server's lines of the journal as they are written, from now on, until the run is over. A reader that is
     too slow is sent the newest and told how many it missed.
     """
     Stop: _aio.UnaryUnaryMultiCallable[_operator_pb2.StopRequest, _operator_pb2.StopReply]  # type: ignore[assignment]
@@ -73,7 +73,7 @@ class OperatorServicer(metaclass=_abc_1.ABCMeta):
         request: _operator_pb2.WatchRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_abc.Iterator[_operator_pb2.WatchEvent], _abc.AsyncIterator[_operator_pb2.WatchEvent]]:
-        """The journal's lines as they are written, from now on, until the run is over. A reader that is
+        """The server's lines of the journal as they are written, from now on, until the run is over. A reader that is
         too slow is sent the newest and told how many it missed.
         """
 

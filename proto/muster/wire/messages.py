@@ -178,6 +178,7 @@ def encode_update(update: Update, body: bytes = b"") -> pb.Update:
         fetch_s=update.fetch_s,
         loss=update.loss,
         body=body,
+        modelled_s=update.modelled_s,
     )
 
 
@@ -190,6 +191,7 @@ def decode_update(update: pb.Update) -> Update:
         _finite(update.train_s, "train_s"),
         _finite(update.fetch_s, "fetch_s"),
         update.loss,
+        _finite(update.modelled_s, "modelled_s"),
     )
 
 

@@ -70,7 +70,7 @@ async def serve(folder: Path) -> int:
         evaluator = Evaluator(setup, coordinator.evaluated, evaluation_log)
         await evaluator.start()
     server = grpc.aio.server(options=SERVER_OPTIONS)
-    service = FleetService(coordinator, folder / "setup", clock)
+    service = FleetService(coordinator, clock)
     fleet_pb2_grpc.add_FleetServicer_to_server(service, server)
     operator_pb2_grpc.add_OperatorServicer_to_server(
         OperatorService(coordinator, watchers, incarnation, clock), server

@@ -115,6 +115,9 @@ class ServerProcess(Section):
 
     seed: int
     clock: Literal["rounds", "wall"]
+    round_s: float = 60.0
+    """Lockstep: scenario seconds from one round to the next."""
+
     server: Server
     task: str
     """JSON of the scenario's [task], handed to devices and to the evaluation as it is."""

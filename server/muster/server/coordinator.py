@@ -30,6 +30,7 @@ from muster.server.ledger import AnswerRow, EvaluationRow, Ledger, Notes, RoundR
 from muster.server.rounds import Event, Phase, Round, Rules
 from muster.server.selection import Candidate
 from muster.server.store import Store
+from muster.server.uploads import Spills
 from muster.v1 import fleet_pb2 as pb
 from muster.wire import INLINE_BYTES
 from muster.wire.bodies import body_view, checksum, chunk_messages
@@ -83,6 +84,7 @@ class Coordinator:
             fleet,
             clock,
             self._worker,
+            Spills(run_folder / "models"),
             tell,
             self._changed.set,
         )
@@ -128,21 +130,22 @@ class Coordinator:
             population=len(self.fleet.devices),
             rounds=self.settings.rounds,
         )
-        self.intake.heard_at = self._clock.monotonic()
-        watching = asyncio.create_task(self._watch_for_stalls()) if self._lockstep else None
+        self.intake.progress_at = self._clock.monotonic()
+        watching = [asyncio.create_task(self._watch_for_absence())]
+        if self._lockstep:
+            watching.append(asyncio.create_task(self._watch_for_stalls()))
         try:
             await self._catch_up()
             return await self._run_rounds()
         except Diverged as error:
             return "diverged", str(error)
         finally:
-            if watching is not None:
-                watching.cancel()
+            for watch in watching:
+                watch.cancel()
             self.intake.close()
 
     async def _run_rounds(self) -> tuple[str, str]:
-        if not self._lockstep:
-            await self._fleet_present()
+        await self._fleet_present()
         while self._stop is None and self.committed.round < self.settings.rounds:
             if await self._target_reached():
                 return "completed", f"the target was reached after round {self.committed.round}"
@@ -153,16 +156,23 @@ class Coordinator:
         return "completed", f"{self.committed.round} rounds"
 
     async def _fleet_present(self) -> None:
-        """On the wall clock only who is present is called: wait for the fleet to assemble."""
-        limit = self._clock.monotonic() + self.settings.stall_s
-        while self.fleet.present < len(self.fleet.devices) and self._stop is None:
+        """Wait for the fleet to assemble: its start is no part of a round.
+
+        Raises:
+            RunFailed: nobody came within `stall_s`; in lockstep, not everybody.
+        """
+        stall_s, everybody = self.settings.stall_s, len(self.fleet.devices)
+        limit = self._clock.monotonic() + stall_s
+        while self.fleet.present < everybody and self._stop is None:
             self._changed.clear()
-            if not await self._changed_by(limit):
-                if self.fleet.present:
-                    return
-                raise RunFailed(
-                    f"no device came within {self.settings.stall_s:g} s; see their logs"
-                )
+            if await self._changed_by(limit):
+                continue
+            if self.fleet.present and not self._lockstep:
+                return
+            raise RunFailed(
+                f"{self.fleet.present} of {everybody} devices came within {stall_s:g} s; see the "
+                f"logs of the others. server.stall_s sets the patience"
+            )
 
     async def _run_round(self, number: int) -> None:
         opened_at, began = self._clock.now(), self._clock.monotonic()
@@ -177,6 +187,7 @@ class Coordinator:
             round=number,
             base_version=round.base_version,
             called=len(round.cohort),
+            scenario_s=(number - 1) * self.config.round_s if self._lockstep else None,
         )
         for client in round.cohort:
             self._call(self.fleet.devices[client])
@@ -224,16 +235,29 @@ class Coordinator:
         """In lockstep: one watch for the whole run, since a timer for each round costs a tenth of
         it."""
         while True:
-            limit = self.intake.heard_at + self.settings.stall_s
+            limit = self.intake.progress_at + self.settings.stall_s
             if self._clock.monotonic() >= limit:
                 round = self.intake.round
                 if round is not None and round.phase is Phase.COLLECTING:
                     self._stall = RunFailed(self._stalled(round))
                     self._changed.set()
                     return
-                self.intake.heard_at = self._clock.monotonic()
+                self.intake.progress_at = self._clock.monotonic()
             else:
                 await self._clock.sleep_until(limit)
+
+    async def _watch_for_absence(self) -> None:
+        """A device that is silent for two heartbeats has left, whatever its connection says."""
+        patience_s = 2 * self.settings.heartbeat_s
+        while True:
+            now = self._clock.monotonic()
+            for device in self.fleet.devices.values():
+                if device.outbox is not None and device.heard_at + patience_s < now:
+                    outbox = device.outbox
+                    self.fleet.leave(device, outbox)
+                    outbox.put_nowait(None)
+                    self.left(device, f"it was silent for {patience_s:g} s")
+            await self._clock.sleep_until(now + self.settings.heartbeat_s)
 
     async def _changed_by(self, instant: float) -> bool:
         """Wait until something changed or `instant` (monotonic) is reached; whether it changed."""
@@ -284,7 +308,10 @@ class Coordinator:
             closed_at=closed_at,
             seconds=self._clock.monotonic() - began,
         )
-        answers, notes = self.intake.answer_rows(), self.intake.take_notes(folded, closed_at)
+        answers, notes = (
+            self.intake.answer_rows(closed_at),
+            self.intake.take_notes(folded, closed_at),
+        )
         await self._work(self._commit, row, answers, notes, model, state)
         round.happen(Event.COMMITTED)
         self.committed = Commit(round.number, version)
@@ -298,8 +325,7 @@ class Coordinator:
             called=row.called,
             accepted=row.accepted,
             folded=row.folded,
-            bytes_up=self.intake.bytes_up(),
-            bytes_down=row.called * self.schema.body_bytes,
+            **self.intake.traffic(),
             seconds=row.seconds,
         )
         self.intake.close()

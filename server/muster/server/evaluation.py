@@ -6,12 +6,12 @@ model's body. On standard output: one line of JSON (`Measured`) per model. It en
 
 import json
 import sys
-import time
 from dataclasses import asdict, dataclass
 from typing import BinaryIO
 
 import numpy as np
 
+from muster.common.clock import WallClock
 from muster.common.config import Section
 from muster.common.processes import die_with_parent
 from muster.common.tensors import WIRE
@@ -53,17 +53,18 @@ def main(orders: BinaryIO, results: BinaryIO) -> None:
     from muster.tasks.models import load_vector
 
     torch.set_num_threads(1)
+    clock = WallClock()
     setup = Setup.from_json(orders.readline())
     task = read_task(setup.task).open(setup.population, setup.seed)
     module = task.module()
     while line := orders.readline():
         order = Order.from_json(line)
         body = orders.read(order.length)
-        began = time.perf_counter()
+        began = clock.monotonic()
         load_vector(module, np.frombuffer(body, WIRE).astype(np.float32))
         metrics = task.metrics(module)
         loss, accuracy = metrics.pop("loss"), metrics.pop("accuracy", None)
-        seconds = time.perf_counter() - began
+        seconds = clock.monotonic() - began
         measured = Measured(order.version, order.round, loss, accuracy, metrics, seconds)
         results.write(json.dumps(asdict(measured)).encode() + b"\n")
         results.flush()

@@ -21,7 +21,7 @@ from muster.server.config import Server
 from muster.server.fleet import Device, Fleet
 from muster.server.ledger import AnswerRow, ContributionRow, Notes
 from muster.server.rounds import Phase, Round
-from muster.server.uploads import Body, Spill
+from muster.server.uploads import Body, Spill, Spills
 from muster.wire import INLINE_BYTES
 
 Tell = Callable[..., None]
@@ -47,8 +47,12 @@ class Staged:
 class Intake:
     """The updates of the open round, and the receipts of the one before.
 
+    Attributes:
+        progress_at: monotonic seconds of the last answer or piece of an update.
+
     Args:
         worker: the thread in which large vectors are folded, one at a time.
+        spills: where large updates are kept.
         closed: called when the open round no longer collects.
     """
 
@@ -60,17 +64,19 @@ class Intake:
         fleet: Fleet,
         clock: Clock,
         worker: ThreadPoolExecutor,
+        spills: Spills,
         tell: Tell,
         closed: Callable[[], None],
     ) -> None:
         self.round: Round | None = None
         self.sum = ExactSum(schema.parameters)
-        self.heard_at = 0.0
+        self.progress_at = 0.0
         self._settings = settings
         self._schema = schema
         self._fleet = fleet
         self._clock = clock
         self._worker = worker
+        self._spills = spills
         self._tell = tell
         self._closed = closed
         self._rule = settings.aggregator
@@ -87,6 +93,7 @@ class Intake:
         self._staged: dict[str, Staged] = {}
         self._answered_at: dict[str, float] = {}
         self._folds: list[asyncio.Future[None]] = []
+        self._uploads: dict[Key, Spill] = {}
 
     def open(self, round: Round, state: State) -> None:
         """Begin to take updates for a round; `state` is the aggregator's."""
@@ -98,6 +105,8 @@ class Intake:
         """Give the bodies of the round back; its receipts stay until the next one closes."""
         for staged in self._staged.values():
             staged.body.close()
+        for spill in self._uploads.values():
+            spill.close()
         self._forget()
         self._past, self.round = self.round or self._past, None
 
@@ -109,15 +118,20 @@ class Intake:
         self._notes.sessions.append((device.client, fingerprint, self._clock.now()))
         self._tell("enrolled", client=device.client)
 
-    def heard(self, device: Device) -> None:
-        """A device gave a sign of life."""
-        self.heard_at = device.heard_at = self._clock.monotonic()
+    def upload(self, update: Update) -> Spill:
+        """The body of a large update so far; an unfinished one waits until its round closes."""
+        spill = self._uploads.get(update.key)
+        if spill is None:
+            spill = self._spills.open(update, self._settings.guard.max_norm)
+            self._uploads[update.key] = spill
+        return spill
 
     def answered(self, device: Device, answer: Answer) -> Receipt | None:
         """A device answered a call; the receipt of its update, if one came inline."""
         round = self.round
         if round is not None and round.answer(answer) is None:
             self._answered_at[device.client] = self._clock.now()
+            self.progress_at = self._clock.monotonic()
             if answer.update is None:  # otherwise what becomes of the update says it
                 self._tell(
                     "answered",
@@ -145,6 +159,8 @@ class Intake:
 
         The body is the intake's from here on.
         """
+        self._uploads.pop(update.key, None)
+        self.progress_at = self._clock.monotonic()
         round = self._round_of(update.key)
         receipt = self._known(device, update)
         if round is None or receipt is not None:
@@ -188,6 +204,7 @@ class Intake:
 
     def _stage(self, update: Update, body: Body | Spill, send_s: float) -> None:
         client = update.key.client
+        self._answered_at.setdefault(client, self._clock.now())
         group = self._fleet.devices[client].group
         contribution = Contribution(client, group, update.examples, staleness=0)
         staged = self._staged[client] = Staged(update, contribution, body, send_s)
@@ -245,12 +262,13 @@ class Intake:
 
     # --- the books -------------------------------------------------------------------------------
 
-    def bytes_up(self) -> int:
-        """Bytes of the updates that were accepted in the open round."""
-        return sum(staged.update.length for staged in self._staged.values())
+    def traffic(self) -> dict[str, int]:
+        """Bytes of the updates that were accepted in the open round, and of what they cost down."""
+        up = sum(staged.update.length for staged in self._staged.values())
+        return {"bytes_up": up, "bytes_down": len(self._staged) * self._schema.body_bytes}
 
-    def answer_rows(self) -> list[AnswerRow]:
-        """The answers of the open round."""
+    def answer_rows(self, at: float) -> list[AnswerRow]:
+        """The answers of the open round; `at` stands for an answer that has not come itself."""
         assert self.round is not None
         return [
             AnswerRow(
@@ -259,7 +277,7 @@ class Intake:
                 member.answer.decision.value,
                 member.answer.reason.value if member.answer.reason else None,
                 member.answer.modelled_s,
-                self._answered_at[client],
+                self._answered_at.get(client, at),
             )
             for client, member in self.round.cohort.items()
             if member.answer is not None

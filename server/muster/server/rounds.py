@@ -97,10 +97,6 @@ class Member:
     accepted: Update | None = None
     spoke: bool = False
 
-    @property
-    def modelled_s(self) -> float:
-        return self.answer.modelled_s if self.answer is not None else 0.0
-
 
 @dataclass(slots=True)
 class Round:
@@ -216,7 +212,9 @@ class Round:
             return Receipt(update.key, Outcome.REFUSED, Reason.OTHER_BODY, _COUNTED)
         if self.phase is not Phase.COLLECTING:
             return Receipt(update.key, Outcome.LATE, self._why_closed())
-        if self.rules.lockstep and member.modelled_s > (self.rules.deadline_s or _FOREVER):
+        if member.answer is None:  # it travels on the other channel, and will come
+            member.answer = Answer(update.key, Decision.ACCEPT, update.modelled_s)
+        if self.rules.lockstep and update.modelled_s > (self.rules.deadline_s or _FOREVER):
             self._has_spoken(member)
             return Receipt(update.key, Outcome.LATE, Reason.DEADLINE)
         member.accepted = update
@@ -240,12 +238,12 @@ class Round:
     def counted(self) -> list[str]:
         """The clients whose updates are folded: in lockstep the first `goal` by modelled duration,
         ties by client; on the wall clock all that were accepted in time."""
-        accepted = [c for c, member in self.cohort.items() if member.accepted is not None]
+        accepted = {c: m.accepted.modelled_s for c, m in self.cohort.items() if m.accepted}
         if self.rules.lockstep and self.rules.goal is not None:
-            by_duration = sorted(accepted, key=lambda c: (self.cohort[c].modelled_s, c))
+            by_duration = sorted(accepted, key=lambda client: (accepted[client], client))
             chosen = set(by_duration[: self.rules.goal])
             return [client for client in accepted if client in chosen]
-        return accepted
+        return list(accepted)
 
     def _foreign(self, key: Key) -> Reason | None:
         if key.round != self.number:

@@ -4,7 +4,6 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from pathlib import Path
 from typing import Any
 
 import grpc
@@ -16,10 +15,9 @@ from muster.common.errors import (
     RemoteProtocolError,
     Unauthenticated,
 )
-from muster.common.exchange import Key, Outcome, Reason, Receipt, ToDevice, Update
+from muster.common.exchange import Outcome, Reason, Receipt, ToDevice, Update
 from muster.server.coordinator import Coordinator
 from muster.server.fleet import Device, same_token
-from muster.server.uploads import Spill, Spills
 from muster.v1 import fleet_pb2 as pb
 from muster.v1 import fleet_pb2_grpc
 from muster.wire import CHUNK_BYTES, INLINE_BYTES, PROTOCOL_VERSION, SESSION, TOKEN, messages
@@ -60,19 +58,13 @@ def metadata(context: Context, key: str) -> bytes | None:
 
 
 class FleetService(fleet_pb2_grpc.FleetServicer):
-    """The Fleet service of one run.
+    """The Fleet service of one run."""
 
-    Args:
-        spill_folder: where large updates are kept, in files without a name.
-    """
-
-    def __init__(self, coordinator: Coordinator, spill_folder: Path, clock: Clock) -> None:
+    def __init__(self, coordinator: Coordinator, clock: Clock) -> None:
         self._coordinator = coordinator
         self._fleet = coordinator.fleet
-        self._spills = Spills(spill_folder)
         self._clock = clock
         self._transfers = asyncio.Semaphore(coordinator.settings.transfers)
-        self._uploads: dict[Key, Spill] = {}
         self._token = bytes.fromhex(coordinator.config.fleet_token)
 
     def _device(self, context: Context) -> Device:
@@ -136,19 +128,29 @@ class FleetService(fleet_pb2_grpc.FleetServicer):
         async with errors_as_status(context):
             device = self._device(context)
             outbox = self._fleet.attend(device, self._clock.monotonic())
-            writing = asyncio.create_task(self._write(outbox, context))
             self._coordinator.attended(device)
+            writing = asyncio.create_task(self._write(outbox, context))
+            reading = asyncio.create_task(self._read(device, context))
             why = "the connection broke"
             try:
-                while (message := await context.read()) is not grpc.aio.EOF:
-                    self._coordinator.intake.heard(device)
-                    for answer in message.answers:
-                        self._coordinator.answered(device, messages.decode_answer(answer))
+                # Reading ends when the device goes; writing when the server has done with the stream.
+                done, _ = await asyncio.wait(
+                    {reading, writing}, return_when=asyncio.FIRST_COMPLETED
+                )
+                for task in done:
+                    task.result()
                 why = "it went away"
             finally:
+                reading.cancel()
+                writing.cancel()
                 if self._fleet.leave(device, outbox):
                     self._coordinator.left(device, why)
-                writing.cancel()
+
+    async def _read(self, device: Device, context: Context) -> None:
+        while (message := await context.read()) is not grpc.aio.EOF:
+            device.heard_at = self._clock.monotonic()
+            for answer in message.answers:
+                self._coordinator.answered(device, messages.decode_answer(answer))
 
     @staticmethod
     async def _write(outbox: "asyncio.Queue[ToDevice | None]", context: Context) -> None:
@@ -181,7 +183,6 @@ class FleetService(fleet_pb2_grpc.FleetServicer):
             if first is grpc.aio.EOF or first.WhichOneof("part") != "header":
                 raise RemoteProtocolError("Submit begins with a header")
             update = messages.decode_update(first.header.update)
-            self._coordinator.intake.heard(device)
             receipt = self._coordinator.intake.judge(device, update)
             if receipt is None:
                 receipt = await self._receive(update, first.header.offset, device, context)
@@ -190,33 +191,22 @@ class FleetService(fleet_pb2_grpc.FleetServicer):
     async def _receive(
         self, update: Update, offset: int, device: Device, context: Context
     ) -> Receipt:
-        began = self._clock.monotonic()
+        began, intake = self._clock.monotonic(), self._coordinator.intake
         async with self._transfers:
-            spill = self._uploads.get(update.key)
-            if spill is None:
-                spill = self._spills.open(update, self._max_norm)
-                self._uploads[update.key] = spill
+            if known := intake.judge(device, update):  # while it waited for its turn
+                return known
+            spill = intake.upload(update)
             if offset != spill.received:
                 return Receipt(update.key, Outcome.RESUME, offset=spill.received)
             while not spill.complete:
                 message = await context.read()
                 if message is grpc.aio.EOF:
                     return Receipt(update.key, Outcome.RESUME, offset=spill.received)
+                if spill.closed:  # with its round, on the wall clock
+                    break
                 spill.write(message.chunk)
-                self._coordinator.intake.heard(device)
-        del self._uploads[update.key]
-        return self._coordinator.intake.receive(
-            device, update, spill, self._clock.monotonic() - began
-        )
-
-    @property
-    def _max_norm(self) -> float | None:
-        return self._coordinator.settings.guard.max_norm
-
-    def forget_uploads(self, round: int) -> None:
-        """Drop unfinished uploads of rounds up to `round`."""
-        for key in [key for key in self._uploads if key.round <= round]:
-            self._uploads.pop(key).close()
+                intake.progress_at = device.heard_at = self._clock.monotonic()
+        return intake.receive(device, update, spill, self._clock.monotonic() - began)
 
 
 def _refusal(reason: Reason, detail: str) -> pb.Refusal:

@@ -63,6 +63,10 @@ class Spill:
         self.received = end
 
     @property
+    def closed(self) -> bool:
+        return self._file < 0
+
+    @property
     def complete(self) -> bool:
         return self.received == self._length
 
