@@ -43,7 +43,7 @@ class Schema:
         """Number of entries of all tensors."""
         return sum(tensor.size for tensor in self.tensors)
 
-    @property
+    @cached_property
     def body_bytes(self) -> int:
         """Length of the model as raw little-endian float32."""
         return self.parameters * WIRE.itemsize

@@ -5,6 +5,7 @@ when the run came to an end (completed, diverged or stopped), 1 when it failed.
 """
 
 import asyncio
+import gc
 import json
 import logging
 import os
@@ -84,6 +85,9 @@ async def serve(folder: Path) -> int:
         folder / "setup/address.json",
         json.dumps({"host": config.host, "port": port, "pid": os.getpid()}).encode(),
     )
+    # What is alive now stays: collections need not look at it again, every few rounds.
+    gc.collect()
+    gc.freeze()
     try:
         status, detail = await coordinator.run(evaluator)
     except MusterError as error:

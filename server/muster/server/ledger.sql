@@ -50,7 +50,7 @@ CREATE TABLE answers (
     modelled_s REAL,
     at REAL NOT NULL,
     PRIMARY KEY (round, client)
-);
+) WITHOUT ROWID;
 
 CREATE TABLE contributions (
     round INTEGER NOT NULL,
@@ -71,7 +71,6 @@ CREATE TABLE contributions (
     at REAL NOT NULL
 );
 CREATE UNIQUE INDEX counted_once ON contributions (round, client) WHERE outcome = 'folded';
-CREATE INDEX contributions_by_client ON contributions (client);
 
 CREATE TABLE evaluations (
     version INTEGER PRIMARY KEY,

@@ -18,8 +18,7 @@ updates at once) will be further one-method protocols in this file.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -31,8 +30,7 @@ State = Mapping[str, npt.NDArray[Any]]
 """Named arrays of any fixed dtype; empty for a rule without memory."""
 
 
-@dataclass(frozen=True, slots=True)
-class Contribution:
+class Contribution(NamedTuple):
     """What the server's books say of one update that counts; its vector stays with the server.
 
     Attributes:
