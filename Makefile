@@ -44,8 +44,15 @@ docs: install  ## write the generated parts of docs/protocol.md and docs/scenari
 docs-check: install  ## the generated parts are those of the code
 	$(BIN)/python docs/generate.py --check
 
+bench: install  ## round overhead and bulk transfer: a table, and benchmarks/out/rounds.json
+	$(BIN)/python benchmarks/rounds.py
+
+bench-peers: install  ## the same work beside Flower, in environments of its own (.bench-peers)
+	$(BIN)/python benchmarks/peers/install.py
+	$(BIN)/python benchmarks/peers/run_peers.py --out benchmarks/out/peers.json
+
 layout-check:  ## source roots are portions of one namespace
 	@if ls */muster/__init__.py 2>/dev/null; then echo "a file */muster/__init__.py would hide the other roots: remove it"; exit 1; fi
 	@for part in */muster/*/; do case $$part in *__pycache__*) ;; *) [ -f "$${part}py.typed" ] || { echo "$${part}py.typed is missing"; exit 1; };; esac; done
 
-.PHONY: help install run test check proto proto-check docs docs-check layout-check
+.PHONY: help install run test check proto proto-check docs docs-check layout-check bench bench-peers

@@ -1,4 +1,4 @@
-"""A task that learns nothing: a vector of the size asked for, which clients return as they got it."""
+"""A task that learns nothing: a vector of the size asked for, which clients return as they got."""
 
 from __future__ import annotations
 

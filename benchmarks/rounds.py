@@ -1,6 +1,6 @@
-"""Round overhead: clients return what they got, durable commits on, over real processes and sockets.
+"""Round overhead: clients return what they got, durable commits on, over real sockets.
 
-python benchmarks/rounds.py                 # the three cases, a table and benchmarks/out/rounds.json
+python benchmarks/rounds.py                 # all cases: a table, benchmarks/out/rounds.json
 python benchmarks/rounds.py 10 10000 200    # one case: clients, parameters, rounds
 """
 

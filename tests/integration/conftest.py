@@ -125,6 +125,11 @@ class Peer:
     async def read(self) -> pb.ServerMessage:
         return await self.stream.read()
 
+    async def rest(self) -> None:
+        """Read what came before, until the stream ends."""
+        while await self.read() is not grpc.aio.EOF:
+            pass
+
     async def called(self) -> pb.Call:
         while not (message := await self.read()).calls:
             pass

@@ -73,7 +73,7 @@ def test_a_rule_of_ones_own_is_named_by_module_and_class() -> None:
     ],
 )
 def test_a_rule_that_is_not_there_is_refused_with_what_is(kind: str, complaint: str) -> None:
-    with pytest.raises(ConfigError, match="server.aggregator|aggregator") as refused:
+    with pytest.raises(ConfigError, match="aggregator") as refused:
         validate(Server, {"rounds": 1, "aggregator": kind}, "test")
     assert complaint in str(refused.value)
 

@@ -1,7 +1,7 @@
 """How long to wait before trying again: exponential, with full jitter.
 
-Full jitter (a uniform draw between 0 and the cap) spreads a crowd best: Brooker, Exponential backoff
-and jitter, AWS Architecture Blog, 2015.
+Full jitter (a uniform draw between 0 and the cap) spreads a crowd best: Brooker, Exponential
+backoff and jitter, AWS Architecture Blog, 2015.
 """
 
 import numpy as np

@@ -1,12 +1,12 @@
 """What a device remembers over its own death: its newest round, in a file of two slots.
 
-A device keeps its state before a round, the state after it, and its update, until it learns that the
-round was committed. If the server forgets the round (it was killed), the device is called again from
-the state before, or sends the update it holds: nothing is trained, counted or drained twice.
+A device keeps its state before a round, the state after it, and its update, until it learns that
+the round was committed. If the server forgets the round (it was killed), the device is called again
+from the state before, or sends the update it holds: nothing is trained, counted or drained twice.
 
-Rounds are written to the two slots in turn, each with a checksum, so that whatever instant kills the
-device one of them is whole. Writing over an open file costs a tenth of making and renaming one, and
-a device does it every round.
+Rounds are written to the two slots in turn, each with a checksum, so that whatever instant kills
+the device one of them is whole. Writing over an open file costs a tenth of making and renaming one,
+and a device does it every round.
 """
 
 import os

@@ -5,8 +5,8 @@ reader's and the reference page's (docs/scenario.md is generated from it).
 """
 
 import difflib
-from collections.abc import Mapping
-from typing import Any, Self, TypeVar
+from collections.abc import Mapping, Sequence
+from typing import Any, Self, TypeVar, get_args
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 from pydantic_core import ErrorDetails
@@ -41,7 +41,7 @@ class Section(BaseModel):
         try:
             return cls.model_validate_json(text)
         except ValidationError as error:
-            raise ConfigError(_report(error, f"JSON of {cls.__name__}")) from None
+            raise ConfigError(_report(error, cls, f"JSON of {cls.__name__}")) from None
 
 
 def validate(cls: type[S], values: Mapping[str, Any], source: str) -> S:
@@ -57,34 +57,48 @@ def validate(cls: type[S], values: Mapping[str, Any], source: str) -> S:
     try:
         return cls.model_validate(dict(values))
     except ValidationError as error:
-        raise ConfigError(_report(error, source)) from None
+        raise ConfigError(_report(error, cls, source)) from None
 
 
-def _report(error: ValidationError, source: str) -> str:
-    mistakes = [_mistake(detail) for detail in error.errors(include_url=False)]
+def _report(error: ValidationError, cls: type[Section], source: str) -> str:
+    mistakes = [_mistake(detail, cls) for detail in error.errors(include_url=False)]
     noun = "mistake" if len(mistakes) == 1 else "mistakes"
     return "\n".join([f"{source}: {len(mistakes)} {noun}", *(f"  {line}" for line in mistakes)])
 
 
-def _mistake(detail: ErrorDetails) -> str:
+def _mistake(detail: ErrorDetails, cls: type[Section]) -> str:
     path, found, message = dotted(detail["loc"]), detail["input"], detail["msg"]
     if detail["type"] == "missing":
         return f"{path}: required, but missing"
     if detail["type"] == "extra_forbidden":
-        return f"{path}: unknown key{_suggestion(str(detail['loc'][-1]))}"
+        return f"{path}: unknown key{_suggestion(cls, detail['loc'])}"
     if detail["type"] == "value_error":
         return f"{path or 'scenario'}: {message.removeprefix('Value error, ')}"
     return f"{path}: expected {message.removeprefix('Input should be ')}, found {found!r}"
 
 
-def _suggestion(key: str) -> str:
-    close = difflib.get_close_matches(key, _known_keys(Section), n=1)
+def _suggestion(cls: type[Section], path: tuple[int | str, ...]) -> str:
+    *above, key = path
+    close = difflib.get_close_matches(str(key), _keys_at(cls, above), n=1)
     return f"; did you mean {close[0]!r}?" if close and close[0] != key else ""
 
 
-def _known_keys(section: type[Section]) -> set[str]:
-    keys = set(section.model_fields)
-    return keys.union(*(_known_keys(below) for below in section.__subclasses__()))
+def _keys_at(cls: type[Section], path: Sequence[int | str]) -> set[str]:
+    """Keys that may stand below `path`; where a plug-in stands, those of every one of its sort."""
+    sections = {cls}
+    for part in path:
+        if isinstance(part, str):
+            fields = [s.model_fields[part] for s in sections if part in s.model_fields]
+            sections = {s for field in fields for s in _sections(field.annotation)}
+    return {key for section in sections for key in section.model_fields}
+
+
+def _sections(annotation: Any) -> set[type[Section]]:
+    """The sections, and what is derived from them, that an annotation names."""
+    found = set[type[Section]]()
+    if isinstance(annotation, type) and issubclass(annotation, Section):
+        found |= {annotation}.union(*map(_sections, annotation.__subclasses__()))
+    return found.union(*map(_sections, get_args(annotation)))
 
 
 def dotted(path: tuple[int | str, ...]) -> str:

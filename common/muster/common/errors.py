@@ -6,7 +6,7 @@
     + LocalProtocolError      it was us: a bug, let it crash
     + RemoteProtocolError     it was the peer: refuse, count it, carry on
     + Unauthenticated         the peer did not show a valid token or session
-  - TransportError            the network failed; `definite` says whether the call certainly did not run
+  - TransportError            the network failed; `definite`: the call certainly did not run
     + Unreachable             definite
     + Interrupted             indefinite: timed out, reset, or cancelled after sending
   - LedgerError               the run folder's account is missing, damaged or of another schema
@@ -43,7 +43,7 @@ class Unauthenticated(ProtocolError):
 
 
 class TransportError(MusterError):
-    """The network failed. A call may be repeated if the error is definite or the call idempotent."""
+    """The network failed. Repeat a call if the error is definite or the call idempotent."""
 
     definite = False
 

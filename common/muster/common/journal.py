@@ -55,9 +55,5 @@ class Journal:
 
 def read_journal(path: Path) -> list[dict[str, Any]]:
     """Every whole line of a journal, in the order written; a torn last line is left out."""
-    events = []
     with open(path, encoding="utf-8") as file:
-        for line in file:
-            if line.endswith("\n"):
-                events.append(orjson.loads(line))
-    return events
+        return [orjson.loads(line) for line in file if line.endswith("\n")]

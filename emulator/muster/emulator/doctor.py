@@ -14,7 +14,7 @@ _FILES_PER_DEVICE = 4
 _FILES_BESIDE = 200
 _MIB_PER_DEVICE = 25
 _MIB_BESIDE = 1200
-"""Measured with `make bench`: a forked device's private memory, and server, nursery and evaluation."""
+"""A forked device's private memory with room to train; server, nursery and evaluation."""
 
 
 @dataclass(frozen=True, slots=True)

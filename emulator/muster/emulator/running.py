@@ -109,7 +109,10 @@ def _run_in(folder: Path, scenario: Scenario, show: Show, clock: Clock) -> Run:
         if failure is not None:
             raise failure
         if summary["status"] == "failed":
-            raise RunFailed(f"{account.run.detail}\nWhat it did: {folder}/report.html")
+            raise RunFailed(
+                f"{account.run.detail}\nWhat it did: {folder}/report.html\n"
+                f"Go on where it was: muster run --resume {folder}"
+            )
         return Run(folder, summary, account)
 
 
@@ -122,11 +125,17 @@ async def _supervise(scenario: Scenario, folder: Path, clock: Clock, show: Show)
     await supervisor.run()
 
 
-def _drive(work: Coroutine[Any, Any, None]) -> None:
-    """Run the coroutine, also where an event loop runs already (a notebook)."""
+def _loop_is_running() -> bool:
     try:
         asyncio.get_running_loop()
     except RuntimeError:
+        return False
+    return True
+
+
+def _drive(work: Coroutine[Any, Any, None]) -> None:
+    """Run the coroutine, also where an event loop runs already (a notebook)."""
+    if not _loop_is_running():
         asyncio.run(work)
         return
     failure: list[BaseException] = []

@@ -142,13 +142,14 @@ def read_scenario(path: Path, settings: Sequence[str] = (), data: str | None = N
 
 def _set(values: dict[str, Any], setting: str) -> None:
     key, equals, text = setting.partition("=")
-    if not equals or not key.strip():
+    parts = re.findall(r"[^.\[\]]+", key.strip())
+    if not equals or not parts:
         raise ConfigError(f"--set {setting}: expected key=value, for example server.rounds=5")
     try:
         value = tomllib.loads(f"value = {text}")["value"]
     except tomllib.TOMLDecodeError:
         value = text
-    *path, last = re.findall(r"[^.\[\]]+", key.strip())
+    *path, last = parts
     place: Any = values
     for part in path:
         if isinstance(place, list):
@@ -163,14 +164,16 @@ def _set(values: dict[str, Any], setting: str) -> None:
 
 
 def _item(place: list[Any], part: str, setting: str) -> Any:
-    if part.isdigit() and int(part) < len(place):
+    if part.isdecimal() and int(part) < len(place):
         return place[int(part)]
     raise ConfigError(f"--set {setting}: expected a number below {len(place)}, found {part!r}")
 
 
 def _set_data(values: dict[str, Any], directory: str | None, scenario: Path) -> None:
-    """Settle where data is: what was given outside the file first; relative to the file otherwise."""
+    """Settle where data is: what was given outside the file, else relative to the file."""
     task = values.get("task")
+    if isinstance(task, str):
+        task = {"name": task}
     if not isinstance(task, Mapping):
         return
     data = task.get("data", {})
@@ -178,7 +181,7 @@ def _set_data(values: dict[str, Any], directory: str | None, scenario: Path) -> 
         return
     stated = data.get("directory")
     if directory is None and isinstance(stated, str):
-        directory = str(scenario.parent / stated)
+        directory = str(scenario.parent / Path(stated).expanduser())
     if directory is not None:
         found = str(Path(directory).expanduser().resolve())
         values["task"] = {**task, "data": {**data, "directory": found}}

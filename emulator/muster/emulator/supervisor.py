@@ -1,7 +1,7 @@
 """The supervisor: starts what a run needs, watches it, and leaves nothing behind.
 
-It trains nothing and serves nothing. A death that nobody asked for ends the run, unless the scenario
-has `launch.restarts` left.
+It trains nothing and serves nothing. A death that nobody asked for ends the run, unless the
+scenario has `launch.restarts` left.
 """
 
 import asyncio
@@ -50,6 +50,7 @@ class Supervisor:
         self._ended = asyncio.Event()
         self._failure: RunFailed | None = None
         self._stopping = False
+        self._serving = False
         self._deaths: asyncio.Queue[tuple[str, int]] = asyncio.Queue()
 
     async def run(self) -> None:
@@ -60,28 +61,37 @@ class Supervisor:
         """
         watching = asyncio.create_task(self._watch())
         handling = asyncio.create_task(self._handle_deaths())
+        starting = asyncio.create_task(self._start())
+        ended = asyncio.create_task(self._ended.wait())
         try:
-            await self._start()
-            await self._ended.wait()
-            if self._failure is None:
+            # Whichever fails first ends the run: also a display that raises.
+            needed = {watching, handling, starting, ended}
+            while not ended.done():
+                done, needed = await asyncio.wait(needed, return_when=asyncio.FIRST_COMPLETED)
+                for task in done:
+                    await task
+            if self._failure is None and not self._stopping:
                 await self._devices_left()
         finally:
             self._stopping = True
-            handling.cancel()
+            for task in (handling, starting, ended):
+                task.cancel()
             await self.processes.close()
             watching.cancel()
             self._journal.close()
-            self._look()
+        self._look()
         if self._failure is not None:
             raise self._failure
 
     def stop(self) -> None:
         """Ask for an orderly end: the run's status becomes stopped. Asking twice does not wait."""
-        if self._stopping or "server" not in self.processes.pids:
-            self._failure = self._failure or RunFailed("stopped before the run began")
+        if self._stopping or not self._serving:
+            when = "at once" if self._serving else "before the run began"
+            self._failure = self._failure or RunFailed(f"stopped {when}")
             self._ended.set()
         self._stopping = True
-        self.processes.stop_server()
+        if self._serving:  # before, a signal would meet a server that has no handler for it yet
+            self.processes.stop_server()
 
     # --- starting --------------------------------------------------------------------------------
 
@@ -100,6 +110,7 @@ class Supervisor:
         server = self._server_process(task, prepared)
         self._write_server(server)
         address = await self.processes.start_server()
+        self._serving = True
         self._tell("started", process="server")
         # A restarted server must be where the devices know it to be.
         self._write_server(server.model_copy(update={"port": int(address.rpartition(":")[2])}))

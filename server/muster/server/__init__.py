@@ -1,1 +1,1 @@
-"""The server: selects, calls, collects, folds, commits. `python -m muster.server` is its program."""
+"""The server: selects, calls, collects, folds, commits. Its program is `muster.server.__main__`."""

@@ -67,9 +67,8 @@ async def serve(folder: Path) -> int:
     coordinator = Coordinator(config, schema, fleet, ledger, store, folder, clock, tell)
     coordinator.load(schema.flatten(load_file(folder / "setup/initial.safetensors")))
     setup = Setup(task=config.task, population=len(fleet.devices), seed=config.seed)
-    with open(folder / "logs/evaluation.log", "ab") as evaluation_log:
-        evaluator = Evaluator(setup, coordinator.evaluated, evaluation_log)
-        await evaluator.start()
+    evaluator = Evaluator(setup, coordinator.evaluated, folder / "logs/evaluation.log")
+    await evaluator.start()
     server = grpc.aio.server(options=SERVER_OPTIONS)
     service = FleetService(coordinator, clock)
     fleet_pb2_grpc.add_FleetServicer_to_server(service, server)

@@ -79,7 +79,7 @@ class Server(Section):
     aggregator: Annotated[SerializeAsAny[Aggregator], BeforeValidator(AGGREGATORS.parse)] = FedAvg(
         kind="fedavg"
     )
-    """The rule that turns updates into the next version: a name or module:Class, settings beside."""
+    """The rule that makes the next version: a name or module:Class, its settings beside it."""
 
     target: Target = Target()
     """Stop early when reached."""

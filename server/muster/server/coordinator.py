@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from muster.common import seeds
 from muster.common.clock import Clock
@@ -31,9 +31,11 @@ from muster.server.rounds import Event, Phase, Round, Rules
 from muster.server.selection import Candidate
 from muster.server.store import Store
 from muster.server.uploads import Spills
-from muster.v1 import fleet_pb2 as pb
 from muster.wire import INLINE_BYTES
 from muster.wire.bodies import body_view, checksum, chunk_messages
+
+if TYPE_CHECKING:
+    from muster.v1 import fleet_pb2 as pb
 
 T = TypeVar("T")
 
@@ -274,8 +276,8 @@ class Coordinator:
         silent = [client for client, member in round.cohort.items() if not member.spoke]
         shown = ", ".join(silent[:5]) + (" …" if len(silent) > 5 else "")
         return (
-            f"round {round.number} stalled: no word from any device for {self.settings.stall_s:g} s "
-            f"while {len(silent)} of {len(round.cohort)} had not answered ({shown}). See their logs; "
+            f"round {round.number} stalled: no device has answered for {self.settings.stall_s:g} s; "
+            f"{len(silent)} of {len(round.cohort)} have not ({shown}). See their logs; "
             f"server.stall_s sets the patience"
         )
 

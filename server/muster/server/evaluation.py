@@ -36,7 +36,7 @@ class Order(Section):
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """What came of it; a loss may be infinite or NaN, which JSON has no number for but Python reads."""
+    """What came of it; a loss may be infinite or NaN, which Python's JSON can say."""
 
     version: int
     round: int

@@ -5,7 +5,8 @@ import json
 import os
 import sys
 from collections.abc import Awaitable, Callable
-from typing import IO, Any
+from pathlib import Path
+from typing import Any
 
 from muster.common.errors import RunFailed
 from muster.common.processes import PARENT
@@ -26,7 +27,7 @@ class Evaluator:
     """
 
     def __init__(
-        self, setup: Setup, done: Callable[[Measured], Awaitable[None]], log: IO[bytes]
+        self, setup: Setup, done: Callable[[Measured], Awaitable[None]], log: Path
     ) -> None:
         self._setup = setup
         self._done = done
@@ -39,15 +40,19 @@ class Evaluator:
 
     async def start(self) -> None:
         """Start the process; models may be submitted while it still imports torch."""
-        self._process = await asyncio.create_subprocess_exec(
-            sys.executable,
-            "-m",
-            "muster.server.evaluation",
-            stdin=asyncio.subprocess.PIPE,
-            stdout=asyncio.subprocess.PIPE,
-            stderr=self._log,
-            env={**os.environ, PARENT: str(os.getpid())},
-        )
+        log = os.open(self._log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+        try:
+            self._process = await asyncio.create_subprocess_exec(
+                sys.executable,
+                "-m",
+                "muster.server.evaluation",
+                stdin=asyncio.subprocess.PIPE,
+                stdout=asyncio.subprocess.PIPE,
+                stderr=log,
+                env={**os.environ, PARENT: str(os.getpid())},
+            )
+        finally:
+            os.close(log)
         self._pipe.write(self._setup.to_json().encode() + b"\n")
         self._reading = asyncio.create_task(self._read())
 
@@ -63,6 +68,8 @@ class Evaluator:
             RunFailed: the process died.
         """
         await self._or_failed(self._room.acquire())
+        if self._pipe.is_closing() or self._failed.done():
+            await self._failed
         self._waiting.add(version)
         self._idle.clear()
         body = body_view(model)

@@ -1,4 +1,4 @@
-"""The server's book of the population: who enrolled, who is present, what each is still to be told."""
+"""The server's book of the population: who enrolled, who is present, what each must be told."""
 
 import asyncio
 import hmac

@@ -116,8 +116,10 @@ class Notes:
         return [
             (_INSERT_CONTRIBUTION, self.contributions),
             (
-                "UPDATE clients SET sessions = sessions + 1, fingerprint = ?2, "
-                "enrolled_at = coalesce(enrolled_at, ?3) WHERE client = ?1",
+                (
+                    "UPDATE clients SET sessions = sessions + 1, fingerprint = ?2, "
+                    "enrolled_at = coalesce(enrolled_at, ?3) WHERE client = ?1"
+                ),
                 self.sessions,
             ),
         ]
@@ -215,8 +217,10 @@ class Ledger:
                         [(run, at)],
                     ),
                     (
-                        'INSERT INTO clients (client, "group", position, examples) '
-                        "VALUES (?, ?, ?, ?)",
+                        (
+                            'INSERT INTO clients (client, "group", position, examples) '
+                            "VALUES (?, ?, ?, ?)"
+                        ),
                         list(members),
                     ),
                 ]
@@ -296,7 +300,7 @@ class Ledger:
         """Make a round durable, with its version when it has one: all of it or nothing.
 
         Args:
-            notes: contributions of this round, and whatever else has happened since the last commit.
+            notes: contributions of this round, and what else has happened since the last commit.
             forget: versions whose bytes are no longer needed; their files are the caller's to
                 remove afterwards.
         """

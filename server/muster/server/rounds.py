@@ -3,8 +3,8 @@
 Rule 1: every change of phase is a row of TRANSITIONS. Code elsewhere reports what happened; only
 this table says what it means.
 
-Rule 2: time arrives as an event (`DEADLINE_PASSED`), never by looking at a clock, so a test can play
-any history in microseconds.
+Rule 2: time arrives as an event (`DEADLINE_PASSED`), never by looking at a clock, so a test can
+play any history in microseconds.
 
     SELECTING --CALLED--> COLLECTING --GOAL_REACHED, ALL_SPOKE, DEADLINE_PASSED--> FOLDING
         |                     |                                                      |

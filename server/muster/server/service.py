@@ -133,7 +133,7 @@ class FleetService(fleet_pb2_grpc.FleetServicer):
             reading = asyncio.create_task(self._read(device, context))
             why = "the connection broke"
             try:
-                # Reading ends when the device goes; writing when the server has done with the stream.
+                # Reading ends when the device goes, writing when the server is done with it.
                 done, _ = await asyncio.wait(
                     {reading, writing}, return_when=asyncio.FIRST_COMPLETED
                 )

@@ -81,6 +81,8 @@ class Processes:
         while line := await reader.readline():
             event = json.loads(line)
             match event["event"]:
+                case "ready" | "failed" if self._prepared.done():
+                    pass
                 case "ready":
                     self._prepared.set_result(event)
                 case "failed":
@@ -128,7 +130,8 @@ class Processes:
 
     async def close(self) -> None:
         """Kill whatever still lives, and wait until it is gone."""
-        # The devices die with the nursery: the kernel kills them when it goes.
+        # The devices die with the nursery, the evaluation with the server: the kernel kills them.
+        below = _children(self.pids["server"]) if "server" in self.pids else []
         for process in (self._server, self._nursery):
             if process is not None and process.returncode is None:
                 process.kill()
@@ -139,12 +142,12 @@ class Processes:
             self._control = None
         if self._reading is not None:
             self._reading.cancel()
-        for pid in self.pids.values():
+        for pid in [*self.pids.values(), *below]:
             await self._gone(pid)
 
     async def _gone(self, pid: int) -> None:
         """A device whose nursery was killed is not our child: look until the kernel is done."""
-        while Path(f"/proc/{pid}").exists() and _state(pid) != "Z":
+        while _state(pid) != "Z":
             await self._clock.sleep_until(self._clock.monotonic() + _POLL_S)
 
     def last_lines(self, name: str) -> str:
@@ -161,7 +164,10 @@ class Processes:
     async def _start(
         self, name: str, module: Sequence[str], **options: Any
     ) -> asyncio.subprocess.Process:
-        with open(self._folder / "logs" / f"{name}.log", "ab") as log:
+        log = os.open(
+            self._folder / "logs" / f"{name}.log", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644
+        )
+        try:
             process = await asyncio.create_subprocess_exec(
                 sys.executable,
                 "-m",
@@ -178,6 +184,8 @@ class Processes:
                 },
                 **{"stdin": asyncio.subprocess.DEVNULL, **options},
             )
+        finally:
+            os.close(log)
         self.pids[name] = process.pid
         waiting = asyncio.create_task(self._wait(name, process))
         self._waiting.add(waiting)
@@ -188,10 +196,20 @@ class Processes:
         status = await process.wait()
         if self.pids.get(name) == process.pid:
             del self.pids[name]
+        if name == "nursery" and self._reading is not None:
+            await asyncio.wait({self._reading})  # its last words may say why
         if name == "nursery" and not self._prepared.done():
             why = f"the nursery ended with status {status}{self.last_lines(name)}"
             self._prepared.set_exception(LaunchFailed(why))
         self._died(name, status)
+
+
+def _children(pid: int) -> list[int]:
+    try:
+        found = [path.read_text() for path in Path(f"/proc/{pid}/task").glob("*/children")]
+    except (FileNotFoundError, ProcessLookupError):
+        return []
+    return [int(child) for line in found for child in line.split()]
 
 
 def _state(pid: int) -> str:

@@ -34,8 +34,8 @@ def write_report(run_folder: Path) -> Path:
     Raises:
         LedgerError: there is no account that can be read.
     """
-    (run_folder / "figures").mkdir(exist_ok=True)
     with Account(run_folder) as account:
+        (run_folder / "figures").mkdir(exist_ok=True)
         summary = _summary(account)
         sections = [section for make in SECTIONS if (section := make(account, summary))]
         figures = {

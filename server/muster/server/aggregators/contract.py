@@ -45,7 +45,7 @@ class Contribution(NamedTuple):
 
 
 class Aggregator(Plugin):
-    """A rule that turns the updates of a round into the next version; its settings are its fields."""
+    """A rule that turns a round's updates into the next version; its settings are its fields."""
 
     weighs: ClassVar[Literal["updates", "parameters"]] = "updates"
     weights: ClassVar[Literal["on-arrival", "at-close"]] = "on-arrival"
