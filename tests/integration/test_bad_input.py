@@ -296,7 +296,7 @@ async def test_a_lockstep_round_without_a_word_fails_after_the_stall(world: Any)
     w = await world(stall_s=0.05)
     await w.both()
     assert w.running is not None
-    with pytest.raises(RunFailed, match=r"round 1 stalled: no device has answered for 0\.05 s"):
+    with pytest.raises(RunFailed, match=r"round 1 stalled: no device answered for 0\.05 s"):
         await asyncio.wait_for(asyncio.shield(w.running), 60)
 
 

@@ -276,7 +276,7 @@ class Coordinator:
         silent = [client for client, member in round.cohort.items() if not member.spoke]
         shown = ", ".join(silent[:5]) + (" …" if len(silent) > 5 else "")
         return (
-            f"round {round.number} stalled: no device has answered for {self.settings.stall_s:g} s; "
+            f"round {round.number} stalled: no device answered for {self.settings.stall_s:g} s; "
             f"{len(silent)} of {len(round.cohort)} have not ({shown}). See their logs; "
             f"server.stall_s sets the patience"
         )
