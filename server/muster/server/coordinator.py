@@ -1,7 +1,7 @@
 """The driver of the rounds: it does what the tables decide.
 
-Everything here runs on the server's event loop. Arithmetic on large vectors and the ledger run in
-one worker thread, one thing at a time.
+Everything here runs on the server's event loop, small models altogether. Arithmetic on large
+vectors, their files and the ledger's transactions with them run in one worker thread.
 """
 
 import asyncio
@@ -287,11 +287,7 @@ class Coordinator:
         counted = await self.intake.fold()
         weights = [staged.weight or 0.0 for staged in counted]
         normaliser = self._normaliser(counted, weights)
-        model = None
-        if normaliser and self._inline:
-            model = self._step(round, weights, normaliser)
-        elif normaliser:
-            model = await self._work(self._step, round, weights, normaliser)
+        model = await self._work(self._step, round, weights, normaliser) if normaliser else None
         folded = counted if model is not None else []
         version = round.base_version + (model is not None)
         state = self._state if model is None else self._rule.next_state(self._state, model)
@@ -375,6 +371,8 @@ class Coordinator:
             self._kept[row.version] = row.round
 
     async def _work(self, call: Callable[..., T], *args: Any) -> T:
+        if self._inline:  # shorter than the way to the worker and back
+            return call(*args)
         return await asyncio.get_running_loop().run_in_executor(self._worker, call, *args)
 
     # --- devices ---------------------------------------------------------------------------------
