@@ -25,7 +25,8 @@ class Killer:
     may be anywhere: training, uploading, folding, committing.
     """
 
-    def __init__(self, folder: Path, victims: str, kills: int) -> None:
+    def __init__(self, folder: Path, victims: str, kills: int, events_between: int) -> None:
+        self._most = events_between
         self._folder = folder
         self._victims = victims
         self._draws = seeds.stream(1, "kills", victims)
@@ -34,11 +35,11 @@ class Killer:
 
     def show(self, event: dict[str, Any]) -> None:
         if event["event"] in ("died", "restarted", "server_started"):
-            self._wait = int(self._draws.integers(5, 60))
+            self._wait = int(self._draws.integers(3, self._most))
         self._wait -= 1
         if self._wait == 0 and self.left and event["event"] != "ended":
             self._kill()
-            self._wait = int(self._draws.integers(5, 60))
+            self._wait = int(self._draws.integers(3, self._most))
 
     def _kill(self) -> None:
         pids = self._pids()
@@ -84,7 +85,7 @@ def assert_every_contribution_counts_once(done: Run, scenario: Scenario) -> None
 @pytest.mark.parametrize("victims", ["server", "devices"])
 @pytest.mark.parametrize("size", ["small", "large"])
 def test_twenty_kills_change_nothing(scenario, tmp_path: Path, victims: str, size: str) -> None:
-    rounds = {"small": 400, "large": 60}[size]
+    rounds, between = {"small": (400, 60), "large": (60, 15)}[size]
     task = {
         "small": {"name": "linear", "dimension": 5, "heterogeneity": 1.0},
         "large": {"name": "digits", "model": "mlp", "hidden": [4300]},
@@ -96,7 +97,7 @@ def test_twenty_kills_change_nothing(scenario, tmp_path: Path, victims: str, siz
     )
     undisturbed = run(planned, out=tmp_path / "undisturbed")
     folder = tmp_path / "killed"
-    killer = Killer(folder, victims, KILLS)
+    killer = Killer(folder, victims, KILLS, between)
     done = run(planned, out=folder, show=killer.show)
     assert killer.left == 0, "the run was over before the killer was done"
     assert done.summary["model_sha256"] == undisturbed.summary["model_sha256"]

@@ -30,6 +30,7 @@ class Store:
         self._folder = folder
         self._ledger = ledger
         self._header = safetensors_header(schema)
+        self._files: set[Path] = set()
         self._hashing = ThreadPoolExecutor(1, thread_name_prefix="sha256")
         folder.mkdir(exist_ok=True)
 
@@ -66,15 +67,18 @@ class Store:
     def remove(self, versions: Iterable[int]) -> None:
         """Remove the files of versions that the ledger has forgotten."""
         for version in versions:
-            self._model_path(version).unlink(missing_ok=True)
-            self._state_path(version).unlink(missing_ok=True)
+            for path in {self._model_path(version), self._state_path(version)} & self._files:
+                path.unlink()
+                self._files.discard(path)
 
     def clean(self, kept: Iterable[int]) -> None:
         """At start: remove what no transaction names."""
         remove_unfinished(self._folder)
         named = {path for v in kept for path in (self._model_path(v), self._state_path(v))}
         for path in self._folder.glob("*.safetensors"):
-            if path not in named:
+            if path in named:
+                self._files.add(path)
+            else:
                 path.unlink()
 
     def _model_path(self, version: int) -> Path:
@@ -91,6 +95,7 @@ class Store:
         # The file is written while it is hashed: SHA-256 is the slower of the two.
         digest = self._hashing.submit(_sha256, *parts)
         write_atomic(path, *parts, durable=True)
+        self._files.add(path)
         return StoredVector(digest.result(), size, None)
 
     def _get(self, path: Path, stored: StoredVector) -> bytes:
