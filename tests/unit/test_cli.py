@@ -1,5 +1,6 @@
 """The command line without a run: what it refuses, what it says, and with which exit status."""
 
+import socket
 from collections.abc import Callable
 from pathlib import Path
 
@@ -224,3 +225,12 @@ def test_the_version_is_told(muster: Muster) -> None:
     result = muster("--version")
     assert result.exit_code == 0
     assert "0.1.0" in result.stdout
+
+
+def test_a_port_in_use_is_refused_before_anything_starts(muster: Muster) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        refused = muster("run", "plain.toml", "--set", f"server.port={port}")
+    assert_refused(refused, f"error: server.port: {port} on 127.0.0.1 cannot be had", "choose")

@@ -16,7 +16,7 @@ from collections.abc import Mapping
 from enum import StrEnum
 from types import MappingProxyType
 
-from muster.common.errors import LocalProtocolError
+from muster.common.tables import next_phase
 
 
 class Phase(StrEnum):
@@ -73,10 +73,5 @@ class Session:
         Raises:
             LocalProtocolError: `event` has no row for this phase; the phase is unchanged.
         """
-        try:
-            self.phase = TRANSITIONS[self.phase, event]
-        except KeyError:
-            raise LocalProtocolError(
-                f"{self.client}: {event.value!r} cannot happen while {self.phase.value}"
-            ) from None
+        self.phase = next_phase(TRANSITIONS, self.phase, event, self.client)
         return self.phase

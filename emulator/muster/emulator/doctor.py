@@ -2,6 +2,7 @@
 
 import os
 import resource
+import socket
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -45,6 +46,23 @@ def require_room(devices: int) -> None:
     finding = _descriptors(devices)
     if not finding.enough:
         raise ConfigError(f"{finding.subject}: {finding.found}. {finding.advice}")
+
+
+def require_port(port: int) -> None:
+    """Check that the server's port is free.
+
+    Raises:
+        ConfigError: it is not.
+    """
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind(("127.0.0.1", port))
+        except OSError as error:
+            raise ConfigError(
+                f"server.port: {port} on 127.0.0.1 cannot be had ({error.strerror}); choose "
+                f"another, or 0 for any free one"
+            ) from None
 
 
 def _files(devices: int) -> int:

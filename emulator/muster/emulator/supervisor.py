@@ -134,6 +134,7 @@ class Supervisor:
             seed=scenario.seed,
             clock=scenario.clock.kind,
             round_s=scenario.clock.round_s,
+            port=scenario.server.port,
             server=scenario.server,
             task=task,
             training=training.to_json(),

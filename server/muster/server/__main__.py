@@ -67,7 +67,7 @@ async def serve(folder: Path) -> int:
     coordinator = Coordinator(config, schema, fleet, ledger, store, folder, clock, tell)
     coordinator.load(schema.flatten(load_file(folder / "setup/initial.safetensors")))
     setup = Setup(task=config.task, population=len(fleet.devices), seed=config.seed)
-    evaluator = Evaluator(setup, coordinator.evaluated, folder / "logs/evaluation.log")
+    evaluator = Evaluator(setup, coordinator.evaluations.done, folder / "logs/evaluation.log")
     await evaluator.start()
     server = grpc.aio.server(options=SERVER_OPTIONS)
     service = FleetService(coordinator, clock)

@@ -62,6 +62,9 @@ class Server(Section):
     evaluate_every: Annotated[int, Field(gt=0)] = 1
     """Rounds between evaluations; the last version is always evaluated."""
 
+    port: Annotated[int, Field(ge=0, le=65535)] = 0
+    """TCP port on 127.0.0.1; 0: any free one."""
+
     transfers: Annotated[int, Field(gt=0)] = 8
     """Uploads and downloads at once; the rest queue in order."""
 

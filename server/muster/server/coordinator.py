@@ -22,7 +22,7 @@ from muster.common.tensors import Schema, Vector
 from muster.server.accumulator import apply
 from muster.server.aggregators import State
 from muster.server.config import ServerProcess
-from muster.server.evaluation import Measured
+from muster.server.evaluations import Evaluations
 from muster.server.evaluator import Evaluator
 from muster.server.fleet import Device, Fleet
 from muster.server.intake import Intake, Staged, Tell
@@ -46,6 +46,7 @@ class Coordinator:
     Attributes:
         intake: what devices say.
         committed: the newest durable round and version.
+        evaluations: what is measured of the versions; there once `load` was called.
         chunks: the newest version as the messages of Fetch; empty when it travels inline.
     """
 
@@ -104,7 +105,14 @@ class Coordinator:
         self._kept = dict(ledger.kept())
         self._store.clean(self._kept)
         self.committed = Commit(ledger.newest_round(), version)
-        self._evaluations = ledger.evaluations()
+        self.evaluations = Evaluations(
+            self.settings,
+            ledger.evaluations(),
+            self._offered,
+            self._enter_evaluation,
+            self._clock,
+            self._tell,
+        )
         self._set_model(self._store.get_model(version), self._store.get_state(version))
 
     def _set_model(self, model: Vector, state: State) -> None:
@@ -123,7 +131,7 @@ class Coordinator:
         Raises:
             RunFailed: it cannot go on.
         """
-        self._evaluator = evaluator
+        self.evaluations.begin(evaluator)
         self._tell(
             "server_started",
             run=self.config.run,
@@ -137,7 +145,8 @@ class Coordinator:
         if self._lockstep:
             watching.append(asyncio.create_task(self._watch_for_stalls()))
         try:
-            await self._catch_up()
+            for version, round in list(self._kept.items()):  # what an earlier incarnation left out
+                await self.evaluations.after(round, version)
             return await self._run_rounds()
         except Diverged as error:
             return "diverged", str(error)
@@ -149,12 +158,13 @@ class Coordinator:
     async def _run_rounds(self) -> tuple[str, str]:
         await self._fleet_present()
         while self._stop is None and self.committed.round < self.settings.rounds:
-            if await self._target_reached():
+            if await self.evaluations.target_reached(self.committed.version):
                 return "completed", f"the target was reached after round {self.committed.round}"
             await self._run_round(self.committed.round + 1)
         if self._stop is not None:
             return self._stop
-        await self._evaluate_last()
+        version = self.committed.version
+        await self.evaluations.finish(self._kept[version], version)
         return "completed", f"{self.committed.round} rounds"
 
     async def _fleet_present(self) -> None:
@@ -327,8 +337,8 @@ class Coordinator:
             seconds=row.seconds,
         )
         self.intake.close()
-        if model is not None and self._due(round.number):
-            await self._evaluate(version)
+        if model is not None:
+            await self.evaluations.after(round.number, version)
 
     def _normaliser(self, counted: Sequence[Staged], weights: Sequence[float]) -> float:
         """What the sum is divided by; 0 for an empty round."""
@@ -361,7 +371,7 @@ class Coordinator:
         if model is not None:
             stored = self._store.put_model(row.version, model)
             stored_state = self._store.put_state(row.version, state)
-        needed = {row.version, row.base_version, *self._evaluator.waiting()}
+        needed = {row.version, row.base_version, *self.evaluations.waiting()}
         forget = sorted(self._kept.keys() - needed)
         self._ledger.commit(row, answers, notes, stored, stored_state, forget)
         self._store.remove(forget)
@@ -369,6 +379,15 @@ class Coordinator:
             del self._kept[version]
         if model is not None:
             self._kept[row.version] = row.round
+
+    def _offered(self, version: int) -> Vector:
+        """What the run would offer as its model if it ended with `version`."""
+        if version == self.committed.version:
+            return self._rule.result(self._state, self._model)
+        return self._rule.result(self._store.get_state(version), self._store.get_model(version))
+
+    async def _enter_evaluation(self, row: EvaluationRow) -> None:
+        await self._work(self._ledger.evaluated, row)
 
     async def _work(self, call: Callable[..., T], *args: Any) -> T:
         if self._inline:  # shorter than the way to the worker and back
@@ -397,60 +416,6 @@ class Coordinator:
             if receipt.outcome is Outcome.REFUSED:
                 device.send(self.committed)
 
-    # --- evaluation ------------------------------------------------------------------------------
-
-    def _due(self, round: int) -> bool:
-        return round % self.settings.evaluate_every == 0
-
-    async def _catch_up(self) -> None:
-        """Evaluate what an earlier incarnation did not come to."""
-        for version, round in self._kept.items():
-            if self._due(round) and version not in self._evaluations:
-                await self._evaluate(version)
-
-    async def _evaluate(self, version: int) -> None:
-        model, state = self._model, self._state
-        if version != self.committed.version:
-            model, state = self._store.get_model(version), self._store.get_state(version)
-        offered = self._rule.result(state, model)
-        await self._evaluator.submit(version, self._kept[version], offered)
-
-    async def evaluated(self, measured: Measured) -> None:
-        """The evaluation's word on a version."""
-        row = EvaluationRow(
-            measured.version,
-            measured.round,
-            measured.loss,
-            measured.accuracy,
-            measured.metrics,
-            measured.seconds,
-            self._clock.now(),
-        )
-        await self._work(self._ledger.evaluated, row)
-        self._evaluations[measured.version] = (measured.loss, measured.accuracy)
-        self._tell(
-            "evaluated",
-            version=measured.version,
-            round=measured.round,
-            loss=measured.loss,
-            accuracy=measured.accuracy,
-            seconds=measured.seconds,
-        )
-
-    async def _target_reached(self) -> bool:
-        target = self.settings.target
-        if target.loss is None and target.accuracy is None:
-            return False
-        await self._evaluator.drained()
-        found = self._evaluations.get(self.committed.version)
-        return found is not None and target.reached(*found)
-
-    async def _evaluate_last(self) -> None:
-        version = self.committed.version
-        if version not in self._evaluations and version not in self._evaluator.waiting():
-            await self._evaluate(version)
-        await self._evaluator.drained()
-
     # --- the end ---------------------------------------------------------------------------------
 
     def stop(self, status: str, detail: str) -> None:
@@ -460,7 +425,7 @@ class Coordinator:
 
     async def finish(self, status: str, detail: str, peak_rss_mib: float) -> None:
         """Write the result, close the books, say goodbye."""
-        offered = self._rule.result(self._state, self._model)
+        offered = self._offered(self.committed.version)
         write_atomic(self._run_folder / "model.safetensors", *self._store.model_file(offered))
         now = self._clock.now()
         await self._work(self._ledger.note, self.intake.take_notes([], now))

@@ -20,8 +20,8 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from types import MappingProxyType
 
-from muster.common.errors import LocalProtocolError
 from muster.common.exchange import Answer, Decision, Key, Outcome, Reason, Receipt, Update
+from muster.common.tables import next_phase
 
 
 class Phase(StrEnum):
@@ -121,12 +121,7 @@ class Round:
         Raises:
             LocalProtocolError: `event` has no row for this phase; the phase is unchanged.
         """
-        try:
-            self.phase = TRANSITIONS[self.phase, event]
-        except KeyError:
-            raise LocalProtocolError(
-                f"round {self.number}: {event.value!r} cannot happen while {self.phase.value}"
-            ) from None
+        self.phase = next_phase(TRANSITIONS, self.phase, event, f"round {self.number}")
         return self.phase
 
     def select(self, clients: Sequence[str]) -> None:
