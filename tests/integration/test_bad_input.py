@@ -7,7 +7,10 @@ from typing import Any
 import grpc
 import pytest
 
+from muster.client.link import Link
+from muster.common.clock import WallClock
 from muster.common.errors import RunFailed
+from muster.common.exchange import Call, Fingerprint, Key
 from muster.v1 import fleet_pb2 as pb
 from muster.v1 import operator_pb2
 from muster.wire import CHUNK_BYTES, INLINE_BYTES, OPERATOR, SESSION, TOKEN
@@ -209,6 +212,15 @@ async def test_a_download_starts_where_it_is_asked_to(world: Any) -> None:
     pieces = [chunk.data async for chunk in a.stub.Fetch(request, metadata=a.metadata)]
     assert [len(piece) for piece in pieces] == [CHUNK_BYTES, CHUNK_BYTES]
     assert checksum(bytes(CHUNK_BYTES) + b"".join(pieces)) == call.model_checksum
+
+
+async def test_a_device_whose_round_was_closed_before_its_model_came_goes_on(world: Any) -> None:
+    w = await world(parameters=THREE_CHUNKS)
+    link = Link(f"127.0.0.1:{w.port}", bytes(16), WallClock())
+    await link.enroll("a", 10, Fingerprint("test", "test", "cpu", 1))
+    outdated = Call(Key("a", 1, 1), base_version=7, deadline_s=0.0, model_checksum=b"")
+    assert await link.fetch(outdated, w.coordinator.schema.body_bytes) is None
+    await link.close()
 
 
 async def test_a_version_that_is_not_there_is_not_found(world: Any) -> None:

@@ -98,8 +98,9 @@ class Link:
         """Open the stream of calls and answers."""
         return Attendance(self._fleet.Attend(metadata=self._session))
 
-    async def fetch(self, call: Call, length: int) -> memoryview:
-        """Download a model version, resuming where it broke.
+    async def fetch(self, call: Call, length: int) -> memoryview | None:
+        """Download a model version, resuming where it broke; None when the server no longer has it,
+        because its round was closed meanwhile.
 
         Raises:
             RemoteProtocolError: what came is not what the call announced.
@@ -113,6 +114,8 @@ class Link:
                     body += chunk.data
                 break
             except grpc.aio.AioRpcError as error:
+                if error.code() is grpc.StatusCode.NOT_FOUND:
+                    return None
                 self._give_up(error, attempt)
         whole = memoryview(body)
         if len(whole) != length or checksum(whole) != call.model_checksum:

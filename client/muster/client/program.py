@@ -188,6 +188,10 @@ class Device:
         if held is None:
             self._session.happen(Event.CALLED)
             held = await self._train(call, model)
+            if held is None:
+                self._session.happen(Event.OUTDATED)
+                log.info("round %d was closed before its model came", call.key.round)
+                return
             self._session.happen(Event.TRAINED)
         else:
             self._session.happen(Event.CALLED_AGAIN)
@@ -200,10 +204,13 @@ class Device:
             await self._submit(held)
         self._session.happen(Event.DELIVERED)
 
-    async def _train(self, call: Call, model: tuple[int, bytes] | None) -> Held:
+    async def _train(self, call: Call, model: tuple[int, bytes] | None) -> Held | None:
+        """The update of a call; None when its base version is gone."""
         began = self._clock.monotonic()
         length = self._work.schema.body_bytes
         body = model[1] if model is not None else await self._link.fetch(call, length)
+        if body is None:
+            return None
         fetch_s = self._clock.monotonic() - began
         before = self._memory.before(call.key.round, self._committed)
         if self._quick:

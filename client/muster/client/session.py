@@ -8,7 +8,8 @@ called again for it when it comes back, and gives the same update.
     AWAY --WOKE--> ENROLLING --ENROLLED--> IDLE --CALLED--> TRAINING --TRAINED--> DELIVERING
      ^                 |                    ^ |                                       |
      +------LOST-------+--REFUSED--> ENDED  | +--CALLED_AGAIN (it holds the update)-->+
-                              ^             +------------------DELIVERED--------------+
+                              ^             +<--OUTDATED, from TRAINING               |
+                              |             +------------------DELIVERED--------------+
                               +--GOODBYE-- from any phase with a connection
 """
 
@@ -36,6 +37,7 @@ class Event(StrEnum):
     CALLED_AGAIN = "called again"
     TRAINED = "trained"
     DELIVERED = "delivered"
+    OUTDATED = "outdated"
     LOST = "lost"
     GOODBYE = "goodbye"
 
@@ -51,6 +53,8 @@ TRANSITIONS: Mapping[tuple[Phase, Event], Phase] = MappingProxyType(
         (Phase.IDLE, Event.LOST): Phase.AWAY,
         (Phase.IDLE, Event.GOODBYE): Phase.ENDED,
         (Phase.TRAINING, Event.TRAINED): Phase.DELIVERING,
+        # On the wall clock a round may close while its model is still on the way.
+        (Phase.TRAINING, Event.OUTDATED): Phase.IDLE,
         (Phase.TRAINING, Event.LOST): Phase.AWAY,
         (Phase.TRAINING, Event.GOODBYE): Phase.ENDED,
         (Phase.DELIVERING, Event.DELIVERED): Phase.IDLE,

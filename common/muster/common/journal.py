@@ -51,9 +51,3 @@ class Journal:
         """Flush and close."""
         self.flush()
         os.close(self._file)
-
-
-def read_journal(path: Path) -> list[dict[str, Any]]:
-    """Every whole line of a journal, in the order written; a torn last line is left out."""
-    with open(path, encoding="utf-8") as file:
-        return [orjson.loads(line) for line in file if line.endswith("\n")]

@@ -11,14 +11,10 @@ from muster.v1 import fleet_pb2 as pb
 from muster.wire import CHUNK_BYTES
 
 
-def encode_vector(vector: Vector) -> bytes:
-    """The body of a float32 vector."""
-    return vector.astype(WIRE, copy=False).tobytes()
-
-
 def body_view(vector: Vector) -> memoryview:
     """The body of a float32 vector without a copy, on little-endian machines."""
-    return vector.astype(WIRE, copy=False).data.cast("B")
+    # A view of nothing cannot be cast.
+    return vector.astype(WIRE, copy=False).data.cast("B") if len(vector) else memoryview(b"")
 
 
 def decode_vector(body: bytes | memoryview, schema: Schema) -> Vector:
