@@ -31,6 +31,7 @@ from muster.v1 import fleet_pb2_grpc, operator_pb2_grpc
 from muster.wire import PROTOCOL_VERSION, SESSION, TOKEN, messages
 from muster.wire.bodies import checksum
 from muster.wire.channels import CLIENT_OPTIONS, SERVER_OPTIONS
+from muster.wire.handlers import add_fleet_to_server
 
 FLEET_TOKEN, OPERATOR_TOKEN = bytes(16), bytes([1] * 16)
 FINGERPRINT = messages.encode_fingerprint(Fingerprint("test", "test", "cpu", 1))
@@ -221,7 +222,7 @@ async def world(tmp_path: Path) -> AsyncIterator[MakeWorld]:
         coordinator = Coordinator(config, schema, fleet, ledger, store, folder, WallClock(), tell)
         coordinator.load(np.zeros(parameters, np.float32))
         grpc_server = grpc.aio.server(options=SERVER_OPTIONS)
-        fleet_pb2_grpc.add_FleetServicer_to_server(
+        add_fleet_to_server(
             FleetService(coordinator, WallClock()), grpc_server
         )
         operator_pb2_grpc.add_OperatorServicer_to_server(

@@ -137,7 +137,7 @@ def test_an_answer_comes_back(answer: Answer) -> None:
     )
 )
 def test_what_the_server_says_comes_back(message: ToDevice) -> None:
-    wire = pb.ServerMessage.FromString(messages.encode_to_device(message).SerializeToString())
+    wire = pb.ServerMessage.FromString(messages.encode_to_device(message))
     assert messages.decode_to_device(wire) == message
 
 

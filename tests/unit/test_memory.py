@@ -1,3 +1,5 @@
+import math
+from dataclasses import replace
 from pathlib import Path
 
 from hypothesis import given
@@ -64,3 +66,11 @@ def test_a_longer_update_finds_room(tmp_path: Path) -> None:
     memory.hold(held(1))
     memory.hold(held(2, BODY * 50))
     assert Memory(tmp_path).held == held(2, BODY * 50)
+
+
+def test_a_round_without_local_steps_has_no_loss_to_remember(tmp_path: Path) -> None:
+    no_loss = held(1)
+    Memory(tmp_path).hold(replace(no_loss, update=no_loss.update._replace(loss=math.nan)))
+    found = Memory(tmp_path).held
+    assert found is not None
+    assert math.isnan(found.update.loss)

@@ -4,7 +4,7 @@ Errors of gRPC become errors of muster here. Nothing decides what to do about th
 """
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
 
 import grpc
@@ -133,10 +133,10 @@ class Link:
         """
         offset = 0
         for attempt in range(_TRIES):
-            parts = _submission(update, body, offset)
+            parts = _submission(update, body, offset, lambda: upload.initial_metadata())
+            upload = self._transfers.Submit(parts, metadata=self._session)
             try:
-                reply = await self._transfers.Submit(parts, metadata=self._session)
-                receipt = messages.decode_receipt(reply)
+                receipt = messages.decode_receipt(await upload)
             except grpc.aio.AioRpcError as error:
                 self._give_up(error, attempt)
                 # How much arrived only the server knows: it answers a wrong offset with the right.
@@ -156,11 +156,15 @@ class Link:
 
 
 async def _submission(
-    update: Update, body: bytes | memoryview, offset: int
+    update: Update,
+    body: bytes | memoryview,
+    offset: int,
+    our_turn: Callable[[], Awaitable[object]],
 ) -> AsyncIterator[pb.SubmitMessage]:
     yield pb.SubmitMessage(
         header=pb.SubmitHeader(update=messages.encode_update(update), offset=offset)
     )
+    await our_turn()  # what is sent before, the server would have to hold in memory
     for chunk in chunks(body, offset):
         yield pb.SubmitMessage(chunk=bytes(chunk))
 

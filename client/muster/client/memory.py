@@ -9,6 +9,7 @@ the device one of them is whole. Writing over an open file costs a tenth of maki
 and a device does it every round.
 """
 
+import math
 import os
 import struct
 from collections.abc import Sequence
@@ -22,11 +23,10 @@ import xxhash
 
 from muster.common.exchange import Commit, Key, Update
 from muster.common.files import remove_unfinished, write_atomic
-from muster.v1 import fleet_pb2 as pb
-from muster.wire import messages
 
-_HEAD = struct.Struct("<8sQIII")
-"""XXH3-64 of what follows the checksum; number of the record; lengths of states, update, body."""
+_HEAD = struct.Struct("<8sQII")
+"""XXH3-64 of what follows the checksum; number of the record; lengths of the facts (JSON: base
+version, state before, state after, update) and of the body."""
 
 _BODY_BYTES = 1 << 20
 """Longer bodies stay in memory alone. A device that loses one trains again, to the same bits; the
@@ -108,12 +108,14 @@ class Memory:
 
     def hold(self, held: Held) -> None:
         """Remember a round, over the one before the last."""
-        states = orjson.dumps([held.base_version, held.before._asdict(), held.after._asdict()])
-        update = messages.encode_update(held.update).SerializeToString()
+        update = held.update
+        states = held.before._asdict(), held.after._asdict()
+        told = update._asdict() | {"key": list(update.key), "checksum": update.checksum.hex()}
+        facts = orjson.dumps([held.base_version, *states, told])
         body = held.body if len(held.body) <= _BODY_BYTES else b""
         self._number += 1
-        head = _HEAD.pack(_NO_CHECKSUM, self._number, len(states), len(update), len(body))
-        record = memoryview(b"".join((head, states, update, body)))
+        head = _HEAD.pack(_NO_CHECKSUM, self._number, len(facts), len(body))
+        record = memoryview(b"".join((head, facts, body)))
         checksum = xxhash.xxh3_64_digest(record[len(_NO_CHECKSUM) :])
         pieces: list[bytes | memoryview] = [checksum, record[len(_NO_CHECKSUM) :]]
         if len(record) > self._slot_bytes:
@@ -151,10 +153,11 @@ class Memory:
         if len(record) < _HEAD.size:
             return 0, None
         checksum, number, *lengths = _HEAD.unpack_from(record)
-        states_end, update_end, end = list(accumulate(lengths, initial=_HEAD.size))[1:]
+        facts_end, end = list(accumulate(lengths, initial=_HEAD.size))[1:]
         if len(record) < end or xxhash.xxh3_64_digest(record[len(_NO_CHECKSUM) : end]) != checksum:
             return 0, None
-        base_version, before, after = orjson.loads(record[_HEAD.size : states_end])
-        update = messages.decode_update(pb.Update.FromString(record[states_end:update_end]))
-        body = record[update_end:end]
-        return number, Held(base_version, State(**before), State(**after), update, body)
+        base_version, before, after, told = orjson.loads(record[_HEAD.size : facts_end])
+        told["key"], told["checksum"] = Key(*told["key"]), bytes.fromhex(told["checksum"])
+        told["loss"] = math.nan if told["loss"] is None else told["loss"]  # JSON has no NaN
+        body = record[facts_end:end]
+        return number, Held(base_version, State(**before), State(**after), Update(**told), body)

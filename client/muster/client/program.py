@@ -154,9 +154,14 @@ class Device:
         while self._session.phase is not Phase.ENDED:
             message = await attendance.read()
             self._backoff.reset()
-            self._hear(message)
+            for called in self._hear(message):
+                if self._quick and self._session.phase is Phase.IDLE and self._calls.empty():
+                    await self._obey(*called, attendance)
+                else:
+                    self._calls.put_nowait(called)
 
-    def _hear(self, message: ToDevice) -> None:
+    def _hear(self, message: ToDevice) -> list[_Called]:
+        """Take note of a message; return the calls in it."""
         if message.committed is not None:
             self._committed = message.committed
         for receipt in message.receipts:
@@ -164,12 +169,11 @@ class Device:
                 log.warning("refused: %s: %s", receipt.reason, receipt.detail)
         if message.goodbye is not None:
             self._session.happen(Event.GOODBYE)
-            return
-        for call in message.calls:
-            self._calls.put_nowait((call, message.model))
+            return []
+        return [(call, message.model) for call in message.calls]
 
     async def _work_on(self, attendance: Attendance) -> None:
-        """Obey calls one after the other.
+        """Obey calls that take long, one after the other, while `_listen` goes on listening.
 
         A call never interrupts the one before it: cancelling a write would cancel the whole stream.
         """

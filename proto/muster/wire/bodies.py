@@ -36,9 +36,9 @@ def checksum(body: bytes | memoryview) -> bytes:
     return xxhash.xxh3_128_digest(body)
 
 
-def chunk_messages(body: memoryview) -> list[pb.ModelChunk]:
-    """A model as the messages of Fetch, made once and sent to every device."""
-    return [pb.ModelChunk(data=bytes(chunk)) for chunk in chunks(body)]
+def chunk_messages(body: memoryview) -> list[bytes]:
+    """A model as the messages of Fetch, serialised once and sent to every device."""
+    return [pb.ModelChunk(data=bytes(chunk)).SerializeToString() for chunk in chunks(body)]
 
 
 def chunks(body: bytes | memoryview, offset: int = 0) -> Iterator[memoryview]:

@@ -7,6 +7,7 @@ number that is not finite where one is needed.
 import math
 from collections.abc import Iterable
 from enum import StrEnum
+from functools import lru_cache
 from typing import TypeVar
 
 from muster.common.errors import RemoteProtocolError
@@ -59,7 +60,8 @@ def _finite(value: float, field: str) -> float:
 # --- fleet -> device ---------------------------------------------------------------------------
 
 
-def encode_to_device(message: ToDevice) -> pb.ServerMessage:
+def encode_to_device(message: ToDevice) -> bytes:
+    """A whole `pb.ServerMessage`, serialised: the model in it once for all devices."""
     out = pb.ServerMessage(
         receipts=[encode_receipt(receipt) for receipt in message.receipts],
         calls=[
@@ -76,11 +78,20 @@ def encode_to_device(message: ToDevice) -> pb.ServerMessage:
     )
     if message.committed is not None:
         out.committed.CopyFrom(encode_commit(message.committed))
-    if message.model is not None:
-        out.model.version, out.model.body = message.model
     if message.goodbye is not None:
         out.goodbye.status = message.goodbye
-    return out
+    alone: bytes = out.SerializeToString()
+    # Serialised messages that are joined are one message with the fields of both.
+    return alone if message.model is None else alone + _encoded_model(message.model)
+
+
+@lru_cache(maxsize=1)
+def _encoded_model(model: tuple[int, bytes]) -> bytes:
+    version, body = model
+    encoded: bytes = pb.ServerMessage(
+        model=pb.Model(version=version, body=body)
+    ).SerializeToString()
+    return encoded
 
 
 def decode_to_device(message: pb.ServerMessage) -> ToDevice:

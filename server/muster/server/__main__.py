@@ -33,8 +33,9 @@ from muster.server.ledger import Ledger
 from muster.server.operator import OperatorService, Watchers
 from muster.server.service import FleetService
 from muster.server.store import Store
-from muster.v1 import fleet_pb2_grpc, operator_pb2_grpc
+from muster.v1 import operator_pb2_grpc
 from muster.wire.channels import SERVER_OPTIONS
+from muster.wire.handlers import add_fleet_to_server
 
 log = logging.getLogger("muster.server")
 
@@ -71,7 +72,7 @@ async def serve(folder: Path) -> int:
     await evaluator.start()
     server = grpc.aio.server(options=SERVER_OPTIONS)
     service = FleetService(coordinator, clock)
-    fleet_pb2_grpc.add_FleetServicer_to_server(service, server)
+    add_fleet_to_server(service, server)
     operator_pb2_grpc.add_OperatorServicer_to_server(
         OperatorService(coordinator, watchers, incarnation, clock), server
     )

@@ -11,8 +11,8 @@ ARITH 2013. 24 bytes per parameter.
 """
 
 import math
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -24,12 +24,28 @@ GRIDS = (-20, -52, -84)
 RANGE = 2.0**32
 TERMS = 1 << 22
 
-BLOCK = 65_536
-"""Entries worked on at once: three float64 blocks stay in the second-level cache."""
+# Adding and subtracting 1.5·2^(52+e) rounds x to the grid 2^e, because there the spacing of float64
+# is 2^e; the difference from x is exact.
+_MAGNETS = [(exponent, 1.5 * 2.0 ** (52 + exponent)) for exponent in GRIDS]
+
+BLOCK = 16_384
+"""Entries worked on at once: a block's sums and what is added to them, 640 KiB, stay in the cache."""
 
 Doubles = npt.NDArray[np.float64]
 ReadBlock = Callable[[int, int], Vector]
 """`read(start, stop)` returns entries [start, stop) of a vector."""
+
+
+class Term(NamedTuple):
+    """weight·x, for a vector x that is read in blocks.
+
+    Attributes:
+        largest: the largest |x| of the vector.
+    """
+
+    read: ReadBlock
+    weight: float
+    largest: float
 
 
 class ExactSum:
@@ -55,49 +71,47 @@ class ExactSum:
         """Add weight·vector. Subtracting is adding with the opposite weight.
 
         Raises:
-            Diverged: as `add_blocks`.
+            Diverged: as `add_terms`.
         """
         largest = float(np.max(np.abs(vector))) if len(vector) else 0.0
-        self.add_blocks(lambda start, stop: vector[start:stop], weight, largest)
+        self.add_terms([Term(lambda start, stop: vector[start:stop], weight, largest)])
 
-    def add_blocks(self, read: ReadBlock, weight: float, largest: float) -> None:
-        """Add weight·x for a vector that is read in blocks.
-
-        Args:
-            largest: the largest |x| of the vector.
+    def add_terms(self, terms: Sequence[Term]) -> None:
+        """Add several terms, block by block: together they cost less than one by one.
 
         Raises:
             Diverged: the terms could leave the range in which sums are exact. Whether they do is
                 decided from Σ |w|·max|x|, which does not depend on the order.
         """
-        self._bounds.append(abs(weight) * largest)
+        empty = not self._bounds
+        self._bounds.extend(abs(term.weight) * term.largest for term in terms)
         if not math.fsum(self._bounds) < RANGE or len(self._bounds) > TERMS:
             raise Diverged(
                 f"the sum of |weight|·max|update| reached {math.fsum(self._bounds):.3g}; sums are "
                 f"exact below {RANGE:.3g}. Lower the learning rate, or set "
                 f"training.projection_radius or server.guard.max_norm"
             )
-        first = len(self._bounds) == 1
         for start in range(0, self.parameters, BLOCK):
             stop = min(start + BLOCK, self.parameters)
-            self._extract(read(start, stop), weight, start, stop, first)
+            for position, term in enumerate(terms):
+                first = empty and position == 0
+                self._extract(term.read(start, stop), term.weight, start, stop, first)
 
     def _extract(self, entries: Vector, weight: float, start: int, stop: int, first: bool) -> None:
         x, q = self._x[: stop - start], self._q[: stop - start]
         np.multiply(entries, weight, out=x, dtype=np.float64)
-        for exponent, sums in zip(GRIDS, self._sums, strict=True):
-            # Adding and subtracting 1.5·2^(52+e) rounds x to the grid 2^e, because there the
-            # spacing of float64 is 2^e; the difference x - q is exact.
-            magnet = 1.5 * 2.0 ** (52 + exponent)
-            np.add(x, magnet, out=q)
-            np.subtract(q, magnet, out=q)
+        for (exponent, magnet), sums in zip(_MAGNETS, self._sums, strict=True):
+            if exponent == GRIDS[-1] and not x.any():  # as a rule nothing is left for the last grid
+                q = x
+            else:
+                np.add(x, magnet, out=q)
+                np.subtract(q, magnet, out=q)
+                np.subtract(x, q, out=x)
             # The first term is the sum: 24 bytes per parameter need not be set to 0 for it.
             if first:
                 sums[start:stop] = q
-            else:
+            elif q is not x:
                 sums[start:stop] += q
-            if exponent != GRIDS[-1]:
-                np.subtract(x, q, out=x)
 
     def total(self, start: int = 0, stop: int | None = None) -> Doubles:
         """Entries [start, stop) of the sum: float64, the three grids joined with two_sum."""

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 from muster.common import seeds
 from muster.common.clock import Clock
@@ -34,9 +34,6 @@ from muster.server.uploads import Spills
 from muster.wire import INLINE_BYTES
 from muster.wire.bodies import body_view, checksum, chunk_messages
 
-if TYPE_CHECKING:
-    from muster.v1 import fleet_pb2 as pb
-
 T = TypeVar("T")
 
 
@@ -47,7 +44,7 @@ class Coordinator:
         intake: what devices say.
         committed: the newest durable round and version.
         evaluations: what is measured of the versions; there once `load` was called.
-        chunks: the newest version as the messages of Fetch; empty when it travels inline.
+        chunks: the newest version as the serialised messages of Fetch; empty when it travels inline.
     """
 
     def __init__(
@@ -66,7 +63,7 @@ class Coordinator:
         self.schema = schema
         self.fleet = fleet
         self.committed = Commit()
-        self.chunks: list[pb.ModelChunk] = []
+        self.chunks: list[bytes] = []
         self._body = b""
         self._ledger = ledger
         self._store = store

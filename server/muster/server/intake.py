@@ -10,12 +10,13 @@ import math
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from queue import SimpleQueue
 
 from muster.common.clock import Clock
 from muster.common.errors import MusterError, RunFailed
 from muster.common.exchange import Answer, Decision, Key, Outcome, Reason, Receipt, Update
 from muster.common.tensors import Schema
-from muster.server.accumulator import ExactSum
+from muster.server.accumulator import ExactSum, Term
 from muster.server.aggregators import Contribution, State
 from muster.server.config import Server
 from muster.server.fleet import Device, Fleet
@@ -93,6 +94,7 @@ class Intake:
         self._staged: dict[str, Staged] = {}
         self._answered_at: dict[str, float] = {}
         self._folds: list[asyncio.Future[None]] = []
+        self._unfolded: SimpleQueue[Staged] = SimpleQueue()
         self._uploads: dict[Key, Spill] = {}
 
     def open(self, round: Round, state: State) -> None:
@@ -218,20 +220,23 @@ class Intake:
         if not self._folds_on_arrival:
             return
         staged.weight = self._rule.weight(contribution, self._state)
+        self._unfolded.put(staged)
         if self._small:
-            self._fold_now(staged)
+            self._fold_now()
         else:
-            loop = asyncio.get_running_loop()
-            self._folds.append(loop.run_in_executor(self._worker, self._fold_one, staged))
+            self._folds.append(self._fold_beside())
 
-    def _fold_now(self, staged: Staged) -> None:
+    def _fold_now(self) -> None:
         """Without the worker, which costs more than a small vector; an error waits for `fold`."""
         try:
-            self._fold_one(staged)
+            self._fold_waiting()
         except MusterError as error:
             failed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
             failed.set_exception(error)
             self._folds.append(failed)
+
+    def _fold_beside(self) -> "asyncio.Future[None]":
+        return asyncio.get_running_loop().run_in_executor(self._worker, self._fold_waiting)
 
     async def fold(self) -> list[Staged]:
         """Fold what counts and is not folded yet; return it, each with its weight.
@@ -245,20 +250,27 @@ class Intake:
         await asyncio.gather(*self._folds)
         if counted and not self._folds_on_arrival:
             weights = self._rule.weigh([staged.contribution for staged in counted], self._state)
-            loop = asyncio.get_running_loop()
             for staged, weight in zip(counted, weights, strict=True):
                 staged.weight = weight
-                await loop.run_in_executor(self._worker, self._fold_one, staged)
+                self._unfolded.put(staged)
+            await self._fold_beside()
         return counted
 
-    def _fold_one(self, staged: Staged) -> None:
-        weight = staged.weight
-        if weight is None or not (math.isfinite(weight) and weight >= 0):
-            raise RunFailed(
-                f"the aggregator {self._rule.kind!r} gave {staged.contribution.client} the weight "
-                f"{weight}; expected a finite number >= 0"
-            )
-        self.sum.add_blocks(staged.body.read, weight, staged.body.measure.largest)
+    def _fold_waiting(self) -> None:
+        """Fold all that wait: together they cost less, and the next call may find none left."""
+        terms = []
+        while not self._unfolded.empty():
+            staged = self._unfolded.get_nowait()
+            weight, body = staged.weight, staged.body
+            if weight is None or not (math.isfinite(weight) and weight >= 0):
+                client = staged.contribution.client
+                raise RunFailed(
+                    f"the aggregator {self._rule.kind!r} gave {client} the weight {weight}; "
+                    f"expected a finite number >= 0"
+                )
+            terms.append(Term(body.read, weight, body.measure.largest))
+        if terms:
+            self.sum.add_terms(terms)
 
     # --- the books -------------------------------------------------------------------------------
 

@@ -198,6 +198,7 @@ class FleetService(fleet_pb2_grpc.FleetServicer):
             spill = intake.upload(update)
             if offset != spill.received:
                 return Receipt(update.key, Outcome.RESUME, offset=spill.received)
+            await context.send_initial_metadata(())  # it is the device's turn
             while not spill.complete:
                 message = await context.read()
                 if message is grpc.aio.EOF:
