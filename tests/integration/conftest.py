@@ -222,9 +222,7 @@ async def world(tmp_path: Path) -> AsyncIterator[MakeWorld]:
         coordinator = Coordinator(config, schema, fleet, ledger, store, folder, WallClock(), tell)
         coordinator.load(np.zeros(parameters, np.float32))
         grpc_server = grpc.aio.server(options=SERVER_OPTIONS)
-        add_fleet_to_server(
-            FleetService(coordinator, WallClock()), grpc_server
-        )
+        add_fleet_to_server(FleetService(coordinator, WallClock()), grpc_server)
         operator_pb2_grpc.add_OperatorServicer_to_server(
             OperatorService(coordinator, watchers, 1, WallClock()), grpc_server
         )

@@ -20,7 +20,7 @@ from muster.common.errors import (
 from muster.common.exchange import Answer, Call, Fingerprint, Outcome, Receipt, ToDevice, Update
 from muster.v1 import fleet_pb2 as pb
 from muster.v1 import fleet_pb2_grpc
-from muster.wire import PROTOCOL_VERSION, SESSION, TOKEN, messages
+from muster.wire import PROTOCOL_VERSION, SESSION, TOKEN, UPLOAD_BYTES, messages
 from muster.wire.bodies import checksum, chunks
 from muster.wire.channels import CLIENT_OPTIONS
 
@@ -165,7 +165,7 @@ async def _submission(
         header=pb.SubmitHeader(update=messages.encode_update(update), offset=offset)
     )
     await our_turn()  # what is sent before, the server would have to hold in memory
-    for chunk in chunks(body, offset):
+    for chunk in chunks(body, offset, UPLOAD_BYTES):
         yield pb.SubmitMessage(chunk=bytes(chunk))
 
 

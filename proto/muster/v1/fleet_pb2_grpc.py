@@ -89,7 +89,8 @@ class FleetServicer:
     def Submit(self, request_iterator, context):
         """An update in chunks, then one receipt.
 
-        The first message is the header. The receipt is the only acceptance point. The same body under
+        The first message is the header. When it is this upload's turn the server sends its initial
+        metadata; what arrives before that waits in its memory. The receipt is the only acceptance point. The same body under
         the same key gets the same receipt; another body is refused. A broken upload resumes: a header
         whose offset is not where the server stands is answered at once by RESUME with that offset.
         """

@@ -55,7 +55,8 @@ class FleetStub:
     Submit: _grpc.StreamUnaryMultiCallable[_fleet_pb2.SubmitMessage, _fleet_pb2.Receipt]
     """An update in chunks, then one receipt.
 
-    The first message is the header. The receipt is the only acceptance point. The same body under
+    The first message is the header. When it is this upload's turn the server sends its initial
+    metadata; what arrives before that waits in its memory. The receipt is the only acceptance point. The same body under
     the same key gets the same receipt; another body is refused. A broken upload resumes: a header
     whose offset is not where the server stands is answered at once by RESUME with that offset.
     """
@@ -80,7 +81,8 @@ class FleetAsyncStub(FleetStub):
     Submit: _aio.StreamUnaryMultiCallable[_fleet_pb2.SubmitMessage, _fleet_pb2.Receipt]  # type: ignore[assignment]
     """An update in chunks, then one receipt.
 
-    The first message is the header. The receipt is the only acceptance point. The same body under
+    The first message is the header. When it is this upload's turn the server sends its initial
+    metadata; what arrives before that waits in its memory. The receipt is the only acceptance point. The same body under
     the same key gets the same receipt; another body is refused. A broken upload resumes: a header
     whose offset is not where the server stands is answered at once by RESUME with that offset.
     """
@@ -126,7 +128,8 @@ class FleetServicer(metaclass=_abc_1.ABCMeta):
     ) -> _typing.Union[_fleet_pb2.Receipt, _abc.Awaitable[_fleet_pb2.Receipt]]:
         """An update in chunks, then one receipt.
 
-        The first message is the header. The receipt is the only acceptance point. The same body under
+        The first message is the header. When it is this upload's turn the server sends its initial
+        metadata; what arrives before that waits in its memory. The receipt is the only acceptance point. The same body under
         the same key gets the same receipt; another body is refused. A broken upload resumes: a header
         whose offset is not where the server stands is answered at once by RESUME with that offset.
         """

@@ -41,8 +41,10 @@ def chunk_messages(body: memoryview) -> list[bytes]:
     return [pb.ModelChunk(data=bytes(chunk)).SerializeToString() for chunk in chunks(body)]
 
 
-def chunks(body: bytes | memoryview, offset: int = 0) -> Iterator[memoryview]:
-    """The pieces of `body` from `offset` on, in order."""
+def chunks(
+    body: bytes | memoryview, offset: int = 0, size: int = CHUNK_BYTES
+) -> Iterator[memoryview]:
+    """The pieces of `body` from `offset` on, in order, of at most `size` bytes."""
     view = memoryview(body)
-    for start in range(offset, len(view), CHUNK_BYTES):
-        yield view[start : start + CHUNK_BYTES]
+    for start in range(offset, len(view), size):
+        yield view[start : start + size]

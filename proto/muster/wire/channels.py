@@ -1,6 +1,6 @@
 """Settings that both ends of a connection must agree on."""
 
-from muster.wire import CHUNK_BYTES, INLINE_BYTES
+from muster.wire import CHUNK_BYTES, INLINE_BYTES, UPLOAD_BYTES
 
 ENVIRONMENT = {
     # Read when gRPC is imported. Its older pollers answer sooner than the event engine: a
@@ -26,10 +26,8 @@ _BOTH: list[tuple[str, int]] = [
     ("grpc.http2.max_pings_without_data", 0),
     # One HTTP/2 frame per message: with the default of 16 KiB one of 40 KB already takes three.
     ("grpc.http2.max_frame_size", CHUNK_BYTES),
-    # A window in which what travels inline fits at once. What an upload sends while it waits for
-    # its turn is held in memory up to the window: with 2 MiB, 100 devices that upload 20 MB each
-    # took 350 MiB more of the server's memory than 10, with 128 KiB 100, in the same time.
-    ("grpc.http2.lookahead_bytes", 2 * INLINE_BYTES),
+    # A window in which what travels inline, or a chunk of an upload, fits at once.
+    ("grpc.http2.lookahead_bytes", UPLOAD_BYTES),
     # Probing the bandwidth-delay product costs a ping for every burst of data.
     ("grpc.http2.bdp_probe", 0),
 ]
