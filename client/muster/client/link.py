@@ -4,7 +4,7 @@ Errors of gRPC become errors of muster here. Nothing decides what to do about th
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator
 from typing import Any
 
 import grpc
@@ -133,10 +133,8 @@ class Link:
         """
         offset = 0
         for attempt in range(_TRIES):
-            parts = _submission(update, body, offset, lambda: upload.initial_metadata())
-            upload = self._transfers.Submit(parts, metadata=self._session)
             try:
-                receipt = messages.decode_receipt(await upload)
+                receipt = await self._upload(update, body, offset)
             except grpc.aio.AioRpcError as error:
                 self._give_up(error, attempt)
                 # How much arrived only the server knows: it answers a wrong offset with the right.
@@ -147,26 +145,23 @@ class Link:
             offset = receipt.offset
         raise Interrupted(f"the upload broke {_TRIES} times")
 
+    async def _upload(self, update: Update, body: bytes | memoryview, offset: int) -> Receipt:
+        async def parts() -> AsyncIterator[pb.SubmitMessage]:
+            header = pb.SubmitHeader(update=messages.encode_update(update), offset=offset)
+            yield pb.SubmitMessage(header=header)
+            await call.initial_metadata()  # our turn; the server would hold what came before
+            for chunk in chunks(body, offset, UPLOAD_BYTES):
+                yield pb.SubmitMessage(chunk=bytes(chunk))
+
+        call = self._transfers.Submit(parts(), metadata=self._session)
+        return messages.decode_receipt(await call)
+
     @staticmethod
     def _give_up(error: grpc.aio.AioRpcError, attempt: int) -> None:
         """Raise unless trying again may help and has not been tried often enough."""
         ours = _ours(error)
         if not isinstance(ours, TransportError) or attempt == _TRIES - 1:
             raise ours from None
-
-
-async def _submission(
-    update: Update,
-    body: bytes | memoryview,
-    offset: int,
-    our_turn: Callable[[], Awaitable[object]],
-) -> AsyncIterator[pb.SubmitMessage]:
-    yield pb.SubmitMessage(
-        header=pb.SubmitHeader(update=messages.encode_update(update), offset=offset)
-    )
-    await our_turn()  # what is sent before, the server would have to hold in memory
-    for chunk in chunks(body, offset, UPLOAD_BYTES):
-        yield pb.SubmitMessage(chunk=bytes(chunk))
 
 
 class Attendance:

@@ -10,8 +10,8 @@ CHUNK_BYTES = 1 << 20
 """Measured on loopback, two cores: 1 MiB streams at 1.1-1.5 GB/s, 64 KiB at 0.4, 16 MiB at 0.5."""
 
 UPLOAD_BYTES = 256 << 10
-"""Chunks on the way up are smaller: of each connection that ever uploaded, gRPC keeps buffers of one
-message. With 1 MiB 100 devices took a quarter more of the server's memory than 10, with this
+"""Chunks on the way up are smaller: gRPC keeps buffers of one message for each connection that ever
+uploaded. With 1 MiB 100 devices took a quarter more of the server's memory than 10, with this
 nothing, and uploads are as fast."""
 
 INLINE_BYTES = 64 << 10

@@ -4,6 +4,8 @@ As the generated `add_FleetServicer_to_server` has them, but for what goes to ma
 server's messages of Attend and the chunks of Fetch are serialised by `muster.wire`, once.
 """
 
+from typing import Any
+
 import grpc
 
 from muster.v1 import fleet_pb2 as pb
@@ -14,7 +16,7 @@ _SERVICE = pb.DESCRIPTOR.services_by_name["Fleet"]
 
 def add_fleet_to_server(service: fleet_pb2_grpc.FleetServicer, server: grpc.aio.Server) -> None:
     """Serve the methods of `service`; Attend and Fetch write bytes."""
-    methods = {
+    methods: dict[str, grpc.RpcMethodHandler[Any, Any]] = {
         "Enroll": grpc.unary_unary_rpc_method_handler(
             service.Enroll, pb.EnrollRequest.FromString, pb.EnrollReply.SerializeToString
         ),

@@ -29,7 +29,7 @@ TERMS = 1 << 22
 _MAGNETS = [(exponent, 1.5 * 2.0 ** (52 + exponent)) for exponent in GRIDS]
 
 BLOCK = 16_384
-"""Entries worked on at once: a block's sums and what is added to them, 640 KiB, stay in the cache."""
+"""Entries worked on at once: a block's sums and what is added to them, 640 KiB, stay cached."""
 
 Doubles = npt.NDArray[np.float64]
 ReadBlock = Callable[[int, int], Vector]

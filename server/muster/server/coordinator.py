@@ -44,7 +44,7 @@ class Coordinator:
         intake: what devices say.
         committed: the newest durable round and version.
         evaluations: what is measured of the versions; there once `load` was called.
-        chunks: the newest version as the serialised messages of Fetch; empty when it travels inline.
+        chunks: the newest version as the serialised messages of Fetch; empty when it is inline.
     """
 
     def __init__(
