@@ -1,5 +1,6 @@
 """The scenario: one TOML file that describes a whole experiment."""
 
+import copy
 import os
 import re
 import tomllib
@@ -51,6 +52,10 @@ class Group(Section):
     count: Annotated[int, Field(gt=0)]
     """Devices in the group."""
 
+    devices_per_process: Annotated[int, Field(gt=0)] = 1
+    """Devices that share a process and its connection, one message carrying many answers; each
+    still has its own identity, state, data and random streams. 1: a process for each."""
+
     device: DeviceSection = DeviceSection()
     """What they are."""
 
@@ -91,6 +96,11 @@ class Scenario(Section):
         """Devices in the population."""
         return sum(group.count for group in self.groups)
 
+    @property
+    def processes(self) -> int:
+        """Processes of devices."""
+        return sum(-(-group.count // group.devices_per_process) for group in self.groups)
+
     def to_toml(self) -> str:
         """The scenario with every default, as it is written into the run folder."""
         return tomli_w.dumps(self.model_dump(exclude_none=True))
@@ -116,11 +126,14 @@ def _contradictions(scenario: Scenario) -> Sequence[str]:
     return found
 
 
-def read_scenario(path: Path, settings: Sequence[str] = (), data: str | None = None) -> Scenario:
+def read_scenario(
+    path: Path, settings: Sequence[str | tuple[str, Any]] = (), data: str | None = None
+) -> Scenario:
     """Read a scenario file.
 
     Args:
-        settings: `key=value` as of `--set`, the key dotted, the value TOML or plain text.
+        settings: `key=value` as of `--set`, the key dotted, the value TOML or plain text; or a
+            pair of key and value.
         data: the data directory; before the environment variable MUSTER_DATA, before the file.
 
     Raises:
@@ -135,20 +148,32 @@ def read_scenario(path: Path, settings: Sequence[str] = (), data: str | None = N
     except tomllib.TOMLDecodeError as error:
         raise ConfigError(f"{path} is not TOML: {error}") from None
     for setting in settings:
-        _set(values, setting)
+        key, value = _pair(setting) if isinstance(setting, str) else setting
+        _set(values, key, copy.deepcopy(value))
     _set_data(values, data or os.environ.get(DATA_VARIABLE), path)
     return validate(Scenario, values, str(path))
 
 
-def _set(values: dict[str, Any], setting: str) -> None:
-    key, equals, text = setting.partition("=")
-    parts = re.findall(r"[^.\[\]]+", key.strip())
-    if not equals or not parts:
-        raise ConfigError(f"--set {setting}: expected key=value, for example server.rounds=5")
+def setting_value(text: str) -> Any:
+    """The value of a setting as a person types it: TOML, and what is not TOML is plain text."""
     try:
-        value = tomllib.loads(f"value = {text}")["value"]
+        return tomllib.loads(f"value = {text}")["value"]
     except tomllib.TOMLDecodeError:
-        value = text
+        return text
+
+
+def _pair(setting: str) -> tuple[str, Any]:
+    key, equals, text = setting.partition("=")
+    if not equals:
+        raise ConfigError(f"--set {setting}: expected key=value, for example server.rounds=5")
+    return key, setting_value(text)
+
+
+def _set(values: dict[str, Any], key: str, value: Any) -> None:
+    parts = re.findall(r"[^.\[\]]+", key.strip())
+    setting = f"{key}={value}"
+    if not parts:
+        raise ConfigError(f"--set {setting}: expected key=value, for example server.rounds=5")
     *path, last = parts
     place: Any = values
     for part in path:
