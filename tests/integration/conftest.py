@@ -62,10 +62,10 @@ class World:
 
     async def enroll(self, client: str, **changes: Any) -> pb.EnrollReply:
         request = pb.EnrollRequest(
-            protocol_version=PROTOCOL_VERSION, client=client, examples=10, fingerprint=FINGERPRINT
+            protocol_version=changes.get("protocol_version", PROTOCOL_VERSION),
+            devices=[pb.Identity(client=client, examples=changes.get("examples", 10))],
+            fingerprint=FINGERPRINT,
         )
-        for name, value in changes.items():
-            setattr(request, name, value)
         return await self.stub().Enroll(request, metadata=((TOKEN, FLEET_TOKEN),))
 
     async def attend(self, client: str) -> Peer:

@@ -55,7 +55,7 @@ async def test_a_device_with_other_data_is_refused(world: Any) -> None:
 async def test_enrolling_takes_the_fleets_token(world: Any, metadata: Any) -> None:
     w = await world()
     with pytest.raises(grpc.aio.AioRpcError) as error:
-        await w.stub().Enroll(pb.EnrollRequest(client="a"), metadata=metadata)
+        await w.stub().Enroll(pb.EnrollRequest(), metadata=metadata)
     assert error.value.code() is grpc.StatusCode.UNAUTHENTICATED
 
 
@@ -217,7 +217,7 @@ async def test_a_download_starts_where_it_is_asked_to(world: Any) -> None:
 async def test_a_device_whose_round_was_closed_before_its_model_came_goes_on(world: Any) -> None:
     w = await world(parameters=THREE_CHUNKS)
     link = Link(f"127.0.0.1:{w.port}", bytes(16), WallClock())
-    await link.enroll("a", 10, Fingerprint("test", "test", "cpu", 1))
+    await link.enroll({"a": 10}, Fingerprint("test", "test", "cpu", 1))
     outdated = Call(Key("a", 1, 1), base_version=7, deadline_s=0.0, model_checksum=b"")
     assert await link.fetch(outdated, w.coordinator.schema.body_bytes) is None
     await link.close()

@@ -84,28 +84,36 @@ class Training(Section):
         return passes * held + min(steps * size, held)
 
 
-class DeviceProcess(Section):
-    """What a device is started with."""
+class Member(Section):
+    """One device of a pack."""
 
     client: str
     index: int
     """Position in the population; decides the share of the data."""
 
+    examples_per_s: float | None = None
+    """Modelled speed of training; absent: as fast as the host, which counts as 0 seconds."""
+
+
+class PackProcess(Section):
+    """What a process of devices is started with; as a rule it is one device."""
+
+    name: str
+    """Of the process and its log: the client, or the first and the last of them."""
+
+    devices: list[Member]
     seed: int
     task: str
     """JSON of the scenario's [task]; the server's word is checked against it."""
 
     address: str
-    """host:port of the server or of the device's gateway."""
+    """host:port of the server or of the pack's gateway."""
 
     token: str
     """The fleet's token, hexadecimal."""
 
     folder: str
-    """The device's own folder, `devices/<client>` of the run folder."""
-
-    examples_per_s: float | None = None
-    """Modelled speed of training; absent: as fast as the host, which counts as 0 seconds."""
+    """`devices` of the run folder; each device has a folder of its own in it."""
 
 
 class NurseryProcess(Section):

@@ -1,10 +1,10 @@
-"""A device's connection to the server: two channels, and what is said over them.
+"""The connection of a pack of devices: two channels, and what is said over them.
 
 Errors of gRPC become errors of muster here. Nothing decides what to do about them.
 """
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from typing import Any
 
 import grpc
@@ -46,10 +46,10 @@ def _ours(error: grpc.aio.AioRpcError, definite: bool = False) -> Exception:
 
 
 class Link:
-    """The two channels of a device; open one per process, not per call.
+    """The two channels of a pack; open one per process, not per call.
 
     Args:
-        address: "host:port" of the server or of the device's gateway.
+        address: "host:port" of the server or of the pack's gateway.
         token: the fleet's token, shown to enroll.
     """
 
@@ -66,17 +66,19 @@ class Link:
         await self._control.close()
         await self._bulk.close()
 
-    async def enroll(self, client: str, examples: int, fingerprint: Fingerprint) -> pb.Enrolled:
+    async def enroll(self, examples: Mapping[str, int], fingerprint: Fingerprint) -> pb.Enrolled:
         """Begin a session.
 
+        Args:
+            examples: what each device holds, by client.
+
         Raises:
-            RemoteProtocolError: the server refuses this device; it says why.
+            RemoteProtocolError: the server refuses them; it says why.
             TransportError: try again.
         """
         request = pb.EnrollRequest(
             protocol_version=PROTOCOL_VERSION,
-            client=client,
-            examples=examples,
+            devices=[pb.Identity(client=c, examples=held) for c, held in examples.items()],
             fingerprint=messages.encode_fingerprint(fingerprint),
         )
         try:
@@ -86,11 +88,13 @@ class Link:
         except grpc.aio.AioRpcError as error:
             ours = _ours(error, definite=True)
             if isinstance(ours, Unauthenticated):  # coming back would not help
-                raise RemoteProtocolError(f"the server refused {client}: {ours}") from None
+                raise RemoteProtocolError(
+                    f"the server refused {_names(examples)}: {ours}"
+                ) from None
             raise ours from None
         if reply.HasField("refusal"):
             reason, detail = messages.decode_refusal(reply.refusal)
-            raise RemoteProtocolError(f"the server refused {client}: {reason}: {detail}")
+            raise RemoteProtocolError(f"the server refused {_names(examples)}: {reason}: {detail}")
         self._session = ((SESSION, reply.enrolled.session),)
         return reply.enrolled
 
@@ -164,8 +168,13 @@ class Link:
             raise ours from None
 
 
+def _names(clients: Iterable[str]) -> str:
+    first, *others = clients
+    return f"{first} and {len(others)} more" if others else first
+
+
 class Attendance:
-    """A device's presence: one stream, both ways."""
+    """The presence of a pack of devices: one stream, both ways."""
 
     def __init__(self, stream: Any) -> None:
         self._stream = stream
@@ -186,8 +195,8 @@ class Attendance:
             raise Interrupted("the server ended the stream without a goodbye")
         return messages.decode_to_device(message)
 
-    async def answer(self, answer: Answer) -> None:
-        await self._write(pb.DeviceMessage(answers=[messages.encode_answer(answer)]))
+    async def answer(self, answers: Sequence[Answer]) -> None:
+        await self._write(pb.DeviceMessage(answers=[messages.encode_answer(a) for a in answers]))
 
     async def heartbeat(self) -> None:
         await self._write(pb.DeviceMessage(heartbeat=pb.Heartbeat()))

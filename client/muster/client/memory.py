@@ -28,7 +28,7 @@ _HEAD = struct.Struct("<8sQII")
 """XXH3-64 of what follows the checksum; number of the record; lengths of the facts (JSON: base
 version, state before, state after, update) and of the body."""
 
-_BODY_BYTES = 1 << 20
+BODY_BYTES = 1 << 20
 """Longer bodies stay in memory alone. A device that loses one trains again, to the same bits; the
 disk would be busier with them than with the server's commits."""
 
@@ -77,9 +77,11 @@ class Memory:
 
     Args:
         folder: `devices/<client>` of the run folder; made if it is not there.
+        body_bytes: longer bodies stay in memory alone.
     """
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, body_bytes: int = BODY_BYTES) -> None:
+        self._body_bytes = body_bytes
         folder.mkdir(parents=True, exist_ok=True)
         remove_unfinished(folder)
         self._path = folder / "state.bin"
@@ -112,7 +114,7 @@ class Memory:
         states = held.before._asdict(), held.after._asdict()
         told = update._asdict() | {"key": list(update.key), "checksum": update.checksum.hex()}
         facts = orjson.dumps([held.base_version, *states, told])
-        body = held.body if len(held.body) <= _BODY_BYTES else b""
+        body = held.body if len(held.body) <= self._body_bytes else b""
         self._number += 1
         head = _HEAD.pack(_NO_CHECKSUM, self._number, len(facts), len(body))
         record = memoryview(b"".join((head, facts, body)))

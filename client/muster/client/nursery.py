@@ -10,7 +10,7 @@ trying:
 - children die with the nursery, and the nursery with its supervisor.
 
 The supervisor speaks over a socket pair, one JSON object a line. To the nursery: `{"start": {...}}`
-(a `DeviceProcess`). From it: `ready`, `failed`, `started`, `exited`.
+(a `PackProcess`). From it: `ready`, `failed`, `started`, `exited`.
 """
 
 import gc
@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from muster.client import program
-from muster.client.config import DeviceProcess, NurseryProcess
+from muster.client.config import NurseryProcess, PackProcess
 from muster.client.training import warm
 from muster.common.errors import MusterError
 from muster.common.files import write_atomic
@@ -44,7 +44,7 @@ class Nursery:
         self._task = task
         self._supervisor = supervisor
         self._logs = Path(config.folder) / "logs"
-        self._clients: dict[int, str] = {}
+        self._names: dict[int, str] = {}
         self._lines = b""
 
     def tend(self) -> None:
@@ -72,25 +72,25 @@ class Nursery:
 
     def _obey(self, order: dict[str, Any]) -> None:
         if "start" in order:
-            self._fork(DeviceProcess.model_validate(order["start"]))
+            self._fork(PackProcess.model_validate(order["start"]))
 
-    def _fork(self, config: DeviceProcess) -> None:
+    def _fork(self, config: PackProcess) -> None:
         nursery = os.getpid()
         pid = os.fork()
         if pid == 0:
             self._be(config, nursery)
-        self._clients[pid] = config.client
-        self.say("started", client=config.client, pid=pid)
+        self._names[pid] = config.name
+        self.say("started", name=config.name, pid=pid)
 
-    def _be(self, config: DeviceProcess, nursery: int) -> NoReturn:
-        """In the child: live as the device, and never return into the nursery's loop."""
+    def _be(self, config: PackProcess, nursery: int) -> NoReturn:
+        """In the child: live as the pack, and never return into the nursery's loop."""
         status = 1
         try:
             die_with_parent(nursery)
             signal.set_wakeup_fd(-1)
             signal.signal(signal.SIGCHLD, signal.SIG_DFL)
             self._supervisor.close()
-            log_to(self._logs / f"{config.client}.log")
+            log_to(self._logs / f"{config.name}.log")
             program.main(config, self._task)
             status = 0
         except MusterError as error:
@@ -103,12 +103,12 @@ class Nursery:
             os._exit(status)
 
     def _reap(self) -> None:
-        while self._clients:
+        while self._names:
             pid, status = os.waitpid(-1, os.WNOHANG)
             if pid == 0:
                 return
-            client = self._clients.pop(pid)
-            self.say("exited", client=client, status=os.waitstatus_to_exitcode(status))
+            name = self._names.pop(pid)
+            self.say("exited", name=name, status=os.waitstatus_to_exitcode(status))
 
 
 def log_to(path: Path) -> None:

@@ -1,20 +1,24 @@
-"""The device's program: come, train when called, come back when the connection breaks."""
+"""The program of a pack of devices: come, train when called, come back when the connection breaks.
+
+A pack is the devices of one process; they share its connection and nothing else. As a rule it is
+one device.
+"""
 
 import asyncio
 import logging
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 
 import uvloop
 
 from muster.client.backoff import Backoff
-from muster.client.config import DeviceProcess, Training
+from muster.client.config import PackProcess, Training
+from muster.client.learner import Learner, Work
 from muster.client.link import Attendance, Link
-from muster.client.memory import Held, Memory, State
-from muster.client.session import Event, Phase, Session
-from muster.client.training import Trained, fingerprint, train
+from muster.client.memory import BODY_BYTES, Held
+from muster.client.session import Event, Phase
+from muster.client.training import fingerprint
 from muster.common import seeds
 from muster.common.clock import Clock, WallClock
 from muster.common.errors import RemoteProtocolError, TransportError, Unauthenticated
@@ -27,92 +31,84 @@ from muster.common.exchange import (
     Outcome,
     Receipt,
     ToDevice,
-    Update,
 )
-from muster.common.tensors import Schema
 from muster.tasks.models import schema as schema_of_module
-from muster.tasks.task import Examples, OpenTask
+from muster.tasks.task import OpenTask
 from muster.v1 import fleet_pb2 as pb
-from muster.wire import messages
-from muster.wire.bodies import body_view, checksum, decode_vector
+from muster.wire import CHUNK_BYTES, messages
 
 log = logging.getLogger("muster.client")
 
-
 _QUICK_S = 0.005
-"""A round that trained faster than this is trained on the event loop the next time: the loop can be
-away for that long, and a thread costs as much as a tiny model's round."""
-
-_Called = tuple[Call, tuple[int, bytes] | None]
-"""A call, and the model it is based on when that came with it."""
+"""A device that trained faster than this is trained on the event loop the next time: the loop can
+be away for that long, and a thread costs as much as a tiny model's round."""
 
 
-@dataclass(slots=True)
-class Work:
-    """What the server said there is to learn."""
+class Pack:
+    """The devices of one process, from their first connection to the server's goodbye."""
 
-    run: str
-    seed: int
-    training: Training
-    schema: Schema
-    inline_bytes: int
-    heartbeat_s: float
-
-
-class Device:
-    """One device, from its first connection to the server's goodbye."""
-
-    def __init__(self, config: DeviceProcess, task: OpenTask, clock: Clock) -> None:
+    def __init__(self, config: PackProcess, task: OpenTask, clock: Clock) -> None:
         self._config = config
         self._clock = clock
-        self._task = task
-        self._examples: Examples = task.client(config.index)
-        self._module = task.module()
-        self._schema = schema_of_module(self._module)
-        self._memory = Memory(Path(config.folder))
+        module = task.module()
+        self._schema = schema_of_module(module)
+        # The disk would be busy with the updates of many devices, which train again as fast.
+        body_bytes = BODY_BYTES if len(config.devices) == 1 else 0
+        folder = Path(config.folder)
+        self._devices = {
+            member.client: Learner(member, task, module, folder / member.client, body_bytes, clock)
+            for member in config.devices
+        }
         self._link = Link(config.address, bytes.fromhex(config.token), clock)
-        self._session = Session(config.client)
         self._trainer = ThreadPoolExecutor(1, thread_name_prefix="train")
         self._committed = Commit()
         self._quick = False
+        self._busy = False
         # What a back-off is for is that devices differ, and one from its earlier self.
-        draws = seeds.stream(config.seed, "back-off", config.client, str(clock.now()))
+        draws = seeds.stream(config.seed, "back-off", config.name, str(clock.now()))
         self._backoff = Backoff(draws)
-        self._calls: asyncio.Queue[_Called] = asyncio.Queue()
+        self._calls: asyncio.Queue[ToDevice] = asyncio.Queue()
         self._fingerprint = Fingerprint(**fingerprint())  # type: ignore[arg-type]
 
     async def live(self) -> None:
-        """Until the server says goodbye, or refuses the device.
+        """Until the server says goodbye, or refuses the devices.
 
         Raises:
             RemoteProtocolError: it refused, or broke the protocol.
         """
         try:
-            while self._session.phase is not Phase.ENDED:
+            while not self._ended():
                 try:
                     await self._attend()
                 except (TransportError, Unauthenticated) as error:
-                    self._session.happen(Event.LOST)
+                    self._happen(Event.LOST)
                     wait_s = self._backoff.next_s()
                     log.info("away: %s; again in %.2f s", error, wait_s)
                     await self._clock.sleep_until(self._clock.monotonic() + wait_s)
         finally:
             await self._link.close()
 
+    def _happen(self, event: Event) -> None:
+        """What happens to the connection happens to every device."""
+        for device in self._devices.values():
+            device.session.happen(event)
+
+    def _ended(self) -> bool:
+        return all(device.session.phase is Phase.ENDED for device in self._devices.values())
+
     async def _attend(self) -> None:
-        self._session.happen(Event.WOKE)
+        self._happen(Event.WOKE)
         try:
-            enrolled = await self._link.enroll(
-                self._config.client, len(self._examples), self._fingerprint
-            )
+            examples = {client: len(device.examples) for client, device in self._devices.items()}
+            enrolled = await self._link.enroll(examples, self._fingerprint)
             self._work = self._understand(enrolled)
         except RemoteProtocolError:
-            self._session.happen(Event.REFUSED)
+            self._happen(Event.REFUSED)
             raise
         self._committed = messages.decode_commit(enrolled.committed)
-        self._session.happen(Event.ENROLLED)
+        self._happen(Event.ENROLLED)
         attendance = self._link.attend()
-        self._calls = asyncio.Queue()
+        self._calls, self._busy = asyncio.Queue(), False
         parts = [
             asyncio.create_task(part(attendance))
             for part in (self._listen, self._work_on, self._beat)
@@ -151,133 +147,127 @@ class Device:
             await attendance.heartbeat()
 
     async def _listen(self, attendance: Attendance) -> None:
-        while self._session.phase is not Phase.ENDED:
+        while not self._ended():
             message = await attendance.read()
             self._backoff.reset()
-            for called in self._hear(message):
-                if self._quick and self._session.phase is Phase.IDLE and self._calls.empty():
-                    await self._obey(*called, attendance)
-                else:
-                    self._calls.put_nowait(called)
+            self._hear(message)
+            if not message.calls:
+                continue
+            if self._quick and not self._busy and len(message.calls) == 1:
+                await self._obey(message, attendance)
+            else:
+                self._calls.put_nowait(message)
 
-    def _hear(self, message: ToDevice) -> list[_Called]:
-        """Take note of a message; return the calls in it."""
+    def _hear(self, message: ToDevice) -> None:
         if message.committed is not None:
             self._committed = message.committed
         for receipt in message.receipts:
-            if receipt.outcome is Outcome.REFUSED:
-                log.warning("refused: %s: %s", receipt.reason, receipt.detail)
+            _warn_of_refusal(receipt)
         if message.goodbye is not None:
-            self._session.happen(Event.GOODBYE)
-            return []
-        return [(call, message.model) for call in message.calls]
+            self._happen(Event.GOODBYE)
 
     async def _work_on(self, attendance: Attendance) -> None:
-        """Obey calls that take long, one after the other, while `_listen` goes on listening.
+        """Obey calls that take long, one message after the other, while `_listen` goes on.
 
         A call never interrupts the one before it: cancelling a write would cancel the whole stream.
         """
         while True:
-            await self._obey(*await self._calls.get(), attendance)
+            message = await self._calls.get()
+            await self._obey(message, attendance)
 
-    async def _obey(
-        self, call: Call, model: tuple[int, bytes] | None, attendance: Attendance
-    ) -> None:
-        """Answer a call: with the update that is held for it, or with a newly trained one."""
-        held = self._memory.update_for(call.key, call.base_version)
-        inline = self._work.schema.body_bytes <= self._work.inline_bytes
-        modelled_s = self._modelled_s()
-        if not inline:
-            await attendance.answer(Answer(call.key, Decision.ACCEPT, modelled_s))
-        if held is None:
-            self._session.happen(Event.CALLED)
-            held = await self._train(call, model)
-            if held is None:
-                self._session.happen(Event.OUTDATED)
-                log.info("round %d was closed before its model came", call.key.round)
-                return
-            self._session.happen(Event.TRAINED)
+    async def _obey(self, message: ToDevice, attendance: Attendance) -> None:
+        """Answer calls: with the updates that are held for them, or with newly trained ones."""
+        self._busy = True
+        if self._work.inline:
+            await self._obey_inline(message, attendance)
         else:
-            self._session.happen(Event.CALLED_AGAIN)
-        if inline:
-            update, body = held.update, bytes(held.body)
-            await attendance.answer(
-                Answer(call.key, Decision.ACCEPT, modelled_s, None, update, body)
-            )
-        else:
-            await self._submit(held)
-        self._session.happen(Event.DELIVERED)
+            await self._obey_in_bulk(message, attendance)
+        self._busy = not self._calls.empty()
 
-    async def _train(self, call: Call, model: tuple[int, bytes] | None) -> Held | None:
-        """The update of a call; None when its base version is gone."""
-        began = self._clock.monotonic()
-        length = self._work.schema.body_bytes
-        body = model[1] if model is not None else await self._link.fetch(call, length)
+    async def _obey_inline(self, message: ToDevice, attendance: Attendance) -> None:
+        """Answer with the updates inside, as many in one message as it may hold."""
+        answers: list[Answer] = []
+        base = _Base(message, self._link, self._work, self._clock)
+        for number, call in enumerate(message.calls, start=1):
+            if held := await self._held(call, base):
+                body = bytes(held.body)
+                answers.append(self._acceptance(call)._replace(update=held.update, body=body))
+            room = CHUNK_BYTES - len(answers) * self._work.schema.body_bytes
+            if answers and (number == len(message.calls) or room < self._work.schema.body_bytes):
+                await attendance.answer(answers)
+                for answer in answers:
+                    self._devices[answer.key.client].session.happen(Event.DELIVERED)
+                answers = []
+
+    async def _obey_in_bulk(self, message: ToDevice, attendance: Attendance) -> None:
+        """Say that the updates will come, then send them one after the other."""
+        await attendance.answer([self._acceptance(call) for call in message.calls])
+        base = _Base(message, self._link, self._work, self._clock)
+        for call in message.calls:
+            if held := await self._held(call, base):
+                _warn_of_refusal(await self._link.submit(held.update, held.body))
+                self._devices[call.key.client].session.happen(Event.DELIVERED)
+
+    def _acceptance(self, call: Call) -> Answer:
+        device = self._devices[call.key.client]
+        return Answer(call.key, Decision.ACCEPT, device.modelled_s(self._work))
+
+    async def _held(self, call: Call, base: "_Base") -> Held | None:
+        """The update of a call: held, or newly trained; None when its base version is gone."""
+        device = self._devices[call.key.client]
+        held = device.held_for(call)
+        if held is not None:
+            device.session.happen(Event.CALLED_AGAIN)
+            return held
+        device.session.happen(Event.CALLED)
+        body = await base.body(call)
         if body is None:
+            device.session.happen(Event.OUTDATED)
+            log.info("round %d was closed before its model came", call.key.round)
             return None
-        fetch_s = self._clock.monotonic() - began
-        before = self._memory.before(call.key.round, self._committed)
-        if self._quick:
-            return self._train_and_hold(call, body, before, fetch_s)
-        loop = asyncio.get_running_loop()
-        return await loop.run_in_executor(
-            self._trainer, self._train_and_hold, call, body, before, fetch_s
-        )
-
-    def _train_and_hold(
-        self, call: Call, body: bytes | memoryview, before: State, fetch_s: float
-    ) -> Held:
         began = self._clock.monotonic()
-        trained = self._trained(call, body)
-        delta = body_view(trained.delta)
-        update = Update(
-            key=call.key,
-            examples=trained.examples,
-            checksum=checksum(delta),
-            length=len(delta),
-            train_s=self._clock.monotonic() - began,
-            fetch_s=fetch_s,
-            loss=trained.loss,
-            modelled_s=self._modelled_s(),
-        )
-        after = State(trained=before.trained + 1)
-        held = Held(call.base_version, before, after, update, delta)
-        self._memory.hold(held)
+        order = (call, body, self._work, self._committed, base.fetch_s)
+        if self._quick:
+            held = device.train(*order)
+        else:
+            loop = asyncio.get_running_loop()
+            held = await loop.run_in_executor(self._trainer, device.train, *order)
         self._quick = self._clock.monotonic() - began < _QUICK_S
+        device.session.happen(Event.TRAINED)
         return held
 
-    def _trained(self, call: Call, body: bytes | memoryview) -> Trained:
-        return train(
-            self._task,
-            self._module,
-            decode_vector(body, self._work.schema),
-            self._examples,
-            self._work.training,
-            seed=self._work.seed,
-            client=self._config.client,
-            round=call.key.round,
-            base_version=call.base_version,
-        )
 
-    async def _submit(self, held: Held) -> Receipt:
-        receipt = await self._link.submit(held.update, held.body)
-        if receipt.outcome is Outcome.REFUSED:
-            log.warning("refused: %s: %s", receipt.reason, receipt.detail)
-        return receipt
+class _Base:
+    """The base version of a message's calls: it came with them, or is fetched once for all.
 
-    def _modelled_s(self) -> float:
-        """Modelled seconds of training a round: examples seen over the device's speed."""
-        speed = self._config.examples_per_s
-        if speed is None:
-            return 0.0
-        return self._work.training.examples_seen(len(self._examples)) / speed
+    Attributes:
+        fetch_s: wall seconds that the fetch took.
+    """
+
+    def __init__(self, message: ToDevice, link: Link, work: Work, clock: Clock) -> None:
+        self._link, self._work, self._clock = link, work, clock
+        self._body: bytes | memoryview | None = message.model[1] if message.model else None
+        self.fetch_s = 0.0
+
+    async def body(self, call: Call) -> bytes | memoryview | None:
+        """Its body; None when the server no longer has it."""
+        if self._body is None:
+            began = self._clock.monotonic()
+            self._body = await self._link.fetch(call, self._work.schema.body_bytes)
+            self.fetch_s = self._clock.monotonic() - began
+        return self._body
 
 
-def main(config: DeviceProcess, task: OpenTask) -> None:
-    """Live as a device until the run is over."""
+def _warn_of_refusal(receipt: Receipt) -> None:
+    if receipt.outcome is Outcome.REFUSED:
+        log.warning("refused: %s: %s", receipt.reason, receipt.detail)
+
+
+def main(config: PackProcess, task: OpenTask) -> None:
+    """Live as the devices of a pack until the run is over."""
     uvloop.run(_live(config, task))
 
 
-async def _live(config: DeviceProcess, task: OpenTask) -> None:
+async def _live(config: PackProcess, task: OpenTask) -> None:
     # Made inside the loop: a channel belongs to the loop that runs when it is made.
-    await Device(config, task, WallClock()).live()
+    await Pack(config, task, WallClock()).live()

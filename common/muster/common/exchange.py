@@ -5,7 +5,8 @@ tuples, because several are made for every device of every round: a frozen datac
 times as long.
 """
 
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass
 from enum import StrEnum
 from typing import NamedTuple
 
@@ -139,15 +140,15 @@ class Fingerprint(NamedTuple):
 
 @dataclass(slots=True)
 class ToDevice:
-    """One message of the server to a device.
+    """One message of the server to a pack of devices.
 
     Attributes:
         model: version and body of a small model that the calls are based on.
         goodbye: status of the run; nothing follows.
     """
 
-    receipts: list[Receipt] = field(default_factory=list)
+    receipts: Sequence[Receipt] = ()
     committed: Commit | None = None
     model: tuple[int, bytes] | None = None
-    calls: list[Call] = field(default_factory=list)
+    calls: Sequence[Call] = ()
     goodbye: str | None = None

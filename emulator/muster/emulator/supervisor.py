@@ -7,11 +7,13 @@ scenario has `launch.restarts` left.
 import asyncio
 import json
 import secrets
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from muster.client.config import DeviceProcess, NurseryProcess, Training
+from muster.client.config import Member as PackMember
+from muster.client.config import NurseryProcess, PackProcess, Training
 from muster.common.clock import Clock
 from muster.common.errors import LaunchFailed, RunFailed
 from muster.common.files import write_atomic
@@ -51,6 +53,7 @@ class Supervisor:
         self._failure: RunFailed | None = None
         self._stopping = False
         self._serving = False
+        self._packs: dict[str, PackProcess] = {}
         self._deaths: asyncio.Queue[tuple[str, int]] = asyncio.Queue()
 
     async def run(self) -> None:
@@ -114,11 +117,9 @@ class Supervisor:
         self._tell("started", process="server")
         # A restarted server must be where the devices know it to be.
         self._write_server(server.model_copy(update={"port": int(address.rpartition(":")[2])}))
-        self._devices = {
-            config.client: config for config in self._device_processes(task, server, address)
-        }
-        for config in self._devices.values():
-            self.processes.start_device(config)
+        self._packs = {config.name: config for config in self._pack_processes(server, address)}
+        for config in self._packs.values():
+            self.processes.start_pack(config)
 
     def _server_process(self, task: str, prepared: dict[str, Any]) -> ServerProcess:
         scenario = self.scenario
@@ -154,23 +155,26 @@ class Supervisor:
     def _write_server(self, server: ServerProcess) -> None:
         write_atomic(self.folder / "setup/server.json", server.to_json().encode())
 
-    def _device_processes(
-        self, task: str, server: ServerProcess, address: str
-    ) -> list[DeviceProcess]:
-        speeds = {group.name: group.device.examples_per_s for group in self.scenario.groups}
-        return [
-            DeviceProcess(
-                client=member.client,
-                index=index,
-                seed=self.scenario.seed,
-                task=task,
-                address=address,
-                token=server.fleet_token,
-                folder=str(self.folder / "devices" / member.client),
-                examples_per_s=speeds[member.group],
-            )
-            for index, member in enumerate(server.population)
-        ]
+    def _pack_processes(self, server: ServerProcess, address: str) -> Iterator[PackProcess]:
+        members = enumerate(server.population)
+        for group in self.scenario.groups:
+            speed = group.device.examples_per_s
+            devices = [
+                PackMember(client=member.client, index=index, examples_per_s=speed)
+                for index, member in islice(members, group.count)
+            ]
+            for start in range(0, group.count, group.devices_per_process):
+                together = devices[start : start + group.devices_per_process]
+                first, last = together[0].client, together[-1].client
+                yield PackProcess(
+                    name=first if first == last else f"{first}..{last}",
+                    devices=together,
+                    seed=self.scenario.seed,
+                    task=server.task,
+                    address=address,
+                    token=server.fleet_token,
+                    folder=str(self.folder / "devices"),
+                )
 
     # --- deaths ----------------------------------------------------------------------------------
 
@@ -193,18 +197,20 @@ class Supervisor:
             return
         if self._ended.is_set():
             return
-        self._tell("died", process=name, status=status)
+        devices = len(self._packs[name].devices) if name in self._packs else 0
+        self._tell("died", process=name, status=status, devices=devices)
         if name == "nursery" or self._restarts_left == 0 or self._stopping:
             how = f"by signal {-status}" if status < 0 else f"with status {status}"
+            who = f"{name} ({devices} devices)" if devices > 1 else name
             raise LaunchFailed(
-                f"{name} ended unasked {how}{self.processes.last_lines(name)}\n"
+                f"{who} ended unasked {how}{self.processes.last_lines(name)}\n"
                 f"Go on where it was: muster run --resume {self.folder}"
             )
         self._restarts_left -= 1
         if name == "server":
             await self.processes.start_server()
         else:
-            self.processes.start_device(self._devices[name])
+            self.processes.start_pack(self._packs[name])
         self._tell("restarted", process=name)
 
     def _tail_says_ended(self) -> bool:

@@ -124,32 +124,56 @@ class EnrollRequest(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     PROTOCOL_VERSION_FIELD_NUMBER: _builtins.int
-    CLIENT_FIELD_NUMBER: _builtins.int
-    EXAMPLES_FIELD_NUMBER: _builtins.int
+    DEVICES_FIELD_NUMBER: _builtins.int
     FINGERPRINT_FIELD_NUMBER: _builtins.int
     protocol_version: _builtins.int
     """PROTOCOL_VERSION of muster.wire; another version is refused."""
-    client: _builtins.str
-    """Stable over restarts, given by the scenario."""
-    examples: _builtins.int
-    """Training examples the device holds; > 0."""
+    @_builtins.property
+    def devices(self) -> _containers.RepeatedCompositeFieldContainer[Global___Identity]:
+        """The devices of the process, which share its connection: a pack, as a rule of one. Either all
+        of them are enrolled or none.
+        """
+
     @_builtins.property
     def fingerprint(self) -> Global___Fingerprint: ...
     def __init__(
         self,
         *,
         protocol_version: _builtins.int = ...,
-        client: _builtins.str = ...,
-        examples: _builtins.int = ...,
+        devices: _abc.Iterable[Global___Identity] | None = ...,
         fingerprint: Global___Fingerprint | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["fingerprint", b"fingerprint"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["client", b"client", "examples", b"examples", "fingerprint", b"fingerprint", "protocol_version", b"protocol_version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["devices", b"devices", "fingerprint", b"fingerprint", "protocol_version", b"protocol_version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___EnrollRequest: _TypeAlias = EnrollRequest  # noqa: Y015
+
+@_typing.final
+class Identity(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    CLIENT_FIELD_NUMBER: _builtins.int
+    EXAMPLES_FIELD_NUMBER: _builtins.int
+    client: _builtins.str
+    """Stable over restarts, given by the scenario."""
+    examples: _builtins.int
+    """Training examples the device holds; > 0."""
+    def __init__(
+        self,
+        *,
+        client: _builtins.str = ...,
+        examples: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["client", b"client", "examples", b"examples"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Identity: _TypeAlias = Identity  # noqa: Y015
 
 @_typing.final
 class Fingerprint(_message.Message):
@@ -218,7 +242,6 @@ class Enrolled(_message.Message):
     SESSION_FIELD_NUMBER: _builtins.int
     RUN_FIELD_NUMBER: _builtins.int
     SEED_FIELD_NUMBER: _builtins.int
-    INDEX_FIELD_NUMBER: _builtins.int
     POPULATION_FIELD_NUMBER: _builtins.int
     TASK_FIELD_NUMBER: _builtins.int
     TRAINING_FIELD_NUMBER: _builtins.int
@@ -227,12 +250,10 @@ class Enrolled(_message.Message):
     INLINE_BYTES_FIELD_NUMBER: _builtins.int
     COMMITTED_FIELD_NUMBER: _builtins.int
     session: _builtins.bytes
-    """Secret of this device for this incarnation of the server."""
+    """Secret of this pack for this incarnation of the server."""
     run: _builtins.str
     """Identity of the run; the same over restarts of the server."""
     seed: _builtins.int
-    index: _builtins.int
-    """Position of the device in the population, from 0; decides its share of the data."""
     population: _builtins.int
     """Devices in the population."""
     task: _builtins.str
@@ -241,7 +262,7 @@ class Enrolled(_message.Message):
     """
     training: _builtins.str
     heartbeat_s: _builtins.float
-    """Wall seconds between heartbeats; the server calls a device absent after two without a word."""
+    """Wall seconds between heartbeats; the server calls a pack absent after two without a word."""
     inline_bytes: _builtins.int
     """Models and updates up to this many bytes travel inline in Attend."""
     @_builtins.property
@@ -254,7 +275,6 @@ class Enrolled(_message.Message):
         session: _builtins.bytes = ...,
         run: _builtins.str = ...,
         seed: _builtins.int = ...,
-        index: _builtins.int = ...,
         population: _builtins.int = ...,
         task: _builtins.str = ...,
         training: _builtins.str = ...,
@@ -265,7 +285,7 @@ class Enrolled(_message.Message):
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["committed", b"committed", "schema", b"schema"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["committed", b"committed", "heartbeat_s", b"heartbeat_s", "index", b"index", "inline_bytes", b"inline_bytes", "population", b"population", "run", b"run", "schema", b"schema", "seed", b"seed", "session", b"session", "task", b"task", "training", b"training"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["committed", b"committed", "heartbeat_s", b"heartbeat_s", "inline_bytes", b"inline_bytes", "population", b"population", "run", b"run", "schema", b"schema", "seed", b"seed", "session", b"session", "task", b"task", "training", b"training"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -69,7 +69,7 @@ class FleetServicer:
         raise NotImplementedError('Method not implemented!')
 
     def Attend(self, request_iterator, context):
-        """The device's presence: one stream for as long as it is there.
+        """The presence of a process's devices: one stream for as long as they are there.
 
         Down come calls, and on the next message after the fact the receipts and the newest commit. Up go
         answers and heartbeats. The server ends the stream with Goodbye when the run is over; a stream

@@ -44,7 +44,7 @@ class FleetStub:
     Enrolling again (after a crash of either side) gives a new session and ends the old one.
     """
     Attend: _grpc.StreamStreamMultiCallable[_fleet_pb2.DeviceMessage, _fleet_pb2.ServerMessage]
-    """The device's presence: one stream for as long as it is there.
+    """The presence of a process's devices: one stream for as long as they are there.
 
     Down come calls, and on the next message after the fact the receipts and the newest commit. Up go
     answers and heartbeats. The server ends the stream with Goodbye when the run is over; a stream
@@ -70,7 +70,7 @@ class FleetAsyncStub(FleetStub):
     Enrolling again (after a crash of either side) gives a new session and ends the old one.
     """
     Attend: _aio.StreamStreamMultiCallable[_fleet_pb2.DeviceMessage, _fleet_pb2.ServerMessage]  # type: ignore[assignment]
-    """The device's presence: one stream for as long as it is there.
+    """The presence of a process's devices: one stream for as long as they are there.
 
     Down come calls, and on the next message after the fact the receipts and the newest commit. Up go
     answers and heartbeats. The server ends the stream with Goodbye when the run is over; a stream
@@ -105,7 +105,7 @@ class FleetServicer(metaclass=_abc_1.ABCMeta):
         request_iterator: _MaybeAsyncIterator[_fleet_pb2.DeviceMessage],
         context: _ServicerContext,
     ) -> _typing.Union[_abc.Iterator[_fleet_pb2.ServerMessage], _abc.AsyncIterator[_fleet_pb2.ServerMessage]]:
-        """The device's presence: one stream for as long as it is there.
+        """The presence of a process's devices: one stream for as long as they are there.
 
         Down come calls, and on the next message after the fact the receipts and the newest commit. Up go
         answers and heartbeats. The server ends the stream with Goodbye when the run is over; a stream

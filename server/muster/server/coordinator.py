@@ -6,7 +6,8 @@ vectors, their files and the ledger's transactions with them run in one worker t
 
 import asyncio
 import math
-from collections.abc import Callable, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
@@ -24,7 +25,7 @@ from muster.server.aggregators import State
 from muster.server.config import ServerProcess
 from muster.server.evaluations import Evaluations
 from muster.server.evaluator import Evaluator
-from muster.server.fleet import Device, Fleet
+from muster.server.fleet import Fleet, Pack
 from muster.server.intake import Intake, Staged, Tell
 from muster.server.ledger import AnswerRow, EvaluationRow, Ledger, Notes, RoundRow
 from muster.server.rounds import Event, Phase, Round, Rules
@@ -198,8 +199,7 @@ class Coordinator:
             called=len(round.cohort),
             scenario_s=(number - 1) * self.config.round_s if self._lockstep else None,
         )
-        for client in round.cohort:
-            self._call(self.fleet.devices[client])
+        self._call(round.cohort)
         await self._wait_for_close(round, began)
         if round.phase is Phase.COLLECTING:  # asked to stop
             round.happen(Event.ABANDONED)
@@ -211,19 +211,26 @@ class Coordinator:
         candidates = [
             Candidate(device.client, device.examples)
             for device in self.fleet.devices.values()
-            if self._lockstep or device.outbox is not None
+            if self._lockstep or device.present
         ]
         draws = partial(seeds.stream, self.config.seed, "selection", number)
         return self.settings.selection.select(candidates, draws)
 
-    def _call(self, device: Device) -> None:
+    def _call(self, clients: Iterable[str]) -> None:
+        """Call those of the clients who are present and whom the round still expects."""
         round = self.intake.round
-        if round is None or device.outbox is None or not round.expects(device.client):
+        if round is None:
             return
-        deadline_s = self.settings.deadline_s or 0.0
-        call = Call(round.call(device.client), round.base_version, deadline_s, self._checksum)
+        deadline_s, calls = self.settings.deadline_s or 0.0, defaultdict[Pack, list[Call]](list)
+        for client in clients:
+            device = self.fleet.devices[client]
+            if device.pack is not None and device.present and round.expects(client):
+                key = round.call(client)
+                call = Call(key, round.base_version, deadline_s, self._checksum)
+                calls[device.pack].append(call)
         model = (round.base_version, self._body) if self._inline else None
-        device.send(self.committed, [call], model)
+        for pack, together in calls.items():
+            pack.send(self.committed, together, model)
 
     async def _wait_for_close(self, round: Round, began: float) -> None:
         """Until the round closes or the run is to stop.
@@ -260,12 +267,10 @@ class Coordinator:
         patience_s = 2 * self.settings.heartbeat_s
         while True:
             now = self._clock.monotonic()
-            for device in self.fleet.devices.values():
-                if device.outbox is not None and device.heard_at + patience_s < now:
-                    outbox = device.outbox
-                    self.fleet.leave(device, outbox)
-                    outbox.put_nowait(None)
-                    self.left(device, f"it was silent for {patience_s:g} s")
+            for pack in self.fleet.packs():
+                if pack.outbox is not None and pack.heard_at + patience_s < now:
+                    self.fleet.leave(pack, pack.outbox)
+                    self.left(pack, f"it was silent for {patience_s:g} s")
             await self._clock.sleep_until(now + self.settings.heartbeat_s)
 
     async def _changed_by(self, instant: float) -> bool:
@@ -393,25 +398,27 @@ class Coordinator:
 
     # --- devices ---------------------------------------------------------------------------------
 
-    def attended(self, device: Device) -> None:
-        """A device opened its stream: it is called if the round waits for it."""
-        self._tell("attended", client=device.client)
-        device.send(self.committed)
-        self._call(device)
+    def attended(self, pack: Pack) -> None:
+        """Devices opened their stream: they are called if the round waits for them."""
+        for client in pack.devices:
+            self._tell("attended", client=client)
+        pack.send(self.committed)
+        self._call(pack.devices)
         if self.intake.round is None:
             self._changed.set()
 
-    def left(self, device: Device, why: str) -> None:
-        """A device's stream ended."""
-        self._tell("left", client=device.client, why=why)
+    def left(self, pack: Pack, why: str) -> None:
+        """The devices' stream ended."""
+        for client in pack.devices:
+            self._tell("left", client=client, why=why)
 
-    def answered(self, device: Device, answer: Answer) -> None:
+    def answered(self, pack: Pack, answer: Answer) -> None:
         """A device answered a call, perhaps with a small update inline."""
-        receipt = self.intake.answered(device, answer)
+        receipt = self.intake.answered(pack, answer)
         if receipt is not None:
-            device.receipts.append(receipt)
+            pack.receipts.append(receipt)
             if receipt.outcome is Outcome.REFUSED:
-                device.send(self.committed)
+                pack.send(self.committed)
 
     # --- the end ---------------------------------------------------------------------------------
 
@@ -430,8 +437,8 @@ class Coordinator:
         await self._work(self._ledger.end, status, detail, now, forget)
         self._store.remove(forget)
         self._tell("ended", status=status, detail=detail, server_peak_rss_mib=peak_rss_mib)
-        for device in self.fleet.devices.values():
-            device.send(self.committed, goodbye=status)
+        for pack in self.fleet.packs():
+            pack.send(self.committed, goodbye=status)
 
 
 def _weighting(weights: Sequence[float], normaliser: float) -> dict[str, float | None]:

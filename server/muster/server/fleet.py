@@ -3,13 +3,18 @@
 import asyncio
 import hmac
 import secrets
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from muster.common.errors import Unauthenticated
 from muster.common.exchange import Call, Commit, Fingerprint, Receipt, ToDevice
 
 _SESSION_BYTES = 16
+_TOGETHER = 1000
+"""Calls, and receipts, of one message: with a small model they stay well below its largest size."""
+
+Outbox = asyncio.Queue[ToDevice | None]
+"""Messages to a stream; None ends it."""
 
 
 @dataclass(slots=True, eq=False)
@@ -18,20 +23,37 @@ class Device:
 
     Attributes:
         examples: training examples it holds.
-        session: secret of its newest enrollment with this incarnation; None before.
-        outbox: messages to its stream; None while it is away. A None in it ends the stream.
-        heard_at: monotonic seconds of its last word.
-        receipts: to be sent with the next message.
-        told: the newest commit it was told of.
+        pack: of its newest enrollment with this incarnation; None before.
     """
 
     client: str
     group: str
     index: int
     examples: int
-    session: bytes | None = None
-    fingerprint: Fingerprint | None = None
-    outbox: "asyncio.Queue[ToDevice | None] | None" = None
+    pack: "Pack | None" = None
+
+    @property
+    def present(self) -> bool:
+        """Whether its pack has a stream."""
+        return self.pack is not None and self.pack.outbox is not None
+
+
+@dataclass(slots=True, eq=False)
+class Pack:
+    """The devices of one process, which share its session and its stream.
+
+    Attributes:
+        session: their secret.
+        outbox: messages to the stream; None while they are away.
+        heard_at: monotonic seconds of their last word.
+        receipts: to be sent with the next message.
+        told: the newest commit they were told of.
+    """
+
+    devices: Mapping[str, Device]
+    session: bytes
+    fingerprint: Fingerprint
+    outbox: Outbox | None = None
     heard_at: float = 0.0
     receipts: list[Receipt] = field(default_factory=list)
     told: Commit | None = None
@@ -39,67 +61,86 @@ class Device:
     def send(
         self,
         committed: Commit,
-        calls: list[Call] | None = None,
+        calls: Sequence[Call] = (),
         model: tuple[int, bytes] | None = None,
         goodbye: str | None = None,
     ) -> None:
-        """Queue a message, with what has not been told yet; nothing happens while it is away."""
+        """Queue what has not been told yet; nothing happens while they are away."""
         if self.outbox is None:
             return
         news = committed if committed != self.told else None
-        self.outbox.put_nowait(ToDevice(self.receipts, news, model, calls or [], goodbye))
-        self.receipts, self.told = [], committed
+        receipts, self.receipts, self.told = self.receipts, [], committed
+        starts = range(0, max(len(calls), len(receipts), 1), _TOGETHER)
+        for start in starts:
+            part = slice(start, start + _TOGETHER)
+            based_on = model if calls[part] else None
+            last_word = goodbye if start == starts[-1] else None
+            message = ToDevice(receipts[part], news, based_on, calls[part], last_word)
+            self.outbox.put_nowait(message)
 
 
 class Fleet:
-    """The population by client and by session."""
+    """The population by client and by session.
+
+    Attributes:
+        present: devices that are there now.
+    """
 
     def __init__(self, devices: Iterable[Device]) -> None:
         self.devices = {device.client: device for device in devices}
-        self._sessions: dict[bytes, Device] = {}
         self.present = 0
+        self._packs: dict[bytes, Pack] = {}
 
-    def enroll(self, client: str, fingerprint: Fingerprint) -> Device | None:
-        """Give a device a new session; None when the population has no such client."""
-        device = self.devices.get(client)
-        if device is None:
-            return None
-        if device.session is not None:
-            del self._sessions[device.session]
-        device.session = secrets.token_bytes(_SESSION_BYTES)
-        device.fingerprint = fingerprint
-        self._sessions[device.session] = device
-        return device
+    def packs(self) -> list[Pack]:
+        """All that have a session, present or not."""
+        return list(self._packs.values())
 
-    def of_session(self, session: bytes | None) -> Device:
-        """The device that holds a session.
+    def enroll(self, clients: Sequence[str], fingerprint: Fingerprint) -> Pack:
+        """Give devices of the population a new session; an older one of any of them ends."""
+        devices = {client: self.devices[client] for client in clients}
+        pack = Pack(devices, secrets.token_bytes(_SESSION_BYTES), fingerprint)
+        for old in {device.pack for device in devices.values() if device.pack is not None}:
+            del self._packs[old.session]
+            self._close(old)
+            for device in old.devices.values():
+                device.pack = None
+        for device in devices.values():
+            device.pack = pack
+        self._packs[pack.session] = pack
+        return pack
+
+    def of_session(self, session: bytes | None) -> Pack:
+        """The pack that holds a session.
 
         Raises:
             Unauthenticated: nobody does; the device must enroll.
         """
-        device = self._sessions.get(session) if session else None
-        if device is None:
+        pack = self._packs.get(session) if session else None
+        if pack is None:
             raise Unauthenticated("no such session; enroll (a restarted server knows none)")
-        return device
+        return pack
 
-    def attend(self, device: Device, now: float) -> "asyncio.Queue[ToDevice | None]":
-        """Open a device's outbox; a stream that it replaces is told to end."""
-        if device.outbox is not None:
-            device.outbox.put_nowait(None)
-        else:
-            self.present += 1
-        device.outbox = asyncio.Queue()
-        device.heard_at = now
-        device.told = None
-        return device.outbox
+    def attend(self, pack: Pack, now: float) -> Outbox:
+        """Open a pack's outbox; a stream that it replaces is told to end."""
+        self._close(pack)
+        self.present += len(pack.devices)
+        pack.outbox = asyncio.Queue()
+        pack.heard_at = now
+        pack.told = None
+        return pack.outbox
 
-    def leave(self, device: Device, outbox: "asyncio.Queue[ToDevice | None]") -> bool:
-        """Close an outbox; False when another stream of the device has replaced it."""
-        if device.outbox is not outbox:
+    def leave(self, pack: Pack, outbox: Outbox) -> bool:
+        """Close an outbox; False when another stream has replaced it."""
+        if pack.outbox is not outbox:
             return False
-        device.outbox = None
-        self.present -= 1
+        self._close(pack)
         return True
+
+    def _close(self, pack: Pack) -> None:
+        if pack.outbox is not None:
+            pack.outbox.put_nowait(None)
+            pack.outbox = None
+            self.present -= len(pack.devices)
 
 
 def same_token(shown: bytes | None, expected: bytes) -> bool:

@@ -19,7 +19,7 @@ from muster.common.tensors import Schema
 from muster.server.accumulator import ExactSum, Term
 from muster.server.aggregators import Contribution, State
 from muster.server.config import Server
-from muster.server.fleet import Device, Fleet
+from muster.server.fleet import Fleet, Pack
 from muster.server.ledger import AnswerRow, ContributionRow, Notes
 from muster.server.rounds import Phase, Round
 from muster.server.uploads import Body, Spill, Spills
@@ -114,11 +114,12 @@ class Intake:
 
     # --- what devices say ------------------------------------------------------------------------
 
-    def enrolled(self, device: Device) -> None:
-        """A device enrolled."""
-        fingerprint = json.dumps(device.fingerprint._asdict()) if device.fingerprint else "{}"
-        self._notes.sessions.append((device.client, fingerprint, self._clock.now()))
-        self._tell("enrolled", client=device.client)
+    def enrolled(self, pack: Pack) -> None:
+        """Devices enrolled."""
+        fingerprint, now = json.dumps(pack.fingerprint._asdict()), self._clock.now()
+        for client in pack.devices:
+            self._notes.sessions.append((client, fingerprint, now))
+            self._tell("enrolled", client=client)
 
     def upload(self, update: Update) -> Spill:
         """The body of a large update so far; an unfinished one waits until its round closes."""
@@ -128,34 +129,34 @@ class Intake:
             self._uploads[update.key] = spill
         return spill
 
-    def answered(self, device: Device, answer: Answer) -> Receipt | None:
+    def answered(self, pack: Pack, answer: Answer) -> Receipt | None:
         """A device answered a call; the receipt of its update, if one came inline."""
-        round = self.round
-        if round is not None and round.answer(answer) is None:
-            self._answered_at[device.client] = self._clock.now()
+        round, client = self.round, answer.key.client
+        if client in pack.devices and round is not None and round.answer(answer) is None:
+            self._answered_at[client] = self._clock.now()
             self.progress_at = self._clock.monotonic()
             if answer.update is None:  # otherwise what becomes of the update says it
                 self._tell(
                     "answered",
                     round=round.number,
-                    client=device.client,
+                    client=client,
                     decision=answer.decision,
                     reason=answer.reason,
                 )
         receipt = None
         if answer.update is not None:
             body = Body(answer.body, self._settings.guard.max_norm)
-            receipt = self.receive(device, answer.update, body)
+            receipt = self.receive(pack, answer.update, body)
         self._look()
         return receipt
 
-    def judge(self, device: Device, update: Update) -> Receipt | None:
+    def judge(self, pack: Pack, update: Update) -> Receipt | None:
         """The receipt of an update whose body need not be looked at, or None."""
-        receipt = self._known(device, update)
+        receipt = self._known(pack, update)
         return None if receipt is None else self._record(update, receipt)
 
     def receive(
-        self, device: Device, update: Update, body: Body | Spill, send_s: float = 0.0
+        self, pack: Pack, update: Update, body: Body | Spill, send_s: float = 0.0
     ) -> Receipt:
         """Judge a complete update; an accepted one is staged, and folded when the rule allows.
 
@@ -164,7 +165,7 @@ class Intake:
         self._uploads.pop(update.key, None)
         self.progress_at = self._clock.monotonic()
         round = self._round_of(update.key)
-        receipt = self._known(device, update)
+        receipt = self._known(pack, update)
         if round is None or receipt is not None:
             body.close()
             return self._record(update, receipt or _not_open(update.key))
@@ -178,15 +179,16 @@ class Intake:
         self._look()
         return receipt
 
-    def _known(self, device: Device, update: Update) -> Receipt | None:
-        if refusal := self._unfit(device, update):
+    def _known(self, pack: Pack, update: Update) -> Receipt | None:
+        if refusal := self._unfit(pack, update):
             return Receipt(update.key, Outcome.REFUSED, *refusal)
         round = self._round_of(update.key)
         return round.judge(update) if round else _not_open(update.key)
 
-    def _unfit(self, device: Device, update: Update) -> tuple[Reason, str] | None:
-        if update.key.client != device.client:
-            return Reason.UNKNOWN_CLIENT, f"this session is of {device.client}"
+    def _unfit(self, pack: Pack, update: Update) -> tuple[Reason, str] | None:
+        device = pack.devices.get(update.key.client)
+        if device is None:
+            return Reason.UNKNOWN_CLIENT, f"this session is of {', '.join(pack.devices)}"
         if update.length != self._schema.body_bytes:
             expected = f"{self._schema.body_bytes} bytes: {self._schema.parameters} float32"
             return Reason.LENGTH, f"{update.length} bytes; the schema asks for {expected}"

@@ -15,9 +15,9 @@ from muster.common.errors import (
     RemoteProtocolError,
     Unauthenticated,
 )
-from muster.common.exchange import Outcome, Reason, Receipt, ToDevice, Update
+from muster.common.exchange import Outcome, Reason, Receipt, Update
 from muster.server.coordinator import Coordinator
-from muster.server.fleet import Device, same_token
+from muster.server.fleet import Outbox, Pack, same_token
 from muster.v1 import fleet_pb2 as pb
 from muster.v1 import fleet_pb2_grpc
 from muster.wire import CHUNK_BYTES, INLINE_BYTES, PROTOCOL_VERSION, SESSION, TOKEN, messages
@@ -67,7 +67,7 @@ class FleetService(fleet_pb2_grpc.FleetServicer):
         self._transfers = asyncio.Semaphore(coordinator.settings.transfers)
         self._token = bytes.fromhex(coordinator.config.fleet_token)
 
-    def _device(self, context: Context) -> Device:
+    def _pack(self, context: Context) -> Pack:
         return self._fleet.of_session(metadata(context, SESSION))
 
     # --- Enroll ----------------------------------------------------------------------------------
@@ -80,14 +80,9 @@ class FleetService(fleet_pb2_grpc.FleetServicer):
             if refusal is not None:
                 return pb.EnrollReply(refusal=refusal)
             fingerprint = messages.decode_fingerprint(request.fingerprint)
-            device = self._fleet.enroll(request.client, fingerprint)
-            if device is None:
-                return pb.EnrollReply(refusal=_refusal(
-                    Reason.UNKNOWN_CLIENT,
-                    f"{request.client!r} is not in the population of {len(self._fleet.devices)}",
-                ))  # fmt: skip
-            self._coordinator.intake.enrolled(device)
-            return pb.EnrollReply(enrolled=self._enrolled(device))
+            pack = self._fleet.enroll([device.client for device in request.devices], fingerprint)
+            self._coordinator.intake.enrolled(pack)
+            return pb.EnrollReply(enrolled=self._enrolled(pack))
 
     def _unwelcome(self, request: pb.EnrollRequest) -> pb.Refusal | None:
         if request.protocol_version != PROTOCOL_VERSION:
@@ -96,23 +91,29 @@ class FleetService(fleet_pb2_grpc.FleetServicer):
                 f"the device speaks protocol {request.protocol_version}, this server "
                 f"{PROTOCOL_VERSION}: run the same version of muster on both ends",
             )
-        device = self._fleet.devices.get(request.client)
-        if device is not None and request.examples != device.examples:
-            return _refusal(
-                Reason.EXAMPLES,
-                f"{request.client} holds {request.examples} examples; the population says "
-                f"{device.examples}: the two ends have different data",
-            )
+        for identity in request.devices:
+            device = self._fleet.devices.get(identity.client)
+            if device is None:
+                return _refusal(
+                    Reason.UNKNOWN_CLIENT,
+                    f"{identity.client!r} is not in the population of {len(self._fleet.devices)}",
+                )
+            if identity.examples != device.examples:
+                return _refusal(
+                    Reason.EXAMPLES,
+                    f"{device.client} holds {identity.examples} examples; the population says "
+                    f"{device.examples}: the two ends have different data",
+                )
+        if not request.devices:
+            return _refusal(Reason.UNKNOWN_CLIENT, "no device is named")
         return None
 
-    def _enrolled(self, device: Device) -> pb.Enrolled:
+    def _enrolled(self, pack: Pack) -> pb.Enrolled:
         config = self._coordinator.config
-        assert device.session is not None
         return pb.Enrolled(
-            session=device.session,
+            session=pack.session,
             run=config.run,
             seed=config.seed,
-            index=device.index,
             population=len(self._fleet.devices),
             task=config.task,
             training=config.training,
@@ -126,11 +127,11 @@ class FleetService(fleet_pb2_grpc.FleetServicer):
 
     async def Attend(self, request_iterator: Any, context: Context) -> None:  # type: ignore[override]
         async with errors_as_status(context):
-            device = self._device(context)
-            outbox = self._fleet.attend(device, self._clock.monotonic())
-            self._coordinator.attended(device)
+            pack = self._pack(context)
+            outbox = self._fleet.attend(pack, self._clock.monotonic())
+            self._coordinator.attended(pack)
             writing = asyncio.create_task(self._write(outbox, context))
-            reading = asyncio.create_task(self._read(device, context))
+            reading = asyncio.create_task(self._read(pack, context))
             why = "the connection broke"
             try:
                 # Reading ends when the device goes, writing when the server is done with it.
@@ -143,17 +144,17 @@ class FleetService(fleet_pb2_grpc.FleetServicer):
             finally:
                 reading.cancel()
                 writing.cancel()
-                if self._fleet.leave(device, outbox):
-                    self._coordinator.left(device, why)
+                if self._fleet.leave(pack, outbox):
+                    self._coordinator.left(pack, why)
 
-    async def _read(self, device: Device, context: Context) -> None:
+    async def _read(self, pack: Pack, context: Context) -> None:
         while (message := await context.read()) is not grpc.aio.EOF:
-            device.heard_at = self._clock.monotonic()
+            pack.heard_at = self._clock.monotonic()
             for answer in message.answers:
-                self._coordinator.answered(device, messages.decode_answer(answer))
+                self._coordinator.answered(pack, messages.decode_answer(answer))
 
     @staticmethod
-    async def _write(outbox: "asyncio.Queue[ToDevice | None]", context: Context) -> None:
+    async def _write(outbox: Outbox, context: Context) -> None:
         while (message := await outbox.get()) is not None:
             await context.write(messages.encode_to_device(message))
 
@@ -161,7 +162,7 @@ class FleetService(fleet_pb2_grpc.FleetServicer):
 
     async def Fetch(self, request: pb.FetchRequest, context: Context) -> None:  # type: ignore[override]
         async with errors_as_status(context):
-            self._device(context)
+            self._pack(context)
             async with self._transfers:
                 version, chunks = self._coordinator.committed.version, self._coordinator.chunks
                 first, rest = divmod(request.offset, CHUNK_BYTES)
@@ -178,22 +179,20 @@ class FleetService(fleet_pb2_grpc.FleetServicer):
 
     async def Submit(self, request_iterator: Any, context: Context) -> pb.Receipt:
         async with errors_as_status(context):
-            device = self._device(context)
+            pack = self._pack(context)
             first = await context.read()
             if first is grpc.aio.EOF or first.WhichOneof("part") != "header":
                 raise RemoteProtocolError("Submit begins with a header")
             update = messages.decode_update(first.header.update)
-            receipt = self._coordinator.intake.judge(device, update)
+            receipt = self._coordinator.intake.judge(pack, update)
             if receipt is None:
-                receipt = await self._receive(update, first.header.offset, device, context)
+                receipt = await self._receive(update, first.header.offset, pack, context)
             return messages.encode_receipt(receipt)
 
-    async def _receive(
-        self, update: Update, offset: int, device: Device, context: Context
-    ) -> Receipt:
+    async def _receive(self, update: Update, offset: int, pack: Pack, context: Context) -> Receipt:
         began, intake = self._clock.monotonic(), self._coordinator.intake
         async with self._transfers:
-            if known := intake.judge(device, update):  # while it waited for its turn
+            if known := intake.judge(pack, update):  # while it waited for its turn
                 return known
             spill = intake.upload(update)
             if offset != spill.received:
@@ -206,8 +205,8 @@ class FleetService(fleet_pb2_grpc.FleetServicer):
                 if spill.closed:  # with its round, on the wall clock
                     break
                 spill.write(message.chunk)
-                intake.progress_at = device.heard_at = self._clock.monotonic()
-        return intake.receive(device, update, spill, self._clock.monotonic() - began)
+                intake.progress_at = pack.heard_at = self._clock.monotonic()
+        return intake.receive(pack, update, spill, self._clock.monotonic() - began)
 
 
 def _refusal(reason: Reason, detail: str) -> pb.Refusal:

@@ -1,4 +1,4 @@
-"""The processes backend: a server process, a nursery, and a process per device.
+"""The processes backend: a server process, a nursery, and a process per pack of devices.
 
 Everything started here dies with this process, whatever kills it: children ask the kernel for it
 (`die_with_parent`), and the nursery also ends when its socket closes.
@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from muster.client.config import DeviceProcess, NurseryProcess
+from muster.client.config import NurseryProcess, PackProcess
 from muster.common.clock import Clock
 from muster.common.errors import LaunchFailed
 from muster.common.processes import PARENT
@@ -31,8 +31,8 @@ class Processes:
     """The processes of one run.
 
     Args:
-        died: told of every death: what died ("server", "nursery" or a client) and its exit status,
-            negative for a signal.
+        died: told of every death: what died ("server", "nursery" or the name of a pack) and its
+            exit status, negative for a signal.
     """
 
     def __init__(self, folder: Path, clock: Clock, died: Callable[[str, int], None]) -> None:
@@ -46,7 +46,7 @@ class Processes:
         self._waiting: set[asyncio.Task[None]] = set()
         self._prepared: asyncio.Future[dict[str, Any]]
         self.pids: dict[str, int] = {}
-        """Process ids of what lives, by "server", "nursery" or client."""
+        """Process ids of what lives, by "server", "nursery" or pack."""
 
     # --- the nursery and its devices -------------------------------------------------------------
 
@@ -88,13 +88,13 @@ class Processes:
                 case "failed":
                     self._prepared.set_exception(LaunchFailed(event["why"]))
                 case "started":
-                    self.pids[event["client"]] = event["pid"]
+                    self.pids[event["name"]] = event["pid"]
                 case "exited":
-                    self.pids.pop(event["client"], None)
-                    self._died(event["client"], event["status"])
+                    self.pids.pop(event["name"], None)
+                    self._died(event["name"], event["status"])
 
-    def start_device(self, config: DeviceProcess) -> None:
-        """Fork a device."""
+    def start_pack(self, config: PackProcess) -> None:
+        """Fork a pack of devices."""
         self._order({"start": config.model_dump()})
 
     def _order(self, order: dict[str, Any]) -> None:

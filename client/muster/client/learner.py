@@ -1,0 +1,109 @@
+"""One device's part in a round: its examples, what it remembers, and its training."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from torch import nn
+
+from muster.client.config import Member, Training
+from muster.client.memory import Held, Memory, State
+from muster.client.session import Session
+from muster.client.training import train
+from muster.common.clock import Clock
+from muster.common.exchange import Call, Commit, Update
+from muster.common.tensors import Schema
+from muster.tasks.task import OpenTask
+from muster.wire.bodies import body_view, checksum, decode_vector
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """What the server said there is to learn."""
+
+    run: str
+    seed: int
+    training: Training
+    schema: Schema
+    inline_bytes: int
+    heartbeat_s: float
+
+    @property
+    def inline(self) -> bool:
+        """Whether models and updates travel inside Attend."""
+        return self.schema.body_bytes <= self.inline_bytes
+
+
+class Learner:
+    """A device as far as it learns.
+
+    Args:
+        module: the pack's scratch pad; what is in it does not matter.
+        folder: the device's own, `devices/<client>` of the run folder.
+        body_bytes: as of `Memory`.
+    """
+
+    def __init__(
+        self,
+        config: Member,
+        task: OpenTask,
+        module: nn.Module,
+        folder: Path,
+        body_bytes: int,
+        clock: Clock,
+    ) -> None:
+        self.client = config.client
+        self.session = Session(config.client)
+        self.memory = Memory(folder, body_bytes)
+        self.examples = task.client(config.index)
+        self._task = task
+        self._module = module
+        self._speed = config.examples_per_s
+        self._clock = clock
+
+    def held_for(self, call: Call) -> Held | None:
+        """The update that is held for a call, if one is."""
+        return self.memory.update_for(call.key, call.base_version)
+
+    def train(
+        self,
+        call: Call,
+        body: bytes | memoryview,
+        work: Work,
+        committed: Commit,
+        fetch_s: float,
+    ) -> Held:
+        """Train from the base version's body, and remember what came of it."""
+        before = self.memory.before(call.key.round, committed)
+        began = self._clock.monotonic()
+        trained = train(
+            self._task,
+            self._module,
+            decode_vector(body, work.schema),
+            self.examples,
+            work.training,
+            seed=work.seed,
+            client=self.client,
+            round=call.key.round,
+            base_version=call.base_version,
+        )
+        delta = body_view(trained.delta)
+        update = Update(
+            key=call.key,
+            examples=trained.examples,
+            checksum=checksum(delta),
+            length=len(delta),
+            train_s=self._clock.monotonic() - began,
+            fetch_s=fetch_s,
+            loss=trained.loss,
+            modelled_s=self.modelled_s(work),
+        )
+        after = State(trained=before.trained + 1)
+        held = Held(call.base_version, before, after, update, delta)
+        self.memory.hold(held)
+        return held
+
+    def modelled_s(self, work: Work) -> float:
+        """Modelled seconds of training a round: examples seen over the device's speed."""
+        if self._speed is None:
+            return 0.0
+        return work.training.examples_seen(len(self.examples)) / self._speed
