@@ -1,0 +1,69 @@
+"""A byte to an entry, by stochastic rounding.
+
+Alistarh et al., QSGD: Communication-Efficient SGD via Gradient Quantization and Encoding, NeurIPS
+2017, section 3.1; with the largest entry of a block in place of the norm, as the authors do in
+section 4, and without their entropy code, so that the length is fixed.
+https://arxiv.org/abs/1610.02132
+"""
+
+import numpy as np
+
+from muster.common.compression.contract import BLOCK, Codec, Draws, Extent, Pread, entries
+from muster.common.errors import RemoteProtocolError
+from muster.common.tensors import WIRE, Vector
+
+NEIGHBOURS, LEVELS = 1024, 127
+LEVEL: "np.dtype[np.int8]" = np.dtype("i1")
+
+
+class Int8(Codec):
+    """Whole multiples, −127 to 127, of a step that 1,024 neighbours share: about a byte each.
+
+    The step is the neighbours' largest absolute value / 127. Rounding is up or down at random, such
+    that the mean over draws is the value itself; the error is less than one step. A body is the
+    steps, float32, then the multiples.
+    """
+
+    def length(self, parameters: int) -> int:
+        return self._steps_bytes(parameters) + parameters
+
+    def encode(self, delta: Vector, draws: Draws) -> bytes:
+        blocks = np.zeros((-(-len(delta) // NEIGHBOURS), NEIGHBOURS), np.float32)
+        blocks.reshape(-1)[: len(delta)] = delta
+        # NaN and infinite blocks go through as such; a block of zeros is not divided by its step.
+        with np.errstate(invalid="ignore", over="ignore"):
+            largest = np.maximum(blocks.max(axis=1), -blocks.min(axis=1))
+            steps: Vector = largest / np.float32(LEVELS)
+            # Rounded up, lest the largest be more than 127 steps: far too much among subnormals.
+            short = steps * np.float32(LEVELS) < largest
+            steps[short] = np.nextafter(steps[short], np.float32(np.inf))
+            blocks /= np.where(steps > 0, steps, np.float32(1))[:, None]
+            blocks += draws().random(blocks.shape, np.float32)
+            # 127 plus a draw next to 1 is 128 in float32.
+            np.minimum(np.floor(blocks, out=blocks), LEVELS, out=blocks)
+            levels = blocks.reshape(-1)[: len(delta)].astype(LEVEL)
+        return steps.astype(WIRE).tobytes() + levels.tobytes()
+
+    def read(self, pread: Pread, start: int, stop: int, parameters: int) -> Vector:
+        first, last = start // NEIGHBOURS, -(-stop // NEIGHBOURS)
+        steps = entries(pread, WIRE, first, last)
+        levels = entries(pread, LEVEL, start, stop, self._steps_bytes(parameters))
+        size = len(levels)
+        with np.errstate(invalid="ignore", over="ignore"):  # the extent tells
+            skip = start - first * NEIGHBOURS
+            values = np.repeat(steps.astype(np.float32), NEIGHBOURS)[skip : skip + size]
+            values *= levels
+        return values
+
+    def check(self, pread: Pread, parameters: int) -> Extent:
+        blocks = self._steps_bytes(parameters) // WIRE.itemsize
+        for start in range(0, blocks, BLOCK):
+            steps = entries(pread, WIRE, start, min(start + BLOCK, blocks))
+            if (wrong := np.flatnonzero(steps < 0)).size:
+                raise RemoteProtocolError(
+                    f"block {start + wrong[0]} has the step {steps[wrong[0]]}; expected >= 0"
+                )
+        return super().check(pread, parameters)
+
+    def _steps_bytes(self, parameters: int) -> int:
+        return -(-parameters // NEIGHBOURS) * WIRE.itemsize
