@@ -131,19 +131,19 @@ def stop(folder: Path) -> None:
 @_failures_as_status
 def doctor(scenario: Path | None, data: str | None) -> None:
     """Look at what this machine can carry: for SCENARIO, or for 10 devices."""
-    from muster.emulator.doctor import examine
+    from muster.emulator.doctor import Fleet, examine
     from muster.emulator.scenario import DATA_VARIABLE, read_scenario
 
-    devices, directory = 10, data or os.environ.get(DATA_VARIABLE)
+    fleet, directory = Fleet(), data or os.environ.get(DATA_VARIABLE)
     problem = ""
     if scenario is not None:
         read = read_scenario(scenario, (), data)
-        devices, directory = read.devices, read.task.data.directory
+        fleet, directory = Fleet.of(read), read.task.data.directory
         try:
             read.task.check()
         except ConfigError as error:
             problem = str(error)
-    findings = examine(devices, Path(directory) if directory else None)
+    findings = examine(fleet, Path(directory) if directory else None)
     for finding in findings:
         mark = "ok " if finding.enough else "NO "
         click.echo(f"{mark} {finding.subject}: {finding.found}")

@@ -6,16 +6,20 @@ import socket
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Self
 
 from muster.common.errors import ConfigError
+from muster.emulator.scenario import Scenario
 
-_FILES_PER_DEVICE = 4
-"""Descriptors the server needs per device: two connections, and an upload that waits."""
+_FILES_PER_PROCESS = 4
+"""Descriptors the server needs per process of devices: two connections, an upload that waits."""
 
 _FILES_BESIDE = 200
-_MIB_PER_DEVICE = 25
+_MIB_PER_PROCESS = 20
+_MIB_PER_DEVICE = 0.5
 _MIB_BESIDE = 1200
-"""A forked device's private memory with room to train; server, nursery and evaluation."""
+"""What a forked process adds, with room to train a small model; a device's examples and update;
+server, nursery and evaluation."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,12 +32,30 @@ class Finding:
     advice: str = ""
 
 
-def examine(devices: int, data: Path | None) -> Sequence[Finding]:
-    """Look at descriptors, cores, memory and the data directory, for a fleet of `devices`."""
-    return [_descriptors(devices), _cores(), _memory(devices), _data(data)]
+@dataclass(frozen=True, slots=True)
+class Fleet:
+    """How many there are, and in how many processes."""
+
+    devices: int = 10
+    processes: int = 10
+    largest_pack: int = 1
+
+    @classmethod
+    def of(cls, scenario: Scenario) -> Self:
+        """The fleet of a scenario."""
+        largest = max(min(g.count, g.devices_per_process) for g in scenario.groups)
+        return cls(scenario.devices, scenario.processes, largest)
+
+    def __str__(self) -> str:
+        return f"{self.devices} devices in {self.processes} processes"
 
 
-def require_room(devices: int) -> None:
+def examine(fleet: Fleet, data: Path | None) -> Sequence[Finding]:
+    """Look at descriptors, cores, memory and the data directory."""
+    return [_descriptors(fleet), _cores(), _memory(fleet), _data(data)]
+
+
+def require_room(fleet: Fleet) -> None:
     """Raise the limit on descriptors as far as it may go, and check it.
 
     Raises:
@@ -41,9 +63,9 @@ def require_room(devices: int) -> None:
     """
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft < hard or hard == resource.RLIM_INFINITY:
-        needed = _files(devices) if hard == resource.RLIM_INFINITY else hard
+        needed = _files(fleet) if hard == resource.RLIM_INFINITY else hard
         resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, needed), hard))
-    finding = _descriptors(devices)
+    finding = _descriptors(fleet)
     if not finding.enough:
         raise ConfigError(f"{finding.subject}: {finding.found}. {finding.advice}")
 
@@ -65,18 +87,20 @@ def require_port(port: int) -> None:
             ) from None
 
 
-def _files(devices: int) -> int:
-    return _FILES_PER_DEVICE * devices + _FILES_BESIDE
+def _files(fleet: Fleet) -> int:
+    """Of the process that needs most: the server, or the largest pack with its state files."""
+    return max(_FILES_PER_PROCESS * fleet.processes, fleet.largest_pack) + _FILES_BESIDE
 
 
-def _descriptors(devices: int) -> Finding:
+def _descriptors(fleet: Fleet) -> Finding:
     hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
-    needed = _files(devices)
+    needed = _files(fleet)
     return Finding(
         "open files",
-        f"up to {hard}, {needed} needed for {devices} devices",
+        f"up to {hard}, {needed} needed for {fleet}",
         hard == resource.RLIM_INFINITY or hard >= needed,
-        f"raise the hard limit (ulimit -Hn {needed}) or run fewer devices",
+        f"raise the hard limit (ulimit -Hn {needed}), run fewer devices, or more of them in a process "
+        "(groups.devices_per_process)",
     )
 
 
@@ -85,14 +109,15 @@ def _cores() -> Finding:
     return Finding("cores", str(cores), enough=True)
 
 
-def _memory(devices: int) -> Finding:
-    needed = _MIB_BESIDE + _MIB_PER_DEVICE * devices
+def _memory(fleet: Fleet) -> Finding:
+    per_device = _MIB_PER_DEVICE * fleet.devices
+    needed = round(_MIB_BESIDE + _MIB_PER_PROCESS * fleet.processes + per_device)
     available = _available_mib()
     return Finding(
         "memory",
-        f"{available} MiB available, about {needed} MiB needed for {devices} devices",
+        f"{available} MiB available, about {needed} MiB needed for {fleet}",
         available >= needed,
-        "close other programs or run fewer devices",
+        "close other programs, run fewer devices, or more of them in a process",
     )
 
 

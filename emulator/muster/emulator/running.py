@@ -85,7 +85,7 @@ def resume(
 def _require(scenario: Scenario) -> None:
     """Refuse what cannot go well, before anything is made or started."""
     scenario.task.check()
-    doctor.require_room(scenario.devices)
+    doctor.require_room(doctor.Fleet.of(scenario))
     doctor.require_port(scenario.server.port)
 
 
