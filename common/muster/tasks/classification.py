@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, ClassVar
 import numpy as np
 
 from muster.tasks import datasets
-from muster.tasks.models import Model, initial_module
+from muster.tasks.models import initial_module
 from muster.tasks.partitions import AnyPartition, Iid, Indices
-from muster.tasks.task import Examples, OpenTask, Task, predict
+from muster.tasks.task import Examples, OpenTask, Task, held_out, predict
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -35,7 +35,7 @@ class Classification(Task):
     def open(self, population: int, seed: int) -> OpenClassification:
         dataset = self.dataset()
         shares = self.partition.split(dataset.train_y, population, seed)
-        return OpenClassification(dataset, shares, self.model, seed)
+        return OpenClassification(self, dataset, shares, seed)
 
 
 class Digits(Classification):
@@ -76,19 +76,28 @@ class OpenClassification(OpenTask):
     """Pictures in memory, and who holds which."""
 
     def __init__(
-        self, dataset: datasets.Dataset, shares: list[Indices], model: Model, seed: int
+        self, task: Classification, dataset: datasets.Dataset, shares: list[Indices], seed: int
     ) -> None:
-        self.examples = [len(share) for share in shares]
         self._dataset = dataset
-        self._shares = shares
-        self._model = model
+        self._model = task.model
         self._seed = seed
+        # Who trains on which, and holds which for validation.
+        self._shares, self._validation = [], []
+        for index, share in enumerate(shares):
+            rows, out = held_out(len(share), task.validation_ratio, seed, index)
+            self._shares.append(share[rows])
+            self._validation.append(share[out])
+        self.examples = [len(share) for share in self._shares]
 
     def client(self, index: int) -> Examples:
-        share = self._shares[index]
-        return Examples(
-            self._dataset.scaled(self._dataset.train_x[share]), self._dataset.train_y[share]
-        )
+        return self._taken(self._shares[index])
+
+    def validation(self, index: int) -> Examples:
+        return self._taken(self._validation[index])
+
+    def _taken(self, rows: Indices) -> Examples:
+        dataset = self._dataset
+        return Examples(dataset.scaled(dataset.train_x[rows]), dataset.train_y[rows])
 
     def test(self) -> Examples:
         return Examples(self._dataset.scaled(self._dataset.test_x), self._dataset.test_y.copy())
@@ -102,11 +111,11 @@ class OpenClassification(OpenTask):
 
         return cross_entropy(outputs, y)
 
-    def metrics(self, module: nn.Module) -> dict[str, float]:
+    def metrics_on(self, module: nn.Module, examples: Examples) -> dict[str, float]:
         import torch
 
-        outputs = predict(module, self._test.x)  # (examples, labels)
-        y = torch.from_numpy(self._test.y)
+        outputs = predict(module, examples.x)  # (examples, labels)
+        y = torch.from_numpy(examples.y)
         return {
             "loss": self.loss(outputs, y).item(),
             "accuracy": np.mean((outputs.argmax(dim=1) == y).numpy()).item(),

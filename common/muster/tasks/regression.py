@@ -11,7 +11,7 @@ from pydantic import NonNegativeFloat, PositiveInt, field_validator
 
 from muster.common.seeds import stream
 from muster.tasks.models import AnyModel, Linear, Softmax, initial_module, initial_vector
-from muster.tasks.task import Examples, OpenTask, Task
+from muster.tasks.task import Examples, OpenTask, Task, held_out
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -59,12 +59,27 @@ class OpenLinearRegression(OpenTask):
     """Linear regression for a population; a client's data are drawn when they are asked for."""
 
     def __init__(self, task: LinearRegression, population: int, seed: int) -> None:
-        self.examples = [task.examples_per_client] * population
+        each = task.examples_per_client
+        self.examples = [len(held_out(each, task.validation_ratio, seed, 0)[0])] * population
         self._task = task
         self._seed = seed
         self._theta = stream(seed, "linear", "theta").standard_normal(task.dimension)
 
     def client(self, index: int) -> Examples:
+        return self._parts(index)[0]
+
+    def validation(self, index: int) -> Examples:
+        return self._parts(index)[1]
+
+    def _parts(self, index: int) -> tuple[Examples, Examples]:
+        """What a client trains on, and what it holds for validation."""
+        drawn, ratio = self._drawn(index), self._task.validation_ratio
+        if ratio == 0:
+            return drawn, drawn.take(slice(0))
+        rows, out = held_out(len(drawn), ratio, self._seed, index)
+        return drawn.take(rows), drawn.take(out)
+
+    def _drawn(self, index: int) -> Examples:
         task = self._task
         random = stream(self._seed, "linear", "client", range(len(self.examples))[index])
         x = random.standard_normal((task.examples_per_client, task.dimension), dtype=np.float32)

@@ -15,16 +15,17 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
+import numpy as np
 from pydantic import ConfigDict, Field, model_validator
 
 from muster.common.config import Section
 from muster.common.plugins import Plugin
+from muster.common.seeds import stream
 from muster.tasks.models import MODELS, AnyModel, Mlp, Model
 
 if TYPE_CHECKING:
-    import numpy as np
     import numpy.typing as npt
     from torch import Tensor, nn
 
@@ -37,15 +38,19 @@ class Examples:
     """Examples of one client, or of the test set; writable arrays of the caller's own.
 
     Attributes:
-        x: float32, shape (examples, *inputs).
+        x: shape (examples, *inputs); float32, or int64 where they are tokens of a text.
         y: shape (examples,); int64 labels, or float32 values.
     """
 
-    x: npt.NDArray[np.float32]
+    x: npt.NDArray[np.float32] | npt.NDArray[np.int64]
     y: npt.NDArray[np.int64] | npt.NDArray[np.float32]
 
     def __len__(self) -> int:
         return len(self.y)
+
+    def take(self, rows: npt.NDArray[np.int64] | slice) -> Examples:
+        """Return some of them: a copy of `rows`, or a view of a slice."""
+        return Examples(self.x[rows], self.y[rows])
 
 
 class Data(Section):
@@ -72,6 +77,10 @@ class Task(Plugin):
 
     data: Data = Data()
     """Where data files are."""
+
+    validation_ratio: Annotated[float, Field(ge=0, lt=1)] = 0.0
+    """Share of each client's examples that it does not train on, but is measured on. At least one
+    is left to train on."""
 
     @model_validator(mode="before")
     @classmethod
@@ -113,7 +122,7 @@ class OpenTask(ABC):
     """A task with its data.
 
     Attributes:
-        examples: how many each client holds, by the client's index.
+        examples: how many each client trains on, by the client's index.
     """
 
     examples: list[int]
@@ -121,6 +130,10 @@ class OpenTask(ABC):
     @abstractmethod
     def client(self, index: int) -> Examples:
         """Return what the client at `index` of the population trains on."""
+
+    def validation(self, index: int) -> Examples:
+        """Return what the client at `index` holds but does not train on; none unless asked for."""
+        return self.client(index).take(slice(0))
 
     @abstractmethod
     def test(self) -> Examples:
@@ -136,14 +149,44 @@ class OpenTask(ABC):
 
     def metrics(self, module: nn.Module) -> dict[str, float]:
         """Measure `module` on the test set; at least its loss."""
+        return self.metrics_on(module, self._test)
+
+    def metrics_on(self, module: nn.Module, examples: Examples) -> dict[str, float]:
+        """Measure `module` on examples, of which there is at least one; at least its loss."""
         import torch
 
-        outputs = predict(module, self._test.x)
-        return {"loss": self.loss(outputs, torch.from_numpy(self._test.y)).item()}
+        outputs = predict(module, examples.x)
+        return {"loss": self.loss(outputs, torch.from_numpy(examples.y)).item()}
 
     @cached_property
     def _test(self) -> Examples:
         return self.test()
+
+
+def held_out(
+    units: int | npt.NDArray[Any], ratio: float, seed: int, index: int
+) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+    """Divide a client's examples into those to train on and those for validation.
+
+    Args:
+        units: how many examples there are, or shape (examples,): what each belongs to, where those
+            that belong together must stay together.
+        ratio: share for validation, 0 ≤ ratio < 1.
+        index: the client's, which the draw is named after.
+
+    Returns:
+        Rows to train on, at least one where there are examples, and for validation; ascending.
+    """
+    which = np.arange(units) if isinstance(units, int) else units
+    if ratio == 0 or len(which) == 0:
+        return np.arange(len(which)), np.arange(0)
+    names, unit = np.unique(which, return_inverse=True)
+    order = stream(seed, "validation", index).permutation(len(names))
+    sizes = np.bincount(unit)[order]
+    # As many whole units as come closest to the share from below, give or take half a unit.
+    taken = np.count_nonzero(np.cumsum(sizes) - sizes / 2 <= ratio * len(which))
+    out = np.isin(unit, order[: min(taken, len(names) - 1)])
+    return np.flatnonzero(~out), np.flatnonzero(out)
 
 
 def predict(module: nn.Module, x: npt.NDArray[Any]) -> Tensor:
