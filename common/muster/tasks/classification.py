@@ -111,6 +111,11 @@ class OpenClassification(OpenTask):
 
         return cross_entropy(outputs, y)
 
+    def scores(self, outputs: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+        from torch.nn.functional import cross_entropy
+
+        return cross_entropy(outputs, y, reduction="none"), outputs.argmax(dim=1) == y
+
     def metrics_on(self, module: nn.Module, examples: Examples) -> dict[str, float]:
         import torch
 

@@ -101,6 +101,9 @@ class OpenLinearRegression(OpenTask):
         error = outputs.squeeze(1) - y  # (batch,)
         return error.square().mean() / 2
 
+    def scores(self, outputs: Tensor, y: Tensor) -> tuple[Tensor, None]:
+        return (outputs.squeeze(1) - y).square() / 2, None
+
     def metrics(self, module: nn.Module) -> dict[str, float]:
         """Return the loss and, of a linear model, the `distance` ‖θ − θ*‖ to the optimum."""
         metrics = super().metrics(module)

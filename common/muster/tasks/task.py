@@ -147,6 +147,15 @@ class OpenTask(ABC):
     def loss(self, outputs: Tensor, y: Tensor) -> Tensor:
         """Return the mean loss over a batch, a scalar."""
 
+    def scores(self, outputs: Tensor, y: Tensor) -> tuple[Tensor, Tensor | None] | None:
+        """Return every example's own loss, and whether its answer is right: shape (examples,).
+
+        With it many devices are measured in one forward pass. The mean of the losses must be what
+        `loss` returns. None instead of right or wrong where there is no such thing; None altogether
+        where only `metrics_on` can tell, and each device is measured by itself.
+        """
+        return None
+
     def metrics(self, module: nn.Module) -> dict[str, float]:
         """Measure `module` on the test set; at least its loss."""
         return self.metrics_on(module, self._test)
