@@ -132,7 +132,8 @@ class Intake:
     def answered(self, pack: Pack, answer: Answer) -> Receipt | None:
         """A device answered a call; the receipt of its update, if one came inline."""
         round, client = self.round, answer.key.client
-        if client in pack.devices and round is not None and round.answer(answer) is None:
+        alone = answer._replace(body=b"")  # the round keeps it until it closes
+        if client in pack.devices and round is not None and round.answer(alone) is None:
             self._answered_at[client] = self._clock.now()
             self.progress_at = self._clock.monotonic()
             if answer.update is None:  # otherwise what becomes of the update says it
@@ -260,7 +261,7 @@ class Intake:
 
     def _fold_waiting(self) -> None:
         """Fold all that wait: together they cost less, and the next call may find none left."""
-        terms = []
+        terms, bodies = [], []
         while not self._unfolded.empty():
             staged = self._unfolded.get_nowait()
             weight, body = staged.weight, staged.body
@@ -271,8 +272,11 @@ class Intake:
                     f"expected a finite number >= 0"
                 )
             terms.append(Term(body.read, weight, body.measure.largest))
+            bodies.append(body)
         if terms:
             self.sum.add_terms(terms)
+        for body in bodies:  # a cohort's bodies would be many times the model
+            body.close()
 
     # --- the books -------------------------------------------------------------------------------
 

@@ -28,7 +28,8 @@ class Body:
         return self._vector[start:stop]
 
     def close(self) -> None:
-        """Nothing to give back."""
+        """Let go of the body."""
+        self._vector = self._vector[:0].copy()
 
 
 class Spill:
