@@ -1,0 +1,236 @@
+"""How far one machine goes: many processes, many packed devices, larger models.
+
+python benchmarks/scale.py                # all: tables, benchmarks/out/scale.json and scale.png
+python benchmarks/scale.py processes      # 1,000 processes, a device in each, train an MLP
+python benchmarks/scale.py packed         # 10,000 devices in 10 processes, 10,000 parameters
+python benchmarks/scale.py sweep          # round time against devices and model size
+"""
+
+import argparse
+import json
+import multiprocessing
+import os
+import statistics
+import sys
+import tempfile
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+HERE = Path(__file__).parent
+ECHO = "echo:Echo"
+
+
+@dataclass(frozen=True)
+class Case:
+    """A fleet and its work; parameters 0: an MLP trains on synthetic regression."""
+
+    devices: int
+    per_process: int
+    parameters: int
+    rounds: int
+
+
+@dataclass
+class Found:
+    """What one run took; seconds of wall time from the start of the command.
+
+    Attributes:
+        round_s: of each round, from call to commit.
+        pss_mib, private_mib: mean of a device process, while it waits for a call or works.
+        server_cpu_ms: of the server per update, over all rounds but the first.
+    """
+
+    case: Case
+    enrolled_s: float = 0.0
+    first_round_s: float = 0.0
+    round_s: list[float] = field(default_factory=list)
+    pss_mib: float = 0.0
+    private_mib: float = 0.0
+    server_cpu_ms: float = 0.0
+    server_peak_mib: float = 0.0
+    fleet_mib: float = 0.0
+
+
+def measure(case: Case) -> Found:
+    """Run a case in a process of its own, so that none inherits from the one before."""
+    with multiprocessing.get_context("spawn").Pool(1) as pool:
+        return pool.apply(_measure, (case,))
+
+
+def _measure(case: Case) -> Found:
+    os.environ["PYTHONPATH"] = str(HERE)
+    sys.path.insert(0, str(HERE))
+    from muster.common.clock import WallClock
+    from muster.common.config import validate
+    from muster.emulator import run
+    from muster.emulator.scenario import Scenario
+
+    mlp = {"name": "linear", "dimension": 50, "model": "mlp", "hidden": [100]}
+    echo = {"name": ECHO, "parameters": case.parameters}
+    scenario = validate(
+        Scenario,
+        {
+            "name": "scale",
+            "task": echo if case.parameters else mlp,
+            "training": {"local_steps": 0} if case.parameters else {"local_epochs": 1},
+            "server": {"rounds": case.rounds, "evaluate_every": case.rounds, "stall_s": 600.0},
+            "groups": [
+                {
+                    "name": "d",
+                    "count": case.devices,
+                    "devices_per_process": case.per_process,
+                }
+            ],
+        },
+        "benchmark",
+    )
+    clock, found = WallClock(), Found(case)
+    began = clock.monotonic()
+    cpu: list[float] = []
+
+    def show(event: dict[str, Any]) -> None:
+        match event["event"]:
+            case "round_opened" if event["round"] == 1:
+                found.enrolled_s = clock.monotonic() - began
+            case "round_committed":
+                if event["round"] == 1:
+                    found.first_round_s = clock.monotonic() - began
+                cpu.append(_cpu_s(_server(folder)))
+                if event["round"] == case.rounds - 1:
+                    _weigh(found, _server(folder))
+            case "ended":
+                found.server_peak_mib = event["server_peak_rss_mib"]
+
+    with tempfile.TemporaryDirectory() as parent:
+        folder = Path(parent) / "run"
+        done = run(scenario, out=folder, show=show)
+        found.round_s = list(done.ledger.rounds["seconds"])
+    updates = case.devices * (case.rounds - 1)
+    found.server_cpu_ms = 1000 * (cpu[-1] - cpu[0]) / updates if updates else 0.0
+    return found
+
+
+def _server(folder: Path) -> int:
+    return int(json.loads((folder / "setup/address.json").read_text())["pid"])
+
+
+def _cpu_s(pid: int) -> float:
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def _weigh(found: Found, server: int) -> None:
+    """Memory of the device processes, which are the nursery's children."""
+    ours = _children(os.getpid())
+    devices = [pid for child in ours if child != server for pid in _children(child)]
+    rollups = [_rollup(pid) for pid in devices]
+    found.pss_mib = statistics.fmean(r["Pss"] for r in rollups) / 1024
+    private = [r["Private_Clean"] + r["Private_Dirty"] for r in rollups]
+    found.private_mib = statistics.fmean(private) / 1024
+    everything = [*devices, *ours, *_children(server)]
+    found.fleet_mib = sum(_rollup(pid)["Pss"] for pid in everything) / 1024
+
+
+def _children(pid: int) -> list[int]:
+    threads = Path(f"/proc/{pid}/task").glob("*/children")
+    return [int(child) for path in threads for child in path.read_text().split()]
+
+
+def _rollup(pid: int) -> dict[str, int]:
+    lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()[1:]
+    return {name: int(rest.split()[0]) for name, _, rest in (line.partition(":") for line in lines)}
+
+
+def _row(found: Found) -> str:
+    case = found.case
+    later = statistics.median(found.round_s[1:] or found.round_s)
+    return (
+        f"{case.devices:>8} {-(-case.devices // case.per_process):>9}"
+        f" {case.parameters or 'MLP':>10}"
+        f" {found.enrolled_s:>10.1f} {found.first_round_s:>12.1f} {later:>9.3f}"
+        f" {1000 * later / case.devices:>10.2f} {found.server_cpu_ms:>10.2f}"
+        f" {found.pss_mib:>8.1f} {found.private_mib:>8.1f} {found.server_peak_mib:>8.0f}"
+        f" {found.fleet_mib:>8.0f}"
+    )
+
+
+HEAD = (
+    f"{'devices':>8} {'processes':>9} {'parameters':>10} {'enrolled s':>10} {'1st commit s':>12}"
+    f" {'round s':>9} {'ms/device':>10} {'CPU ms/up':>10} {'PSS MiB':>8} {'private':>8}"
+    f" {'server':>8} {'all MiB':>8}"
+)
+"""CPU ms/up: the server's CPU time per update. PSS, private: of a device process; all: PSS of all
+processes of the run."""
+
+CASES = {
+    "processes": [Case(1000, 1, 0, 3)],
+    "packed": [Case(10_000, 1000, 10_000, 4)],
+    "sweep": [
+        *(Case(devices, 1, 10_000, 12) for devices in (10, 30, 100, 300)),
+        Case(1000, 1, 10_000, 6),
+        *(Case(devices, devices // 2, 10_000, 12) for devices in (10, 30, 100, 300, 1000, 3000)),
+        *(Case(10, 1, parameters, 12) for parameters in (1_000, 100_000, 1_000_000, 5_000_000)),
+    ],
+}
+
+
+def draw(sweep: Sequence[Found], path: Path) -> None:
+    """Round time against devices, and against model size, with the exponent of the steep part."""
+    from muster.emulator.report.style import BLUE, ORANGE, new_figure, tidy
+
+    def line(axes: Any, colour: str, what: str, x: Any, wanted: Any) -> None:
+        chosen = sorted((f for f in sweep if wanted(f.case)), key=lambda f: x(f.case))
+        at = [x(f.case) for f in chosen]
+        seconds = [statistics.median(f.round_s[1:]) for f in chosen]
+        label = f"{what}^{exponent(at, seconds):.2f}"
+        axes.loglog(at, seconds, "o-", color=colour, label=label)
+
+    figure = new_figure(3.6)
+    left, right = figure.subplots(1, 2)
+    devices, parameters = (lambda c: c.devices), (lambda c: c.parameters)
+    separate = [c for c in CASES["sweep"] if c.per_process == 1]
+    line(left, BLUE, "a process each: devices", devices,
+         lambda c: c in separate and c.parameters == 10_000)  # fmt: skip
+    line(left, ORANGE, "two processes: devices", devices, lambda c: c not in separate)
+    line(right, BLUE, "10 processes: parameters", parameters,
+         lambda c: c in separate and c.devices == 10)  # fmt: skip
+    tidy(left, "A round of 10,000 parameters", "devices", "seconds")
+    tidy(right, "A round of 10 devices", "parameters", "seconds")
+    for axes in (left, right):
+        axes.legend(frameon=False)
+    figure.savefig(path)
+
+
+def exponent(x: Sequence[float], y: Sequence[float]) -> float:
+    """Slope over the upper half of the points, where what is fixed no longer counts."""
+    import numpy as np
+
+    half = len(x) // 2
+    return float(np.polyfit(np.log(x[half:]), np.log(y[half:]), 1)[0])
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("what", nargs="?", choices=CASES)
+    parser.add_argument("--out", type=Path, default=HERE / "out")
+    options = parser.parse_args()
+    options.out.mkdir(exist_ok=True)
+    results: dict[str, list[Found]] = {}
+    for name in [options.what] if options.what else CASES:
+        print(f"{name}\n{HEAD}")
+        for case in CASES[name]:
+            found = measure(case)
+            results.setdefault(name, []).append(found)
+            print(_row(found), flush=True)
+    if "sweep" in results:
+        draw(results["sweep"], options.out / "scale.png")
+    told = {name: [asdict(found) for found in cases] for name, cases in results.items()}
+    (options.out / "scale.json").write_text(json.dumps(told, indent=2) + "\n")
+
+
+if __name__ == "__main__":
+    main()
