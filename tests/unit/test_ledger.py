@@ -7,9 +7,12 @@ import pytest
 from muster.common.errors import LedgerError
 from muster.common.tensors import schema_of
 from muster.server.ledger import (
+    SCHEMA_VERSION,
     AnswerRow,
     ContributionRow,
+    DeviceEvaluationRow,
     EvaluationRow,
+    GroupEvaluationRow,
     Ledger,
     Notes,
     RoundRow,
@@ -79,6 +82,27 @@ def test_an_evaluation_stands_beside_its_round(ledger: Ledger) -> None:
     assert rows(ledger, "SELECT loss, accuracy FROM rounds") == [(0.5, None)]
 
 
+def test_groups_and_devices_are_entered_with_their_evaluation_or_not_at_all(
+    ledger: Ledger,
+) -> None:
+    groups = [GroupEvaluationRow(0, 0, "g", 11, 0.5, 0.75)]
+    devices = [
+        DeviceEvaluationRow(0, "a", 5, float("nan"), None),
+        DeviceEvaluationRow(0, "b", 6, 2, 1),
+    ]
+    evaluation = EvaluationRow(0, 0, 0.5, 0.75, {}, 0.1, 3.0, groups, devices)
+    with pytest.raises(sqlite3.ProgrammingError):
+        ledger.evaluated(evaluation._replace(devices=[*devices, ("no device",)]))
+    assert ledger.evaluations() == {}
+    assert rows(ledger, "SELECT * FROM group_evaluations") == []
+    ledger.evaluated(evaluation)
+    assert rows(ledger, "SELECT * FROM group_evaluations") == [(0, 0, "g", 11, 0.5, 0.75)]
+    assert rows(ledger, "SELECT * FROM device_evaluations") == [
+        (0, "a", 5, None, None),
+        (0, "b", 6, 2.0, 1.0),
+    ]
+
+
 def test_forgotten_versions_keep_their_hash(ledger: Ledger) -> None:
     ledger.commit(ROW, [], Notes(), MODEL, forget=[0])
     assert ledger.kept() == [(1, 1)]
@@ -100,7 +124,7 @@ def test_another_schema_is_refused(tmp_path: Path) -> None:
         db.execute("CREATE TABLE t (x)")
         db.execute("PRAGMA user_version = 99")
     db.close()
-    with pytest.raises(LedgerError, match="ledger schema 99; this muster writes 1"):
+    with pytest.raises(LedgerError, match=f"ledger schema 99; this muster writes {SCHEMA_VERSION}"):
         Ledger(path)
 
 

@@ -21,7 +21,7 @@ import pandas as pd
 
 from muster.common.errors import ConfigError, LedgerError
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 LEDGER, JOURNAL, SCENARIO = "ledger.sqlite", "journal.jsonl", "scenario.toml"
 
 OUTCOMES = ("folded", "late", "dropped", "refused", "duplicate")
@@ -95,6 +95,14 @@ class Account:
     @cached_property
     def evaluations(self) -> pd.DataFrame:
         return self._table("evaluations", "version")
+
+    @cached_property
+    def group_evaluations(self) -> pd.DataFrame:
+        return self._table("group_evaluations", 'version, "group"')
+
+    @cached_property
+    def device_evaluations(self) -> pd.DataFrame:
+        return self._table("device_evaluations", "version, client")
 
     @cached_property
     def faults(self) -> pd.DataFrame:

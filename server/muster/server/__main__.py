@@ -26,7 +26,7 @@ from muster.common.processes import die_with_parent
 from muster.common.tensors import schema_of
 from muster.server.config import ServerProcess
 from muster.server.coordinator import Coordinator
-from muster.server.evaluation import Setup
+from muster.server.evaluations import setup_of
 from muster.server.evaluator import Evaluator
 from muster.server.fleet import Device, Fleet
 from muster.server.ledger import Ledger
@@ -67,8 +67,9 @@ async def serve(folder: Path) -> int:
     store = Store(folder / "models", ledger, schema)
     coordinator = Coordinator(config, schema, fleet, ledger, store, folder, clock, tell)
     coordinator.load(schema.flatten(load_file(folder / "setup/initial.safetensors")))
-    setup = Setup(task=config.task, population=len(fleet.devices), seed=config.seed)
-    evaluator = Evaluator(setup, coordinator.evaluations.done, folder / "logs/evaluation.log")
+    evaluator = Evaluator(
+        setup_of(config), coordinator.evaluations.done, folder / "logs/evaluation.log"
+    )
     await evaluator.start()
     server = grpc.aio.server(options=SERVER_OPTIONS)
     service = FleetService(coordinator, clock)

@@ -62,6 +62,13 @@ class Server(Section):
     evaluate_every: Annotated[int, Field(gt=0)] = 1
     """Rounds between evaluations; the last version is always evaluated."""
 
+    evaluate_groups: bool = False
+    """Whether each evaluation also measures the model on what the devices of every group hold:
+    their validation examples, or with `task.validation_ratio = 0` those they train on."""
+
+    evaluate_devices: bool = False
+    """Likewise on every device by itself: a row for each of them in every evaluation."""
+
     port: Annotated[int, Field(ge=0, le=65535)] = 0
     """TCP port on 127.0.0.1; 0: any free one."""
 

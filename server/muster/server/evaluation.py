@@ -6,15 +6,17 @@ model's body. On standard output: one line of JSON (`Measured`) per model. It en
 
 import json
 import sys
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import BinaryIO
 
 import numpy as np
+from pydantic import Field
 
 from muster.common.clock import WallClock
 from muster.common.config import Section
 from muster.common.processes import die_with_parent
 from muster.common.tensors import WIRE
+from muster.server.breakdown import Breakdown, Part, by_group
 from muster.tasks.tasks import read_task
 
 
@@ -24,6 +26,12 @@ class Setup(Section):
     task: str
     population: int
     seed: int
+
+    groups: list[str] = Field(default=[])
+    """The group of every device, by position, when groups are to be measured."""
+
+    clients: list[str] = Field(default=[])
+    """The name of every device, by position, when devices are to be measured."""
 
 
 class Order(Section):
@@ -36,7 +44,12 @@ class Order(Section):
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """What came of it; a loss may be infinite or NaN, which Python's JSON can say."""
+    """What came of it; a loss may be infinite or NaN, which Python's JSON can say.
+
+    Attributes:
+        groups: by name; empty unless they were to be measured.
+        devices: likewise.
+    """
 
     version: int
     round: int
@@ -44,6 +57,19 @@ class Measured:
     accuracy: float | None
     metrics: dict[str, float]
     seconds: float
+    groups: dict[str, Part] = field(default_factory=dict)
+    devices: dict[str, Part] = field(default_factory=dict)
+
+    @classmethod
+    def from_json(cls, line: bytes) -> "Measured":
+        """Read what `to_json` wrote."""
+        values = json.loads(line)
+        for parts in ("groups", "devices"):
+            values[parts] = {name: Part(*part) for name, part in values[parts].items()}
+        return cls(**values)
+
+    def to_json(self) -> bytes:
+        return json.dumps(asdict(self)).encode()
 
 
 def main(orders: BinaryIO, results: BinaryIO) -> None:
@@ -55,8 +81,10 @@ def main(orders: BinaryIO, results: BinaryIO) -> None:
     torch.set_num_threads(1)
     clock = WallClock()
     setup = Setup.from_json(orders.readline())
-    task = read_task(setup.task).open(setup.population, setup.seed)
+    settings = read_task(setup.task)
+    task = settings.open(setup.population, setup.seed)
     module = task.module()
+    breakdown = Breakdown(task, setup.population, settings.validation_ratio)
     while line := orders.readline():
         order = Order.from_json(line)
         body = orders.read(order.length)
@@ -64,9 +92,14 @@ def main(orders: BinaryIO, results: BinaryIO) -> None:
         load_vector(module, np.frombuffer(body, WIRE).astype(np.float32))
         metrics = task.metrics(module)
         loss, accuracy = metrics.pop("loss"), metrics.pop("accuracy", None)
+        parts = breakdown.measure(module) if setup.groups or setup.clients else {}
+        groups = by_group(parts, setup.groups) if setup.groups else {}
+        devices = {setup.clients[i]: parts[i] for i in parts} if setup.clients else {}
         seconds = clock.monotonic() - began
-        measured = Measured(order.version, order.round, loss, accuracy, metrics, seconds)
-        results.write(json.dumps(asdict(measured)).encode() + b"\n")
+        measured = Measured(
+            order.version, order.round, loss, accuracy, metrics, seconds, groups, devices
+        )
+        results.write(measured.to_json() + b"\n")
         results.flush()
 
 

@@ -7,13 +7,25 @@ from collections.abc import Awaitable, Callable
 
 from muster.common.clock import Clock
 from muster.common.tensors import Vector
-from muster.server.config import Server
-from muster.server.evaluation import Measured
+from muster.server.config import Server, ServerProcess
+from muster.server.evaluation import Measured, Setup
 from muster.server.evaluator import Evaluator
-from muster.server.ledger import EvaluationRow
+from muster.server.ledger import DeviceEvaluationRow, EvaluationRow, GroupEvaluationRow
 
 Enter = Callable[[EvaluationRow], Awaitable[None]]
 """Makes an evaluation durable."""
+
+
+def setup_of(config: ServerProcess) -> Setup:
+    """What the evaluation process of a server is started with."""
+    server, members = config.server, config.population
+    return Setup(
+        task=config.task,
+        population=len(members),
+        seed=config.seed,
+        groups=[member.group for member in members] if server.evaluate_groups else [],
+        clients=[member.client for member in members] if server.evaluate_devices else [],
+    )
 
 
 class Evaluations:
@@ -78,21 +90,24 @@ class Evaluations:
 
     async def done(self, measured: Measured) -> None:
         """The evaluation's word on a version."""
+        version, round = measured.version, measured.round
         row = EvaluationRow(
-            measured.version,
-            measured.round,
+            version,
+            round,
             measured.loss,
             measured.accuracy,
             measured.metrics,
             measured.seconds,
             self._clock.now(),
+            [GroupEvaluationRow(version, round, name, *p) for name, p in measured.groups.items()],
+            [DeviceEvaluationRow(version, name, *part) for name, part in measured.devices.items()],
         )
         await self._enter(row)
-        self._known[measured.version] = (measured.loss, measured.accuracy)
+        self._known[version] = (measured.loss, measured.accuracy)
         self._tell(
             "evaluated",
-            version=measured.version,
-            round=measured.round,
+            version=version,
+            round=round,
             loss=measured.loss,
             accuracy=measured.accuracy,
             seconds=measured.seconds,

@@ -1,7 +1,6 @@
 """The server's hand on the evaluation process."""
 
 import asyncio
-import json
 import os
 import sys
 from collections.abc import Awaitable, Callable
@@ -16,6 +15,9 @@ from muster.wire.bodies import body_view, chunks
 
 _BACKLOG = 8
 """Models that may wait; then the rounds wait, so that a slow evaluation cannot fill the memory."""
+
+_LONGEST_LINE = 64 * 2**20
+"""Bytes of one result: some 60 for every device that is measured."""
 
 
 class Evaluator:
@@ -49,6 +51,7 @@ class Evaluator:
                 stdin=asyncio.subprocess.PIPE,
                 stdout=asyncio.subprocess.PIPE,
                 stderr=log,
+                limit=_LONGEST_LINE,
                 env={**os.environ, PARENT: str(os.getpid())},
             )
         finally:
@@ -101,7 +104,7 @@ class Evaluator:
     async def _read(self) -> None:
         assert self._process.stdout is not None
         while line := await self._process.stdout.readline():
-            measured = Measured(**json.loads(line))
+            measured = Measured.from_json(line)
             await self._done(measured)
             self._waiting.discard(measured.version)
             self._room.release()

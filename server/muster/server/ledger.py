@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 from muster.common.errors import LedgerError
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 
 
 class RoundRow(NamedTuple):
@@ -77,8 +77,29 @@ class StoredVector(NamedTuple):
     body: bytes | None
 
 
+class GroupEvaluationRow(NamedTuple):
+    """A row of `group_evaluations`."""
+
+    version: int
+    round: int
+    group: str
+    examples: int
+    loss: float
+    accuracy: float | None
+
+
+class DeviceEvaluationRow(NamedTuple):
+    """A row of `device_evaluations`."""
+
+    version: int
+    client: str
+    examples: int
+    loss: float
+    accuracy: float | None
+
+
 class EvaluationRow(NamedTuple):
-    """A row of `evaluations`."""
+    """A row of `evaluations`, with what belongs to it in the other two tables."""
 
     version: int
     round: int
@@ -87,6 +108,8 @@ class EvaluationRow(NamedTuple):
     metrics: dict[str, float]
     seconds: float
     at: float
+    groups: Sequence[GroupEvaluationRow] = ()
+    devices: Sequence[DeviceEvaluationRow] = ()
 
 
 def _insert(table: str, names: Sequence[str]) -> str:
@@ -327,7 +350,8 @@ class Ledger:
         self._transaction(statements)
 
     def evaluated(self, row: EvaluationRow) -> None:
-        """Enter an evaluation, and its loss and accuracy with the round that made the version."""
+        """Enter an evaluation, with groups and devices, and its loss and accuracy with the round
+        that made the version."""
         self._transaction(
             [
                 (
@@ -348,5 +372,7 @@ class Ledger:
                     "UPDATE rounds SET loss = ?, accuracy = ? WHERE round = ?",
                     [(row.loss, row.accuracy, row.round)],
                 ),
+                ("INSERT OR IGNORE INTO group_evaluations VALUES (?, ?, ?, ?, ?, ?)", row.groups),
+                ("INSERT OR IGNORE INTO device_evaluations VALUES (?, ?, ?, ?, ?)", row.devices),
             ]
         )

@@ -83,6 +83,25 @@ CREATE TABLE evaluations (
     at REAL NOT NULL
 );
 
+CREATE TABLE group_evaluations (  -- with server.evaluate_groups
+    version INTEGER NOT NULL,
+    round INTEGER NOT NULL,        -- that made the version
+    "group" TEXT NOT NULL,
+    examples INTEGER NOT NULL,     -- of the group's devices, that it was measured on
+    loss REAL,                     -- mean over them; NULL: not a number
+    accuracy REAL,
+    PRIMARY KEY (version, "group")
+) WITHOUT ROWID;
+
+CREATE TABLE device_evaluations ( -- with server.evaluate_devices
+    version INTEGER NOT NULL,
+    client TEXT NOT NULL,
+    examples INTEGER NOT NULL,     -- of the device, that it was measured on
+    loss REAL,                     -- mean over them; NULL: not a number
+    accuracy REAL,
+    PRIMARY KEY (version, client)
+) WITHOUT ROWID;
+
 CREATE TABLE faults (
     at REAL NOT NULL,
     round INTEGER,

@@ -11,6 +11,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from muster.emulator.account import SCHEMA_VERSION
+
 STARTED_AT = 1_750_000_000.0
 FINGERPRINT = {"torch": "2.13.0+cpu", "cpu_capability": "AVX2", "device": "cpu", "threads": 1}
 SCENARIO = 'name = "small-world"\nseed = 7\n\n[server]\nrounds = 3\n'
@@ -31,7 +33,7 @@ class RunFolder:
         self._ledger = sqlite3.connect(path / "ledger.sqlite")
         self._ledger.execute("PRAGMA journal_mode = WAL")
         self._ledger.executescript(files("muster.server").joinpath("ledger.sql").read_text())
-        self._ledger.execute("PRAGMA user_version = 1")
+        self._ledger.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
         self._add("run", id="run-1", incarnation=1, started_at=STARTED_AT)
         self.scenario(SCENARIO)
 

@@ -8,12 +8,15 @@ from typing import Any
 import pytest
 
 from muster.common.errors import ConfigError, LedgerError
-from muster.emulator.account import Account
+from muster.emulator.account import SCHEMA_VERSION, Account
 
 
 def test_every_table_has_the_columns_of_the_ledger_also_when_it_is_empty(run: Any) -> None:
     with Account(run.commit()) as account, sqlite3.connect(run.path / "ledger.sqlite") as ledger:
-        for name in ("rounds", "answers", "contributions", "clients", "evaluations", "faults"):
+        for name in (
+            "rounds", "answers", "contributions", "clients", "evaluations", "group_evaluations",
+            "device_evaluations", "faults",
+        ):  # fmt: skip
             columns = [row[1] for row in ledger.execute(f"PRAGMA table_info({name})")]
             assert list(getattr(account, name).columns) == columns
             assert getattr(account, name).empty
@@ -131,7 +134,7 @@ def _overwrite(path: Path, start: int, body: bytes) -> None:
 @pytest.mark.parametrize(
     ("damage", "message"),
     [
-        (lambda path: path.write_bytes(b""), "expected schema version 1, found 0"),
+        (lambda path: path.write_bytes(b""), f"expected schema version {SCHEMA_VERSION}, found 0"),
         (lambda path: path.write_bytes(b"no ledger at all" * 99), "file is not a database"),
         (lambda path: _overwrite(path, 4096, b"\xff" * 4096), "recover"),
     ],
@@ -147,8 +150,8 @@ def test_a_damaged_ledger_is_refused_with_what_to_do(
 
 
 def test_the_ledger_of_another_schema_is_refused(run: Any) -> None:
-    run._ledger.execute("PRAGMA user_version = 2")
-    with pytest.raises(LedgerError, match="expected schema version 1, found 2"):
+    run._ledger.execute("PRAGMA user_version = 1")
+    with pytest.raises(LedgerError, match=f"expected schema version {SCHEMA_VERSION}, found 1"):
         Account(run.commit())
 
 

@@ -1,0 +1,185 @@
+"""What a model is worth to every device and group: arithmetic that a person can do."""
+
+import io
+import json
+import math
+
+import numpy as np
+import pytest
+
+from muster.common.errors import ConfigError
+from muster.common.tensors import Vector
+from muster.server import breakdown
+from muster.server.breakdown import Breakdown, Part, by_group
+from muster.server.config import Member, Server, ServerProcess
+from muster.server.evaluation import Measured, Order, Setup, main
+from muster.server.evaluations import setup_of
+from muster.tasks.models import initial_vector
+from muster.tasks.task import Examples, OpenTask
+from muster.tasks.tasks import read_task
+
+torch = pytest.importorskip("torch")
+
+
+class Values(OpenTask):
+    """A model of one weight w predicts w · x; the loss is (w · x - y)², right is within 1."""
+
+    def __init__(self, held: list[list[tuple[float, float]]], together: bool) -> None:
+        self.examples = [1] * len(held)
+        self.held = held
+        self.together = together
+        self.asked = 0
+
+    def client(self, index: int) -> Examples:
+        return Examples(np.zeros((1, 1), np.float32), np.zeros(1, np.float32))
+
+    def validation(self, index: int) -> Examples:
+        self.asked += 1
+        pairs = np.array(self.held[index], np.float32).reshape(-1, 2)
+        return Examples(pairs[:, :1], pairs[:, 1])
+
+    def test(self) -> Examples:
+        return self.client(0)
+
+    def module(self) -> "torch.nn.Module":
+        linear = torch.nn.Linear(1, 1, bias=False)
+        torch.nn.init.constant_(linear.weight, 2.0)
+        return linear
+
+    def loss(self, outputs: "torch.Tensor", y: "torch.Tensor") -> "torch.Tensor":
+        return (outputs.squeeze(1) - y).square().mean()
+
+    def scores(
+        self, outputs: "torch.Tensor", y: "torch.Tensor"
+    ) -> "tuple[torch.Tensor, torch.Tensor] | None":
+        error = outputs.squeeze(1) - y
+        return (error.square(), error.abs() <= 1) if self.together else None
+
+    def metrics_on(self, module: "torch.nn.Module", examples: Examples) -> dict[str, float]:
+        error = 2 * examples.x[:, 0] - examples.y
+        return {"loss": float((error**2).mean()), "accuracy": float((abs(error) <= 1).mean())}
+
+
+HELD = [[(1, 2), (1, 3)], [], [(2, 0)], [(0, 0), (0, 1), (0, 2), (0, 3)]]
+PARTS = {
+    0: Part(2, 0.5, 1.0),  # errors 0 and -1
+    2: Part(1, 16.0, 0.0),  # error 4
+    3: Part(4, 3.5, 0.5),  # errors 0, -1, -2, -3
+}
+
+
+@pytest.mark.parametrize("together", [True, False], ids=["together", "one at a time"])
+@pytest.mark.parametrize("batch", [1, 2, 3, 1000])
+def test_every_device_is_measured_on_its_own_examples(
+    monkeypatch: pytest.MonkeyPatch, together: bool, batch: int
+) -> None:
+    monkeypatch.setattr(breakdown, "EVALUATION_BATCH", batch)
+    task = Values(HELD, together)
+    measured = Breakdown(task, 4, ratio=0.5)
+    assert measured.measure(task.module()) == PARTS
+    assert measured.measure(task.module()) == PARTS
+    assert task.asked == 4  # examples are kept from one model to the next
+
+
+def test_more_than_may_be_kept_is_made_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(breakdown, "_KEPT_BYTES", 40)  # all are 7 · 8 bytes
+    task = Values(HELD, together=True)
+    measured = Breakdown(task, 4, ratio=0.5)
+    assert measured.measure(task.module()) == measured.measure(task.module()) == PARTS
+    assert task.asked == 8
+
+
+def test_a_group_weighs_its_devices_by_their_examples() -> None:
+    # slow: (2 · 0.5 + 4 · 3.5) / 6 = 2.5 and (2 · 1 + 4 · 0.5) / 6; nobody in idle holds anything.
+    groups = by_group(PARTS, ["slow", "idle", "fast", "slow"])
+    assert groups == {"slow": Part(6, 2.5, 4 / 6), "fast": Part(1, 16.0, 0.0)}
+
+
+def test_a_group_has_no_accuracy_where_the_task_has_none() -> None:
+    assert by_group({0: Part(1, 2.0, None), 1: Part(1, 4.0, None)}, ["a", "a"]) == {
+        "a": Part(2, 3.0, None)
+    }
+
+
+def test_a_model_that_diverged_is_measured_as_such() -> None:
+    parts = {0: Part(1, math.nan, 0.0), 1: Part(1, 1.0, 1.0)}
+    assert math.isnan(by_group(parts, ["a", "a"])["a"].loss)
+
+
+def test_without_validation_devices_are_measured_on_what_they_train_on() -> None:
+    task = Values(HELD, together=True)
+    assert Breakdown(task, 4, ratio=0.0).measure(task.module()) == dict.fromkeys(
+        range(4), Part(1, 0.0, 1.0)
+    )
+
+
+def test_a_population_that_holds_nothing_out_is_refused() -> None:
+    task = Values([[], []], together=True)
+    with pytest.raises(ConfigError, match=r"validation_ratio = 0\.01 no device holds out"):
+        Breakdown(task, 2, ratio=0.01).measure(task.module())
+
+
+TASKS = [
+    '{"name": "digits", "model": "softmax", "validation_ratio": 0.2}',
+    '{"name": "linear", "model": "linear", "validation_ratio": 0.2}',
+]
+
+
+@pytest.mark.parametrize("text", TASKS)
+def test_the_tasks_of_muster_measure_together_what_they_measure_alone(text: str) -> None:
+    task = read_task(text).open(7, seed=3)
+    module = task.module()
+    for weight in module.parameters():
+        torch.nn.init.normal_(weight)
+    for position, part in Breakdown(task, 7, ratio=0.2).measure(module).items():
+        alone = task.metrics_on(module, task.validation(position))
+        assert part.examples == len(task.validation(position)) > 0
+        assert part.loss == pytest.approx(alone["loss"], rel=1e-5)
+        assert part.accuracy == pytest.approx(alone.get("accuracy"))
+
+
+def evaluate(setup: Setup, model: Vector) -> Measured:
+    order = Order(version=4, round=5, length=model.nbytes)
+    orders = b"\n".join([setup.to_json().encode(), order.to_json().encode(), model.tobytes()])
+    results = io.BytesIO()
+    main(io.BytesIO(orders), results)
+    return Measured.from_json(results.getvalue())
+
+
+def test_the_process_measures_groups_and_devices_when_asked() -> None:
+    model = initial_vector(read_task(TASKS[0]).open(3, seed=3).module())
+    plain = Setup(task=TASKS[0], population=3, seed=3)
+    asked = plain.model_copy(update={"groups": ["big", "big", "odd"], "clients": ["a", "b", "c"]})
+    measured, less = evaluate(asked, model), evaluate(plain, model)
+    assert (measured.version, measured.round) == (4, 5)
+    assert (measured.loss, measured.accuracy) == (less.loss, less.accuracy)
+    assert not less.groups
+    assert not less.devices
+    # A softmax of zeros gives every class the same: the loss is ln 10, whoever is asked.
+    assert measured.devices.keys() == {"a", "b", "c"}
+    for part in (*measured.devices.values(), *measured.groups.values()):
+        assert part.loss == pytest.approx(math.log(10), rel=1e-6)
+    a, b = measured.devices["a"], measured.devices["b"]
+    assert measured.groups["big"].examples == a.examples + b.examples
+    assert measured.groups["odd"] == measured.devices["c"]
+
+
+def test_a_result_travels_as_a_line_also_when_it_is_not_a_number() -> None:
+    sent = Measured(1, 2, math.inf, None, {}, 0.5, {"g": Part(1, math.inf, None)}, {})
+    assert Measured.from_json(sent.to_json()) == sent
+    assert json.loads(sent.to_json())["groups"] == {"g": [1, math.inf, None]}
+
+
+@pytest.mark.parametrize("groups", [True, False])
+@pytest.mark.parametrize("devices", [True, False])
+def test_the_process_learns_who_is_who_only_when_it_must(groups: bool, devices: bool) -> None:
+    config = ServerProcess(
+        run="r", seed=3, clock="rounds", task="{}", training="{}", fleet_token="", schema_=[],
+        operator_token="",
+        server=Server(rounds=1, evaluate_groups=groups, evaluate_devices=devices),
+        population=[Member(client=c, group=g, examples=1) for c, g in (("a", "x"), ("b", "y"))],
+    )  # fmt: skip
+    setup = setup_of(config)
+    assert setup.population == 2
+    assert setup.groups == (["x", "y"] if groups else [])
+    assert setup.clients == (["a", "b"] if devices else [])
