@@ -9,6 +9,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import BeforeValidator, Field, NonNegativeFloat, model_validator
 
+from muster.common.compression import AnyCodec, Whole
 from muster.common.config import Section
 from muster.common.schedules import Rate, rate_at
 
@@ -102,6 +103,9 @@ class PackProcess(Section):
     """Of the process and its log: the client, or the first and the last of them."""
 
     devices: list[Member]
+    compression: AnyCodec = Whole(kind="none")
+    """How their updates travel."""
+
     seed: int
     task: str
     """JSON of the scenario's [task]; the server's word is checked against it."""

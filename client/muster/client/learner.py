@@ -1,8 +1,10 @@
 """One device's part in a round: its examples, what it remembers, and its training."""
 
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
+import numpy as np
 from torch import nn
 
 from muster.client.config import Member, Training
@@ -10,10 +12,14 @@ from muster.client.memory import Held, Memory, State
 from muster.client.session import Session
 from muster.client.training import train
 from muster.common.clock import Clock
+from muster.common.compression import Codec, compress
 from muster.common.exchange import Call, Commit, Update
-from muster.common.tensors import Schema
+from muster.common.seeds import stream
+from muster.common.tensors import Schema, Vector
 from muster.tasks.task import OpenTask
-from muster.wire.bodies import body_view, checksum, decode_vector
+from muster.wire.bodies import checksum, decode_vector
+
+Body = bytes | memoryview
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +46,7 @@ class Learner:
         module: the pack's scratch pad; what is in it does not matter.
         folder: the device's own, `devices/<client>` of the run folder.
         body_bytes: as of `Memory`.
+        codec: how its updates travel.
     """
 
     def __init__(
@@ -49,6 +56,7 @@ class Learner:
         module: nn.Module,
         folder: Path,
         body_bytes: int,
+        codec: Codec,
         clock: Clock,
     ) -> None:
         self.client = config.client
@@ -57,6 +65,7 @@ class Learner:
         self.examples = task.client(config.index)
         self._task = task
         self._module = module
+        self._codec = codec
         self._speed = config.examples_per_s
         self._clock = clock
 
@@ -67,18 +76,18 @@ class Learner:
     def train(
         self,
         call: Call,
-        body: bytes | memoryview,
+        model: Body,
         work: Work,
         committed: Commit,
         fetch_s: float,
     ) -> Held:
-        """Train from the base version's body, and remember what came of it."""
+        """Train from the base version's model, and remember what came of it."""
         before = self.memory.before(call.key.round, committed)
         began = self._clock.monotonic()
         trained = train(
             self._task,
             self._module,
-            decode_vector(body, work.schema),
+            decode_vector(model, work.schema),
             self.examples,
             work.training,
             seed=work.seed,
@@ -86,21 +95,30 @@ class Learner:
             round=call.key.round,
             base_version=call.base_version,
         )
-        delta = body_view(trained.delta)
+        body, residual = self._compressed(trained.delta, before, work.seed, call.key.round)
         update = Update(
             key=call.key,
             examples=trained.examples,
-            checksum=checksum(delta),
-            length=len(delta),
+            checksum=checksum(body),
+            length=len(body),
             train_s=self._clock.monotonic() - began,
             fetch_s=fetch_s,
             loss=trained.loss,
             modelled_s=self.modelled_s(work),
         )
-        after = State(trained=before.trained + 1)
-        held = Held(call.base_version, before, after, update, delta)
+        after = State(before.trained + 1, residual)
+        held = Held(call.base_version, before, after, update, body)
         self.memory.hold(held)
         return held
+
+    def _compressed(
+        self, delta: Vector, before: State, seed: int, round: int
+    ) -> tuple[Body, bytes]:
+        """The update as it travels, and what that leaves out."""
+        residual = np.frombuffer(before.residual, np.float32) if before.residual else None
+        draws = partial(stream, seed, "compression", self.client, round)
+        body, left = compress(self._codec, delta, residual, draws)
+        return body, b"" if left is None else left.tobytes()
 
     def modelled_s(self, work: Work) -> float:
         """Modelled seconds of training a round: examples seen over the device's speed."""

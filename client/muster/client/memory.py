@@ -14,7 +14,7 @@ import os
 import struct
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from itertools import accumulate
+from itertools import accumulate, pairwise
 from pathlib import Path
 from typing import NamedTuple
 
@@ -24,9 +24,9 @@ import xxhash
 from muster.common.exchange import Commit, Key, Update
 from muster.common.files import remove_unfinished, write_atomic
 
-_HEAD = struct.Struct("<8sQII")
+_HEAD = struct.Struct("<8sQIIII")
 """XXH3-64 of what follows the checksum; number of the record; lengths of the facts (JSON: base
-version, state before, state after, update) and of the body."""
+version, state before, state after, update), of the two states' residuals and of the body."""
 
 BODY_BYTES = 1 << 20
 """Longer bodies stay in memory alone. A device that loses one trains again, to the same bits; the
@@ -48,9 +48,12 @@ class State(NamedTuple):
 
     Attributes:
         trained: rounds this device has trained in, each counted once.
+        residual: what compression left out of its updates so far, float32; empty before the first,
+            and where the codec has no feedback.
     """
 
     trained: int = 0
+    residual: bytes = b""
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,13 +114,14 @@ class Memory:
     def hold(self, held: Held) -> None:
         """Remember a round, over the one before the last."""
         update = held.update
-        states = held.before._asdict(), held.after._asdict()
+        states = held.before, held.after
         told = update._asdict() | {"key": list(update.key), "checksum": update.checksum.hex()}
-        facts = orjson.dumps([held.base_version, *states, told])
+        facts = orjson.dumps([held.base_version, *(state.trained for state in states), told])
         body = held.body if len(held.body) <= self._body_bytes else b""
+        parts = facts, *(state.residual for state in states), body
         self._number += 1
-        head = _HEAD.pack(_NO_CHECKSUM, self._number, len(facts), len(body))
-        record = memoryview(b"".join((head, facts, body)))
+        head = _HEAD.pack(_NO_CHECKSUM, self._number, *map(len, parts))
+        record = memoryview(b"".join((head, *parts)))
         checksum = xxhash.xxh3_64_digest(record[len(_NO_CHECKSUM) :])
         pieces: list[bytes | memoryview] = [checksum, record[len(_NO_CHECKSUM) :]]
         if len(record) > self._slot_bytes:
@@ -155,11 +159,13 @@ class Memory:
         if len(record) < _HEAD.size:
             return 0, None
         checksum, number, *lengths = _HEAD.unpack_from(record)
-        facts_end, end = list(accumulate(lengths, initial=_HEAD.size))[1:]
+        ends = list(accumulate(lengths, initial=_HEAD.size))
+        end = ends[-1]
         if len(record) < end or xxhash.xxh3_64_digest(record[len(_NO_CHECKSUM) : end]) != checksum:
             return 0, None
-        base_version, before, after, told = orjson.loads(record[_HEAD.size : facts_end])
+        facts, *residuals, body = (record[start:stop] for start, stop in pairwise(ends))
+        base_version, *trained, told = orjson.loads(facts)
+        before, after = map(State, trained, residuals)
         told["key"], told["checksum"] = Key(*told["key"]), bytes.fromhex(told["checksum"])
         told["loss"] = math.nan if told["loss"] is None else told["loss"]  # JSON has no NaN
-        body = record[facts_end:end]
-        return number, Held(base_version, State(**before), State(**after), Update(**told), body)
+        return number, Held(base_version, before, after, Update(**told), body)

@@ -39,6 +39,9 @@ from muster.wire import CHUNK_BYTES, messages
 
 log = logging.getLogger("muster.client")
 
+_ENVELOPE_BYTES = 200
+"""Of an answer besides its update's body, at most, by and large."""
+
 _QUICK_S = 0.005
 """A device that trained faster than this is trained on the event loop the next time: the loop can
 be away for that long, and a thread costs as much as a tiny model's round."""
@@ -56,7 +59,15 @@ class Pack:
         body_bytes = BODY_BYTES if len(config.devices) == 1 else 0
         folder = Path(config.folder)
         self._devices = {
-            member.client: Learner(member, task, module, folder / member.client, body_bytes, clock)
+            member.client: Learner(
+                member,
+                task,
+                module,
+                folder / member.client,
+                body_bytes,
+                config.compression,
+                clock,
+            )
             for member in config.devices
         }
         self._link = Link(config.address, bytes.fromhex(config.token), clock)
@@ -187,17 +198,19 @@ class Pack:
     async def _obey_inline(self, message: ToDevice, attendance: Attendance) -> None:
         """Answer with the updates inside, as many in one message as it may hold."""
         answers: list[Answer] = []
+        size = 0
         base = _Base(message, self._link, self._work, self._clock)
         for number, call in enumerate(message.calls, start=1):
             if held := await self._held(call, base):
                 body = bytes(held.body)
                 answers.append(self._acceptance(call)._replace(update=held.update, body=body))
-            room = CHUNK_BYTES - len(answers) * self._work.schema.body_bytes
-            if answers and (number == len(message.calls) or room < self._work.schema.body_bytes):
+                size += len(body) + _ENVELOPE_BYTES
+            full = answers and size + size // len(answers) > CHUNK_BYTES
+            if answers and (full or number == len(message.calls)):
                 await attendance.answer(answers)
                 for answer in answers:
                     self._devices[answer.key.client].session.happen(Event.DELIVERED)
-                answers = []
+                answers, size = [], 0
 
     async def _obey_in_bulk(self, message: ToDevice, attendance: Attendance) -> None:
         """Say that the updates will come, then send them one after the other."""

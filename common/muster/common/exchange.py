@@ -33,6 +33,7 @@ class Reason(StrEnum):
     NORM = "norm"
     OTHER_BODY = "other body"
     EXAMPLES = "examples"
+    MALFORMED = "malformed"
 
     DEADLINE = "deadline"
     GOAL_REACHED = "goal reached"

@@ -12,6 +12,7 @@ import tomli_w
 from pydantic import Field, model_validator
 
 from muster.client.config import Training
+from muster.common.compression import AnyCodec, Whole
 from muster.common.config import Section, validate
 from muster.common.errors import ConfigError
 from muster.server.config import Server
@@ -43,6 +44,13 @@ class DeviceSection(Section):
     """Where they train."""
 
 
+class LinkSection(Section):
+    """How the devices of a group are connected."""
+
+    compression: AnyCodec = Whole(kind="none")
+    """How updates travel: none, float16, int8 or top-k, with the settings of each."""
+
+
 class Group(Section):
     """Devices that share a description."""
 
@@ -58,6 +66,9 @@ class Group(Section):
 
     device: DeviceSection = DeviceSection()
     """What they are."""
+
+    link: LinkSection = LinkSection()
+    """How they are connected."""
 
 
 class Launch(Section):

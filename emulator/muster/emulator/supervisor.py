@@ -141,6 +141,7 @@ class Supervisor:
             training=training.to_json(),
             gradient_step=training.learning_rate if training.gradient else None,
             population=members,
+            compression={group.name: group.link.compression for group in scenario.groups},
             schema_=[TensorShape(**tensor) for tensor in prepared["schema"]],
             fleet_token=secrets.token_hex(16),
             operator_token=secrets.token_hex(16),
@@ -169,6 +170,7 @@ class Supervisor:
                 yield PackProcess(
                     name=first if first == last else f"{first}..{last}",
                     devices=together,
+                    compression=group.link.compression,
                     seed=self.scenario.seed,
                     task=server.task,
                     address=address,

@@ -63,6 +63,7 @@ class _ReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Reason.ValueTy
     REASON_NORM: _Reason.ValueType  # 28
     REASON_OTHER_BODY: _Reason.ValueType  # 29
     REASON_EXAMPLES: _Reason.ValueType  # 30
+    REASON_MALFORMED: _Reason.ValueType  # 31
     REASON_DEADLINE: _Reason.ValueType  # 40
     """Of an update that was well formed but does not count."""
     REASON_GOAL_REACHED: _Reason.ValueType  # 41
@@ -84,6 +85,7 @@ REASON_NOT_FINITE: Reason.ValueType  # 27
 REASON_NORM: Reason.ValueType  # 28
 REASON_OTHER_BODY: Reason.ValueType  # 29
 REASON_EXAMPLES: Reason.ValueType  # 30
+REASON_MALFORMED: Reason.ValueType  # 31
 REASON_DEADLINE: Reason.ValueType  # 40
 """Of an update that was well formed but does not count."""
 REASON_GOAL_REACHED: Reason.ValueType  # 41
@@ -614,14 +616,14 @@ class Update(_message.Message):
     checksum: _builtins.bytes
     """XXH3-128 of the body as it travelled, big-endian."""
     length: _builtins.int
-    """Length of the body in bytes; must be what the schema says."""
+    """Length of the body in bytes; must be what the schema and the group's compression say."""
     train_s: _builtins.float
     """Wall seconds of training, and of fetching the model."""
     fetch_s: _builtins.float
     loss: _builtins.float
     """Mean training loss over the local steps; not finite when there were none."""
     body: _builtins.bytes
-    """The body when inline; empty in a Submit header, where it follows in chunks."""
+    """The update as the group's codec writes it, when inline; empty in a Submit header, where it follows in chunks."""
     modelled_s: _builtins.float
     """As in Answer. The two travel on channels of their own, and either may come first."""
     def __init__(

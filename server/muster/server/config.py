@@ -4,6 +4,7 @@ from typing import Annotated, Literal
 
 from pydantic import BeforeValidator, Field, SerializeAsAny
 
+from muster.common.compression import AnyCodec
 from muster.common.config import Section
 from muster.common.schedules import Rate
 from muster.server.aggregators import AGGREGATORS, Aggregator
@@ -139,6 +140,9 @@ class ServerProcess(Section):
     """Set when devices return gradients: the learning rate with which the server descends."""
 
     population: list[Member]
+    compression: dict[str, AnyCodec] = Field(default_factory=dict)
+    """How updates of a group's devices travel; a group that is not in it sends them whole."""
+
     schema_: list[TensorShape]
     fleet_token: str
     """Hexadecimal; a device shows it when it enrolls."""

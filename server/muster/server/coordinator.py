@@ -82,6 +82,7 @@ class Coordinator:
             self.settings,
             self._lockstep,
             schema,
+            config.compression,
             fleet,
             clock,
             self._worker,

@@ -7,12 +7,13 @@ books, whether they count or not.
 import asyncio
 import json
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from queue import SimpleQueue
 
 from muster.common.clock import Clock
+from muster.common.compression import Codec, Whole
 from muster.common.errors import MusterError, RunFailed
 from muster.common.exchange import Answer, Decision, Key, Outcome, Reason, Receipt, Update
 from muster.common.tensors import Schema
@@ -22,7 +23,7 @@ from muster.server.config import Server
 from muster.server.fleet import Fleet, Pack
 from muster.server.ledger import AnswerRow, ContributionRow, Notes
 from muster.server.rounds import Phase, Round
-from muster.server.uploads import Body, Spill, Spills
+from muster.server.uploads import Body, Form, Spill, Spills
 from muster.wire import INLINE_BYTES
 
 Tell = Callable[..., None]
@@ -52,6 +53,7 @@ class Intake:
         progress_at: monotonic seconds of the last answer or piece of an update.
 
     Args:
+        codecs: how the updates of each group travel.
         worker: the thread in which large vectors are folded, one at a time.
         spills: where large updates are kept.
         closed: called when the open round no longer collects.
@@ -62,6 +64,7 @@ class Intake:
         settings: Server,
         lockstep: bool,
         schema: Schema,
+        codecs: Mapping[str, Codec],
         fleet: Fleet,
         clock: Clock,
         worker: ThreadPoolExecutor,
@@ -74,6 +77,12 @@ class Intake:
         self.progress_at = 0.0
         self._settings = settings
         self._schema = schema
+        # By group; a group that is not named sends its updates whole.
+        groups = {device.group: Whole(kind="none") for device in fleet.devices.values()}
+        self._forms = {
+            group: Form(codec, schema.parameters, settings.guard.max_norm)
+            for group, codec in {**groups, **codecs}.items()
+        }
         self._fleet = fleet
         self._clock = clock
         self._worker = worker
@@ -125,7 +134,8 @@ class Intake:
         """The body of a large update so far; an unfinished one waits until its round closes."""
         spill = self._uploads.get(update.key)
         if spill is None:
-            spill = self._spills.open(update, self._settings.guard.max_norm)
+            form = self._forms[self._fleet.devices[update.key.client].group]
+            spill = self._spills.open(update, form)
             self._uploads[update.key] = spill
         return spill
 
@@ -145,9 +155,13 @@ class Intake:
                     reason=answer.reason,
                 )
         receipt = None
-        if answer.update is not None:
-            body = Body(answer.body, self._settings.guard.max_norm)
-            receipt = self.receive(pack, answer.update, body)
+        if (update := answer.update) is not None:
+            receipt = self._known(pack, update)
+            if receipt is not None:
+                self._record(update, receipt)
+            else:
+                body = Body(answer.body, self._forms[pack.devices[client].group])
+                receipt = self._take(update, body)
         self._look()
         return receipt
 
@@ -156,28 +170,31 @@ class Intake:
         receipt = self._known(pack, update)
         return None if receipt is None else self._record(update, receipt)
 
-    def receive(
-        self, pack: Pack, update: Update, body: Body | Spill, send_s: float = 0.0
-    ) -> Receipt:
+    def receive(self, pack: Pack, update: Update, body: Spill, send_s: float = 0.0) -> Receipt:
         """Judge a complete update; an accepted one is staged, and folded when the rule allows.
 
         The body is the intake's from here on.
         """
         self._uploads.pop(update.key, None)
         self.progress_at = self._clock.monotonic()
-        round = self._round_of(update.key)
         receipt = self._known(pack, update)
-        if round is None or receipt is not None:
+        if receipt is not None:
             body.close()
-            return self._record(update, receipt or _not_open(update.key))
-        fault = body.measure.fault(update)
+            return self._record(update, receipt)
+        receipt = self._take(update, body, send_s)
+        self._look()
+        return receipt
+
+    def _take(self, update: Update, body: Body | Spill, send_s: float = 0.0) -> Receipt:
+        round = self._round_of(update.key)
+        assert round is not None  # or it would be known to be late
+        fault = body.fault(update)
         receipt = round.refuse(update, *fault) if fault else round.admit(update)
         if receipt.outcome is Outcome.ACCEPTED:
             self._stage(update, body, send_s)
         else:
             body.close()
             self._record(update, receipt)
-        self._look()
         return receipt
 
     def _known(self, pack: Pack, update: Update) -> Receipt | None:
@@ -190,8 +207,9 @@ class Intake:
         device = pack.devices.get(update.key.client)
         if device is None:
             return Reason.UNKNOWN_CLIENT, f"this session is of {', '.join(pack.devices)}"
-        if update.length != self._schema.body_bytes:
-            expected = f"{self._schema.body_bytes} bytes: {self._schema.parameters} float32"
+        form = self._forms[device.group]
+        if update.length != form.length:
+            expected = f"{form.length} bytes: {form.parameters} parameters, {form.codec.kind}"
             return Reason.LENGTH, f"{update.length} bytes; the schema asks for {expected}"
         if not 0 < update.examples <= device.examples:
             return Reason.EXAMPLES, f"{update.examples} examples; it holds {device.examples}"

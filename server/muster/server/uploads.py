@@ -3,11 +3,13 @@
 import math
 import os
 import tempfile
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 import xxhash
 
+from muster.common.compression import Codec, Pread, Whole, pread_of
 from muster.common.errors import RemoteProtocolError
 from muster.common.exchange import Reason, Update
 from muster.common.tensors import WIRE, Vector
@@ -16,20 +18,49 @@ from muster.wire import CHUNK_BYTES
 _max, _min = np.maximum.reduce, np.minimum.reduce
 
 
+@dataclass(frozen=True, slots=True)
+class Form:
+    """What a right body of a device looks like.
+
+    Attributes:
+        codec: how its updates travel.
+        parameters: of the vector in it.
+        max_norm: of the vector, when there is a limit.
+    """
+
+    codec: Codec
+    parameters: int
+    max_norm: float | None = None
+
+    @property
+    def length(self) -> int:
+        """Bytes."""
+        return self.codec.length(self.parameters)
+
+
 class Body:
     """A whole update's body in memory: a small one."""
 
-    def __init__(self, body: bytes, max_norm: float | None) -> None:
-        self._vector = np.frombuffer(body, WIRE).astype(np.float32, copy=False)
-        self.measure = Measure(max_norm)
+    def __init__(self, body: bytes, form: Form) -> None:
+        self._form = form
+        self._body = body
+        self.measure = Measure(form)
         self.measure.add(body)
 
+    def fault(self, update: Update) -> tuple[Reason, str] | None:
+        """What is wrong with it, or None."""
+        if len(self._body) != self._form.length:
+            found = f"a body of {len(self._body)} bytes; {update.length} were announced"
+            return Reason.LENGTH, found
+        return self.measure.fault(update, pread_of(self._body))
+
     def read(self, start: int, stop: int) -> Vector:
-        return self._vector[start:stop]
+        form = self._form
+        return form.codec.read(pread_of(self._body), start, stop, form.parameters)
 
     def close(self) -> None:
         """Let go of the body."""
-        self._vector = self._vector[:0].copy()
+        self._body = b""
 
 
 class Spill:
@@ -39,11 +70,12 @@ class Spill:
         received: bytes held, in order and without gaps; where a broken upload resumes.
     """
 
-    def __init__(self, spills: "Spills", update: Update, max_norm: float | None) -> None:
+    def __init__(self, spills: "Spills", update: Update, form: Form) -> None:
         self._spills = spills
+        self._form = form
         self._file = spills.take()
         self._length = update.length
-        self.measure = Measure(max_norm)
+        self.measure = Measure(form)
         self.received = 0
 
     def write(self, chunk: bytes) -> None:
@@ -54,10 +86,15 @@ class Spill:
                 past the length that the header stated.
         """
         end = self.received + len(chunk)
-        if len(chunk) > CHUNK_BYTES or len(chunk) % WIRE.itemsize or end > self._length:
+        if len(chunk) > CHUNK_BYTES or (len(chunk) % WIRE.itemsize and end < self._length):
             raise RemoteProtocolError(
                 f"a chunk of {len(chunk)} bytes at {self.received} of {self._length}; expected "
-                f"whole numbers of {WIRE.itemsize} bytes, at most {CHUNK_BYTES} at a time"
+                f"a multiple of {WIRE.itemsize} bytes, at most {CHUNK_BYTES} at a time"
+            )
+        if end > self._length:
+            raise RemoteProtocolError(
+                f"a chunk of {len(chunk)} bytes at {self.received} of {self._length}: the header "
+                f"stated fewer"
             )
         self.measure.add(chunk)
         os.pwrite(self._file, chunk, self.received)
@@ -71,10 +108,15 @@ class Spill:
     def complete(self) -> bool:
         return self.received == self._length
 
+    def fault(self, update: Update) -> tuple[Reason, str] | None:
+        """What is wrong with it now that it is complete, or None."""
+        return self.measure.fault(update, self._pread)
+
     def read(self, start: int, stop: int) -> Vector:
-        size = WIRE.itemsize
-        raw = os.pread(self._file, (stop - start) * size, start * size)
-        return np.frombuffer(raw, WIRE).astype(np.float32, copy=False)
+        return self._form.codec.read(self._pread, start, stop, self._form.parameters)
+
+    def _pread(self, length: int, offset: int) -> bytes:
+        return os.pread(self._file, length, offset)
 
     def close(self) -> None:
         """Give the file back."""
@@ -93,9 +135,9 @@ class Spills:
         self._folder = folder
         self._free: list[int] = []
 
-    def open(self, update: Update, max_norm: float | None) -> Spill:
+    def open(self, update: Update, form: Form) -> Spill:
         """A spill for an update."""
-        return Spill(self, update, max_norm)
+        return Spill(self, update, form)
 
     def take(self) -> int:
         """A file descriptor; what the file held before is written over."""
@@ -110,34 +152,46 @@ class Spills:
 
 
 class Measure:
-    """What is learned of a body while it arrives: checksum, largest entry, norm when asked."""
+    """What is learned of a body: checksum, largest entry, norm when asked.
 
-    def __init__(self, max_norm: float | None) -> None:
+    Of a whole float32 vector all of it while it arrives; of another form once it is complete.
+    """
+
+    def __init__(self, form: Form) -> None:
+        self._form = form
+        self._plain = isinstance(form.codec, Whole)
         self._hash = xxhash.xxh3_128()
-        self._max_norm = max_norm
         self._squares = 0.0
-        self._finite = True
         self.largest = 0.0
 
     def add(self, piece: bytes) -> None:
         self._hash.update(piece)
+        if not self._plain:
+            return
         entries = np.frombuffer(piece, WIRE)
         if len(entries):
-            # A NaN passes through both reductions.
+            # A NaN passes through both reductions and through the comparison.
             extreme = max(float(_max(entries)), -float(_min(entries)))
-            self._finite = self._finite and math.isfinite(extreme)
-            self.largest = max(self.largest, extreme)
-        if self._max_norm is not None:
+            if not extreme <= self.largest:
+                self.largest = extreme if not math.isnan(self.largest) else self.largest
+        if self._form.max_norm is not None:
             doubles = entries.astype(np.float64)
             self._squares += float(doubles @ doubles)
 
-    def fault(self, update: Update) -> tuple[Reason, str] | None:
+    def fault(self, update: Update, pread: Pread) -> tuple[Reason, str] | None:
         """What is wrong with a complete body, or None."""
         if self._hash.digest() != update.checksum:
             return Reason.CHECKSUM, "the body is not what its checksum says; send it again"
-        if not self._finite:
+        if not self._plain:
+            try:
+                extent = self._form.codec.check(pread, self._form.parameters)
+            except RemoteProtocolError as error:
+                return Reason.MALFORMED, str(error)
+            self.largest, self._squares = extent
+        if not math.isfinite(self.largest):
             return Reason.NOT_FINITE, "the update has a NaN or an infinity: training diverged there"
-        if self._max_norm is not None and math.sqrt(self._squares) > self._max_norm:
+        max_norm = self._form.max_norm
+        if max_norm is not None and math.sqrt(self._squares) > max_norm:
             norm = math.sqrt(self._squares)
-            return Reason.NORM, f"the update's norm is {norm:.6g}; at most {self._max_norm} may be"
+            return Reason.NORM, f"the update's norm is {norm:.6g}; at most {max_norm} may be"
         return None

@@ -35,7 +35,7 @@ AnyCodec = Annotated[SerializeAsAny[Codec], BeforeValidator(CODECS.parse)]
 
 def compress(
     codec: Codec, delta: Vector, residual: Vector | None, draws: Draws
-) -> tuple[bytes, Vector | None]:
+) -> tuple[bytes | memoryview, Vector | None]:
     """Return the body of an update, and what to hand in with the device's next one.
 
     Args:
@@ -63,6 +63,7 @@ __all__ = [
     "Draws",
     "Extent",
     "Pread",
+    "Whole",
     "compress",
     "pread_of",
 ]

@@ -53,7 +53,7 @@ class Codec(Plugin):
         """Bytes of every body of this many parameters."""
 
     @abstractmethod
-    def encode(self, delta: Vector, draws: Draws) -> bytes:
+    def encode(self, delta: Vector, draws: Draws) -> bytes | memoryview:
         """Return the body of an update. What is not finite in `delta` is not finite in `read`."""
 
     @abstractmethod

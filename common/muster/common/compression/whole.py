@@ -12,8 +12,10 @@ class Whole(Codec):
     def length(self, parameters: int) -> int:
         return parameters * WIRE.itemsize
 
-    def encode(self, delta: Vector, draws: Draws) -> bytes:
-        return delta.astype(WIRE, copy=False).tobytes()
+    def encode(self, delta: Vector, draws: Draws) -> memoryview:
+        """Return the vector itself, without a copy on little-endian machines."""
+        # A view of nothing cannot be cast.
+        return delta.astype(WIRE, copy=False).data.cast("B") if len(delta) else memoryview(b"")
 
     def read(self, pread: Pread, start: int, stop: int, parameters: int) -> Vector:
         return entries(pread, WIRE, start, stop).astype(np.float32, copy=False)
