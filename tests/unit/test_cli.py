@@ -127,6 +127,34 @@ def test_an_unknown_flag_is_refused(muster: Muster) -> None:
     assert_refused(muster("run", "plain.toml", "--backwards"), "No such option", "--backwards")
 
 
+# --- compare -------------------------------------------------------------------------------------
+
+
+def test_compare_needs_a_scenario_and_something_to_vary(muster: Muster) -> None:
+    assert_refused(muster("compare"), "error: expected a scenario, or --resume DIR")
+    assert_refused(muster("compare", "plain.toml"), "error: expected something to vary", "--vary")
+
+
+@pytest.mark.parametrize("flag", [("--vary", "seed=1"), ("--set", "seed=1"), ("--out", "there")])
+def test_a_comparison_goes_on_as_it_began(muster: Muster, flag: tuple[str, str]) -> None:
+    assert_refused(muster("compare", "--resume", "there", *flag), "as the comparison began")
+
+
+def test_compare_names_the_mistakes_of_all_variants_and_makes_nothing(muster: Muster) -> None:
+    refused = muster("compare", "plain.toml", "--vary", "server.rounds=0,3,x", "--out", "out")
+    assert_refused(
+        refused,
+        "error: 2 of 3 variants cannot be run",
+        "rounds=0: plain.toml: 1 mistake",
+        "rounds=x: plain.toml: 1 mistake",
+    )
+    assert not Path("out").exists()
+
+
+def test_compare_resumes_only_a_comparison(muster: Muster) -> None:
+    assert_refused(muster("compare", "--resume", "nowhere"), "error: nowhere is not a comparison")
+
+
 # --- doctor --------------------------------------------------------------------------------------
 
 
@@ -191,6 +219,7 @@ def test_a_run_whose_server_never_started_answers_nothing(muster: Muster, comman
 
 HELP = {
     "run": ("Run SCENARIO", "--out", "--resume", "--set", "--data", "--quiet"),
+    "compare": ("Run SCENARIO in variants", "--vary", "--seeds", "--out", "--resume", "--quiet"),
     "status": ("How the run in FOLDER stands",),
     "watch": ("Follow the run in FOLDER until it ends", "JSON"),
     "stop": ("End the run in FOLDER", "resumed"),

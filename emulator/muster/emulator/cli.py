@@ -5,15 +5,19 @@ Exit status: 0 done, 1 the run failed or was stopped, 2 the scenario or flags ar
 
 import os
 import sys
-from collections.abc import Callable
-from functools import wraps
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial, wraps
 from pathlib import Path
-from typing import ParamSpec, TypeVar
+from typing import TYPE_CHECKING, ParamSpec, TypeVar
 
 import click
 
 from muster.common.clock import WallClock
 from muster.common.errors import ConfigError, LedgerError, MusterError
+
+if TYPE_CHECKING:
+    from muster.emulator.supervisor import Show
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -93,6 +97,54 @@ def run(
 
 
 @main.command()
+@click.argument("scenario", type=click.Path(path_type=Path), required=False)
+@click.option("--vary", multiple=True, metavar="KEY=A,B,…",
+              help="Values to compare; of several keys every combination.")  # fmt: skip
+@click.option("--seeds", type=int, default=1, metavar="K",
+              help="Run each variant with K seeds, from the scenario's on; default 1.")  # fmt: skip
+@click.option("--out", type=click.Path(path_type=Path), metavar="DIR",
+              help="Folder to make; default runs/NAME-compare-TIME.")  # fmt: skip
+@click.option("--resume", type=click.Path(path_type=Path), metavar="DIR",
+              help="Go on with a comparison; runs that ended are not run again.")  # fmt: skip
+@click.option("--set", "settings", multiple=True, metavar="KEY=VALUE",
+              help="Change a setting of all variants.")  # fmt: skip
+@_DATA
+@click.option("--quiet", is_flag=True, help="Only problems and the table.")
+@_failures_as_status
+def compare(
+    scenario: Path | None,
+    vary: tuple[str, ...],
+    seeds: int,
+    out: Path | None,
+    resume: Path | None,
+    settings: tuple[str, ...],
+    data: str | None,
+    quiet: bool,
+) -> None:
+    """Run SCENARIO in variants, each with the same seeds, and compare them."""
+    from muster.emulator.comparison import compare, resume_comparison
+    from muster.emulator.comparison.variants import parse_vary
+
+    watch = partial(_watching, quiet=quiet)
+    if (scenario is None) == (resume is None):
+        raise ConfigError("expected a scenario, or --resume DIR; examples/ has scenarios")
+    if resume is not None:
+        if vary or settings or out or data or seeds != 1:
+            raise ConfigError("--resume goes on as the comparison began: no other flag but --quiet")
+        done = resume_comparison(resume, watch=watch)
+    else:
+        assert scenario is not None
+        done = compare(scenario, vary=parse_vary(vary), seeds=seeds, settings=settings, data=data,
+                       out=out, watch=watch)  # fmt: skip
+    from muster.emulator.comparison.tables import describe
+
+    click.echo(describe(done))
+    if done.status != "completed":
+        click.echo(f"Go on with it: muster compare --resume {_short(done.folder)}", err=True)
+        sys.exit(1)
+
+
+@main.command()
 @_RUN
 @_failures_as_status
 def status(folder: Path) -> None:
@@ -164,6 +216,23 @@ def report(folder: Path) -> None:
     from muster.emulator.report import write_report
 
     click.echo(_short(write_report(run_folder(folder))))
+
+
+@contextmanager
+def _watching(title: str, quiet: bool) -> "Iterator[Show]":
+    """Show one run of several: live on a terminal, else its problems and, unless quiet, its end."""
+    from muster.emulator.progress import progress
+
+    few_lines = quiet or not sys.stderr.isatty()
+    display = progress(sys.stderr, WallClock(), title=title, quiet=few_lines)
+    try:
+        yield display.show
+    except MusterError as error:
+        click.echo(f"{title}: {error}", err=True)
+        raise
+    finally:
+        if not quiet:  # closing it would say how the run ended, also when all is well
+            display.close()
 
 
 def _short(path: Path) -> str:

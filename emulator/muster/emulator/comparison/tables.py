@@ -1,0 +1,167 @@
+"""A comparison as text: tables for the terminal and comparison.md, and the numbers for programs."""
+
+import json
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import pandas as pd
+
+from muster.common.files import write_atomic
+from muster.emulator.comparison.columns import ENDS, TARGETS, Column, cell
+from muster.emulator.comparison.outcome import ENDED
+from muster.emulator.summary import clean, number_text, percent_text
+
+if TYPE_CHECKING:
+    from muster.emulator.comparison.comparing import Comparison
+
+FIGURE = "comparison.png"
+
+_FILES = {
+    "comparison.md": "tables",
+    FIGURE: "figure",
+    "comparison.csv": "runs",
+    "comparison.json": "numbers",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """A title, a header, and rows of as many cells."""
+
+    title: str
+    header: Sequence[str]
+    rows: Sequence[Sequence[str]]
+
+
+def tables_of(comparison: "Comparison") -> list[Table]:
+    """What is shown: the ends, what the target took, and the differences to the first variant."""
+    means, differences = comparison.means, comparison.differences
+    counts = comparison.runs.groupby("variant", sort=False).size()
+    measures = set(means["measure"])
+    ends = {measure: column for measure, column in ENDS.items() if measure in measures}
+    targets = {measure: column for measure, column in TARGETS.items() if measure in measures}
+    found = [
+        _table("At the end", means, ends, counts),
+        _table("Until the target", means, targets, counts),
+    ]
+    if not differences.empty and counts.max() > 1:
+        against = f"Difference to {clean(counts.index[0])}, between runs of the same seed"
+        found += [
+            _table(against, differences, ends, counts, signed=True),
+            _table(f"{against}, until the target", differences, targets, counts,
+                   signed=True),
+        ]  # fmt: skip
+    return [table for table in found if len(table.header) > 1]
+
+
+def describe(comparison: "Comparison") -> str:
+    """The end of a comparison in plain lines: the tables, the failures, and where its files are."""
+    lines = [f"{clean(comparison.name)}: {_extent(comparison.runs)}", ""]
+    for table in tables_of(comparison):
+        lines += [table.title, *_aligned([table.header, *table.rows]), ""]
+    lines += [*_problems(comparison.runs), ""] if _problems(comparison.runs) else []
+    there = [[what, str(comparison.folder / file)] for file, what in _FILES.items()]
+    return "\n".join([*lines, *_aligned(there)])
+
+
+def write_tables(comparison: "Comparison") -> None:
+    """Write comparison.json, comparison.csv and comparison.md."""
+    folder, runs = comparison.folder, comparison.runs
+    numbers = {
+        "name": comparison.name,
+        "status": comparison.status,
+        "runs": _records(runs),
+        "means": _records(comparison.means),
+        "differences": _records(comparison.differences),
+    }
+    text = json.dumps(numbers, indent=2, ensure_ascii=False, allow_nan=False)
+    write_atomic(folder / "comparison.json", f"{text}\n".encode())
+    write_atomic(folder / "comparison.csv", runs.to_csv(index=False).encode())
+    write_atomic(folder / "comparison.md", _page(comparison).encode())
+
+
+def _page(comparison: "Comparison") -> str:
+    parts = [f"# {clean(comparison.name)}: {_extent(comparison.runs)}", f"![]({FIGURE})"]
+    for table in [*tables_of(comparison), _every_run(comparison.runs)]:
+        parts += [f"## {table.title}", _markdown(table)]
+    if problems := _problems(comparison.runs):
+        parts.append("\n".join(["```text", *problems, "```"]))
+    return "\n\n".join(parts) + "\n"
+
+
+def _extent(runs: pd.DataFrame) -> str:
+    variants, seeds = runs["variant"].nunique(), runs["seed"].nunique()
+    counted = int(runs["status"].isin(ENDED).sum())
+    all_there = "" if counted == len(runs) else f"; {counted} of {len(runs)} runs ended well"
+    by = "seeds, mean ± 95 % confidence interval" if seeds > 1 else "seed, so without intervals"
+    return f"{variants} variants × {seeds} {by}{all_there}"
+
+
+def _table(
+    title: str,
+    estimates: pd.DataFrame,
+    columns: Mapping[str, Column],
+    counts: "pd.Series[int]",
+    signed: bool = False,
+) -> Table:
+    cells = {(row["variant"], row["measure"]): row for row in estimates.to_dict("records")}
+    rows = []
+    for variant in estimates["variant"].unique():
+        found = [
+            cell(cells[variant, measure], column, int(counts[variant]), signed)
+            for measure, column in columns.items()
+        ]
+        rows.append([clean(variant), *found])
+    return Table(title, ["variant", *(column.title for column in columns.values())], rows)
+
+
+def _every_run(runs: pd.DataFrame) -> Table:
+    rows = [
+        [
+            clean(run["variant"]),
+            str(run["seed"]),
+            f"[{run['status']}]({run['folder']}/report.html)" if run["rounds"] else run["status"],
+            str(run["rounds"]),
+            percent_text(run["accuracy"]),
+            number_text(run["loss"]),
+        ]
+        for run in runs.to_dict("records")
+    ]
+    return Table("Runs", ["variant", "seed", "status", "rounds", "accuracy", "loss"], rows)
+
+
+def _problems(runs: pd.DataFrame) -> list[str]:
+    """A line for every run that does not count, and why."""
+    lines = []
+    for run in runs[~runs["status"].isin(ENDED)].to_dict("records"):
+        detail = str(run["detail"]).partition("\n")[0] if isinstance(run["detail"], str) else ""
+        why = f": {clean(detail)}" if detail else ""
+        lines.append(f"{clean(run['variant'])} seed={run['seed']} {run['status']}{why}")
+    return lines
+
+
+def _aligned(rows: Sequence[Sequence[str]]) -> list[str]:
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return [
+        "  "
+        + "  ".join(f"{cell:<{width}}" for cell, width in zip(row, widths, strict=True)).rstrip()
+        for row in rows
+    ]
+
+
+def _markdown(table: Table) -> str:
+    rows = [table.header, ["---"] * len(table.header), *table.rows]
+    return "\n".join(f"| {' | '.join(cell.replace('|', '¦') for cell in row)} |" for row in rows)
+
+
+def _records(frame: pd.DataFrame) -> list[dict[str, Any]]:
+    """Rows for JSON, which has no NaN: what was not measured is null."""
+    return [
+        {
+            str(key): None if isinstance(value, float) and not math.isfinite(value) else value
+            for key, value in row.items()
+        }
+        for row in frame.astype(object).to_dict("records")
+    ]

@@ -1,0 +1,279 @@
+"""What a comparison plans, and the statistics of what came of it."""
+
+import math
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from muster.common.errors import ConfigError
+from muster.emulator.comparison.columns import ENDS, TARGETS, cell
+from muster.emulator.comparison.figure import draw
+from muster.emulator.comparison.intervals import interval
+from muster.emulator.comparison.outcome import MEASURES, differences_of, means_of
+from muster.emulator.comparison.plan import Plan, make_plan
+from muster.emulator.comparison.variants import folder_names, labels_of, parse_vary
+
+PLAIN = """
+name = "plain"
+seed = 4
+[task]
+name = "linear"
+[server]
+rounds = 3
+[[groups]]
+name = "a"
+count = 2
+"""
+
+
+@pytest.fixture
+def scenario(tmp_path: Path) -> Path:
+    path = tmp_path / "plain.toml"
+    path.write_text(PLAIN)
+    return path
+
+
+# --- what is asked for ---------------------------------------------------------------------------
+
+
+def test_values_are_toml_or_plain_text() -> None:
+    assert parse_vary(["server.rounds=5, 10"]) == {"server.rounds": [5, 10]}
+    assert parse_vary(["server.aggregator.kind=fedavg,'agnostic'"]) == {
+        "server.aggregator.kind": ["fedavg", "agnostic"]
+    }
+
+
+def test_commas_inside_brackets_braces_and_quotes_part_no_values() -> None:
+    asked = ['server.selection={kind="uniform",k=5},{kind="all"}', 'task.hidden=[1,[2,3]],[4]',
+             'name="a,b",\'c]\',d']  # fmt: skip
+    assert parse_vary(asked) == {
+        "server.selection": [{"kind": "uniform", "k": 5}, {"kind": "all"}],
+        "task.hidden": [[1, [2, 3]], [4]],
+        "name": ["a,b", "c]", "d"],
+    }
+
+
+@pytest.mark.parametrize(
+    "option", ["server.rounds", "=1,2", "server.rounds=", "server.rounds=1,,2"]
+)
+def test_an_option_without_key_or_values_is_refused(option: str) -> None:
+    with pytest.raises(ConfigError, match="expected key=value,value"):
+        parse_vary([option])
+
+
+def test_a_key_is_varied_once() -> None:
+    with pytest.raises(ConfigError, match="twice; give all its values at once"):
+        parse_vary(["seed=1", "seed=2"])
+
+
+def test_labels_are_short_as_long_as_they_are_clear() -> None:
+    selection = {"kind": "uniform", "k": 5}
+    assert labels_of([{"server.goal": 8, "server.selection": selection}]) == [
+        "goal=8 selection=uniform(k=5)"
+    ]
+    assert labels_of([{"groups[0].count": 8, "groups[1].count": True}]) == [
+        "groups[0].count=8 groups[1].count=true"
+    ]
+    assert labels_of([{"groups[0].count": None}]) == ["count=none"]
+
+
+def test_folders_are_plain_names_that_differ() -> None:
+    assert folder_names(["goal=8 selection=uniform(k=5)", "a=x/../y"]) == [
+        "goal=8-selection=uniform-k=5",
+        "a=x-..-y",
+    ]
+    assert len(set(folder_names(["a=(b)", "a=[b]", "A=b"]))) == 3
+
+
+# --- the plan ------------------------------------------------------------------------------------
+
+
+def test_every_combination_runs_with_every_seed_and_pairs_are_neighbours(scenario: Path) -> None:
+    plan = make_plan(scenario, {"server.rounds": [1, 2], "groups[0].count": [3, 4]}, seeds=2)
+    ran = [
+        (run.seed, run.scenario.seed, run.scenario.server.rounds, run.scenario.devices)
+        for run in plan.runs
+    ]
+    assert ran == [
+        (seed, seed, rounds, count) for seed in (4, 5) for rounds in (1, 2) for count in (3, 4)
+    ]
+    assert plan.runs[1].title == "rounds=1 count=4 seed=4"
+    assert plan.runs[1].folder == "rounds=1-count=4-seed4"
+    assert len({run.folder for run in plan.runs}) == 8
+
+
+def test_a_key_inside_a_varied_table_touches_only_its_variant(scenario: Path) -> None:
+    table = {"kind": "uniform", "k": 1}
+    plan = make_plan(scenario, {"server.selection": [table], "server.selection.k": [1, 2]})
+    assert [run.scenario.server.selection.k for run in plan.runs] == [1, 2]
+    assert table == {"kind": "uniform", "k": 1}
+
+
+def test_the_mistakes_of_all_variants_are_told_at_once(scenario: Path) -> None:
+    with pytest.raises(ConfigError) as refused:
+        make_plan(scenario, {"server.rounds": [0, 3, "many"], "server.goal": [2, 9]})
+    told = str(refused.value)
+    assert told.startswith("5 of 6 variants cannot be run\n")
+    assert "rounds=0 goal=9: " in told
+    assert "rounds=3 goal=9: " in told
+    assert "server.goal: 9 updates, of a population of 2" in told
+    assert "found 'many'" in told
+
+
+def test_what_is_wrong_with_all_variants_is_told_once(scenario: Path) -> None:
+    with pytest.raises(ConfigError) as refused:
+        make_plan(scenario, {"server.rounds": [1, 2]}, settings=["server.ronds=3"])
+    assert str(refused.value).count("server.ronds: unknown key") == 1
+    assert "variants" not in str(refused.value)
+
+
+def test_data_that_is_missing_is_told_before_anything_starts(scenario: Path) -> None:
+    with pytest.raises(ConfigError, match=r"1 of 2 variants cannot be run\nname=mnist: task\.data"):
+        make_plan(scenario, {"task.name": ["linear", "mnist"]})
+
+
+@pytest.mark.parametrize(
+    ("vary", "seeds", "said"),
+    [
+        ({}, 1, "expected something to vary"),
+        ({"server.rounds": []}, 1, "expected values, found none"),
+        ({"server.rounds": [2, 2]}, 1, "2 comes twice"),
+        ({"seed": [2, 3]}, 1, "use --seeds K"),
+        ({"server.rounds": [2, 3]}, 0, "expected at least 1, found 0"),
+    ],
+)
+def test_a_request_that_makes_no_sense_is_refused(scenario, vary, seeds: int, said: str) -> None:
+    with pytest.raises(ConfigError, match=said):
+        make_plan(scenario, vary, seeds)
+
+
+def test_a_plan_comes_back_as_it_was_written(scenario: Path) -> None:
+    plan = make_plan(scenario, {"server.deadline_s": [None, 2.0]}, seeds=2)
+    assert Plan.from_json(plan.to_json(), "plan.json") == plan
+
+
+@pytest.mark.parametrize("text", ["", "[]", "{}", '{"name": "a", "runs": [{"scenario": {}}]}'])
+def test_what_is_no_plan_is_refused(text: str) -> None:
+    with pytest.raises(ConfigError, match=r"plan\.json: "):
+        Plan.from_json(text, "plan.json")
+
+
+# --- statistics ----------------------------------------------------------------------------------
+
+
+def test_the_interval_is_students() -> None:
+    # mean 2, standard deviation 1, t(0.975, 2 degrees of freedom) = 4.302653
+    found = interval([1, 2, 3])
+    assert (found.n, found.mean) == (3, 2)
+    assert found.half == pytest.approx(4.302653 / math.sqrt(3), rel=1e-6)
+
+
+def test_what_was_not_measured_does_not_count() -> None:
+    found = interval([1.0, math.nan, 3.0, math.inf])
+    assert (found.n, found.mean) == (2, 2)
+    one, none = interval([5.0]), interval([math.nan])
+    assert (one.n, one.mean) == (1, 5)
+    assert math.isnan(one.half)
+    assert none.n == 0
+    assert math.isnan(none.mean)
+
+
+def runs_of(*rows: tuple[str, int, str, float | None]) -> pd.DataFrame:
+    """Runs that measured nothing but accuracy."""
+    table = [
+        {"variant": variant, "seed": seed, "status": status, "target_reached": None}
+        | dict.fromkeys(MEASURES)
+        | {"accuracy": accuracy}
+        for variant, seed, status, accuracy in rows
+    ]
+    return pd.DataFrame(table).astype(dict.fromkeys(MEASURES, "float64"))
+
+
+def test_differences_are_taken_between_runs_of_one_seed() -> None:
+    runs = runs_of(("a", 1, "completed", 0.5), ("b", 1, "completed", 0.6),
+                   ("a", 2, "completed", 0.9), ("b", 2, "completed", 1.0))  # fmt: skip
+    (row,) = differences_of(runs).to_dict("records")
+    assert (row["variant"], row["measure"], row["n"]) == ("b", "accuracy", 2)
+    # The seeds differ by 0.4, the variants by 0.1 whatever the seed: the interval is a point.
+    assert [row["low"], row["mean"], row["high"]] == pytest.approx([0.1, 0.1, 0.1])
+    assert means_of(runs)["mean"].tolist() == pytest.approx([0.7, 0.8])
+
+
+def test_a_run_that_failed_counts_neither_in_means_nor_in_differences() -> None:
+    runs = runs_of(("a", 1, "completed", 0.5), ("b", 1, "failed", 0.1),
+                   ("a", 2, "diverged", 0.7), ("b", 2, "completed", 1.0))  # fmt: skip
+    assert means_of(runs)["n"].tolist() == [2, 1]
+    (row,) = differences_of(runs).to_dict("records")
+    assert (row["n"], row["mean"]) == (1, pytest.approx(0.3))
+
+
+def test_a_comparison_of_which_nothing_ended_has_empty_estimates() -> None:
+    runs = runs_of(("a", 1, "failed", 0.5), ("b", 1, "not run", None))
+    assert means_of(runs)["n"].tolist() == [0, 0]
+    assert differences_of(runs)["n"].tolist() == [0]
+
+
+# --- what is shown -------------------------------------------------------------------------------
+
+
+def shown(measure: str, mean: float, half: float, n: int = 3, **options: bool) -> str:
+    column = {**ENDS, **TARGETS}[measure]
+    row = {"n": n, "mean": mean, "high": mean + half}
+    return cell(row, column, runs=3, signed=options.get("signed", False))
+
+
+def test_cells_have_units_and_the_same_places_on_both_sides() -> None:
+    assert shown("accuracy", 0.9512, 0.0083) == "95.1 ± 0.8 %"
+    assert shown("accuracy", 0.9512, math.nan) == "95.1 ± – %"
+    assert shown("accuracy", -0.0123, 0.004, signed=True) == "-1.2 ± 0.4 points"
+    assert shown("loss", 0.18943, 0.002) == "0.1894 ± 0.0020"
+    assert shown("loss", 0.0, math.nan) == "0.0000 ± –"
+    assert shown("bytes", 3 * 2**20, 2**19) == "3.0 ± 0.5 MiB"
+    assert shown("seconds", 6.217, 0.5) == "6.22 ± 0.50 s"
+    assert shown("rounds_to_target", 12.0, 2.0, n=2) == "12.0 ± 2.0 (2 of 3)"
+    assert shown("rounds_to_target", math.nan, math.nan, n=0) == "– (0 of 3)"
+
+
+def courses(measure: str, **variants: list[list[float]]) -> pd.DataFrame:
+    """Variant to the values of each seed, round by round."""
+    rows = [
+        {"variant": variant, "seed": seed, "round": number, "loss": math.nan,
+         "accuracy": math.nan, "bytes": 100.0 * number, measure: value}
+        for variant, seeds in variants.items()
+        for seed, values in enumerate(seeds)
+        for number, value in enumerate(values)
+    ]  # fmt: skip
+    return pd.DataFrame(rows)
+
+
+def test_the_figure_says_who_ended_best_and_who_was_ahead_with_the_same_bytes() -> None:
+    figure = draw(courses("accuracy", quick=[[0.1, 0.8], [0.1, 0.6]], slow=[[0.1, 0.2, 0.9]]))
+    titles = [axes.get_title(loc="left") for axes in figure.axes]
+    assert titles == ["slow ended best, at 90.0 %", "Best for 100 B: quick, at 70.0 %"]
+    lines = {line.get_label(): line.get_ydata() for line in figure.axes[0].lines}
+    np.testing.assert_allclose(lines["quick"], [0.1, 0.7])
+
+
+def test_a_task_without_accuracy_is_compared_by_its_loss() -> None:
+    figure = draw(courses("loss", a=[[3.0, 2.0]], b=[[3.0, 1.0]]))
+    assert figure.axes[0].get_title(loc="left") == "b ended best, at 1"
+
+
+def test_a_mean_line_ends_where_the_first_of_its_seeds_does() -> None:
+    figure = draw(courses("loss", a=[[3.0, 2.0], [3.0, 2.0, 1.0]]))
+    mean, *alone = (line for line in figure.axes[0].lines if len(line.get_ydata()) > 1)
+    np.testing.assert_array_equal(mean.get_ydata(), [3, 2])
+    assert [list(line.get_ydata()) for line in alone if not np.isnan(line.get_ydata()).any()] == [
+        [2, 1]
+    ]
+
+
+def test_a_figure_of_nothing_says_so() -> None:
+    empty = pd.DataFrame(columns=["variant", "seed", "round", "loss", "accuracy", "bytes"])
+    assert draw(empty).axes[0].get_title(loc="left") == "No evaluation"
+
+
+def test_names_are_no_formulas(tmp_path: Path) -> None:
+    draw(courses("loss", **{"a=$x$ _{": [[1.0]]})).savefig(tmp_path / "figure.png")
