@@ -4,7 +4,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from muster.common.errors import ConfigError
-from muster.tasks.partitions import ByLabel, Dirichlet, Iid, Partition
+from muster.tasks.partitions import ByLabel, Dirichlet, Iid, Natural, Partition, Quantity, Shards
 
 # Up to 60 examples with up to 6 labels, not all of which need occur.
 label_arrays = st.lists(st.integers(0, 5), min_size=1, max_size=60).map(
@@ -19,6 +19,8 @@ partitions = st.one_of(
         minimum=st.integers(1, 3),
     ),
     st.builds(ByLabel, labels_per_client=st.integers(1, 3)),
+    st.builds(Shards, shards_per_client=st.integers(1, 3)),
+    st.builds(Quantity, alpha=st.floats(1e-6, 1e6), minimum=st.integers(1, 3)),
 )
 
 
@@ -93,10 +95,83 @@ def test_by_label_gives_each_client_its_number_of_labels_and_each_label_its_shar
     assert max(holders) - min(holders) <= 1
 
 
+@settings(deadline=None)
+@given(label_arrays, st.integers(1, 12), seeds, st.integers(1, 3))
+def test_shards_are_of_equal_size_and_hold_neighbours_in_the_order_of_labels(
+    labels: np.ndarray, clients: int, seed: int, each: int
+) -> None:
+    shares = split_or_refusal(Shards(shards_per_client=each), labels, clients, seed)
+    assert (shares is not None) == (len(labels) >= clients * each)
+    if shares is None:
+        return
+    sizes = [len(share) for share in shares]
+    assert max(sizes) - min(sizes) <= each
+    # A shard with c labels has c − 1 borders between labels inside, and there are 5 at most.
+    borders = sum(len(np.unique(labels[share])) - each for share in shares)
+    assert borders <= len(np.unique(labels)) - 1
+
+
+def test_two_shards_of_mcmahan_are_two_labels() -> None:
+    # 100 clients, 200 shards of 30, 300 examples of each label: no shard holds two.
+    labels = np.random.default_rng(1).permutation(np.repeat(np.arange(20), 300))
+    shares = Shards().split(labels, 100, seed=1)
+    assert {len(share) for share in shares} == {60}
+    assert {len(np.unique(labels[share])) for share in shares} <= {1, 2}
+
+
+@settings(deadline=None)
+@given(label_arrays, st.integers(1, 12), seeds, st.floats(1e-6, 1e6), st.integers(1, 3))
+def test_quantities_exist_exactly_where_there_are_enough_examples(
+    labels: np.ndarray, clients: int, seed: int, alpha: float, minimum: int
+) -> None:
+    partition = Quantity(alpha=alpha, minimum=minimum)
+    shares = split_or_refusal(partition, labels, clients, seed)
+    assert (shares is not None) == (len(labels) >= clients * minimum)
+    if shares is not None:
+        assert min(map(len, shares)) >= minimum
+
+
+@settings(deadline=None)
+@given(st.lists(st.integers(0, 9), min_size=1, max_size=60), st.integers(1, 12), seeds)
+def test_the_natural_partition_gives_each_client_one_user(
+    owners: list[int], clients: int, seed: int
+) -> None:
+    users = np.array(owners, np.int64)
+    labels = np.zeros_like(users)
+    if clients > len(set(owners)):
+        with pytest.raises(ConfigError):
+            Natural().split_of(labels, users, clients, seed)
+        return
+    shares = Natural().split_of(labels, users, clients, seed)
+    held = [set(users[share].tolist()) for share in shares]
+    assert all(len(some) == 1 for some in held)
+    assert len(set.union(*held)) == clients
+    assert sum(map(len, shares)) == sum(owners.count(user) for user in set.union(*held))
+    again = Natural().split_of(labels, users, clients, seed)
+    assert [share.tolist() for share in again] == [share.tolist() for share in shares]
+
+
+def test_partitions_other_than_natural_do_not_look_at_users() -> None:
+    users = np.arange(1000)
+    for partition in (Iid(), Dirichlet(), ByLabel(), Shards(), Quantity()):
+        one = partition.split(TEN_LABELS, 10, seed=1)
+        other = partition.split_of(TEN_LABELS, users, 10, seed=1)
+        assert [share.tolist() for share in one] == [share.tolist() for share in other]
+
+
+def test_a_small_alpha_makes_sizes_differ_and_a_large_one_makes_them_equal() -> None:
+    def largest(alpha: float) -> int:
+        return max(map(len, Quantity(alpha=alpha).split(TEN_LABELS, 10, seed=1)))
+
+    assert largest(0.01) > 900
+    assert 150 < largest(0.5) < 600
+    assert largest(1e6) < 105
+
+
 TEN_LABELS = np.repeat(np.arange(10), 100)
 
 
-@pytest.mark.parametrize("partition", [Iid(), Dirichlet(), ByLabel()])
+@pytest.mark.parametrize("partition", [Iid(), Dirichlet(), ByLabel(), Shards(), Quantity()])
 def test_another_seed_gives_another_partition(partition: Partition) -> None:
     one, other = (partition.split(TEN_LABELS, 10, seed) for seed in (1, 2))
     assert any(a.tolist() != b.tolist() for a, b in zip(one, other, strict=True))
@@ -121,6 +196,9 @@ def test_a_small_alpha_separates_labels_and_a_large_one_mixes_them() -> None:
         (ByLabel(labels_per_client=11), 5, "expected at most 10, .* found 11"),
         (ByLabel(labels_per_client=2), 4, "cannot hold all 10 labels; .* at least 5 clients"),
         (ByLabel(labels_per_client=1), 1001, "label . has 100 examples for 101 clients"),
+        (Shards(), 501, "501 clients with at least 2 .* need 1002, found 1000"),
+        (Quantity(minimum=500), 3, "3 clients with at least 500 .* need 1500, found 1000"),
+        (Natural(), 3, "do not say whose they are; .* uci-har, shakespeare"),
         (Iid(), 0, "at least one client, found 0"),
     ],
 )
@@ -129,3 +207,9 @@ def test_what_cannot_be_given_out_is_refused_with_what_would_do(
 ) -> None:
     with pytest.raises(ConfigError, match=message):
         partition.split(TEN_LABELS, clients, seed=1)
+
+
+def test_more_clients_than_users_are_refused_with_how_many_there_are() -> None:
+    users = np.repeat(np.arange(4), 250)
+    with pytest.raises(ConfigError, match=r"at most 4 clients, .* found 5"):
+        Natural().split_of(TEN_LABELS, users, 5, seed=1)

@@ -1,63 +1,63 @@
 """Labelled data sets, each read once per process.
 
-Pixels stay bytes, and are scaled when a share is taken: a nursery that has read a data set before
-it forks shares one copy of it with all its children.
+Values stay as small as they were stored, and become what a model reads when a share is taken: a
+nursery that has read a data set before it forks shares one copy of it with all its children.
 """
 
 import gzip
-import hashlib
-import os
-from collections.abc import Iterable
+import io
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from muster.common.errors import ConfigError
 from muster.common.seeds import stream
-
-VARIABLE = "MUSTER_DATA"
-
-# By data set: the folder, and for pictures and labels of training and test the file and its SHA-256
-# as published by the authors.
-FOLDERS = {"mnist": "MNIST/raw", "fashion-mnist": "FashionMNIST/raw"}
-CHECKSUMS = {
-    "mnist": {
-        "train-images-idx3": "440fcabf73cc546fa21475e81ea370265605f56be210a4024d2ca8f203523609",
-        "train-labels-idx1": "3552534a0a558bbed6aed32b30c495cca23d567ec52cac8be1a0730e8010255c",
-        "t10k-images-idx3": "8d422c7b0a1c1c79245a5bcf07fe86e33eeafee792b84584aec276f5a2dbc4e6",
-        "t10k-labels-idx1": "f7ae60f92e00ec6debd23a6088c31dbd2371eca3ffa0defaefb259924204aec6",
-    },
-    "fashion-mnist": {
-        "train-images-idx3": "3aede38d61863908ad78613f6a32ed271626dd12800ba2636569512369268a84",
-        "train-labels-idx1": "a04f17134ac03560a47e3764e11b92fc97de4d1bfaf8ba1a3aa29af54cc90845",
-        "t10k-images-idx3": "346e55b948d973a97e58d2351dde16a484bd415d4595297633bb08f03db6a073",
-        "t10k-labels-idx1": "67da17c76eaffca5446c3361aaab5c3cd6d1c2608764d35dfb1850b086bf8dd5",
-    },
-}
+from muster.tasks.files import verified
 
 
 @dataclass(frozen=True, slots=True)
 class Dataset:
-    """Pictures and their labels.
+    """Examples and their labels.
 
     Attributes:
-        train_x, test_x: uint8, shape (examples, height, width), from 0 to `brightest`.
+        train_x, test_x: shape (examples, *shape of one), whole numbers from 0 to `brightest`; of
+            texts the numbers of tokens, below `vocabulary`; or sparse rows of scipy, float32.
         train_y, test_y: int64, shape (examples,), from 0 to `labels` − 1.
+        vocabulary: how many tokens there are, where examples are texts.
+        train_user: shape (examples,), whose each is, from 0, where the data know; for the natural
+            partition.
+        train_unit: shape (examples,), what each was cut from; what was cut from one piece goes to
+            training or to validation as a whole.
     """
 
-    train_x: npt.NDArray[np.uint8]
+    train_x: Any
     train_y: npt.NDArray[np.int64]
-    test_x: npt.NDArray[np.uint8]
+    test_x: Any
     test_y: npt.NDArray[np.int64]
-    brightest: int
+    brightest: int = 1
     labels: int = 10
+    vocabulary: int | None = None
+    train_user: npt.NDArray[np.int64] | None = None
+    train_unit: npt.NDArray[np.int64] | None = None
 
-    def scaled(self, pixels: npt.NDArray[np.uint8]) -> npt.NDArray[np.float32]:
-        """Return a copy with values from 0 to 1."""
-        return pixels.astype(np.float32) / np.float32(self.brightest)
+    @property
+    def inputs(self) -> tuple[int, ...]:
+        """What a model takes: the shape of an example, of texts (tokens, vocabulary)."""
+        shape = tuple(self.train_x.shape[1:])
+        return shape if self.vocabulary is None else (*shape, self.vocabulary)
+
+    def scaled(self, values: Any) -> npt.NDArray[np.float32] | npt.NDArray[np.int64]:
+        """Return a copy of rows of x as a model reads them: float32 from 0 to 1, or tokens."""
+        if self.vocabulary is not None:
+            return np.asarray(values, np.int64)
+        if not isinstance(values, np.ndarray):
+            return np.asarray(values.toarray(), np.float32)
+        scaled = values.astype(np.float32)
+        scaled /= np.float32(self.brightest)
+        return scaled
 
 
 @cache
@@ -89,55 +89,57 @@ def idx(name: str, directory: Path) -> Dataset:
     )
 
 
-def verified(name: str, directory: Path) -> list[bytes]:
-    """Return the compressed files of a data set after comparing their checksums.
+@cache
+def cifar10(directory: Path) -> Dataset:
+    """Return a subset of CIFAR-10 with 20,000 and 5,000 pictures of 3×32×32 values.
 
     Raises:
-        ConfigError: naming every file that is missing, or every file that was altered.
+        ConfigError: the file is missing, or its checksum is wrong.
     """
-    paths = {directory / path: expected for path, expected in _files(name).items()}
-    if missing := [path for path in paths if not path.is_file()]:
-        raise ConfigError(_absent(name, missing, f"these are not in {directory}"))
-    bodies = [path.read_bytes() for path in paths]
-    found = [hashlib.sha256(body).hexdigest() for body in bodies]
-    wrong = [
-        f"  {path}: expected SHA-256 {expected}, found {actual}"
-        for (path, expected), actual in zip(paths.items(), found, strict=True)
-        if actual != expected
-    ]
-    if wrong:
-        title = f"task.data.directory: {name} has incomplete or altered files; fetch them again"
-        raise ConfigError("\n".join([title, *wrong]))
-    return bodies
+    with np.load(io.BytesIO(*verified("cifar10", directory)), allow_pickle=False) as file:
+        train_x, test_x = _summed(file["x_train_delta"]), _summed(file["x_test_delta"])
+        train_y, test_y = file["y_train"].astype(np.int64), file["y_test"].astype(np.int64)
+    return Dataset(train_x, train_y, test_x, test_y, brightest=255)
 
 
-def directory_of(name: str, setting: str | None) -> Path:
-    """Return where the files of the data set `name` should be.
+def _summed(differences: npt.NDArray[np.uint8]) -> npt.NDArray[np.uint8]:
+    """Undo the differences along both axes, modulo 256, and those of red and blue from green."""
+    x = np.cumsum(np.cumsum(differences, axis=2, dtype=np.uint8), axis=3, dtype=np.uint8)
+    x[:, 0] += x[:, 1]
+    x[:, 2] += x[:, 1]
+    return x
 
-    Args:
-        setting: `[task.data] directory` as resolved when the scenario was read, where --data and
-            the environment came first; it therefore comes before the environment here.
+
+@cache
+def uci_har(directory: Path) -> Dataset:
+    """Return windows of 9 signals by 128 samples of 30 persons, and which of 6 things they do.
+
+    Values are int16 in units of 1/4096 g or rad/s. For testing, whatever the scenario's seed: of
+    each person and activity one of the segments of windows that overlap.
 
     Raises:
-        ConfigError: neither says where.
+        ConfigError: the file is missing, or its checksum is wrong.
     """
-    if directory := setting or os.environ.get(VARIABLE):
-        return Path(directory)
-    raise ConfigError(_absent(name, _files(name), "no data directory is set"))
-
-
-def _files(name: str) -> dict[str, str]:
-    """Paths below the data directory, and checksums."""
-    return {f"{FOLDERS[name]}/{file}-ubyte.gz": sha for file, sha in CHECKSUMS[name].items()}
-
-
-def _absent(name: str, paths: Iterable[Path | str], why: str) -> str:
-    title = f"task.data.directory: {name} needs files, and {why}:"
-    advice = (
-        "give the folder that holds them by [task.data] directory in the scenario, by --data, or "
-        f"by the environment variable {VARIABLE}"
+    with np.load(io.BytesIO(*verified("uci-har", directory)), allow_pickle=False) as file:
+        x, y = file["x_q4096"], file["y"].astype(np.int64)
+        user, segment = file["subject"].astype(np.int64) - 1, file["segment"].astype(np.int64)
+    random = stream(0, "uci-har", "split")
+    test = np.zeros(len(y), bool)
+    for pair in np.unique(user * 6 + y):
+        there = np.unique(segment[user * 6 + y == pair])
+        if len(there) > 1:
+            test |= segment == random.choice(there)
+    train = ~test
+    return Dataset(
+        x[train],
+        y[train],
+        x[test],
+        y[test],
+        brightest=4096,
+        labels=6,
+        train_user=user[train],
+        train_unit=segment[train],
     )
-    return "\n".join([title, *(f"  {path}" for path in paths), advice])
 
 
 def _parsed(compressed: bytes) -> npt.NDArray[np.uint8]:

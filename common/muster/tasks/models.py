@@ -7,7 +7,6 @@ batch normalisation would keep running means.
 
 from __future__ import annotations
 
-from abc import abstractmethod
 from collections import OrderedDict
 from contextlib import contextmanager
 from math import prod
@@ -16,27 +15,18 @@ from typing import TYPE_CHECKING, Annotated, Literal
 from pydantic import BeforeValidator, Field, PositiveInt, SerializeAsAny
 
 from muster.common.errors import ConfigError
-from muster.common.plugins import Plugin, Registry
 from muster.common.seeds import integer
 from muster.common.tensors import Schema, Vector, schema_of
+from muster.tasks.convolution import Cnn, Resnet
+from muster.tasks.model import Model as Model
+from muster.tasks.model import OwnModel
+from muster.tasks.own import FunctionRegistry
+from muster.tasks.recurrent import Lstm
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from torch import nn
-
-
-class Model(Plugin):
-    """Settings of a model."""
-
-    @abstractmethod
-    def build(self, inputs: tuple[int, ...], outputs: int) -> nn.Module:
-        """Return a module with initial parameters, drawn from torch's generator where drawn.
-
-        Args:
-            inputs: shape of one example.
-            outputs: classes, or predicted values.
-        """
 
 
 class Linear(Model):
@@ -94,14 +84,33 @@ def _linear(inputs: tuple[int, ...], outputs: int, bias: bool) -> nn.Module:
     return nn.Sequential(OrderedDict(flatten=nn.Flatten(), output=output))
 
 
-BUILT_IN: dict[str, type[Model]] = {"linear": Linear, "mlp": Mlp, "softmax": Softmax}
-MODELS = Registry("model", "muster.models", BUILT_IN)
+BUILT_IN: dict[str, type[Model]] = {
+    "cnn": Cnn,
+    "linear": Linear,
+    "lstm": Lstm,
+    "mlp": Mlp,
+    "resnet": Resnet,
+    "softmax": Softmax,
+}
+MODELS: FunctionRegistry[Model] = FunctionRegistry("model", "muster.models", BUILT_IN, OwnModel)
 AnyModel = Annotated[SerializeAsAny[Model], BeforeValidator(MODELS.parse)]
 """A model as a setting."""
 
 
-def initial_module(model: Model, inputs: tuple[int, ...], outputs: int, seed: int) -> nn.Module:
-    """Build `model` with the initial parameters that belong to `seed`."""
+def initial_module(
+    model: Model, inputs: tuple[int, ...], outputs: int, seed: int, *, tokens: bool = False
+) -> nn.Module:
+    """Build `model` with the initial parameters that belong to `seed`.
+
+    Args:
+        inputs, outputs: as for `Model.build`.
+        tokens: whether examples are texts.
+
+    Raises:
+        ConfigError: the model cannot take such examples.
+    """
+    if reason := model.refusal(inputs, tokens=tokens):
+        raise ConfigError(f"task.model: {reason}")
     with seeded(seed, "model"):
         return model.build(inputs, outputs)
 

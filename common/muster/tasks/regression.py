@@ -1,27 +1,25 @@
-"""Synthetic linear regression, whose optimum is known exactly."""
+"""Synthetic least squares: linear regression, and quadratic functions."""
 
 from __future__ import annotations
 
-from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
 import numpy as np
-import numpy.typing as npt
-from pydantic import NonNegativeFloat, PositiveInt, field_validator
+from pydantic import Field, NonNegativeFloat, PositiveInt, model_validator
 
 from muster.common.seeds import stream
-from muster.tasks.models import AnyModel, Linear, Softmax, initial_module, initial_vector
-from muster.tasks.task import Examples, OpenTask, Task, held_out
+from muster.tasks.models import Linear
+from muster.tasks.synthetic import OpenSynthetic, Parameters, Synthetic
+from muster.tasks.task import Examples
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from typing import Self
 
-    from torch import Tensor, nn
-
-Parameters = npt.NDArray[np.float64]
+    from torch import Tensor
 
 
-class LinearRegression(Task):
+class LinearRegression(Synthetic):
     """Client i draws x ~ N(0, I) and y = xᵀθ_i + noise · N(0, 1).
 
     θ_i = θ₀ + heterogeneity · N(0, I), with θ₀ ~ N(0, I). Each client's data come from a stream of
@@ -29,116 +27,97 @@ class LinearRegression(Task):
     error; the test set is all clients' examples together.
     """
 
-    model: AnyModel = Linear(kind="linear")
-    """What is trained."""
-
-    dimension: PositiveInt = 10
-    """Length of x."""
-
     examples_per_client: PositiveInt = 50
     """Examples of each client."""
 
     noise: NonNegativeFloat = 0.1
     """Standard deviation of what x does not explain."""
 
-    heterogeneity: NonNegativeFloat = 0.0
-    """Standard deviation, in every coordinate, of a client's θ_i around θ₀."""
-
-    @field_validator("model")
-    @classmethod
-    def _predicts_values(cls, model: AnyModel) -> AnyModel:
-        if isinstance(model, Softmax):
-            raise ValueError("softmax chooses between classes; expected linear or mlp here")
-        return model
-
     def open(self, population: int, seed: int) -> OpenLinearRegression:
         return OpenLinearRegression(self, population, seed)
 
 
-class OpenLinearRegression(OpenTask):
-    """Linear regression for a population; a client's data are drawn when they are asked for."""
+class Quadratic(Synthetic):
+    """Client i minimises f_i(θ) = ½ (θ − θ_i)ᵀ A_i (θ − θ_i).
 
-    def __init__(self, task: LinearRegression, population: int, seed: int) -> None:
-        each = task.examples_per_client
-        self.examples = [len(held_out(each, task.validation_ratio, seed, 0)[0])] * population
-        self._task = task
-        self._seed = seed
-        self._theta = stream(seed, "linear", "theta").standard_normal(task.dimension)
+    θ_i = θ₀ + heterogeneity · N(0, I), with θ₀ ~ N(0, I). A_i = Q_i Λ_i Q_iᵀ, with Q_i a random
+    basis and the eigenvalues 1, 1/condition and between them, drawn evenly on a logarithmic scale:
+    1 is the largest rate that surely converges, and 1/condition how fast. The minimiser of
+    Σ p_i f_i is (Σ p_i A_i)⁻¹ Σ p_i A_i θ_i.
 
-    def client(self, index: int) -> Examples:
-        return self._parts(index)[0]
+    A client's examples are the rows x of √dimension · Λ_i^½ Q_iᵀ with y = xᵀθ_i, so that half the
+    mean squared error is f_i, and minibatches give stochastic gradients; "full" gives exact ones.
+    """
 
-    def validation(self, index: int) -> Examples:
-        return self._parts(index)[1]
+    heterogeneity: NonNegativeFloat = 1.0
+    """Standard deviation, in every coordinate, of a client's θ_i around θ₀."""
 
-    def _parts(self, index: int) -> tuple[Examples, Examples]:
-        """What a client trains on, and what it holds for validation."""
-        drawn, ratio = self._drawn(index), self._task.validation_ratio
-        if ratio == 0:
-            return drawn, drawn.take(slice(0))
-        rows, out = held_out(len(drawn), ratio, self._seed, index)
-        return drawn.take(rows), drawn.take(out)
+    condition: Annotated[float, Field(ge=1)] = 10.0
+    """Largest eigenvalue of A_i over the smallest."""
 
-    def _drawn(self, index: int) -> Examples:
-        task = self._task
-        random = stream(self._seed, "linear", "client", range(len(self.examples))[index])
-        x = random.standard_normal((task.examples_per_client, task.dimension), dtype=np.float32)
-        noise = random.standard_normal(task.examples_per_client)
-        theta = self._theta + task.heterogeneity * random.standard_normal(task.dimension)
-        return Examples(x, (x @ theta + task.noise * noise).astype(np.float32))
+    @model_validator(mode="after")
+    def _is_the_function(self) -> Self:
+        if not isinstance(self.model, Linear) or self.model.bias:
+            raise ValueError("model: a quadratic function is of θ itself; expected linear here")
+        if self.validation_ratio:
+            raise ValueError(
+                "validation_ratio: the examples of quadratic are its function, and none can be "
+                f"left out; expected 0, found {self.validation_ratio}"
+            )
+        return self
 
-    def test(self) -> Examples:
-        clients = [self.client(index) for index in range(len(self.examples))]
-        return Examples(
-            np.concatenate([client.x for client in clients]),
-            np.concatenate([client.y for client in clients]),
-        )
+    def open(self, population: int, seed: int) -> OpenQuadratic:
+        return OpenQuadratic(self, population, seed)
 
-    def module(self) -> nn.Module:
-        return initial_module(self._task.model, (self._task.dimension,), 1, self._seed)
+
+class _LeastSquares(OpenSynthetic):
+    """Half the mean squared error."""
 
     def loss(self, outputs: Tensor, y: Tensor) -> Tensor:
         error = outputs.squeeze(1) - y  # (batch,)
         return error.square().mean() / 2
 
-    def scores(self, outputs: Tensor, y: Tensor) -> tuple[Tensor, None]:
-        return (outputs.squeeze(1) - y).square() / 2, None
-
-    def metrics(self, module: nn.Module) -> dict[str, float]:
-        """Return the loss and, of a linear model, the `distance` ‖θ − θ*‖ to the optimum."""
-        metrics = super().metrics(module)
-        if isinstance(self._task.model, Linear):
-            difference = initial_vector(module) - self.optimum()
-            metrics["distance"] = np.linalg.norm(difference).item()
-        return metrics
-
-    def optimum(self, weights: Sequence[float] | Parameters | None = None) -> Parameters:
-        """Return the minimiser of Σ p_i f_i, f_i the loss of a linear model on client i's examples.
-
-        Where several minimise, the one of least norm: the one that gradient descent from 0 finds.
-
-        Args:
-            weights: p, one for each client, up to a factor; by examples if absent.
-
-        Returns:
-            Shape (parameters,): the slopes, then the constant if the model has one.
-        """
-        return self._optimum if weights is None else self._minimiser(weights)
-
-    @cached_property
-    def _optimum(self) -> Parameters:
-        return self._minimiser(self.examples)
-
-    def _minimiser(self, weights: Sequence[float] | Parameters) -> Parameters:
+    def minimiser(self, weights: Sequence[float] | Parameters) -> Parameters:
         # Normal equations: Σ p_i XᵢᵀXᵢ/nᵢ θ = Σ p_i Xᵢᵀyᵢ/nᵢ.
-        constant = isinstance(self._task.model, Linear) and self._task.model.bias
-        parameters = self._task.dimension + constant
-        left, right = np.zeros((parameters, parameters)), np.zeros(parameters)
+        left, right = np.zeros(()), np.zeros(())
         for index, weight in zip(range(len(self.examples)), weights, strict=True):
-            examples = self.client(index)
-            x = examples.x.astype(np.float64)
-            if constant:
-                x = np.column_stack([x, np.ones(len(x))])
-            left += weight / len(x) * (x.T @ x)
-            right += weight / len(x) * (x.T @ examples.y)
+            x, y = self.design(index)
+            left = left + weight / len(x) * (x.T @ x)
+            right = right + weight / len(x) * (x.T @ y)
         return np.linalg.lstsq(left, right)[0].astype(np.float64)
+
+
+class OpenLinearRegression(_LeastSquares):
+    """Linear regression for a population."""
+
+    def __init__(self, task: LinearRegression, population: int, seed: int) -> None:
+        super().__init__(task, task.examples_per_client, population, seed)
+        self._task = task
+        self._theta = stream(seed, "linear", "theta").standard_normal(task.dimension)
+
+    def drawn(self, index: int) -> Examples:
+        task = self._task
+        random = stream(self._seed, "linear", "client", index)
+        x = random.standard_normal((task.examples_per_client, task.dimension), dtype=np.float32)
+        noise = random.standard_normal(task.examples_per_client)
+        theta = self._theta + task.heterogeneity * random.standard_normal(task.dimension)
+        return Examples(x, (x @ theta + task.noise * noise).astype(np.float32))
+
+
+class OpenQuadratic(_LeastSquares):
+    """Quadratic functions for a population."""
+
+    def __init__(self, task: Quadratic, population: int, seed: int) -> None:
+        super().__init__(task, task.dimension, population, seed)
+        self._task = task
+        self._theta = stream(seed, "quadratic", "theta").standard_normal(task.dimension)
+
+    def drawn(self, index: int) -> Examples:
+        task, dimension = self._task, self._dimension
+        random = stream(self._seed, "quadratic", "client", index)
+        theta = self._theta + task.heterogeneity * random.standard_normal(dimension)
+        powers = random.random(dimension)
+        powers[:2] = [0, 1][:dimension]  # the largest and the smallest eigenvalue
+        basis = np.linalg.qr(random.standard_normal((dimension, dimension)))[0]
+        x = np.sqrt(dimension * task.condition**-powers)[:, np.newaxis] * basis.T
+        return Examples(x.astype(np.float32), (x @ theta).astype(np.float32))

@@ -70,7 +70,7 @@ class Task(Plugin):
     model_config = ConfigDict(serialize_by_alias=True)
 
     kind: str = Field(default="", alias="name")
-    """The registered name of the task, or `module:Class`."""
+    """The registered name of the task, `module:Class`, or `module:function`."""
 
     model: AnyModel = Mlp(kind="mlp")
     """What is trained."""
@@ -86,7 +86,7 @@ class Task(Plugin):
     @classmethod
     def _gather_model(cls, values: object) -> object:
         """Move the model's settings from beside `model` into its table."""
-        if not isinstance(values, Mapping):
+        if not isinstance(values, Mapping) or not cls.takes_model():
             return values
         default: Model = cls.model_fields["model"].default
         name = values.get("model", default.kind)
@@ -101,6 +101,11 @@ class Task(Plugin):
             return values
         rest = {key: value for key, value in values.items() if key not in beside}
         return {**rest, "model": {"kind": name, **beside}}
+
+    @classmethod
+    def takes_model(cls) -> bool:
+        """Whether a scenario may choose what is trained."""
+        return True
 
     def check(self) -> None:
         """Find out early what would stop `open`.

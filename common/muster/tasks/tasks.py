@@ -2,26 +2,61 @@
 
 import json
 from collections.abc import Mapping
-from typing import Annotated
+from typing import Annotated, Any, ClassVar, Self
 
-from pydantic import BeforeValidator, SerializeAsAny
+from pydantic import BeforeValidator, SerializeAsAny, model_validator
 
 from muster.common.config import Section, validate
 from muster.common.errors import ConfigError
-from muster.common.plugins import Registry
-from muster.tasks.classification import Digits, FashionMnist, Mnist
-from muster.tasks.regression import LinearRegression
-from muster.tasks.task import Task
+from muster.tasks.classification import Cifar10, Digits, FashionMnist, Mnist, UciHar
+from muster.tasks.logistic import LogisticRegression
+from muster.tasks.own import FunctionRegistry, Own
+from muster.tasks.reading import News, Shakespeare
+from muster.tasks.regression import LinearRegression, Quadratic
+from muster.tasks.task import OpenTask, Task
 
 BUILT_IN: dict[str, type[Task]] = {
+    "20news": News,
+    "cifar10": Cifar10,
     "digits": Digits,
     "fashion-mnist": FashionMnist,
     "linear": LinearRegression,
+    "logistic": LogisticRegression,
     "mnist": Mnist,
+    "quadratic": Quadratic,
+    "shakespeare": Shakespeare,
+    "uci-har": UciHar,
 }
 
 
-class TaskRegistry(Registry[Task]):
+class OwnTask(Own, Task):
+    """What a function `(population, seed, **settings)` returns.
+
+    It is given `model`, `data` and `validation_ratio` where it has parameters of these names.
+    """
+
+    given: ClassVar = ("population", "seed")
+
+    @classmethod
+    def takes_model(cls) -> bool:
+        return "model" in cls.takes
+
+    @model_validator(mode="after")
+    def _takes_what_is_set(self) -> Self:
+        for name in ("model", "validation_ratio"):
+            default = Task.model_fields[name].default
+            if name not in self.takes and getattr(self, name) != default:
+                raise ValueError(f"{name}: {self.kind} has no parameter of this name")
+        return self
+
+    def open(self, population: int, seed: int) -> OpenTask:
+        opened: Any = self.function(population, seed, **self.settings())
+        if not isinstance(opened, OpenTask):
+            raise ConfigError(f"task: {self.kind} returned {opened!r}, expected an OpenTask")
+        return opened
+
+
+class TaskRegistry(FunctionRegistry[Task]):
     """The tasks; a scenario names one by `name`, where other plug-ins have `kind`."""
 
     def parse(self, value: object) -> object:
@@ -36,7 +71,7 @@ class TaskRegistry(Registry[Task]):
         return self.find(name).model_validate(dict(value))
 
 
-TASKS = TaskRegistry("task", "muster.tasks", BUILT_IN)
+TASKS = TaskRegistry("task", "muster.tasks", BUILT_IN, OwnTask)
 AnyTask = Annotated[SerializeAsAny[Task], BeforeValidator(TASKS.parse)]
 """A task as a setting."""
 

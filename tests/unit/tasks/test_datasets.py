@@ -7,11 +7,11 @@ import numpy as np
 import pytest
 
 from muster.common.errors import ConfigError
-from muster.tasks import datasets
+from muster.tasks import datasets, files
 from muster.tasks.classification import FashionMnist, Mnist
 from muster.tasks.task import Data
 
-FILES = [f"MNIST/raw/{file}-ubyte.gz" for file in datasets.CHECKSUMS["mnist"]]
+FILES = list(files.CHECKSUMS["mnist"])
 
 
 def idx_file(array: np.ndarray) -> bytes:
@@ -22,7 +22,7 @@ def idx_file(array: np.ndarray) -> bytes:
 @pytest.fixture
 def directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A tiny MNIST of 20 + 5 pictures of 2×3 pixels, whose checksums are the expected ones."""
-    monkeypatch.delenv(datasets.VARIABLE, raising=False)
+    monkeypatch.delenv(files.VARIABLE, raising=False)
     (tmp_path / "MNIST/raw").mkdir(parents=True)
     arrays = [
         np.arange(120, dtype=np.uint8).reshape(20, 2, 3),
@@ -31,11 +31,11 @@ def directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         np.arange(5, dtype=np.uint8),
     ]
     checksums = {}
-    for name, path, array in zip(datasets.CHECKSUMS["mnist"], FILES, arrays, strict=True):
+    for path, array in zip(FILES, arrays, strict=True):
         body = idx_file(array)
         (tmp_path / path).write_bytes(body)
-        checksums[name] = hashlib.sha256(body).hexdigest()
-    monkeypatch.setitem(datasets.CHECKSUMS, "mnist", checksums)
+        checksums[path] = hashlib.sha256(body).hexdigest()
+    monkeypatch.setitem(files.CHECKSUMS, "mnist", checksums)
     return tmp_path
 
 
@@ -60,7 +60,7 @@ def test_pictures_are_kept_as_bytes_once_and_scaled_when_a_share_is_taken(direct
 
 def test_an_altered_file_is_refused_with_both_checksums(directory: Path) -> None:
     path = directory / FILES[1]
-    expected = datasets.CHECKSUMS["mnist"]["train-labels-idx1"]
+    expected = files.CHECKSUMS["mnist"][FILES[1]]
     path.write_bytes(idx_file(np.zeros(20, np.uint8)))
     found = hashlib.sha256(path.read_bytes()).hexdigest()
     with pytest.raises(ConfigError) as error:
@@ -92,7 +92,7 @@ def test_every_missing_file_is_named_with_the_settings_that_say_where(directory:
 def test_without_a_directory_the_message_names_the_files_and_the_settings(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.delenv(datasets.VARIABLE, raising=False)
+    monkeypatch.delenv(files.VARIABLE, raising=False)
     with pytest.raises(ConfigError) as error:
         FashionMnist().check()
     message = str(error.value)
@@ -110,7 +110,7 @@ def test_without_a_directory_the_message_names_the_files_and_the_settings(
 
 
 def test_a_directory_that_is_not_there_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv(datasets.VARIABLE, raising=False)
+    monkeypatch.delenv(files.VARIABLE, raising=False)
     with pytest.raises(ConfigError, match="not in nowhere/at/all"):
         Mnist(data=Data(directory="nowhere/at/all")).check()
 
@@ -118,7 +118,7 @@ def test_a_directory_that_is_not_there_is_named(monkeypatch: pytest.MonkeyPatch)
 def test_the_environment_says_where_data_are_if_the_resolved_setting_does_not(
     directory: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv(datasets.VARIABLE, str(directory))
+    monkeypatch.setenv(files.VARIABLE, str(directory))
     Mnist().check()
 
 
@@ -126,7 +126,7 @@ def test_a_directory_given_by_the_flag_is_not_overridden_by_the_environment(
     directory: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # Reading a scenario puts what --data says into the setting, and devices inherit the variable.
-    monkeypatch.setenv(datasets.VARIABLE, "nowhere/at/all")
+    monkeypatch.setenv(files.VARIABLE, "nowhere/at/all")
     Mnist(data=Data(directory=str(directory))).check()
 
 
@@ -146,7 +146,7 @@ def test_digits_are_split_the_same_way_always() -> None:
 @pytest.mark.data
 @pytest.mark.parametrize("name", ["mnist", "fashion-mnist"])
 def test_the_published_files_are_whole_and_as_large_as_published(name: str) -> None:
-    directory = os.environ.get(datasets.VARIABLE)
+    directory = os.environ.get(files.VARIABLE)
     if directory is None:
         pytest.skip("MUSTER_DATA is not set")
     found = datasets.idx(name, Path(directory))

@@ -12,6 +12,9 @@ from muster.tasks.partitions import Dirichlet, Iid
 from muster.tasks.regression import LinearRegression
 from muster.tasks.tasks import BUILT_IN, TASKS, AnyTask, read_task
 
+NAMES = "20news, cifar10, digits, fashion-mnist, linear, logistic, mnist, quadratic, shakespeare, "
+NAMES += "uci-har"
+
 
 class Scenario(Section):
     task: AnyTask
@@ -68,6 +71,8 @@ def test_a_task_of_ones_own_is_named_by_module_and_class() -> None:
         {"name": "mnist", "model": "softmax", "data": {"directory": "d"}},
         {"name": "digits", "hidden": [4], "partition": {"kind": "by-label"}},
         {"name": "linear", "noise": 0, "model": {"kind": "mlp"}},
+        {"name": "20news", "model": "lstm", "pooling": "max", "tokens": 50},
+        {"name": "cifar10", "model": "cnn", "validation_ratio": 0.1, "partition": "shards"},
     ],
 )
 def test_what_is_written_into_the_run_folder_or_sent_reads_as_the_same_task(
@@ -103,16 +108,16 @@ def test_all_mistakes_are_reported_with_their_paths() -> None:
 
 def test_unknown_names_are_reported_with_the_names_that_there_are() -> None:
     [task] = mistakes(name="digit")
-    assert "no task called 'digit'; there are: digits, fashion-mnist, linear, mnist" in task
-    model, partition = mistakes(name="digits", model="cnn", partition="rows")
-    assert model.startswith("task.model: there is no model called 'cnn'; there are: linear, mlp")
+    assert f"no task called 'digit'; there are: {NAMES}" in task
+    model, partition = mistakes(name="digits", model="cn", partition="rows")
+    assert model.startswith(
+        "task.model: there is no model called 'cn'; there are: cnn, linear, lstm"
+    )
     assert partition.startswith("task.partition: there is no partition called 'rows'; there are:")
 
 
 def test_a_task_without_a_name_is_told_the_names() -> None:
-    assert mistakes(kind="digits") == [
-        "task: name is required: one of digits, fashion-mnist, linear, mnist"
-    ]
+    assert mistakes(kind="digits") == [f"task: name is required: one of {NAMES}"]
 
 
 def test_settings_that_the_task_or_model_does_not_have_are_refused() -> None:
@@ -121,6 +126,36 @@ def test_settings_that_the_task_or_model_does_not_have_are_refused() -> None:
     assert mistakes(name="linear", model="softmax") == [
         "task.model: softmax chooses between classes; expected linear or mlp here"
     ]
+
+
+@pytest.mark.parametrize(
+    ("values", "mistake"),
+    [
+        ({"name": "mnist", "model": "lstm"}, "task.model: lstm reads texts, and the examples"),
+        ({"name": "digits", "model": "lstm"}, "task.model: lstm reads texts"),
+        ({"name": "shakespeare", "model": "mlp"}, "task.model: mlp takes numbers"),
+        ({"name": "20news", "model": "cnn"}, "task: model: cnn takes pictures of shape"),
+        (
+            {"name": "20news", "model": "mlp", "features": "tokens"},
+            "task: model: mlp takes numbers, and the examples are texts; expected lstm",
+        ),
+        ({"name": "linear", "model": "cnn"}, "task.model: cnn takes pictures"),
+        ({"name": "quadratic", "model": "mlp"}, "task: model: a quadratic function is of θ itself"),
+        (
+            {"name": "quadratic", "validation_ratio": 0.1},
+            "task: validation_ratio: the examples of quadratic are its function",
+        ),
+        (
+            {"name": "digits", "validation_ratio": 1},
+            "task.validation_ratio: expected less than 1, found 1",
+        ),
+    ],
+)
+def test_what_a_model_cannot_take_is_refused_when_the_scenario_is_read(
+    values: dict[str, Any], mistake: str
+) -> None:
+    [found] = mistakes(**values)
+    assert found.startswith(mistake)
 
 
 def test_what_a_peer_sends_is_read_as_strictly() -> None:

@@ -1,0 +1,116 @@
+"""Models that look at pictures."""
+
+from collections import OrderedDict
+from math import gcd
+from typing import TYPE_CHECKING
+
+from pydantic import PositiveInt
+
+from muster.tasks.model import Model
+
+if TYPE_CHECKING:
+    from torch import nn
+
+
+class _Pictures(Model):
+    """A model of pictures, shape (height, width) or (channels, height, width)."""
+
+    def refusal(self, inputs: tuple[int, ...], *, tokens: bool) -> str | None:
+        if reason := super().refusal(inputs, tokens=tokens):
+            return reason
+        if len(inputs) not in (2, 3) or min(inputs[-2:]) < 4:
+            return (
+                f"{self.kind} takes pictures of shape (height, width) or (channels, height, "
+                f"width), at least 4 by 4, found examples of shape {inputs}"
+            )
+        return None
+
+
+class Cnn(_Pictures):
+    """Two 5×5 convolutions of 32 and 64 channels, each with 2×2 max pooling, 512 hidden units.
+
+    The CNN of McMahan et al., Communication-Efficient Learning of Deep Networks from Decentralized
+    Data, AISTATS 2017, section 3: 1,663,370 parameters for pictures of 28×28 pixels and 10 labels.
+    """
+
+    channels: PositiveInt = 32
+    """Of the first convolution; the second has twice as many."""
+
+    hidden: PositiveInt = 512
+    """Units of the fully connected layer."""
+
+    def build(self, inputs: tuple[int, ...], outputs: int) -> "nn.Module":
+        from torch import nn
+
+        height, width = inputs[-2:]
+        return nn.Sequential(
+            OrderedDict(
+                planes=_planes(inputs),
+                convolution1=nn.Conv2d(_colours(inputs), self.channels, 5, padding=2),
+                # Pooling before the activation gives the same, with a quarter of the work.
+                pool1=nn.MaxPool2d(2),
+                activation1=nn.ReLU(),
+                convolution2=nn.Conv2d(self.channels, 2 * self.channels, 5, padding=2),
+                pool2=nn.MaxPool2d(2),
+                activation2=nn.ReLU(),
+                flatten=nn.Flatten(),
+                hidden=nn.Linear(2 * self.channels * (height // 4) * (width // 4), self.hidden),
+                activation3=nn.ReLU(),
+                output=nn.Linear(self.hidden, outputs),
+            )
+        )
+
+
+class Resnet(_Pictures):
+    """A small residual network with group normalisation, which keeps no running means.
+
+    He et al., Deep Residual Learning for Image Recognition, CVPR 2016, section 4.2: a 3×3
+    convolution, three stages of blocks of two 3×3 convolutions, each stage after the first at half
+    the resolution with twice the channels, global average pooling. Group normalisation (Wu and He,
+    ECCV 2018) in the place of batch normalisation, as Hsieh et al., The Non-IID Data Quagmire of
+    Decentralized Machine Learning, ICML 2020, find for federated learning.
+    """
+
+    width: PositiveInt = 16
+    """Channels of the first stage."""
+
+    blocks: PositiveInt = 1
+    """Blocks of each stage; He et al. have 3 in their network of 20 layers."""
+
+    groups: PositiveInt = 4
+    """Groups of channels of a normalisation, where they divide the channels."""
+
+    def build(self, inputs: tuple[int, ...], outputs: int) -> "nn.Module":
+        from torch import nn
+
+        from muster.tasks.blocks import Block
+
+        layers: OrderedDict[str, nn.Module] = OrderedDict(
+            planes=_planes(inputs),
+            stem=nn.Conv2d(_colours(inputs), self.width, 3, padding=1, bias=False),
+            norm=nn.GroupNorm(gcd(self.groups, self.width), self.width),
+            activation=nn.ReLU(),
+        )
+        before = self.width
+        for stage in range(3):
+            width = self.width << stage
+            for number in range(self.blocks):
+                stride = 2 if stage and not number else 1
+                name = f"block{stage + 1}_{number + 1}"
+                layers[name] = Block(before, width, stride, gcd(self.groups, width))
+                before = width
+        layers["pool"] = nn.AdaptiveAvgPool2d(1)
+        layers["flatten"] = nn.Flatten()
+        layers["output"] = nn.Linear(before, outputs)
+        return nn.Sequential(layers)
+
+
+def _colours(inputs: tuple[int, ...]) -> int:
+    return inputs[0] if len(inputs) == 3 else 1
+
+
+def _planes(inputs: tuple[int, ...]) -> "nn.Module":
+    """Give grey pictures their one channel."""
+    from torch import nn
+
+    return nn.Identity() if len(inputs) == 3 else nn.Unflatten(1, (1, inputs[0]))

@@ -1,0 +1,108 @@
+"""Synthetic logistic regression, whose optimum is found to machine precision."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import numpy as np
+from pydantic import Field, PositiveInt
+
+from muster.common.seeds import stream
+from muster.tasks.synthetic import OpenSynthetic, Parameters, Synthetic
+from muster.tasks.task import Examples, predict
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from torch import Tensor, nn
+
+# Newton's method needs about ten; examples that can be told apart without error never end.
+_STEPS = 100
+
+
+class LogisticRegression(Synthetic):
+    """Client i draws x ~ N(0, I), and y = 1 with probability 1 / (1 + exp(−scale · xᵀθ_i)), else 0.
+
+    θ_i = θ₀ + heterogeneity · N(0, I), with θ₀ ~ N(0, I) / √dimension. The loss is the mean
+    cross-entropy; the test set is all clients' examples together. There is no optimum, and so no
+    `distance`, where a plane divides the examples without error: take more of them.
+    """
+
+    examples_per_client: PositiveInt = 50
+    """Examples of each client."""
+
+    scale: Annotated[float, Field(ge=0)] = 2.0
+    """How sure the labels are; 0: a fair coin."""
+
+    def open(self, population: int, seed: int) -> OpenLogisticRegression:
+        return OpenLogisticRegression(self, population, seed)
+
+
+class OpenLogisticRegression(OpenSynthetic):
+    """Logistic regression for a population."""
+
+    def __init__(self, task: LogisticRegression, population: int, seed: int) -> None:
+        super().__init__(task, task.examples_per_client, population, seed)
+        self._task = task
+        theta = stream(seed, "logistic", "theta").standard_normal(task.dimension)
+        self._theta = theta / np.sqrt(task.dimension)
+
+    def drawn(self, index: int) -> Examples:
+        task = self._task
+        random = stream(self._seed, "logistic", "client", index)
+        x = random.standard_normal((task.examples_per_client, task.dimension), dtype=np.float32)
+        theta = self._theta + task.heterogeneity * random.standard_normal(task.dimension)
+        ones = random.random(len(x)) < _sigmoid(task.scale * (x @ theta))
+        return Examples(x, ones.astype(np.float32))
+
+    def loss(self, outputs: Tensor, y: Tensor) -> Tensor:
+        from torch.nn.functional import binary_cross_entropy_with_logits
+
+        return binary_cross_entropy_with_logits(outputs.squeeze(1), y)
+
+    def metrics_on(self, module: nn.Module, examples: Examples) -> dict[str, float]:
+        """Measure the loss, and the `accuracy`: how often the likelier label is right."""
+        import torch
+
+        outputs = predict(module, examples.x)  # (examples, 1)
+        y = torch.from_numpy(examples.y)
+        right = (outputs.squeeze(1) > 0) == (y > 0)
+        return {
+            "loss": self.loss(outputs, y).item(),
+            "accuracy": np.mean(right.numpy()).item(),
+        }
+
+    def minimiser(self, weights: Sequence[float] | Parameters) -> Parameters:
+        """Newton's method from 0, with steps halved until they descend."""
+        designs = [self.design(index) for index in range(len(self.examples))]
+        x = np.concatenate([x for x, _ in designs])
+        y = np.concatenate([y for _, y in designs])
+        each = [
+            np.full(len(y), weight / len(y))
+            for weight, (_, y) in zip(weights, designs, strict=True)
+        ]
+        p = np.concatenate(each) / sum(weights)
+
+        def value(theta: Parameters) -> float:
+            z = x @ theta
+            return float(p @ (np.logaddexp(0, z) - y * z))
+
+        theta = np.zeros(x.shape[1])
+        for _ in range(_STEPS):
+            chance = _sigmoid(x @ theta)
+            gradient = x.T @ (p * (chance - y))
+            hessian = (x.T * (p * chance * (1 - chance))) @ x
+            step = np.linalg.lstsq(hessian, gradient)[0]
+            if not np.linalg.norm(step) > 1e-14 * (1 + np.linalg.norm(theta)):
+                return theta
+            before, size = value(theta), 1.0
+            while value(theta - size * step) > before and size > 1e-3:
+                size /= 2
+            theta = theta - size * step
+        if np.linalg.norm(step) < 1e-10 * (1 + np.linalg.norm(theta)):
+            return theta  # the last digits go to and fro
+        return np.full_like(theta, np.nan)
+
+
+def _sigmoid(z: Parameters) -> Parameters:
+    return np.exp(-np.logaddexp(0, -z))
