@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from muster.common.files import write_atomic
+from muster.emulator.parts import finite, parts_of
 
 if TYPE_CHECKING:
     from muster.emulator.account import Account
@@ -21,6 +22,8 @@ UNFINISHED = "unfinished"
 """Status of a run whose ledger states none: it goes on, or its server was killed."""
 
 _OUTCOMES = ("folded", "late", "dropped", "refused", "duplicate")
+
+_MOST_GROUPS = 5
 
 _FILES = {
     "report.html": "report",
@@ -98,14 +101,15 @@ def _outcomes(account: "Account") -> dict[str, int]:
 
 
 def _final(account: "Account") -> dict[str, Any]:
-    """The newest evaluation: round, version, loss, accuracy where the task has one, metrics."""
+    """The newest evaluation: round, version, loss, accuracy where the task has one, metrics; and
+    where they were measured groups, and how the devices differ."""
     if account.evaluations.empty:
         return {"loss": None}
     last = account.evaluations.iloc[-1]
     accuracy = {} if math.isnan(last["accuracy"]) else {"accuracy": float(last["accuracy"])}
     fixed = {"round": int(last["round"]), "version": int(last["version"]), "loss": last["loss"]}
     final = metrics_of(last["metrics"]) | fixed | accuracy
-    return {name: _finite(value) for name, value in final.items()}
+    return {name: finite(value) for name, value in final.items()} | parts_of(account)
 
 
 def metrics_of(text: str) -> dict[str, Any]:
@@ -149,11 +153,6 @@ def _sha256(path: Path) -> str | None:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def _finite(value: Any) -> Any:
-    """JSON has no infinity: what a diverged run measured becomes null."""
-    return value if not isinstance(value, float) or math.isfinite(value) else None
-
-
 def _status_text(summary: Mapping[str, Any]) -> str:
     detail = f": {clean(summary['detail'])}" if summary["detail"] else ""
     return f"{summary['status']}{detail}"
@@ -166,8 +165,24 @@ def _result_facts(summary: Mapping[str, Any]) -> dict[str, str]:
     facts["loss"] = number_text(final["loss"])
     if "accuracy" in final:
         facts["accuracy"] = percent_text(final["accuracy"])
+    facts |= _spread_facts(final)
     if "target" in summary:
         facts["target"] = target_text(summary["target"])
+    return facts
+
+
+def _spread_facts(final: Mapping[str, Any]) -> dict[str, str]:
+    facts = {}
+    if groups := final.get("groups"):
+        of = "accuracy" if all("accuracy" in part for part in groups.values()) else "loss"
+        text = percent_text if of == "accuracy" else number_text
+        told = [f"{clean(name)} {text(part[of])}" for name, part in groups.items()]
+        more = [f"{len(told) - _MOST_GROUPS} more"] if len(told) > _MOST_GROUPS else []
+        facts["groups"] = ", ".join([*told[:_MOST_GROUPS], *more])
+    if devices := final.get("devices"):
+        text = percent_text if devices["of"] == "accuracy" else number_text
+        low, median, high = (text(devices[key]) for key in ("min", "median", "max"))
+        facts["devices"] = f"{devices['of']} {low} to {high}, median {median}"
     return facts
 
 

@@ -110,6 +110,19 @@ class RunFolder:
             (loss, accuracy, self.rounds),
         )
 
+    def measure(
+        self,
+        groups: Mapping[str, tuple[int, float | None, float | None]],
+        devices: Mapping[str, tuple[int, float | None, float | None]],
+    ) -> None:
+        """Add to the newest version's evaluation; values are examples, loss and accuracy."""
+        for table, column, parts in (("group", "group", groups), ("device", "client", devices)):
+            for name, (examples, loss, accuracy) in parts.items():
+                of_round = {"round": self.rounds} if table == "group" else {}
+                self._add(f"{table}_evaluations", version=self.version, **of_round,
+                          **{column: name}, examples=examples, loss=loss,
+                          accuracy=accuracy)  # fmt: skip
+
     def fault(self, fault: str, target: str, status: str = "applied", detail: str = "") -> None:
         self._add("faults", at=self.time, round=self.rounds, fault=fault, target=target,
                   status=status, detail=detail)  # fmt: skip
@@ -159,10 +172,24 @@ def draw_run(path: Path, groups: Mapping[str, int], rounds: int, evaluate_every:
             noise = chance.normal(0, 0.01)
             left = np.exp(-number / (rounds / 4))
             run.evaluate(0.25 + 2.05 * left + noise, 0.93 - 0.83 * left - noise / 2)
+            _draw_parts(run, chance, members, left)
     run.end()
     run.commit()
     run.close()
     return path
+
+
+def _draw_parts(
+    run: RunFolder, chance: np.random.Generator, members: Mapping[str, Sequence[str]], left: float
+) -> None:
+    groups, devices = {}, {}
+    for level, (group, names) in enumerate(members.items()):
+        loss = 0.25 + 0.1 * level + 2.05 * left
+        groups[group] = (12 * len(names), loss, 1 - loss / 3)
+        for name in names:
+            own = loss * chance.lognormal(0, 0.2)
+            devices[name] = (12, own, max(0.0, 1 - own / 3))
+    run.measure(groups, devices)
 
 
 def _draw_round(

@@ -103,6 +103,8 @@ def test_hostile_names_are_shown_and_never_obeyed(run: Any) -> None:
     run.clients(HOSTILE, "b", group='"><img src=x onerror=alert(1)>')
     run.clients("c", "d", "e", "f", "g", "h", "i", "j", group=HOSTILE)
     run.round({HOSTILE: f"refused: {HOSTILE}", "b": "folded"}, declined={"c": HOSTILE})
+    run.evaluate(1.0)
+    run.measure({HOSTILE: (5, 1.0, None), "_b": (5, 2.0, None)}, {HOSTILE: (5, 1.0, None)})
     run.fault("<b>", HOSTILE, detail=HOSTILE)
     run.end("failed", HOSTILE)
     found = Page(write_report(run.commit()))
@@ -129,6 +131,54 @@ def test_a_failed_run_of_one_empty_round_has_a_report(run: Any) -> None:
     text = Page(write_report(run.commit())).text
     for expected in ("failed", "server died", "offline", "Disturbances", "empty"):
         assert expected in text
+
+
+@pytest.mark.usefixtures("blank_figures")
+def test_groups_have_a_section_only_where_they_were_measured(run: Any) -> None:
+    run.clients("a")
+    run.round({"a": "folded"})
+    run.evaluate(1.0, 0.5)
+    assert "Groups and devices" not in Page(write_report(run.commit())).text
+    run.measure({"phones": (1234, 1.5, 0.25)}, {})
+    text = Page(write_report(run.commit())).text
+    assert "Groups and devices" in text
+    for expected in ("phones", "1,234", "1.5", "25.0 %"):
+        assert expected in text
+
+
+Parts = dict[str, tuple[int, float | None, float | None]]
+
+
+@pytest.mark.parametrize(
+    ("groups", "devices", "findings"),
+    [
+        ({}, {}, ["Not measured"]),
+        ({"a": (1, 2.0, None)}, {}, ["The only group ended at 2"]),
+        ({"a": (1, 2.0, 0.5), "b": (1, 2.0, 0.5)}, {}, ["All 2 groups ended at 50.0 %"]),
+        ({"a": (1, 2.0, None), "b": (1, 1.5, None)}, {}, ["2 groups ended between 2 and 1.5"]),
+        ({"a": (1, None, None)}, {"a": (1, None, None)}, ["Not a number", "Not a number"]),
+        ({}, {"a": (1, 2.0, 0.0)}, ["The only device ended at 0.0 %"]),
+        ({}, {"a": (1, 0.0, None), "b": (1, None, None)}, ["Devices: median 0, a tenth above inf"]),
+    ],
+    ids=[
+        "nothing",
+        "one group",
+        "equal groups",
+        "losses",
+        "diverged",
+        "one device",
+        "one diverged",
+    ],
+)
+def test_the_figure_of_groups_says_what_it_shows(
+    run: Any, groups: Parts, devices: Parts, findings: list[str]
+) -> None:
+    run.evaluate(1.0)
+    run.measure(groups, devices)
+    with Account(run.commit()) as account:
+        figure = FIGURES["groups"](account)
+        figure.canvas.draw()
+        assert [axes.get_title(loc="left") for axes in figure.axes] == findings
 
 
 def test_a_thousand_clients_have_a_report(drawn: Callable[..., Path]) -> None:
@@ -299,7 +349,8 @@ def test_the_documentation_names_every_file_column_and_key(run: Any) -> None:
     run.scenario("[server.target]\nloss = 1.0")
     with Account(run.commit()) as account:
         tables = [account.rounds, account.answers, account.contributions, account.clients,
-                  account.evaluations, account.faults]  # fmt: skip
+                  account.evaluations, account.group_evaluations, account.device_evaluations,
+                  account.faults]  # fmt: skip
         names = {*sections.FILES, *outline(account), *(str(name) for t in tables for name in t)}
     explained = set(re.findall(r"`([\w.]+)", RESULTS))
     assert names <= explained, f"not in docs/results.md: {sorted(names - explained)}"

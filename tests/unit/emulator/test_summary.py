@@ -79,6 +79,42 @@ def test_accuracy_is_left_out_where_the_task_has_none(run: Any) -> None:
     assert summary_of(run)["final"] == {"round": 0, "version": 0, "loss": 2.0}
 
 
+def test_final_has_groups_and_the_spread_over_devices_where_they_were_measured(run: Any) -> None:
+    run.evaluate(2.0, 0.1)
+    run.measure({"old": (9, 2.0, 0.1)}, {"old": (9, 2.0, 0.1)})
+    run.round({"a": "folded"})
+    run.evaluate(1.0, 0.5)
+    devices = {f"d{i}": (1, 1.0, i / 10) for i in range(11)}
+    run.measure({"phones": (30, 1.5, 0.25), "tablets": (10, 0.5, 1.0)}, devices)
+    final = summary_of(run)["final"]
+    assert final["groups"] == {
+        "phones": {"examples": 30, "loss": 1.5, "accuracy": 0.25},
+        "tablets": {"examples": 10, "loss": 0.5, "accuracy": 1.0},
+    }
+    assert final["devices"] == pytest.approx(
+        {"measured": 11, "of": "accuracy", "min": 0, "p10": 0.1, "median": 0.5, "p90": 0.9,
+         "max": 1}
+    )  # fmt: skip
+    lines = describe(summary_of(run), run.path).splitlines()
+    assert "  groups         phones 25.0 %, tablets 100.0 %" in lines
+    assert "  devices        accuracy 0.0 % to 100.0 %, median 50.0 %" in lines
+
+
+def test_devices_differ_by_loss_where_there_is_no_accuracy(run: Any) -> None:
+    run.evaluate(2.0)
+    run.measure({"g": (2, None, None)}, {"a": (1, 1.0, None), "b": (1, None, None)})
+    summary = summary_of(run)
+    assert summary["final"]["groups"] == {"g": {"examples": 2, "loss": None}}
+    devices = summary["final"]["devices"]
+    assert (devices["of"], devices["min"], devices["max"]) == ("loss", 1.0, None)
+    write_summary(run.path, summary)
+
+
+def test_what_was_not_measured_is_not_in_the_summary(run: Any) -> None:
+    learn(run)
+    assert not {"groups", "devices"} & summary_of(run)["final"].keys()
+
+
 def test_a_run_without_rounds_or_evaluations_has_a_summary(run: Any) -> None:
     summary = summary_of(run)
     assert summary["status"] == "unfinished"

@@ -16,6 +16,7 @@ from matplotlib.ticker import LogLocator, NullLocator, PercentFormatter
 from muster.emulator.account import Account
 from muster.emulator.report import style
 from muster.emulator.report.heat_strip import draw_heat_strip, strip_height_in
+from muster.emulator.report.spread import groups
 from muster.emulator.summary import (
     bytes_text,
     metrics_of,
@@ -112,7 +113,13 @@ def traffic(account: Account) -> Figure:
 
 
 FIGURES: Mapping[str, Callable[[Account], Figure]] = MappingProxyType(
-    {"learning": learning, "participation": participation, "time": time, "bytes": traffic}
+    {
+        "learning": learning,
+        "groups": groups,
+        "participation": participation,
+        "time": time,
+        "bytes": traffic,
+    }
 )
 """File name without ".png" to what draws it."""
 

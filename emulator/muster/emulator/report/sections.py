@@ -91,6 +91,22 @@ def learning(account: Account, summary: Summary) -> Section:
     return Section("Learning", text, figure="learning")
 
 
+def groups(account: Account, summary: Summary) -> Section | None:
+    rows = [
+        [clean(name), f"{part['examples']:,}", number_text(part["loss"]),
+         percent_text(part.get("accuracy"))]
+        for name, part in summary["final"].get("groups", {}).items()
+    ]  # fmt: skip
+    if not rows and "devices" not in summary["final"]:
+        return None
+    text = (
+        "What the model is worth to those who hold the data. A mean that is good says nothing of "
+        "the group at the bottom, nor of the devices on the far side."
+    )
+    table = Table(["group", "examples", "loss", "accuracy"], rows) if rows else None
+    return Section("Groups and devices", text, figure="groups", table=table)
+
+
 def participation(account: Account, summary: Summary) -> Section:
     text = (
         "Above, the pale part of a bar is work that was asked for and did not count. Below, an "
@@ -233,6 +249,7 @@ def files(account: Account, summary: Summary) -> Section:
 SECTIONS: Sequence[Callable[[Account, Summary], Section | None]] = (
     headline,
     learning,
+    groups,
     participation,
     losses,
     time,
