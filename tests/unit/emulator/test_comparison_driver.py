@@ -156,15 +156,18 @@ def test_a_run_that_fails_is_shown_and_the_others_go_on(runner: Runner) -> None:
     assert "(1 of 2)" in text
 
 
-@pytest.mark.parametrize("fate", ["stopped", "stopped early", "interrupted"])
+@pytest.mark.parametrize(
+    ("fate", "waiting"), [("stopped", 2), ("stopped early", 2), ("interrupted", 3)]
+)
 def test_stopping_one_stops_all_and_resuming_runs_only_what_is_missing(
-    runner: Runner, fate: str
+    runner: Runner, fate: str, waiting: int
 ) -> None:
     runner.fates = {2: fate}
     stopped = compared()
     assert len(runner.calls) == 2
     assert stopped.status == "stopped"
     assert stopped.runs["status"].tolist()[2:] == ["not run", "not run"]
+    assert f"\n{waiting} of 4 runs did not begin\n" in describe(stopped)
     Path("plain.toml").unlink()
     done = resume_comparison("there")
     began = "resume" if fate == "stopped" else "run"
@@ -180,6 +183,16 @@ def test_resuming_what_has_ended_runs_nothing_and_writes_the_tables_anew(runner:
     assert resume_comparison("there").status == "completed"
     assert len(runner.calls) == 4
     assert Path("there/comparison.md").exists()
+
+
+def test_without_a_run_that_ended_there_are_no_tables(runner: Runner) -> None:
+    runner.fates = {1: "never started", 2: "failed"}
+    done = compared(seeds=1)
+    text = describe(done)
+    assert done.status == "failed"
+    assert "0 of 2 runs ended well" in text
+    assert "At the end" not in text
+    assert "rounds=2 seed=4 failed" in text
 
 
 def test_each_run_is_watched_under_its_title(runner: Runner) -> None:

@@ -42,7 +42,8 @@ class Comparison:
         means: one row per variant and measure: n, mean, and its 95 % confidence interval from low
             to high (Student t over the seeds; NaN with one seed).
         differences: the same of each variant minus the first, between runs of one seed.
-        courses: one row per evaluation of each run: round, loss, accuracy, bytes until then.
+        courses: one row per evaluation of each run, also of one that failed: round, loss, accuracy,
+            bytes until then.
     """
 
     name: str
@@ -153,18 +154,19 @@ def _conclude(folder: Path, plan: Plan, failures: Mapping[str, str], stopped: bo
     from muster.emulator.comparison.tables import write_tables
 
     runs = outcome.read_runs(folder, plan, failures)
-    ended = runs["status"].isin(outcome.ENDED).all()
+    ended = runs["status"].isin(outcome.ENDED)
     comparison = Comparison(
         plan.name,
         folder,
-        "stopped" if stopped else "completed" if ended else "failed",
+        "stopped" if stopped else "completed" if ended.all() else "failed",
         runs,
         outcome.means_of(runs),
         outcome.differences_of(runs),
         outcome.read_courses(folder, plan),
     )
     write_tables(comparison)
-    write_figure(folder / "comparison.png", comparison.courses)
+    counted = comparison.courses.merge(runs.loc[ended, ["variant", "seed"]])
+    write_figure(folder / "comparison.png", counted)
     return comparison
 
 

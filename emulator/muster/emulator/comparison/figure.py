@@ -43,6 +43,11 @@ class Band:
         """The rounds that all seeds reached."""
         return self.values.dropna().index
 
+    @property
+    def end(self) -> float:
+        """Mean over the seeds of where each ended, as in the tables."""
+        return float(self.values.ffill().iloc[-1].mean())
+
 
 def write_figure(path: Path, courses: pd.DataFrame) -> None:
     """Draw the courses (variant, seed, round, loss, accuracy, bytes) into a PNG file."""
@@ -101,8 +106,10 @@ def _draw_band(axes: Axes, number: int, band: Band, x: pd.DataFrame) -> None:
     axes.plot(at, mean, color=colour, linestyle=dash, linewidth=1.8, label=label)
     axes.plot(at.iloc[-1], mean.iloc[-1], "o", color=colour, markersize=5, clip_on=False)
     for seed in band.values:
-        alone = band.values[seed].loc[band.common[-1] :]
-        axes.plot(x[seed].loc[band.common[-1] :], alone, color=colour, linewidth=0.8, alpha=0.6)
+        alone = band.values[seed].loc[band.common[-1] :].dropna()
+        if len(alone) > 1:
+            axes.plot(x[seed].loc[alone.index], alone, "-o", color=colour, linewidth=0.8,
+                      alpha=0.6, markersize=3.5, markevery=[-1])  # fmt: skip
 
 
 def _scale(axes: Axes, bands: list[Band], measure: str) -> None:
@@ -115,8 +122,7 @@ def _scale(axes: Axes, bands: list[Band], measure: str) -> None:
 
 
 def _end_finding(bands: list[Band], measure: str) -> str:
-    ends = {band.variant: _mean(band).iloc[-1] for band in bands}
-    name, value = _best(ends, measure)
+    name, value = _best({band.variant: band.end for band in bands}, measure)
     return f"{name} ended best, at {value}"
 
 

@@ -17,6 +17,7 @@ from muster.emulator.comparison.variants import value_text
 from muster.emulator.summary import read_summary
 
 ENDED = ("completed", "diverged")
+NOT_RUN = "not run"
 
 MEASURES = (
     "accuracy",
@@ -98,7 +99,7 @@ def _estimate(
 def _row(folder: Path, planned: PlannedRun, failure: str | None) -> dict[str, Any]:
     run = folder / planned.folder
     summary = read_summary(run)
-    status = summary.get("status") or ("unfinished" if run.exists() else "not run")
+    status = summary.get("status") or ("unfinished" if run.exists() else NOT_RUN)
     final, target = summary.get("final") or {}, summary.get("target") or {}
     up, down = summary.get("bytes_up"), summary.get("bytes_down")
     settings = {

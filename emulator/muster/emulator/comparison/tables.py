@@ -10,7 +10,7 @@ import pandas as pd
 
 from muster.common.files import write_atomic
 from muster.emulator.comparison.columns import ENDS, TARGETS, Column, cell
-from muster.emulator.comparison.outcome import ENDED
+from muster.emulator.comparison.outcome import ENDED, NOT_RUN
 from muster.emulator.summary import clean, number_text, percent_text
 
 if TYPE_CHECKING:
@@ -38,21 +38,21 @@ class Table:
 def tables_of(comparison: "Comparison") -> list[Table]:
     """What is shown: the ends, what the target took, and the differences to the first variant."""
     means, differences = comparison.means, comparison.differences
+    if not means["n"].any():
+        return []
     counts = comparison.runs.groupby("variant", sort=False).size()
-    measures = set(means["measure"])
-    ends = {measure: column for measure, column in ENDS.items() if measure in measures}
-    targets = {measure: column for measure, column in TARGETS.items() if measure in measures}
+    against = f"Difference to {clean(counts.index[0])}, between runs of the same seed"
     found = [
-        _table("At the end", means, ends, counts),
-        _table("Until the target", means, targets, counts),
+        _table("At the end", means, ENDS, counts),
+        _table("Until the target", means, TARGETS, counts),
     ]
-    if not differences.empty and counts.max() > 1:
-        against = f"Difference to {clean(counts.index[0])}, between runs of the same seed"
+    if counts.max() > 1:
+        # Of pairs that nobody completed there is nothing to say.
+        there = differences[differences.groupby("measure")["n"].transform("max") > 0]
         found += [
-            _table(against, differences, ends, counts, signed=True),
-            _table(f"{against}, until the target", differences, targets, counts,
-                   signed=True),
-        ]  # fmt: skip
+            _table(against, there, ENDS, counts, signed=True),
+            _table(f"{against}, until the target", there, TARGETS, counts, signed=True),
+        ]
     return [table for table in found if len(table.header) > 1]
 
 
@@ -106,6 +106,8 @@ def _table(
     counts: "pd.Series[int]",
     signed: bool = False,
 ) -> Table:
+    measures = set(estimates["measure"])
+    columns = {measure: column for measure, column in columns.items() if measure in measures}
     cells = {(row["variant"], row["measure"]): row for row in estimates.to_dict("records")}
     rows = []
     for variant in estimates["variant"].unique():
@@ -133,13 +135,14 @@ def _every_run(runs: pd.DataFrame) -> Table:
 
 
 def _problems(runs: pd.DataFrame) -> list[str]:
-    """A line for every run that does not count, and why."""
+    """A line for every run that began and does not count, and why; one for all that did not."""
     lines = []
-    for run in runs[~runs["status"].isin(ENDED)].to_dict("records"):
+    for run in runs[~runs["status"].isin([*ENDED, NOT_RUN])].to_dict("records"):
         detail = str(run["detail"]).partition("\n")[0] if isinstance(run["detail"], str) else ""
         why = f": {clean(detail)}" if detail else ""
         lines.append(f"{clean(run['variant'])} seed={run['seed']} {run['status']}{why}")
-    return lines
+    waiting = int((runs["status"] == NOT_RUN).sum())
+    return [*lines, f"{waiting} of {len(runs)} runs did not begin"] if waiting else lines
 
 
 def _aligned(rows: Sequence[Sequence[str]]) -> list[str]:

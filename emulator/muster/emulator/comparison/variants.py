@@ -85,7 +85,10 @@ def folder_names(labels: Sequence[str]) -> list[str]:
 
 
 def _short_names(keys: Sequence[str]) -> dict[str, str]:
-    """Key to its last part; to the whole where that would name two."""
-    last = {key: re.split(r"[.\]]", key.strip().rstrip("]"))[-1] for key in keys}
-    times = Counter(last.values())
-    return {key: name if times[name] == 1 else key for key, name in last.items()}
+    """Key to its last part, of a `kind` or `name` what it is of; the whole where two were alike."""
+    short = {}
+    for key in keys:
+        *path, last = re.findall(r"[^.\[\]]+", key)
+        short[key] = path[-1] if path and last in ("kind", "name") else last
+    times = Counter(short.values())
+    return {key: name if times[name] == 1 else key for key, name in short.items()}
