@@ -19,6 +19,7 @@ from pydantic.fields import FieldInfo
 import muster.client.session
 import muster.server.rounds
 from muster.common import schedules
+from muster.common.compression import CODECS
 from muster.common.config import Section
 from muster.common.exchange import Decision, Outcome, Reason
 from muster.common.plugins import Plugin, Registry
@@ -41,6 +42,7 @@ PLUG_INS: Mapping[str, Registry[Any]] = {
     "task.model": MODELS,
     "task.partition": PARTITIONS,
     "training.learning_rate": schedules.SCHEDULES,
+    "groups.link.compression": CODECS,
     "server.selection": SELECTIONS,
     "server.aggregator": AGGREGATORS,
 }
