@@ -9,6 +9,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import BeforeValidator, Field, NonNegativeFloat, model_validator
 
+from muster.client.trainer import AnyTrainer
 from muster.common.compression import AnyCodec, Whole
 from muster.common.config import Section
 from muster.common.schedules import Rate, rate_at
@@ -50,6 +51,10 @@ class Training(Section):
     gradient: bool = False
     """Return the mean minibatch gradient at the received parameters (FedSGD), not a trained delta;
     of one minibatch where neither `local_steps` nor `local_epochs` is given."""
+
+    trainer: AnyTrainer | None = None
+    """Your own training, `"module:function"` with the signature of `muster.client.training.train`,
+    or a table of its name as `kind` and its settings. It is given what else stands here."""
 
     @model_validator(mode="before")
     @classmethod

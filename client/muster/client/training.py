@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from muster.client.config import Training
-from muster.common.errors import RemoteProtocolError
+from muster.common.errors import ConfigError, RemoteProtocolError
 from muster.common.seeds import stream
 from muster.common.tensors import Vector
 from muster.tasks.models import Mlp, seed_torch
@@ -63,7 +63,18 @@ def train(
 
     Raises:
         RemoteProtocolError: `received` does not fit the module.
+        ConfigError: a trainer of the user's returned something else.
     """
+    if settings.trainer is not None:
+        # Without its own name, so that it may call this function for a part of its work.
+        given = (task, module, received, examples, settings.model_copy(update={"trainer": None}))
+        return _checked(
+            settings.trainer.train(
+                *given, seed=seed, client=client, round=round, base_version=base_version
+            ),
+            received,
+            settings.trainer.kind,
+        )
     if settings.local_steps == 0:
         return Trained(np.zeros_like(received), len(examples), math.nan, 0)
     needed = sum(parameter.numel() for parameter in module.parameters())
@@ -84,6 +95,22 @@ def train(
         losses.append(loss.item())
     mean = math.fsum(losses) / len(losses) if losses else math.nan
     return Trained(descent.finish(), len(examples), mean, len(losses))
+
+
+def _checked(trained: object, received: Vector, kind: str) -> Trained:
+    if not isinstance(trained, Trained):
+        raise ConfigError(f"training.trainer: {kind} returned {trained!r}, expected a Trained")
+    delta: object = trained.delta
+    if not isinstance(delta, np.ndarray):
+        found = repr(delta)
+    elif (delta.dtype, delta.shape) == (np.float32, received.shape):
+        return trained
+    else:
+        found = f"{delta.dtype} of shape {delta.shape}"
+    raise ConfigError(
+        f"training.trainer: {kind} returned a delta that is {found}, expected an array of "
+        f"float32 of shape {received.shape}"
+    )
 
 
 def minibatches(

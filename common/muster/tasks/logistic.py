@@ -60,17 +60,20 @@ class OpenLogisticRegression(OpenSynthetic):
 
         return binary_cross_entropy_with_logits(outputs.squeeze(1), y)
 
+    def scores(self, outputs: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+        from torch.nn.functional import binary_cross_entropy_with_logits
+
+        z = outputs.squeeze(1)
+        losses = binary_cross_entropy_with_logits(z, y, reduction="none")
+        return losses, (z > 0) == (y > 0)
+
     def metrics_on(self, module: nn.Module, examples: Examples) -> dict[str, float]:
         """Measure the loss, and the `accuracy`: how often the likelier label is right."""
         import torch
 
         outputs = predict(module, examples.x)  # (examples, 1)
-        y = torch.from_numpy(examples.y)
-        right = (outputs.squeeze(1) > 0) == (y > 0)
-        return {
-            "loss": self.loss(outputs, y).item(),
-            "accuracy": np.mean(right.numpy()).item(),
-        }
+        losses, right = self.scores(outputs, torch.from_numpy(examples.y))
+        return {"loss": losses.mean().item(), "accuracy": np.mean(right.numpy()).item()}
 
     def minimiser(self, weights: Sequence[float] | Parameters) -> Parameters:
         """Newton's method from 0, with steps halved until they descend."""

@@ -43,7 +43,7 @@ class Model(Plugin):
         return None
 
 
-class OwnModel(Own, Model):
+class OwnModel(Model, Own):
     """A module that a function `(inputs, outputs, **settings)` returns."""
 
     given: ClassVar = ("inputs", "outputs")

@@ -77,6 +77,9 @@ class _LeastSquares(OpenSynthetic):
         error = outputs.squeeze(1) - y  # (batch,)
         return error.square().mean() / 2
 
+    def scores(self, outputs: Tensor, y: Tensor) -> tuple[Tensor, None]:
+        return (outputs.squeeze(1) - y).square() / 2, None
+
     def minimiser(self, weights: Sequence[float] | Parameters) -> Parameters:
         # Normal equations: Σ p_i XᵢᵀXᵢ/nᵢ θ = Σ p_i Xᵢᵀyᵢ/nᵢ.
         left, right = np.zeros(()), np.zeros(())

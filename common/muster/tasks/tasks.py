@@ -29,7 +29,7 @@ BUILT_IN: dict[str, type[Task]] = {
 }
 
 
-class OwnTask(Own, Task):
+class OwnTask(Task, Own):
     """What a function `(population, seed, **settings)` returns.
 
     It is given `model`, `data` and `validation_ratio` where it has parameters of these names.
