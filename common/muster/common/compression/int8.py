@@ -1,8 +1,8 @@
 """A byte to an entry, by stochastic rounding.
 
 Alistarh et al., QSGD: Communication-Efficient SGD via Gradient Quantization and Encoding, NeurIPS
-2017, section 3.1; with the largest entry of a block in place of the norm, as the authors do in
-section 4, and without their entropy code, so that the length is fixed.
+2017, section 3.1; here with the largest entry of a block in place of the norm of the vector, and
+without the entropy code, so that the length is fixed.
 https://arxiv.org/abs/1610.02132
 """
 
