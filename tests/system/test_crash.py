@@ -83,15 +83,17 @@ def assert_every_contribution_counts_once(done: Run, scenario: Scenario) -> None
 
 
 @pytest.mark.parametrize("victims", ["server", "devices"])
-@pytest.mark.parametrize("size", ["small", "large"])
+@pytest.mark.parametrize("size", ["small", "large", "packed"])
 def test_twenty_kills_change_nothing(scenario, tmp_path: Path, victims: str, size: str) -> None:
-    rounds, between = {"small": (400, 60), "large": (60, 15)}[size]
-    task = {
-        "small": {"name": "linear", "dimension": 5, "heterogeneity": 1.0},
-        "large": {"name": "digits", "model": "mlp", "hidden": [4300]},
-    }[size]
+    rounds, between = {"small": (400, 60), "large": (60, 15), "packed": (400, 100)}[size]
+    linear = {"name": "linear", "dimension": 5, "heterogeneity": 1.0}
+    large = {"name": "digits", "model": "mlp", "hidden": [4300]}
+    # What top-k leaves out of an update is state that must survive too.
+    feedback = {"compression": {"kind": "top-k", "ratio": 0.4}}
+    packs = {"name": "dev", "count": 6, "devices_per_process": 3, "link": feedback}
     planned = scenario(
-        task=task,
+        task=large if size == "large" else linear,
+        groups=[packs if size == "packed" else {"name": "dev", "count": 3}],
         server={"rounds": rounds, "evaluate_every": 20, "aggregator": "agnostic"},
         launch={"restarts": 1000},
     )

@@ -23,7 +23,7 @@ from muster.server.store import Store
 ROW = RoundRow(1, 0, 1, "aggregated", 2, 2, 1, 5.0, 5.0, 5.0, 1.0, 10.0, 11.0, 1.0)
 ANSWER = AnswerRow(1, "a", "accept", None, 0.0, 10.5)
 CONTRIBUTION = ContributionRow(
-    1, "a", 1, 0, 0, 5.0, 5, 1.0, 40, 40, 0.1, 0.2, 0.3, "folded", None, 10.9
+    1, "a", 1, 0, 0, 5.0, 5, 1.0, 40, 40, 0, 0.1, 0.2, 0.3, "folded", None, 10.9
 )
 MODEL = StoredVector("ab", 3, b"abc")
 

@@ -374,6 +374,7 @@ class Intake:
                 mask_ratio=1.0,
                 bytes_up=update.length,
                 bytes_down=self._schema.body_bytes,
+                bytes_saved=self._schema.body_bytes - update.length,
                 train_s=update.train_s,
                 transfer_s=update.fetch_s + send_s,
                 loss=update.loss if math.isfinite(update.loss) else None,

@@ -61,6 +61,7 @@ class ContributionRow(NamedTuple):
     mask_ratio: float
     bytes_up: int
     bytes_down: int
+    bytes_saved: int
     train_s: float | None
     transfer_s: float | None
     loss: float | None

@@ -63,6 +63,7 @@ CREATE TABLE contributions (
     mask_ratio REAL NOT NULL,      -- share of the coordinates that were trained
     bytes_up INTEGER NOT NULL,     -- of the update's body
     bytes_down INTEGER NOT NULL,   -- of the model's body
+    bytes_saved INTEGER NOT NULL,  -- by compression: the update as float32, less bytes_up
     train_s REAL,
     transfer_s REAL,               -- fetching the model and sending the update
     loss REAL,                     -- mean training loss over the local steps
