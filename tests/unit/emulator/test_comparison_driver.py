@@ -153,7 +153,7 @@ def test_a_run_that_fails_is_shown_and_the_others_go_on(runner: Runner) -> None:
     text = describe(done)
     assert "3 of 4 runs ended well" in text
     assert "rounds=2 seed=4 failed: the nursery?[2J did not come up\n" in text
-    assert "(1 of 2)" in text
+    assert "\n  rounds=2  1 of 2  " in text
 
 
 @pytest.mark.parametrize(

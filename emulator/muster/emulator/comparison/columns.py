@@ -26,9 +26,9 @@ class Column:
 
 
 def cell(row: Mapping[Any, Any], column: Column, runs: int, signed: bool) -> str:
-    """For example "95.1 ± 0.8 %", and how many runs have a value unless all do."""
+    """For example "95.1 ± 0.8 %", and how many of the runs that count have a value unless all."""
     if not row["n"]:
-        return "–" if runs == 1 else f"– (0 of {runs})"
+        return f"– (0 of {runs})" if runs > 1 else "–"
     mean, half = row["mean"], row["high"] - row["mean"]
     per, unit = column.unit(abs(mean))
     if signed and column.difference:

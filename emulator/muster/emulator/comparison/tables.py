@@ -109,14 +109,24 @@ def _table(
     measures = set(estimates["measure"])
     columns = {measure: column for measure, column in columns.items() if measure in measures}
     cells = {(row["variant"], row["measure"]): row for row in estimates.to_dict("records")}
+    counted = estimates.groupby("variant", sort=False)["n"].max()
+    wanted = {str(variant): int(count) for variant, count in counts.items()}
+    partly = any(n < wanted[str(variant)] for variant, n in counted.items())
     rows = []
-    for variant in estimates["variant"].unique():
+    for variant, n in counted.items():
         found = [
-            cell(cells[variant, measure], column, int(counts[variant]), signed)
+            cell(cells[variant, measure], column, int(n), signed)
             for measure, column in columns.items()
         ]
-        rows.append([clean(variant), *found])
-    return Table(title, ["variant", *(column.title for column in columns.values())], rows)
+        rows.append(
+            [clean(variant), *([f"{n} of {wanted[str(variant)]}"] if partly else []), *found]
+        )
+    header = [
+        "variant",
+        *(["pairs" if signed else "runs"] if partly and columns else []),
+        *(column.title for column in columns.values()),
+    ]
+    return Table(title, header, rows)
 
 
 def _every_run(runs: pd.DataFrame) -> Table:
