@@ -5,10 +5,13 @@ import signal
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
+from safetensors.numpy import load_file
 
 from muster.common.errors import RunFailed
 from muster.emulator import run
+from muster.emulator.doctor import gpus
 
 pytestmark = pytest.mark.usefixtures("nothing_left")
 
@@ -41,20 +44,70 @@ def test_compression_saves_the_bytes_that_the_ledger_says(scenario, tmp_path: Pa
     assert (rows["bytes_saved"] == rows["bytes_up"]).all()
 
 
+def processes_with_log(path: Path) -> list[int]:
+    found = []
+    for process in Path("/proc").iterdir():
+        try:
+            log = os.readlink(process / "fd/2")
+        except OSError:
+            continue
+        if process.name.isdigit() and log == str(path.resolve()):
+            found.append(int(process.name))
+    return found
+
+
 def test_a_pack_that_dies_is_reported_with_its_devices(scenario, tmp_path: Path) -> None:
     folder = tmp_path / "run"
 
     def kill(event: dict[str, Any]) -> None:
         if event["event"] == "round_committed" and event["round"] == 2:
-            for process in Path("/proc").iterdir():
-                try:
-                    log = os.readlink(process / "fd/2")
-                except OSError:
-                    continue
-                if log == str(folder.resolve() / "logs/dev-0003..dev-0005.log"):
-                    os.kill(int(process.name), signal.SIGKILL)
+            for pid in processes_with_log(folder / "logs/dev-0003..dev-0005.log"):
+                os.kill(pid, signal.SIGKILL)
 
     group = {"name": "dev", "count": 6, "devices_per_process": 3}
     planned = scenario(groups=[group], server={"rounds": 2000, "evaluate_every": 1000})
     with pytest.raises(RunFailed, match=r"dev-0003\.\.dev-0005 \(3 devices\) ended unasked by sig"):
         run(planned, out=folder, show=kill)
+
+
+def test_spawned_devices_are_the_same_devices(scenario, tmp_path: Path) -> None:
+    hashes = set()
+    for start in ("fork", "spawn"):
+        group = {"name": "dev", "count": 3, "devices_per_process": 2}
+        planned = scenario(groups=[group], launch={"start": start})
+        done = run(planned, out=tmp_path / start)
+        hashes.add(done.summary["model_sha256"])
+    assert len(hashes) == 1
+
+
+def test_a_spawned_pack_that_dies_is_started_again(scenario, tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    killed: list[int] = []
+
+    def kill(event: dict[str, Any]) -> None:
+        if event["event"] == "round_committed" and event["round"] == 2 and not killed:
+            killed.extend(processes_with_log(folder / "logs/dev-0000.log"))
+            os.kill(killed[0], signal.SIGKILL)
+
+    planned = scenario(
+        groups=[{"name": "dev", "count": 2}],
+        server={"rounds": 1000, "evaluate_every": 1000},
+        launch={"start": "spawn", "restarts": 1},
+    )
+    done = run(planned, out=folder, show=kill)
+    assert done.status == "completed"
+    assert [event["process"] for event in done.ledger.events("restarted")] == ["dev-0000"]
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(gpus() == 0, reason="this machine has no GPU")
+def test_a_gpu_agrees_with_the_cpu(scenario, tmp_path: Path) -> None:
+    # Sums of float32 in another order: five rounds of three steps stay within 1e-4.
+    models = {}
+    for device in ("cpu", "cuda"):
+        group = {"name": "dev", "count": 3, "device": {"torch_device": device}}
+        planned = scenario(task={"name": "digits", "model": "mlp"}, groups=[group])
+        done = run(planned, out=tmp_path / device)
+        models[device] = load_file(done.folder / "model.safetensors")
+    for name, tensor in models["cpu"].items():
+        np.testing.assert_allclose(models["cuda"][name], tensor, rtol=1e-4, atol=1e-4)

@@ -111,7 +111,13 @@ class PackProcess(Section):
     compression: AnyCodec = Whole(kind="none")
     """How their updates travel."""
 
+    torch_device: str = "cpu"
+    """Torch's name of where they train: cpu, or cuda:0 and so on."""
+
     seed: int
+    population: int
+    """Devices of the whole scenario."""
+
     task: str
     """JSON of the scenario's [task]; the server's word is checked against it."""
 

@@ -53,7 +53,7 @@ class Pack:
     def __init__(self, config: PackProcess, task: OpenTask, clock: Clock) -> None:
         self._config = config
         self._clock = clock
-        module = task.module()
+        module = task.module().to(config.torch_device)
         self._schema = schema_of_module(module)
         # The disk would be busy with the updates of many devices, which train again as fast.
         body_bytes = BODY_BYTES if len(config.devices) == 1 else 0
@@ -79,7 +79,7 @@ class Pack:
         draws = seeds.stream(config.seed, "back-off", config.name, str(clock.now()))
         self._backoff = Backoff(draws)
         self._calls: asyncio.Queue[ToDevice] = asyncio.Queue()
-        self._fingerprint = Fingerprint(**fingerprint())  # type: ignore[arg-type]
+        self._fingerprint = Fingerprint(**fingerprint(config.torch_device))  # type: ignore[arg-type]
 
     async def live(self) -> None:
         """Until the server says goodbye, or refuses the devices.

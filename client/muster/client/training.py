@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from muster.client.config import Training
 from muster.common.errors import ConfigError, RemoteProtocolError
-from muster.common.seeds import stream
+from muster.common.seeds import integer, stream
 from muster.common.tensors import Vector
 from muster.tasks.models import Mlp, seed_torch
 from muster.tasks.regression import LinearRegression
@@ -57,7 +57,8 @@ def train(
     """Train from the received parameters on a client's examples.
 
     Args:
-        module: one of the task's, on the CPU; left with the last parameters it had here.
+        module: one of the task's, on the device that trains; left with the last parameters it had
+            here.
         received: shape (parameters,); not changed.
         base_version: the model version that `received` is.
 
@@ -84,10 +85,13 @@ def train(
             f"needs ({needed},)"
         )
     descent = _Descent(module, received, settings, round)
-    x, y = torch.from_numpy(examples.x), torch.from_numpy(examples.y)
+    device = descent.device
+    x, y = torch.from_numpy(examples.x).to(device), torch.from_numpy(examples.y).to(device)
     losses = []
     module.train()
     seed_torch(seed, "torch", client, round)
+    if device.type == "cuda":  # which has a generator of its own
+        torch.cuda.manual_seed(integer(seed, "torch", client, round))
     draws = partial(stream, seed, "batches", client, round)
     for batch in minibatches(len(examples), settings, draws):
         loss = task.loss(module(_rows(x, batch)), _rows(y, batch))
@@ -142,7 +146,7 @@ def minibatches(
 
 
 def _rows(array: Tensor, rows: Tensor | None) -> Tensor:
-    return array if rows is None else array.index_select(0, rows)
+    return array if rows is None else array.index_select(0, rows.to(array.device))
 
 
 class _Descent:
@@ -157,10 +161,11 @@ class _Descent:
         self._rate = settings.learning_rate_at(round)
         self._received = received
         self._steps = 0
-        self._parameters = torch.from_numpy(received.astype(np.float32))
+        self._held = list(module.parameters())
+        self.device = self._held[0].device
+        self._parameters = torch.from_numpy(received.astype(np.float32)).to(self.device)
         self._start = self._parameters.clone() if settings.proximal_mu else None
         self._gradient = torch.zeros_like(self._parameters)
-        self._held = list(module.parameters())
         sizes = [parameter.numel() for parameter in self._held]
         values = torch.split_with_sizes(self._parameters, sizes)
         gradients = torch.split_with_sizes(self._gradient, sizes)
@@ -188,16 +193,20 @@ class _Descent:
         for parameter in self._held:
             parameter.grad = None  # else every idle device would keep a second model in memory
         if self._settings.gradient:
-            return (self._gradient / max(self._steps, 1)).numpy()
-        return self._parameters.numpy() - self._received
+            return (self._gradient / max(self._steps, 1)).cpu().numpy()
+        return self._parameters.cpu().numpy() - self._received
 
 
-def fingerprint() -> dict[str, str | int]:
-    """Return what decides the bits that training gives; runs of different ones do not compare."""
+def fingerprint(device: str = "cpu") -> dict[str, str | int]:
+    """Return what decides the bits that training gives; runs of different ones do not compare.
+
+    Args:
+        device: torch's name of the one that trains.
+    """
     return {
         "torch": str(torch.__version__),
         "cpu_capability": torch.backends.cpu.get_cpu_capability(),
-        "device": "cpu",
+        "device": device if device == "cpu" else torch.cuda.get_device_name(device),
         "threads": torch.get_num_threads(),
     }
 

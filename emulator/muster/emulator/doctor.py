@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Self
 
 from muster.common.errors import ConfigError
-from muster.emulator.scenario import Scenario
+from muster.emulator.scenario import Group, Scenario
 
 _FILES_PER_PROCESS = 4
 """Descriptors the server needs per process of devices: two connections, an upload that waits."""
@@ -55,6 +55,18 @@ def examine(fleet: Fleet, data: Path | None) -> Sequence[Finding]:
     return [_descriptors(fleet), _cores(), _memory(fleet), _data(data)]
 
 
+def require(scenario: Scenario) -> None:
+    """Refuse what cannot go well, before anything is made or started.
+
+    Raises:
+        ConfigError: data, descriptors, GPUs or the port are not what the scenario needs.
+    """
+    scenario.task.check()
+    require_room(Fleet.of(scenario))
+    require_gpus(scenario)
+    require_port(scenario.server.port)
+
+
 def require_room(fleet: Fleet) -> None:
     """Raise the limit on descriptors as far as it may go, and check it.
 
@@ -68,6 +80,38 @@ def require_room(fleet: Fleet) -> None:
     finding = _descriptors(fleet)
     if not finding.enough:
         raise ConfigError(f"{finding.subject}: {finding.found}. {finding.advice}")
+
+
+def gpus() -> int:
+    """GPUs of this machine, by the device files of NVIDIA's driver."""
+    return sum(1 for _ in Path("/dev").glob("nvidia[0-9]*"))
+
+
+def on_gpu(group: Group) -> bool:
+    """Whether a group's devices train on a GPU here."""
+    wanted = group.device.torch_device
+    return wanted == "cuda" or (wanted == "auto" and gpus() > 0)
+
+
+def require_gpus(scenario: Scenario) -> None:
+    """Check that the devices that need a GPU have one.
+
+    Raises:
+        ConfigError: there is none, or there are too few.
+    """
+    needed = sum(group.processes for group in scenario.groups if on_gpu(group))
+    most = gpus() * scenario.launch.devices_per_gpu
+    if needed and not gpus():
+        raise ConfigError(
+            "groups.device.torch_device: cuda is asked for, and this machine has no GPU that "
+            "NVIDIA's driver knows; expected cpu, or auto to use one where there is one"
+        )
+    if needed > most:
+        raise ConfigError(
+            f"groups.device.torch_device: {needed} processes on {gpus()} GPUs, of which each "
+            f"takes {scenario.launch.devices_per_gpu}; put more devices into a process "
+            f"(groups.devices_per_process) or raise launch.devices_per_gpu"
+        )
 
 
 def require_port(port: int) -> None:
@@ -99,8 +143,8 @@ def _descriptors(fleet: Fleet) -> Finding:
         "open files",
         f"up to {hard}, {needed} needed for {fleet}",
         hard == resource.RLIM_INFINITY or hard >= needed,
-        f"raise the hard limit (ulimit -Hn {needed}), run fewer devices, or more of them in a process "
-        "(groups.devices_per_process)",
+        f"raise the hard limit (ulimit -Hn {needed}), run fewer devices, or more of them in a "
+        "process (groups.devices_per_process)",
     )
 
 

@@ -61,7 +61,7 @@ def run(
     """
     if not isinstance(scenario, Scenario):
         scenario = read_scenario(Path(scenario))
-    _require(scenario)
+    doctor.require(scenario)
     folder = make_run_folder(scenario.name, Path(out) if out is not None else None)
     write_atomic(folder / "scenario.toml", scenario.to_toml().encode())
     return _run_in(folder.resolve(), scenario, show, clock or WallClock())
@@ -78,15 +78,8 @@ def resume(
     """
     folder = run_folder(Path(folder))
     scenario = read_scenario(folder / "scenario.toml")
-    _require(scenario)
+    doctor.require(scenario)
     return _run_in(folder, scenario, show, clock or WallClock())
-
-
-def _require(scenario: Scenario) -> None:
-    """Refuse what cannot go well, before anything is made or started."""
-    scenario.task.check()
-    doctor.require_room(doctor.Fleet.of(scenario))
-    doctor.require_port(scenario.server.port)
 
 
 def _run_in(folder: Path, scenario: Scenario, show: Show, clock: Clock) -> Run:

@@ -40,8 +40,9 @@ class DeviceSection(Section):
     """Modelled speed of training, which lockstep compares with the deadline; absent: as fast as the
     host, 0 seconds."""
 
-    torch_device: Literal["cpu"] = "cpu"
-    """Where they train."""
+    torch_device: Literal["cpu", "cuda", "auto"] = "cpu"
+    """Where they train. auto: on a GPU where the machine has one. Devices on a GPU are spawned,
+    not forked, and take turns on the machine's GPUs."""
 
 
 class LinkSection(Section):
@@ -70,6 +71,11 @@ class Group(Section):
     link: LinkSection = LinkSection()
     """How they are connected."""
 
+    @property
+    def processes(self) -> int:
+        """Processes of the group's devices."""
+        return -(-self.count // self.devices_per_process)
+
 
 class Launch(Section):
     """How the processes are kept."""
@@ -77,6 +83,13 @@ class Launch(Section):
     restarts: Annotated[int, Field(ge=0)] = 0
     """Deaths of the server or of devices that are made good before the run fails. Whatever the
     number, a run that failed can be resumed."""
+
+    start: Literal["fork", "spawn"] = "fork"
+    """fork: from a warm parent, in milliseconds and with its memory shared. spawn: every process
+    imports torch and reads its data by itself, in seconds; devices on a GPU always are."""
+
+    devices_per_gpu: Annotated[int, Field(gt=0)] = 8
+    """Processes that may train on one GPU; each takes some hundred MiB of its memory."""
 
 
 class Scenario(Section):
@@ -110,7 +123,7 @@ class Scenario(Section):
     @property
     def processes(self) -> int:
         """Processes of devices."""
-        return sum(-(-group.count // group.devices_per_process) for group in self.groups)
+        return sum(group.processes for group in self.groups)
 
     def to_toml(self) -> str:
         """The scenario with every default, as it is written into the run folder."""

@@ -8,7 +8,7 @@ import asyncio
 import json
 import secrets
 from collections.abc import Callable, Iterator
-from itertools import islice
+from itertools import cycle, islice
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +18,7 @@ from muster.common.clock import Clock
 from muster.common.errors import LaunchFailed, RunFailed
 from muster.common.files import write_atomic
 from muster.common.journal import Journal
+from muster.emulator import doctor
 from muster.emulator.launch.processes import Processes
 from muster.emulator.scenario import Scenario
 from muster.emulator.tail import Tail
@@ -119,6 +120,12 @@ class Supervisor:
         self._write_server(server.model_copy(update={"port": int(address.rpartition(":")[2])}))
         self._packs = {config.name: config for config in self._pack_processes(server, address)}
         for config in self._packs.values():
+            await self._start_pack(config)
+
+    async def _start_pack(self, config: PackProcess) -> None:
+        if self.scenario.launch.start == "spawn" or config.torch_device != "cpu":
+            await self.processes.spawn_pack(config)
+        else:
             self.processes.start_pack(config)
 
     def _server_process(self, task: str, prepared: dict[str, Any]) -> ServerProcess:
@@ -158,6 +165,7 @@ class Supervisor:
 
     def _pack_processes(self, server: ServerProcess, address: str) -> Iterator[PackProcess]:
         members = enumerate(server.population)
+        gpus = cycle(range(doctor.gpus()))
         for group in self.scenario.groups:
             speed = group.device.examples_per_s
             devices = [
@@ -171,6 +179,8 @@ class Supervisor:
                     name=first if first == last else f"{first}..{last}",
                     devices=together,
                     compression=group.link.compression,
+                    torch_device=f"cuda:{next(gpus)}" if doctor.on_gpu(group) else "cpu",
+                    population=self.scenario.devices,
                     seed=self.scenario.seed,
                     task=server.task,
                     address=address,
@@ -212,7 +222,7 @@ class Supervisor:
         if name == "server":
             await self.processes.start_server()
         else:
-            self.processes.start_pack(self._packs[name])
+            await self._start_pack(self._packs[name])
         self._tell("restarted", process=name)
 
     def _tail_says_ended(self) -> bool:

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any
 
 from muster.common.errors import ConfigError, MusterError
 from muster.common.files import write_atomic
-from muster.emulator import running
-from muster.emulator.comparison.plan import Plan, PlannedRun, make_plan, require
+from muster.emulator import doctor, running
+from muster.emulator.comparison.plan import Plan, PlannedRun, make_plan
 from muster.emulator.summary import read_summary
 from muster.emulator.supervisor import Show
 
@@ -107,7 +107,7 @@ def resume_comparison(folder: Path | str, *, watch: Watch = _unwatched) -> Compa
     plan = Plan.from_json(text, str(folder / PLAN))
     for planned in plan.runs:
         if not _has_ended(folder / planned.folder):
-            require(planned.scenario)
+            doctor.require(planned.scenario)
     return _go_on(folder.resolve(), plan, watch)
 
 

@@ -150,7 +150,7 @@ def _read_all(
     for label, variant in variants.items():
         try:
             read = read_scenario(path, [*settings, *variant.items()], data)
-            require(read)
+            doctor.require(read)
             scenarios.append(read)
         except ConfigError as error:
             wrong.setdefault(str(error), []).append(label)
@@ -162,10 +162,3 @@ def _read_all(
     found = [f"{', '.join(labels)}: {message}" for message, labels in wrong.items()]
     count = sum(map(len, wrong.values()))
     raise ConfigError("\n".join([f"{count} of {len(variants)} variants cannot be run", *found]))
-
-
-def require(scenario: Scenario) -> None:
-    """Refuse what cannot go well, as `run` does, before anything is made or started."""
-    scenario.task.check()
-    doctor.require_room(doctor.Fleet.of(scenario))
-    doctor.require_port(scenario.server.port)

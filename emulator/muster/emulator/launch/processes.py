@@ -41,6 +41,7 @@ class Processes:
         self._died = died
         self._server: asyncio.subprocess.Process | None = None
         self._nursery: asyncio.subprocess.Process | None = None
+        self._spawned: list[asyncio.subprocess.Process] = []
         self._control: asyncio.StreamWriter | None = None
         self._reading: asyncio.Task[None] | None = None
         self._waiting: set[asyncio.Task[None]] = set()
@@ -97,6 +98,16 @@ class Processes:
         """Fork a pack of devices."""
         self._order({"start": config.model_dump()})
 
+    async def spawn_pack(self, config: PackProcess) -> None:
+        """Start a pack of devices in a process that shares nothing with the nursery."""
+        process = await self._start(
+            config.name, ["muster.client.spawned"], stdin=asyncio.subprocess.PIPE
+        )
+        self._spawned.append(process)
+        assert process.stdin is not None
+        process.stdin.write(config.to_json().encode() + b"\n")
+        process.stdin.close()
+
     def _order(self, order: dict[str, Any]) -> None:
         if self._control is None:
             raise LaunchFailed("the nursery is gone")
@@ -132,7 +143,7 @@ class Processes:
         """Kill whatever still lives, and wait until it is gone."""
         # The devices die with the nursery, the evaluation with the server: the kernel kills them.
         below = _children(self.pids["server"]) if "server" in self.pids else []
-        for process in (self._server, self._nursery):
+        for process in (self._server, self._nursery, *self._spawned):
             if process is not None and process.returncode is None:
                 process.kill()
         if self._waiting:

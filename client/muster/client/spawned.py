@@ -1,0 +1,46 @@
+"""A pack in a process that is not forked: it imports torch and reads its data by itself.
+
+CUDA does not survive a fork, so whoever trains on a GPU starts like this; `launch.start = "spawn"`
+starts everybody so. Its configuration (`PackProcess`) comes as a line of JSON on standard input.
+"""
+
+import logging
+import os
+import signal
+import sys
+
+from muster.client import program
+from muster.client.config import PackProcess
+from muster.common.errors import MusterError
+from muster.common.processes import die_with_parent
+from muster.tasks.tasks import read_task
+
+
+def main() -> int:
+    """Live as the pack; the exit status."""
+    die_with_parent()
+    # A Ctrl-C at the terminal reaches the whole group; the supervisor decides what it means.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    logging.basicConfig(
+        stream=sys.stderr, level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s"
+    )
+    config = PackProcess.from_json(sys.stdin.readline())
+    # Read when CUDA begins: sums of a matrix product in one order, whatever else the GPU does.
+    os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
+    import torch
+
+    torch.set_num_threads(1)
+    torch.set_num_interop_threads(1)
+    torch.backends.cudnn.deterministic = True
+    torch.backends.cudnn.allow_tf32 = False  # 10 bits of mantissa would not agree with the CPU
+    try:
+        task = read_task(config.task).open(config.population, config.seed)
+        program.main(config, task)
+    except MusterError as error:
+        logging.getLogger("muster.client").error("%s", error)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

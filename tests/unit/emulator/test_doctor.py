@@ -1,0 +1,41 @@
+from typing import Any
+
+import pytest
+
+from muster.common.config import validate
+from muster.common.errors import ConfigError
+from muster.emulator import doctor
+from muster.emulator.scenario import Scenario
+
+
+def scenario(device: str, count: int = 4, **launch: Any) -> Scenario:
+    group = {"name": "g", "count": count, "device": {"torch_device": device}}
+    values = {"name": "t", "task": "digits", "server": {"rounds": 1}, "groups": [group]}
+    return validate(Scenario, {**values, "launch": launch}, "test")
+
+
+def test_packs_need_descriptors_in_their_own_process() -> None:
+    groups = [
+        {"name": "a", "count": 7, "devices_per_process": 3},
+        {"name": "b", "count": 2, "devices_per_process": 50},
+    ]
+    values = {"name": "t", "task": "digits", "server": {"rounds": 1}, "groups": groups}
+    fleet = doctor.Fleet.of(validate(Scenario, values, "test"))
+    assert (fleet.devices, fleet.processes, fleet.largest_pack) == (9, 4, 3)
+
+
+def test_a_gpu_that_is_not_there_is_refused_before_anything_starts(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(doctor, "gpus", lambda: 0)
+    with pytest.raises(ConfigError, match="no GPU"):
+        doctor.require(scenario("cuda"))
+    doctor.require(scenario("auto"))
+    doctor.require(scenario("cpu"))
+
+
+def test_more_processes_than_the_gpus_take_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(doctor, "gpus", lambda: 1)
+    doctor.require(scenario("auto", count=4, devices_per_gpu=4))
+    with pytest.raises(ConfigError, match="5 processes on 1 GPUs, of which each takes 4"):
+        doctor.require(scenario("cuda", count=5, devices_per_gpu=4))
