@@ -94,7 +94,8 @@ class RunFolder:
             "round": self.rounds, "client": client, "attempt": 1, "base_version": self.version,
             "staleness": 1, "weight": 100.0 if outcome == "folded" else None, "examples": 100,
             "mask_ratio": 1.0, "bytes_up": 1000, "bytes_down": 1000, "bytes_saved": 0,
-            "train_s": 0.5, "transfer_s": 0.25, "loss": 1.0, "outcome": outcome, "reason": reason or None,
+            "train_s": 0.5, "transfer_s": 0.25, "loss": 1.0,
+            "outcome": outcome, "reason": reason or None,
             "at": self.time,
         }  # fmt: skip
         self._add("contributions", **row | columns)
