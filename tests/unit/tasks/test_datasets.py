@@ -7,8 +7,9 @@ import numpy as np
 import pytest
 
 from muster.common.errors import ConfigError
-from muster.tasks import datasets, files
-from muster.tasks.classification import FashionMnist, Mnist
+from muster.tasks import datasets, files, texts
+from muster.tasks.classification import Cifar10, FashionMnist, FromFiles, Mnist, UciHar
+from muster.tasks.reading import News, Shakespeare
 from muster.tasks.task import Data
 
 FILES = list(files.CHECKSUMS["mnist"])
@@ -157,3 +158,92 @@ def test_the_published_files_are_whole_and_as_large_as_published(name: str) -> N
         "fashion-mnist": [1000] * 10,
     }
     assert np.bincount(found.test_y).tolist() == counts[name]
+
+
+def published() -> Path:
+    directory = os.environ.get(files.VARIABLE)
+    if directory is None:
+        pytest.skip("MUSTER_DATA is not set")
+    return Path(directory)
+
+
+@pytest.mark.data
+def test_pictures_of_cifar_are_decoded_as_documented() -> None:
+    found = datasets.cifar10(published())
+    checksums = [hashlib.sha256(x.tobytes()).hexdigest() for x in (found.train_x, found.test_x)]
+    # Of the decoded pixels, from the page that came with the file.
+    assert checksums == [
+        "1473e6c9fb92bbb412e4c13757be85ad85165c7494d015d9a2273784e2b19d88",
+        "3d1144ad3dcb904f4112604c5548ab9de5011535cb96761c089bb4c80cc2a2c1",
+    ]
+    assert np.bincount(found.train_y).tolist() == [2000] * 10
+    assert np.bincount(found.test_y).tolist() == [500] * 10
+    assert found.inputs == (3, 32, 32)
+
+
+@pytest.mark.data
+def test_every_person_of_har_has_windows_to_train_and_to_test_that_do_not_overlap() -> None:
+    found = datasets.uci_har(published())
+    assert len(found.train_y) + len(found.test_y) == 10_299
+    assert 0.18 < len(found.test_y) / 10_299 < 0.25
+    assert found.train_user is not None
+    assert np.bincount(found.train_user).min() > 200
+    assert len(np.bincount(found.train_user)) == 30
+    # Half a window is the half of its neighbour, bit for bit; none of those is on the other side.
+    begins = {x[:, :64].tobytes() for x in found.train_x}
+    ends = {x[:, 64:].tobytes() for x in found.train_x}
+    assert not any(x[:, 64:].tobytes() in begins for x in found.test_x)
+    assert not any(x[:, :64].tobytes() in ends for x in found.test_x)
+    assert found.scaled(found.test_x)[:, 6].mean() == pytest.approx(0.81, abs=0.02)
+
+
+@pytest.mark.data
+def test_posts_are_words_or_tokens_without_the_header_that_names_the_group() -> None:
+    directory = published()
+    words = texts.news_words(directory, 4000)
+    assert words.train_x.shape == (11_314, 4000)
+    assert words.test_x.shape == (7_532, 4000)
+    assert np.bincount(words.train_y)[[0, 14, 19]].tolist() == [480, 593, 377]
+    assert np.bincount(words.test_y)[[0, 14, 19]].tolist() == [319, 394, 251]
+    dense = words.scaled(words.train_x[[0, 5, 11_313]])
+    assert dense.dtype == np.float32
+    np.testing.assert_allclose(np.linalg.norm(dense, axis=1), 1, rtol=1e-5)
+    tokens = texts.news_tokens(directory, 4000, 50)
+    assert tokens.inputs == (50, 4001)
+    assert tokens.train_x.max() == 4000
+    # The commonest word of English is the first of the vocabulary.
+    assert np.bincount(tokens.train_x.ravel())[1:].argmax() == 0
+    assert tokens.scaled(tokens.test_x[:2]).dtype == np.int64
+
+
+@pytest.mark.data
+def test_windows_of_shakespeare_are_followed_by_their_characters() -> None:
+    directory = published()
+    found = texts.shakespeare(directory, 80, 10, 50, 2000)
+    assert (found.labels, found.vocabulary) == (65, 65)
+    assert found.train_user is not None
+    assert found.train_user.max() == 98  # 99 roles with 2,000 characters, as documented
+    text = (directory / "tinyshakespeare/input.txt").read_text()
+    alphabet = sorted(set(text))
+    # Windows are from the play: their longest lines are.
+    for row in (0, 30_000, len(found.train_y) - 1):
+        window = "".join(alphabet[number] for number in found.train_x[row])
+        line = max(window.split("\n"), key=len)
+        assert line in text
+    follows = (found.train_x[1:, -10] == found.train_y[:-1]) & (
+        found.train_user[1:] == found.train_user[:-1]
+    )
+    assert follows.sum() == len(found.train_y) - 99
+
+
+@pytest.mark.parametrize("task", [Cifar10, UciHar, News, Shakespeare])
+def test_every_task_with_files_checks_them(task: type[FromFiles], tmp_path: Path) -> None:
+    wanted = task(data=Data(directory=str(tmp_path)))
+    [name] = files.CHECKSUMS[task.files]
+    with pytest.raises(ConfigError, match=name):
+        wanted.check()
+    (tmp_path / name).parent.mkdir(parents=True)
+    (tmp_path / name).write_bytes(b"something else")
+    for attempt in (wanted.check, wanted.dataset):
+        with pytest.raises(ConfigError, match=f"{name}: expected SHA-256"):
+            attempt()
