@@ -44,8 +44,9 @@ docs: install  ## write the generated parts of docs/protocol.md and docs/scenari
 docs-check: install  ## the generated parts are those of the code
 	$(BIN)/python docs/generate.py --check
 
-bench: install  ## round overhead and bulk transfer: a table, and benchmarks/out/rounds.json
+bench: install  ## round overhead, bulk transfer, scale: tables, and benchmarks/out/*.json (about 15 minutes)
 	$(BIN)/python benchmarks/rounds.py
+	$(BIN)/python benchmarks/scale.py
 
 bench-peers: install  ## the same work beside Flower, in environments of its own (.bench-peers)
 	$(BIN)/python benchmarks/peers/install.py
