@@ -63,6 +63,7 @@ def outline(account: "Account", status: str | None = None) -> dict[str, Any]:
         "outcomes": outcomes,
         "bytes_up": int(sent["bytes_up"].sum()),
         "bytes_down": int(sent["bytes_down"].sum()),
+        "bytes_saved": int(sent["bytes_saved"].sum()),
         "seconds": float(totals["seconds"].sum()),
         "model_sha256": None,
         "fingerprint": _fingerprint(account),
