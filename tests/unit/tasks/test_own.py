@@ -24,7 +24,7 @@ from muster.tasks.tasks import AnyTask, read_task
 if TYPE_CHECKING:
     from decimal import Decimal
 
-EXAMPLES = Path(__file__).parents[3] / "examples"
+EXAMPLES = Path(__file__).parents[3] / "examples/own"
 
 
 @pytest.fixture(autouse=True)

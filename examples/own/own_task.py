@@ -1,4 +1,4 @@
-"""A task, a model and a trainer of one's own, for examples/own_task.toml.
+"""A task, a model and a trainer of one's own, for own_task.toml beside it.
 
 muster finds each by `module:function`; the module must be importable, here by PYTHONPATH. Whatever
 parameters a function has beyond those that muster gives are its settings: they stand in the
