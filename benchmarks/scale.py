@@ -13,7 +13,9 @@ import os
 import statistics
 import sys
 import tempfile
+import threading
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -39,7 +41,7 @@ class Found:
     Attributes:
         round_s: of each round, from call to commit.
         pss_mib, private_mib: mean of a device process, while it waits for a call or works.
-        server_cpu_ms: of the server per update, over all rounds but the first.
+        server_cpu_ms: of the server per update, over the rounds after the first.
     """
 
     case: Case
@@ -88,7 +90,8 @@ def _measure(case: Case) -> Found:
     )
     clock, found = WallClock(), Found(case)
     began = clock.monotonic()
-    cpu: list[float] = []
+    cpu: list[tuple[int, float]] = []
+    weighing: list[threading.Thread] = []
 
     def show(event: dict[str, Any]) -> None:
         match event["event"]:
@@ -97,9 +100,11 @@ def _measure(case: Case) -> Found:
             case "round_committed":
                 if event["round"] == 1:
                     found.first_round_s = clock.monotonic() - began
-                cpu.append(_cpu_s(_server(folder)))
-                if event["round"] == case.rounds - 1:
-                    _weigh(found, _server(folder))
+                    # Beside the run: looking at a thousand processes takes longer than a round.
+                    weighing.append(threading.Thread(target=_weigh, args=(found, _server(folder))))
+                    weighing[0].start()
+                with suppress(FileNotFoundError, ProcessLookupError):  # it ended meanwhile
+                    cpu.append((event["round"], _cpu_s(_server(folder))))
             case "ended":
                 found.server_peak_mib = event["server_peak_rss_mib"]
 
@@ -107,8 +112,9 @@ def _measure(case: Case) -> Found:
         folder = Path(parent) / "run"
         done = run(scenario, out=folder, show=show)
         found.round_s = list(done.ledger.rounds["seconds"])
-    updates = case.devices * (case.rounds - 1)
-    found.server_cpu_ms = 1000 * (cpu[-1] - cpu[0]) / updates if updates else 0.0
+    weighing[0].join()
+    (first, began_s), *_, (last, ended_s) = cpu
+    found.server_cpu_ms = 1000 * (ended_s - began_s) / (case.devices * (last - first))
     return found
 
 
@@ -125,12 +131,12 @@ def _weigh(found: Found, server: int) -> None:
     """Memory of the device processes, which are the nursery's children."""
     ours = _children(os.getpid())
     devices = [pid for child in ours if child != server for pid in _children(child)]
-    rollups = [_rollup(pid) for pid in devices]
+    rollups = [rollup for pid in devices if (rollup := _rollup(pid))]
     found.pss_mib = statistics.fmean(r["Pss"] for r in rollups) / 1024
     private = [r["Private_Clean"] + r["Private_Dirty"] for r in rollups]
     found.private_mib = statistics.fmean(private) / 1024
     everything = [*devices, *ours, *_children(server)]
-    found.fleet_mib = sum(_rollup(pid)["Pss"] for pid in everything) / 1024
+    found.fleet_mib = sum(_rollup(pid).get("Pss", 0) for pid in everything) / 1024
 
 
 def _children(pid: int) -> list[int]:
@@ -139,7 +145,11 @@ def _children(pid: int) -> list[int]:
 
 
 def _rollup(pid: int) -> dict[str, int]:
-    lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()[1:]
+    """Memory of a process in KiB; empty when it is gone."""
+    try:
+        lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()[1:]
+    except (FileNotFoundError, ProcessLookupError):
+        return {}
     return {name: int(rest.split()[0]) for name, _, rest in (line.partition(":") for line in lines)}
 
 
@@ -165,7 +175,7 @@ HEAD = (
 processes of the run."""
 
 CASES = {
-    "processes": [Case(1000, 1, 0, 3)],
+    "processes": [Case(1000, 1, 0, 8)],
     "packed": [Case(10_000, 1000, 10_000, 4)],
     "sweep": [
         *(Case(devices, 1, 10_000, 12) for devices in (10, 30, 100, 300)),
