@@ -120,6 +120,23 @@ async def test_an_update_that_is_not_finite_is_refused_and_the_round_goes_on_wit
     assert w.outcomes() == [("a", "refused", "not finite"), ("b", "folded", None)]
 
 
+@pytest.mark.parametrize("length", [0, 9, 12, 20])
+async def test_a_body_that_is_not_as_long_as_it_says_is_refused_and_the_round_goes_on(
+    world: Any, length: int
+) -> None:
+    w = await world()
+    a, b = await w.both()
+    await a.called()
+    body = bytes(length)
+    await a.send(a.update(body=body, checksum=checksum(body)))
+    receipt = await a.receipt()
+    assert (receipt.outcome, receipt.reason) == (pb.OUTCOME_REFUSED, pb.REASON_LENGTH)
+    await b.called()
+    await b.send(b.update())
+    assert (await w.finish())[0] == "completed"
+    assert w.outcomes() == [("a", "refused", "length"), ("b", "folded", None)]
+
+
 async def test_an_update_over_the_norm_is_refused(world: Any) -> None:
     w = await world(guard={"max_norm": 2.0})
     a, _ = await w.both()

@@ -30,7 +30,7 @@ def test_the_scenario_of_the_readme_is_valid(tmp_path: Path) -> None:
 def test_the_readmes_other_tables_fit_into_its_scenario(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    scenario, aggregator, launch = blocks("toml")
+    scenario, fleet, aggregator, launch = blocks("toml")
     (tmp_path / "my_rules.py").write_text(blocks("python")[0], encoding="utf-8")
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.delitem(sys.modules, "my_rules", raising=False)
@@ -42,6 +42,10 @@ def test_the_readmes_other_tables_fit_into_its_scenario(
     assert read.server.aggregator.kind == "my_rules:SquareRoot"
     assert read.server.aggregator.model_dump()["floor"] == 16
     assert read.launch.restarts == 20
+    file.write_text(scenario[: scenario.index("[[groups]]")] + fleet, encoding="utf-8")
+    larger = read_scenario(file)
+    assert (larger.devices, larger.processes) == (10_000, 10)
+    assert larger.groups[0].link.compression.kind == "int8"
 
 
 def test_an_aggregator_of_ones_own_is_short() -> None:

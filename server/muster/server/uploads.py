@@ -49,10 +49,11 @@ class Body:
 
     def fault(self, update: Update) -> tuple[Reason, str] | None:
         """What is wrong with it, or None."""
-        if len(self._body) != self._form.length:
+        fault = self.measure.fault(update, pread_of(self._body))
+        if fault is None and len(self._body) != self._form.length:
             found = f"a body of {len(self._body)} bytes; {update.length} were announced"
-            return Reason.LENGTH, found
-        return self.measure.fault(update, pread_of(self._body))
+            fault = Reason.LENGTH, found
+        return fault
 
     def read(self, start: int, stop: int) -> Vector:
         form = self._form
@@ -168,7 +169,8 @@ class Measure:
         self._hash.update(piece)
         if not self._plain:
             return
-        entries = np.frombuffer(piece, WIRE)
+        # A piece of a number is no number; a body with one has the wrong length.
+        entries = np.frombuffer(piece, WIRE, len(piece) // WIRE.itemsize)
         if len(entries):
             # A NaN passes through both reductions and through the comparison.
             extreme = max(float(_max(entries)), -float(_min(entries)))
