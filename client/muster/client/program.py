@@ -164,7 +164,8 @@ class Pack:
             self._hear(message)
             if not message.calls:
                 continue
-            if self._quick and not self._busy and len(message.calls) == 1:
+            idle = not self._busy and self._calls.empty()
+            if self._quick and idle and len(message.calls) == 1:
                 await self._obey(message, attendance)
             else:
                 self._calls.put_nowait(message)

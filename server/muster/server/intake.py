@@ -206,7 +206,9 @@ class Intake:
     def _unfit(self, pack: Pack, update: Update) -> tuple[Reason, str] | None:
         device = pack.devices.get(update.key.client)
         if device is None:
-            return Reason.UNKNOWN_CLIENT, f"this session is of {', '.join(pack.devices)}"
+            first, *others = pack.devices
+            whose = f"{first} and {len(others)} more" if others else first
+            return Reason.UNKNOWN_CLIENT, f"this session is of {whose}"
         form = self._forms[device.group]
         if update.length != form.length:
             expected = f"{form.length} bytes: {form.parameters} parameters, {form.codec.kind}"

@@ -1,0 +1,57 @@
+import pytest
+
+from muster.common.errors import Unauthenticated
+from muster.common.exchange import Call, Commit, Fingerprint, Key, Outcome, Receipt, ToDevice
+from muster.server.fleet import Device, Fleet, Outbox
+
+FINGERPRINT = Fingerprint("test", "test", "cpu", 1)
+
+
+def make_fleet(devices: int) -> Fleet:
+    return Fleet(Device(f"d{index}", "g", index, 5) for index in range(devices))
+
+
+def messages(outbox: Outbox) -> list[ToDevice | None]:
+    return [outbox.get_nowait() for _ in range(outbox.qsize())]
+
+
+async def test_what_is_too_much_for_a_message_goes_into_several() -> None:
+    fleet = make_fleet(2500)
+    pack = fleet.enroll(list(fleet.devices), FINGERPRINT)
+    outbox = fleet.attend(pack, now=0.0)
+    calls = [Call(Key(client, 1, 1), 0, 0.0, b"") for client in fleet.devices]
+    pack.receipts = [Receipt(Key(f"d{n}", 0, 1), Outcome.ACCEPTED) for n in range(1500)]
+    pack.send(Commit(0, 0), calls, (0, b"model"), goodbye="stopped")
+    sent = [message for message in messages(outbox) if message is not None]
+    assert [len(message.calls) for message in sent] == [1000, 1000, 500]
+    assert [call for message in sent for call in message.calls] == calls
+    assert sum(len(message.receipts) for message in sent) == 1500
+    assert all(message.model == (0, b"model") for message in sent)
+    assert [message.goodbye for message in sent] == [None, None, "stopped"]
+
+
+async def test_a_device_that_enrolls_again_ends_the_session_it_had() -> None:
+    fleet = make_fleet(3)
+    old = fleet.enroll(["d0", "d1"], FINGERPRINT)
+    outbox = fleet.attend(old, now=0.0)
+    assert fleet.present == 2
+    new = fleet.enroll(["d1"], FINGERPRINT)
+    assert messages(outbox) == [None], "its stream is told to end"
+    assert fleet.present == 0
+    with pytest.raises(Unauthenticated):
+        fleet.of_session(old.session)
+    assert fleet.of_session(new.session) is new
+    assert not fleet.leave(old, outbox), "it has left already"
+    fleet.attend(new, now=1.0)
+    assert [device.present for device in fleet.devices.values()] == [False, True, False]
+
+
+async def test_a_stream_that_is_replaced_is_told_to_end_and_counts_once() -> None:
+    fleet = make_fleet(2)
+    pack = fleet.enroll(["d0", "d1"], FINGERPRINT)
+    first, second = fleet.attend(pack, now=0.0), fleet.attend(pack, now=1.0)
+    assert messages(first) == [None]
+    assert fleet.present == 2
+    assert not fleet.leave(pack, first)
+    assert fleet.leave(pack, second)
+    assert fleet.present == 0
