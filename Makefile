@@ -44,9 +44,10 @@ docs: install  ## write the generated parts of docs/protocol.md and docs/scenari
 docs-check: install  ## the generated parts are those of the code
 	$(BIN)/python docs/generate.py --check
 
-bench: install  ## round overhead, bulk transfer, scale: tables, and benchmarks/out/*.json (about 15 minutes)
+bench: install  ## round overhead, bulk transfer, scale, device life: tables, and benchmarks/out/*.json (about 25 minutes)
 	$(BIN)/python benchmarks/rounds.py
 	$(BIN)/python benchmarks/scale.py
+	$(BIN)/python benchmarks/life.py
 
 bench-peers: install  ## the same work beside Flower, in environments of its own (.bench-peers)
 	$(BIN)/python benchmarks/peers/install.py

@@ -5,6 +5,7 @@ written by hand. `--check` writes nothing, and exits with 1 when a page is not w
 """
 
 import inspect
+import math
 import re
 import types
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -18,11 +19,16 @@ from pydantic.fields import FieldInfo
 
 import muster.client.session
 import muster.server.rounds
+from muster.client.availability import AVAILABILITIES, Availability
+from muster.client.device import DROP_OUT, PROFILES, Device
+from muster.client.networks import NETWORKS
 from muster.common import schedules
 from muster.common.compression import CODECS
 from muster.common.config import Section
+from muster.common.distributions import DISTRIBUTIONS
 from muster.common.exchange import Decision, Outcome, Reason
 from muster.common.plugins import Plugin, Registry
+from muster.emulator.enrollment import ENROLLMENTS
 from muster.emulator.scenario import Scenario
 from muster.server.aggregators import AGGREGATORS
 from muster.server.selection import SELECTIONS
@@ -42,11 +48,17 @@ PLUG_INS: Mapping[str, Registry[Any]] = {
     "task.model": MODELS,
     "task.partition": PARTITIONS,
     "training.learning_rate": schedules.SCHEDULES,
+    "groups.covariates, groups.device": DISTRIBUTIONS,
+    "groups.enrollment": ENROLLMENTS,
+    "groups.availability": AVAILABILITIES,
     "groups.link.compression": CODECS,
     "server.selection": SELECTIONS,
     "server.aggregator": AGGREGATORS,
 }
-"""The registries, by the key of the scenario that chooses from them."""
+"""The registries, by the keys of the scenario that choose from them."""
+
+_SHARED: Mapping[str, type[Plugin]] = {"groups.availability": Availability}
+"""Whose settings all plug-ins of a registry have."""
 
 _WORDS = {int: "whole number", float: "number", str: "text", bool: "true or false"}
 
@@ -92,20 +104,20 @@ def scenario_sections() -> list[str]:
 def _section(section: type[Section], path: str, heading: str = "") -> Iterator[str]:
     yield from (f"### `{heading}`" if heading else "### Top level", "", *prose(section))
     fields = {_key(name, field): field for name, field in section.model_fields.items()}
-    yield from _keys(fields, path)
+    yield from _keys(fields)
     for key, field in fields.items():
         below = f"{path}.{key}".lstrip(".")
         kind = _bare(field.annotation)
         if get_origin(kind) is list and _is_section(element := _bare(get_args(kind)[0])):
             yield from _section(element, below, f"[[{below}]]")
-        elif _is_section(kind) and (kind is Task or not issubclass(kind, Plugin)):
-            yield from _section(kind, below, f"[{below}]")
+        for part in _alternatives(kind):
+            if _is_section(part) and (part is Task or not issubclass(part, Plugin)):
+                yield from _section(part, below, f"[{below}]")
 
 
-def _keys(fields: Mapping[str, FieldInfo], path: str) -> Iterator[str]:
+def _keys(fields: Mapping[str, FieldInfo]) -> Iterator[str]:
     rows = [
-        (f"`{key}`", _type(field, f"{path}.{key}".lstrip(".")), _default(field), _text(field))
-        for key, field in fields.items()
+        (f"`{key}`", _type(field), _default(field), _text(field)) for key, field in fields.items()
     ]
     yield from (*table(("key", "value", "default", "meaning"), rows), "")
 
@@ -131,42 +143,59 @@ def _bare(annotation: Any) -> Any:
     """An annotation without None and without what is annotated to it."""
     if get_origin(annotation) is Annotated:
         return _bare(get_args(annotation)[0])
+    there = _alternatives(annotation)
+    return _bare(there[0]) if len(there) == 1 and there[0] is not annotation else annotation
+
+
+def _alternatives(annotation: Any) -> list[Any]:
+    """What a value may be, but None."""
     if get_origin(annotation) in (Union, types.UnionType):
-        there = [part for part in get_args(annotation) if part is not types.NoneType]
-        return _bare(there[0]) if len(there) == 1 else annotation
-    return annotation
+        return [part for part in get_args(annotation) if part is not types.NoneType]
+    return [annotation]
 
 
-def _metadata(annotation: Any) -> list[Any]:
-    """What is annotated to a type, also inside `... | None`."""
-    if get_origin(annotation) is Annotated:
-        inner, *extra = get_args(annotation)
-        spread = [m for e in extra for m in (e.metadata if isinstance(e, FieldInfo) else [e])]
-        return [*_metadata(inner), *spread]
-    if get_origin(annotation) in (Union, types.UnionType):
-        return [m for part in get_args(annotation) for m in _metadata(part)]
-    return []
+def _extra(annotation: Any) -> list[Any]:
+    """What is annotated to a type itself."""
+    if get_origin(annotation) is not Annotated:
+        return []
+    inner, *extra = get_args(annotation)
+    spread = [m for e in extra for m in (e.metadata if isinstance(e, FieldInfo) else [e])]
+    return [*_extra(inner), *spread]
 
 
-def _type(field: FieldInfo, path: str) -> str:
-    metadata = [*field.metadata, *_metadata(field.annotation)]
-    return _word(_bare(field.annotation), path) + _limits(metadata)
+def _type(field: FieldInfo) -> str:
+    return _word(field.annotation) + _limits(field.metadata)
 
 
-def _word(kind: Any, path: str) -> str:
+def _word(kind: Any) -> str:
+    if get_origin(kind) is Annotated:
+        return _word(get_args(kind)[0]) + _limits(_extra(kind))
     if get_origin(kind) is Literal:
         return " or ".join(_value(value) for value in get_args(kind))
     if get_origin(kind) in (Union, types.UnionType):
-        return " or ".join(_word(_bare(part), path) for part in get_args(kind))
+        return " or ".join(_word(part) for part in _alternatives(kind))
     if get_origin(kind) is list:
-        element = get_args(kind)[0]
-        if _is_section(_bare(element)):
-            return "tables"
-        return f"list of {_word(_bare(element), path)}s{_limits(_metadata(element))}"
-    if _is_section(kind) and issubclass(kind, Plugin) and path in PLUG_INS:
-        noun = PLUG_INS[path].noun
-        return f"[{noun}](#{_anchor(noun, path)})"
-    return "table" if _is_section(kind) else _WORDS[kind]
+        return _list(get_args(kind)[0])
+    if get_origin(kind) is dict:
+        return f"by name: {_word(get_args(kind)[1])}"
+    if not _is_section(kind):
+        return _WORDS[kind]
+    for path, registry in PLUG_INS.items():
+        if issubclass(kind, Plugin) and any(issubclass(c, kind) for c in _classes(registry)):
+            return f"[{registry.noun}](#{_anchor(registry.noun, path)})"
+    return "table"
+
+
+def _list(element: Any) -> str:
+    kind = _bare(element)
+    if _is_section(kind):
+        return "tables"
+    plural = "" if get_origin(kind) is Literal else "s"
+    return f"list of {_word(kind)}{plural}{_limits(_extra(element))}"
+
+
+def _classes(registry: Registry[Any]) -> Iterable[type[Plugin]]:
+    return registry.built_in.values()
 
 
 def _limits(metadata: Iterable[Any]) -> str:
@@ -187,10 +216,23 @@ def _default(field: FieldInfo) -> str:
     if default is None:
         return "absent"
     if isinstance(default, Plugin):
-        return f"`{default.kind}`"
+        return _table(default)
     if isinstance(default, Section):
         return ""
     return _value(default)
+
+
+def _table(default: Plugin) -> str:
+    """A plug-in as one writes it: its name, or a table where settings are given too."""
+    given = {key: getattr(default, key) for key in default.model_fields_set}
+    if len(given) == 1:
+        return f"`{default.kind}`"
+    names = [key for key in type(default).model_fields if key in given]
+    return f"`{{ {', '.join(f'{key} = {_bare_value(given[key])}' for key in names)} }}`"
+
+
+def _bare_value(value: Any) -> str:
+    return _value(value).strip("`")
 
 
 def _value(value: Any) -> str:
@@ -222,6 +264,10 @@ def _registry(path: str, registry: Registry[Any]) -> Iterator[str]:
     yield f"Entry points: `{registry.group}`. Built in:"
     yield ""
     common = {"kind", *Task.model_fields} if registry is TASKS else {"kind"}
+    if shared := _SHARED.get(path):
+        common |= shared.model_fields.keys()
+        fields = {key: field for key, field in shared.model_fields.items() if key != "kind"}
+        yield from ("Every one of them has:", "", *_keys(fields))
     for name, plugin in sorted(registry.built_in.items()):
         yield from (f"#### `{name}`", "", *prose(plugin))
         fields = {key: field for key, field in plugin.model_fields.items() if key not in common}
@@ -230,7 +276,55 @@ def _registry(path: str, registry: Registry[Any]) -> Iterator[str]:
         ].default:  # fmt: skip
             fields = {"model": plugin.model_fields["model"], **fields}
         if fields:
-            yield from _keys(fields, path)
+            yield from _keys(fields)
+
+
+# --- devices -------------------------------------------------------------------------------------
+
+
+def profiles() -> list[str]:
+    """What the device profiles preset, a column for each."""
+    devices = {name: Device.model_validate({"profile": name}) for name in PROFILES}
+    keys = dict.fromkeys(key for preset in PROFILES.values() for key in _leaves(preset))
+    rows = [
+        (f"`device.{key}`", *(_preset(device, key) for device in devices.values())) for key in keys
+    ]
+    rows.append(("`participation.drop_out`", *(f"`{DROP_OUT.get(name, 0.0)}`" for name in devices)))
+    return table(("key", *devices), rows)
+
+
+def _leaves(preset: Mapping[str, Any], path: str = "") -> Iterator[str]:
+    for key, value in preset.items():
+        if isinstance(value, Mapping) and value:
+            yield from _leaves(value, f"{path}{key}.")
+        else:
+            yield f"{path}{key}"
+
+
+def _preset(device: Device, key: str) -> str:
+    """A setting of a profile; a dash where it is absent, or where nothing looks at it."""
+    mobile, chargeable = device.connectivity.kind == "mobile", device.battery is not None
+    if (".wifi" in key and not mobile) or (key.startswith("charging") and not chargeable):
+        return "–"
+    value: Any = device
+    for part in key.split("."):
+        value = getattr(value, part, None)
+    if isinstance(value, Section):
+        return "defaults"
+    return "–" if value is None else _value(value)
+
+
+def networks() -> list[str]:
+    """The classes of connectivity."""
+    rows = [
+        (n.name, "yes" if n.metered else "no", *(_mbps(rate) for rate in (n.down_mbps, n.up_mbps)))
+        for n in NETWORKS
+    ]
+    return table(("network", "metered", "down, Mbit/s", "up, Mbit/s"), rows)
+
+
+def _mbps(rate: float) -> str:
+    return "takes no time" if math.isinf(rate) else f"{rate:g}"
 
 
 # --- the protocol --------------------------------------------------------------------------------
@@ -271,7 +365,8 @@ def transitions(
 def numbers(wire: Any, prefix: str, words: type[StrEnum]) -> Callable[[], list[str]]:
     """An enum of fleet.proto with the word that the ledger and the journal use for each value.
 
-    A comment in the file belongs to the values that follow it, up to the next.
+    A comment in the file belongs to the values that follow it, up to the next; one that ends in a
+    comma to the first of them alone.
     """
 
     def render() -> list[str]:
@@ -289,6 +384,8 @@ def numbers(wire: Any, prefix: str, words: type[StrEnum]) -> Callable[[], list[s
             value = words.__members__.get(name.removeprefix(f"{prefix}_"))
             if value is not None:
                 rows.append((str(wire.Value(name)), f"`{name}`", value.value, _comment(comment)))
+            if comment.endswith(","):
+                comment = ""
         return table(("number", "on the wire", "in ledger and journal", "meaning"), rows)
 
     return render
@@ -338,7 +435,12 @@ PAGES: Mapping[str, Mapping[str, Callable[[], list[str]]]] = {
         "outcomes": numbers(pb.Outcome, "OUTCOME", Outcome),
         "reasons": numbers(pb.Reason, "REASON", Reason),
     },
-    "scenario.md": {"sections": scenario_sections, "plug-ins": plug_ins},
+    "scenario.md": {
+        "sections": scenario_sections,
+        "profiles": profiles,
+        "networks": networks,
+        "plug-ins": plug_ins,
+    },
 }
 
 _PART = re.compile(r"(<!-- generated: ([\w-]+) -->\n).*?(<!-- end -->)", re.DOTALL)

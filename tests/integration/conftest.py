@@ -17,7 +17,7 @@ import pytest
 from muster.common.clock import WallClock
 from muster.common.exchange import Fingerprint
 from muster.common.tensors import Schema, schema_of
-from muster.server.__main__ import listen
+from muster.server.__main__ import listen, members_of
 from muster.server.config import Member, Server, ServerProcess, TensorShape
 from muster.server.coordinator import Coordinator
 from muster.server.fleet import Device, Fleet
@@ -63,7 +63,9 @@ class World:
     async def enroll(self, client: str, **changes: Any) -> pb.EnrollReply:
         request = pb.EnrollRequest(
             protocol_version=changes.get("protocol_version", PROTOCOL_VERSION),
-            devices=[pb.Identity(client=client, examples=changes.get("examples", 10))],
+            devices=[
+                pb.Identity(client=client, examples=changes.get("examples", 10), capacity=1.0)
+            ],
             fingerprint=FINGERPRINT,
         )
         return await self.stub().Enroll(request, metadata=((TOKEN, FLEET_TOKEN),))
@@ -203,8 +205,7 @@ async def world(tmp_path: Path) -> AsyncIterator[MakeWorld]:
             Device(m.client, m.group, i, m.examples) for i, m in enumerate(config.population)
         )
         ledger = Ledger(folder / "ledger.sqlite")
-        members = [(m.client, m.group, i, m.examples) for i, m in enumerate(config.population)]
-        ledger.begin("run", members, at=0.0)
+        ledger.begin("run", members_of(config), at=0.0, population=2, moments={})
         store = Store(folder / "models", ledger, schema)
         watchers, waking = Watchers(), set()
 

@@ -10,7 +10,7 @@ import pytest
 from muster.client.link import Link
 from muster.common.clock import WallClock
 from muster.common.errors import RunFailed
-from muster.common.exchange import Call, Fingerprint, Key
+from muster.common.exchange import Call, Fingerprint, Identity, Key
 from muster.v1 import fleet_pb2 as pb
 from muster.v1 import operator_pb2
 from muster.wire import CHUNK_BYTES, INLINE_BYTES, OPERATOR, SESSION, TOKEN
@@ -42,7 +42,7 @@ async def test_an_unknown_client_is_refused(world: Any) -> None:
     w = await world()
     reply = await w.enroll("stranger")
     assert reply.refusal.reason == pb.REASON_UNKNOWN_CLIENT
-    assert "population of 2" in reply.refusal.detail
+    assert "not one of the 2 devices" in reply.refusal.detail
 
 
 async def test_a_device_with_other_data_is_refused(world: Any) -> None:
@@ -234,7 +234,7 @@ async def test_a_download_starts_where_it_is_asked_to(world: Any) -> None:
 async def test_a_device_whose_round_was_closed_before_its_model_came_goes_on(world: Any) -> None:
     w = await world(parameters=THREE_CHUNKS)
     link = Link(f"127.0.0.1:{w.port}", bytes(16), WallClock())
-    await link.enroll({"a": 10}, Fingerprint("test", "test", "cpu", 1))
+    await link.enroll([Identity("a", 10)], Fingerprint("test", "test", "cpu", 1))
     outdated = Call(Key("a", 1, 1), base_version=7, deadline_s=0.0, model_checksum=b"")
     assert await link.fetch(outdated, w.coordinator.schema.body_bytes) is None
     await link.close()

@@ -12,8 +12,11 @@ from muster.common.exchange import (
     Call,
     Commit,
     Decision,
+    DeviceState,
     Fingerprint,
+    Identity,
     Key,
+    Observation,
     Outcome,
     Reason,
     Receipt,
@@ -37,6 +40,17 @@ TENSORS = st.dictionaries(
 NUMBERS = st.integers(0, 2**32 - 1)
 SECONDS = st.floats(0, 1e9)
 KEYS = st.builds(Key, st.text(max_size=20), NUMBERS, NUMBERS)
+FINITE = st.floats(allow_nan=False, allow_infinity=False)
+X = st.lists(FINITE, max_size=3).map(tuple)
+STATES = st.builds(
+    DeviceState,
+    battery=st.floats(0, 1),
+    charging=st.booleans(),
+    idle=st.booleans(),
+    network=st.sampled_from(["ethernet", "wifi", "cellular"]),
+    unmetered=st.booleans(),
+    hour=st.floats(0, 24, exclude_max=True),
+)
 UPDATES = st.builds(
     Update,
     KEYS,
@@ -119,6 +133,9 @@ def test_a_receipt_comes_back(receipt: Receipt) -> None:
         st.none() | st.sampled_from(Reason),
         st.none() | UPDATES,
         st.just(b""),
+        st.none() | STATES,
+        X,
+        NUMBERS,
     )
 )
 def test_an_answer_comes_back(answer: Answer) -> None:
@@ -134,6 +151,7 @@ def test_an_answer_comes_back(answer: Answer) -> None:
         st.none() | st.tuples(NUMBERS, st.binary(max_size=40)),
         st.lists(CALLS, max_size=3),
         st.none() | st.text(max_size=10),
+        st.none() | SECONDS,
     )
 )
 def test_what_the_server_says_comes_back(message: ToDevice) -> None:
@@ -152,7 +170,54 @@ def test_seconds_that_are_no_duration_are_refused(seconds: float) -> None:
         messages.decode_answer(pb.Answer(decision=pb.DECISION_ACCEPT, modelled_s=seconds))
 
 
-@given(st.integers(3, 2**31 - 1))
+@given(st.builds(Observation, st.text(max_size=9), st.none() | STATES, X))
+def test_an_observation_comes_back(seen: Observation) -> None:
+    wire = pb.Observation.FromString(messages.encode_observation(seen).SerializeToString())
+    assert messages.decode_observation(wire) == seen
+
+
+@given(
+    st.builds(
+        Identity,
+        st.text(max_size=9),
+        NUMBERS,
+        st.floats(0, 1, exclude_min=True),
+        st.dictionaries(st.text(max_size=5), FINITE, max_size=3),
+    )
+)
+def test_an_identity_comes_back(identity: Identity) -> None:
+    wire = pb.Identity.FromString(messages.encode_identity(identity).SerializeToString())
+    assert messages.decode_identity(wire) == identity
+
+
+@pytest.mark.parametrize(
+    "wire",
+    [
+        pb.Identity(client="a", examples=1, capacity=0.0),
+        pb.Identity(client="a", examples=1, capacity=1.5),
+        pb.Identity(client="a", examples=1, capacity=1.0, z={"age": math.nan}),
+    ],
+)
+def test_an_impossible_identity_is_refused(wire: pb.Identity) -> None:
+    with pytest.raises(RemoteProtocolError, match="expected"):
+        messages.decode_identity(wire)
+
+
+@pytest.mark.parametrize(
+    "wire",
+    [
+        pb.Observation(client="a", state=pb.DeviceState(battery=1.1)),
+        pb.Observation(client="a", state=pb.DeviceState(battery=math.nan)),
+        pb.Observation(client="a", state=pb.DeviceState(hour=24.0)),
+        pb.Observation(client="a", x=[0.0, math.inf]),
+    ],
+)
+def test_an_impossible_observation_is_refused(wire: pb.Observation) -> None:
+    with pytest.raises(RemoteProtocolError, match="expected"):
+        messages.decode_observation(wire)
+
+
+@given(st.integers(4, 2**31 - 1))
 def test_a_decision_from_the_future_is_refused(number: int) -> None:
     with pytest.raises(RemoteProtocolError, match="has no meaning here"):
         messages.decode_answer(pb.Answer(decision=number))  # type: ignore[arg-type]

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 
 from muster.client.memory import Memory
@@ -105,3 +106,30 @@ def test_twenty_kills_change_nothing(scenario, tmp_path: Path, victims: str, siz
     assert done.summary["model_sha256"] == undisturbed.summary["model_sha256"]
     assert_every_contribution_counts_once(done, planned)
     assert_every_contribution_counts_once(undisturbed, planned)
+
+
+@pytest.mark.parametrize("victims", ["server", "devices"])
+def test_kills_change_nothing_of_a_life(scenario, tmp_path: Path, victims: str) -> None:
+    group = {
+        "name": "dev",
+        "count": 4,
+        "device": {"profile": "phone", "examples_per_s": 0.1},
+        "availability": {"kind": "markov", "mean_up_s": 7200, "mean_down_s": 3600},
+        "participation": {"battery_min": 0.1, "drop_out": 0.3},
+        "covariates": {"x": {"charge": "battery", "recent": "recent"}},
+    }
+    planned = scenario(
+        clock={"round_s": 600},
+        groups=[group],
+        server={"rounds": 150, "evaluate_every": 100},
+        launch={"restarts": 1000},
+    )
+    undisturbed = run(planned, out=tmp_path / "undisturbed")
+    killer = Killer(tmp_path / "killed", victims, KILLS // 5, 80)
+    done = run(planned, out=tmp_path / "killed", show=killer.show)
+    assert killer.left == 0, "the run was over before the killer was done"
+    assert done.summary["model_sha256"] == undisturbed.summary["model_sha256"]
+    first, second = (ended.ledger.answers.drop(columns="at") for ended in (undisturbed, done))
+    assert set(first["decision"]) == {"accept", "decline", "abort"}
+    # Every charge at every decision: nothing drained twice, nothing was forgotten.
+    pd.testing.assert_frame_equal(first, second)

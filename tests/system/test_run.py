@@ -13,8 +13,8 @@ from safetensors.numpy import load_file
 
 from muster.client.config import Training
 from muster.emulator import resume, run
+from muster.emulator.population import names_of
 from muster.emulator.scenario import Scenario, read_scenario
-from muster.emulator.supervisor import population
 
 pytestmark = pytest.mark.usefixtures("nothing_left")
 
@@ -65,10 +65,10 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_the_run_folder_holds_what_it_promises(folder: Path) -> None:
     names = {path.name for path in folder.iterdir()}
     promised = "scenario.toml summary.json ledger.sqlite journal.jsonl model.safetensors models "
-    promised += "figures report.html logs devices"
+    promised += "figures report.html logs devices population.csv"
     assert set(promised.split()) <= names
     assert {path.name for path in (folder / "devices").iterdir()} == {
-        client for client, _ in population(read_scenario(folder / "scenario.toml"))
+        client for client, _ in names_of(read_scenario(folder / "scenario.toml").groups)
     }
     assert list((folder / "figures").glob("*.png"))
     assert not list(folder.rglob("*.tmp"))

@@ -1,5 +1,7 @@
 """The command line without a run: what it refuses, what it says, and with which exit status."""
 
+import os
+import pickle
 import socket
 from collections.abc import Callable
 from pathlib import Path
@@ -155,6 +157,113 @@ def test_compare_resumes_only_a_comparison(muster: Muster) -> None:
     assert_refused(muster("compare", "--resume", "nowhere"), "error: nowhere is not a comparison")
 
 
+# --- plan ----------------------------------------------------------------------------------------
+
+TWO_OF_FOUR = PLAIN.replace("count = 2", 'count = 4\navailability = { kind = "k-of-n", k = 2 }')
+NOBODY = """
+[[groups]]
+name = "b"
+count = 3
+enrollment = { kind = "bernoulli", probability = 0 }
+"""
+
+
+def test_a_plan_says_who_takes_part_when_and_leaves_tables_and_a_figure(muster: Muster) -> None:
+    Path("two.toml").write_text(TWO_OF_FOUR)
+    result = muster("plan", "two.toml")
+    assert result.exit_code == 0, result.output
+    title, _, head, row, *rest = result.stdout.splitlines()
+    assert title == "plain: 3 rounds over 2 min 00 s of scenario time, exactly what a run does"
+    told = dict(zip(head.split(), row.replace(" %", "%").split(), strict=True))
+    assert told == {
+        "group": "a", "devices": "4", "enrolled": "4", "available": "50.0%", "called": "100.0%",
+        "accept": "50.0%", "deliver": "50.0%", "cohort": "2.0", "least": "2", "most": "2",
+    }  # fmt: skip
+    assert "  a  offline 50.0 %" in rest
+    participation = next(line for line in rest if line.startswith("  participation of a"))
+    assert participation.split()[3:] == ["0.5", "0.5", "0.5", "0.5", "100.0", "%"]
+    assert not [line for line in rest if line.startswith("warning")]
+    assert rest[-1].endswith("plans/plain/plan.png, plan.csv, population.csv")
+    assert {path.name for path in Path("plans/plain").iterdir()} == {
+        "plan.png", "plan.csv", "population.csv"
+    }  # fmt: skip
+    assert not Path("runs").exists()
+
+
+def test_a_plan_warns_of_those_who_never_can_and_of_rounds_without_an_update(
+    muster: Muster,
+) -> None:
+    changed = TWO_OF_FOUR.replace("count = 4", "count = 4\nparticipation.willing = 0.0")
+    Path("never.toml").write_text(changed + NOBODY)
+    result = muster("plan", "never.toml", "--set", "server.rounds=5", "--out", "out")
+    assert result.exit_code == 0, result.output
+    assert "warning: 4 of 4 enrolled a (a-0000, a-0001, a-0002 …) can practically" in result.stdout
+    assert "warning: nobody of b is enrolled" in result.stdout
+    assert "warning: 5 of 5 rounds have fewer than 1 updates" in result.stdout
+    rows = Path("out/plan.csv").read_text().splitlines()
+    assert rows[0].split(",")[:4] == ["round", "scenario_s", "group", "enrolled"]
+    assert rows[-1].split(",")[:7] == ["5", "240", "b", "0", "0", "0", "0"]
+    assert len(Path("out/population.csv").read_text().splitlines()) == 1 + 4 + 3
+
+
+def test_plan_refuses_a_wrong_scenario_and_makes_nothing(muster: Muster) -> None:
+    Path("wrong.toml").write_text(TWO_OF_FOUR.replace("k = 2", "k = 5"))
+    assert_refused(muster("plan", "wrong.toml"), "groups[0].availability: k = 5 of a group of 4")
+    assert_refused(muster("plan", "none.toml"), "error: there is no scenario none.toml")
+    assert not Path("plans").exists()
+
+
+# --- trace ---------------------------------------------------------------------------------------
+
+
+def test_an_imported_trace_is_what_a_scenario_replays(muster: Muster) -> None:
+    # Steps of 60 s: the one is there in the first of three, the other in the last two.
+    clients = {
+        1: {"active": [0], "inactive": [50], "finish_time": 180},
+        2: {"active": [60], "inactive": [180], "finish_time": 180},
+    }
+    Path("behave").write_bytes(pickle.dumps(clients))
+    result = muster("trace", "import", "behave", "there.csv")
+    assert result.exit_code == 0, result.output
+    assert result.stdout == "2 traces in there.csv\n"
+    setting = 'groups[0].availability={kind="trace",file="there.csv"}'
+    result = muster("plan", "plain.toml", "--set", setting, "--out", "out")
+    assert result.exit_code == 0, result.output
+    available = [row.split(",")[5] for row in Path("out/plan.csv").read_text().splitlines()]
+    assert available == ["available", "1", "1", "1"]
+    rows = Path("out/population.csv").read_text().splitlines()
+    assert [row.split(",")[0::4] for row in rows[1:]] == [
+        ["a-0000", str(1 / 3)],
+        ["a-0001", str(2 / 3)],
+    ]
+
+
+def test_of_a_pickle_that_names_a_function_nothing_is_run(muster: Muster) -> None:
+    class Evil:
+        def __reduce__(self) -> object:
+            return os.mkdir, ("made",)
+
+    Path("behave").write_bytes(pickle.dumps({1: Evil()}))
+    assert_refused(muster("trace", "import", "behave", "out.csv"), "expected a pickle of", "mkdir")
+    assert not Path("made").exists()
+    assert not Path("out.csv").exists()
+
+
+def test_traces_are_written_as_csv_or_json_alone(muster: Muster) -> None:
+    found = {1: {"active": [0], "inactive": [50], "finish_time": 180}}
+    Path("behave").write_bytes(pickle.dumps(found))
+    assert_refused(muster("trace", "import", "behave", "out.txt"), "out.txt is neither .csv nor")
+    assert_refused(muster("trace", "import", "none", "out.csv"), "cannot read the traces none")
+
+
+def test_traces_are_exported_from_a_run_folder_that_has_an_account(muster: Muster) -> None:
+    Path("run").mkdir()
+    assert_refused(muster("trace", "export", "run", "out.csv"), "error: run is not a run folder")
+    Path("run/scenario.toml").write_text(PLAIN)
+    assert_refused(muster("trace", "export", "run", "out.csv"), "ledger.sqlite")
+    assert not Path("out.csv").exists()
+
+
 # --- doctor --------------------------------------------------------------------------------------
 
 
@@ -218,6 +327,7 @@ def test_a_run_whose_server_never_started_answers_nothing(muster: Muster, comman
 # --- help ----------------------------------------------------------------------------------------
 
 HELP = {
+    "plan": ("without running it", "--out", "--set", "--data"),
     "run": ("Run SCENARIO", "--out", "--resume", "--set", "--data", "--quiet"),
     "compare": ("Run SCENARIO in variants", "--vary", "--seeds", "--out", "--resume", "--quiet"),
     "status": ("How the run in FOLDER stands",),
@@ -225,6 +335,7 @@ HELP = {
     "stop": ("End the run in FOLDER", "resumed"),
     "doctor": ("what this machine can carry", "--data"),
     "report": ("figures and report.html",),
+    "trace": ("Availability as a file", "import", "export"),
 }
 
 

@@ -1,7 +1,16 @@
 import pytest
 
 from muster.common.errors import Unauthenticated
-from muster.common.exchange import Call, Commit, Fingerprint, Key, Outcome, Receipt, ToDevice
+from muster.common.exchange import (
+    Call,
+    Commit,
+    Fingerprint,
+    Identity,
+    Key,
+    Outcome,
+    Receipt,
+    ToDevice,
+)
 from muster.server.fleet import Device, Fleet, Outbox
 
 FINGERPRINT = Fingerprint("test", "test", "cpu", 1)
@@ -11,13 +20,17 @@ def make_fleet(devices: int) -> Fleet:
     return Fleet(Device(f"d{index}", "g", index, 5) for index in range(devices))
 
 
+def identities(*clients: str) -> list[Identity]:
+    return [Identity(client, 5) for client in clients]
+
+
 def messages(outbox: Outbox) -> list[ToDevice | None]:
     return [outbox.get_nowait() for _ in range(outbox.qsize())]
 
 
 async def test_what_is_too_much_for_a_message_goes_into_several() -> None:
     fleet = make_fleet(2500)
-    pack = fleet.enroll(list(fleet.devices), FINGERPRINT)
+    pack = fleet.enroll(identities(*fleet.devices), FINGERPRINT)
     outbox = fleet.attend(pack, now=0.0)
     calls = [Call(Key(client, 1, 1), 0, 0.0, b"") for client in fleet.devices]
     pack.receipts = [Receipt(Key(f"d{n}", 0, 1), Outcome.ACCEPTED) for n in range(1500)]
@@ -32,10 +45,10 @@ async def test_what_is_too_much_for_a_message_goes_into_several() -> None:
 
 async def test_a_device_that_enrolls_again_ends_the_session_it_had() -> None:
     fleet = make_fleet(3)
-    old = fleet.enroll(["d0", "d1"], FINGERPRINT)
+    old = fleet.enroll(identities("d0", "d1"), FINGERPRINT)
     outbox = fleet.attend(old, now=0.0)
     assert fleet.present == 2
-    new = fleet.enroll(["d1"], FINGERPRINT)
+    new = fleet.enroll(identities("d1"), FINGERPRINT)
     assert messages(outbox) == [None], "its stream is told to end"
     assert fleet.present == 0
     with pytest.raises(Unauthenticated):
@@ -48,7 +61,7 @@ async def test_a_device_that_enrolls_again_ends_the_session_it_had() -> None:
 
 async def test_a_stream_that_is_replaced_is_told_to_end_and_counts_once() -> None:
     fleet = make_fleet(2)
-    pack = fleet.enroll(["d0", "d1"], FINGERPRINT)
+    pack = fleet.enroll(identities("d0", "d1"), FINGERPRINT)
     first, second = fleet.attend(pack, now=0.0), fleet.attend(pack, now=1.0)
     assert messages(first) == [None]
     assert fleet.present == 2

@@ -6,6 +6,8 @@ import pytest
 
 from muster.common.errors import LedgerError
 from muster.common.tensors import schema_of
+from muster.server.__main__ import members_of
+from muster.server.config import Member, Server, ServerProcess
 from muster.server.ledger import (
     SCHEMA_VERSION,
     AnswerRow,
@@ -14,6 +16,7 @@ from muster.server.ledger import (
     EvaluationRow,
     GroupEvaluationRow,
     Ledger,
+    MemberRow,
     Notes,
     RoundRow,
     StoredVector,
@@ -21,7 +24,7 @@ from muster.server.ledger import (
 from muster.server.store import Store
 
 ROW = RoundRow(1, 0, 1, "aggregated", 2, 2, 1, 5.0, 5.0, 5.0, 1.0, 10.0, 11.0, 1.0)
-ANSWER = AnswerRow(1, "a", "accept", None, 0.0, 10.5)
+ANSWER = AnswerRow(1, "a", "accept", None, None, None, None, 0.0, 10.5)
 CONTRIBUTION = ContributionRow(
     1, "a", 1, 0, 0, 5.0, 5, 1.0, 40, 40, 0, 0.1, 0.2, 0.3, "folded", None, 10.9
 )
@@ -31,7 +34,8 @@ MODEL = StoredVector("ab", 3, b"abc")
 @pytest.fixture
 def ledger(tmp_path: Path) -> Ledger:
     ledger = Ledger(tmp_path / "ledger.sqlite")
-    ledger.begin("run", [("a", "g", 0, 5), ("b", "g", 1, 6)], at=1.0)
+    members = [MemberRow("a", "g", 0, 5, True, None), MemberRow("b", "g", 1, 6, True, None)]
+    ledger.begin("run", members, at=1.0, population=2, moments={})
     ledger.enter_initial(MODEL, None)
     return ledger
 
@@ -48,10 +52,10 @@ def test_a_commit_is_durable_in_full_synchronous_mode(ledger: Ledger) -> None:
 def test_a_round_is_committed_with_everything_that_belongs_to_it(
     ledger: Ledger, tmp_path: Path
 ) -> None:
-    ledger.commit(ROW, [ANSWER], Notes([CONTRIBUTION], [("a", "{}", 2.0)]), MODEL, MODEL)
+    ledger.commit(ROW, [ANSWER], Notes([CONTRIBUTION], [("a", "{}", 2.0, "{}", 1.0)]), MODEL, MODEL)
     ledger.close()
     again = Ledger(tmp_path / "ledger.sqlite")
-    assert again.begin("run", [], at=2.0) == 2
+    assert again.begin("run", [], at=2.0, population=2, moments={}) == 2
     assert (again.newest_round(), again.newest_version()) == (1, 1)
     assert again.model(1) == MODEL
     assert again.state(1) == MODEL
@@ -130,7 +134,7 @@ def test_another_schema_is_refused(tmp_path: Path) -> None:
 
 def test_a_ledger_of_another_run_is_refused(ledger: Ledger) -> None:
     with pytest.raises(LedgerError, match="of run run, not of other"):
-        ledger.begin("other", [], at=1.0)
+        ledger.begin("other", [], at=1.0, population=2, moments={})
 
 
 SCHEMA = schema_of({"w": (3,)})
@@ -182,3 +186,28 @@ def test_an_aggregators_state_comes_back(ledger: Ledger, tmp_path: Path) -> None
         name: (a.dtype, a.shape, a.tolist()) for name, a in state.items()
     }
     assert store.get_state(0) == {}
+
+
+@pytest.mark.parametrize(("information", "known"), [("full", ["a", "b"]), ("limited", ["a"])])
+def test_the_books_know_of_the_population_what_the_scenario_says(
+    information: str, known: list[str]
+) -> None:
+    config = ServerProcess(
+        run="r",
+        seed=1,
+        clock="rounds",
+        server=Server.model_validate({"rounds": 1, "information": information}),
+        task="{}",
+        training="{}",
+        population=[
+            Member(client="a", group="g", examples=3, z={"os=15": 1.0, "age": 2.0}),
+            Member(client="b", group="g", examples=4, enrolled=False, z={"age": 1.0}),
+        ],
+        schema_=[],
+        fleet_token="",
+        operator_token="",
+    )
+    members = list(members_of(config))
+    assert [member.client for member in members] == known
+    assert members[0] == MemberRow("a", "g", 0, 3, True, '{"age": 2.0, "os=15": 1.0}')
+    assert [member.enrolled for member in members] == [True, False][: len(known)]

@@ -13,7 +13,7 @@ BODY = bytes(range(100))
 
 def held(round_: int, body: bytes = BODY) -> Held:
     update = Update(Key("a", round_, 1), 5, b"sum", len(body), 0.25, 0.5, 1.5)
-    return Held(round_ - 1, State(round_ - 1), State(round_), update, body)
+    return Held(round_, round_ - 1, State(round_ - 1), State(round_), update, body)
 
 
 def test_a_device_that_comes_back_remembers_its_newest_round(tmp_path: Path) -> None:

@@ -30,7 +30,7 @@ def test_the_scenario_of_the_readme_is_valid(tmp_path: Path) -> None:
 def test_the_readmes_other_tables_fit_into_its_scenario(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    scenario, fleet, aggregator, launch = blocks("toml")
+    scenario, lively, fleet, aggregator, launch = blocks("toml")
     (tmp_path / "my_rules.py").write_text(blocks("python")[0], encoding="utf-8")
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.delitem(sys.modules, "my_rules", raising=False)
@@ -46,6 +46,11 @@ def test_the_readmes_other_tables_fit_into_its_scenario(
     larger = read_scenario(file)
     assert (larger.devices, larger.processes) == (10_000, 10)
     assert larger.groups[0].link.compression.kind == "int8"
+    file.write_text(scenario[: scenario.index("[[groups]]")] + lively, encoding="utf-8")
+    phones = read_scenario(file).groups[0]
+    assert phones.device.battery is not None
+    assert phones.participation.require == ["charging", "unmetered", "idle"]
+    assert phones.availability.kind == "diurnal"
 
 
 def test_an_aggregator_of_ones_own_is_short() -> None:

@@ -6,6 +6,7 @@ import tomli_w
 
 from muster.common.config import Section
 from muster.common.errors import ConfigError
+from muster.emulator import doctor
 from muster.emulator.scenario import DATA_VARIABLE, Scenario, read_scenario
 from muster.server.aggregators import AGGREGATORS
 
@@ -315,3 +316,90 @@ def test_the_resolved_form_keeps_what_was_set(path: Path, tmp_path: Path) -> Non
     resolved = tmp_path / "resolved.toml"
     resolved.write_text(first.to_toml())
     assert read_scenario(resolved) == first
+
+
+# --- lives ---------------------------------------------------------------------------------------
+
+
+def lives(text: str) -> str:
+    return f"{PLAIN}\n{text}"
+
+
+def test_a_profile_presets_a_device_and_what_stands_beside_it_prevails(path: Path) -> None:
+    path.write_text(
+        lives("[groups.device]\nprofile = 'phone'\nbattery = { capacity_mah = 3000.0 }")
+    )
+    device = read_scenario(path).groups[0].device
+    assert device.battery is not None
+    assert (device.battery.capacity_mah, device.battery.training_ma) == (3000.0, 400.0)
+    assert device.connectivity.kind == "mobile"
+    assert device.lives
+
+
+def test_a_resolved_scenario_is_read_as_the_same(path: Path) -> None:
+    path.write_text(
+        lives(
+            "[groups.device]\nprofile = 'tablet'\n"
+            "time_zone = { kind = 'uniform', low = 0, high = 3 }\n"
+            "[groups.availability]\nkind = 'logistic'\nintercept = 0.5\nz = { age = 1.0 }\n"
+            "[groups.covariates.z]\nage = { kind = 'normal', mean = 0.0, sd = 1.0 }\n"
+            "[groups.participation]\nwilling = { intercept = 0.0 }\n"
+            "[groups.enrollment]\nkind = 'rule'\nwhere = { age = { min = -1.0 } }"
+        )
+    )
+    first = read_scenario(path)
+    path.write_text(first.to_toml())
+    assert read_scenario(path) == first
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (
+            "[groups.availability]\nkind = 'logistic'\nintercept = 0.0\nz = { age = 1.0 }",
+            "groups[0].availability.z.age: there is no such covariate; there are: none",
+        ),
+        (
+            "[groups.participation]\nwilling = { intercept = 0.0, x = { charge = 1.0 } }",
+            "groups[0].participation.willing.x.charge: there is no such covariate",
+        ),
+        (
+            "[groups.availability]\nkind = 'k-of-n'\nk = 5",
+            "groups[0].availability: k = 5 of a group of 2; expected at most 2",
+        ),
+        ("[groups.availability]\nkind = 'trace'\nfile = 'none.csv'", "none.csv"),
+        (
+            "[groups.device]\nexamples_per_s = -10",
+            "groups[0].device.examples_per_s: expected a speed > 0, found -10",
+        ),
+        ("[clock]\nscale = 2.0", "clock: scale = 2 needs kind = 'scaled'; found 'rounds'"),
+        ("[clock]\nkind = 'scaled'", "server.deadline_s: required with clock.kind = 'scaled'"),
+        (
+            "[groups.device]\nprofile = 'phone'\nbatery = {}",
+            "groups[0].device.batery: unknown key; did you mean 'battery'?",
+        ),
+    ],
+)
+def test_a_life_that_cannot_be_is_refused(path: Path, text: str, said: str) -> None:
+    assert said in "\n".join(mistakes(path, lives(text)))
+
+
+def test_contradictions_are_counted_and_said_one_by_one(path: Path) -> None:
+    text = lives(
+        "[groups.availability]\nkind = 'k-of-n'\nk = 5\n[server.selection]\nkind = 'uniform'\nk = 9"
+    )
+    first, *others = mistakes(path, text)
+    assert first.endswith("2 mistakes")
+    assert len(others) == 2
+
+
+def test_files_of_a_scenario_lie_beside_it(path: Path) -> None:
+    (path.parent / "t.csv").write_text("client,start,period_s,toggles\na-0000,1,60,5 9\n")
+    path.write_text(lives("[groups.availability]\nkind = 'trace'\nfile = 't.csv'"))
+    assert read_scenario(path).groups[0].availability.file == str(path.parent / "t.csv")
+
+
+def test_enrollment_that_leaves_nobody_is_refused_before_the_start(path: Path) -> None:
+    path.write_text(lives("[groups.enrollment]\nkind = 'bernoulli'\nprobability = 0.0"))
+    with pytest.raises(ConfigError, match="nobody is enrolled"):
+        doctor.require(read_scenario(path))

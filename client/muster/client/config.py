@@ -9,6 +9,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import BeforeValidator, Field, NonNegativeFloat, model_validator
 
+from muster.client.life import Being, Life
 from muster.client.trainer import AnyTrainer
 from muster.common.compression import AnyCodec, Whole
 from muster.common.config import Section
@@ -90,6 +91,30 @@ class Training(Section):
         return passes * held + min(steps * size, held)
 
 
+class Clock(Section):
+    """Which clock device life and deadlines run on."""
+
+    kind: Literal["rounds", "wall", "scaled"] = "rounds"
+    """rounds: lockstep, on scenario time, reproducible. wall: as it comes. scaled: life goes
+    `scale` times as fast as the clock on the wall."""
+
+    round_s: Annotated[float, Field(gt=0)] = 60.0
+    """A step of device life, in scenario seconds: lockstep advances by it with every round;
+    otherwise it is how long a draw of availability holds."""
+
+    scale: Annotated[float, Field(gt=0)] = 1.0
+    """scaled: scenario seconds per second."""
+
+    starts_at_h: Annotated[float, Field(ge=0, lt=24)] = 0.0
+    """Hour of the day, UTC, at scenario time 0."""
+
+    @model_validator(mode="after")
+    def _scale_belongs_to_scaled(self) -> Self:
+        if self.scale != 1.0 and self.kind != "scaled":
+            raise ValueError(f"scale = {self.scale:g} needs kind = 'scaled'; found {self.kind!r}")
+        return self
+
+
 class Member(Section):
     """One device of a pack."""
 
@@ -97,8 +122,21 @@ class Member(Section):
     index: int
     """Position in the population; decides the share of the data."""
 
+    position: int = 0
+    """In its group, from 0."""
+
     examples_per_s: float | None = None
     """Modelled speed of training; absent: as fast as the host, which counts as 0 seconds."""
+
+    zone_h: float = 0.0
+    """Hours that local time is ahead of UTC."""
+
+    z: dict[str, float] = Field(default_factory=dict)
+    """Covariates Z as numbers; a category is `name=level`, 0 or 1."""
+
+    def being(self) -> Being:
+        """The device as its life sees it."""
+        return Being(self.client, self.position, self.zone_h, self.z)
 
 
 class PackProcess(Section):
@@ -110,6 +148,15 @@ class PackProcess(Section):
     devices: list[Member]
     compression: AnyCodec = Whole(kind="none")
     """How their updates travel."""
+
+    life: Life | None = None
+    """What their lives are computed from; absent: they have none, and obey."""
+
+    clock: Clock = Clock()
+    """Which clock their lives run on."""
+
+    capacity: float = 1.0
+    """Share of a model that they can train."""
 
     torch_device: str = "cpu"
     """Torch's name of where they train: cpu, or cuda:0 and so on."""

@@ -8,12 +8,13 @@ import numpy as np
 from torch import nn
 
 from muster.client.config import Member, Training
-from muster.client.memory import Held, Memory, State
+from muster.client.life import Row
+from muster.client.memory import Held, Memory, Parcel, State
 from muster.client.session import Session
 from muster.client.training import train
 from muster.common.clock import Clock
 from muster.common.compression import Codec, compress
-from muster.common.exchange import Call, Commit, Update
+from muster.common.exchange import Call, Update
 from muster.common.seeds import stream
 from muster.common.tensors import Schema, Vector
 from muster.tasks.task import OpenTask
@@ -69,7 +70,7 @@ class Learner:
         self._speed = config.examples_per_s
         self._clock = clock
 
-    def held_for(self, call: Call) -> Held | None:
+    def held_for(self, call: Call) -> Parcel | None:
         """The update that is held for a call, if one is."""
         return self.memory.update_for(call.key, call.base_version)
 
@@ -78,11 +79,16 @@ class Learner:
         call: Call,
         model: Body,
         work: Work,
-        committed: Commit,
+        before: State,
+        life: Row,
         fetch_s: float,
-    ) -> Held:
-        """Train from the base version's model, and remember what came of it."""
-        before = self.memory.before(call.key.round, committed)
+    ) -> Parcel:
+        """Train from the base version's model, and remember what came of it.
+
+        Args:
+            before: the state in which the device entered the round.
+            life: its own state after the work.
+        """
         began = self._clock.monotonic()
         trained = train(
             self._task,
@@ -106,10 +112,14 @@ class Learner:
             loss=trained.loss,
             modelled_s=self.modelled_s(work),
         )
-        after = State(before.trained + 1, residual)
-        held = Held(call.base_version, before, after, update, body)
-        self.memory.hold(held)
-        return held
+        after = State(before.trained + 1, residual, life)
+        self.memory.hold(Held(call.key.round, call.base_version, before, after, update, body))
+        return Parcel(update, body)
+
+    def give_up(self, call: Call, before: State, life: Row) -> None:
+        """Remember a round whose work was lost; only the device's own state has changed."""
+        after = before._replace(life=life)
+        self.memory.hold(Held(call.key.round, call.base_version, before, after))
 
     def _compressed(
         self, delta: Vector, before: State, seed: int, round: int
@@ -119,6 +129,10 @@ class Learner:
         draws = partial(stream, seed, "compression", self.client, round)
         body, left = compress(self._codec, delta, residual, draws)
         return body, b"" if left is None else left.tobytes()
+
+    def update_bytes(self, work: Work) -> int:
+        """Length of an update's body."""
+        return self._codec.length(work.schema.parameters)
 
     def modelled_s(self, work: Work) -> float:
         """Modelled seconds of training a round: examples seen over the device's speed."""

@@ -4,7 +4,7 @@ Errors of gRPC become errors of muster here. Nothing decides what to do about th
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Sequence
 from typing import Any
 
 import grpc
@@ -17,7 +17,17 @@ from muster.common.errors import (
     Unauthenticated,
     Unreachable,
 )
-from muster.common.exchange import Answer, Call, Fingerprint, Outcome, Receipt, ToDevice, Update
+from muster.common.exchange import (
+    Answer,
+    Call,
+    Fingerprint,
+    Identity,
+    Observation,
+    Outcome,
+    Receipt,
+    ToDevice,
+    Update,
+)
 from muster.v1 import fleet_pb2 as pb
 from muster.v1 import fleet_pb2_grpc
 from muster.wire import PROTOCOL_VERSION, SESSION, TOKEN, UPLOAD_BYTES, messages
@@ -66,11 +76,8 @@ class Link:
         await self._control.close()
         await self._bulk.close()
 
-    async def enroll(self, examples: Mapping[str, int], fingerprint: Fingerprint) -> pb.Enrolled:
+    async def enroll(self, devices: Sequence[Identity], fingerprint: Fingerprint) -> pb.Enrolled:
         """Begin a session.
-
-        Args:
-            examples: what each device holds, by client.
 
         Raises:
             RemoteProtocolError: the server refuses them; it says why.
@@ -78,7 +85,7 @@ class Link:
         """
         request = pb.EnrollRequest(
             protocol_version=PROTOCOL_VERSION,
-            devices=[pb.Identity(client=c, examples=held) for c, held in examples.items()],
+            devices=[messages.encode_identity(device) for device in devices],
             fingerprint=messages.encode_fingerprint(fingerprint),
         )
         try:
@@ -88,13 +95,11 @@ class Link:
         except grpc.aio.AioRpcError as error:
             ours = _ours(error, definite=True)
             if isinstance(ours, Unauthenticated):  # coming back would not help
-                raise RemoteProtocolError(
-                    f"the server refused {_names(examples)}: {ours}"
-                ) from None
+                raise RemoteProtocolError(f"the server refused {_names(devices)}: {ours}") from None
             raise ours from None
         if reply.HasField("refusal"):
             reason, detail = messages.decode_refusal(reply.refusal)
-            raise RemoteProtocolError(f"the server refused {_names(examples)}: {reason}: {detail}")
+            raise RemoteProtocolError(f"the server refused {_names(devices)}: {reason}: {detail}")
         self._session = ((SESSION, reply.enrolled.session),)
         return reply.enrolled
 
@@ -168,18 +173,23 @@ class Link:
             raise ours from None
 
 
-def _names(clients: Iterable[str]) -> str:
-    first, *others = clients
-    return f"{first} and {len(others)} more" if others else first
+def _names(devices: Sequence[Identity]) -> str:
+    first, *others = devices
+    return f"{first.client} and {len(others)} more" if others else first.client
 
 
 class Attendance:
-    """The presence of a pack of devices: one stream, both ways."""
+    """The presence of a pack of devices: one stream, both ways.
+
+    Attributes:
+        silent: nothing is said any more; the stream stays open until somebody ends it.
+    """
 
     def __init__(self, stream: Any) -> None:
         self._stream = stream
         # A second write while one is under way breaks the call ("Internal error from Core").
         self._writing = asyncio.Lock()
+        self.silent = False
 
     async def read(self) -> ToDevice:
         """The server's next message.
@@ -198,15 +208,28 @@ class Attendance:
     async def answer(self, answers: Sequence[Answer]) -> None:
         await self._write(pb.DeviceMessage(answers=[messages.encode_answer(a) for a in answers]))
 
-    async def heartbeat(self) -> None:
-        await self._write(pb.DeviceMessage(heartbeat=pb.Heartbeat()))
+    async def heartbeat(self, seen: Sequence[Observation] = ()) -> None:
+        devices = [messages.encode_observation(observation) for observation in seen]
+        await self._write(pb.DeviceMessage(heartbeat=pb.Heartbeat(devices=devices)))
 
     async def _write(self, message: pb.DeviceMessage) -> None:
         async with self._writing:
+            if self.silent:
+                return
             try:
                 await self._stream.write(message)
             except grpc.aio.AioRpcError as error:
+                # A write on a stream that the server has just ended is "Internal error from Core".
+                if error.code() is grpc.StatusCode.INTERNAL:
+                    raise Interrupted(f"the stream has ended: {error.details()}") from None
                 raise _ours(error) from None
+            except asyncio.InvalidStateError as error:
+                raise Interrupted(f"the stream has ended: {error}") from None
+
+    async def fall_silent(self) -> None:
+        """Say nothing from now on, not in the middle of a message."""
+        async with self._writing:
+            self.silent = True
 
     async def leave(self) -> None:
         """End the stream in order: a cancelled one leaks a little memory at the server."""

@@ -13,10 +13,10 @@ import math
 import os
 import struct
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import accumulate, pairwise
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import orjson
 import xxhash
@@ -25,8 +25,8 @@ from muster.common.exchange import Commit, Key, Update
 from muster.common.files import remove_unfinished, write_atomic
 
 _HEAD = struct.Struct("<8sQIIII")
-"""XXH3-64 of what follows the checksum; number of the record; lengths of the facts (JSON: base
-version, state before, state after, update), of the two states' residuals and of the body."""
+"""XXH3-64 of what follows the checksum; number of the record; lengths of the facts (JSON: round,
+base version, state before, state after, update), of the two states' residuals and of the body."""
 
 BODY_BYTES = 1 << 20
 """Longer bodies stay in memory alone. A device that loses one trains again, to the same bits; the
@@ -50,10 +50,20 @@ class State(NamedTuple):
         trained: rounds this device has trained in, each counted once.
         residual: what compression left out of its updates so far, float32; empty before the first,
             and where the codec has no feedback.
+        life: step and values of `muster.client.lives.STATE`; empty for a device without a life, and
+            before its first round.
     """
 
     trained: int = 0
     residual: bytes = b""
+    life: tuple[float, ...] = ()
+
+
+class Parcel(NamedTuple):
+    """An update that can be sent; its key is that of the newest call."""
+
+    update: Update
+    body: bytes | memoryview
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,18 +71,15 @@ class Held:
     """A round that may not be committed yet.
 
     Attributes:
-        update: as it was or will be sent; its key's attempt is that of the newest call.
+        update: as it was or will be sent; None when the device gave up.
     """
 
+    round: int
     base_version: int
     before: State
     after: State
-    update: Update
-    body: bytes | memoryview
-
-    @property
-    def round(self) -> int:
-        return self.update.key.round
+    update: Update | None = None
+    body: bytes | memoryview = b""
 
 
 class Memory:
@@ -102,21 +109,20 @@ class Memory:
         finished = self.held.round < round and self.held.round <= committed.round
         return self.held.after if finished else self.held.before
 
-    def update_for(self, key: Key, base_version: int) -> Held | None:
+    def update_for(self, key: Key, base_version: int) -> Parcel | None:
         """The update held for a call, under the call's key; None if it must be trained."""
         held = self.held
         if held is None or held.round != key.round or held.base_version != base_version:
             return None
-        if len(held.body) != held.update.length:  # lost with the process that trained it
-            return None
-        return replace(held, update=held.update._replace(key=key))
+        if held.update is None or len(held.body) != held.update.length:
+            return None  # it gave up, or the body was lost with the process that trained it
+        return Parcel(held.update._replace(key=key), held.body)
 
     def hold(self, held: Held) -> None:
         """Remember a round, over the one before the last."""
-        update = held.update
         states = held.before, held.after
-        told = update._asdict() | {"key": list(update.key), "checksum": update.checksum.hex()}
-        facts = orjson.dumps([held.base_version, *(state.trained for state in states), told])
+        lived = [(state.trained, state.life) for state in states]
+        facts = orjson.dumps([held.round, held.base_version, *lived, _told(held.update)])
         body = held.body if len(held.body) <= self._body_bytes else b""
         parts = facts, *(state.residual for state in states), body
         self._number += 1
@@ -164,8 +170,23 @@ class Memory:
         if len(record) < end or xxhash.xxh3_64_digest(record[len(_NO_CHECKSUM) : end]) != checksum:
             return 0, None
         facts, *residuals, body = (record[start:stop] for start, stop in pairwise(ends))
-        base_version, *trained, told = orjson.loads(facts)
-        before, after = map(State, trained, residuals)
-        told["key"], told["checksum"] = Key(*told["key"]), bytes.fromhex(told["checksum"])
-        told["loss"] = math.nan if told["loss"] is None else told["loss"]  # JSON has no NaN
-        return number, Held(base_version, before, after, Update(**told), body)
+        round, base_version, *lived, told = orjson.loads(facts)
+        before, after = (
+            State(trained, residual, tuple(life))
+            for (trained, life), residual in zip(lived, residuals, strict=True)
+        )
+        return number, Held(round, base_version, before, after, _update(told), body)
+
+
+def _told(update: Update | None) -> dict[str, Any] | None:
+    if update is None:
+        return None
+    return update._asdict() | {"key": list(update.key), "checksum": update.checksum.hex()}
+
+
+def _update(told: dict[str, Any] | None) -> Update | None:
+    if told is None:
+        return None
+    told["key"], told["checksum"] = Key(*told["key"]), bytes.fromhex(told["checksum"])
+    told["loss"] = math.nan if told["loss"] is None else told["loss"]  # JSON has no NaN
+    return Update(**told)

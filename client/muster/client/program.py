@@ -6,45 +6,45 @@ one device.
 
 import asyncio
 import logging
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Coroutine, Sequence
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import uvloop
 
 from muster.client.backoff import Backoff
+from muster.client.conduct import Conduct, Obedience
 from muster.client.config import PackProcess, Training
 from muster.client.learner import Learner, Work
+from muster.client.life_clock import LifeClock
 from muster.client.link import Attendance, Link
-from muster.client.memory import BODY_BYTES, Held
+from muster.client.memory import BODY_BYTES
 from muster.client.session import Event, Phase
 from muster.client.training import fingerprint
+from muster.client.worker import Errand, Worker, warn_of_refusal
 from muster.common import seeds
 from muster.common.clock import Clock, WallClock
 from muster.common.errors import RemoteProtocolError, TransportError, Unauthenticated
 from muster.common.exchange import (
-    Answer,
-    Call,
     Commit,
-    Decision,
     Fingerprint,
-    Outcome,
-    Receipt,
+    Identity,
     ToDevice,
 )
 from muster.tasks.models import schema as schema_of_module
 from muster.tasks.task import OpenTask
 from muster.v1 import fleet_pb2 as pb
-from muster.wire import CHUNK_BYTES, messages
+from muster.wire import messages
 
 log = logging.getLogger("muster.client")
 
-_ENVELOPE_BYTES = 200
-"""Of an answer besides its update's body, at most, by and large."""
+_WORKING = 1
+"""Place of `_work_on` among the parts of an attendance."""
 
-_QUICK_S = 0.005
-"""A device that trained faster than this is trained on the event loop the next time: the loop can
-be away for that long, and a thread costs as much as a tiny model's round."""
+
+class _Away(Exception):
+    """The device can no longer be reached."""
 
 
 class Pack:
@@ -70,16 +70,35 @@ class Pack:
             )
             for member in config.devices
         }
-        self._link = Link(config.address, bytes.fromhex(config.token), clock)
-        self._trainer = ThreadPoolExecutor(1, thread_name_prefix="train")
+        self._identities = [
+            Identity(
+                member.client,
+                len(self._devices[member.client].examples),
+                config.capacity,
+                member.z,
+            )
+            for member in config.devices
+        ]
+        self._conduct: Conduct | Obedience = Obedience(self._devices)
+        if config.life is not None:
+            lockstep = config.clock.kind == "rounds"
+            self._conduct = Conduct(
+                config.life, config.seed, config.devices, self._devices, lockstep
+            )
+        self._life_clock = LifeClock(config.clock, clock)
+        self._worker = Worker(self._devices, self._conduct, config.clock, self._life_clock, clock)
+        self._link = self._new_link()
         self._committed = Commit()
-        self._quick = False
         self._busy = False
+        self._newest_round = 0
         # What a back-off is for is that devices differ, and one from its earlier self.
         draws = seeds.stream(config.seed, "back-off", config.name, str(clock.now()))
         self._backoff = Backoff(draws)
         self._calls: asyncio.Queue[ToDevice] = asyncio.Queue()
         self._fingerprint = Fingerprint(**fingerprint(config.torch_device))  # type: ignore[arg-type]
+
+    def _new_link(self) -> Link:
+        return Link(self._config.address, bytes.fromhex(self._config.token), self._clock)
 
     async def live(self) -> None:
         """Until the server says goodbye, or refuses the devices.
@@ -91,6 +110,11 @@ class Pack:
             while not self._ended():
                 try:
                     await self._attend()
+                except _Away:
+                    await self._link.close()
+                    self._happen(Event.LOST)
+                    await self._until_back()
+                    self._link = self._new_link()
                 except (TransportError, Unauthenticated) as error:
                     self._happen(Event.LOST)
                     wait_s = self._backoff.next_s()
@@ -110,8 +134,7 @@ class Pack:
     async def _attend(self) -> None:
         self._happen(Event.WOKE)
         try:
-            examples = {client: len(device.examples) for client, device in self._devices.items()}
-            enrolled = await self._link.enroll(examples, self._fingerprint)
+            enrolled = await self._link.enroll(self._identities, self._fingerprint)
             self._work = self._understand(enrolled)
         except RemoteProtocolError:
             self._happen(Event.REFUSED)
@@ -122,19 +145,51 @@ class Pack:
         self._calls, self._busy = asyncio.Queue(), False
         parts = [
             asyncio.create_task(part(attendance))
-            for part in (self._listen, self._work_on, self._beat)
+            for part in (self._listen, self._work_on, self._beat, *self._leaving())
         ]
         try:
             # The goodbye ends listening; the failure of any part ends them all.
             done, _ = await asyncio.wait(parts, return_when=asyncio.FIRST_COMPLETED)
             for part in done:
                 part.result()
+        except _Away:
+            if self._silently:
+                # Whoever cancels the reading breaks the stream, and the server would notice.
+                await attendance.fall_silent()
+                parts[_WORKING].cancel()
+                await self._until_back()
+            raise
         finally:
-            for part in parts:
-                part.cancel()
-            await asyncio.gather(*parts, return_exceptions=True)
+            await _end(parts)
         with suppress(TransportError):
             await attendance.leave()
+
+    # --- presence, where time is not the rounds' -------------------------------------------------
+
+    def _leaving(self) -> list[Callable[[Attendance], Coroutine[Any, Any, None]]]:
+        # A pack has one connection: who is away in it says so, as all do in lockstep.
+        config = self._config
+        goes_away = config.clock.kind != "rounds" and len(config.devices) == 1
+        return [self._watch_availability] if goes_away and config.life is not None else []
+
+    async def _watch_availability(self, attendance: Attendance) -> None:
+        """Raise _Away as soon as the device cannot be reached; the life begins when the server says
+        so."""
+        await self._life_clock.begun.wait()
+        while not self._conduct.away(step := self._life_clock.step()):
+            await self._life_clock.until(step + 1)
+        raise _Away
+
+    @property
+    def _silently(self) -> bool:
+        life = self._config.life
+        return life is not None and life.availability.absence == "silent"
+
+    async def _until_back(self) -> None:
+        while self._conduct.away(step := self._life_clock.step()):
+            await self._life_clock.until(step + 1)
+
+    # --- the stream ------------------------------------------------------------------------------
 
     def _understand(self, enrolled: pb.Enrolled) -> Work:
         schema = messages.decode_schema(enrolled.schema)
@@ -155,17 +210,21 @@ class Pack:
     async def _beat(self, attendance: Attendance) -> None:
         while True:
             await self._clock.sleep_until(self._clock.monotonic() + self._work.heartbeat_s)
-            await attendance.heartbeat()
+            seen = self._conduct.observe(self._life_clock.step()) if self._life_clock.runs else []
+            await attendance.heartbeat(seen)
 
     async def _listen(self, attendance: Attendance) -> None:
         while not self._ended():
             message = await attendance.read()
+            if attendance.silent:
+                continue
             self._backoff.reset()
             self._hear(message)
             if not message.calls:
                 continue
+            self._newest_round = message.calls[0].key.round
             idle = not self._busy and self._calls.empty()
-            if self._quick and idle and len(message.calls) == 1:
+            if self._worker.quick and idle and len(message.calls) == 1:
                 await self._obey(message, attendance)
             else:
                 self._calls.put_nowait(message)
@@ -173,8 +232,10 @@ class Pack:
     def _hear(self, message: ToDevice) -> None:
         if message.committed is not None:
             self._committed = message.committed
+        if message.scenario_s is not None:
+            self._life_clock.begin(message.scenario_s)
         for receipt in message.receipts:
-            _warn_of_refusal(receipt)
+            warn_of_refusal(receipt)
         if message.goodbye is not None:
             self._happen(Event.GOODBYE)
 
@@ -185,96 +246,20 @@ class Pack:
         """
         while True:
             message = await self._calls.get()
-            await self._obey(message, attendance)
+            if message.calls[0].key.round >= self._newest_round:  # else closed while it waited
+                await self._obey(message, attendance)
 
     async def _obey(self, message: ToDevice, attendance: Attendance) -> None:
-        """Answer calls: with the updates that are held for them, or with newly trained ones."""
         self._busy = True
-        if self._work.inline:
-            await self._obey_inline(message, attendance)
-        else:
-            await self._obey_in_bulk(message, attendance)
+        errand = Errand(attendance, self._link, self._work, self._committed)
+        await self._worker.obey(message, errand)
         self._busy = not self._calls.empty()
 
-    async def _obey_inline(self, message: ToDevice, attendance: Attendance) -> None:
-        """Answer with the updates inside, as many in one message as it may hold."""
-        answers: list[Answer] = []
-        size = 0
-        base = _Base(message, self._link, self._work, self._clock)
-        for number, call in enumerate(message.calls, start=1):
-            if held := await self._held(call, base):
-                body = bytes(held.body)
-                answers.append(self._acceptance(call)._replace(update=held.update, body=body))
-                size += len(body) + _ENVELOPE_BYTES
-            full = answers and size + size // len(answers) > CHUNK_BYTES
-            if answers and (full or number == len(message.calls)):
-                await attendance.answer(answers)
-                for answer in answers:
-                    self._devices[answer.key.client].session.happen(Event.DELIVERED)
-                answers, size = [], 0
 
-    async def _obey_in_bulk(self, message: ToDevice, attendance: Attendance) -> None:
-        """Say that the updates will come, then send them one after the other."""
-        await attendance.answer([self._acceptance(call) for call in message.calls])
-        base = _Base(message, self._link, self._work, self._clock)
-        for call in message.calls:
-            if held := await self._held(call, base):
-                _warn_of_refusal(await self._link.submit(held.update, held.body))
-                self._devices[call.key.client].session.happen(Event.DELIVERED)
-
-    def _acceptance(self, call: Call) -> Answer:
-        device = self._devices[call.key.client]
-        return Answer(call.key, Decision.ACCEPT, device.modelled_s(self._work))
-
-    async def _held(self, call: Call, base: "_Base") -> Held | None:
-        """The update of a call: held, or newly trained; None when its base version is gone."""
-        device = self._devices[call.key.client]
-        held = device.held_for(call)
-        if held is not None:
-            device.session.happen(Event.CALLED_AGAIN)
-            return held
-        device.session.happen(Event.CALLED)
-        body = await base.body(call)
-        if body is None:
-            device.session.happen(Event.OUTDATED)
-            log.info("round %d was closed before its model came", call.key.round)
-            return None
-        began = self._clock.monotonic()
-        order = (call, body, self._work, self._committed, base.fetch_s)
-        if self._quick:
-            held = device.train(*order)
-        else:
-            loop = asyncio.get_running_loop()
-            held = await loop.run_in_executor(self._trainer, device.train, *order)
-        self._quick = self._clock.monotonic() - began < _QUICK_S
-        device.session.happen(Event.TRAINED)
-        return held
-
-
-class _Base:
-    """The base version of a message's calls: it came with them, or is fetched once for all.
-
-    Attributes:
-        fetch_s: wall seconds that the fetch took.
-    """
-
-    def __init__(self, message: ToDevice, link: Link, work: Work, clock: Clock) -> None:
-        self._link, self._work, self._clock = link, work, clock
-        self._body: bytes | memoryview | None = message.model[1] if message.model else None
-        self.fetch_s = 0.0
-
-    async def body(self, call: Call) -> bytes | memoryview | None:
-        """Its body; None when the server no longer has it."""
-        if self._body is None:
-            began = self._clock.monotonic()
-            self._body = await self._link.fetch(call, self._work.schema.body_bytes)
-            self.fetch_s = self._clock.monotonic() - began
-        return self._body
-
-
-def _warn_of_refusal(receipt: Receipt) -> None:
-    if receipt.outcome is Outcome.REFUSED:
-        log.warning("refused: %s: %s", receipt.reason, receipt.detail)
+async def _end(parts: Sequence["asyncio.Task[None]"]) -> None:
+    for part in parts:
+        part.cancel()
+    await asyncio.gather(*parts, return_exceptions=True)
 
 
 def main(config: PackProcess, task: OpenTask) -> None:

@@ -8,7 +8,7 @@ called again for it when it comes back, and gives the same update.
     AWAY --WOKE--> ENROLLING --ENROLLED--> IDLE --CALLED--> TRAINING --TRAINED--> DELIVERING
      ^                 |                    ^ |                                       |
      +------LOST-------+--REFUSED--> ENDED  | +--CALLED_AGAIN (it holds the update)-->+
-                              ^             +<--OUTDATED, from TRAINING               |
+                              ^             +<--OUTDATED, GAVE_UP, from TRAINING      |
                               |             +------------------DELIVERED--------------+
                               +--GOODBYE-- from any phase with a connection
 """
@@ -35,6 +35,8 @@ class Event(StrEnum):
     REFUSED = "refused"
     CALLED = "called"
     CALLED_AGAIN = "called again"
+    DECLINED = "declined"
+    GAVE_UP = "gave up"
     TRAINED = "trained"
     DELIVERED = "delivered"
     OUTDATED = "outdated"
@@ -50,9 +52,11 @@ TRANSITIONS: Mapping[tuple[Phase, Event], Phase] = MappingProxyType(
         (Phase.ENROLLING, Event.LOST): Phase.AWAY,
         (Phase.IDLE, Event.CALLED): Phase.TRAINING,
         (Phase.IDLE, Event.CALLED_AGAIN): Phase.DELIVERING,
+        (Phase.IDLE, Event.DECLINED): Phase.IDLE,
         (Phase.IDLE, Event.LOST): Phase.AWAY,
         (Phase.IDLE, Event.GOODBYE): Phase.ENDED,
         (Phase.TRAINING, Event.TRAINED): Phase.DELIVERING,
+        (Phase.TRAINING, Event.GAVE_UP): Phase.IDLE,
         # On the wall clock a round may close while its model is still on the way.
         (Phase.TRAINING, Event.OUTDATED): Phase.IDLE,
         (Phase.TRAINING, Event.LOST): Phase.AWAY,

@@ -61,7 +61,9 @@ def validate(cls: type[S], values: Mapping[str, Any], source: str) -> S:
 
 
 def _report(error: ValidationError, cls: type[Section], source: str) -> str:
-    mistakes = [_mistake(detail, cls) for detail in error.errors(include_url=False)]
+    details = error.errors(include_url=False)
+    # A check of the whole section says what contradicts what, a line for each.
+    mistakes = [line for detail in details for line in _mistake(detail, cls).splitlines()]
     noun = "mistake" if len(mistakes) == 1 else "mistakes"
     return "\n".join([f"{source}: {len(mistakes)} {noun}", *(f"  {line}" for line in mistakes)])
 
@@ -73,7 +75,8 @@ def _mistake(detail: ErrorDetails, cls: type[Section]) -> str:
     if detail["type"] == "extra_forbidden":
         return f"{path}: unknown key{_suggestion(cls, detail['loc'])}"
     if detail["type"] == "value_error":
-        return f"{path or 'scenario'}: {message.removeprefix('Value error, ')}"
+        told = message.removeprefix("Value error, ")
+        return f"{path}: {told}" if path else told
     return f"{path}: expected {message.removeprefix('Input should be ')}, found {found!r}"
 
 

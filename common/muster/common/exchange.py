@@ -5,9 +5,10 @@ tuples, because several are made for every device of every round: a frozen datac
 times as long.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from types import MappingProxyType
 from typing import NamedTuple
 
 
@@ -16,12 +17,21 @@ class Decision(StrEnum):
 
     ACCEPT = "accept"
     DECLINE = "decline"
+    ABORT = "abort"
 
 
 class Reason(StrEnum):
     """Why something was declined, refused or left out."""
 
     BUSY = "busy"
+    OFFLINE = "offline"
+    BATTERY = "battery"
+    NOT_CHARGING = "not charging"
+    METERED = "metered"
+    UNWILLING = "unwilling"
+    POWERED_OFF = "powered off"
+    DROP_OUT = "drop-out"
+    INTERRUPTED = "interrupted"
 
     PROTOCOL_VERSION = "protocol version"
     UNKNOWN_CLIENT = "unknown client"
@@ -94,11 +104,59 @@ class Update(NamedTuple):
     modelled_s: float = 0.0
 
 
+class DeviceState(NamedTuple):
+    """What a device can tell of itself.
+
+    Attributes:
+        battery: charge as a share of full; 1 on mains.
+        idle: nobody uses it.
+        network: "ethernet", "wifi" or "cellular".
+        hour: local hour of the day, in [0, 24).
+    """
+
+    battery: float
+    charging: bool
+    idle: bool
+    network: str
+    unmetered: bool
+    hour: float
+
+
+class Identity(NamedTuple):
+    """What a device says of itself when it enrolls.
+
+    Attributes:
+        capacity: share of a model that it can train.
+        z: covariates Z as numbers, by name; a category is `name=level`.
+    """
+
+    client: str
+    examples: int
+    capacity: float = 1.0
+    z: Mapping[str, float] = MappingProxyType({})
+
+
+class Observation(NamedTuple):
+    """A device at a moment, and its covariates X in the scenario's order.
+
+    Attributes:
+        state: None for a device of which nothing ever changes.
+    """
+
+    client: str
+    state: DeviceState | None
+    x: tuple[float, ...]
+
+
 class Answer(NamedTuple):
     """A device's answer to a call, with a small update's body inline.
 
     Attributes:
         modelled_s: seconds of work and transfers in the scenario's model of the device.
+        state: at the moment of the decision; None for one of which nothing ever changes.
+        x: covariates X at that moment, in the scenario's order.
+        away_rounds: in lockstep, of a device that is offline: rounds after this one for which it
+            would say just the same.
     """
 
     key: Key
@@ -107,6 +165,9 @@ class Answer(NamedTuple):
     reason: Reason | None = None
     update: Update | None = None
     body: bytes = b""
+    state: DeviceState | None = None
+    x: tuple[float, ...] = ()
+    away_rounds: int = 0
 
 
 class Receipt(NamedTuple):
@@ -146,6 +207,7 @@ class ToDevice:
     Attributes:
         model: version and body of a small model that the calls are based on.
         goodbye: status of the run; nothing follows.
+        scenario_s: scenario seconds now; where the clock is wall or scaled, and the life has begun.
     """
 
     receipts: Sequence[Receipt] = ()
@@ -153,3 +215,4 @@ class ToDevice:
     model: tuple[int, bytes] | None = None
     calls: Sequence[Call] = ()
     goodbye: str | None = None
+    scenario_s: float | None = None

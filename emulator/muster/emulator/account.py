@@ -12,20 +12,30 @@ import sqlite3
 import tomllib
 import weakref
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Self
 
+import numpy as np
 import pandas as pd
 
 from muster.common.errors import ConfigError, LedgerError
+from muster.common.exchange import Reason
+from muster.server.ledger import SCHEMA_VERSION
 
-SCHEMA_VERSION = 2
 LEDGER, JOURNAL, SCENARIO = "ledger.sqlite", "journal.jsonl", "scenario.toml"
 
 OUTCOMES = ("folded", "late", "dropped", "refused", "duplicate")
 """What becomes of an update; every contribution has exactly one."""
+
+FATES = ("folded", "late", "dropped", "refused", "no update", "gave up", "declined", "absent")
+"""What becomes of a call. No update: the device accepted, and nothing arrived; gave up: it accepted
+and said so; absent: it was not there to be called."""
+
+_SAID = {"decline": "declined", "abort": "gave up", "absent": "absent"}
+
+_NO_CALL = (Reason.NOT_CALLED, Reason.WRONG_ROUND, Reason.UNKNOWN_CLIENT)
 
 # NULL in a REAL column becomes NaN, in a TEXT column <NA>; only nullable integers need Int64.
 _DTYPES = {"REAL": "float64", "INTEGER": "Int64", "TEXT": "string"}
@@ -38,6 +48,8 @@ class RunRow:
     Attributes:
         status: None while the run goes on, or when its server was killed.
         started_at: UNIX seconds, of the first incarnation.
+        began_at: scenario time 0 in UNIX seconds, on the wall and scaled clocks.
+        population: devices, whether the server knows them or not.
     """
 
     id: str
@@ -46,6 +58,8 @@ class RunRow:
     detail: str | None
     started_at: float
     ended_at: float | None
+    began_at: float | None
+    population: int
 
 
 class Account:
@@ -83,6 +97,29 @@ class Account:
     @cached_property
     def answers(self) -> pd.DataFrame:
         return self._table("answers", "round, client")
+
+    @cached_property
+    def calls(self) -> pd.DataFrame:
+        """One row for every call, and for every device that was not there to be called.
+
+        `client` and `group` are categories in the order of the population; `fate` is one of
+        `FATES`, `reason` the one that was given, `battery` the charge that was told. Each call
+        counts once, whatever was sent for it. A call that nothing was heard of has no row: the
+        ledger knows how many there were in a round, not whose they are.
+        """
+        # Not by way of `answers`: its JSON, a million times, would take seconds and a gigabyte.
+        rows = self._query(
+            "SELECT round, client, decision, reason, json_extract(state, '$.battery') FROM answers"
+        )
+        answers = pd.DataFrame(rows, columns=["round", "client", "decision", "reason", "battery"])
+        sent = self.contributions
+        committed = sent[sent["round"].isin(self.rounds["round"])]
+        return _calls(answers, committed, self.clients)
+
+    @cached_property
+    def has_lives(self) -> bool:
+        """Whether any device lives: told of a state."""
+        return bool(self._query("SELECT 1 FROM answers WHERE state IS NOT NULL LIMIT 1"))
 
     @cached_property
     def contributions(self) -> pd.DataFrame:
@@ -196,7 +233,8 @@ class Account:
         return whole.astype(dict.fromkeys(filled, "int64"))
 
     def _run_row(self) -> RunRow:
-        rows = self._query("SELECT id, incarnation, status, detail, started_at, ended_at FROM run")
+        columns = ", ".join(field.name for field in fields(RunRow))
+        rows = self._query(f"SELECT {columns} FROM run")
         if not rows:
             raise LedgerError(
                 f"{self._path}: the server has not begun the run yet; try again in a moment, or "
@@ -209,6 +247,41 @@ class Account:
             return self._connection.execute(sql).fetchall()
         except sqlite3.DatabaseError as error:
             raise _damaged(self._path, error) from error
+
+
+def _calls(answers: pd.DataFrame, sent: pd.DataFrame, clients: pd.DataFrame) -> pd.DataFrame:
+    """`Account.calls`, from answers and updates of the same rounds."""
+    names = pd.Index(clients["client"])
+    # Of several updates for one call the one that counted, or else the newest.
+    rank = sent["outcome"].map({"duplicate": 0.0, "folded": 2.0}).fillna(1.0)
+    updates = sent[["round", "client", "outcome", "reason"]].rename(columns={"reason": "why"})
+    updates = _by_call(updates.iloc[rank.argsort(kind="stable")], names)
+    updates = updates[~updates.index.duplicated(keep="last")]
+    told = _by_call(answers, names)
+    stray = updates["why"].isin(_NO_CALL) & ~updates.index.isin(told.index)
+    both = told.join(updates[~stray], how="outer")
+    came = both["outcome"].fillna("no update").to_numpy(object)
+    said = both["decision"].map(_SAID).to_numpy(object)
+    own_word = (came != "folded") & pd.notna(said)
+    places = both.index.to_numpy() % max(1, len(names))
+    groups, group_names = pd.factorize(clients["group"])
+    return pd.DataFrame(
+        {
+            "round": both.index.to_numpy() // max(1, len(names)),
+            "client": pd.Categorical.from_codes(places, names),
+            "group": pd.Categorical.from_codes(groups[places], group_names),
+            "fate": pd.Categorical(np.where(own_word, said, came), FATES),
+            "reason": both["reason"].where(own_word, both["why"]),
+            "battery": both["battery"],
+        }
+    ).reset_index(drop=True)
+
+
+def _by_call(rows: pd.DataFrame, names: "pd.Index[str]") -> pd.DataFrame:
+    """`rows` indexed by one number for round and client, which costs less than the pair."""
+    places = names.get_indexer(pd.Index(rows["client"]))
+    numbers = pd.Index(rows["round"].to_numpy() * len(names) + places, dtype="int64")
+    return rows.drop(columns=["round", "client"]).set_index(numbers)[places >= 0]
 
 
 def _open(path: Path) -> sqlite3.Connection:

@@ -97,6 +97,37 @@ def run(
 
 
 @main.command()
+@click.argument("scenario", type=click.Path(path_type=Path))
+@click.option("--out", type=click.Path(path_type=Path), metavar="DIR",
+              help="Folder of plan.png, plan.csv, population.csv; default plans/NAME.")  # fmt: skip
+@click.option("--set", "settings", multiple=True, metavar="KEY=VALUE",
+              help="Change a setting: --set server.rounds=5 --set groups[0].count=20.")  # fmt: skip
+@_DATA
+@_failures_as_status
+def plan(scenario: Path, out: Path | None, settings: tuple[str, ...], data: str | None) -> None:
+    """The life of SCENARIO's fleet without running it: who takes part when, and who never can."""
+    from muster.emulator.planning import plan
+    from muster.emulator.planning.figure import write_figure
+    from muster.emulator.planning.tables import describe, write_plan
+    from muster.emulator.scenario import read_scenario
+
+    read = read_scenario(scenario, settings, data)
+    folder = Path("plans") / read.name if out is None else out
+    clock = WallClock()
+    began = clock.monotonic()
+    with click.progressbar(length=100, file=sys.stderr, label="planning") as bar:
+        found = plan(read, progress=lambda done, of: bar.update(100 * done // of - bar.pos))
+    took_s = clock.monotonic() - began
+    folder.mkdir(parents=True, exist_ok=True)
+    write_plan(folder, found)
+    write_figure(folder / "plan.png", found)
+    click.echo(describe(found))
+    click.echo(
+        f"\n  planned in {took_s:.1f} s; {_short(folder)}/plan.png, plan.csv, population.csv"
+    )
+
+
+@main.command()
 @click.argument("scenario", type=click.Path(path_type=Path), required=False)
 @click.option("--vary", multiple=True, metavar="KEY=A,B,…",
               help="Values to compare; of several keys every combination.")  # fmt: skip
@@ -216,6 +247,41 @@ def report(folder: Path) -> None:
     from muster.emulator.report import write_report
 
     click.echo(_short(write_report(run_folder(folder))))
+
+
+@main.group()
+def trace() -> None:
+    """Availability as a file: bring in others' recordings, keep a run's own."""
+
+
+@trace.command("import")
+@click.argument("source", type=click.Path(path_type=Path))
+@click.argument("out", type=click.Path(path_type=Path))
+@_failures_as_status
+def import_trace(source: Path, out: Path) -> None:
+    """Turn FedScale's client_behave_trace SOURCE (a pickle; no code of it is run) into OUT, a .csv
+    or .json for availability.kind = "trace"."""
+    from muster.client.availability.traces import write_traces
+    from muster.emulator.fedscale import import_fedscale
+
+    traces = import_fedscale(source)
+    write_traces(out, traces)
+    click.echo(f"{len(traces):,} traces in {_short(out)}")
+
+
+@trace.command("export")
+@click.argument("folder", type=click.Path(path_type=Path))
+@click.argument("out", type=click.Path(path_type=Path))
+@_failures_as_status
+def export_trace(folder: Path, out: Path) -> None:
+    """Write who was available in the run in FOLDER into OUT, a .csv or .json."""
+    from muster.client.availability.traces import write_traces
+    from muster.emulator.folder import run_folder
+    from muster.emulator.trace_export import traces_of_run
+
+    traces = traces_of_run(run_folder(folder))
+    write_traces(out, traces)
+    click.echo(f"{len(traces):,} traces in {_short(out)}")
 
 
 @contextmanager

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Self
 
 from muster.common.errors import ConfigError
+from muster.emulator.population import population
 from muster.emulator.scenario import Group, Scenario
 
 _FILES_PER_PROCESS = 4
@@ -59,9 +60,11 @@ def require(scenario: Scenario) -> None:
     """Refuse what cannot go well, before anything is made or started.
 
     Raises:
-        ConfigError: data, descriptors, GPUs or the port are not what the scenario needs.
+        ConfigError: data, population, descriptors, GPUs or the port are not what the scenario
+            needs.
     """
     scenario.task.check()
+    population(scenario)
     require_room(Fleet.of(scenario))
     require_gpus(scenario)
     require_port(scenario.server.port)

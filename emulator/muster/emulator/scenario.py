@@ -4,45 +4,30 @@ import copy
 import os
 import re
 import tomllib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
 import tomli_w
 from pydantic import Field, model_validator
 
-from muster.client.config import Training
+from muster.client.availability import AnyAvailability
+from muster.client.availability.always import Always
+from muster.client.config import Clock, Training
+from muster.client.covariates import Covariates, column_names
+from muster.client.device import Device
+from muster.client.logit import Logit
+from muster.client.participation import Participation
 from muster.common.compression import AnyCodec, Whole
 from muster.common.config import Section, validate
 from muster.common.errors import ConfigError
+from muster.emulator.enrollment import All, AnyEnrollment
 from muster.server.config import Server
 from muster.tasks.tasks import AnyTask
 
 DATA_VARIABLE = "MUSTER_DATA"
 
 _NAME = r"^[A-Za-z0-9][A-Za-z0-9._-]*$"
-
-
-class ClockSection(Section):
-    """Which clock device life and deadlines run on."""
-
-    kind: Literal["rounds", "wall"] = "rounds"
-    """rounds: lockstep, on scenario time, reproducible. wall: as it comes."""
-
-    round_s: Annotated[float, Field(gt=0)] = 60.0
-    """Lockstep: scenario seconds by which a round advances the clock."""
-
-
-class DeviceSection(Section):
-    """What the devices of a group are."""
-
-    examples_per_s: Annotated[float, Field(gt=0)] | None = None
-    """Modelled speed of training, which lockstep compares with the deadline; absent: as fast as the
-    host, 0 seconds."""
-
-    torch_device: Literal["cpu", "cuda", "auto"] = "cpu"
-    """Where they train. auto: on a GPU where the machine has one. Devices on a GPU are spawned,
-    not forked, and take turns on the machine's GPUs."""
 
 
 class LinkSection(Section):
@@ -65,8 +50,20 @@ class Group(Section):
     """Devices that share a process and its connection, one message carrying many answers; each
     still has its own identity, state, data and random streams. 1: a process for each."""
 
-    device: DeviceSection = DeviceSection()
+    covariates: Covariates = Covariates()
+    """What is observed of them: Z before enrollment, X before every round."""
+
+    enrollment: AnyEnrollment = All(kind="all")
+    """Which of them are enrolled; the others never train."""
+
+    device: Device = Device()
     """What they are."""
+
+    availability: AnyAvailability = Always(kind="always")
+    """When they can be reached."""
+
+    participation: Participation = Participation()
+    """What they make of a call."""
 
     link: LinkSection = LinkSection()
     """How they are connected."""
@@ -101,7 +98,7 @@ class Scenario(Section):
     seed: Annotated[int, Field(ge=0)] = 0
     """Everything random is drawn from it."""
 
-    clock: ClockSection = ClockSection()
+    clock: Clock = Clock()
     task: AnyTask
     training: Training = Field(default_factory=Training)
     server: Server
@@ -112,7 +109,7 @@ class Scenario(Section):
     def _fits_together(self) -> Self:
         mistakes = list(_contradictions(self))
         if mistakes:
-            raise ValueError("; ".join(mistakes))
+            raise ValueError("\n".join(mistakes))
         return self
 
     @property
@@ -145,9 +142,37 @@ def _contradictions(scenario: Scenario) -> Sequence[str]:
         found.append(f"server.goal: {goal} updates, of a population of {scenario.devices}")
     if goal is not None and scenario.server.minimum > goal:
         found.append(f"server.minimum: {scenario.server.minimum} is more than the goal of {goal}")
-    if scenario.clock.kind == "wall" and scenario.server.deadline_s is None:
-        found.append("server.deadline_s: required with clock.kind = 'wall', where devices may go")
+    kind = scenario.clock.kind
+    if kind != "rounds" and scenario.server.deadline_s is None:
+        found.append(
+            f"server.deadline_s: required with clock.kind = {kind!r}, where devices may go"
+        )
+    for number, group in enumerate(scenario.groups):
+        found += [f"groups[{number}].{mistake}" for mistake in _impossible(scenario, group)]
     return found
+
+
+def _impossible(scenario: Scenario, group: Group) -> Iterator[str]:
+    """What a group's life asks for and cannot have."""
+    try:
+        group.availability.check(group.name, group.count, scenario.clock.round_s)
+    except ValueError as error:
+        yield f"availability: {error}"
+    willing = group.participation.willing
+    wanted = {"availability": group.availability.needs()}
+    if isinstance(willing, Logit):
+        wanted["participation.willing"] = set(willing.z), set(willing.x)
+    try:
+        levels = group.covariates.levels()
+    except ValueError as error:
+        yield f"covariates: {error}"
+        return
+    there = {"z": set(column_names(levels)), "x": set(group.covariates.x)}
+    for path, (z, x) in wanted.items():
+        for kind, names in (("z", z), ("x", x)):
+            for name in sorted(names - there[kind]):
+                known = ", ".join(sorted(there[kind])) or "none"
+                yield f"{path}.{kind}.{name}: there is no such covariate; there are: {known}"
 
 
 def read_scenario(
@@ -175,6 +200,7 @@ def read_scenario(
         key, value = _pair(setting) if isinstance(setting, str) else setting
         _set(values, key, copy.deepcopy(value))
     _set_data(values, data or os.environ.get(DATA_VARIABLE), path)
+    _set_files(values, path)
     return validate(Scenario, values, str(path))
 
 
@@ -234,3 +260,23 @@ def _set_data(values: dict[str, Any], directory: str | None, scenario: Path) -> 
     if directory is not None:
         found = str(Path(directory).expanduser().resolve())
         values["task"] = {**task, "data": {**data, "directory": found}}
+
+
+def _set_files(values: dict[str, Any], scenario: Path) -> None:
+    """Settle where the files are that groups name: relative to the scenario."""
+    groups = values.get("groups")
+    for group in groups if isinstance(groups, list) else ():
+        if not isinstance(group, dict):
+            continue
+        _settle(group.get("availability"), "file", scenario)
+        covariates = group.get("covariates")
+        if isinstance(covariates, dict):
+            for sort in ("z", "x"):
+                named = covariates.get(sort)
+                for covariate in named.values() if isinstance(named, dict) else ():
+                    _settle(covariate, "path", scenario)
+
+
+def _settle(table: object, key: str, scenario: Path) -> None:
+    if isinstance(table, dict) and isinstance(table.get(key), str):
+        table[key] = str((scenario.parent / Path(table[key]).expanduser()).resolve())

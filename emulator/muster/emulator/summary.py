@@ -56,7 +56,7 @@ def outline(account: "Account", status: str | None = None) -> dict[str, Any]:
         "rounds": len(totals),
         "empty_rounds": int((totals["outcome"] == "empty").sum()),
         "final": _final(account),
-        "population": len(account.clients),
+        "population": account.run.population,
         "enrolled": account.enrolled,
         "participation_rate": outcomes["folded"] / opportunities if opportunities else None,
         "updates_folded": outcomes["folded"],

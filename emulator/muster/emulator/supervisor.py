@@ -6,13 +6,14 @@ scenario has `launch.restarts` left.
 
 import asyncio
 import json
+import math
 import secrets
 from collections.abc import Callable, Iterator
-from itertools import cycle, islice
+from contextlib import suppress
+from itertools import cycle
 from pathlib import Path
 from typing import Any
 
-from muster.client.config import Member as PackMember
 from muster.client.config import NurseryProcess, PackProcess, Training
 from muster.common.clock import Clock
 from muster.common.errors import LaunchFailed, RunFailed
@@ -20,6 +21,11 @@ from muster.common.files import write_atomic
 from muster.common.journal import Journal
 from muster.emulator import doctor
 from muster.emulator.launch.processes import Processes
+from muster.emulator.lives import by_group, life_of, members_of, z_of
+from muster.emulator.planning import plan
+from muster.emulator.planning.plan import Learning
+from muster.emulator.planning.tables import write_plan
+from muster.emulator.population import moments, population, write_population
 from muster.emulator.scenario import Scenario
 from muster.emulator.tail import Tail
 from muster.server.config import Member, ServerProcess, TensorShape
@@ -28,7 +34,17 @@ _LOOK_S = 0.1
 """How often the journal is looked at, for the progress."""
 
 _LEAVE_S = 10.0
-"""Patience with devices after the server's goodbye."""
+_LEAVE_AWAY_S = 1.0
+"""Patience with devices after the server's goodbye; where devices go away, those that are away do
+not hear it."""
+
+_PLANNED = 5_000_000
+"""Device-rounds of which a run writes its plan, some seconds; of more, `muster plan` does."""
+
+
+class _NoLonger(Exception):
+    """The run ended before its plan was written."""
+
 
 Show = Callable[[dict[str, Any]], None]
 
@@ -43,6 +59,7 @@ class Supervisor:
     def __init__(self, scenario: Scenario, folder: Path, clock: Clock, show: Show) -> None:
         self.scenario = scenario
         self.folder = folder
+        self._residents = population(scenario)
         self._clock = clock
         self._show = show
         self._tail = Tail(folder / "journal.jsonl")
@@ -121,6 +138,26 @@ class Supervisor:
         self._packs = {config.name: config for config in self._pack_processes(server, address)}
         for config in self._packs.values():
             await self._start_pack(config)
+        await self._write_plan(prepared)
+
+    async def _write_plan(self, prepared: dict[str, Any]) -> None:
+        """What the run should do, for its report and for oracles, where that is not plain."""
+        scenario = self.scenario
+        lively = any(life_of(scenario, group).eventful for group in scenario.groups)
+        if not lively or scenario.devices * scenario.server.rounds > _PLANNED:
+            return
+        shapes = [math.prod(tensor["shape"]) for tensor in prepared["schema"]]
+        learning = Learning(prepared["examples"], sum(shapes))
+
+        def write() -> None:
+            with suppress(_NoLonger):
+                write_plan(self.folder, plan(scenario, learning, self._if_still_wanted))
+
+        await asyncio.to_thread(write)
+
+    def _if_still_wanted(self, done: int, of: int) -> None:
+        if self._stopping:
+            raise _NoLonger
 
     async def _start_pack(self, config: PackProcess) -> None:
         if self.scenario.launch.start == "spawn" or config.torch_device != "cpu":
@@ -129,25 +166,37 @@ class Supervisor:
             self.processes.start_pack(config)
 
     def _server_process(self, task: str, prepared: dict[str, Any]) -> ServerProcess:
-        scenario = self.scenario
-        members = [
-            Member(client=client, group=group, examples=examples)
-            for (client, group), examples in zip(
-                population(scenario), prepared["examples"], strict=True
-            )
-        ]
+        scenario, residents = self.scenario, self._residents
+        write_population(self.folder / "population.csv", residents, None)
+        full = scenario.server.information == "full"
+        members = []
+        for group, of_group in by_group(scenario, residents):
+            columns = z_of(group, of_group)
+            members += [
+                Member(
+                    client=resident.client,
+                    group=group.name,
+                    examples=prepared["examples"][resident.index],
+                    enrolled=resident.enrolled,
+                    z={k: float(v[i]) for k, v in columns.items()} if full else None,
+                )
+                for i, resident in enumerate(of_group)
+            ]
         training: Training = scenario.training
         return ServerProcess(
             run=self._run_identity(),
             seed=scenario.seed,
             clock=scenario.clock.kind,
             round_s=scenario.clock.round_s,
+            scale=scenario.clock.scale,
             port=scenario.server.port,
             server=scenario.server,
             task=task,
             training=training.to_json(),
             gradient_step=training.learning_rate if training.gradient else None,
             population=members,
+            moments=moments(residents),
+            x={group.name: list(group.covariates.x) for group in scenario.groups},
             compression={group.name: group.link.compression for group in scenario.groups},
             schema_=[TensorShape(**tensor) for tensor in prepared["schema"]],
             fleet_token=secrets.token_hex(16),
@@ -164,21 +213,20 @@ class Supervisor:
         write_atomic(self.folder / "setup/server.json", server.to_json().encode())
 
     def _pack_processes(self, server: ServerProcess, address: str) -> Iterator[PackProcess]:
-        members = enumerate(server.population)
         gpus = cycle(range(doctor.gpus()))
-        for group in self.scenario.groups:
-            speed = group.device.examples_per_s
-            devices = [
-                PackMember(client=member.client, index=index, examples_per_s=speed)
-                for index, member in islice(members, group.count)
-            ]
-            for start in range(0, group.count, group.devices_per_process):
+        for group, residents in by_group(self.scenario, self._residents):
+            devices = members_of(self.scenario, group, residents)
+            life = life_of(self.scenario, group)
+            for start in range(0, len(devices), group.devices_per_process):
                 together = devices[start : start + group.devices_per_process]
                 first, last = together[0].client, together[-1].client
                 yield PackProcess(
                     name=first if first == last else f"{first}..{last}",
                     devices=together,
                     compression=group.link.compression,
+                    life=life if life.eventful else None,
+                    clock=self.scenario.clock,
+                    capacity=group.device.capacity,
                     torch_device=f"cuda:{next(gpus)}" if doctor.on_gpu(group) else "cpu",
                     population=self.scenario.devices,
                     seed=self.scenario.seed,
@@ -230,7 +278,9 @@ class Supervisor:
         return self._saw_end
 
     async def _devices_left(self) -> None:
-        limit = self._clock.monotonic() + _LEAVE_S
+        everybody_hears = self.scenario.clock.kind == "rounds"
+        patience_s = _LEAVE_S if everybody_hears else _LEAVE_AWAY_S
+        limit = self._clock.monotonic() + patience_s
         while set(self.processes.pids) - {"nursery"} and self._clock.monotonic() < limit:
             await self._clock.sleep_until(self._clock.monotonic() + 0.01)
 
@@ -251,15 +301,6 @@ class Supervisor:
     def _tell(self, event: str, **fields: Any) -> None:
         self._journal.add(event, **fields)
         self._journal.flush()
-
-
-def population(scenario: Scenario) -> list[tuple[str, str]]:
-    """(client, group) of every device, in the order of the population."""
-    return [
-        (f"{group.name}-{number:04d}", group.name)
-        for group in scenario.groups
-        for number in range(group.count)
-    ]
 
 
 def _next_incarnation(folder: Path) -> int:

@@ -35,12 +35,16 @@ class _DecisionEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Decision.Val
     DECISION_UNSPECIFIED: _Decision.ValueType  # 0
     DECISION_ACCEPT: _Decision.ValueType  # 1
     DECISION_DECLINE: _Decision.ValueType  # 2
+    DECISION_ABORT: _Decision.ValueType  # 3
+    """It had accepted, and gave up: no update will come."""
 
 class Decision(_Decision, metaclass=_DecisionEnumTypeWrapper): ...
 
 DECISION_UNSPECIFIED: Decision.ValueType  # 0
 DECISION_ACCEPT: Decision.ValueType  # 1
 DECISION_DECLINE: Decision.ValueType  # 2
+DECISION_ABORT: Decision.ValueType  # 3
+"""It had accepted, and gave up: no update will come."""
 Global___Decision: _TypeAlias = Decision  # noqa: Y015
 
 class _Reason:
@@ -51,7 +55,22 @@ class _ReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Reason.ValueTy
     DESCRIPTOR: _descriptor.EnumDescriptor
     REASON_UNSPECIFIED: _Reason.ValueType  # 0
     REASON_BUSY: _Reason.ValueType  # 1
-    """Of a device that declines."""
+    """Of a device that declines: it is in use,"""
+    REASON_OFFLINE: _Reason.ValueType  # 2
+    """it cannot be reached (in lockstep, and in a pack, it says so itself),"""
+    REASON_BATTERY: _Reason.ValueType  # 3
+    """its charge is below the minimum,"""
+    REASON_NOT_CHARGING: _Reason.ValueType  # 4
+    REASON_METERED: _Reason.ValueType  # 5
+    """its connection costs money,"""
+    REASON_UNWILLING: _Reason.ValueType  # 6
+    """it decided against."""
+    REASON_POWERED_OFF: _Reason.ValueType  # 7
+    """Of a device that declines or gives up: its battery ran out."""
+    REASON_DROP_OUT: _Reason.ValueType  # 8
+    """Of a device that gives up: for no reason of its state,"""
+    REASON_INTERRUPTED: _Reason.ValueType  # 9
+    """or because what it was eligible by, or its connection, was lost while it worked."""
     REASON_PROTOCOL_VERSION: _Reason.ValueType  # 20
     """Of a server that refuses."""
     REASON_UNKNOWN_CLIENT: _Reason.ValueType  # 21
@@ -73,7 +92,22 @@ class Reason(_Reason, metaclass=_ReasonEnumTypeWrapper): ...
 
 REASON_UNSPECIFIED: Reason.ValueType  # 0
 REASON_BUSY: Reason.ValueType  # 1
-"""Of a device that declines."""
+"""Of a device that declines: it is in use,"""
+REASON_OFFLINE: Reason.ValueType  # 2
+"""it cannot be reached (in lockstep, and in a pack, it says so itself),"""
+REASON_BATTERY: Reason.ValueType  # 3
+"""its charge is below the minimum,"""
+REASON_NOT_CHARGING: Reason.ValueType  # 4
+REASON_METERED: Reason.ValueType  # 5
+"""its connection costs money,"""
+REASON_UNWILLING: Reason.ValueType  # 6
+"""it decided against."""
+REASON_POWERED_OFF: Reason.ValueType  # 7
+"""Of a device that declines or gives up: its battery ran out."""
+REASON_DROP_OUT: Reason.ValueType  # 8
+"""Of a device that gives up: for no reason of its state,"""
+REASON_INTERRUPTED: Reason.ValueType  # 9
+"""or because what it was eligible by, or its connection, was lost while it worked."""
 REASON_PROTOCOL_VERSION: Reason.ValueType  # 20
 """Of a server that refuses."""
 REASON_UNKNOWN_CLIENT: Reason.ValueType  # 21
@@ -157,21 +191,51 @@ Global___EnrollRequest: _TypeAlias = EnrollRequest  # noqa: Y015
 class Identity(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
+    @_typing.final
+    class ZEntry(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: _builtins.int
+        VALUE_FIELD_NUMBER: _builtins.int
+        key: _builtins.str
+        value: _builtins.float
+        def __init__(
+            self,
+            *,
+            key: _builtins.str = ...,
+            value: _builtins.float = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "value", b"value"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
     CLIENT_FIELD_NUMBER: _builtins.int
     EXAMPLES_FIELD_NUMBER: _builtins.int
+    CAPACITY_FIELD_NUMBER: _builtins.int
+    Z_FIELD_NUMBER: _builtins.int
     client: _builtins.str
     """Stable over restarts, given by the scenario."""
     examples: _builtins.int
     """Training examples the device holds; > 0."""
+    capacity: _builtins.float
+    """Share of a model that it can train; in (0, 1]."""
+    @_builtins.property
+    def z(self) -> _containers.ScalarMap[_builtins.str, _builtins.float]:
+        """Its covariates Z by name, finite; a category is `name=level`, 0 or 1."""
+
     def __init__(
         self,
         *,
         client: _builtins.str = ...,
         examples: _builtins.int = ...,
+        capacity: _builtins.float = ...,
+        z: _abc.Mapping[_builtins.str, _builtins.float] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["client", b"client", "examples", b"examples"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["capacity", b"capacity", "client", b"client", "examples", b"examples", "z", b"z"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -372,6 +436,11 @@ class ServerMessage(_message.Message):
     MODEL_FIELD_NUMBER: _builtins.int
     CALLS_FIELD_NUMBER: _builtins.int
     GOODBYE_FIELD_NUMBER: _builtins.int
+    SCENARIO_S_FIELD_NUMBER: _builtins.int
+    scenario_s: _builtins.float
+    """Scenario seconds now, where the clock is wall or scaled: when a stream opens, and when the fleet
+    has assembled. A device's life begins when it is first told; before, it is simply there.
+    """
     @_builtins.property
     def receipts(self) -> _containers.RepeatedCompositeFieldContainer[Global___Receipt]: ...
     @_builtins.property
@@ -396,12 +465,15 @@ class ServerMessage(_message.Message):
         model: Global___Model | None = ...,
         calls: _abc.Iterable[Global___Call] | None = ...,
         goodbye: Global___Goodbye | None = ...,
+        scenario_s: _builtins.float | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["committed", b"committed", "goodbye", b"goodbye", "model", b"model"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_scenario_s", b"_scenario_s", "committed", b"committed", "goodbye", b"goodbye", "model", b"model", "scenario_s", b"scenario_s"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["calls", b"calls", "committed", b"committed", "goodbye", b"goodbye", "model", b"model", "receipts", b"receipts"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_scenario_s", b"_scenario_s", "calls", b"calls", "committed", b"committed", "goodbye", b"goodbye", "model", b"model", "receipts", b"receipts", "scenario_s", b"scenario_s"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    _WhichOneofReturnType__scenario_s: _TypeAlias = _typing.Literal["scenario_s"]  # noqa: Y015
+    _WhichOneofArgType__scenario_s: _TypeAlias = _typing.Literal["_scenario_s", b"_scenario_s"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__scenario_s) -> _WhichOneofReturnType__scenario_s | None: ...
 
 Global___ServerMessage: _TypeAlias = ServerMessage  # noqa: Y015
 
@@ -536,18 +608,98 @@ Global___DeviceMessage: _TypeAlias = DeviceMessage  # noqa: Y015
 
 @_typing.final
 class Heartbeat(_message.Message):
+    """Where the clock is wall or scaled, with what the server may know of devices it does not call."""
+
     DESCRIPTOR: _descriptor.Descriptor
 
+    DEVICES_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def devices(self) -> _containers.RepeatedCompositeFieldContainer[Global___Observation]: ...
     def __init__(
         self,
+        *,
+        devices: _abc.Iterable[Global___Observation] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["devices", b"devices"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___Heartbeat: _TypeAlias = Heartbeat  # noqa: Y015
+
+@_typing.final
+class Observation(_message.Message):
+    """A device as it is at this moment."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    CLIENT_FIELD_NUMBER: _builtins.int
+    STATE_FIELD_NUMBER: _builtins.int
+    X_FIELD_NUMBER: _builtins.int
+    client: _builtins.str
+    @_builtins.property
+    def state(self) -> Global___DeviceState:
+        """Absent for a device of which nothing ever changes."""
+
+    @_builtins.property
+    def x(self) -> _containers.RepeatedScalarFieldContainer[_builtins.float]:
+        """As in Answer."""
+
+    def __init__(
+        self,
+        *,
+        client: _builtins.str = ...,
+        state: Global___DeviceState | None = ...,
+        x: _abc.Iterable[_builtins.float] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["state", b"state"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["client", b"client", "state", b"state", "x", b"x"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Observation: _TypeAlias = Observation  # noqa: Y015
+
+@_typing.final
+class DeviceState(_message.Message):
+    """What a device can tell of itself, for the ledger; aggregators get X."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    BATTERY_FIELD_NUMBER: _builtins.int
+    CHARGING_FIELD_NUMBER: _builtins.int
+    IDLE_FIELD_NUMBER: _builtins.int
+    NETWORK_FIELD_NUMBER: _builtins.int
+    UNMETERED_FIELD_NUMBER: _builtins.int
+    HOUR_FIELD_NUMBER: _builtins.int
+    battery: _builtins.float
+    """Charge as a share of full, 0 to 1; 1 on mains."""
+    charging: _builtins.bool
+    idle: _builtins.bool
+    """Nobody uses it."""
+    network: _builtins.str
+    """"ethernet", "wifi" or "cellular"."""
+    unmetered: _builtins.bool
+    hour: _builtins.float
+    """Local hour of the day, in [0, 24)."""
+    def __init__(
+        self,
+        *,
+        battery: _builtins.float = ...,
+        charging: _builtins.bool = ...,
+        idle: _builtins.bool = ...,
+        network: _builtins.str = ...,
+        unmetered: _builtins.bool = ...,
+        hour: _builtins.float = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["battery", b"battery", "charging", b"charging", "hour", b"hour", "idle", b"idle", "network", b"network", "unmetered", b"unmetered"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___DeviceState: _TypeAlias = DeviceState  # noqa: Y015
 
 @_typing.final
 class Answer(_message.Message):
@@ -560,17 +712,32 @@ class Answer(_message.Message):
     REASON_FIELD_NUMBER: _builtins.int
     MODELLED_S_FIELD_NUMBER: _builtins.int
     UPDATE_FIELD_NUMBER: _builtins.int
+    STATE_FIELD_NUMBER: _builtins.int
+    X_FIELD_NUMBER: _builtins.int
+    AWAY_ROUNDS_FIELD_NUMBER: _builtins.int
     client: _builtins.str
     round: _builtins.int
     attempt: _builtins.int
     decision: Global___Decision.ValueType
     reason: Global___Reason.ValueType
-    """Why the device declined; unspecified when it accepted."""
+    """Why the device declined or gave up; unspecified when it accepted."""
     modelled_s: _builtins.float
     """Seconds the device's work and transfers take in the scenario's model of it; >= 0, finite."""
+    away_rounds: _builtins.int
+    """In lockstep, of a device that is offline: for so many rounds after this one it would say just
+    the same, and need not be called. What it says for other reasons is never foretold.
+    """
     @_builtins.property
     def update(self) -> Global___Update:
         """The update, when it is small enough to travel inline; otherwise Submit follows."""
+
+    @_builtins.property
+    def state(self) -> Global___DeviceState:
+        """At the moment of the decision; absent for a device of which nothing ever changes."""
+
+    @_builtins.property
+    def x(self) -> _containers.RepeatedScalarFieldContainer[_builtins.float]:
+        """Covariates X at that moment, finite, in the scenario's order of the group's `covariates.x`."""
 
     def __init__(
         self,
@@ -582,10 +749,13 @@ class Answer(_message.Message):
         reason: Global___Reason.ValueType = ...,
         modelled_s: _builtins.float = ...,
         update: Global___Update | None = ...,
+        state: Global___DeviceState | None = ...,
+        x: _abc.Iterable[_builtins.float] | None = ...,
+        away_rounds: _builtins.int = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["update", b"update"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["state", b"state", "update", b"update"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["attempt", b"attempt", "client", b"client", "decision", b"decision", "modelled_s", b"modelled_s", "reason", b"reason", "round", b"round", "update", b"update"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["attempt", b"attempt", "away_rounds", b"away_rounds", "client", b"client", "decision", b"decision", "modelled_s", b"modelled_s", "reason", b"reason", "round", b"round", "state", b"state", "update", b"update", "x", b"x"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -5,7 +5,7 @@ number that is not finite where one is needed.
 """
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from enum import StrEnum
 from functools import lru_cache
 from typing import TypeVar
@@ -16,8 +16,11 @@ from muster.common.exchange import (
     Call,
     Commit,
     Decision,
+    DeviceState,
     Fingerprint,
+    Identity,
     Key,
+    Observation,
     Outcome,
     Reason,
     Receipt,
@@ -78,6 +81,8 @@ def encode_to_device(message: ToDevice) -> bytes:
     )
     if message.committed is not None:
         out.committed.CopyFrom(encode_commit(message.committed))
+    if message.scenario_s is not None:
+        out.scenario_s = message.scenario_s
     if message.goodbye is not None:
         out.goodbye.status = message.goodbye
     alone: bytes = out.SerializeToString()
@@ -109,6 +114,7 @@ def decode_to_device(message: pb.ServerMessage) -> ToDevice:
             for call in message.calls
         ],
         goodbye=message.goodbye.status if message.HasField("goodbye") else None,
+        scenario_s=message.scenario_s if message.HasField("scenario_s") else None,
     )
 
 
@@ -154,7 +160,7 @@ def decode_schema(schema: pb.Schema) -> Schema:
 
 
 def encode_answer(answer: Answer) -> pb.Answer:
-    return pb.Answer(
+    out = pb.Answer(
         client=answer.key.client,
         round=answer.key.round,
         attempt=answer.key.attempt,
@@ -162,7 +168,13 @@ def encode_answer(answer: Answer) -> pb.Answer:
         reason=_REASONS[answer.reason] if answer.reason else 0,  # type: ignore[arg-type]
         modelled_s=answer.modelled_s,
         update=encode_update(answer.update, answer.body) if answer.update else None,
+        away_rounds=answer.away_rounds,
     )
+    if answer.state is not None:
+        out.state.CopyFrom(_encode_state(answer.state))
+    if answer.x:
+        out.x.extend(answer.x)
+    return out
 
 
 def decode_answer(answer: pb.Answer) -> Answer:
@@ -174,7 +186,56 @@ def decode_answer(answer: pb.Answer) -> Answer:
         _REASON_OF.get(answer.reason),
         decode_update(answer.update) if inline else None,
         answer.update.body if inline else b"",
+        _decode_state(answer.state) if answer.HasField("state") else None,
+        _decode_x(answer.x) if answer.x else (),
+        answer.away_rounds,
     )
+
+
+def encode_observation(observation: Observation) -> pb.Observation:
+    return pb.Observation(
+        client=observation.client,
+        state=_encode_state(observation.state) if observation.state else None,
+        x=observation.x,
+    )
+
+
+def decode_observation(observation: pb.Observation) -> Observation:
+    state = _decode_state(observation.state) if observation.HasField("state") else None
+    return Observation(observation.client, state, _decode_x(observation.x))
+
+
+def _encode_state(state: DeviceState) -> pb.DeviceState:
+    return pb.DeviceState(**state._asdict())
+
+
+def _decode_state(state: pb.DeviceState) -> DeviceState:
+    if not (0 <= state.battery <= 1 and 0 <= state.hour < 24):
+        raise RemoteProtocolError(
+            f"a battery of {state.battery} at hour {state.hour}; expected a share and an hour of "
+            f"the day"
+        )
+    return DeviceState(
+        state.battery, state.charging, state.idle, state.network, state.unmetered, state.hour
+    )
+
+
+def _decode_x(x: Sequence[float]) -> tuple[float, ...]:
+    if not all(map(math.isfinite, x)):
+        raise RemoteProtocolError(f"covariates X {list(x)}; expected finite numbers")
+    return tuple(x)
+
+
+def encode_identity(identity: Identity) -> pb.Identity:
+    return pb.Identity(**identity._asdict())
+
+
+def decode_identity(identity: pb.Identity) -> Identity:
+    if not 0 < identity.capacity <= 1:
+        raise RemoteProtocolError(f"capacity {identity.capacity}; expected a share of the model")
+    if not all(map(math.isfinite, identity.z.values())):
+        raise RemoteProtocolError(f"covariates Z {dict(identity.z)}; expected finite numbers")
+    return Identity(identity.client, identity.examples, identity.capacity, dict(identity.z))
 
 
 def encode_update(update: Update, body: bytes = b"") -> pb.Update:

@@ -11,6 +11,7 @@ import logging
 import os
 import signal
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +30,7 @@ from muster.server.coordinator import Coordinator
 from muster.server.evaluations import setup_of
 from muster.server.evaluator import Evaluator
 from muster.server.fleet import Device, Fleet
-from muster.server.ledger import Ledger
+from muster.server.ledger import Ledger, MemberRow
 from muster.server.operator import OperatorService, Watchers
 from muster.server.service import FleetService
 from muster.server.store import Store
@@ -49,8 +50,9 @@ async def serve(folder: Path) -> int:
     clock = WallClock()
     schema = schema_of({tensor.name: tensor.shape for tensor in config.schema_})
     ledger = Ledger(folder / "ledger.sqlite")
-    members = [(m.client, m.group, i, m.examples) for i, m in enumerate(config.population)]
-    incarnation = ledger.begin(config.run, members, clock.now())
+    incarnation = ledger.begin(
+        config.run, members_of(config), clock.now(), len(config.population), config.moments
+    )
     journal = Journal(folder / "journal.jsonl", "server", incarnation, clock)
     watchers = Watchers()
     loop = asyncio.get_running_loop()
@@ -63,6 +65,7 @@ async def serve(folder: Path) -> int:
     fleet = Fleet(
         Device(member.client, member.group, index, member.examples)
         for index, member in enumerate(config.population)
+        if member.enrolled
     )
     store = Store(folder / "models", ledger, schema)
     coordinator = Coordinator(config, schema, fleet, ledger, store, folder, clock, tell)
@@ -102,6 +105,20 @@ async def serve(folder: Path) -> int:
     journal.close()
     ledger.close()
     return 1 if status == "failed" else 0
+
+
+def members_of(config: ServerProcess) -> Iterator[MemberRow]:
+    """What the books show of the population before anybody enrolls."""
+    for position, member in enumerate(config.population):
+        if member.enrolled or config.server.information == "full":
+            yield MemberRow(
+                member.client,
+                member.group,
+                position,
+                member.examples,
+                member.enrolled,
+                None if member.z is None else json.dumps(member.z, sort_keys=True),
+            )
 
 
 def listen(server: grpc.aio.Server, config: ServerProcess) -> int:

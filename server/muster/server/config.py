@@ -73,6 +73,10 @@ class Server(Section):
     port: Annotated[int, Field(ge=0, le=65535)] = 0
     """TCP port on 127.0.0.1; 0: any free one."""
 
+    information: Literal["full", "limited"] = "full"
+    """What the server knows of the population. full: covariates Z and enrollment of every device.
+    limited: those of the enrolled alone, and the population's means of Z."""
+
     transfers: Annotated[int, Field(gt=0)] = 8
     """Uploads and downloads at once; the rest queue in order."""
 
@@ -109,6 +113,11 @@ class Member(Section):
     client: str
     group: str
     examples: int
+    enrolled: bool = True
+    """Whether it may train; decided once, before the run."""
+
+    z: dict[str, float] | None = None
+    """Covariates Z as numbers; absent with limited information, until the device enrolls."""
 
 
 class TensorShape(Section):
@@ -125,9 +134,12 @@ class ServerProcess(Section):
     """Identity of the run."""
 
     seed: int
-    clock: Literal["rounds", "wall"]
+    clock: Literal["rounds", "wall", "scaled"]
     round_s: float = 60.0
     """Lockstep: scenario seconds from one round to the next."""
+
+    scale: float = 1.0
+    """Scaled: scenario seconds per second."""
 
     server: Server
     task: str
@@ -140,6 +152,14 @@ class ServerProcess(Section):
     """Set when devices return gradients: the learning rate with which the server descends."""
 
     population: list[Member]
+    """All devices, by position; `server.information` says which of them the books may show."""
+
+    moments: dict[str, float] = Field(default_factory=dict)
+    """Population means of the covariates Z."""
+
+    x: dict[str, list[str]] = Field(default_factory=dict)
+    """Names of the covariates X by group, in the order in which devices report them."""
+
     compression: dict[str, AnyCodec] = Field(default_factory=dict)
     """How updates of a group's devices travel; a group that is not in it sends them whole."""
 

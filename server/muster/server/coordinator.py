@@ -37,6 +37,10 @@ from muster.wire.bodies import body_view, checksum, chunk_messages
 
 T = TypeVar("T")
 
+_SETTLE_S = 2.0
+"""On clocks on which devices go: after a restart, seconds without a device that comes in which all
+are taken to have come who can."""
+
 
 class Coordinator:
     """Runs the rounds of one run, from what the ledger says was committed.
@@ -77,6 +81,7 @@ class Coordinator:
         self._inline = schema.body_bytes <= INLINE_BYTES
         self._changed = asyncio.Event()
         self._stop: tuple[str, str] | None = None
+        self._began_at: float | None = None
         self._stall: RunFailed | None = None
         self.intake = Intake(
             self.settings,
@@ -89,6 +94,8 @@ class Coordinator:
             Spills(run_folder / "models"),
             tell,
             self._changed.set,
+            config.x,
+            config.scale,
         )
 
     # --- the run ---------------------------------------------------------------------------------
@@ -104,6 +111,8 @@ class Coordinator:
         self._kept = dict(ledger.kept())
         self._store.clean(self._kept)
         self.committed = Commit(ledger.newest_round(), version)
+        if ledger.has_begun():
+            self._began_at = ledger.began_at(self._clock.now())
         self.evaluations = Evaluations(
             self.settings,
             ledger.evaluations(),
@@ -174,22 +183,47 @@ class Coordinator:
         """
         stall_s, everybody = self.settings.stall_s, len(self.fleet.devices)
         limit = self._clock.monotonic() + stall_s
+        if not self._lockstep and self._ledger.has_begun():
+            await self._arrivals_over()
+            return
         while self.fleet.present < everybody and self._stop is None:
             self._changed.clear()
             if await self._changed_by(limit):
                 continue
             if self.fleet.present and not self._lockstep:
-                return
+                break
             raise RunFailed(
                 f"{self.fleet.present} of {everybody} devices came within {stall_s:g} s; see the "
                 f"logs of the others. server.stall_s sets the patience"
             )
+        if not self._lockstep:
+            self._begin()
+
+    async def _arrivals_over(self) -> None:
+        """After a restart, wait for those who are not away: until nobody has come for a while."""
+        while self.fleet.present < len(self.fleet.devices) and self._stop is None:
+            self._changed.clear()
+            if not await self._changed_by(self._clock.monotonic() + _SETTLE_S):
+                return
+
+    def _begin(self) -> None:
+        """Scenario time 0: everybody has shown itself, and begins to live."""
+        self._began_at = self._ledger.began_at(self._clock.now())
+        for pack in self.fleet.packs():
+            pack.send(self.committed, scenario_s=self._scenario_s())
+
+    def _scenario_s(self) -> float | None:
+        """Scenario seconds now, on the wall or scaled clock once they run."""
+        if self._began_at is None:
+            return None
+        return max(0.0, self._clock.now() - self._began_at) * self.config.scale
 
     async def _run_round(self, number: int) -> None:
         opened_at, began = self._clock.now(), self._clock.monotonic()
         settings = self.settings
         rules = Rules(self._lockstep, settings.round_goal(), settings.deadline_s)
         round = Round(number, self.committed.version, rules)
+        await self._somebody_present(began)
         self.intake.open(round, self._state)
         self._changed.clear()
         round.select(self._select(number))
@@ -198,7 +232,7 @@ class Coordinator:
             round=number,
             base_version=round.base_version,
             called=len(round.cohort),
-            scenario_s=(number - 1) * self.config.round_s if self._lockstep else None,
+            scenario_s=self._opened_s(number),
         )
         self._call(round.cohort)
         await self._wait_for_close(round, began)
@@ -206,6 +240,21 @@ class Coordinator:
             round.happen(Event.ABANDONED)
             return
         await self._close(round, opened_at, began)
+
+    def _opened_s(self, number: int) -> float | None:
+        """Scenario seconds at which a round opens."""
+        return (number - 1) * self.config.round_s if self._lockstep else self._scenario_s()
+
+    async def _somebody_present(self, began: float) -> None:
+        """On clocks on which devices go: wait for one that can be called, for as long as a round
+        may last. If none comes, the round is recorded as empty."""
+        deadline_s = self.settings.deadline_s
+        if self._lockstep or deadline_s is None:
+            return
+        while not self.fleet.present and self._stop is None:
+            self._changed.clear()
+            if not await self._changed_by(began + deadline_s):
+                return
 
     def _select(self, number: int) -> list[str]:
         # In lockstep a device that is away for no reason of its own life is waited for.
@@ -223,15 +272,19 @@ class Coordinator:
         if round is None:
             return
         deadline_s, calls = self.settings.deadline_s or 0.0, defaultdict[Pack, list[Call]](list)
+        foretold = []
         for client in clients:
             device = self.fleet.devices[client]
-            if device.pack is not None and device.present and round.expects(client):
+            if device.away_until >= round.number and round.expects(client):
+                foretold.append(client)
+            elif device.pack is not None and device.present and round.expects(client):
                 key = round.call(client)
                 call = Call(key, round.base_version, deadline_s, self._checksum)
                 calls[device.pack].append(call)
         model = (round.base_version, self._body) if self._inline else None
         for pack, together in calls.items():
             pack.send(self.committed, together, model)
+        self.intake.foretold(foretold)
 
     async def _wait_for_close(self, round: Round, began: float) -> None:
         """Until the round closes or the run is to stop.
@@ -319,10 +372,8 @@ class Coordinator:
             closed_at=closed_at,
             seconds=self._clock.monotonic() - began,
         )
-        answers, notes = (
-            self.intake.answer_rows(closed_at),
-            self.intake.take_notes(folded, closed_at),
-        )
+        answers = self.intake.answer_rows(closed_at)
+        notes = self.intake.take_notes(folded, closed_at)
         await self._work(self._commit, row, answers, notes, model, state)
         round.happen(Event.COMMITTED)
         self.committed = Commit(round.number, version)
@@ -399,11 +450,17 @@ class Coordinator:
 
     # --- devices ---------------------------------------------------------------------------------
 
+    def enrolled(self, pack: Pack) -> None:
+        """Devices began a session."""
+        self.intake.books.enrolled(pack)
+        for client in pack.devices:
+            self._tell("enrolled", client=client)
+
     def attended(self, pack: Pack) -> None:
         """Devices opened their stream: they are called if the round waits for them."""
         for client in pack.devices:
             self._tell("attended", client=client)
-        pack.send(self.committed)
+        pack.send(self.committed, scenario_s=self._scenario_s())
         self._call(pack.devices)
         if self.intake.round is None:
             self._changed.set()
@@ -413,13 +470,12 @@ class Coordinator:
         for client in pack.devices:
             self._tell("left", client=client, why=why)
 
-    def answered(self, pack: Pack, answer: Answer) -> None:
-        """A device answered a call, perhaps with a small update inline."""
-        receipt = self.intake.answered(pack, answer)
-        if receipt is not None:
-            pack.receipts.append(receipt)
-            if receipt.outcome is Outcome.REFUSED:
-                pack.send(self.committed)
+    def answered(self, pack: Pack, answers: Sequence[Answer]) -> None:
+        """Devices answered calls, perhaps with small updates inline."""
+        receipts = self.intake.answered(pack, answers)
+        pack.receipts += receipts
+        if any(receipt.outcome is Outcome.REFUSED for receipt in receipts):
+            pack.send(self.committed)
 
     # --- the end ---------------------------------------------------------------------------------
 

@@ -7,7 +7,15 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from muster.common.errors import Unauthenticated
-from muster.common.exchange import Call, Commit, Fingerprint, Receipt, ToDevice
+from muster.common.exchange import (
+    Call,
+    Commit,
+    Fingerprint,
+    Identity,
+    Observation,
+    Receipt,
+    ToDevice,
+)
 
 _SESSION_BYTES = 16
 _TOGETHER = 1000
@@ -23,19 +31,33 @@ class Device:
 
     Attributes:
         examples: training examples it holds.
+        capacity: share of a model that it can train.
+        z: its covariates Z as numbers, by name; what it enrolled with.
         pack: of its newest enrollment with this incarnation; None before.
+        seen: the last it told of itself; None before, and for a device without a life.
+        seen_at: monotonic seconds of that.
+        away_until: in lockstep, the last round for which it has already said that it is offline.
     """
 
     client: str
     group: str
     index: int
     examples: int
+    capacity: float = 1.0
+    z: Mapping[str, float] = field(default_factory=dict)
     pack: "Pack | None" = None
+    seen: Observation | None = None
+    seen_at: float = 0.0
+    away_until: int = 0
 
     @property
     def present(self) -> bool:
         """Whether its pack has a stream."""
         return self.pack is not None and self.pack.outbox is not None
+
+    def see(self, seen: Observation, now: float) -> None:
+        """Keep the last it told of itself."""
+        self.seen, self.seen_at = seen, now
 
 
 @dataclass(slots=True, eq=False)
@@ -64,6 +86,7 @@ class Pack:
         calls: Sequence[Call] = (),
         model: tuple[int, bytes] | None = None,
         goodbye: str | None = None,
+        scenario_s: float | None = None,
     ) -> None:
         """Queue what has not been told yet; nothing happens while they are away."""
         if self.outbox is None:
@@ -75,7 +98,7 @@ class Pack:
             part = slice(start, start + _TOGETHER)
             based_on = model if calls[part] else None
             last_word = goodbye if start == starts[-1] else None
-            message = ToDevice(receipts[part], news, based_on, calls[part], last_word)
+            message = ToDevice(receipts[part], news, based_on, calls[part], last_word, scenario_s)
             self.outbox.put_nowait(message)
 
 
@@ -95,9 +118,12 @@ class Fleet:
         """All that have a session, present or not."""
         return list(self._packs.values())
 
-    def enroll(self, clients: Sequence[str], fingerprint: Fingerprint) -> Pack:
+    def enroll(self, identities: Sequence[Identity], fingerprint: Fingerprint) -> Pack:
         """Give devices of the population a new session; an older one of any of them ends."""
-        devices = {client: self.devices[client] for client in clients}
+        devices = {identity.client: self.devices[identity.client] for identity in identities}
+        for identity in identities:
+            device = devices[identity.client]
+            device.capacity, device.z = identity.capacity, identity.z
         pack = Pack(devices, secrets.token_bytes(_SESSION_BYTES), fingerprint)
         for old in {device.pack for device in devices.values() if device.pack is not None}:
             del self._packs[old.session]

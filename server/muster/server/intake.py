@@ -5,9 +5,9 @@ books, whether they count or not.
 """
 
 import asyncio
-import json
 import math
-from collections.abc import Callable, Mapping
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from queue import SimpleQueue
@@ -15,13 +15,23 @@ from queue import SimpleQueue
 from muster.common.clock import Clock
 from muster.common.compression import Codec, Whole
 from muster.common.errors import MusterError, RunFailed
-from muster.common.exchange import Answer, Decision, Key, Outcome, Reason, Receipt, Update
+from muster.common.exchange import (
+    Answer,
+    Decision,
+    Key,
+    Observation,
+    Outcome,
+    Reason,
+    Receipt,
+    Update,
+)
 from muster.common.tensors import Schema
 from muster.server.accumulator import ExactSum, Term
 from muster.server.aggregators import Contribution, State
+from muster.server.books import Books
 from muster.server.config import Server
-from muster.server.fleet import Fleet, Pack
-from muster.server.ledger import AnswerRow, ContributionRow, Notes
+from muster.server.fleet import Device, Fleet, Pack
+from muster.server.ledger import AnswerRow, Notes
 from muster.server.rounds import Phase, Round
 from muster.server.uploads import Body, Form, Spill, Spills
 from muster.wire import INLINE_BYTES
@@ -50,6 +60,7 @@ class Intake:
     """The updates of the open round, and the receipts of the one before.
 
     Attributes:
+        books: what the next commit enters.
         progress_at: monotonic seconds of the last answer or piece of an update.
 
     Args:
@@ -57,6 +68,8 @@ class Intake:
         worker: the thread in which large vectors are folded, one at a time.
         spills: where large updates are kept.
         closed: called when the open round no longer collects.
+        x_names: names of the covariates X by group.
+        scale: scenario seconds per second, on clocks that run.
     """
 
     def __init__(
@@ -71,11 +84,15 @@ class Intake:
         spills: Spills,
         tell: Tell,
         closed: Callable[[], None],
+        x_names: Mapping[str, Sequence[str]],
+        scale: float = 1.0,
     ) -> None:
         self.round: Round | None = None
         self.sum = ExactSum(schema.parameters)
         self.progress_at = 0.0
         self._settings = settings
+        self._lockstep = lockstep
+        self._absent: list[Device] = []
         self._schema = schema
         # By group; a group that is not named sends its updates whole.
         groups = {device.group: Whole(kind="none") for device in fleet.devices.values()}
@@ -89,13 +106,13 @@ class Intake:
         self._spills = spills
         self._tell = tell
         self._closed = closed
+        self.books = Books(schema, fleet, x_names, clock, scale)
         self._rule = settings.aggregator
         # In lockstep with a goal who counts is known only when all have spoken.
         decided_later = lockstep and settings.round_goal() is not None
         self._folds_on_arrival = self._rule.weights == "on-arrival" and not decided_later
         self._small = schema.body_bytes <= INLINE_BYTES
         self._past: Round | None = None
-        self._notes = Notes()
         self._state: State = {}
         self._forget()
 
@@ -110,6 +127,8 @@ class Intake:
         """Begin to take updates for a round; `state` is the aggregator's."""
         self.close()
         self.round, self._state = round, state
+        devices = self._fleet.devices.values()
+        self._absent = [] if self._lockstep else [d for d in devices if not d.present]
         self.sum.clear()
 
     def close(self) -> None:
@@ -123,13 +142,6 @@ class Intake:
 
     # --- what devices say ------------------------------------------------------------------------
 
-    def enrolled(self, pack: Pack) -> None:
-        """Devices enrolled."""
-        fingerprint, now = json.dumps(pack.fingerprint._asdict()), self._clock.now()
-        for client in pack.devices:
-            self._notes.sessions.append((client, fingerprint, now))
-            self._tell("enrolled", client=client)
-
     def upload(self, update: Update) -> Spill:
         """The body of a large update so far; an unfinished one waits until its round closes."""
         spill = self._uploads.get(update.key)
@@ -139,31 +151,75 @@ class Intake:
             self._uploads[update.key] = spill
         return spill
 
-    def answered(self, pack: Pack, answer: Answer) -> Receipt | None:
-        """A device answered a call; the receipt of its update, if one came inline."""
-        round, client = self.round, answer.key.client
-        alone = answer._replace(body=b"")  # the round keeps it until it closes
-        if client in pack.devices and round is not None and round.answer(alone) is None:
-            self._answered_at[client] = self._clock.now()
-            self.progress_at = self._clock.monotonic()
-            if answer.update is None:  # otherwise what becomes of the update says it
-                self._tell(
-                    "answered",
-                    round=round.number,
-                    client=client,
-                    decision=answer.decision,
-                    reason=answer.reason,
-                )
-        receipt = None
-        if (update := answer.update) is not None:
-            receipt = self._known(pack, update)
-            if receipt is not None:
-                self._record(update, receipt)
-            else:
-                body = Body(answer.body, self._forms[pack.devices[client].group])
-                receipt = self._take(update, body)
+    def answered(self, pack: Pack, answers: Sequence[Answer]) -> list[Receipt]:
+        """Devices answered calls in one message; the receipts of updates that came inline."""
+        declined, receipts = Counter[str](), []
+        for answer in answers:
+            self._enter(pack, answer, declined)
+            if (update := answer.update) is not None:
+                receipts.append(self._received_inline(pack, update, answer.body))
+        if declined:  # thousands in a message, and the ledger names them
+            self._tell("declined", round=answers[0].key.round, reasons=dict(declined))
         self._look()
-        return receipt
+        return receipts
+
+    def _enter(self, pack: Pack, answer: Answer, declined: Counter[str]) -> None:
+        """Enter what a device says to a call, if it was called."""
+        round, client = self.round, answer.key.client
+        device = pack.devices.get(client)
+        # The round keeps the answer until it closes, and the body may be large.
+        alone = answer._replace(body=b"") if answer.body else answer
+        if device is None or round is None:
+            return
+        tells = answer.state is not None or bool(answer.x)
+        if tells:
+            self.books.check(device, answer.x)
+        if round.answer(alone) is not None:
+            return
+        self._answered_at[client] = self._clock.now()
+        self.progress_at = self._clock.monotonic()
+        if tells:
+            device.see(Observation(client, answer.state, answer.x), self.progress_at)
+        if self._lockstep and answer.reason is Reason.OFFLINE:
+            device.away_until = round.number + answer.away_rounds
+        if answer.decision is Decision.DECLINE:
+            declined[answer.reason.value if answer.reason else ""] += 1
+        elif answer.update is None:  # otherwise what becomes of the update says it
+            self._tell(
+                "answered",
+                round=round.number,
+                client=client,
+                decision=answer.decision,
+                reason=answer.reason,
+            )
+
+    def see(self, pack: Pack, seen: Observation) -> None:
+        """Keep the last that a device told of itself.
+
+        Raises:
+            RemoteProtocolError: X is not what the scenario says of the group.
+        """
+        device = pack.devices.get(seen.client)
+        if device is not None:
+            self.books.check(device, seen.x)
+            device.see(seen, self._clock.monotonic())
+
+    def foretold(self, clients: Sequence[str]) -> None:
+        """Enter for devices what they have said already: that in this round they are offline."""
+        round = self.round
+        assert round is not None
+        for client in clients:
+            round.answer(Answer(round.call(client), Decision.DECLINE, reason=Reason.OFFLINE))
+        if clients:
+            self._tell("declined", round=round.number, reasons={Reason.OFFLINE.value: len(clients)})
+            self._look()
+
+    def _received_inline(self, pack: Pack, update: Update, body: bytes) -> Receipt:
+        receipt = self._known(pack, update)
+        if receipt is not None:
+            return self._record(update, receipt)
+        form = self._forms[pack.devices[update.key.client].group]
+        return self._take(update, Body(body, form))
 
     def judge(self, pack: Pack, update: Update) -> Receipt | None:
         """The receipt of an update whose body need not be looked at, or None."""
@@ -305,27 +361,17 @@ class Intake:
         up = sum(staged.update.length for staged in self._staged.values())
         return {"bytes_up": up, "bytes_down": len(self._staged) * self._schema.body_bytes}
 
-    def answer_rows(self, at: float) -> list[AnswerRow]:
-        """The answers of the open round; `at` stands for an answer that has not come itself."""
-        assert self.round is not None
-        return [
-            AnswerRow(
-                self.round.number,
-                client,
-                member.answer.decision.value,
-                member.answer.reason.value if member.answer.reason else None,
-                member.answer.modelled_s,
-                self._answered_at.get(client, at),
-            )
-            for client, member in self.round.cohort.items()
-            if member.answer is not None
-        ]
-
     def accepted(self) -> int:
-        """Devices that accepted the call of the open round."""
+        """Devices that accepted the call of the open round, with those who then gave up."""
         assert self.round is not None
         answers = (member.answer for member in self.round.cohort.values())
-        return sum(a is not None and a.decision is Decision.ACCEPT for a in answers)
+        return sum(a is not None and a.decision is not Decision.DECLINE for a in answers)
+
+    def answer_rows(self, at: float) -> list[AnswerRow]:
+        """What was said to the calls of the open round, and who was not there to be called."""
+        assert self.round is not None
+        rows = self.books.answers(self.round, self._answered_at, at)
+        return rows + self.books.absences(self.round.number, self._absent, at)
 
     def take_notes(self, folded: list[Staged], at: float) -> Notes:
         """What the next transaction enters: what became of this round's updates, and what came in
@@ -337,8 +383,9 @@ class Intake:
                 self._note(staged.update, "folded", None, at, staged.weight, staged.send_s)
             else:
                 self._note(staged.update, "dropped", why, at, None, staged.send_s)
-        notes, self._notes = self._notes, Notes()
-        return notes
+        if self.round is not None:
+            self.books.aborts(self.round, at)
+        return self.books.take()
 
     def _record(self, update: Update, receipt: Receipt) -> Receipt:
         """Enter what does not count, or not again."""
@@ -364,27 +411,8 @@ class Intake:
         send_s: float = 0.0,
     ) -> None:
         round = self._round_of(update.key)
-        self._notes.contributions.append(
-            ContributionRow(
-                round=update.key.round,
-                client=update.key.client,
-                attempt=update.key.attempt,
-                base_version=round.base_version if round else 0,
-                staleness=0,
-                weight=weight,
-                examples=update.examples,
-                mask_ratio=1.0,
-                bytes_up=update.length,
-                bytes_down=self._schema.body_bytes,
-                bytes_saved=self._schema.body_bytes - update.length,
-                train_s=update.train_s,
-                transfer_s=update.fetch_s + send_s,
-                loss=update.loss if math.isfinite(update.loss) else None,
-                outcome=outcome,
-                reason=reason.value if reason else None,
-                at=at,
-            )
-        )
+        base_version = round.base_version if round else 0
+        self.books.contribution(update, base_version, outcome, reason, at, weight, send_s)
 
 
 def _not_open(key: Key) -> Receipt:

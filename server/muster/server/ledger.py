@@ -7,7 +7,7 @@ not.) One connection writes; with two, SQLite before 3.51.3 can corrupt the log 
 import json
 import math
 import sqlite3
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib import resources
 from pathlib import Path
@@ -15,7 +15,18 @@ from typing import Any, NamedTuple
 
 from muster.common.errors import LedgerError
 
-SCHEMA_VERSION = 2
+SCHEMA_VERSION = 3
+
+
+class MemberRow(NamedTuple):
+    """A row of `clients` before the device enrolls."""
+
+    client: str
+    group: str
+    position: int
+    examples: int
+    enrolled: bool
+    z: str | None
 
 
 class RoundRow(NamedTuple):
@@ -44,7 +55,10 @@ class AnswerRow(NamedTuple):
     client: str
     decision: str
     reason: str | None
-    modelled_s: float
+    state: str | None
+    x: str | None
+    x_age_s: float | None
+    modelled_s: float | None
     at: float
 
 
@@ -130,11 +144,12 @@ class Notes:
     """What waits for the next transaction.
 
     Attributes:
-        sessions: (client, JSON of its fingerprint, time) of devices that enrolled.
+        sessions: (client, JSON of its fingerprint, time, JSON of its Z, capacity) of devices that
+            enrolled.
     """
 
     contributions: list[ContributionRow] = field(default_factory=list)
-    sessions: list[tuple[str, str, float]] = field(default_factory=list)
+    sessions: list[tuple[str, str, float, str, float]] = field(default_factory=list)
 
     def statements(self) -> list[_Statement]:
         return [
@@ -142,7 +157,8 @@ class Notes:
             (
                 (
                     "UPDATE clients SET sessions = sessions + 1, fingerprint = ?2, "
-                    "enrolled_at = coalesce(enrolled_at, ?3) WHERE client = ?1"
+                    "enrolled_at = coalesce(enrolled_at, ?3), z = ?4, capacity = ?5 "
+                    "WHERE client = ?1"
                 ),
                 self.sessions,
             ),
@@ -223,11 +239,21 @@ class Ledger:
             raise
         self._db.execute("COMMIT")
 
-    def begin(self, run: str, members: Iterable[tuple[str, str, int, int]], at: float) -> int:
-        """Enter an incarnation of the server and return its number, from 1.
+    def begin(
+        self,
+        run: str,
+        members: Iterable[MemberRow],
+        at: float,
+        population: int,
+        moments: Mapping[str, float],
+    ) -> int:
+        """Enter an incarnation of the server and return its number, from 1. What is said of the
+        population counts the first time only.
 
         Args:
-            members: (client, group, position, examples) of the population; the first time only.
+            members: devices that are known before they enroll.
+            population: how many there are.
+            moments: population means of the covariates Z.
 
         Raises:
             LedgerError: the ledger belongs to another run.
@@ -237,13 +263,16 @@ class Ledger:
             self._transaction(
                 [
                     (
-                        "INSERT INTO run (id, incarnation, started_at) VALUES (?, 1, ?)",
-                        [(run, at)],
+                        (
+                            "INSERT INTO run (id, incarnation, started_at, population, moments) "
+                            "VALUES (?, 1, ?, ?, ?)"
+                        ),
+                        [(run, at, population, json.dumps(moments))],
                     ),
                     (
                         (
-                            'INSERT INTO clients (client, "group", position, examples) '
-                            "VALUES (?, ?, ?, ?)"
+                            'INSERT INTO clients (client, "group", position, examples, enrolled, '
+                            "z) VALUES (?, ?, ?, ?, ?, ?)"
                         ),
                         list(members),
                     ),
@@ -257,6 +286,16 @@ class Ledger:
             "ended_at = NULL"
         )
         return int(self._one("SELECT incarnation FROM run"))
+
+    def began_at(self, at: float) -> float:
+        """UNIX seconds of scenario time 0 on the wall or scaled clock: `at`, if it is asked for the
+        first time."""
+        self._db.execute("UPDATE run SET began_at = coalesce(began_at, ?)", (at,))
+        return float(self._one("SELECT began_at FROM run"))
+
+    def has_begun(self) -> bool:
+        """Whether scenario time runs already."""
+        return self._one("SELECT began_at FROM run") is not None
 
     def end(self, status: str, detail: str, at: float, forget: Sequence[int] = ()) -> None:
         """Record how the run ended, and that the bytes of the versions in `forget` are gone."""

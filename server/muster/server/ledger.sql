@@ -7,7 +7,10 @@ CREATE TABLE run (
     status TEXT,                   -- completed, diverged, failed, stopped; NULL while it runs
     detail TEXT,                   -- why, for people
     started_at REAL NOT NULL,      -- of the first incarnation
-    ended_at REAL
+    ended_at REAL,
+    began_at REAL,                 -- scenario time 0 on the wall or scaled clock: the fleet was there
+    population INTEGER NOT NULL,   -- devices, whether the server knows them or not
+    moments TEXT NOT NULL          -- JSON of the population's means of the covariates Z
 );
 
 CREATE TABLE clients (
@@ -15,7 +18,10 @@ CREATE TABLE clients (
     "group" TEXT NOT NULL,
     position INTEGER NOT NULL UNIQUE,   -- in the population, from 0
     examples INTEGER NOT NULL,     -- training examples the device holds
-    enrolled_at REAL,              -- of its first session; NULL: never enrolled
+    enrolled INTEGER NOT NULL,     -- 1: it may train; with limited information 0 is not known
+    z TEXT,                        -- JSON of its covariates Z, where the server knows them
+    capacity REAL,                 -- share of the model it can train; NULL before its first session
+    enrolled_at REAL,              -- of its first session; NULL: it never came
     sessions INTEGER NOT NULL DEFAULT 0,
     fingerprint TEXT               -- JSON of the last session's numeric fingerprint
 );
@@ -42,12 +48,13 @@ CREATE TABLE rounds (
 CREATE TABLE answers (
     round INTEGER NOT NULL,
     client TEXT NOT NULL,
-    decision TEXT NOT NULL,        -- accept, decline
-    reason TEXT,                   -- why it declined
-    state TEXT,                    -- JSON of the device's state
+    decision TEXT NOT NULL,        -- accept, decline, abort (it accepted and gave up); absent: it
+                                   -- was not there to be called (wall and scaled clocks)
+    reason TEXT,                   -- why it declined or gave up
+    state TEXT,                    -- JSON of the device's state; absent: as it was last known
     x TEXT,                        -- JSON of the covariates X at the moment of the decision
-    x_age_s REAL,
-    modelled_s REAL,
+    x_age_s REAL,                  -- scenario seconds since; 0 but for the absent
+    modelled_s REAL,               -- of work and transfers, in the scenario's model of the device
     at REAL NOT NULL,
     PRIMARY KEY (round, client)
 ) WITHOUT ROWID;

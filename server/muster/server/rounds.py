@@ -89,7 +89,7 @@ class Member:
     Attributes:
         attempt: of the newest call; 0 before the first.
         accepted: the update that counts, if one does.
-        spoke: nothing more is expected of it: it declined, or its update was judged.
+        spoke: nothing more is expected of it: it declined, gave up, or its update was judged.
     """
 
     attempt: int = 0
@@ -153,7 +153,7 @@ class Round:
         member = self.cohort[answer.key.client]
         if not member.spoke:
             member.answer = answer
-            if answer.decision is Decision.DECLINE:
+            if answer.decision is not Decision.ACCEPT:
                 self._has_spoken(member)
         return None
 

@@ -80,8 +80,9 @@ class FleetService(fleet_pb2_grpc.FleetServicer):
             if refusal is not None:
                 return pb.EnrollReply(refusal=refusal)
             fingerprint = messages.decode_fingerprint(request.fingerprint)
-            pack = self._fleet.enroll([device.client for device in request.devices], fingerprint)
-            self._coordinator.intake.enrolled(pack)
+            identities = [messages.decode_identity(device) for device in request.devices]
+            pack = self._fleet.enroll(identities, fingerprint)
+            self._coordinator.enrolled(pack)
             return pb.EnrollReply(enrolled=self._enrolled(pack))
 
     def _unwelcome(self, request: pb.EnrollRequest) -> pb.Refusal | None:
@@ -96,7 +97,8 @@ class FleetService(fleet_pb2_grpc.FleetServicer):
             if device is None:
                 return _refusal(
                     Reason.UNKNOWN_CLIENT,
-                    f"{identity.client!r} is not in the population of {len(self._fleet.devices)}",
+                    f"{identity.client!r} is not one of the {len(self._fleet.devices)} devices "
+                    "that may enroll",
                 )
             if identity.examples != device.examples:
                 return _refusal(
@@ -114,7 +116,7 @@ class FleetService(fleet_pb2_grpc.FleetServicer):
             session=pack.session,
             run=config.run,
             seed=config.seed,
-            population=len(self._fleet.devices),
+            population=len(self._coordinator.config.population),
             task=config.task,
             training=config.training,
             schema=messages.encode_schema(self._coordinator.schema),
@@ -150,8 +152,11 @@ class FleetService(fleet_pb2_grpc.FleetServicer):
     async def _read(self, pack: Pack, context: Context) -> None:
         while (message := await context.read()) is not grpc.aio.EOF:
             pack.heard_at = self._clock.monotonic()
-            for answer in message.answers:
-                self._coordinator.answered(pack, messages.decode_answer(answer))
+            if message.answers:
+                answers = [messages.decode_answer(answer) for answer in message.answers]
+                self._coordinator.answered(pack, answers)
+            for seen in message.heartbeat.devices:
+                self._coordinator.intake.see(pack, messages.decode_observation(seen))
 
     @staticmethod
     async def _write(outbox: Outbox, context: Context) -> None:

@@ -1,5 +1,6 @@
 """Run folders for tests: consistent ledgers, written by hand or drawn from a seed."""
 
+import csv
 import json
 import sqlite3
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -34,7 +35,8 @@ class RunFolder:
         self._ledger.execute("PRAGMA journal_mode = WAL")
         self._ledger.executescript(files("muster.server").joinpath("ledger.sql").read_text())
         self._ledger.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
-        self._add("run", id="run-1", incarnation=1, started_at=STARTED_AT)
+        self._add("run", id="run-1", incarnation=1, started_at=STARTED_AT, population=0,
+                  moments="{}")  # fmt: skip
         self.scenario(SCENARIO)
 
     def scenario(self, text: str) -> None:
@@ -46,8 +48,10 @@ class RunFolder:
         for name in names:
             position = self._one("SELECT count(*) FROM clients")
             told = {"enrolled_at": self.time, "sessions": 1, "fingerprint": json.dumps(FINGERPRINT)}
-            columns = {"client": name, "group": group, "position": position, "examples": 100}
+            columns = {"client": name, "group": group, "position": position, "examples": 100,
+                       "enrolled": int(enrolled)}  # fmt: skip
             self._add("clients", **columns | (told if enrolled else {}) | row)
+            self._ledger.execute("UPDATE run SET population = population + 1")
 
     def round(
         self,
@@ -56,6 +60,9 @@ class RunFolder:
         unanswered: int = 0,
         seconds: float = 2.0,
         sent: Mapping[str, Mapping[str, Any]] | None = None,
+        aborted: Mapping[str, str] | None = None,
+        absent: Sequence[str] = (),
+        batteries: Mapping[str, float] | None = None,
     ) -> int:
         """Commit a round.
 
@@ -63,24 +70,40 @@ class RunFolder:
             outcomes: client to "folded", "late", ..., or "late: deadline" with a reason.
             declined: client to the reason.
             sent: client to columns of its contribution.
+            aborted: client to the reason why it gave up what it had accepted.
+            absent: clients that were not there to be called.
+            batteries: client to the charge that it told.
         """
         self.rounds += 1
-        declined, opened_at = declined or {}, self.time
+        declined, aborted, opened_at = declined or {}, aborted or {}, self.time
         self.time += seconds
+        states = {
+            client: json.dumps({"battery": battery, "charging": False, "hour": 12.0})
+            for client, battery in (batteries or {}).items()
+        }
         for client, reason in declined.items():
             self._add("answers", round=self.rounds, client=client, decision="decline",
-                      reason=reason, at=opened_at)  # fmt: skip
+                      reason=reason, state=states.get(client), at=opened_at)  # fmt: skip
+        for client in absent:
+            self._add("answers", round=self.rounds, client=client, decision="absent",
+                      state=states.get(client), x_age_s=60.0, at=self.time)  # fmt: skip
         base = self.version
         folded = sum(outcome == "folded" for outcome in outcomes.values())
         self.version += folded > 0
         for client, outcome in outcomes.items():
             self._add("answers", round=self.rounds, client=client, decision="accept",
-                      modelled_s=0.75, at=self.time)  # fmt: skip
+                      state=states.get(client), modelled_s=0.75, at=self.time)  # fmt: skip
             self.contribute(client, outcome, base_version=base, **(sent or {}).get(client, {}))
+        for client, reason in aborted.items():
+            self._add("answers", round=self.rounds, client=client, decision="abort",
+                      reason=reason, state=states.get(client), at=self.time)  # fmt: skip
+            self.contribute(client, f"dropped: {reason}", base_version=base, bytes_up=0,
+                            bytes_down=0, loss=None)  # fmt: skip
         self._add(
             "rounds", round=self.rounds, base_version=base, version=self.version,
             outcome="aggregated" if folded else "empty",
-            called=len(outcomes) + len(declined) + unanswered, accepted=len(outcomes),
+            called=len(outcomes) + len(declined) + len(aborted) + unanswered,
+            accepted=len(outcomes) + len(aborted),
             folded=folded, normaliser=100.0 * folded or None, weight_sum=100.0 * folded,
             weight_max=100.0, effective_size=float(folded),
             opened_at=opened_at, closed_at=self.time, seconds=seconds,
@@ -123,6 +146,16 @@ class RunFolder:
                 self._add(f"{table}_evaluations", version=self.version, **of_round,
                           **{column: name}, examples=examples, loss=loss,
                           accuracy=accuracy)  # fmt: skip
+
+    def plan(self, rows: Sequence[tuple[int, str, int, float, float]]) -> None:
+        """Write plan.csv; rows are round, group, enrolled, called and delivered."""
+        with open(self.path / "plan.csv", "w", encoding="utf-8", newline="") as file:
+            writer = csv.writer(file)
+            writer.writerow(["round", "scenario_s", "group", "enrolled", "called", "available",
+                             "accepted", "delivered"])  # fmt: skip
+            for number, group, enrolled, called, delivered in rows:
+                writer.writerow([number, 60.0 * (number - 1), group, enrolled, called, enrolled,
+                                 delivered, delivered])  # fmt: skip
 
     def fault(self, fault: str, target: str, status: str = "applied", detail: str = "") -> None:
         self._add("faults", at=self.time, round=self.rounds, fault=fault, target=target,

@@ -94,6 +94,47 @@ def test_totals_of_a_client_count_what_became_of_its_updates(run: Any) -> None:
     assert second[:5] == ["b", 0, 0, 0, 0]
 
 
+def test_every_call_has_one_fate_whatever_was_sent_for_it(run: Any) -> None:
+    run.clients("a", "b", "c")
+    run.clients("d", "e", "f", "g", group="tablets")
+    run.round(
+        {"a": "folded", "b": "late: deadline", "c": "refused: norm"},
+        declined={"d": "battery"}, aborted={"e": "drop-out"}, absent=["f"], unanswered=1,
+        batteries={"a": 0.5, "f": 0.25},
+    )  # fmt: skip
+    run.contribute("a", "duplicate")
+    run.contribute("a", "refused: other body", attempt=2)
+    run.contribute("c", "duplicate")
+    run.contribute("d", "refused: not called")
+    run.contribute("f", "refused: not called")
+    run.contribute("g", "late: round closed")  # its answer came after the commit
+    run.contribute("b", "refused: not called", round=2)  # never committed
+    with Account(run.commit()) as account:
+        calls = account.calls
+    assert calls.drop(columns="battery").fillna("").to_numpy().tolist() == [
+        [1, "a", "phones", "folded", ""],
+        [1, "b", "phones", "late", "deadline"],
+        [1, "c", "phones", "refused", "norm"],
+        [1, "d", "tablets", "declined", "battery"],
+        [1, "e", "tablets", "gave up", "drop-out"],
+        [1, "f", "tablets", "absent", ""],
+        [1, "g", "tablets", "late", "round closed"],
+    ]
+    assert calls["battery"].dropna().to_list() == [0.5, 0.25]
+
+
+def test_a_device_that_accepted_and_sent_nothing_has_a_fate_too(run: Any) -> None:
+    run.clients("a", "b")
+    run.round({"a": "folded", "b": "dropped"})
+    run._ledger.execute("DELETE FROM contributions WHERE client = 'b'")
+    run.contribute("b", "refused: not called", round=1, base_version=7)
+    with Account(run.commit()) as account:
+        assert account.calls["fate"].to_list() == ["folded", "refused"]
+    run._ledger.execute("DELETE FROM contributions WHERE client = 'b'")
+    with Account(run.commit()) as account:
+        assert account.calls["fate"].to_list() == ["folded", "no update"]
+
+
 def test_events_are_picked_from_the_journal_and_torn_lines_passed_over(run: Any) -> None:
     run.journal({"event": "died", "process": "a", "status": -9}, {"event": "answered"})
     with open(run.path / "journal.jsonl", "a") as journal:

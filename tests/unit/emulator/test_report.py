@@ -68,7 +68,9 @@ def test_the_page_refers_to_nothing_outside_itself(written: Path) -> None:
 
 
 def test_every_figure_is_embedded_as_it_lies_in_the_folder(written: Path) -> None:
-    files = [written.parent / "figures" / f"{name}.png" for name in FIGURES]
+    files = sorted((written.parent / "figures").iterdir())
+    named = {file.name for file in files}
+    assert named == {"learning.png", "groups.png", "participation.png", "time.png", "bytes.png"}
     sources = [image["src"] or "" for image in Page(written).all("img")]
     embedded = [base64.b64decode(source.partition(",")[2]) for source in sources]
     assert sorted(embedded) == sorted(file.read_bytes() for file in files)
@@ -102,7 +104,9 @@ def test_hostile_names_are_shown_and_never_obeyed(run: Any) -> None:
     run.scenario(f"name = '''{HOSTILE.replace(chr(27), '')}'''\n# <img src=x>")
     run.clients(HOSTILE, "b", group='"><img src=x onerror=alert(1)>')
     run.clients("c", "d", "e", "f", "g", "h", "i", "j", group=HOSTILE)
-    run.round({HOSTILE: f"refused: {HOSTILE}", "b": "folded"}, declined={"c": HOSTILE})
+    run.round({HOSTILE: f"refused: {HOSTILE}", "b": "folded"}, declined={"c": HOSTILE},
+              batteries={HOSTILE: 0.5, "b": 0.5, "c": 0.5})  # fmt: skip
+    run.plan([(1, HOSTILE, 8, 8, 1.0), (1, '"><img src=x onerror=alert(1)>', 2, 2, 1.0)])
     run.evaluate(1.0)
     run.measure({HOSTILE: (5, 1.0, None), "_b": (5, 2.0, None)}, {HOSTILE: (5, 1.0, None)})
     run.fault("<b>", HOSTILE, detail=HOSTILE)

@@ -15,7 +15,10 @@ from matplotlib.ticker import LogLocator, NullLocator, PercentFormatter
 
 from muster.emulator.account import Account
 from muster.emulator.report import style
+from muster.emulator.report.call_map import call_map
 from muster.emulator.report.heat_strip import draw_heat_strip, strip_height_in
+from muster.emulator.report.life import batteries, reasons
+from muster.emulator.report.planned import planned
 from muster.emulator.report.spread import groups
 from muster.emulator.summary import (
     bytes_text,
@@ -117,6 +120,10 @@ FIGURES: Mapping[str, Callable[[Account], Figure]] = MappingProxyType(
         "learning": learning,
         "groups": groups,
         "participation": participation,
+        "calls": call_map,
+        "reasons": reasons,
+        "batteries": batteries,
+        "planned": planned,
         "time": time,
         "bytes": traffic,
     }

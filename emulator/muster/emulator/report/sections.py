@@ -2,18 +2,19 @@
 
 To add one, write a function that takes the account and the summary and returns a `Section`, or
 None where it has nothing to say, and put it where it belongs in SECTIONS. page.html draws all
-sections alike and escapes everything in them.
+sections alike and escapes everything in them. Those on the devices' lives are in life_sections.py.
 """
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
 import pandas as pd
 
 from muster.emulator.account import OUTCOMES, Account
+from muster.emulator.report import life_sections as life
 from muster.emulator.report.losses import lost_updates
+from muster.emulator.report.section import Section, Summary, Table
 from muster.emulator.summary import (
     bytes_text,
     clean,
@@ -29,41 +30,6 @@ ENDS = 20
 MOST_CLIENTS = 1000
 
 _COHORT = ("called", "accepted", "folded")
-
-Summary = Mapping[str, Any]
-
-
-@dataclass(frozen=True, slots=True)
-class Table:
-    """Rows of text, with numbers already written as they are to be read.
-
-    Attributes:
-        words: how many columns, from the left, hold words; the others hold numbers.
-    """
-
-    columns: Sequence[str]
-    rows: Sequence[Sequence[str]]
-    note: str = ""
-    words: int = 1
-
-
-@dataclass(frozen=True, slots=True)
-class Section:
-    """A part of the page.
-
-    Attributes:
-        text: what to look for, in a sentence or two.
-        facts: label and value, shown large.
-        figure: name of a figure in `figures.FIGURES`.
-        listing: long text, folded away until somebody opens it.
-    """
-
-    title: str
-    text: str = ""
-    facts: Sequence[tuple[str, str]] = ()
-    figure: str = ""
-    table: Table | None = None
-    listing: str = ""
 
 
 def headline(account: Account, summary: Summary) -> Section:
@@ -225,6 +191,8 @@ def fingerprint(account: Account, summary: Summary) -> Section | None:
 
 FILES = {
     "scenario.toml": "what was run, with every default",
+    "population.csv": "every device: group, enrollment, covariates Z, true propensities",
+    "plan.csv": "what was planned for each group and round",
     "summary.json": "status, final metrics and totals, for programs",
     "ledger.sqlite": "the account: rounds, answers, contributions, clients, evaluations, faults",
     "journal.jsonl": "everything that happened, one JSON object to a line",
@@ -251,6 +219,10 @@ SECTIONS: Sequence[Callable[[Account, Summary], Section | None]] = (
     learning,
     groups,
     participation,
+    life.calls,
+    life.reasons,
+    life.batteries,
+    life.planned,
     losses,
     time,
     traffic,

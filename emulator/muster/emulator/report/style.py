@@ -33,9 +33,8 @@ def tidy(axes: Axes, title: str, x: str = "", y: str = "", key: bool = False) ->
     Args:
         key: leave room between title and drawing, for `key_above`.
     """
-    axes.set_title(
-        title, loc="left", fontsize=10.5, fontweight="bold", color=INK, pad=25 if key else 10
-    )
+    axes.set_title(title, loc="left", fontsize=10.5, fontweight="bold", color=INK,
+                   pad=25 if key else 10, parse_math=False)  # fmt: skip
     axes.set_xlabel(x, color=MUTED, fontsize=9.5)
     axes.set_ylabel(y, color=MUTED, fontsize=9.5)
     axes.tick_params(which="both", colors=MUTED, labelsize=9, length=0)
@@ -45,13 +44,13 @@ def tidy(axes: Axes, title: str, x: str = "", y: str = "", key: bool = False) ->
     axes.spines["bottom"].set_color(MUTED)
 
 
-def key_above(axes: Axes, handles: Sequence[Artist] | None = None) -> None:
+def key_above(axes: Axes, handles: Sequence[Artist] | None = None, columns: int = 4) -> None:
     """What the colours mean, in one row between title and drawing."""
     axes.legend(
         handles=handles,
         loc="lower left",
         bbox_to_anchor=(0, 1),
-        ncols=4,
+        ncols=columns,
         frameon=False,
         fontsize=9,
         handlelength=1.1,

@@ -1,0 +1,133 @@
+"""What device life costs: an absent device in a lockstep round, a plan, churn on the wall clock.
+
+python benchmarks/life.py             # a table, and benchmarks/out/life.json (about five minutes)
+python benchmarks/life.py --quick     # fewer devices and rounds
+"""
+
+import argparse
+import json
+import os
+import statistics
+import sys
+import tempfile
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+HERE = Path(__file__).parent
+WARM_UP = 5
+NEVER = {"kind": "bernoulli", "probability": 1e-12}
+PRESENT = {"name": "present", "count": 10}
+
+
+def _scenario(rounds: int, *groups: dict[str, Any], **sections: Any) -> Any:
+    from muster.common.config import validate
+    from muster.emulator.scenario import Scenario
+
+    server = {"rounds": rounds, "evaluate_every": rounds, **sections.pop("server", {})}
+    return validate(
+        Scenario,
+        {
+            "name": "life",
+            "task": {"name": "echo:Echo", "parameters": 10_000},
+            "training": {"local_steps": 0},
+            "server": server,
+            "groups": list(groups),
+            **sections,
+        },
+        "benchmark",
+    )
+
+
+def _run(scenario: Any) -> Any:
+    from muster.emulator import run
+
+    with tempfile.TemporaryDirectory() as folder:
+        done = run(scenario, out=Path(folder) / "run")
+        return done.ledger.rounds
+
+
+def round_ms(scenario: Any) -> float:
+    """Median milliseconds from commit to commit."""
+    closed = list(_run(scenario)["closed_at"])[WARM_UP:]
+    return statistics.median(1000 * (after - before) for before, after in pairwise(closed))
+
+
+def absence(name: str, rounds: int, count: int, **group: Any) -> dict[str, Any]:
+    """What each of `count` absent devices adds to a round of ten that are there."""
+    absent = {"name": "absent", "count": count, "availability": NEVER, **group}
+    alone = round_ms(_scenario(rounds, PRESENT))
+    together = round_ms(_scenario(rounds, PRESENT, absent))
+    each = (together - alone) / count
+    return {"what": name, "devices": count, "alone_ms": alone, "together_ms": together,
+            "value": each, "unit": "ms an absent device"}  # fmt: skip
+
+
+def planning(devices: int, rounds: int, name: str, **group: Any) -> dict[str, Any]:
+    """Seconds of a plan."""
+    from muster.common.clock import WallClock
+    from muster.emulator.planning import plan
+    from muster.emulator.planning.plan import Learning
+
+    clock = WallClock()
+    scenario = _scenario(rounds, {"name": "g", "count": devices, **group})
+    began = clock.monotonic()
+    plan(scenario, Learning([20] * devices, 10_000))
+    return {"what": f"plan of {devices:,} devices x {rounds:,} rounds, {name}",
+            "value": clock.monotonic() - began, "unit": "s"}  # fmt: skip
+
+
+def churn(rounds: int) -> dict[str, Any]:
+    """The longest round on the wall clock, beyond the deadline, while devices come and go."""
+    deadline_s = 3.0
+    # A step is a round: with these a device that is there has left a round later in 30 % of cases.
+    group = {
+        "name": "churning",
+        "count": 50,
+        "availability": {"kind": "markov", "mean_up_s": 8.4, "mean_down_s": 3.6},
+        "device": {"examples_per_s": 0.5},
+    }
+    scenario = _scenario(
+        rounds,
+        group,
+        clock={"kind": "wall", "round_s": 1.0},
+        server={"deadline_s": deadline_s, "heartbeat_s": 0.5},
+    )
+    found = _run(scenario)
+    return {"what": "50 devices with churn, longest round beyond the deadline", "rounds": rounds,
+            "called": float(found["called"].mean()), "folded": float(found["folded"].mean()),
+            "value": float(found["seconds"].max()) - deadline_s, "unit": "s"}  # fmt: skip
+
+
+def main() -> None:
+    os.environ["PYTHONPATH"] = str(HERE)
+    sys.path.insert(0, str(HERE))
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--quick", action="store_true")
+    parser.add_argument("--out", type=Path, default=HERE / "out/life.json")
+    options = parser.parse_args()
+    scale = 10 if options.quick else 1
+    phone = {"device": {"profile": "phone"}}
+    cases = [
+        lambda: absence("absent, a process each (goal 0.3)", 200 // scale + WARM_UP, 90),
+        lambda: absence("absent phones, a process each", 200 // scale + WARM_UP, 90, **phone),
+        lambda: absence("absent, packed (goal 0.05)", 100 // scale + WARM_UP, 1000,
+                        devices_per_process=500),
+        lambda: absence("absent phones, packed", 100 // scale + WARM_UP, 1000,
+                        devices_per_process=500, **phone),
+        lambda: churn(30 // scale + 2),
+        lambda: planning(100_000 // scale, 1000, "markov",
+                         availability={"kind": "markov", "mean_up_s": 1800, "mean_down_s": 600}),
+        lambda: planning(100_000 // scale, 1000, "phones", **phone),
+    ]  # fmt: skip
+    results = []
+    for case in cases:
+        found = case()
+        results.append(found)
+        print(f"{found['what']:<62} {found['value']:>9.4f} {found['unit']}", flush=True)
+    options.out.parent.mkdir(exist_ok=True)
+    options.out.write_text(json.dumps(results, indent=2) + "\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,59 @@
+"""Devices that come and go with the hour of their day.
+
+The probability at local hour h is mean · exp(κ cos(2π (h − peak_h) / 24)) / I₀(κ): the density of
+von Mises on the clock, scaled. Its mean over a day is `mean`, and peak over trough is exp(2κ).
+"""
+
+import math
+from typing import Annotated
+
+import numpy as np
+from pydantic import Field
+
+from muster.client.availability.contract import Availability, Cast, Process, Scene
+from muster.common.seeds import BoolArray, FloatArray
+
+
+class _Diurnal(Process):
+    def __init__(self, cast: Cast, scale: float, kappa: float, peak_h: float) -> None:
+        super().__init__(cast)
+        self._scale, self._kappa, self._peak_h = scale, kappa, peak_h
+        self._draws = cast.numbers("availability")
+
+    def on(self, scene: Scene) -> BoolArray:
+        drawn: BoolArray = self._draws.at(scene.step)[:, 0] < self.chance(scene)
+        return drawn
+
+    def chance(self, scene: Scene) -> FloatArray:
+        angle = 2 * np.pi / 24 * (scene.hour - self._peak_h)
+        chance: FloatArray = self._scale * np.exp(self._kappa * np.cos(angle))
+        return chance
+
+
+class Diurnal(Availability):
+    """Every step anew, with a probability that rises and falls with the local hour."""
+
+    ratio: Annotated[float, Field(ge=1)] = 4.0
+    """Probability at the peak over that at the trough, twelve hours later (Bonawitz et al., MLSys
+    2019, section 9: four times as many devices at the best hour as at the worst)."""
+
+    mean: Annotated[float, Field(gt=0, le=1)] = 0.5
+    """Probability, averaged over a day. The default is an assumption."""
+
+    peak_h: Annotated[float, Field(ge=0, lt=24)] = 2.0
+    """Local hour of the peak. Bonawitz et al. find devices idle and charging at night; which hour
+    of the night is an assumption."""
+
+    def process(self, cast: Cast) -> Process:
+        kappa = math.log(self.ratio) / 2
+        return _Diurnal(cast, self.mean / float(np.i0(kappa)), kappa, self.peak_h)
+
+    def check(self, group: str, size: int, step_s: float) -> None:
+        # exp(κ) = √ratio, the peak of a mean of 1.
+        largest = float(np.i0(math.log(self.ratio) / 2)) / math.sqrt(self.ratio)
+        if self.mean > largest:
+            raise ValueError(
+                f"mean = {self.mean:g} with ratio = {self.ratio:g} makes the probability at the "
+                f"peak {self.mean / largest:.3g}, expected at most 1; with this ratio the mean can "
+                f"be at most {math.floor(largest * 1e4) / 1e4:.4f}"
+            )

@@ -1,0 +1,64 @@
+"""What a battery does, by the balance of currents; arrays of shape (n,) over devices."""
+
+import numpy as np
+
+from muster.client.device import Battery
+from muster.client.networks import NETWORKS, WIFI
+from muster.common.seeds import BoolArray, FloatArray, IntArray
+
+
+def charge_after(
+    battery: Battery, charge: FloatArray, seconds: float, plugged: BoolArray, idle: BoolArray
+) -> FloatArray:
+    """Charge, as a share, after some seconds in which nothing changes.
+
+    With a charger the current is constant up to `taper_from` and falls exponentially in the charge
+    above; the load is constant. Both parts are solved exactly.
+    """
+    load = np.where(idle, battery.idle_ma, battery.use_ma) / (3600 * battery.capacity_mah)
+    feed = battery.charger_ma / (3600 * battery.capacity_mah)
+    unplugged = charge - load * seconds
+    if not plugged.any():
+        return np.maximum(unplugged, 0.0)
+    net = feed - load
+    strong = net > 0
+    # Until the current begins to fall.
+    with np.errstate(divide="ignore"):
+        linear_s = np.where(strong, np.maximum(battery.taper_from - charge, 0) / net, seconds)
+    linear_s = np.minimum(linear_s, seconds)
+    linear = charge + net * linear_s
+    # Then u = exp((charge − taper_from)/τ) obeys du/dt = (feed − load u)/τ.
+    over, balance = np.maximum(linear - battery.taper_from, 0), feed / load
+    u = balance + (np.exp(over / battery.taper) - balance) * np.exp(
+        -load * (seconds - linear_s) / battery.taper
+    )
+    falling = battery.taper_from + battery.taper * np.log(u)
+    reaches = strong & (charge + net * seconds >= battery.taper_from)
+    charged = np.where(reaches, falling, linear)
+    return np.clip(np.where(plugged, charged, unplugged), 0.0, 1.0)
+
+
+def work_drain(
+    battery: Battery,
+    network: IntArray,
+    train_s: FloatArray,
+    bytes_down: float,
+    bytes_up: float,
+) -> FloatArray:
+    """Share of the battery that a round's work takes: training, and the radio while it is busy.
+
+    Energy of a transfer = current × size/rate, so a slow network costs more.
+    """
+    down_s, up_s = bytes_down / _DOWN_BPS[network], bytes_up / _UP_BPS[network]
+    wifi = network == WIFI
+    radio = np.where(
+        wifi,
+        battery.wifi_rx_ma * down_s + battery.wifi_tx_ma * up_s,
+        battery.cellular_rx_ma * down_s + battery.cellular_tx_ma * up_s,
+    )
+    drained: FloatArray = (battery.training_ma * train_s + radio) / (3600 * battery.capacity_mah)
+    return drained
+
+
+_DOWN_BPS = np.array([network.down_mbps for network in NETWORKS]) * 125_000  # bytes a second
+_UP_BPS = np.array([network.up_mbps for network in NETWORKS]) * 125_000

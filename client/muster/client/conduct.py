@@ -1,0 +1,169 @@
+"""What the devices of a pack make of calls, from the lives they lead and what they remember."""
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from muster.client.config import Member
+from muster.client.learner import Learner, Work
+from muster.client.life import Life, Row
+from muster.client.lives import Lives
+from muster.client.memory import State
+from muster.common.exchange import Call, Commit, Decision, DeviceState, Observation, Reason
+from muster.common.seeds import FloatArray, IntArray
+
+
+class Choice(NamedTuple):
+    """What a device makes of a call.
+
+    Attributes:
+        reason: why it declines or gives up.
+        before: its state when it entered the round, to be remembered unless it declines.
+        life: its own state after the work.
+        share: of the work that it does before it gives up; 1: all of it.
+        seen: its state at the moment of the decision; None for a device without a life.
+        x: its covariates X at that moment.
+        away: rounds after this one for which it will say the same.
+    """
+
+    decision: Decision
+    reason: Reason | None
+    before: State
+    life: Row = ()
+    share: float = 1.0
+    seen: DeviceState | None = None
+    x: tuple[float, ...] = ()
+    away: int = 0
+
+
+_OFFLINE = Choice(Decision.DECLINE, Reason.OFFLINE, State())
+
+
+class Obedience:
+    """Devices without a life: they accept every call."""
+
+    def __init__(self, learners: Mapping[str, Learner]) -> None:
+        self._learners = learners
+
+    def choose(
+        self, calls: Sequence[Call], step: int, committed: Commit, work: Work
+    ) -> list[Choice]:
+        memories = (self._learners[call.key.client].memory for call in calls)
+        return [
+            Choice(Decision.ACCEPT, None, memory.before(call.key.round, committed))
+            for call, memory in zip(calls, memories, strict=True)
+        ]
+
+    def observe(self, step: int) -> list[Observation]:
+        """What there is to tell without a call: nothing."""
+        return []
+
+    def away(self, step: int) -> bool:
+        """Whether the first device cannot be reached: never."""
+        return False
+
+
+class Conduct:
+    """Devices that live.
+
+    Args:
+        members: the devices, in the order of `learners`.
+        lockstep: a round is always called at the same step, so a call for it that comes again is
+            decided again, and alike. Elsewhere time has passed; a device stands by its update.
+    """
+
+    def __init__(
+        self,
+        life: Life,
+        seed: int,
+        members: Sequence[Member],
+        learners: Mapping[str, Learner],
+        lockstep: bool,
+    ) -> None:
+        self._lockstep = lockstep
+        self._learners = learners
+        self._places = {member.client: place for place, member in enumerate(members)}
+        self._lives = Lives(life, seed, [member.being() for member in members])
+        self._unsettled = set(self._places)
+        self._burdens: tuple[Work, FloatArray, tuple[float, float]] | None = None
+
+    def choose(
+        self, calls: Sequence[Call], step: int, committed: Commit, work: Work
+    ) -> list[Choice]:
+        """What becomes of calls for one round, at the beginning of a step; a device that takes part
+        is as it will be after its work."""
+        lives, offline = self._lives, self._lives.unreachable(step)
+        if offline is not None:
+            called = [self._places[call.key.client] for call in calls]
+            if offline[called].all():  # the usual case of an absent device, and it should be cheap
+                away = self._away(step)[called]
+                return [_OFFLINE._replace(away=int(rounds)) for rounds in away]
+        stands = [not self._lockstep and self._holds_update_for(call) for call in calls]
+        befores = [
+            State() if kept else self._settled(call, committed)
+            for call, kept in zip(calls, stands, strict=True)
+        ]
+        work_s, traffic = self._burden(work)
+        look, verdict = lives.look(step), lives.decide(step, work_s, traffic)
+        places = np.array([self._places[call.key.client] for call in calls])
+        working = places[verdict.accepted[places] & ~np.array(stands)]
+        entered = {int(place): lives.row(place) for place in working}
+        lives.take_part(working, verdict, work_s, traffic)
+        choices, away = [], self._away(step)
+        for place, before, kept in zip(map(int, places), befores, stands, strict=True):
+            reason, seen, x = verdict.reason(place), look.state(place), look.covariates(place)
+            if kept:
+                choices.append(Choice(Decision.ACCEPT, None, before, seen=seen, x=x))
+                continue
+            if place not in entered:
+                rounds = int(away[place]) if reason is Reason.OFFLINE else 0
+                declines = Choice(Decision.DECLINE, reason, before, seen=seen, x=x, away=rounds)
+                choices.append(declines)
+                continue
+            decision = Decision.ACCEPT if reason is None else Decision.ABORT
+            before = before._replace(life=entered[place])
+            share = float(verdict.share[place])
+            choices.append(Choice(decision, reason, before, lives.row(place), share, seen, x))
+        return choices
+
+    def _away(self, step: int) -> IntArray:
+        """Rounds after this one for which offline devices will say the same."""
+        steps = self._lives.away_steps(step) if self._lockstep else None
+        return np.zeros(len(self._places), dtype=np.int64) if steps is None else steps
+
+    def _holds_update_for(self, call: Call) -> bool:
+        return self._learners[call.key.client].held_for(call) is not None
+
+    def _burden(self, work: Work) -> tuple[FloatArray, tuple[float, float]]:
+        """What a round's work is to every device: modelled seconds, and bytes down and up."""
+        if self._burdens is None or self._burdens[0] is not work:
+            learners = list(self._learners.values())
+            work_s = np.array([learner.modelled_s(work) for learner in learners])
+            traffic = work.schema.body_bytes, learners[0].update_bytes(work)
+            self._burdens = work, work_s, traffic
+        return self._burdens[1:]
+
+    def _settled(self, call: Call, committed: Commit) -> State:
+        """The state in which a device enters a round; its life is put back to it where need be."""
+        client, round = call.key.client, call.key.round
+        memory = self._learners[client].memory
+        before = memory.before(round, committed)
+        held = memory.held
+        undone = held is not None and before is held.before
+        if (undone or client in self._unsettled) and before.life:
+            self._lives.settle(self._places[client], before.life)
+        self._unsettled.discard(client)
+        return before
+
+    def observe(self, step: int) -> list[Observation]:
+        """All devices at the beginning of a step."""
+        look = self._lives.look(step)
+        return [
+            Observation(client, look.state(place), look.covariates(place))
+            for client, place in self._places.items()
+        ]
+
+    def away(self, step: int) -> bool:
+        """Whether the first device cannot be reached."""
+        return not self._lives.look(step).available[0]

@@ -1,0 +1,142 @@
+"""What the lives of devices are computed from, and what is seen of them."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final, NamedTuple
+
+from muster.client.availability import AnyAvailability
+from muster.client.availability.always import Always
+from muster.client.covariates import Covariates
+from muster.client.device import DROP_OUT, Device
+from muster.client.networks import NETWORKS
+from muster.client.participation import REQUIREMENTS, Participation
+from muster.common.config import Section
+from muster.common.exchange import DeviceState, Reason
+from muster.common.seeds import BoolArray, FloatArray, IntArray
+
+Row = tuple[float, ...]
+"""Step, and the values of STATE: one device's own state."""
+
+VERDICTS: Final = (
+    None,
+    Reason.OFFLINE,
+    Reason.POWERED_OFF,
+    Reason.BATTERY,
+    *REQUIREMENTS.values(),
+    Reason.UNWILLING,
+    Reason.DROP_OUT,
+    Reason.INTERRUPTED,
+)
+"""What comes of a call, by code: None, it takes part; or the reason why not."""
+
+CODE: Final = {reason: code for code, reason in enumerate(VERDICTS)}
+
+
+class Life(Section):
+    """What the lives of a group's devices are computed from."""
+
+    group: str
+    size: int
+    """Devices in the group."""
+
+    device: Device = Device()
+    availability: AnyAvailability = Always(kind="always")
+    participation: Participation = Participation()
+    covariates: Covariates = Covariates()
+    step_s: float
+    """Scenario seconds of a step."""
+
+    start_h: float = 0.0
+    """Hour of the day, UTC, at scenario time 0."""
+
+    @property
+    def eventful(self) -> bool:
+        """Whether there is anything to compute; a device without events always obeys."""
+        return (
+            self.device.lives
+            or self.availability.kind != "always"
+            or bool(self.covariates.x)
+            or self.participation.willing != 1.0
+            or self.drop_out > 0
+        )
+
+    @property
+    def drop_out(self) -> float:
+        """Probability that a round's work is lost for no reason of the device's state."""
+        given = self.participation.drop_out
+        return DROP_OUT.get(self.device.profile, 0.0) if given is None else given
+
+
+class Being(NamedTuple):
+    """A device whose life is computed.
+
+    Attributes:
+        position: in its group, from 0.
+        zone_h: hours that its local time is ahead of UTC.
+        z: its covariates Z as numbers, by name; categories as `name=level`.
+    """
+
+    client: str
+    position: int
+    zone_h: float
+    z: Mapping[str, float]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Look:
+    """What can be seen of devices at an instant, arrays of shape (n,).
+
+    Attributes:
+        network: index into NETWORKS.
+        dead: the battery ran out.
+        available: they can be reached.
+        x: covariates X by name.
+        changes: whether there is anything to tell of them at all.
+    """
+
+    charge: FloatArray
+    charging: BoolArray
+    idle: BoolArray
+    network: IntArray
+    unmetered: BoolArray
+    hour: FloatArray
+    dead: BoolArray
+    available: BoolArray
+    x: Mapping[str, FloatArray]
+    changes: bool
+
+    def state(self, i: int) -> DeviceState | None:
+        """Of one device, as it is reported; None where it is always the same."""
+        if not self.changes:
+            return None
+        return DeviceState(
+            battery=float(self.charge[i]),
+            charging=bool(self.charging[i]),
+            idle=bool(self.idle[i]),
+            network=NETWORKS[self.network[i]].name,
+            unmetered=bool(self.unmetered[i]),
+            hour=float(self.hour[i]),
+        )
+
+    def covariates(self, i: int) -> tuple[float, ...]:
+        """X of one device, in the order of the scenario."""
+        return tuple(float(values[i]) for values in self.x.values())
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Verdict:
+    """What comes of calls, arrays over the devices called.
+
+    Attributes:
+        code: index into VERDICTS.
+        accepted: they say yes, whatever comes then.
+        share: of the work that they do; less than 1 for those who give up.
+    """
+
+    code: IntArray
+    accepted: BoolArray
+    share: FloatArray
+
+    def reason(self, k: int) -> Reason | None:
+        """Why the k-th does not take part; None: it does."""
+        return VERDICTS[int(self.code[k])]

@@ -1,0 +1,298 @@
+"""The life of devices, step by step: what state they are in, and what they make of a call.
+
+Pure: no I/O and no clock. Arrays of shape (n,) hold all devices of a process, or of a plan; the
+same code with the same draws is behind both, so a plan tells what a run will do.
+
+A device's own state, and nothing else, depends on what it did. It is a row of STATE at the
+beginning of a step; the row before a round is kept until the round is committed, so that nothing
+drains twice.
+"""
+
+from collections.abc import Sequence
+from typing import Final
+
+import numpy as np
+
+from muster.client.availability import Cast
+from muster.client.battery import charge_after, work_drain
+from muster.client.covariates import Observed
+from muster.client.foresight import Foresight
+from muster.client.life import CODE, Being, Life, Look, Row, Verdict
+from muster.client.logit import Logit
+from muster.client.participation import REQUIREMENTS
+from muster.client.surroundings import Surroundings
+from muster.common.distributions import draw
+from muster.common.exchange import Reason
+from muster.common.seeds import BoolArray, FloatArray, IntArray, normals
+
+STATE: Final = ("charge", "forced_until_s", "dead", "recent")
+"""Columns of a state row: charge as a share; scenario seconds until which it charges because it had
+to; 1 after the battery ran out and before it is charged; recent participation."""
+
+_CHARGE, _FORCED_UNTIL, _DEAD, _RECENT = range(len(STATE))
+
+_MEMORY = 0.9
+"""`recent` is a moving average over steps, with this much kept of a step before."""
+
+
+class Lives:
+    """The lives of some devices of one group.
+
+    Args:
+        ahead: steps whose numbers are drawn at once; a plan knows how many it needs.
+    """
+
+    def __init__(self, life: Life, seed: int, beings: Sequence[Being], ahead: int = 64) -> None:
+        n = len(beings)
+        columns = beings[0].z
+        self.cast = Cast(
+            seed=seed,
+            group=life.group,
+            clients=[being.client for being in beings],
+            positions=np.array([being.position for being in beings]),
+            size=life.size,
+            z={name: np.array([being.z[name] for being in beings]) for name in columns},
+            step_s=life.step_s,
+            start_h=life.start_h,
+            zone_h=np.array([being.zone_h for being in beings]),
+            ahead=ahead,
+        )
+        self.life = life
+        self.process = life.availability.process(self.cast)
+        self._surroundings = Surroundings(self.cast, life.device)
+        self._x = Observed(life.covariates, seed, self.cast.clients, ahead)
+        self._foresight = Foresight(life, self.cast, self._surroundings)
+        self._forced = self.cast.numbers("forced", width=3, every_s=self._foresight.tick_s)
+        self._will = self.cast.numbers("willing")
+        self._luck = self.cast.numbers("drop-out", width=2)
+        self._seen: tuple[int, Look] | None = None
+        self._at = np.zeros(n, dtype=np.int64)
+        self._state = np.zeros((n, len(STATE)))
+        self._state[:, _CHARGE] = 1.0
+        if (battery := life.device.battery) is not None:
+            drawn = draw(battery.initial, self.cast.numbers("charge", width=2).at(0))
+            self._state[:, _CHARGE] = np.clip(drawn, 0.0, 1.0)
+            self._state[:, _DEAD] = self._state[:, _CHARGE] <= 0
+
+    def row(self, i: int) -> Row:
+        """The own state of a device, to be remembered."""
+        return (float(self._at[i]), *map(float, self._state[i]))
+
+    def settle(self, i: int, row: Row) -> None:
+        """Put a device back to a state it was in."""
+        self._at[i], self._state[i] = int(row[0]), row[1:]
+        self._seen = None
+
+    # --- time ------------------------------------------------------------------------------------
+
+    def advance(self, step: int) -> None:
+        """Let all devices live to the beginning of `step`."""
+        while (behind := int(self._at.min())) < step:
+            rows = np.flatnonzero(self._at == behind)
+            self._live(slice(None) if len(rows) == len(self._at) else rows, behind)
+            self._seen = None
+
+    def _live(self, rows: slice | IntArray, step: int) -> None:
+        """One step of some devices."""
+        battery = self.life.device.battery
+        self._state[rows, _RECENT] *= _MEMORY
+        if battery is not None:
+            ticks = self._foresight.ticks
+            for tick in range(step * ticks, (step + 1) * ticks):
+                self._tick(rows, tick)
+        self._at[rows] += 1
+
+    def _tick(self, rows: slice | IntArray, tick: int) -> None:
+        battery, charging = self.life.device.battery, self.life.device.charging
+        assert battery is not None
+        tick_s = self._foresight.tick_s
+        state, time_s = self._state[rows], tick * tick_s
+        charge = state[:, _CHARGE]
+        plugged, idle = (habit[rows] for habit in self._foresight.habits(tick))
+        plugged = plugged | (state[:, _FORCED_UNTIL] > time_s)
+        empty = ~plugged & (charge < charging.forced_below)
+        if empty.any():
+            found, *normal = self._forced.at(tick)[rows].T
+            within = 1 - (1 - charging.forced_probability) ** (tick_s / 3600)
+            forced = empty & (found < within)
+            lasts = charging.top_up_s * np.exp(charging.top_up_sigma * normals(*normal)[0])
+            state[:, _FORCED_UNTIL] = np.where(forced, time_s + lasts, state[:, _FORCED_UNTIL])
+            plugged |= forced
+        # One that is off is used by nobody, whatever was drawn.
+        idle = idle | (state[:, _DEAD] > 0)
+        charge = charge_after(battery, charge, tick_s, plugged, idle)
+        state[:, _CHARGE] = charge
+        state[:, _DEAD] = (charge <= 0) | ((state[:, _DEAD] > 0) & (charge < battery.revives_at))
+        self._state[rows] = state
+
+    # --- what is seen ----------------------------------------------------------------------------
+
+    def look(self, step: int) -> Look:
+        """All devices at the beginning of a step."""
+        self.advance(step)
+        if self._seen is None or self._seen[0] != step:
+            self._seen = (step, self._look(step))
+        return self._seen[1]
+
+    def _look(self, step: int) -> Look:
+        begins = self._foresight.beginning(step)
+        plugged, idle = self._foresight.habits(step * self._foresight.ticks)
+        charge, dead = self._state[:, _CHARGE].copy(), self._state[:, _DEAD] > 0
+        charging = plugged | (self._state[:, _FORCED_UNTIL] > step * self.life.step_s)
+        x = self._observed(step, charge, charging, idle) if self.life.covariates.x else {}
+        available = begins.available
+        if available is None:
+            available = self.process.on(self.cast.scene(step, x))
+        return Look(
+            charge,
+            charging,
+            idle,
+            begins.network,
+            begins.unmetered,
+            begins.hour,
+            dead,
+            available & ~dead,
+            x,
+            self.life.device.lives,
+        )
+
+    def _observed(
+        self, step: int, charge: FloatArray, charging: BoolArray, idle: BoolArray
+    ) -> dict[str, FloatArray]:
+        """Covariates X at the beginning of a step."""
+        begins = self._foresight.beginning(step)
+        angle = 2 * np.pi * begins.hour / 24
+        quantities = {
+            "battery": charge,
+            "charging": charging.astype(np.float64),
+            "unmetered": begins.unmetered.astype(np.float64),
+            "idle": idle.astype(np.float64),
+            "hour_sin": np.sin(angle),
+            "hour_cos": np.cos(angle),
+            "recent": self._state[:, _RECENT].copy(),
+        }
+        return self._x.at(step, quantities)
+
+    def unreachable(self, step: int) -> BoolArray | None:
+        """Who is offline at the beginning of a step, where it takes no look to tell and there is
+        nothing to tell besides; else None."""
+        if self.life.device.lives or self.life.covariates.x:
+            return None
+        available = self._foresight.beginning(step).available
+        return None if available is None else ~available
+
+    def away_steps(self, step: int) -> IntArray | None:
+        """For how many steps after this one they would be offline too, and tell nothing else, as
+        far as is foreseen; None where `unreachable` is."""
+        return None if self.unreachable(step) is None else self._foresight.away_steps(step)
+
+    def _conditions(self, times: FloatArray) -> dict[str, BoolArray]:
+        """What can be required of devices, at an instant for every device, later in a step."""
+        around = self._surroundings
+        charging = np.ones(len(times), dtype=np.bool_)
+        if self.life.device.battery is not None:
+            charging = around.plugged(times) | (self._state[:, _FORCED_UNTIL] > times)
+        unmetered = around.unmetered(around.network(times))
+        return {"charging": charging, "unmetered": unmetered, "idle": around.idle(times)}
+
+    # --- a call ----------------------------------------------------------------------------------
+
+    def decide(self, step: int, work_s: FloatArray, traffic: tuple[float, float]) -> Verdict:
+        """What would come of calling every device at the beginning of a step.
+
+        Args:
+            work_s: modelled seconds of the work, shape (n,).
+            traffic: bytes down and up.
+        """
+        look, rules = self.look(step), self.life.participation
+        state = {"charging": look.charging, "unmetered": look.unmetered, "idle": look.idle}
+        code = np.zeros(len(work_s), dtype=np.int64)
+
+        def unless(fine: BoolArray, reason: Reason) -> None:
+            if not fine.all():
+                code[(code == 0) & ~fine] = CODE[reason]
+
+        unless(~look.dead, Reason.POWERED_OFF)
+        unless(look.available, Reason.OFFLINE)
+        unless(look.charge >= rules.battery_min, Reason.BATTERY)
+        for name in rules.require:
+            unless(state[name], REQUIREMENTS[name])
+        if rules.willing != 1.0:
+            unless(self._will.at(step)[:, 0] < self._willing(look), Reason.UNWILLING)
+        accepted = code == 0
+        share = np.where(accepted, 1.0, 0.0)
+        if accepted.any():
+            share = self._work(step, look, work_s, traffic, code, share)
+        return Verdict(code, accepted, share)
+
+    def _willing(self, look: Look) -> FloatArray:
+        willing = self.life.participation.willing
+        if isinstance(willing, Logit):
+            return willing.chance(self.cast.z, look.x, len(look.charge))
+        return np.full(len(look.charge), willing)
+
+    def _work(
+        self,
+        step: int,
+        look: Look,
+        work_s: FloatArray,
+        traffic: tuple[float, float],
+        code: IntArray,
+        share: FloatArray,
+    ) -> FloatArray:
+        """What goes wrong with work that was begun: `code` is altered; the share that was done."""
+        rules, battery = self.life.participation, self.life.device.battery
+        lost, how_far = self._luck.at(step).T
+        dropped = (code == 0) & (lost < self.life.drop_out)
+        code[dropped] = CODE[Reason.DROP_OUT]
+        share = np.where(dropped, how_far, share)
+        if battery is not None:
+            drain = work_drain(battery, look.network, work_s, *traffic)
+            with np.errstate(divide="ignore", invalid="ignore"):
+                affordable = np.where(drain > 0, look.charge / drain, np.inf)
+            empty = (code == 0) & (affordable <= 1)
+            code[empty] = CODE[Reason.POWERED_OFF]
+            share = np.where(empty, affordable, share)
+        if work_s.any():
+            until = step * self.cast.step_s + work_s
+            state = self._conditions(until) if rules.require else {}
+            fine = self.process.still_on(self.cast.scene(step, look.x), until)
+            for name in rules.require:
+                fine &= state[name]
+            interrupted = (code == 0) & ~fine
+            code[interrupted] = CODE[Reason.INTERRUPTED]
+            share = np.where(interrupted, how_far, share)
+        return share
+
+    def take_part(
+        self,
+        called: IntArray,
+        verdict: Verdict,
+        work_s: FloatArray,
+        traffic: tuple[float, float],
+    ) -> None:
+        """Enter what devices that were called, and accepted, did into their own states."""
+        if not len(called):
+            return
+        look = self.look(int(self._at[called[0]]))
+        self._state[called, _RECENT] += (1 - _MEMORY) * (verdict.code[called] == 0)
+        battery = self.life.device.battery
+        if battery is not None:
+            network = look.network[called]
+            drain = work_drain(battery, network, work_s[called], *traffic) * verdict.share[called]
+            left = np.maximum(self._state[called, _CHARGE] - drain, 0.0)
+            self._state[called, _CHARGE] = left
+            self._state[called, _DEAD] = (self._state[called, _DEAD] > 0) | (left <= 0)
+        self._seen = None
+
+    def chance(self, step: int) -> FloatArray:
+        """Each device's true probability of taking part in a step, given Z, X and its state, and
+        work that takes no time; shape (n,). For oracles and plans."""
+        look, rules = self.look(step), self.life.participation
+        state = {"charging": look.charging, "unmetered": look.unmetered, "idle": look.idle}
+        fine = ~look.dead & (look.charge >= rules.battery_min)
+        for name in rules.require:
+            fine &= state[name]
+        available = self.process.chance(self.cast.scene(step, look.x))
+        chance: FloatArray = fine * available * self._willing(look) * (1 - self.life.drop_out)
+        return chance

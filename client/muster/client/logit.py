@@ -1,0 +1,43 @@
+"""A probability that depends on a device's covariates, Z that stay and X that change."""
+
+from collections.abc import Mapping
+
+import numpy as np
+from pydantic import Field
+
+from muster.common.config import Section
+from muster.common.seeds import FloatArray
+
+
+class Logit(Section):
+    """p = 1 / (1 + exp(−(intercept + Σ z·Z + Σ x·X)))."""
+
+    intercept: float
+    """The log-odds where all covariates are 0: ln(p / (1 − p))."""
+
+    z: dict[str, float] = Field(default_factory=dict)
+    """Coefficients of covariates Z, by name; a level of a category is `name=level`."""
+
+    x: dict[str, float] = Field(default_factory=dict)
+    """Coefficients of covariates X, by name."""
+
+    def chance(
+        self, z: Mapping[str, FloatArray], x: Mapping[str, FloatArray], n: int
+    ) -> FloatArray:
+        """The probability of each of n devices, shape (n,).
+
+        Args:
+            z: covariates Z by name, each of shape (n,).
+            x: covariates X by name, each of shape (n,).
+        """
+        odds = np.full(n, self.intercept)
+        for coefficients, values in ((self.z, z), (self.x, x)):
+            for name, coefficient in coefficients.items():
+                odds += coefficient * values[name]
+        return sigmoid(odds)
+
+
+def sigmoid(log_odds: FloatArray) -> FloatArray:
+    """1 / (1 + exp(−log_odds)), exact to a few units in the last place at both ends."""
+    chance: FloatArray = np.exp(-np.logaddexp(0.0, -log_odds))
+    return chance

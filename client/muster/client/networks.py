@@ -1,0 +1,28 @@
+"""The classes of connectivity that a device can have."""
+
+import math
+from typing import Final, NamedTuple
+
+
+class Network(NamedTuple):
+    """A class of connectivity.
+
+    Attributes:
+        down_mbps, up_mbps: nominal rates, which say how long a radio is busy with a transfer where
+            the scenario emulates no link.
+    """
+
+    name: str
+    metered: bool
+    down_mbps: float
+    up_mbps: float
+
+
+NETWORKS: Final = (
+    Network("ethernet", metered=False, down_mbps=math.inf, up_mbps=math.inf),
+    # FLASH's phones, medians (speed_distri.json).
+    Network("wifi", metered=False, down_mbps=35.0, up_mbps=27.0),
+    # WebPageTest's LTE down; up as in Mahimahi's LTE traces.
+    Network("cellular", metered=True, down_mbps=12.0, up_mbps=6.0),
+)
+ETHERNET, WIFI, CELLULAR = range(len(NETWORKS))

@@ -1,0 +1,130 @@
+"""What happens to devices by itself: plugs, use, connectivity.
+
+Everything is computed for many devices at once (one, in a process of its own): arrays of shape (n,)
+over a cast's clients. There is no I/O and no clock here; time is scenario seconds, handed in.
+"""
+
+import math
+from typing import Final
+
+import numpy as np
+
+from muster.client.availability import Cast
+from muster.client.device import Device
+from muster.client.networks import CELLULAR, ETHERNET, NETWORKS, WIFI
+from muster.common.seeds import BoolArray, FloatArray, IntArray, normals
+
+_TOP_UPS = 6
+"""Most top-ups of a day; with the default rate a seventh comes once in 10^6 days."""
+
+_NIGHT: Final = (23.0, 7.0)
+"""Local hours in which people sleep. Assumption."""
+
+_AT_HOME: Final = (19.0, 8.0)
+"""Local hours in which people are at home, as a rule. Assumption."""
+
+_WAKING: Final = (8.0, 22.0)
+"""Local hours in which top-ups begin. Assumption."""
+
+
+class Surroundings:
+    """What happens to devices whatever they do: plugs, use, connectivity.
+
+    Each is a function of an instant `times` in scenario seconds, one for every device. What is
+    returned is not the caller's to alter.
+    """
+
+    def __init__(self, cast: Cast, device: Device) -> None:
+        self._cast = cast
+        self._device = device
+        self._nights = cast.numbers("charging", width=4 + 3 * _TOP_UPS, every_s=86400.0)
+        spell_s = device.use.spell_s if device.use is not None else 900.0
+        self._spells = cast.numbers("use", every_s=spell_s)
+        self._hours = cast.numbers("connectivity", every_s=3600.0)
+        n = len(cast.clients)
+        self._always = np.ones(n, dtype=np.bool_)
+        self._by_cable = np.full(n, ETHERNET)
+        metered = device.connectivity.metered
+        self._fixed_price = None if metered is None else np.full(n, not metered)
+        self._night = np.full(n, -2, dtype=np.int64)
+        self._begins = self._ends = np.empty((n, 0))
+
+    def idle(self, times: FloatArray) -> BoolArray:
+        """Whether nobody uses them."""
+        use = self._device.use
+        if use is None:
+            return self._always
+        spells = (times // use.spell_s).astype(np.int64)
+        night = _between(self._cast.hours(times), *_NIGHT)
+        chance = np.where(night, use.idle_at_night, use.idle_by_day)
+        idle: BoolArray = self._spells.at_each(spells)[:, 0] < chance
+        return idle
+
+    def network(self, times: FloatArray) -> IntArray:
+        """Index into NETWORKS."""
+        connectivity = self._device.connectivity
+        if connectivity.kind == "fixed":
+            return self._by_cable
+        home = _between(self._cast.hours(times), *_AT_HOME)
+        chance = np.where(home, connectivity.wifi_at_home, connectivity.wifi_away)
+        drawn = self._hours.at_each((times // 3600).astype(np.int64))[:, 0]
+        return np.where(drawn < chance, WIFI, CELLULAR)
+
+    def unmetered(self, network: IntArray) -> BoolArray:
+        """Whether traffic over these networks is free."""
+        return _UNMETERED[network] if self._fixed_price is None else self._fixed_price
+
+    def plugged(self, times: FloatArray) -> BoolArray:
+        """Whether habit has them plugged in; what they do when they must comes on top."""
+        # Nights go from noon to noon, local time. Numbered so that the first is not below 1 where
+        # local time is at most 12 hours behind: the one before it matters too.
+        local_s = (self._cast.start_h + self._cast.zone_h) * 3600 + times
+        nights = ((local_s + 36 * 3600) // 86400).astype(np.int64)
+        if (nights != self._night).any():
+            self._night = nights
+            self._begins, self._ends = self._sessions(nights)
+        instant = local_s[:, None]
+        during = (self._begins <= instant) & (instant < self._ends)
+        plugged: BoolArray = np.logical_or.reduce(during, axis=1)
+        return plugged
+
+    def _sessions(self, nights: IntArray) -> tuple[FloatArray, FloatArray]:
+        """Begin and end of what may be going on in a night, in local seconds, (n, sessions)."""
+        begins, ends = zip(*(self._of_night(nights - back) for back in (1, 0)), strict=True)
+        return np.concatenate(begins, axis=1), np.concatenate(ends, axis=1)
+
+    def _of_night(self, nights: IntArray) -> tuple[FloatArray, FloatArray]:
+        charging, numbers = self._device.charging, self._nights.at_each(nights)
+        midnight = (nights - 2) * 86400.0  # of the day whose noon the night begins at
+        when, long = normals(numbers[:, 1], numbers[:, 2])
+        night_h = charging.night_start_h + charging.night_start_sd_h * when
+        hours = np.clip(charging.night_hours + charging.night_hours_sd * long, 0, 12)
+        comes = numbers[:, 0] < charging.night_probability
+        begin = midnight + np.maximum(night_h, 12.0) * 3600
+        end = np.where(comes, begin + hours * 3600, begin)
+        count = _poisson(numbers[:, 3], charging.top_ups_per_day)
+        at, *lasts = np.split(numbers[:, 4:], 3, axis=1)
+        # By day: the waking hours before this noon belong to the night before, those after to it.
+        at_h = _WAKING[0] + at * (_WAKING[1] - _WAKING[0])
+        top_begin = midnight[:, None] + np.where(at_h < 12, at_h + 24, at_h) * 3600
+        length = charging.top_up_s * np.exp(charging.top_up_sigma * normals(*lasts)[0])
+        counted = np.arange(_TOP_UPS) < count[:, None]
+        top_end = np.where(counted, top_begin + length, top_begin)
+        return (
+            np.concatenate([begin[:, None], top_begin], axis=1),
+            np.concatenate([end[:, None], top_end], axis=1),
+        )
+
+
+_UNMETERED = np.array([not network.metered for network in NETWORKS])
+
+
+def _between(hour: FloatArray, begin: float, end: float) -> BoolArray:
+    """Whether it is between two hours of the day, over midnight."""
+    return (hour >= begin) | (hour < end)
+
+
+def _poisson(u: FloatArray, mean: float) -> IntArray:
+    """A Poisson number of a uniform one, at most `_TOP_UPS`."""
+    terms = [math.exp(-mean) * mean**k / math.factorial(k) for k in range(_TOP_UPS)]
+    return np.searchsorted(np.cumsum(terms), u, side="right")

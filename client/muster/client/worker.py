@@ -1,0 +1,227 @@
+"""What the devices of a pack do when they are called: decide, train, deliver."""
+
+import asyncio
+import logging
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from typing import NamedTuple
+
+from muster.client.conduct import Choice, Conduct, Obedience
+from muster.client.config import Clock as ClockSettings
+from muster.client.learner import Learner, Work
+from muster.client.life_clock import LifeClock
+from muster.client.link import Attendance, Link
+from muster.client.memory import Parcel
+from muster.client.session import Event
+from muster.common.clock import Clock
+from muster.common.exchange import (
+    Answer,
+    Call,
+    Commit,
+    Decision,
+    Outcome,
+    Reason,
+    Receipt,
+    ToDevice,
+)
+from muster.wire import CHUNK_BYTES
+
+log = logging.getLogger("muster.client")
+
+_ENVELOPE_BYTES = 200
+"""Of an answer besides its update's body, at most, by and large."""
+
+_SILENT = frozenset({Reason.DROP_OUT, Reason.POWERED_OFF})
+"""Devices that give up for these say so in lockstep alone; else the server finds out."""
+
+_QUICK_S = 0.005
+"""A device that trained faster than this is trained on the event loop the next time: the loop can
+be away for that long, and a thread costs as much as a tiny model's round."""
+
+
+class Errand(NamedTuple):
+    """What calls are obeyed with.
+
+    Attributes:
+        committed: the newest commit that the pack knows of.
+    """
+
+    attendance: Attendance
+    link: Link
+    work: Work
+    committed: Commit
+
+
+class Worker:
+    """Obeys the calls of a pack, one message after the other.
+
+    Attributes:
+        quick: whether the last calls were obeyed so fast that the next can be where they are heard.
+    """
+
+    def __init__(
+        self,
+        devices: Mapping[str, Learner],
+        conduct: Conduct | Obedience,
+        settings: ClockSettings,
+        life_clock: LifeClock,
+        clock: Clock,
+    ) -> None:
+        self.quick = False
+        self._trains_quickly = False
+        self._devices = devices
+        self._conduct = conduct
+        self._settings = settings
+        self._lockstep = settings.kind == "rounds"
+        self._life_clock = life_clock
+        self._clock = clock
+        self._trainer = ThreadPoolExecutor(1, thread_name_prefix="train")
+
+    async def obey(self, message: ToDevice, errand: Errand) -> None:
+        """Answer calls: with the updates that are held for them, or with newly trained ones."""
+        began = self._clock.monotonic()
+        if errand.work.inline:
+            await self._obey_inline(message, errand)
+        else:
+            await self._obey_in_bulk(message, errand)
+        # Where a slow device takes its time, that must not be time in which nobody listens.
+        self.quick = self._lockstep and self._clock.monotonic() - began < _QUICK_S
+
+    async def _obey_inline(self, message: ToDevice, errand: Errand) -> None:
+        """Answer with the updates inside, as many in one message as it may hold."""
+        answers: list[Answer] = []
+        size = 0
+        base = _Base(message, errand, self._clock)
+        choices = self._choose(message.calls, errand)
+        for number, (call, choice) in enumerate(zip(message.calls, choices, strict=True), start=1):
+            if (answer := await self._answer_with_update(call, choice, base, errand)) is not None:
+                answers.append(answer)
+                size += len(answer.body) + _ENVELOPE_BYTES
+            full = answers and size + size // len(answers) > CHUNK_BYTES
+            if answers and (full or number == len(message.calls)):
+                await errand.attendance.answer(answers)
+                for answer in answers:
+                    if answer.update is not None:
+                        self._devices[answer.key.client].session.happen(Event.DELIVERED)
+                answers, size = [], 0
+
+    async def _answer_with_update(
+        self, call: Call, choice: Choice, base: "_Base", errand: Errand
+    ) -> Answer | None:
+        """None: there is nothing to say."""
+        answer = self._answer(call, choice, errand)
+        parcel = await self._parcel(call, choice, base, errand)
+        if parcel is not None:
+            return answer._replace(update=parcel.update, body=bytes(parcel.body))
+        if choice.decision is Decision.ABORT and self._fails_silently(choice):
+            return answer._replace(decision=Decision.ACCEPT, reason=None)
+        return None if choice.decision is Decision.ACCEPT else answer
+
+    async def _obey_in_bulk(self, message: ToDevice, errand: Errand) -> None:
+        """Say what will come, then send the updates one after the other."""
+        choices = self._choose(message.calls, errand)
+        at_once = [
+            answer._replace(decision=Decision.ACCEPT, reason=None)
+            if answer.decision is Decision.ABORT and not self._lockstep
+            else answer
+            for answer in map(partial(self._answer, errand=errand), message.calls, choices)
+        ]
+        await errand.attendance.answer(at_once)
+        base = _Base(message, errand, self._clock)
+        for call, choice in zip(message.calls, choices, strict=True):
+            if parcel := await self._parcel(call, choice, base, errand):
+                warn_of_refusal(await errand.link.submit(parcel.update, parcel.body))
+                self._devices[call.key.client].session.happen(Event.DELIVERED)
+            elif choice.decision is Decision.ABORT and not self._lockstep:
+                if not self._fails_silently(choice):
+                    await errand.attendance.answer([self._answer(call, choice, errand)])
+
+    def _choose(self, calls: Sequence[Call], errand: Errand) -> list[Choice]:
+        step = calls[0].key.round - 1 if self._lockstep else self._life_clock.step()
+        return self._conduct.choose(calls, step, errand.committed, errand.work)
+
+    def _answer(self, call: Call, choice: Choice, errand: Errand) -> Answer:
+        device = self._devices[call.key.client]
+        works = choice.decision is not Decision.DECLINE
+        modelled_s = device.modelled_s(errand.work) * choice.share if works else 0.0
+        return Answer(
+            call.key,
+            choice.decision,
+            modelled_s,
+            choice.reason,
+            state=choice.seen,
+            x=choice.x,
+            away_rounds=choice.away,
+        )
+
+    def _fails_silently(self, choice: Choice) -> bool:
+        return not self._lockstep and choice.reason in _SILENT
+
+    async def _parcel(
+        self, call: Call, choice: Choice, base: "_Base", errand: Errand
+    ) -> Parcel | None:
+        """The update of a call: held, or newly trained; None when none will come: the device
+        declines, gives up, or its base version is gone."""
+        device = self._devices[call.key.client]
+        if choice.decision is Decision.DECLINE:
+            device.session.happen(Event.DECLINED)
+            return None
+        if (parcel := device.held_for(call)) is not None:
+            device.session.happen(Event.CALLED_AGAIN)
+            return parcel
+        device.session.happen(Event.CALLED)
+        began = self._clock.monotonic()
+        if choice.decision is Decision.ABORT:
+            await self._as_long_as(device.modelled_s(errand.work) * choice.share, began)
+            device.give_up(call, choice.before, choice.life)
+            device.session.happen(Event.GAVE_UP)
+            return None
+        body = await base.body(call)
+        if body is None:
+            device.session.happen(Event.OUTDATED)
+            log.info("round %d was closed before its model came", call.key.round)
+            return None
+        began = self._clock.monotonic()
+        order = (call, body, errand.work, choice.before, choice.life, base.fetch_s)
+        if self._trains_quickly:
+            parcel = device.train(*order)
+        else:
+            loop = asyncio.get_running_loop()
+            parcel = await loop.run_in_executor(self._trainer, device.train, *order)
+        self._trains_quickly = self._clock.monotonic() - began < _QUICK_S
+        await self._as_long_as(device.modelled_s(errand.work) * choice.share, began)
+        device.session.happen(Event.TRAINED)
+        return parcel
+
+    async def _as_long_as(self, modelled_s: float, began: float) -> None:
+        """Where time is not the rounds', a slow device takes its time."""
+        if not self._lockstep and modelled_s > 0:
+            await self._clock.sleep_until(began + modelled_s / self._settings.scale)
+
+
+class _Base:
+    """The base version of a message's calls: it came with them, or is fetched once for all.
+
+    Attributes:
+        fetch_s: wall seconds that the fetch took.
+    """
+
+    def __init__(self, message: ToDevice, errand: Errand, clock: Clock) -> None:
+        self._errand, self._clock = errand, clock
+        self._body: bytes | memoryview | None = message.model[1] if message.model else None
+        self.fetch_s = 0.0
+
+    async def body(self, call: Call) -> bytes | memoryview | None:
+        """Its body; None when the server no longer has it."""
+        if self._body is None:
+            began = self._clock.monotonic()
+            self._body = await self._errand.link.fetch(call, self._errand.work.schema.body_bytes)
+            self.fetch_s = self._clock.monotonic() - began
+        return self._body
+
+
+def warn_of_refusal(receipt: Receipt) -> None:
+    """Say in the log what the server did not take."""
+    if receipt.outcome is Outcome.REFUSED:
+        log.warning("refused: %s: %s", receipt.reason, receipt.detail)

@@ -1,0 +1,279 @@
+"""The plan of a scenario: every device's life, computed by the code that devices live by.
+
+In lockstep the plan is what will happen: the same draws, the same selection, the same work. On the
+other clocks it supposes that every round lasts its deadline.
+"""
+
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Self
+
+import numpy as np
+
+from muster.client.config import Member
+from muster.client.life import VERDICTS
+from muster.client.lives import Lives
+from muster.common import seeds
+from muster.common.exchange import Reason
+from muster.common.seeds import FloatArray, IntArray
+from muster.emulator.lives import by_group, life_of, members_of
+from muster.emulator.population import Resident, population
+from muster.emulator.scenario import Group, Scenario, read_scenario
+from muster.server.selection import All, Candidate, Weighted
+
+_TOGETHER = 4096
+"""Devices computed at once: their arrays fit into a core's cache."""
+
+_AHEAD = 1024
+"""Steps whose numbers are drawn at once, at most."""
+
+Progress = Callable[[int, int], None]
+"""Told of device-rounds that are done, and of how many there are."""
+
+
+@dataclass(frozen=True, slots=True)
+class Learning:
+    """What devices' lives depend on of the task.
+
+    Attributes:
+        examples: that each device of the population holds for training.
+        parameters: of the model.
+    """
+
+    examples: Sequence[int]
+    parameters: int
+
+    @classmethod
+    def of(cls, scenario: Scenario) -> Self:
+        """From the task itself, as far as anything depends on it."""
+        devices = [group.device for group in scenario.groups]
+        batteries = any(device.battery is not None for device in devices)
+        modelled = any(device.examples_per_s is not None for device in devices)
+        if not (batteries or modelled or isinstance(scenario.server.selection, Weighted)):
+            return cls([1] * scenario.devices, 0)
+        task = scenario.task.open(scenario.devices, scenario.seed)
+        if not batteries:
+            return cls(task.examples, 0)
+        from muster.tasks.models import schema  # torch takes seconds
+
+        return cls(task.examples, schema(task.module()).parameters)
+
+
+@dataclass(slots=True)
+class GroupPlan:
+    """A group over the rounds.
+
+    Attributes:
+        devices: of the group; `enrolled` of them may train.
+        available, called, accepted, delivered: devices by round, shape (rounds,); delivered are
+            those who accepted and did not give up.
+        late: of them, those whose modelled work lasts longer than the deadline.
+        reasons: calls by round that led to nothing, by reason.
+        charge: mean charge of the enrolled by round.
+        clients: the enrolled devices; with, for each, shape (enrolled,):
+        chance: its mean true propensity of taking part when it is called,
+        fates: its calls by what came of them, shape (enrolled, verdicts), as in VERDICTS.
+    """
+
+    name: str
+    devices: int
+    enrolled: int
+    available: FloatArray
+    called: FloatArray
+    accepted: FloatArray
+    delivered: FloatArray
+    late: FloatArray
+    charge: FloatArray
+    reasons: dict[Reason, FloatArray]
+    clients: list[str] = field(default_factory=list)
+    chance: FloatArray = field(default_factory=lambda: np.zeros(0))
+    fates: IntArray = field(default_factory=lambda: np.zeros((0, len(VERDICTS)), dtype=np.int64))
+
+    def usual_reason(self, clients: Collection[str]) -> Reason | None:
+        """Why calls of these devices most often lead to nothing; None where they never do."""
+        rows = [row for row, client in enumerate(self.clients) if client in clients]
+        counts = self.fates[rows].sum(axis=0)
+        counts[0] = 0
+        return VERDICTS[int(counts.argmax())] if counts.any() else None
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """The plan of a scenario.
+
+    Attributes:
+        exact: a lockstep run does just this; otherwise rounds are taken to last their deadline.
+        times_s: scenario seconds at which each round opens, shape (rounds,).
+    """
+
+    scenario: Scenario
+    exact: bool
+    residents: Sequence[Resident]
+    times_s: FloatArray
+    groups: Sequence[GroupPlan]
+
+    @property
+    def rounds(self) -> int:
+        return len(self.times_s)
+
+    def never(self, group: GroupPlan) -> list[str]:
+        """Devices that can practically never take part: they would be expected to less than once,
+        were they called in every round."""
+        expected = group.chance * self.rounds
+        return [client for client, e in zip(group.clients, expected, strict=True) if e < 1]
+
+    def participation(self) -> list[float | None]:
+        """The true propensity of taking part of every device of the population; None for those
+        that are not enrolled."""
+        known = {
+            client: float(chance)
+            for group in self.groups
+            for client, chance in zip(group.clients, group.chance, strict=True)
+        }
+        return [known.get(resident.client) for resident in self.residents]
+
+
+def plan(
+    scenario: Scenario | Path | str,
+    learning: Learning | None = None,
+    progress: Progress = lambda done, of: None,
+) -> Plan:
+    """Compute the lives of all enrolled devices over a scenario's rounds.
+
+    Args:
+        scenario: a scenario, or the path of its TOML file.
+        learning: absent: it is found out, where it matters.
+
+    Raises:
+        ConfigError: nobody is enrolled, or data is missing.
+    """
+    if not isinstance(scenario, Scenario):
+        scenario = read_scenario(Path(scenario))
+    residents = population(scenario)
+    learning = learning or Learning.of(scenario)
+    enrolled = [resident for resident in residents if resident.enrolled]
+    calls = _Calls(scenario, enrolled, learning.examples)
+    steps = _steps(scenario)
+    done, of = 0, len(enrolled) * len(steps)
+    groups = []
+    for group, of_group in by_group(scenario, residents):
+        members = members_of(scenario, group, of_group)
+        found = _empty(group, len(members), len(steps))
+        for start in range(0, len(members), _TOGETHER):
+            together = members[start : start + _TOGETHER]
+            _live(found, scenario, group, together, learning, calls, steps)
+            done += len(together) * len(steps)
+            progress(done, of)
+        found.charge /= max(1, len(members))
+        groups.append(found)
+    lockstep = scenario.clock.kind == "rounds"
+    times_s = (steps * scenario.clock.round_s).astype(np.float64)
+    return Plan(scenario, lockstep, residents, times_s, groups)
+
+
+def _steps(scenario: Scenario) -> IntArray:
+    """The step at which each round opens."""
+    rounds, clock = np.arange(scenario.server.rounds), scenario.clock
+    if clock.kind == "rounds":
+        return rounds
+    deadline_s = scenario.server.deadline_s or clock.round_s
+    return (rounds * deadline_s * clock.scale // clock.round_s).astype(np.int64)
+
+
+class _Calls:
+    """Whom each round calls: in lockstep every enrolled device is a candidate."""
+
+    def __init__(
+        self, scenario: Scenario, enrolled: Sequence[Resident], examples: Sequence[int]
+    ) -> None:
+        self._selection = scenario.server.selection
+        self._seed = scenario.seed
+        self._candidates = [Candidate(r.client, examples[r.index]) for r in enrolled]
+        self._known: dict[int, set[str]] = {}
+
+    def of_round(self, number: int, places: dict[str, int]) -> IntArray:
+        """Places of those who are called, in the order of `places`."""
+        if isinstance(self._selection, All):
+            return np.arange(len(places))
+        called = self._known.get(number)
+        if called is None:
+            draws = partial(seeds.stream, self._seed, "selection", number)
+            called = self._known[number] = set(self._selection.select(self._candidates, draws))
+        here = called & places.keys() if len(called) < len(places) else places.keys() & called
+        return np.array(sorted(places[client] for client in here), dtype=np.int64)
+
+
+def _empty(group: Group, enrolled: int, rounds: int) -> GroupPlan:
+    available, called, accepted, delivered, late, charge = np.zeros((6, rounds))
+    reasons = {reason: np.zeros(rounds) for reason in VERDICTS if reason is not None}
+    return GroupPlan(
+        group.name,
+        group.count,
+        enrolled,
+        available,
+        called,
+        accepted,
+        delivered,
+        late,
+        charge,
+        reasons,
+    )
+
+
+def _live(
+    found: GroupPlan,
+    scenario: Scenario,
+    group: Group,
+    members: Sequence[Member],
+    learning: Learning,
+    calls: _Calls,
+    steps: IntArray,
+) -> None:
+    """Add the lives of some devices of a group to its plan."""
+    n, rounds = len(members), len(steps)
+    beings = [member.being() for member in members]
+    lives = Lives(
+        life_of(scenario, group), scenario.seed, beings, ahead=min(_AHEAD, int(steps[-1]) + 1)
+    )
+    places = {member.client: place for place, member in enumerate(members)}
+    held = [learning.examples[member.index] for member in members]
+    work_s = np.array([_work_s(scenario, *work) for work in zip(members, held, strict=True)])
+    # float32, as in muster.wire.bodies.
+    bytes_down = learning.parameters * np.dtype(np.float32).itemsize
+    traffic = bytes_down, group.link.compression.length(learning.parameters)
+    chance = np.zeros(n)
+    fates = np.zeros((n, len(VERDICTS)), dtype=np.int64)
+    deadline_s = scenario.server.deadline_s or np.inf
+    for place, step in enumerate(map(int, steps)):
+        look = lives.look(step)
+        found.available[place] += np.count_nonzero(look.available)
+        found.charge[place] += look.charge.sum()
+        chance += lives.chance(step)
+        called = calls.of_round(place + 1, places)
+        if not len(called):
+            continue
+        verdict = lives.decide(step, work_s, traffic)
+        codes = verdict.code[called]
+        found.called[place] += len(called)
+        accepted = called[verdict.accepted[called]]
+        found.accepted[place] += len(accepted)
+        by_code = np.bincount(codes, minlength=len(VERDICTS))
+        found.delivered[place] += by_code[0]
+        for code, reason in enumerate(VERDICTS):
+            if reason is not None:
+                found.reasons[reason][place] += by_code[code]
+        delivering = called[codes == 0]
+        found.late[place] += np.count_nonzero(work_s[delivering] > deadline_s)
+        fates[called, codes] += 1
+        lives.take_part(accepted, verdict, work_s, traffic)
+    found.clients += [member.client for member in members]
+    found.chance = np.concatenate([found.chance, chance / rounds])
+    found.fates = np.concatenate([found.fates, fates])
+
+
+def _work_s(scenario: Scenario, member: Member, held: int) -> float:
+    if member.examples_per_s is None:
+        return 0.0
+    return scenario.training.examples_seen(held) / member.examples_per_s

@@ -1,0 +1,40 @@
+"""What a part of the report is made of."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+Summary = Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """Rows of text, with numbers already written as they are to be read.
+
+    Attributes:
+        words: how many columns, from the left, hold words; the others hold numbers.
+    """
+
+    columns: Sequence[str]
+    rows: Sequence[Sequence[str]]
+    note: str = ""
+    words: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Section:
+    """A part of the page.
+
+    Attributes:
+        text: what to look for, in a sentence or two.
+        facts: label and value, shown large.
+        figure: name of a figure in `figures.FIGURES`.
+        listing: long text, folded away until somebody opens it.
+    """
+
+    title: str
+    text: str = ""
+    facts: Sequence[tuple[str, str]] = ()
+    figure: str = ""
+    table: Table | None = None
+    listing: str = ""

@@ -1,0 +1,151 @@
+"""What the next commit enters beside the model: sessions, answers, and what became of updates."""
+
+import json
+import math
+from collections.abc import Mapping, Sequence
+
+import orjson
+
+from muster.common.clock import Clock
+from muster.common.errors import RemoteProtocolError
+from muster.common.exchange import Decision, DeviceState, Reason, Update
+from muster.common.tensors import Schema
+from muster.server.fleet import Device, Fleet, Pack
+from muster.server.ledger import AnswerRow, ContributionRow, Notes
+from muster.server.rounds import Round
+
+
+class Books:
+    """Rows of the ledger that wait for its next transaction.
+
+    Args:
+        x_names: names of the covariates X by group.
+        scale: scenario seconds per second, on clocks that run.
+    """
+
+    def __init__(
+        self,
+        schema: Schema,
+        fleet: Fleet,
+        x_names: Mapping[str, Sequence[str]],
+        clock: Clock,
+        scale: float,
+    ) -> None:
+        self._schema = schema
+        self._fleet = fleet
+        self._x_names = x_names
+        self._clock = clock
+        self._scale = scale
+        self._notes = Notes()
+
+    def take(self) -> Notes:
+        """What came in since the last time."""
+        notes, self._notes = self._notes, Notes()
+        return notes
+
+    def enrolled(self, pack: Pack) -> None:
+        """Devices enrolled."""
+        fingerprint, now = json.dumps(pack.fingerprint._asdict()), self._clock.now()
+        for client, device in pack.devices.items():
+            z = json.dumps(device.z, sort_keys=True)
+            self._notes.sessions.append((client, fingerprint, now, z, device.capacity))
+
+    def check(self, device: Device, x: Sequence[float]) -> None:
+        """Check what a device tells of itself.
+
+        Raises:
+            RemoteProtocolError: X is not what the scenario says of the group.
+        """
+        names = self._x_names.get(device.group, ())
+        if len(x) != len(names):
+            raise RemoteProtocolError(
+                f"{len(x)} covariates X of {device.client}; expected {len(names)}: "
+                f"{', '.join(names) or 'none'}"
+            )
+
+    def answers(self, round: Round, answered_at: Mapping[str, float], at: float) -> list[AnswerRow]:
+        """What was said to the calls of a round; `at` stands for an answer that has not come
+        itself."""
+        rows = []
+        for client, member in round.cohort.items():
+            if (answer := member.answer) is None:
+                continue
+            tells = answer.state is not None or answer.x
+            state, x = self._written(client, answer.state, answer.x) if tells else (None, None)
+            rows.append(
+                AnswerRow(
+                    round.number,
+                    client,
+                    answer.decision.value,
+                    answer.reason.value if answer.reason else None,
+                    state,
+                    x,
+                    0.0 if tells else None,
+                    answer.modelled_s,
+                    answered_at.get(client, at),
+                )
+            )
+        return rows
+
+    def absences(self, round: int, absent: Sequence[Device], at: float) -> list[AnswerRow]:
+        """Who was not there when a round opened, as it was last known."""
+        rows, now = [], self._clock.monotonic()
+        for device in absent:
+            client, state, x, age_s = device.client, None, None, None
+            if (seen := device.seen) is not None:
+                state, x = self._written(client, seen.state, seen.x)
+                age_s = (now - device.seen_at) * self._scale
+            rows.append(AnswerRow(round, client, "absent", None, state, x, age_s, None, at))
+        return rows
+
+    def _written(
+        self, client: str, state: DeviceState | None, x: Sequence[float]
+    ) -> tuple[str | None, str | None]:
+        """State and X as JSON."""
+        names = self._x_names.get(self._fleet.devices[client].group, ())
+        return (
+            None if state is None else orjson.dumps(state._asdict()).decode(),
+            orjson.dumps(dict(zip(names, x, strict=True))).decode() if x else None,
+        )
+
+    def aborts(self, round: Round, at: float) -> None:
+        """Work that was accepted and given up."""
+        for member in round.cohort.values():
+            answer = member.answer
+            if answer is not None and answer.decision is Decision.ABORT:
+                given_up = Update(answer.key, 0, b"", 0, 0.0, 0.0, math.nan, answer.modelled_s)
+                self.contribution(given_up, round.base_version, "dropped", answer.reason, at)
+
+    def contribution(
+        self,
+        update: Update,
+        base_version: int,
+        outcome: str,
+        reason: Reason | None,
+        at: float,
+        weight: float | None = None,
+        send_s: float = 0.0,
+    ) -> None:
+        """What became of an update; one without a body was never sent."""
+        sent = update.length > 0
+        self._notes.contributions.append(
+            ContributionRow(
+                round=update.key.round,
+                client=update.key.client,
+                attempt=update.key.attempt,
+                base_version=base_version,
+                staleness=0,
+                weight=weight,
+                examples=update.examples,
+                mask_ratio=1.0,
+                bytes_up=update.length,
+                bytes_down=self._schema.body_bytes if sent else 0,
+                bytes_saved=self._schema.body_bytes - update.length if sent else 0,
+                train_s=update.train_s,
+                transfer_s=update.fetch_s + send_s,
+                loss=update.loss if math.isfinite(update.loss) else None,
+                outcome=outcome,
+                reason=reason.value if reason else None,
+                at=at,
+            )
+        )

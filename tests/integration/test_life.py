@@ -1,0 +1,124 @@
+"""What the server makes of devices that decline, give up, are away, or say so beforehand."""
+
+import json
+import sqlite3
+from typing import Any
+
+import grpc
+import pytest
+
+from muster.v1 import fleet_pb2 as pb
+
+STATE = pb.DeviceState(
+    battery=0.25, charging=False, idle=True, network="cellular", unmetered=False, hour=13.5
+)
+
+
+async def say(peer: Any, round: int, decision: Any, reason: Any = 0, **fields: Any) -> None:
+    answer = pb.Answer(
+        client=peer.client, round=round, attempt=1, decision=decision, reason=reason, **fields
+    )
+    await peer.stream.write(pb.DeviceMessage(answers=[answer]))
+
+
+def answers(w: Any) -> list[tuple[Any, ...]]:
+    with sqlite3.connect(w.folder / "ledger.sqlite") as db:
+        query = "SELECT round, client, decision, reason FROM answers ORDER BY round, client"
+        found = db.execute(query).fetchall()
+    db.close()
+    return found
+
+
+async def test_a_device_that_said_it_would_be_offline_is_not_called_again(world: Any) -> None:
+    w = await world(rounds=3)
+    a, b = await w.both()
+    await a.called()
+    await say(a, 1, pb.DECISION_DECLINE, pb.REASON_OFFLINE, away_rounds=1)
+    for round in (1, 2):
+        assert (await b.called()).round == round
+        await b.send(b.update(round=round))
+    assert (await a.called()).round == 3, "it said nothing of this round"
+    await say(a, 3, pb.DECISION_DECLINE, pb.REASON_OFFLINE)
+    await b.called()
+    await b.send(b.update(round=3))
+    assert await w.finish() == ("completed", "3 rounds")
+    offline = [(n, "a", "decline", "offline") for n in (1, 2, 3)]
+    assert [row for row in answers(w) if row[1] == "a"] == offline
+
+
+async def test_rounds_in_which_all_said_they_would_be_offline_are_empty(world: Any) -> None:
+    w = await world(rounds=4)
+    for peer in await w.both():
+        await peer.called()
+        await say(peer, 1, pb.DECISION_DECLINE, pb.REASON_OFFLINE, away_rounds=9)
+    assert await w.finish() == ("completed", "4 rounds")
+    assert len(answers(w)) == 8
+
+
+async def test_one_who_gives_up_has_accepted_and_its_loss_is_in_the_books(world: Any) -> None:
+    w = await world()
+    a, b = await w.both()
+    await a.called()
+    await say(a, 1, pb.DECISION_ABORT, pb.REASON_DROP_OUT, state=STATE, modelled_s=3.0)
+    await b.called()
+    await b.send(b.update())
+    await w.finish()
+    assert answers(w) == [(1, "a", "abort", "drop-out"), (1, "b", "accept", None)]
+    assert set(w.outcomes()) == {("a", "dropped", "drop-out"), ("b", "folded", None)}
+    with sqlite3.connect(w.folder / "ledger.sqlite") as db:
+        state, age_s = db.execute("SELECT state, x_age_s FROM answers WHERE client='a'").fetchone()
+        assert db.execute("SELECT accepted, folded FROM rounds").fetchone() == (2, 1)
+    db.close()
+    assert age_s == 0.0
+    assert json.loads(state) == {
+        "battery": 0.25, "charging": False, "idle": True, "network": "cellular",
+        "unmetered": False, "hour": 13.5,
+    }  # fmt: skip
+
+
+async def test_who_is_away_when_a_round_opens_is_in_the_books_as_it_was_last_known(
+    world: Any,
+) -> None:
+    w = await world(clock="wall", rounds=2, deadline_s=30.0)
+    a, b = await w.both()
+    seen = pb.Heartbeat(devices=[pb.Observation(client="a", state=STATE)])
+    await a.stream.write(pb.DeviceMessage(heartbeat=seen))
+    await a.called()
+    await say(a, 1, pb.DECISION_DECLINE, pb.REASON_BATTERY)
+    await b.called()
+    await a.stream.done_writing()
+    await w.until("left", client="a")
+    await b.send(b.update())
+    assert (await b.called()).round == 2
+    await b.send(b.update(round=2))
+    assert await w.finish() == ("completed", "2 rounds")
+    assert answers(w) == [
+        (1, "a", "decline", "battery"),
+        (1, "b", "accept", None),
+        (2, "a", "absent", None),
+        (2, "b", "accept", None),
+    ]
+    with sqlite3.connect(w.folder / "ledger.sqlite") as db:
+        query = "SELECT state, x_age_s FROM answers WHERE round = 2 AND client = 'a'"
+        state, age_s = db.execute(query).fetchone()
+    db.close()
+    assert json.loads(state)["battery"] == 0.25
+    assert age_s >= 0
+
+
+async def test_covariates_that_the_scenario_does_not_have_end_the_stream_and_no_other(
+    world: Any,
+) -> None:
+    w = await world()
+    a, b = await w.both()
+    await a.called()
+    await say(a, 1, pb.DECISION_DECLINE, pb.REASON_BATTERY, state=STATE, x=[1.0])
+    with pytest.raises(grpc.aio.AioRpcError, match="1 covariates X of a; expected 0: none"):
+        await a.rest()
+    await b.called()
+    await b.send(b.update())
+    again = await w.attend("a")
+    await again.called()
+    await again.send(again.update(attempt=2))
+    assert await w.finish() == ("completed", "1 rounds")
+    assert {row[0] for row in w.outcomes()} == {"a", "b"}

@@ -1,0 +1,39 @@
+"""Groups of devices whose lives are computed."""
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+import pytest
+
+from muster.client.availability import Cast
+
+MakeCast = Callable[..., Cast]
+
+
+@pytest.fixture
+def make_cast() -> MakeCast:
+    """A cast of a whole group, or of the devices at `only` in it."""
+
+    def make(
+        size: int,
+        only: Sequence[int] | None = None,
+        seed: int = 7,
+        group: str = "phones",
+        step_s: float = 600.0,
+        zones_h: Sequence[float] = (0.0,),
+        ages: Sequence[float] = (0.0,),
+    ) -> Cast:
+        positions = np.array(range(size) if only is None else only)
+        return Cast(
+            seed=seed,
+            group=group,
+            clients=[f"{group}-{position}" for position in positions],
+            positions=positions,
+            size=size,
+            z={"age": np.resize(ages, size)[positions]},
+            step_s=step_s,
+            start_h=0.0,
+            zone_h=np.resize(zones_h, size)[positions],
+        )
+
+    return make

@@ -1,0 +1,99 @@
+"""What a plan says without running anything."""
+
+import numpy as np
+
+from muster.common.config import validate
+from muster.common.exchange import Reason
+from muster.emulator.planning import plan
+from muster.emulator.planning.plan import Learning
+from muster.emulator.planning.tables import describe
+from muster.emulator.scenario import Scenario
+
+LEARNING = Learning([10] * 40, parameters=100)
+
+
+def scenario(*groups: dict[str, object], **sections: object) -> Scenario:
+    values = {
+        "name": "planned",
+        "task": "linear",
+        "server": {"rounds": 200},
+        "groups": [{"count": 20, **group} for group in groups],
+    }
+    return validate(Scenario, {**values, **sections}, "test")
+
+
+def test_a_plan_counts_calls_as_chance_has_it() -> None:
+    found = plan(
+        scenario(
+            {"name": "coin", "availability": {"kind": "bernoulli", "probability": 0.3}},
+            {"name": "there", "participation": {"drop_out": 0.25}},
+        ),
+        LEARNING,
+    )
+    coin, there = found.groups
+    assert np.all(coin.called == 20)
+    # 4,000 tosses: four standard deviations are 0.029.
+    assert abs(coin.delivered.sum() / 4000 - 0.3) < 0.029
+    assert coin.delivered.sum() + coin.reasons[Reason.OFFLINE].sum() == 4000
+    np.testing.assert_allclose(coin.chance, 0.3)
+    assert abs(there.delivered.sum() / 4000 - 0.75) < 0.028
+    assert np.all(there.accepted == 20)
+    assert not found.never(coin)
+
+
+def test_a_plan_follows_the_selection_of_the_run() -> None:
+    selection = {"kind": "uniform", "k": 5}
+    found = plan(
+        scenario({"name": "a"}, {"name": "b"}, server={"rounds": 50, "selection": selection}),
+        LEARNING,
+    )
+    assert np.all(sum(group.called for group in found.groups) == 5)
+    assert np.ptp(found.groups[0].called) > 0
+
+
+def test_devices_that_can_never_take_part_are_named_with_their_reason() -> None:
+    empty = {"initial": 0.1}
+    never_charged = {"night_probability": 0.0, "top_ups_per_day": 0.0, "forced_probability": 0.0}
+    found = plan(
+        scenario(
+            {"name": "flat", "device": {"battery": empty, "charging": never_charged}},
+            {"name": "fine"},
+            server={"rounds": 20},
+        ),
+        LEARNING,
+    )
+    flat, fine = found.groups
+    assert len(found.never(flat)) == 20
+    assert flat.usual_reason(set(found.never(flat))) is Reason.BATTERY
+    assert fine.usual_reason(set(fine.clients)) is None
+    told = describe(found)
+    assert "warning: 20 of 20 enrolled flat (flat-0000, flat-0001, flat-0002 …)" in told
+    assert "Their most frequent reason: battery" in told
+
+
+def test_on_a_running_clock_rounds_are_taken_to_last_their_deadline() -> None:
+    found = plan(
+        scenario(
+            {"name": "a"},
+            clock={"kind": "scaled", "scale": 10, "round_s": 5},
+            server={"rounds": 4, "deadline_s": 2.0},
+        ),
+        LEARNING,
+    )
+    assert not found.exact
+    assert list(found.times_s) == [0.0, 20.0, 40.0, 60.0]
+
+
+def test_work_that_outlasts_the_deadline_is_late() -> None:
+    slow = {"name": "slow", "device": {"examples_per_s": 0.1}}
+    found = plan(
+        scenario(slow, {"name": "quick"}, server={"rounds": 3, "deadline_s": 50.0}), LEARNING
+    )
+    assert [list(group.late) for group in found.groups] == [[20.0] * 3, [0.0] * 3]
+    assert "60 updates would come after the deadline" in describe(found)
+
+
+def test_a_battery_pays_for_transfers_also_where_no_speed_is_modelled() -> None:
+    found = Learning.of(scenario({"name": "a", "device": {"battery": {}}}))
+    assert found.parameters > 0, "the radio drains by the size of the model"
+    assert Learning.of(scenario({"name": "a"})).parameters == 0
