@@ -7,6 +7,7 @@ from typing import Any
 import pandas as pd
 import pytest
 
+from muster.client.availability.traces import Trace, write_traces
 from muster.emulator import run
 from muster.emulator.planning import plan
 from muster.emulator.scenario import Scenario
@@ -76,20 +77,25 @@ def test_a_run_does_what_its_plan_says_and_packs_change_nothing(scenario, tmp_pa
 
 
 def test_on_the_wall_clock_no_round_waits_for_the_dead(scenario, tmp_path: Path) -> None:
-    deadline_s, rounds = 1.5, 4
-    groups = [
+    deadline_s, rounds = 3.0, 4
+    # They are there when they are called, and away before their work of 14 scenario seconds ends.
+    gone = tmp_path / "gone.json"
+    write_traces(gone, {"any": Trace(start=True, toggles=(5.0,))})
+    groups: list[dict[str, Any]] = [
         {
-            "name": absence,
+            "name": "closing",
             "count": 5,
-            # Work takes long enough that some leave in the middle of it.
             "device": {"examples_per_s": 30},
-            "availability": {
-                "kind": "markov", "mean_up_s": 30, "mean_down_s": 20, "absence": absence,
-            },
+            "availability": {"kind": "markov", "mean_up_s": 30, "mean_down_s": 20},
             "participation": {"drop_out": 0.2},
-        }
-        for absence in ("close", "silent")
-    ]  # fmt: skip
+        },
+        {
+            "name": "silent",
+            "count": 2,
+            "device": {"examples_per_s": 10},
+            "availability": {"kind": "trace", "file": str(gone), "absence": "silent"},
+        },
+    ]
     done = run(
         scenario(
             clock={"kind": "scaled", "scale": 10, "round_s": 5},
@@ -106,4 +112,4 @@ def test_on_the_wall_clock_no_round_waits_for_the_dead(scenario, tmp_path: Path)
     assert len(absent) > 0
     assert (absent["x_age_s"].dropna() >= 0).all()
     left = {event["client"]: event["why"] for event in done.ledger.events("left")}
-    assert any("silent" in why for client, why in left.items() if client.startswith("silent"))
+    assert all("silent" in left[client] for client in ("silent-0000", "silent-0001"))

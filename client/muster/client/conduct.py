@@ -86,6 +86,8 @@ class Conduct:
         self._places = {member.client: place for place, member in enumerate(members)}
         self._lives = Lives(life, seed, [member.being() for member in members])
         self._unsettled = set(self._places)
+        # What a device remembers of a round is written when its work is done; until then, this.
+        self._entered: dict[str, tuple[int, Row]] = {}
         self._burdens: tuple[Work, FloatArray, tuple[float, float]] | None = None
 
     def choose(
@@ -110,6 +112,9 @@ class Conduct:
         working = places[verdict.accepted[places] & ~np.array(stands)]
         entered = {int(place): lives.row(place) for place in working}
         lives.take_part(working, verdict, work_s, traffic)
+        for call, place in zip(calls, map(int, places), strict=True):
+            if place in entered:
+                self._entered[call.key.client] = call.key.round, entered[place]
         choices, away = [], self._away(step)
         for place, before, kept in zip(map(int, places), befores, stands, strict=True):
             reason, seen, x = verdict.reason(place), look.state(place), look.covariates(place)
@@ -151,8 +156,12 @@ class Conduct:
         before = memory.before(round, committed)
         held = memory.held
         undone = held is not None and before is held.before
-        if (undone or client in self._unsettled) and before.life:
-            self._lives.settle(self._places[client], before.life)
+        row = before.life if undone or client in self._unsettled else ()
+        newest, entered = self._entered.get(client, (0, ()))
+        if newest == round:
+            row = entered
+        if row:
+            self._lives.settle(self._places[client], row)
         self._unsettled.discard(client)
         return before
 

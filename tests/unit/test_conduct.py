@@ -1,0 +1,69 @@
+"""What devices make of calls that come again."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from muster.client.conduct import Choice, Conduct
+from muster.client.config import Member
+from muster.client.learner import Learner
+from muster.client.life import Life
+from muster.client.memory import Held, Memory
+from muster.common.exchange import Call, Commit, Decision, Key
+
+CLIENT = "g-0000"
+WORK: Any = type("Work", (), {"schema": type("Schema", (), {"body_bytes": 40_000})})
+
+
+@dataclass
+class Stub:
+    """A learner that does not learn."""
+
+    memory: Memory
+
+    def held_for(self, call: Call) -> None:
+        return None
+
+    def modelled_s(self, work: object) -> float:
+        return 1800.0
+
+    def update_bytes(self, work: object) -> int:
+        return 40_000
+
+
+def conduct(folder: Path) -> tuple[Conduct, Memory]:
+    life = Life.model_validate(
+        {"group": "g", "size": 1, "step_s": 3600.0, "device": {"profile": "phone"}}
+    )
+    member = Member.model_validate({"client": CLIENT, "index": 0, "position": 0})
+    memory = Memory(folder)
+    learners: dict[str, Learner] = {CLIENT: Stub(memory)}  # type: ignore[dict-item]
+    return Conduct(life, 7, [member], learners, lockstep=True), memory
+
+
+def called(conduct: Conduct, round: int, attempt: int = 1) -> Choice:
+    call = Call(Key(CLIENT, round, attempt), round - 1, None, b"")
+    committed = Commit(round - 1, round - 1)
+    (choice,) = conduct.choose([call], round - 1, committed, WORK)
+    return choice
+
+
+def remember(memory: Memory, round: int, choice: Choice) -> None:
+    after = choice.before._replace(life=choice.life)
+    memory.hold(Held(round, round - 1, choice.before, after))
+
+
+def test_work_that_was_cut_short_drains_nothing_the_second_time(tmp_path: Path) -> None:
+    smooth, memory = conduct(tmp_path / "smooth")
+    broken, broken_memory = conduct(tmp_path / "broken")
+    worked = 0
+    for round in range(1, 40):
+        expected = called(smooth, round)
+        # The connection breaks before the work is done and remembered, twice.
+        choices = [called(broken, round, attempt) for attempt in (1, 2, 3)]
+        assert choices == [expected] * 3
+        if expected.decision is not Decision.DECLINE:
+            worked += 1
+            remember(memory, round, expected)
+            remember(broken_memory, round, choices[-1])
+    assert worked > 10
