@@ -1,0 +1,118 @@
+"""What transfers take in the scenario's model of links: nominal rates, without a network.
+
+In lockstep these seconds decide who met a deadline; what a transfer really took over TCP is
+measured beside them and decides nothing.
+"""
+
+import math
+from collections.abc import Collection
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from muster.common import seeds
+from muster.common.config import Section
+
+Overflow = Literal["queue", "collide", "subset"]
+
+Positive = Annotated[float, Field(gt=0)]
+
+
+class Line(Section):
+    """A device's link, as the model sees it."""
+
+    down_bps: Positive | None = None
+    """Bits a second towards the device; absent: no limit."""
+
+    up_bps: Positive | None = None
+    """Bits a second from the device; absent: no limit."""
+
+    rtt_s: Annotated[float, Field(ge=0)] = 0.0
+    """Of a small message there and back."""
+
+    def down_s(self, bytes_down: float) -> float:
+        """Seconds in which a device receives."""
+        return 8 * bytes_down / self.down_bps if self.down_bps else 0.0
+
+    def up_s(self, bytes_up: float) -> float:
+        """Seconds in which a device sends."""
+        return 8 * bytes_up / self.up_bps if self.up_bps else 0.0
+
+    def transfer_s(self, bytes_down: float, bytes_up: float) -> float:
+        """Seconds of a round's transfers: bytes over rate, and a round trip each."""
+        return self.down_s(bytes_down) + self.up_s(bytes_up) + 2 * self.rtt_s
+
+    def patience_s(self, bytes_in_flight: float) -> float:
+        """Seconds after which a silent peer may be taken for dead: what may be under way ahead of
+        its word, at half the rate, and some round trips. A slow upload is no death."""
+        slower = min(self.down_bps or math.inf, self.up_bps or math.inf)
+        return 2 * 8 * bytes_in_flight / slower + 4 * self.rtt_s
+
+
+class SharedLine(Section):
+    """What all devices of a group share, as the model sees it."""
+
+    down_bps: Positive | None = None
+    up_bps: Positive | None = None
+
+    slots: Annotated[int, Field(gt=0)] | None = None
+    """Devices that can transfer in a round (at once, with overflow "queue"); absent: all."""
+
+    overflow: Overflow = "queue"
+    """What becomes of more devices than slots."""
+
+    @property
+    def delays(self) -> bool:
+        """Whether devices of the group can make one another slower."""
+        limited = self.down_bps is not None or self.up_bps is not None
+        return limited or (self.slots is not None and self.overflow == "queue")
+
+    def extra_s(self, line: Line, bytes_down: float, bytes_up: float, rank: int, n: int) -> float:
+        """Modelled seconds that a device's transfers take longer because others share the link.
+
+        The cap is divided equally among those who transfer at once. With queueing slots devices
+        take turns, in the order of `rank`, `slots` at a time.
+
+        Args:
+            rank: of the device among those who transfer in the round, from 0.
+            n: devices that transfer in the round.
+        """
+        queueing = self.slots is not None and self.overflow == "queue"
+        turn, at_once = 1, n
+        if queueing:
+            assert self.slots is not None
+            turn, at_once = rank // self.slots + 1, min(n, self.slots)
+        down = SharedLine._at(line.down_bps, self.down_bps, at_once)
+        up = SharedLine._at(line.up_bps, self.up_bps, at_once)
+        together = Line(down_bps=down, up_bps=up, rtt_s=line.rtt_s)
+        return turn * together.transfer_s(bytes_down, bytes_up) - line.transfer_s(
+            bytes_down, bytes_up
+        )
+
+    @staticmethod
+    def _at(own: float | None, shared: float | None, at_once: int) -> float | None:
+        fair = shared / at_once if shared else None
+        return min(own, fair) if own and fair else own or fair
+
+
+def turns(seed: int, group: str, round: int, clients: Collection[str]) -> list[str]:
+    """The order in which the devices of a group that contend in a round get slots, drawn from a
+    stream of its own: the same for the gateway that grants them, for a plan and for the server."""
+    ordered = sorted(clients)
+    drawn = seeds.stream(seed, "slots", group, round).permutation(len(ordered))
+    return [ordered[place] for place in drawn]
+
+
+def granted(
+    shared: SharedLine, seed: int, group: str, round: int, active: Collection[str]
+) -> frozenset[str]:
+    """Who of the active devices of a group gets through in a round.
+
+    collide: more than there are slots, and nobody does (the literal reading of M_max in the
+    correlated-participation paper); subset: as many as there are slots, drawn; queue: all.
+    """
+    if shared.slots is None or shared.overflow == "queue" or len(active) <= shared.slots:
+        return frozenset(active)
+    if shared.overflow == "collide":
+        return frozenset()
+    return frozenset(turns(seed, group, round, active)[: shared.slots])

@@ -1,0 +1,74 @@
+"""Quantities with their units, as people write them in a scenario: "6 Mbit/s", "70 ms", "20 MiB".
+
+A bare number is refused: whoever writes 10 for a rate may mean bits, bytes, kilo or mega.
+"""
+
+import math
+import re
+from collections.abc import Callable, Mapping
+from typing import Annotated
+
+from pydantic import BeforeValidator, PlainSerializer, WithJsonSchema
+
+_NUMBER = re.compile(r"\s*([0-9]*\.?[0-9]+(?:[eE][+-]?[0-9]+)?)\s*([A-Za-zµ/]+)\s*")
+
+BANDWIDTH: Mapping[str, float] = {"Gbit/s": 1e9, "Mbit/s": 1e6, "kbit/s": 1e3, "bit/s": 1.0}
+DURATION: Mapping[str, float] = {"h": 3600.0, "min": 60.0, "s": 1.0, "ms": 1e-3, "us": 1e-6}
+SIZE: Mapping[str, float] = {
+    "GiB": 2.0**30,
+    "MiB": 2.0**20,
+    "KiB": 2.0**10,
+    "GB": 1e9,
+    "MB": 1e6,
+    "kB": 1e3,
+    "B": 1.0,
+}
+
+
+def _reader(units: Mapping[str, float], example: str) -> Callable[[object], float]:
+    def read(value: object) -> float:
+        matched = _NUMBER.fullmatch(value) if isinstance(value, str) else None
+        factor = units.get(matched[2]) if matched else None
+        if matched is None or factor is None:
+            known = ", ".join(units)
+            raise ValueError(f"expected a number with a unit, {example}; found {value!r}; units: {known}")
+        amount = float(matched[1]) * factor
+        if not math.isfinite(amount):
+            raise ValueError(f"expected a finite amount, {example}; found {value!r}")
+        return amount
+
+    return read
+
+
+def _writer(units: Mapping[str, float]) -> Callable[[float], str]:
+    def write(amount: float) -> str:
+        for unit, factor in units.items():
+            number = amount / factor
+            # The largest unit in which the number reads well and means exactly the same again.
+            if number >= 1 and float(f"{number:.12g}") * factor == amount:
+                return f"{number:.12g} {unit}"
+        smallest, factor = min(units.items(), key=lambda item: item[1])
+        return f"{amount / factor!r} {smallest}"
+
+    return write
+
+
+def _quantity(units: Mapping[str, float], example: str) -> tuple[object, ...]:
+    return (
+        BeforeValidator(_reader(units, example)),
+        PlainSerializer(_writer(units)),
+        WithJsonSchema({"type": "string"}),
+    )
+
+
+Bandwidth = Annotated[float, *_quantity(BANDWIDTH, '"6 Mbit/s"')]
+"""Bits a second."""
+
+Duration = Annotated[float, *_quantity(DURATION, '"70 ms"')]
+"""Seconds."""
+
+Size = Annotated[float, *_quantity(SIZE, '"20 MiB"')]
+"""Bytes."""
+
+bandwidth_text = _writer(BANDWIDTH)
+duration_text = _writer(DURATION)

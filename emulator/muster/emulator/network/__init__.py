@@ -1,0 +1,1 @@
+"""The emulated network: gateways through which the devices of a group reach the server."""

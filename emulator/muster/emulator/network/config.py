@@ -1,0 +1,49 @@
+"""What a gateway is started with."""
+
+from muster.common.config import Section
+from muster.common.lines import SharedLine
+from muster.emulator.network.links import Shape
+
+
+class GatewayDevice(Section):
+    """One device behind a gateway."""
+
+    client: str
+    shape: Shape = Shape()
+
+
+class GatewayProcess(Section):
+    """What the gateway of a group is started with, on its standard input."""
+
+    group: str
+    seed: int
+    devices: list[GatewayDevice]
+    shared: SharedLine = SharedLine()
+    """What they share; its `slots` are granted over the control port."""
+
+    upstream: str
+    """host:port of the server."""
+
+    host: str = "127.0.0.1"
+    """Where it listens: one port for every device, and the control port."""
+
+    ready: str
+    """A file that it writes when all ports are open: JSON of Ports."""
+
+    controller_token: str
+    """Hexadecimal; who shows it may change settings."""
+
+    device_token: str
+    """Hexadecimal, the fleet's token; who shows it may ask for slots."""
+
+    lease_s: float = 10.0
+    """Wall seconds without a word from a controller after which it heals itself."""
+
+
+class Ports(Section):
+    """Where a gateway listens."""
+
+    host: str
+    control: int
+    devices: dict[str, int]
+    """By client."""
