@@ -32,6 +32,7 @@ class Reason(StrEnum):
     POWERED_OFF = "powered off"
     DROP_OUT = "drop-out"
     INTERRUPTED = "interrupted"
+    SLOT_TAKEN = "slot taken"
 
     PROTOCOL_VERSION = "protocol version"
     UNKNOWN_CLIENT = "unknown client"
@@ -73,12 +74,14 @@ class Call(NamedTuple):
     Attributes:
         deadline_s: seconds the round stays open, in the scenario's clock; 0: no deadline.
         model_checksum: XXH3-128 of the base version's body.
+        called_in_group: devices of the same group that are called for the round.
     """
 
     key: Key
     base_version: int
     deadline_s: float
     model_checksum: bytes
+    called_in_group: int = 0
 
 
 class Update(NamedTuple):
@@ -92,6 +95,9 @@ class Update(NamedTuple):
         fetch_s: wall seconds of fetching the model.
         loss: mean training loss over the local steps; NaN when there were none.
         modelled_s: seconds of work and transfers in the scenario's model of the device.
+        fetch_wait_s: of fetch_s, before the model's first byte.
+        fetched_at: UNIX seconds when the device asked for the model; 0: it came with the call.
+        slot_wait_s: wall seconds of waiting for a channel slot.
     """
 
     key: Key
@@ -102,6 +108,9 @@ class Update(NamedTuple):
     fetch_s: float
     loss: float
     modelled_s: float = 0.0
+    fetch_wait_s: float = 0.0
+    fetched_at: float = 0.0
+    slot_wait_s: float = 0.0
 
 
 class DeviceState(NamedTuple):

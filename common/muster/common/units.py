@@ -31,7 +31,9 @@ def _reader(units: Mapping[str, float], example: str) -> Callable[[object], floa
         factor = units.get(matched[2]) if matched else None
         if matched is None or factor is None:
             known = ", ".join(units)
-            raise ValueError(f"expected a number with a unit, {example}; found {value!r}; units: {known}")
+            raise ValueError(
+                f"expected a number with a unit, {example}; found {value!r}; units: {known}"
+            )
         amount = float(matched[1]) * factor
         if not math.isfinite(amount):
             raise ValueError(f"expected a finite amount, {example}; found {value!r}")

@@ -18,23 +18,16 @@ from muster.client.covariates import Covariates, column_names
 from muster.client.device import Device
 from muster.client.logit import Logit
 from muster.client.participation import Participation
-from muster.common.compression import AnyCodec, Whole
 from muster.common.config import Section, validate
 from muster.common.errors import ConfigError
 from muster.emulator.enrollment import All, AnyEnrollment
+from muster.emulator.network.links import Link, SharedLink
 from muster.server.config import Server
 from muster.tasks.tasks import AnyTask
 
 DATA_VARIABLE = "MUSTER_DATA"
 
 _NAME = r"^[A-Za-z0-9][A-Za-z0-9._-]*$"
-
-
-class LinkSection(Section):
-    """How the devices of a group are connected."""
-
-    compression: AnyCodec = Whole(kind="none")
-    """How updates travel: none, float16, int8 or top-k, with the settings of each."""
 
 
 class Group(Section):
@@ -65,8 +58,16 @@ class Group(Section):
     participation: Participation = Participation()
     """What they make of a call."""
 
-    link: LinkSection = LinkSection()
-    """How they are connected."""
+    link: Link = Link()
+    """How each of them is connected."""
+
+    shared_link: SharedLink = SharedLink()
+    """What they share."""
+
+    @property
+    def gateway(self) -> bool:
+        """Whether they reach the server through a gateway."""
+        return self.link.gateway or self.shared_link.gateway
 
     @property
     def processes(self) -> int:
@@ -104,6 +105,9 @@ class Scenario(Section):
     server: Server
     groups: Annotated[list[Group], Field(min_length=1)]
     launch: Launch = Launch()
+    verify: bool = False
+    """Measure every link before the run, in short; what `muster verify` does at length. A link that
+    is not what was asked for ends the run before it begins."""
 
     @model_validator(mode="after")
     def _fits_together(self) -> Self:
@@ -147,13 +151,30 @@ def _contradictions(scenario: Scenario) -> Sequence[str]:
         found.append(
             f"server.deadline_s: required with clock.kind = {kind!r}, where devices may go"
         )
+    shaped = any(group.link.shapes or group.shared_link.gateway for group in scenario.groups)
+    if kind == "scaled" and scenario.clock.scale != 1 and shaped:
+        found.append(
+            f"clock.scale: {scenario.clock.scale:g}, but links are real and in wall time; with "
+            f"links it is 1"
+        )
+    if scenario.verify and not any(group.gateway for group in scenario.groups):
+        found.append("verify: no group has a link; set groups.link.profile")
     for number, group in enumerate(scenario.groups):
         found += [f"groups[{number}].{mistake}" for mistake in _impossible(scenario, group)]
     return found
 
 
 def _impossible(scenario: Scenario, group: Group) -> Iterator[str]:
-    """What a group's life asks for and cannot have."""
+    """What a group asks for and cannot have."""
+    if group.gateway and group.devices_per_process > 1:
+        yield (
+            f"devices_per_process: {group.devices_per_process} devices of a process share one "
+            f"connection, and each has a link of its own; with a link it is 1"
+        )
+    if group.shared_link.slots is not None and scenario.clock.kind != "rounds":
+        yield f"shared_link.slots: slots need clock.kind = 'rounds'; found {scenario.clock.kind!r}"
+    elif group.shared_link.slots is None and group.shared_link.overflow != "queue":
+        yield f"shared_link.overflow: {group.shared_link.overflow!r} needs slots; found none"
     try:
         group.availability.check(group.name, group.count, scenario.clock.round_s)
     except ValueError as error:
@@ -269,6 +290,8 @@ def _set_files(values: dict[str, Any], scenario: Path) -> None:
         if not isinstance(group, dict):
             continue
         _settle(group.get("availability"), "file", scenario)
+        _settle(group.get("link"), "trace", scenario)
+        _settle(group.get("link"), "trace_up", scenario)
         covariates = group.get("covariates")
         if isinstance(covariates, dict):
             for sort in ("z", "x"):

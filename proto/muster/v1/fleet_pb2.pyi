@@ -71,6 +71,8 @@ class _ReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Reason.ValueTy
     """Of a device that gives up: for no reason of its state,"""
     REASON_INTERRUPTED: _Reason.ValueType  # 9
     """or because what it was eligible by, or its connection, was lost while it worked."""
+    REASON_SLOT_TAKEN: _Reason.ValueType  # 10
+    """Of a device that declines: its group has channel slots, and others got them."""
     REASON_PROTOCOL_VERSION: _Reason.ValueType  # 20
     """Of a server that refuses."""
     REASON_UNKNOWN_CLIENT: _Reason.ValueType  # 21
@@ -108,6 +110,8 @@ REASON_DROP_OUT: Reason.ValueType  # 8
 """Of a device that gives up: for no reason of its state,"""
 REASON_INTERRUPTED: Reason.ValueType  # 9
 """or because what it was eligible by, or its connection, was lost while it worked."""
+REASON_SLOT_TAKEN: Reason.ValueType  # 10
+"""Of a device that declines: its group has channel slots, and others got them."""
 REASON_PROTOCOL_VERSION: Reason.ValueType  # 20
 """Of a server that refuses."""
 REASON_UNKNOWN_CLIENT: Reason.ValueType  # 21
@@ -513,6 +517,7 @@ class Call(_message.Message):
     BASE_VERSION_FIELD_NUMBER: _builtins.int
     DEADLINE_S_FIELD_NUMBER: _builtins.int
     MODEL_CHECKSUM_FIELD_NUMBER: _builtins.int
+    CALLED_IN_GROUP_FIELD_NUMBER: _builtins.int
     client: _builtins.str
     round: _builtins.int
     attempt: _builtins.int
@@ -522,6 +527,10 @@ class Call(_message.Message):
     """Seconds the round stays open from now, in the scenario's clock; 0: no deadline."""
     model_checksum: _builtins.bytes
     """XXH3-128 of the model's body, big-endian."""
+    called_in_group: _builtins.int
+    """Devices of the same group that are called for this round. Where a group has channel slots, its
+    gateway grants them when so many have said whether they are active.
+    """
     def __init__(
         self,
         *,
@@ -531,10 +540,11 @@ class Call(_message.Message):
         base_version: _builtins.int = ...,
         deadline_s: _builtins.float = ...,
         model_checksum: _builtins.bytes = ...,
+        called_in_group: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["attempt", b"attempt", "base_version", b"base_version", "client", b"client", "deadline_s", b"deadline_s", "model_checksum", b"model_checksum", "round", b"round"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["attempt", b"attempt", "base_version", b"base_version", "called_in_group", b"called_in_group", "client", b"client", "deadline_s", b"deadline_s", "model_checksum", b"model_checksum", "round", b"round"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -778,6 +788,9 @@ class Update(_message.Message):
     LOSS_FIELD_NUMBER: _builtins.int
     BODY_FIELD_NUMBER: _builtins.int
     MODELLED_S_FIELD_NUMBER: _builtins.int
+    FETCH_WAIT_S_FIELD_NUMBER: _builtins.int
+    FETCHED_AT_FIELD_NUMBER: _builtins.int
+    SLOT_WAIT_S_FIELD_NUMBER: _builtins.int
     client: _builtins.str
     round: _builtins.int
     attempt: _builtins.int
@@ -796,6 +809,14 @@ class Update(_message.Message):
     """The update as the group's codec writes it, when inline; empty in a Submit header, where it follows in chunks."""
     modelled_s: _builtins.float
     """As in Answer. The two travel on channels of their own, and either may come first."""
+    fetch_wait_s: _builtins.float
+    """Wall seconds before the first byte of the model came, of those in `fetch_s`: the server's turn,
+    and the way.
+    """
+    fetched_at: _builtins.float
+    """UNIX seconds when the device asked for the model; 0 where it came with the call."""
+    slot_wait_s: _builtins.float
+    """Wall seconds that the device waited for a channel slot."""
     def __init__(
         self,
         *,
@@ -810,10 +831,13 @@ class Update(_message.Message):
         loss: _builtins.float = ...,
         body: _builtins.bytes = ...,
         modelled_s: _builtins.float = ...,
+        fetch_wait_s: _builtins.float = ...,
+        fetched_at: _builtins.float = ...,
+        slot_wait_s: _builtins.float = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["attempt", b"attempt", "body", b"body", "checksum", b"checksum", "client", b"client", "examples", b"examples", "fetch_s", b"fetch_s", "length", b"length", "loss", b"loss", "modelled_s", b"modelled_s", "round", b"round", "train_s", b"train_s"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["attempt", b"attempt", "body", b"body", "checksum", b"checksum", "client", b"client", "examples", b"examples", "fetch_s", b"fetch_s", "fetch_wait_s", b"fetch_wait_s", "fetched_at", b"fetched_at", "length", b"length", "loss", b"loss", "modelled_s", b"modelled_s", "round", b"round", "slot_wait_s", b"slot_wait_s", "train_s", b"train_s"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -863,18 +887,24 @@ class FetchRequest(_message.Message):
 
     VERSION_FIELD_NUMBER: _builtins.int
     OFFSET_FIELD_NUMBER: _builtins.int
+    CHUNK_BYTES_FIELD_NUMBER: _builtins.int
     version: _builtins.int
     offset: _builtins.int
     """Byte of the body to start from."""
+    chunk_bytes: _builtins.int
+    """Bytes of a chunk, at most CHUNK_BYTES of muster.wire, which 0 stands for; `offset` may be any
+    with smaller ones. Of a chunk that breaks off nothing is kept, and a slow link breaks often.
+    """
     def __init__(
         self,
         *,
         version: _builtins.int = ...,
         offset: _builtins.int = ...,
+        chunk_bytes: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["offset", b"offset", "version", b"version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["chunk_bytes", b"chunk_bytes", "offset", b"offset", "version", b"version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -950,3 +980,54 @@ class SubmitHeader(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___SubmitHeader: _TypeAlias = SubmitHeader  # noqa: Y015
+
+@_typing.final
+class ProbeMessage(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PAYLOAD_FIELD_NUMBER: _builtins.int
+    WANTED_BYTES_FIELD_NUMBER: _builtins.int
+    payload: _builtins.bytes
+    """Of any content; counted where it arrives."""
+    wanted_bytes: _builtins.int
+    """The answer brings so many bytes, at most CHUNK_BYTES of muster.wire."""
+    def __init__(
+        self,
+        *,
+        payload: _builtins.bytes = ...,
+        wanted_bytes: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["payload", b"payload", "wanted_bytes", b"wanted_bytes"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ProbeMessage: _TypeAlias = ProbeMessage  # noqa: Y015
+
+@_typing.final
+class ProbeReply(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    RECEIVED_FIELD_NUMBER: _builtins.int
+    AT_FIELD_NUMBER: _builtins.int
+    PAYLOAD_FIELD_NUMBER: _builtins.int
+    received: _builtins.int
+    """Bytes of payload that have arrived in this call so far."""
+    at: _builtins.float
+    """Monotonic seconds of the server when the message that this answers had arrived."""
+    payload: _builtins.bytes
+    def __init__(
+        self,
+        *,
+        received: _builtins.int = ...,
+        at: _builtins.float = ...,
+        payload: _builtins.bytes = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["at", b"at", "payload", b"payload", "received", b"received"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ProbeReply: _TypeAlias = ProbeReply  # noqa: Y015

@@ -54,6 +54,11 @@ class FleetStub:
                 request_serializer=muster_dot_v1_dot_fleet__pb2.SubmitMessage.SerializeToString,
                 response_deserializer=muster_dot_v1_dot_fleet__pb2.Receipt.FromString,
                 _registered_method=True)
+        self.Probe = channel.stream_stream(
+                '/muster.v1.Fleet/Probe',
+                request_serializer=muster_dot_v1_dot_fleet__pb2.ProbeMessage.SerializeToString,
+                response_deserializer=muster_dot_v1_dot_fleet__pb2.ProbeReply.FromString,
+                _registered_method=True)
 
 
 class FleetServicer:
@@ -98,6 +103,14 @@ class FleetServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def Probe(self, request_iterator, context):
+        """Measures a link, for `muster verify`. Authorised by the fleet's token, like Enroll. Every message
+        is answered by one, in order.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_FleetServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -120,6 +133,11 @@ def add_FleetServicer_to_server(servicer, server):
                     servicer.Submit,
                     request_deserializer=muster_dot_v1_dot_fleet__pb2.SubmitMessage.FromString,
                     response_serializer=muster_dot_v1_dot_fleet__pb2.Receipt.SerializeToString,
+            ),
+            'Probe': grpc.stream_stream_rpc_method_handler(
+                    servicer.Probe,
+                    request_deserializer=muster_dot_v1_dot_fleet__pb2.ProbeMessage.FromString,
+                    response_serializer=muster_dot_v1_dot_fleet__pb2.ProbeReply.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -230,6 +248,33 @@ class Fleet:
             '/muster.v1.Fleet/Submit',
             muster_dot_v1_dot_fleet__pb2.SubmitMessage.SerializeToString,
             muster_dot_v1_dot_fleet__pb2.Receipt.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Probe(request_iterator,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.stream_stream(
+            request_iterator,
+            target,
+            '/muster.v1.Fleet/Probe',
+            muster_dot_v1_dot_fleet__pb2.ProbeMessage.SerializeToString,
+            muster_dot_v1_dot_fleet__pb2.ProbeReply.FromString,
             options,
             channel_credentials,
             insecure,

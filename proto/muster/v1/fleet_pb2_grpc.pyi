@@ -60,6 +60,10 @@ class FleetStub:
     the same key gets the same receipt; another body is refused. A broken upload resumes: a header
     whose offset is not where the server stands is answered at once by RESUME with that offset.
     """
+    Probe: _grpc.StreamStreamMultiCallable[_fleet_pb2.ProbeMessage, _fleet_pb2.ProbeReply]
+    """Measures a link, for `muster verify`. Authorised by the fleet's token, like Enroll. Every message
+    is answered by one, in order.
+    """
 
 @_typing.type_check_only
 class FleetAsyncStub(FleetStub):
@@ -85,6 +89,10 @@ class FleetAsyncStub(FleetStub):
     metadata; what arrives before that waits in its memory. The receipt is the only acceptance point. The same body under
     the same key gets the same receipt; another body is refused. A broken upload resumes: a header
     whose offset is not where the server stands is answered at once by RESUME with that offset.
+    """
+    Probe: _aio.StreamStreamMultiCallable[_fleet_pb2.ProbeMessage, _fleet_pb2.ProbeReply]  # type: ignore[assignment]
+    """Measures a link, for `muster verify`. Authorised by the fleet's token, like Enroll. Every message
+    is answered by one, in order.
     """
 
 class FleetServicer(metaclass=_abc_1.ABCMeta):
@@ -132,6 +140,16 @@ class FleetServicer(metaclass=_abc_1.ABCMeta):
         metadata; what arrives before that waits in its memory. The receipt is the only acceptance point. The same body under
         the same key gets the same receipt; another body is refused. A broken upload resumes: a header
         whose offset is not where the server stands is answered at once by RESUME with that offset.
+        """
+
+    @_abc_1.abstractmethod
+    def Probe(
+        self,
+        request_iterator: _MaybeAsyncIterator[_fleet_pb2.ProbeMessage],
+        context: _ServicerContext,
+    ) -> _typing.Union[_abc.Iterator[_fleet_pb2.ProbeReply], _abc.AsyncIterator[_fleet_pb2.ProbeReply]]:
+        """Measures a link, for `muster verify`. Authorised by the fleet's token, like Enroll. Every message
+        is answered by one, in order.
         """
 
 def add_FleetServicer_to_server(servicer: FleetServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

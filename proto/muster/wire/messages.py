@@ -75,6 +75,7 @@ def encode_to_device(message: ToDevice) -> bytes:
                 base_version=call.base_version,
                 deadline_s=call.deadline_s,
                 model_checksum=call.model_checksum,
+                called_in_group=call.called_in_group,
             )
             for call in message.calls
         ],
@@ -110,6 +111,7 @@ def decode_to_device(message: pb.ServerMessage) -> ToDevice:
                 call.base_version,
                 _finite(call.deadline_s, "deadline_s"),
                 call.model_checksum,
+                call.called_in_group,
             )
             for call in message.calls
         ],
@@ -251,6 +253,9 @@ def encode_update(update: Update, body: bytes = b"") -> pb.Update:
         loss=update.loss,
         body=body,
         modelled_s=update.modelled_s,
+        fetch_wait_s=update.fetch_wait_s,
+        fetched_at=update.fetched_at,
+        slot_wait_s=update.slot_wait_s,
     )
 
 
@@ -264,6 +269,9 @@ def decode_update(update: pb.Update) -> Update:
         _finite(update.fetch_s, "fetch_s"),
         update.loss,
         _finite(update.modelled_s, "modelled_s"),
+        _finite(update.fetch_wait_s, "fetch_wait_s"),
+        _finite(update.fetched_at, "fetched_at"),
+        _finite(update.slot_wait_s, "slot_wait_s"),
     )
 
 

@@ -1,4 +1,5 @@
-"""The processes backend: a server process, a nursery, and a process per pack of devices.
+"""The processes backend: a server process, a gateway for each group that has links, a nursery, and
+a process per pack of devices.
 
 Everything started here dies with this process, whatever kills it: children ask the kernel for it
 (`die_with_parent`), and the nursery also ends when its socket closes.
@@ -18,6 +19,7 @@ from muster.client.config import NurseryProcess, PackProcess
 from muster.common.clock import Clock
 from muster.common.errors import LaunchFailed
 from muster.common.processes import PARENT
+from muster.emulator.network.config import GatewayProcess, Ports, gateway_name
 from muster.wire.channels import ENVIRONMENT
 
 _READY_S = 120.0
@@ -31,8 +33,8 @@ class Processes:
     """The processes of one run.
 
     Args:
-        died: told of every death: what died ("server", "nursery" or the name of a pack) and its
-            exit status, negative for a signal.
+        died: told of every death: what died ("server", "nursery", a gateway's or a pack's name) and
+            its exit status, negative for a signal.
     """
 
     def __init__(self, folder: Path, clock: Clock, died: Callable[[str, int], None]) -> None:
@@ -42,6 +44,7 @@ class Processes:
         self._server: asyncio.subprocess.Process | None = None
         self._nursery: asyncio.subprocess.Process | None = None
         self._spawned: list[asyncio.subprocess.Process] = []
+        self._gateways: list[asyncio.subprocess.Process] = []
         self._control: asyncio.StreamWriter | None = None
         self._reading: asyncio.Task[None] | None = None
         self._waiting: set[asyncio.Task[None]] = set()
@@ -121,16 +124,43 @@ class Processes:
         Raises:
             LaunchFailed: it ended before its port answered.
         """
-        address = self._folder / "setup/address.json"
-        address.unlink(missing_ok=True)
+        address = str(self._folder / "setup/address.json")
+        _remove(address)
         self._server = await self._start("server", ["muster.server", str(self._folder)])
-        limit = self._clock.monotonic() + _READY_S
-        while not address.exists():
-            if "server" not in self.pids or self._clock.monotonic() > limit:
-                raise LaunchFailed(f"the server did not come up{self.last_lines('server')}")
-            await self._clock.sleep_until(self._clock.monotonic() + _POLL_S)
-        found = json.loads(address.read_text())
+        found = json.loads(await self._word_of("server", address))
         return f"{found['host']}:{found['port']}"
+
+    # --- gateways --------------------------------------------------------------------------------
+
+    async def start_gateway(self, config: GatewayProcess) -> Ports:
+        """Start the gateway of a group; return where it listens.
+
+        Raises:
+            LaunchFailed: it ended before its ports were open.
+        """
+        name = gateway_name(config.group)
+        _remove(config.ready)
+        gateway = await self._start(
+            name, ["muster.emulator.network"], stdin=asyncio.subprocess.PIPE
+        )
+        self._gateways.append(gateway)
+        assert gateway.stdin is not None
+        gateway.stdin.write(config.to_json().encode() + b"\n")
+        gateway.stdin.close()
+        return Ports.from_json(await self._word_of(name, config.ready))
+
+    async def _word_of(self, name: str, path: str) -> bytes:
+        """What a process writes when it is ready.
+
+        Raises:
+            LaunchFailed: it ended before, or takes too long.
+        """
+        limit = self._clock.monotonic() + _READY_S
+        while (word := _read(path)) is None:
+            if name not in self.pids or self._clock.monotonic() > limit:
+                raise LaunchFailed(f"the {name} did not come up{self.last_lines(name)}")
+            await self._clock.sleep_until(self._clock.monotonic() + _POLL_S)
+        return word
 
     def stop_server(self) -> None:
         """Ask the server to end the run as stopped."""
@@ -143,7 +173,7 @@ class Processes:
         """Kill whatever still lives, and wait until it is gone."""
         # The devices die with the nursery, the evaluation with the server: the kernel kills them.
         below = _children(self.pids["server"]) if "server" in self.pids else []
-        for process in (self._server, self._nursery, *self._spawned):
+        for process in (self._server, self._nursery, *self._spawned, *self._gateways):
             if process is not None and process.returncode is None:
                 process.kill()
         if self._waiting:
@@ -213,6 +243,17 @@ class Processes:
             why = f"the nursery ended with status {status}{self.last_lines(name)}"
             self._prepared.set_exception(LaunchFailed(why))
         self._died(name, status)
+
+
+def _remove(path: str) -> None:
+    Path(path).unlink(missing_ok=True)
+
+
+def _read(path: str) -> bytes | None:
+    try:
+        return Path(path).read_bytes()
+    except FileNotFoundError:
+        return None
 
 
 def _children(pid: int) -> list[int]:

@@ -5,6 +5,11 @@ from muster.common.lines import SharedLine
 from muster.emulator.network.links import Shape
 
 
+def gateway_name(group: str) -> str:
+    """What the process of a group's gateway, and its log, are called."""
+    return f"gateway-{group}"
+
+
 class GatewayDevice(Section):
     """One device behind a gateway."""
 

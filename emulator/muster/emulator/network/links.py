@@ -185,6 +185,4 @@ class Shape(Section):
         """As the model sees it: mean rates, with what loss leaves of them."""
         from muster.emulator.network.rates import mean_bps
 
-        return Line(
-            down_bps=mean_bps(self, "down"), up_bps=mean_bps(self, "up"), rtt_s=self.rtt_s
-        )
+        return Line(down_bps=mean_bps(self, "down"), up_bps=mean_bps(self, "up"), rtt_s=self.rtt_s)

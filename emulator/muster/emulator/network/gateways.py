@@ -1,0 +1,43 @@
+"""The gateways of a scenario: what each of them is started with."""
+
+import secrets
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from muster.emulator.lives import by_group
+from muster.emulator.network.config import GatewayDevice, GatewayProcess, gateway_name
+from muster.emulator.population import Resident
+from muster.emulator.scenario import Scenario
+
+
+def gateways_of(
+    scenario: Scenario,
+    residents: Sequence[Resident],
+    upstream: str,
+    setup: Path,
+    device_token: str,
+) -> Iterator[GatewayProcess]:
+    """A gateway for every group whose devices have links, or share something.
+
+    Args:
+        residents: of the population; only the enrolled have links.
+        upstream: host:port of the server.
+        setup: folder of the files in which gateways say where they listen.
+        device_token: the fleet's token, hexadecimal.
+    """
+    for group, of_group in by_group(scenario, residents):
+        clients = [resident.client for resident in of_group if resident.enrolled]
+        if group.gateway and clients:
+            yield GatewayProcess(
+                group=group.name,
+                seed=scenario.seed,
+                devices=[
+                    GatewayDevice(client=client, shape=group.link.shape_of(scenario.seed, client))
+                    for client in clients
+                ],
+                shared=group.shared_link.line(),
+                upstream=upstream,
+                ready=str(setup / f"{gateway_name(group.name)}.json"),
+                controller_token=secrets.token_hex(16),
+                device_token=device_token,
+            )
