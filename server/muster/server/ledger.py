@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 from muster.common.errors import LedgerError
 
-SCHEMA_VERSION = 3
+SCHEMA_VERSION = 4
 
 
 class MemberRow(NamedTuple):
@@ -84,6 +84,20 @@ class ContributionRow(NamedTuple):
     at: float
 
 
+class TransferRow(NamedTuple):
+    """A row of `transfers`."""
+
+    round: int
+    client: str
+    attempt: int
+    direction: str
+    bytes: int
+    began_at: float
+    wait_s: float
+    seconds: float
+    rate_bps: float | None
+
+
 class StoredVector(NamedTuple):
     """A vector in the ledger: its bytes when small, else only the name of its file's content."""
 
@@ -134,6 +148,7 @@ def _insert(table: str, names: Sequence[str]) -> str:
 _INSERT_ROUND = _insert("rounds", RoundRow._fields)
 _INSERT_ANSWER = _insert("answers", AnswerRow._fields)
 _INSERT_CONTRIBUTION = _insert("contributions", ContributionRow._fields)
+_INSERT_TRANSFER = _insert("transfers", TransferRow._fields)
 
 
 _Statement = tuple[str, Sequence[Sequence[Any]]]
@@ -149,11 +164,13 @@ class Notes:
     """
 
     contributions: list[ContributionRow] = field(default_factory=list)
+    transfers: list[TransferRow] = field(default_factory=list)
     sessions: list[tuple[str, str, float, str, float]] = field(default_factory=list)
 
     def statements(self) -> list[_Statement]:
         return [
             (_INSERT_CONTRIBUTION, self.contributions),
+            (_INSERT_TRANSFER, self.transfers),
             (
                 (
                     "UPDATE clients SET sessions = sessions + 1, fingerprint = ?2, "

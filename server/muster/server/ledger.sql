@@ -80,6 +80,18 @@ CREATE TABLE contributions (
 );
 CREATE UNIQUE INDEX counted_once ON contributions (round, client) WHERE outcome = 'folded';
 
+CREATE TABLE transfers (          -- of models and updates that travelled in chunks
+    round INTEGER NOT NULL,
+    client TEXT NOT NULL,
+    attempt INTEGER NOT NULL,
+    direction TEXT NOT NULL,       -- down: the model, up: the update
+    bytes INTEGER NOT NULL,        -- of the body
+    began_at REAL NOT NULL,        -- when it was asked for; down by the device's clock
+    wait_s REAL NOT NULL,          -- before its first byte: for a channel slot, the server's turn
+    seconds REAL NOT NULL,         -- from then to its last byte
+    rate_bps REAL                  -- achieved: bits of the body a second; NULL where it took no time
+);
+
 CREATE TABLE evaluations (
     version INTEGER PRIMARY KEY,
     round INTEGER NOT NULL,        -- that made the version; 0: the initial model
