@@ -44,6 +44,9 @@ docs: install  ## write the generated parts of docs/protocol.md and docs/scenari
 docs-check: install  ## the generated parts are those of the code
 	$(BIN)/python docs/generate.py --check
 
+soak: install  ## the crash tests at length: 20 kills of every sort (about 5 minutes)
+	MUSTER_KILLS=20 $(BIN)/pytest tests/system/test_crash.py
+
 bench: install  ## round overhead, bulk transfer, scale, device life: tables, and benchmarks/out/*.json (about 25 minutes)
 	$(BIN)/python benchmarks/rounds.py
 	$(BIN)/python benchmarks/scale.py
@@ -57,4 +60,4 @@ layout-check:  ## source roots are portions of one namespace
 	@if ls */muster/__init__.py 2>/dev/null; then echo "a file */muster/__init__.py would hide the other roots: remove it"; exit 1; fi
 	@for part in */muster/*/; do case $$part in *__pycache__*) ;; *) [ -f "$${part}py.typed" ] || { echo "$${part}py.typed is missing"; exit 1; };; esac; done
 
-.PHONY: help install run test check proto proto-check docs docs-check layout-check bench bench-peers
+.PHONY: help install run test soak check proto proto-check docs docs-check layout-check bench bench-peers

@@ -38,7 +38,7 @@ from muster.tasks.task import Task
 from muster.tasks.tasks import TASKS
 from muster.v1 import fleet_pb2 as pb
 from muster.wire import CHUNK_BYTES, INLINE_BYTES, PROTOCOL_VERSION
-from muster.wire.channels import SERVER_OPTIONS
+from muster.wire.channels import server_options
 
 DOCS = Path(__file__).resolve().parent
 PROTO = DOCS.parent / "proto/muster/v1"
@@ -397,7 +397,7 @@ def _comment(text: str) -> str:
 
 def limits() -> list[str]:
     """Sizes and times that both ends share."""
-    options = dict(SERVER_OPTIONS)
+    options = dict(server_options())
     every_s = options["grpc.keepalive_time_ms"] / 1000
     dead_s = options["grpc.keepalive_timeout_ms"] / 1000
     ping = f"every {every_s:g} s; unanswered for {dead_s:g} s: the connection is dead"

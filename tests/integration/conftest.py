@@ -30,7 +30,7 @@ from muster.v1 import fleet_pb2 as pb
 from muster.v1 import fleet_pb2_grpc, operator_pb2_grpc
 from muster.wire import PROTOCOL_VERSION, SESSION, TOKEN, messages
 from muster.wire.bodies import checksum
-from muster.wire.channels import CLIENT_OPTIONS, SERVER_OPTIONS
+from muster.wire.channels import client_options, server_options
 from muster.wire.handlers import add_fleet_to_server
 
 FLEET_TOKEN, OPERATOR_TOKEN = bytes(16), bytes([1] * 16)
@@ -51,12 +51,12 @@ class World:
     happened: asyncio.Condition = field(default_factory=asyncio.Condition)
 
     def stub(self) -> fleet_pb2_grpc.FleetAsyncStub:
-        channel = grpc.aio.insecure_channel(f"127.0.0.1:{self.port}", options=CLIENT_OPTIONS)
+        channel = grpc.aio.insecure_channel(f"127.0.0.1:{self.port}", options=client_options())
         self.channels.append(channel)
         return fleet_pb2_grpc.FleetStub(channel)
 
     def operator(self) -> operator_pb2_grpc.OperatorAsyncStub:
-        channel = grpc.aio.insecure_channel(f"127.0.0.1:{self.port}", options=CLIENT_OPTIONS)
+        channel = grpc.aio.insecure_channel(f"127.0.0.1:{self.port}", options=client_options())
         self.channels.append(channel)
         return operator_pb2_grpc.OperatorStub(channel)
 
@@ -222,7 +222,7 @@ async def world(tmp_path: Path) -> AsyncIterator[MakeWorld]:
 
         coordinator = Coordinator(config, schema, fleet, ledger, store, folder, WallClock(), tell)
         coordinator.load(np.zeros(parameters, np.float32))
-        grpc_server = grpc.aio.server(options=SERVER_OPTIONS)
+        grpc_server = grpc.aio.server(options=server_options())
         add_fleet_to_server(FleetService(coordinator, WallClock()), grpc_server)
         operator_pb2_grpc.add_OperatorServicer_to_server(
             OperatorService(coordinator, watchers, 1, WallClock()), grpc_server

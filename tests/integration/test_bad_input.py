@@ -11,6 +11,7 @@ from muster.client.link import Link
 from muster.common.clock import WallClock
 from muster.common.errors import RunFailed
 from muster.common.exchange import Call, Fingerprint, Identity, Key
+from muster.common.lines import Line
 from muster.v1 import fleet_pb2 as pb
 from muster.v1 import operator_pb2
 from muster.wire import CHUNK_BYTES, INLINE_BYTES, OPERATOR, SESSION, TOKEN
@@ -233,7 +234,7 @@ async def test_a_download_starts_where_it_is_asked_to(world: Any) -> None:
 
 async def test_a_device_whose_round_was_closed_before_its_model_came_goes_on(world: Any) -> None:
     w = await world(parameters=THREE_CHUNKS)
-    link = Link(f"127.0.0.1:{w.port}", bytes(16), WallClock())
+    link = Link(f"127.0.0.1:{w.port}", bytes(16), WallClock(), Line())
     await link.enroll([Identity("a", 10)], Fingerprint("test", "test", "cpu", 1))
     outdated = Call(Key("a", 1, 1), base_version=7, deadline_s=0.0, model_checksum=b"")
     assert await link.fetch(outdated, w.coordinator.schema.body_bytes) is None

@@ -61,6 +61,9 @@ UPDATES = st.builds(
     fetch_s=SECONDS,
     loss=st.floats(allow_nan=False),
     modelled_s=SECONDS,
+    fetch_wait_s=SECONDS,
+    fetched_at=SECONDS,
+    slot_wait_s=SECONDS,
 )
 RECEIPTS = st.builds(
     Receipt,
@@ -70,7 +73,7 @@ RECEIPTS = st.builds(
     st.text(max_size=30),
     st.integers(0, 2**64 - 1),
 )
-CALLS = st.builds(Call, KEYS, NUMBERS, SECONDS, st.binary(max_size=16))
+CALLS = st.builds(Call, KEYS, NUMBERS, SECONDS, st.binary(max_size=16), NUMBERS)
 
 
 @given(TENSORS)

@@ -9,7 +9,8 @@ from muster.client.config import Member
 from muster.client.learner import Learner
 from muster.client.life import Life
 from muster.client.memory import Held, Memory
-from muster.common.exchange import Call, Commit, Decision, Key
+from muster.common.exchange import Call, Commit, Decision, Key, Reason
+from muster.common.lines import Line
 
 CLIENT = "g-0000"
 WORK: Any = type("Work", (), {"schema": type("Schema", (), {"body_bytes": 40_000})})
@@ -24,7 +25,9 @@ class Stub:
     def held_for(self, call: Call) -> None:
         return None
 
-    def modelled_s(self, work: object) -> float:
+    line = Line()
+
+    def train_s(self, work: object) -> float:
         return 1800.0
 
     def update_bytes(self, work: object) -> int:
@@ -67,3 +70,20 @@ def test_work_that_was_cut_short_drains_nothing_the_second_time(tmp_path: Path) 
             remember(memory, round, expected)
             remember(broken_memory, round, choices[-1])
     assert worked > 10
+
+
+def test_who_gets_no_slot_is_as_it_was(tmp_path: Path) -> None:
+    denied, _ = conduct(tmp_path / "denied")
+    spared, _ = conduct(tmp_path / "spared")
+    charges = []
+    for round in range(1, 40):
+        choice = called(denied, round)
+        if choice.decision is not Decision.DECLINE:
+            call = Call(Key(CLIENT, round, 1), round - 1, 0.0, b"")
+            assert denied.denied(call, choice).reason is Reason.SLOT_TAKEN
+        # What it would do has no trace in what it is: it drains as one that is never called.
+        seen, calm = denied.observe(round)[0].state, spared.observe(round)[0].state
+        assert seen == calm
+        assert seen is not None
+        charges.append(seen.battery)
+    assert len(set(charges)) > 10

@@ -11,13 +11,14 @@ from muster.client.availability.bernoulli import Bernoulli
 from muster.client.battery import charge_after, work_drain
 from muster.client.covariates import Covariates
 from muster.client.device import Battery, Charging, Connectivity, Device, Use
-from muster.client.life import Being, Life
+from muster.client.life import Being, Effort, Life, effort_of
 from muster.client.lives import Lives
 from muster.client.logit import Logit
-from muster.client.networks import NETWORKS
+from muster.client.networks import NETWORKS, WIFI
 from muster.client.participation import Participation
 from muster.client.surroundings import Surroundings
 from muster.common.exchange import Reason
+from muster.common.lines import Line
 from muster.common.seeds import BoolArray, FloatArray
 
 SEED = 11
@@ -33,14 +34,19 @@ def beings(*positions: int) -> list[Being]:
     return [Being(f"g-{p:04d}", p, -5.0, {}) for p in positions]
 
 
+def work(n: int, train_s: float = 0.0) -> Effort:
+    """A round's work for devices without links."""
+    return effort_of(np.full(n, train_s), [Line()] * n, *TRAFFIC)
+
+
 def played(lives: Lives, steps: int, work_s: float) -> list[list[tuple[object, ...]]]:
     """What becomes of every device, called in every step."""
     n = len(lives.cast.clients)
     seen: list[list[tuple[object, ...]]] = [[] for _ in range(n)]
-    work = np.full(n, work_s)
+    effort = work(n, work_s)
     for step in range(steps):
-        look, verdict = lives.look(step), lives.decide(step, work, TRAFFIC)
-        lives.take_part(np.flatnonzero(verdict.accepted), verdict, work, TRAFFIC)
+        look, verdict = lives.look(step), lives.decide(step, effort)
+        lives.take_part(np.flatnonzero(verdict.accepted), verdict, effort)
         for i in range(n):
             fate = verdict.reason(i), float(verdict.share[i])
             seen[i].append((*fate, look.state(i), look.covariates(i), lives.row(i)))
@@ -140,10 +146,24 @@ def test_a_phone_in_use_loses_a_tenth_of_its_charge_in_an_hour() -> None:
 def test_work_drains_by_current_and_time() -> None:
     cellular = np.array([[n.name for n in NETWORKS].index("cellular")])
     mebi = 20e6  # bytes each way
-    drained = work_drain(BATTERY, cellular, np.array([3600.0]), mebi, mebi)
+    drained = work_drain(BATTERY, cellular, effort_of(np.array([3600.0]), [Line()], mebi, mebi))
     down_s, up_s = mebi * 8 / 12e6, mebi * 8 / 6e6
     expected = (400 * 3600 + 145 * down_s + 292 * up_s) / 3600 / 4400
     assert drained[0] == pytest.approx(expected)
+
+
+def test_a_slow_link_keeps_the_radio_busy_longer() -> None:
+    size, wifi = 1 << 20, np.array([WIFI])
+    slow, half = Line(up_bps=100_000.0), Line(up_bps=50_000.0)
+    nominal, once, twice = (
+        work_drain(BATTERY, wifi, effort_of(np.zeros(1), [line], 0, size))[0]
+        for line in (Line(), slow, half)
+    )
+    assert twice == pytest.approx(2 * once)
+    assert once == pytest.approx(
+        BATTERY.wifi_tx_ma * 8 * size / 1e5 / (3600 * BATTERY.capacity_mah)
+    )
+    assert nominal == pytest.approx(once * 1e5 / 27e6)
 
 
 def test_a_battery_that_runs_out_takes_the_device_away_until_it_is_charged() -> None:
@@ -258,7 +278,7 @@ def test_a_device_says_why_it_does_not_take_part(
         device=Device.model_validate({"charging": never_charged, **device}),
         participation=Participation.model_validate(participation),
     )
-    verdict = Lives(lively, SEED, beings(0)).decide(0, np.zeros(1), TRAFFIC)
+    verdict = Lives(lively, SEED, beings(0)).decide(0, work(1))
     assert verdict.reason(0) is reason
     assert bool(verdict.accepted[0]) is (reason is Reason.DROP_OUT)
 
@@ -269,7 +289,7 @@ def test_a_device_drops_out_as_often_as_its_profile_says() -> None:
         device=Device(profile="phone"), size=n, participation=Participation(battery_min=0)
     )
     lives = Lives(lively, SEED, [Being(f"g-{i}", i, 0.0, {}) for i in range(n)])
-    verdict = lives.decide(0, np.zeros(n), TRAFFIC)
+    verdict = lives.decide(0, work(n))
     lost = [verdict.reason(i) is Reason.DROP_OUT for i in range(n)]
     assert np.mean(lost) == pytest.approx(0.08, abs=4 * math.sqrt(0.08 * 0.92 / n))
 
@@ -287,7 +307,7 @@ def test_work_that_outlasts_the_plug_is_interrupted() -> None:
     )
     lives = Lives(lively, SEED, [Being("g-0", 0, 0.0, {})])
     # Plugged in from 23 to 6: at 5 there is an hour left.
-    short, long = (lives.decide(6, np.array([s]), TRAFFIC) for s in (3000.0, 4000.0))
+    short, long = (lives.decide(6, work(1, s)) for s in (3000.0, 4000.0))
     assert short.reason(0) is None
     assert long.reason(0) is Reason.INTERRUPTED
     assert long.accepted[0]
@@ -302,11 +322,11 @@ def test_work_that_the_battery_cannot_pay_ends_with_it() -> None:
         participation=Participation(drop_out=0.0),
         start_h=12.0,
     )
-    lives, work_s = Lives(lively, SEED, beings(0)), np.array([36_000.0])
-    verdict = lives.decide(0, work_s, TRAFFIC)
+    lives, effort = Lives(lively, SEED, beings(0)), work(1, 36_000.0)
+    verdict = lives.decide(0, effort)
     assert verdict.reason(0) is Reason.POWERED_OFF
     # Ten hours at 400 mA are 91 % of the battery; it has 40 %.
     assert verdict.share[0] == pytest.approx(0.4 / (4000 / 4400), rel=1e-3)
-    lives.take_part(np.array([0]), verdict, work_s, TRAFFIC)
+    lives.take_part(np.array([0]), verdict, effort)
     assert lives.look(0).charge[0] == pytest.approx(0, abs=1e-12)
     assert lives.look(0).dead[0]

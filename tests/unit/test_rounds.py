@@ -1,3 +1,5 @@
+from collections.abc import Sequence
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -115,6 +117,21 @@ def test_in_lockstep_the_first_k_are_by_modelled_duration_whatever_arrives_first
         accept(round_, client, modelled[client])
     # d and b are fastest; a and c tie, and a comes first by name.
     assert sorted(round_.counted()) == ["a", "b", "d"]
+
+
+def test_links_that_are_shared_decide_with_those_who_transfer_who_was_late() -> None:
+    def extra_s(clients: Sequence[str]) -> dict[str, float]:
+        return {client: 2.0 * (len(clients) - 1) for client in clients}
+
+    rules = Rules(lockstep=True, goal=2, deadline_s=10, extra_s=extra_s)
+    round_ = opened("a", "b", "c", "d", rules=rules)
+    for client, modelled_s in {"a": 6.0, "b": 4.0, "c": 4.1}.items():
+        assert accept(round_, client, modelled_s) is Outcome.ACCEPTED
+    # Alone it would have been late already; it transfers, and makes the others wait, all the same.
+    assert accept(round_, "d", modelled_s=10.5) is Outcome.LATE
+    assert round_.durations() == {"a": 12.0, "b": 10.0, "c": 10.1, "d": 16.5}
+    assert round_.overdue() == ["a", "c"]
+    assert round_.counted() == ["b"]
 
 
 def test_the_same_body_again_gets_the_same_receipt_and_counts_once() -> None:

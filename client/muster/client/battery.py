@@ -3,6 +3,7 @@
 import numpy as np
 
 from muster.client.device import Battery
+from muster.client.life import Effort
 from muster.client.networks import NETWORKS, WIFI
 from muster.common.seeds import BoolArray, FloatArray, IntArray
 
@@ -38,25 +39,25 @@ def charge_after(
     return np.clip(np.where(plugged, charged, unplugged), 0.0, 1.0)
 
 
-def work_drain(
-    battery: Battery,
-    network: IntArray,
-    train_s: FloatArray,
-    bytes_down: float,
-    bytes_up: float,
-) -> FloatArray:
+def work_drain(battery: Battery, network: IntArray, effort: Effort) -> FloatArray:
     """Share of the battery that a round's work takes: training, and the radio while it is busy.
 
-    Energy of a transfer = current × size/rate, so a slow network costs more.
+    Energy of a transfer = current × size/rate, so a slow network costs more. The rate is that of
+    the device's link; where none is emulated, the nominal one of the network it is on.
     """
-    down_s, up_s = bytes_down / _DOWN_BPS[network], bytes_up / _UP_BPS[network]
+    nominal_down_s = effort.bytes_down / _DOWN_BPS[network]
+    nominal_up_s = effort.bytes_up / _UP_BPS[network]
+    down_s = np.where(np.isnan(effort.down_s), nominal_down_s, effort.down_s)
+    up_s = np.where(np.isnan(effort.up_s), nominal_up_s, effort.up_s)
     wifi = network == WIFI
     radio = np.where(
         wifi,
         battery.wifi_rx_ma * down_s + battery.wifi_tx_ma * up_s,
         battery.cellular_rx_ma * down_s + battery.cellular_tx_ma * up_s,
     )
-    drained: FloatArray = (battery.training_ma * train_s + radio) / (3600 * battery.capacity_mah)
+    drained: FloatArray = (battery.training_ma * effort.train_s + radio) / (
+        3600 * battery.capacity_mah
+    )
     return drained
 
 

@@ -7,11 +7,11 @@ import numpy as np
 
 from muster.client.config import Member
 from muster.client.learner import Learner, Work
-from muster.client.life import Life, Row
+from muster.client.life import Effort, Life, Row, effort_of
 from muster.client.lives import Lives
 from muster.client.memory import State
 from muster.common.exchange import Call, Commit, Decision, DeviceState, Observation, Reason
-from muster.common.seeds import FloatArray, IntArray
+from muster.common.seeds import IntArray
 
 
 class Choice(NamedTuple):
@@ -40,6 +40,10 @@ class Choice(NamedTuple):
 _OFFLINE = Choice(Decision.DECLINE, Reason.OFFLINE, State())
 
 
+def _denied(choice: Choice) -> Choice:
+    return choice._replace(decision=Decision.DECLINE, reason=Reason.SLOT_TAKEN, share=1.0, life=())
+
+
 class Obedience:
     """Devices without a life: they accept every call."""
 
@@ -54,6 +58,10 @@ class Obedience:
             Choice(Decision.ACCEPT, None, memory.before(call.key.round, committed))
             for call, memory in zip(calls, memories, strict=True)
         ]
+
+    def denied(self, call: Call, choice: Choice) -> Choice:
+        """What a device says that got no channel slot."""
+        return _denied(choice)
 
     def observe(self, step: int) -> list[Observation]:
         """What there is to tell without a call: nothing."""
@@ -88,7 +96,7 @@ class Conduct:
         self._unsettled = set(self._places)
         # What a device remembers of a round is written when its work is done; until then, this.
         self._entered: dict[str, tuple[int, Row]] = {}
-        self._burdens: tuple[Work, FloatArray, tuple[float, float]] | None = None
+        self._efforts: tuple[Work, Effort] | None = None
 
     def choose(
         self, calls: Sequence[Call], step: int, committed: Commit, work: Work
@@ -106,12 +114,12 @@ class Conduct:
             State() if kept else self._settled(call, committed)
             for call, kept in zip(calls, stands, strict=True)
         ]
-        work_s, traffic = self._burden(work)
-        look, verdict = lives.look(step), lives.decide(step, work_s, traffic)
+        effort = self._effort(work)
+        look, verdict = lives.look(step), lives.decide(step, effort)
         places = np.array([self._places[call.key.client] for call in calls])
         working = places[verdict.accepted[places] & ~np.array(stands)]
         entered = {int(place): lives.row(place) for place in working}
-        lives.take_part(working, verdict, work_s, traffic)
+        lives.take_part(working, verdict, effort)
         for call, place in zip(calls, map(int, places), strict=True):
             if place in entered:
                 self._entered[call.key.client] = call.key.round, entered[place]
@@ -132,6 +140,12 @@ class Conduct:
             choices.append(Choice(decision, reason, before, lives.row(place), share, seen, x))
         return choices
 
+    def denied(self, call: Call, choice: Choice) -> Choice:
+        """What a device says that wanted to take part, and got no channel slot: it is as it was."""
+        if choice.before.life:
+            self._lives.settle(self._places[call.key.client], choice.before.life)
+        return _denied(choice)
+
     def _away(self, step: int) -> IntArray:
         """Rounds after this one for which offline devices will say the same."""
         steps = self._lives.away_steps(step) if self._lockstep else None
@@ -140,14 +154,15 @@ class Conduct:
     def _holds_update_for(self, call: Call) -> bool:
         return self._learners[call.key.client].held_for(call) is not None
 
-    def _burden(self, work: Work) -> tuple[FloatArray, tuple[float, float]]:
-        """What a round's work is to every device: modelled seconds, and bytes down and up."""
-        if self._burdens is None or self._burdens[0] is not work:
+    def _effort(self, work: Work) -> Effort:
+        """What a round's work asks of every device."""
+        if self._efforts is None or self._efforts[0] is not work:
             learners = list(self._learners.values())
-            work_s = np.array([learner.modelled_s(work) for learner in learners])
-            traffic = work.schema.body_bytes, learners[0].update_bytes(work)
-            self._burdens = work, work_s, traffic
-        return self._burdens[1:]
+            train_s = np.array([learner.train_s(work) for learner in learners])
+            lines = [learner.line for learner in learners]
+            bytes_up = learners[0].update_bytes(work)
+            self._efforts = work, effort_of(train_s, lines, work.schema.body_bytes, bytes_up)
+        return self._efforts[1]
 
     def _settled(self, call: Call, committed: Commit) -> State:
         """The state in which a device enters a round; its life is put back to it where need be."""

@@ -13,6 +13,7 @@ from muster.client.life import Being, Life
 from muster.client.trainer import AnyTrainer
 from muster.common.compression import AnyCodec, Whole
 from muster.common.config import Section
+from muster.common.lines import Line
 from muster.common.schedules import Rate, rate_at
 
 
@@ -139,6 +140,16 @@ class Member(Section):
         return Being(self.client, self.position, self.zone_h, self.z)
 
 
+class SlotsPort(Section):
+    """Where the gateway of a group grants channel slots."""
+
+    address: str
+    """host:port."""
+
+    queue: bool
+    """Whether devices take turns in transferring, rather than being denied."""
+
+
 class PackProcess(Section):
     """What a process of devices is started with; as a rule it is one device."""
 
@@ -157,6 +168,12 @@ class PackProcess(Section):
 
     capacity: float = 1.0
     """Share of a model that they can train."""
+
+    line: Line = Line()
+    """Their link in the scenario's model; the network itself is their gateway's."""
+
+    slots: SlotsPort | None = None
+    """Where channel slots are granted; absent: they need none."""
 
     torch_device: str = "cpu"
     """Torch's name of where they train: cpu, or cuda:0 and so on."""

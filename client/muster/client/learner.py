@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 from torch import nn
@@ -15,6 +16,7 @@ from muster.client.training import train
 from muster.common.clock import Clock
 from muster.common.compression import Codec, compress
 from muster.common.exchange import Call, Update
+from muster.common.lines import Line
 from muster.common.seeds import stream
 from muster.common.tensors import Schema, Vector
 from muster.tasks.task import OpenTask
@@ -40,6 +42,19 @@ class Work:
         return self.schema.body_bytes <= self.inline_bytes
 
 
+class Download(NamedTuple):
+    """How a model came to a device.
+
+    Attributes:
+        at: UNIX seconds when it was asked for; 0: it came with the call.
+        wait_s: wall seconds before its first byte, of those in `seconds`.
+    """
+
+    at: float = 0.0
+    wait_s: float = 0.0
+    seconds: float = 0.0
+
+
 class Learner:
     """A device as far as it learns.
 
@@ -48,6 +63,7 @@ class Learner:
         folder: the device's own, `devices/<client>` of the run folder.
         body_bytes: as of `Memory`.
         codec: how its updates travel.
+        line: its link in the scenario's model.
     """
 
     def __init__(
@@ -58,6 +74,7 @@ class Learner:
         folder: Path,
         body_bytes: int,
         codec: Codec,
+        line: Line,
         clock: Clock,
     ) -> None:
         self.client = config.client
@@ -67,6 +84,7 @@ class Learner:
         self._task = task
         self._module = module
         self._codec = codec
+        self.line = line
         self._speed = config.examples_per_s
         self._clock = clock
 
@@ -81,13 +99,14 @@ class Learner:
         work: Work,
         before: State,
         life: Row,
-        fetch_s: float,
+        download: Download,
     ) -> Parcel:
         """Train from the base version's model, and remember what came of it.
 
         Args:
             before: the state in which the device entered the round.
             life: its own state after the work.
+            download: how the model came.
         """
         began = self._clock.monotonic()
         trained = train(
@@ -108,9 +127,11 @@ class Learner:
             checksum=checksum(body),
             length=len(body),
             train_s=self._clock.monotonic() - began,
-            fetch_s=fetch_s,
+            fetch_s=download.seconds,
             loss=trained.loss,
             modelled_s=self.modelled_s(work),
+            fetch_wait_s=download.wait_s,
+            fetched_at=download.at,
         )
         after = State(before.trained + 1, residual, life)
         self.memory.hold(Held(call.key.round, call.base_version, before, after, update, body))
@@ -135,6 +156,11 @@ class Learner:
         return self._codec.length(work.schema.parameters)
 
     def modelled_s(self, work: Work) -> float:
+        """Modelled seconds of a round's work: training, and transfers over its own link."""
+        bytes_up = self.update_bytes(work)
+        return self.train_s(work) + self.line.transfer_s(work.schema.body_bytes, bytes_up)
+
+    def train_s(self, work: Work) -> float:
         """Modelled seconds of training a round: examples seen over the device's speed."""
         if self._speed is None:
             return 0.0

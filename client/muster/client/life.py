@@ -1,8 +1,10 @@
 """What the lives of devices are computed from, and what is seen of them."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, NamedTuple
+
+import numpy as np
 
 from muster.client.availability import AnyAvailability
 from muster.client.availability.always import Always
@@ -12,6 +14,7 @@ from muster.client.networks import NETWORKS
 from muster.client.participation import REQUIREMENTS, Participation
 from muster.common.config import Section
 from muster.common.exchange import DeviceState, Reason
+from muster.common.lines import Line
 from muster.common.seeds import BoolArray, FloatArray, IntArray
 
 Row = tuple[float, ...]
@@ -26,10 +29,55 @@ VERDICTS: Final = (
     Reason.UNWILLING,
     Reason.DROP_OUT,
     Reason.INTERRUPTED,
+    Reason.SLOT_TAKEN,
 )
 """What comes of a call, by code: None, it takes part; or the reason why not."""
 
 CODE: Final = {reason: code for code, reason in enumerate(VERDICTS)}
+
+
+class Effort(NamedTuple):
+    """What a round's work asks of devices, by the scenario's model; arrays of shape (n,).
+
+    Attributes:
+        train_s: seconds of training.
+        transfer_s: seconds until model and update have travelled; 0 where no link is emulated.
+        down_s, up_s: seconds of them in which the radio receives and sends; NaN: `bytes_down` and
+            `bytes_up` over the nominal rate of the network that the device is on.
+    """
+
+    train_s: FloatArray
+    transfer_s: FloatArray
+    down_s: FloatArray
+    up_s: FloatArray
+    bytes_down: float
+    bytes_up: float
+
+    @property
+    def work_s(self) -> FloatArray:
+        """Seconds from the call to the end of the work."""
+        work_s: FloatArray = self.train_s + self.transfer_s
+        return work_s
+
+    @property
+    def devices(self) -> int:
+        return len(self.train_s)
+
+
+def effort_of(
+    train_s: FloatArray, lines: Sequence[Line], bytes_down: float, bytes_up: float
+) -> Effort:
+    """The effort of a round for devices with these links.
+
+    Args:
+        train_s: modelled seconds of training, shape (n,).
+    """
+    down_s = [line.down_s(bytes_down) if line.down_bps else np.nan for line in lines]
+    up_s = [line.up_s(bytes_up) if line.up_bps else np.nan for line in lines]
+    transfer_s = [line.transfer_s(bytes_down, bytes_up) for line in lines]
+    return Effort(
+        train_s, np.array(transfer_s), np.array(down_s), np.array(up_s), bytes_down, bytes_up
+    )
 
 
 class Life(Section):

@@ -28,15 +28,27 @@ from muster.common.exchange import (
     ToDevice,
     Update,
 )
+from muster.common.lines import Line
 from muster.v1 import fleet_pb2 as pb
 from muster.v1 import fleet_pb2_grpc
-from muster.wire import PROTOCOL_VERSION, SESSION, TOKEN, UPLOAD_BYTES, messages
+from muster.wire import CHUNK_BYTES, PROTOCOL_VERSION, SESSION, TOKEN, UPLOAD_BYTES, messages
 from muster.wire.bodies import checksum, chunks
-from muster.wire.channels import CLIENT_OPTIONS
+from muster.wire.channels import IN_FLIGHT_BYTES, client_options
 
 _ENROLL_S = 10.0
 _TRIES = 5
-"""Tries of one transfer before the whole session begins anew."""
+"""Tries of one transfer, none of which brought it further, before the session begins anew."""
+
+_AGAIN_S = 0.1
+"""Before the second of them; twice as long before each that follows."""
+
+_PIECE_S = 2.0
+_PIECE_BYTES = 16 << 10
+"""On a slow link a chunk takes about so long, but is no smaller than that: of a chunk that breaks
+off nothing is kept."""
+
+_UNKNOWN = (1 << 63) - 1
+"""An offset that is never right."""
 
 _ERRORS: dict[grpc.StatusCode, type[Exception]] = {
     grpc.StatusCode.UNAVAILABLE: Interrupted,
@@ -61,11 +73,14 @@ class Link:
     Args:
         address: "host:port" of the server or of the pack's gateway.
         token: the fleet's token, shown to enroll.
+        line: what to expect of the connection: how long to be patient, how much to send at once.
     """
 
-    def __init__(self, address: str, token: bytes, clock: Clock) -> None:
-        self._control = grpc.aio.insecure_channel(address, options=CLIENT_OPTIONS)
-        self._bulk = grpc.aio.insecure_channel(address, options=CLIENT_OPTIONS)
+    def __init__(self, address: str, token: bytes, clock: Clock, line: Line) -> None:
+        options = client_options(line.patience_s(IN_FLIGHT_BYTES))
+        self._control = grpc.aio.insecure_channel(address, options=options)
+        self._bulk = grpc.aio.insecure_channel(address, options=options)
+        self._line = line
         self._fleet = fleet_pb2_grpc.FleetStub(self._control)
         self._transfers = fleet_pb2_grpc.FleetStub(self._bulk)
         self._token = token
@@ -90,7 +105,9 @@ class Link:
         )
         try:
             reply = await self._fleet.Enroll(
-                request, metadata=((TOKEN, self._token),), timeout=_ENROLL_S
+                request,
+                metadata=((TOKEN, self._token),),
+                timeout=_ENROLL_S + self._line.patience_s(request.ByteSize()),
             )
         except grpc.aio.AioRpcError as error:
             ours = _ours(error, definite=True)
@@ -107,32 +124,39 @@ class Link:
         """Open the stream of calls and answers."""
         return Attendance(self._fleet.Attend(metadata=self._session))
 
-    async def fetch(self, call: Call, length: int) -> memoryview | None:
-        """Download a model version, resuming where it broke; None when the server no longer has it,
-        because its round was closed meanwhile.
+    async def fetch(self, call: Call, length: int) -> tuple[memoryview, float] | None:
+        """Download a model version, resuming where it broke: the body, and the monotonic seconds at
+        which it began to come; None when the server no longer has it, because its round was closed
+        meanwhile.
 
         Raises:
             RemoteProtocolError: what came is not what the call announced.
             TransportError: it broke too often.
         """
-        body = bytearray()
-        for attempt in range(_TRIES):
-            request = pb.FetchRequest(version=call.base_version, offset=len(body))
+        body, came_at = bytearray(), None
+        chunk_bytes = _piece_bytes(self._line.down_bps, CHUNK_BYTES)
+        patience = _Patience(self._clock)
+        while came_at is None or len(body) < length:
+            request = pb.FetchRequest(
+                version=call.base_version, offset=len(body), chunk_bytes=chunk_bytes
+            )
+            fetching = self._transfers.Fetch(request, metadata=self._session, wait_for_ready=True)
             try:
-                async for chunk in self._transfers.Fetch(request, metadata=self._session):
+                async for chunk in fetching:
+                    came_at = came_at or self._clock.monotonic()
                     body += chunk.data
                 break
             except grpc.aio.AioRpcError as error:
                 if error.code() is grpc.StatusCode.NOT_FOUND:
                     return None
-                self._give_up(error, attempt)
+                await patience.over(error, len(body))
         whole = memoryview(body)
         if len(whole) != length or checksum(whole) != call.model_checksum:
             raise RemoteProtocolError(
                 f"version {call.base_version} came as {len(body)} bytes with another checksum; "
                 f"expected {length}"
             )
-        return whole
+        return whole, came_at or self._clock.monotonic()
 
     async def submit(self, update: Update, body: bytes | memoryview) -> Receipt:
         """Upload an update, resuming where it broke; return the receipt.
@@ -140,37 +164,65 @@ class Link:
         Raises:
             TransportError: it broke too often.
         """
-        offset = 0
-        for attempt in range(_TRIES):
+        offset, patience = 0, _Patience(self._clock)
+        while True:
             try:
                 receipt = await self._upload(update, body, offset)
             except grpc.aio.AioRpcError as error:
-                self._give_up(error, attempt)
+                await patience.over(error, 0 if offset == _UNKNOWN else offset)
                 # How much arrived only the server knows: it answers a wrong offset with the right.
-                offset = len(body)
+                offset = _UNKNOWN
                 continue
             if receipt.outcome is not Outcome.RESUME:
                 return receipt
             offset = receipt.offset
-        raise Interrupted(f"the upload broke {_TRIES} times")
 
     async def _upload(self, update: Update, body: bytes | memoryview, offset: int) -> Receipt:
         async def parts() -> AsyncIterator[pb.SubmitMessage]:
             header = pb.SubmitHeader(update=messages.encode_update(update), offset=offset)
             yield pb.SubmitMessage(header=header)
             await call.initial_metadata()  # our turn; the server would hold what came before
-            for chunk in chunks(body, offset, UPLOAD_BYTES):
+            for chunk in chunks(body, offset, _piece_bytes(self._line.up_bps, UPLOAD_BYTES)):
                 yield pb.SubmitMessage(chunk=bytes(chunk))
 
-        call = self._transfers.Submit(parts(), metadata=self._session)
+        call = self._transfers.Submit(parts(), metadata=self._session, wait_for_ready=True)
         return messages.decode_receipt(await call)
 
-    @staticmethod
-    def _give_up(error: grpc.aio.AioRpcError, attempt: int) -> None:
-        """Raise unless trying again may help and has not been tried often enough."""
+
+class _Patience:
+    """With a transfer that breaks: without end while it gets on, and not for long when it does
+    not."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._failures = 0
+        self._reached = 0
+
+    async def over(self, error: grpc.aio.AioRpcError, reached: int) -> None:
+        """Wait before the next try.
+
+        Args:
+            reached: how far the transfer has come, bytes.
+
+        Raises:
+            TransportError: it has been tried often enough.
+            MusterError: trying again would not help.
+        """
         ours = _ours(error)
-        if not isinstance(ours, TransportError) or attempt == _TRIES - 1:
+        if reached > self._reached:
+            self._reached, self._failures = reached, 0
+        self._failures += 1
+        if not isinstance(ours, TransportError) or self._failures == _TRIES:
             raise ours from None
+        wait_s = _AGAIN_S * 2 ** (self._failures - 1)
+        await self._clock.sleep_until(self._clock.monotonic() + wait_s)
+
+
+def _piece_bytes(rate_bps: float | None, most: int) -> int:
+    if rate_bps is None:
+        return most
+    pages = int(_PIECE_S * rate_bps / 8) >> 12
+    return min(most, max(_PIECE_BYTES, pages << 12))
 
 
 def _names(devices: Sequence[Identity]) -> str:

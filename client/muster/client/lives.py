@@ -17,7 +17,7 @@ from muster.client.availability import Cast
 from muster.client.battery import charge_after, work_drain
 from muster.client.covariates import Observed
 from muster.client.foresight import Foresight
-from muster.client.life import CODE, Being, Life, Look, Row, Verdict
+from muster.client.life import CODE, Being, Effort, Life, Look, Row, Verdict
 from muster.client.logit import Logit
 from muster.client.participation import REQUIREMENTS
 from muster.client.surroundings import Surroundings
@@ -197,16 +197,11 @@ class Lives:
 
     # --- a call ----------------------------------------------------------------------------------
 
-    def decide(self, step: int, work_s: FloatArray, traffic: tuple[float, float]) -> Verdict:
-        """What would come of calling every device at the beginning of a step.
-
-        Args:
-            work_s: modelled seconds of the work, shape (n,).
-            traffic: bytes down and up.
-        """
+    def decide(self, step: int, effort: Effort) -> Verdict:
+        """What would come of calling every device, shape (n,), at the beginning of a step."""
         look, rules = self.look(step), self.life.participation
         state = {"charging": look.charging, "unmetered": look.unmetered, "idle": look.idle}
-        code = np.zeros(len(work_s), dtype=np.int64)
+        code = np.zeros(effort.devices, dtype=np.int64)
 
         def unless(fine: BoolArray, reason: Reason) -> None:
             if not fine.all():
@@ -222,7 +217,7 @@ class Lives:
         accepted = code == 0
         share = np.where(accepted, 1.0, 0.0)
         if accepted.any():
-            share = self._work(step, look, work_s, traffic, code, share)
+            share = self._work(step, look, effort, code, share)
         return Verdict(code, accepted, share)
 
     def _willing(self, look: Look) -> FloatArray:
@@ -235,8 +230,7 @@ class Lives:
         self,
         step: int,
         look: Look,
-        work_s: FloatArray,
-        traffic: tuple[float, float],
+        effort: Effort,
         code: IntArray,
         share: FloatArray,
     ) -> FloatArray:
@@ -247,13 +241,13 @@ class Lives:
         code[dropped] = CODE[Reason.DROP_OUT]
         share = np.where(dropped, how_far, share)
         if battery is not None:
-            drain = work_drain(battery, look.network, work_s, *traffic)
+            drain = work_drain(battery, look.network, effort)
             with np.errstate(divide="ignore", invalid="ignore"):
                 affordable = np.where(drain > 0, look.charge / drain, np.inf)
             empty = (code == 0) & (affordable <= 1)
             code[empty] = CODE[Reason.POWERED_OFF]
             share = np.where(empty, affordable, share)
-        if work_s.any():
+        if (work_s := effort.work_s).any():
             until = step * self.cast.step_s + work_s
             state = self._conditions(until) if rules.require else {}
             fine = self.process.still_on(self.cast.scene(step, look.x), until)
@@ -264,22 +258,19 @@ class Lives:
             share = np.where(interrupted, how_far, share)
         return share
 
-    def take_part(
-        self,
-        called: IntArray,
-        verdict: Verdict,
-        work_s: FloatArray,
-        traffic: tuple[float, float],
-    ) -> None:
-        """Enter what devices that were called, and accepted, did into their own states."""
+    def take_part(self, called: IntArray, verdict: Verdict, effort: Effort) -> None:
+        """Enter what devices that were called, and accepted, did into their own states.
+
+        Args:
+            effort: of all devices.
+        """
         if not len(called):
             return
         look = self.look(int(self._at[called[0]]))
         self._state[called, _RECENT] += (1 - _MEMORY) * (verdict.code[called] == 0)
         battery = self.life.device.battery
         if battery is not None:
-            network = look.network[called]
-            drain = work_drain(battery, network, work_s[called], *traffic) * verdict.share[called]
+            drain = (work_drain(battery, look.network, effort) * verdict.share)[called]
             left = np.maximum(self._state[called, _CHARGE] - drain, 0.0)
             self._state[called, _CHARGE] = left
             self._state[called, _DEAD] = (self._state[called, _DEAD] > 0) | (left <= 0)

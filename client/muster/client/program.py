@@ -21,6 +21,7 @@ from muster.client.life_clock import LifeClock
 from muster.client.link import Attendance, Link
 from muster.client.memory import BODY_BYTES
 from muster.client.session import Event, Phase
+from muster.client.slots import Slots
 from muster.client.training import fingerprint
 from muster.client.worker import Errand, Worker, warn_of_refusal
 from muster.common import seeds
@@ -66,6 +67,7 @@ class Pack:
                 folder / member.client,
                 body_bytes,
                 config.compression,
+                config.line,
                 clock,
             )
             for member in config.devices
@@ -86,7 +88,12 @@ class Pack:
                 config.life, config.seed, config.devices, self._devices, lockstep
             )
         self._life_clock = LifeClock(config.clock, clock)
-        self._worker = Worker(self._devices, self._conduct, config.clock, self._life_clock, clock)
+        self._slots = None
+        if config.slots is not None:
+            self._slots = Slots(config.slots, config.token, clock)
+        self._worker = Worker(
+            self._devices, self._conduct, config.clock, self._life_clock, self._slots, clock
+        )
         self._link = self._new_link()
         self._committed = Commit()
         self._busy = False
@@ -98,7 +105,8 @@ class Pack:
         self._fingerprint = Fingerprint(**fingerprint(config.torch_device))  # type: ignore[arg-type]
 
     def _new_link(self) -> Link:
-        return Link(self._config.address, bytes.fromhex(self._config.token), self._clock)
+        config = self._config
+        return Link(config.address, bytes.fromhex(config.token), self._clock, config.line)
 
     async def live(self) -> None:
         """Until the server says goodbye, or refuses the devices.
@@ -122,6 +130,8 @@ class Pack:
                     await self._clock.sleep_until(self._clock.monotonic() + wait_s)
         finally:
             await self._link.close()
+            if self._slots is not None:
+                self._slots.close()
 
     def _happen(self, event: Event) -> None:
         """What happens to the connection happens to every device."""

@@ -4,16 +4,18 @@ import asyncio
 import logging
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractAsyncContextManager, nullcontext
 from functools import partial
 from typing import NamedTuple
 
 from muster.client.conduct import Choice, Conduct, Obedience
 from muster.client.config import Clock as ClockSettings
-from muster.client.learner import Learner, Work
+from muster.client.learner import Download, Learner, Work
 from muster.client.life_clock import LifeClock
 from muster.client.link import Attendance, Link
 from muster.client.memory import Parcel
 from muster.client.session import Event
+from muster.client.slots import Slots
 from muster.common.clock import Clock
 from muster.common.exchange import (
     Answer,
@@ -66,6 +68,7 @@ class Worker:
         conduct: Conduct | Obedience,
         settings: ClockSettings,
         life_clock: LifeClock,
+        slots: Slots | None,
         clock: Clock,
     ) -> None:
         self.quick = False
@@ -75,6 +78,7 @@ class Worker:
         self._settings = settings
         self._lockstep = settings.kind == "rounds"
         self._life_clock = life_clock
+        self._slots = slots
         self._clock = clock
         self._trainer = ThreadPoolExecutor(1, thread_name_prefix="train")
 
@@ -86,7 +90,9 @@ class Worker:
         else:
             await self._obey_in_bulk(message, errand)
         # Where a slow device takes its time, that must not be time in which nobody listens.
-        self.quick = self._lockstep and self._clock.monotonic() - began < _QUICK_S
+        self.quick = (
+            self._lockstep and errand.work.inline and self._clock.monotonic() - began < _QUICK_S
+        )
 
     async def _obey_inline(self, message: ToDevice, errand: Errand) -> None:
         """Answer with the updates inside, as many in one message as it may hold."""
@@ -120,7 +126,7 @@ class Worker:
 
     async def _obey_in_bulk(self, message: ToDevice, errand: Errand) -> None:
         """Say what will come, then send the updates one after the other."""
-        choices = self._choose(message.calls, errand)
+        choices = await self._with_slots(message.calls, self._choose(message.calls, errand))
         at_once = [
             answer._replace(decision=Decision.ACCEPT, reason=None)
             if answer.decision is Decision.ABORT and not self._lockstep
@@ -131,11 +137,30 @@ class Worker:
         base = _Base(message, errand, self._clock)
         for call, choice in zip(message.calls, choices, strict=True):
             if parcel := await self._parcel(call, choice, base, errand):
-                warn_of_refusal(await errand.link.submit(parcel.update, parcel.body))
+                async with self._turn(call) as waited_s:
+                    update = parcel.update._replace(slot_wait_s=waited_s)
+                    warn_of_refusal(await errand.link.submit(update, parcel.body))
                 self._devices[call.key.client].session.happen(Event.DELIVERED)
             elif choice.decision is Decision.ABORT and not self._lockstep:
                 if not self._fails_silently(choice):
                     await errand.attendance.answer([self._answer(call, choice, errand)])
+
+    async def _with_slots(
+        self, calls: Sequence[Call], choices: Sequence[Choice]
+    ) -> Sequence[Choice]:
+        """What is left of choices where devices need channel slots."""
+        if self._slots is None:
+            return choices
+        left = []
+        for call, choice in zip(calls, choices, strict=True):
+            active = choice.decision is not Decision.DECLINE
+            granted = await self._slots.contend(call, active)
+            left.append(self._conduct.denied(call, choice) if active and not granted else choice)
+        return left
+
+    def _turn(self, call: Call) -> AbstractAsyncContextManager[float]:
+        """The seconds that a transfer waits for a channel slot, which is held meanwhile."""
+        return nullcontext(0.0) if self._slots is None else self._slots.turn(call)
 
     def _choose(self, calls: Sequence[Call], errand: Errand) -> list[Choice]:
         step = calls[0].key.round - 1 if self._lockstep else self._life_clock.step()
@@ -173,24 +198,25 @@ class Worker:
         device.session.happen(Event.CALLED)
         began = self._clock.monotonic()
         if choice.decision is Decision.ABORT:
-            await self._as_long_as(device.modelled_s(errand.work) * choice.share, began)
+            await self._as_long_as(device.train_s(errand.work) * choice.share, began)
             device.give_up(call, choice.before, choice.life)
             device.session.happen(Event.GAVE_UP)
             return None
-        body = await base.body(call)
+        async with self._turn(call):
+            body = await base.body(call)
         if body is None:
             device.session.happen(Event.OUTDATED)
             log.info("round %d was closed before its model came", call.key.round)
             return None
         began = self._clock.monotonic()
-        order = (call, body, errand.work, choice.before, choice.life, base.fetch_s)
+        order = (call, body, errand.work, choice.before, choice.life, base.download)
         if self._trains_quickly:
             parcel = device.train(*order)
         else:
             loop = asyncio.get_running_loop()
             parcel = await loop.run_in_executor(self._trainer, device.train, *order)
         self._trains_quickly = self._clock.monotonic() - began < _QUICK_S
-        await self._as_long_as(device.modelled_s(errand.work) * choice.share, began)
+        await self._as_long_as(device.train_s(errand.work) * choice.share, began)
         device.session.happen(Event.TRAINED)
         return parcel
 
@@ -204,20 +230,24 @@ class _Base:
     """The base version of a message's calls: it came with them, or is fetched once for all.
 
     Attributes:
-        fetch_s: wall seconds that the fetch took.
+        download: how it came.
     """
 
     def __init__(self, message: ToDevice, errand: Errand, clock: Clock) -> None:
         self._errand, self._clock = errand, clock
         self._body: bytes | memoryview | None = message.model[1] if message.model else None
-        self.fetch_s = 0.0
+        self._asked = clock.now(), clock.monotonic()
+        self.download = Download()
 
     async def body(self, call: Call) -> bytes | memoryview | None:
         """Its body; None when the server no longer has it."""
         if self._body is None:
-            began = self._clock.monotonic()
-            self._body = await self._errand.link.fetch(call, self._errand.work.schema.body_bytes)
-            self.fetch_s = self._clock.monotonic() - began
+            length = self._errand.work.schema.body_bytes
+            if (fetched := await self._errand.link.fetch(call, length)) is not None:
+                self._body, came_at = fetched
+                at, asked = self._asked
+                whole_s = self._clock.monotonic() - asked
+                self.download = Download(at, came_at - asked, whole_s)
         return self._body
 
 

@@ -5,7 +5,7 @@ measured beside them and decides nothing.
 """
 
 import math
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from typing import Annotated, Literal
 
 from pydantic import Field
@@ -101,6 +101,27 @@ def turns(seed: int, group: str, round: int, clients: Collection[str]) -> list[s
     ordered = sorted(clients)
     drawn = seeds.stream(seed, "slots", group, round).permutation(len(ordered))
     return [ordered[place] for place in drawn]
+
+
+def extra_seconds(
+    shared: SharedLine,
+    seed: int,
+    group: str,
+    round: int,
+    lines: Mapping[str, Line],
+    bytes_down: float,
+    bytes_up: float,
+) -> dict[str, float]:
+    """Modelled seconds that sharing adds to the transfers of those who transfer in a round.
+
+    Args:
+        lines: of those devices, by client.
+    """
+    order = turns(seed, group, round, lines)
+    return {
+        client: shared.extra_s(lines[client], bytes_down, bytes_up, rank, len(order))
+        for rank, client in enumerate(order)
+    }
 
 
 def granted(

@@ -49,8 +49,7 @@ def _writer(units: Mapping[str, float]) -> Callable[[float], str]:
             # The largest unit in which the number reads well and means exactly the same again.
             if number >= 1 and float(f"{number:.12g}") * factor == amount:
                 return f"{number:.12g} {unit}"
-        smallest, factor = min(units.items(), key=lambda item: item[1])
-        return f"{amount / factor!r} {smallest}"
+        return f"{amount!r} {next(unit for unit, factor in units.items() if factor == 1)}"
 
     return write
 

@@ -13,7 +13,7 @@ from muster.emulator.folder import run_folder
 from muster.v1 import operator_pb2 as pb
 from muster.v1 import operator_pb2_grpc
 from muster.wire import OPERATOR
-from muster.wire.channels import CLIENT_OPTIONS
+from muster.wire.channels import client_options
 
 _PATIENCE_S = 5.0
 
@@ -33,7 +33,7 @@ def _operator(folder: Path) -> Iterator[tuple[Any, Metadata]]:
         token = json.loads((folder / "setup/server.json").read_text())["operator_token"]
     except FileNotFoundError:
         raise Unreachable(f"no server has been started in {folder}") from None
-    channel = grpc.insecure_channel(f"{address['host']}:{address['port']}", CLIENT_OPTIONS)
+    channel = grpc.insecure_channel(f"{address['host']}:{address['port']}", client_options())
     try:
         yield operator_pb2_grpc.OperatorStub(channel), ((OPERATOR, bytes.fromhex(token)),)
     except grpc.RpcError as error:

@@ -11,6 +11,7 @@ from muster.client.config import Member
 from muster.client.covariates import z_columns
 from muster.client.life import Life
 from muster.common.distributions import draw
+from muster.common.lines import Line
 from muster.common.seeds import Numbers
 from muster.emulator.population import Resident
 from muster.emulator.scenario import Group, Scenario
@@ -41,6 +42,11 @@ def life_of(scenario: Scenario, group: Group) -> Life:
         step_s=scenario.clock.round_s,
         start_h=scenario.clock.starts_at_h,
     )
+
+
+def line_of(scenario: Scenario, group: Group, client: str) -> Line:
+    """A device's link in the scenario's model."""
+    return group.link.shape_of(scenario.seed, client).line() if group.link.shapes else Line()
 
 
 def members_of(scenario: Scenario, group: Group, residents: Sequence[Resident]) -> list[Member]:

@@ -8,25 +8,29 @@ import asyncio
 import json
 import math
 import secrets
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from itertools import cycle
 from pathlib import Path
 from typing import Any
 
-from muster.client.config import NurseryProcess, PackProcess, Training
+from muster.client.config import NurseryProcess, PackProcess, SlotsPort, Training
 from muster.common.clock import Clock
 from muster.common.errors import LaunchFailed, RunFailed
 from muster.common.files import write_atomic
 from muster.common.journal import Journal
+from muster.common.lines import Line
 from muster.emulator import doctor
 from muster.emulator.launch.processes import Processes
-from muster.emulator.lives import by_group, life_of, members_of, z_of
+from muster.emulator.lives import by_group, life_of, line_of, members_of, z_of
+from muster.emulator.network.config import Ports, gateway_name
+from muster.emulator.network.gateways import gateways_of
+from muster.emulator.network.traffic import watch_traffic
 from muster.emulator.planning import plan
 from muster.emulator.planning.plan import Learning
 from muster.emulator.planning.tables import write_plan
 from muster.emulator.population import moments, population, write_population
-from muster.emulator.scenario import Scenario
+from muster.emulator.scenario import Group, Scenario
 from muster.emulator.tail import Tail
 from muster.server.config import Member, ServerProcess, TensorShape
 
@@ -60,6 +64,12 @@ class Supervisor:
         self.scenario = scenario
         self.folder = folder
         self._residents = population(scenario)
+        self._lines = {
+            resident.client: line_of(scenario, group, resident.client)
+            for group, residents in by_group(scenario, self._residents)
+            for resident in residents
+            if group.link.shapes
+        }
         self._clock = clock
         self._show = show
         self._tail = Tail(folder / "journal.jsonl")
@@ -73,6 +83,7 @@ class Supervisor:
         self._serving = False
         self._packs: dict[str, PackProcess] = {}
         self._deaths: asyncio.Queue[tuple[str, int]] = asyncio.Queue()
+        self._traffic: asyncio.Task[None] | None = None
 
     async def run(self) -> None:
         """Run until the server has ended the run.
@@ -95,8 +106,9 @@ class Supervisor:
                 await self._devices_left()
         finally:
             self._stopping = True
-            for task in (handling, starting, ended):
-                task.cancel()
+            for task in (handling, starting, ended, self._traffic):
+                if task is not None:
+                    task.cancel()
             await self.processes.close()
             watching.cancel()
             self._journal.close()
@@ -135,15 +147,42 @@ class Supervisor:
         self._tell("started", process="server")
         # A restarted server must be where the devices know it to be.
         self._write_server(server.model_copy(update={"port": int(address.rpartition(":")[2])}))
-        self._packs = {config.name: config for config in self._pack_processes(server, address)}
+        network = await self._start_network(server, address)
+        self._packs = {
+            config.name: config for config in self._pack_processes(server, address, network)
+        }
         for config in self._packs.values():
             await self._start_pack(config)
         await self._write_plan(prepared)
 
+    async def _start_network(self, server: ServerProcess, address: str) -> dict[str, Ports]:
+        """Start the gateways, before the first device; where each of them listens, by group."""
+        configs = list(
+            gateways_of(
+                self.scenario,
+                self._residents,
+                address,
+                self.folder / "setup",
+                server.fleet_token,
+            )
+        )
+        network: dict[str, Ports] = {}
+        for config in configs:
+            network[config.group] = await self.processes.start_gateway(config)
+            self._tell("started", process=gateway_name(config.group))
+        if configs:
+            self._traffic = asyncio.create_task(
+                watch_traffic(configs, network, self._clock, self._tell)
+            )
+        return network
+
     async def _write_plan(self, prepared: dict[str, Any]) -> None:
         """What the run should do, for its report and for oracles, where that is not plain."""
         scenario = self.scenario
-        lively = any(life_of(scenario, group).eventful for group in scenario.groups)
+        lively = any(
+            life_of(scenario, group).eventful or group.shared_link.slots is not None
+            for group in scenario.groups
+        )
         if not lively or scenario.devices * scenario.server.rounds > _PLANNED:
             return
         shapes = [math.prod(tensor["shape"]) for tensor in prepared["schema"]]
@@ -179,6 +218,7 @@ class Supervisor:
                     examples=prepared["examples"][resident.index],
                     enrolled=resident.enrolled,
                     z={k: float(v[i]) for k, v in columns.items()} if full else None,
+                    line=self._lines.get(resident.client),
                 )
                 for i, resident in enumerate(of_group)
             ]
@@ -197,6 +237,7 @@ class Supervisor:
             population=members,
             moments=moments(residents),
             x={group.name: list(group.covariates.x) for group in scenario.groups},
+            shared={g.name: g.shared_link.line() for g in scenario.groups if g.gateway},
             compression={group.name: group.link.compression for group in scenario.groups},
             schema_=[TensorShape(**tensor) for tensor in prepared["schema"]],
             fleet_token=secrets.token_hex(16),
@@ -212,14 +253,17 @@ class Supervisor:
     def _write_server(self, server: ServerProcess) -> None:
         write_atomic(self.folder / "setup/server.json", server.to_json().encode())
 
-    def _pack_processes(self, server: ServerProcess, address: str) -> Iterator[PackProcess]:
+    def _pack_processes(
+        self, server: ServerProcess, address: str, network: Mapping[str, Ports]
+    ) -> Iterator[PackProcess]:
         gpus = cycle(range(doctor.gpus()))
         for group, residents in by_group(self.scenario, self._residents):
             devices = members_of(self.scenario, group, residents)
-            life = life_of(self.scenario, group)
+            life, ports = life_of(self.scenario, group), network.get(group.name)
             for start in range(0, len(devices), group.devices_per_process):
                 together = devices[start : start + group.devices_per_process]
                 first, last = together[0].client, together[-1].client
+                reach = address if ports is None else f"{ports.host}:{ports.devices[first]}"
                 yield PackProcess(
                     name=first if first == last else f"{first}..{last}",
                     devices=together,
@@ -231,7 +275,9 @@ class Supervisor:
                     population=self.scenario.devices,
                     seed=self.scenario.seed,
                     task=server.task,
-                    address=address,
+                    line=self._lines.get(first, Line()),
+                    slots=_slots_port(group, ports),
+                    address=reach,
                     token=server.fleet_token,
                     folder=str(self.folder / "devices"),
                 )
@@ -259,7 +305,9 @@ class Supervisor:
             return
         devices = len(self._packs[name].devices) if name in self._packs else 0
         self._tell("died", process=name, status=status, devices=devices)
-        if name == "nursery" or self._restarts_left == 0 or self._stopping:
+        # A gateway that comes back has forgotten its ports and its slots.
+        replaceable = name == "server" or name in self._packs
+        if not replaceable or self._restarts_left == 0 or self._stopping:
             how = f"by signal {-status}" if status < 0 else f"with status {status}"
             who = f"{name} ({devices} devices)" if devices > 1 else name
             raise LaunchFailed(
@@ -281,7 +329,8 @@ class Supervisor:
         everybody_hears = self.scenario.clock.kind == "rounds"
         patience_s = _LEAVE_S if everybody_hears else _LEAVE_AWAY_S
         limit = self._clock.monotonic() + patience_s
-        while set(self.processes.pids) - {"nursery"} and self._clock.monotonic() < limit:
+        leaving = {"server", *self._packs}
+        while leaving & self.processes.pids.keys() and self._clock.monotonic() < limit:
             await self._clock.sleep_until(self._clock.monotonic() + 0.01)
 
     # --- watching --------------------------------------------------------------------------------
@@ -301,6 +350,14 @@ class Supervisor:
     def _tell(self, event: str, **fields: Any) -> None:
         self._journal.add(event, **fields)
         self._journal.flush()
+
+
+def _slots_port(group: Group, ports: Ports | None) -> SlotsPort | None:
+    shared = group.shared_link
+    if shared.slots is None or ports is None:
+        return None
+    address = f"{ports.host}:{ports.control}"
+    return SlotsPort(address=address, queue=shared.overflow == "queue")
 
 
 def _next_incarnation(folder: Path) -> int:

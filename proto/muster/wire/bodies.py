@@ -38,7 +38,12 @@ def checksum(body: bytes | memoryview) -> bytes:
 
 def chunk_messages(body: memoryview) -> list[bytes]:
     """A model as the messages of Fetch, serialised once and sent to every device."""
-    return [pb.ModelChunk(data=bytes(chunk)).SerializeToString() for chunk in chunks(body)]
+    return [chunk_message(chunk) for chunk in chunks(body)]
+
+
+def chunk_message(chunk: memoryview) -> bytes:
+    """One message of Fetch, serialised."""
+    return pb.ModelChunk(data=bytes(chunk)).SerializeToString()
 
 
 def chunks(

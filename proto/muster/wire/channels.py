@@ -16,12 +16,16 @@ _MESSAGE_BYTES = CHUNK_BYTES + 2 * INLINE_BYTES
 _KEEPALIVE_S = 20
 _KEEPALIVE_TIMEOUT_S = 20
 
-_BOTH: list[tuple[str, int]] = [
+IN_FLIGHT_BYTES = 2 * CHUNK_BYTES
+"""What may be under way ahead of a ping on a connection: a message and its window at either end."""
+
+Options = list[tuple[str, int]]
+
+_BOTH: Options = [
     ("grpc.max_receive_message_length", _MESSAGE_BYTES),
     ("grpc.max_send_message_length", _MESSAGE_BYTES),
     # Both ends together, or the server answers pings with GOAWAY too_many_pings.
     ("grpc.keepalive_time_ms", _KEEPALIVE_S * 1000),
-    ("grpc.keepalive_timeout_ms", _KEEPALIVE_TIMEOUT_S * 1000),
     ("grpc.keepalive_permit_without_calls", 1),
     ("grpc.http2.max_pings_without_data", 0),
     # One HTTP/2 frame per message: with the default of 16 KiB one of 40 KB already takes three.
@@ -32,7 +36,7 @@ _BOTH: list[tuple[str, int]] = [
     ("grpc.http2.bdp_probe", 0),
 ]
 
-SERVER_OPTIONS: list[tuple[str, int]] = [
+_SERVER: Options = [
     *_BOTH,
     ("grpc.http2.min_recv_ping_interval_without_data_ms", _KEEPALIVE_S * 1000 // 4),
     ("grpc.http2.max_ping_strikes", 0),
@@ -41,7 +45,7 @@ SERVER_OPTIONS: list[tuple[str, int]] = [
     ("grpc.max_concurrent_streams", 32),
 ]
 
-CLIENT_OPTIONS: list[tuple[str, int]] = [
+_CLIENT: Options = [
     *_BOTH,
     # Control and bulk are two channels to one address: without a pool of its own each would share
     # the other's connection, and a heartbeat would wait behind an upload.
@@ -51,3 +55,23 @@ CLIENT_OPTIONS: list[tuple[str, int]] = [
     ("grpc.max_reconnect_backoff_ms", 1000),
     ("grpc.enable_retries", 0),
 ]
+
+
+def server_options(patience_s: float = 0.0) -> Options:
+    """Options of a server.
+
+    Args:
+        patience_s: seconds that the answer to a ping may take because of the slowest device's link,
+            `IN_FLIGHT_BYTES` ahead of it.
+    """
+    return [*_SERVER, _keepalive_timeout(patience_s)]
+
+
+def client_options(patience_s: float = 0.0) -> Options:
+    """Options of a device's channels; `patience_s` as above, for its own link."""
+    return [*_CLIENT, _keepalive_timeout(patience_s)]
+
+
+def _keepalive_timeout(patience_s: float) -> tuple[str, int]:
+    # A peer that is busy receiving is not dead, however slow its link.
+    return "grpc.keepalive_timeout_ms", int((_KEEPALIVE_TIMEOUT_S + patience_s) * 1000)

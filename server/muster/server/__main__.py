@@ -23,6 +23,7 @@ from muster.common.clock import WallClock
 from muster.common.errors import ConfigError, MusterError
 from muster.common.files import write_atomic
 from muster.common.journal import Journal
+from muster.common.lines import Line
 from muster.common.processes import die_with_parent
 from muster.common.tensors import schema_of
 from muster.server.config import ServerProcess
@@ -35,7 +36,7 @@ from muster.server.operator import OperatorService, Watchers
 from muster.server.service import FleetService
 from muster.server.store import Store
 from muster.v1 import operator_pb2_grpc
-from muster.wire.channels import SERVER_OPTIONS
+from muster.wire.channels import IN_FLIGHT_BYTES, server_options
 from muster.wire.handlers import add_fleet_to_server
 
 log = logging.getLogger("muster.server")
@@ -63,7 +64,7 @@ async def serve(folder: Path) -> int:
         watchers.show(journal.add(event, **fields))
 
     fleet = Fleet(
-        Device(member.client, member.group, index, member.examples)
+        Device(member.client, member.group, index, member.examples, line=member.line or Line())
         for index, member in enumerate(config.population)
         if member.enrolled
     )
@@ -74,7 +75,10 @@ async def serve(folder: Path) -> int:
         setup_of(config), coordinator.evaluations.done, folder / "logs/evaluation.log"
     )
     await evaluator.start()
-    server = grpc.aio.server(options=SERVER_OPTIONS)
+    patience_s = max(
+        (d.line.patience_s(IN_FLIGHT_BYTES) for d in fleet.devices.values()), default=0
+    )
+    server = grpc.aio.server(options=server_options(patience_s))
     service = FleetService(coordinator, clock)
     add_fleet_to_server(service, server)
     operator_pb2_grpc.add_OperatorServicer_to_server(

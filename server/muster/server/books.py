@@ -11,8 +11,9 @@ from muster.common.errors import RemoteProtocolError
 from muster.common.exchange import Decision, DeviceState, Reason, Update
 from muster.common.tensors import Schema
 from muster.server.fleet import Device, Fleet, Pack
-from muster.server.ledger import AnswerRow, ContributionRow, Notes
+from muster.server.ledger import AnswerRow, ContributionRow, Notes, TransferRow
 from muster.server.rounds import Round
+from muster.server.uploads import Spill
 
 
 class Books:
@@ -66,7 +67,7 @@ class Books:
     def answers(self, round: Round, answered_at: Mapping[str, float], at: float) -> list[AnswerRow]:
         """What was said to the calls of a round; `at` stands for an answer that has not come
         itself."""
-        rows = []
+        rows, durations = [], round.durations() if round.rules.extra_s else {}
         for client, member in round.cohort.items():
             if (answer := member.answer) is None:
                 continue
@@ -81,7 +82,7 @@ class Books:
                     state,
                     x,
                     0.0 if tells else None,
-                    answer.modelled_s,
+                    durations.get(client, answer.modelled_s),
                     answered_at.get(client, at),
                 )
             )
@@ -115,6 +116,37 @@ class Books:
             if answer is not None and answer.decision is Decision.ABORT:
                 given_up = Update(answer.key, 0, b"", 0, 0.0, 0.0, math.nan, answer.modelled_s)
                 self.contribution(given_up, round.base_version, "dropped", answer.reason, at)
+
+    def transferred(self, update: Update, body: Spill) -> None:
+        """A model came to a device, and its update to us, in chunks."""
+        down = self._schema.body_bytes
+        if update.fetched_at > 0:
+            seconds = max(0.0, update.fetch_s - update.fetch_wait_s)
+            self._transfer(update, "down", down, update.fetched_at, update.fetch_wait_s, seconds)
+        self._transfer(update, "up", update.length, body.began_at, body.wait_s, body.send_s)
+
+    def _transfer(
+        self,
+        update: Update,
+        direction: str,
+        length: int,
+        began_at: float,
+        wait_s: float,
+        seconds: float,
+    ) -> None:
+        self._notes.transfers.append(
+            TransferRow(
+                round=update.key.round,
+                client=update.key.client,
+                attempt=update.key.attempt,
+                direction=direction,
+                bytes=length,
+                began_at=began_at,
+                wait_s=wait_s,
+                seconds=seconds,
+                rate_bps=8 * length / seconds if seconds > 0 else None,
+            )
+        )
 
     def contribution(
         self,

@@ -6,6 +6,7 @@ from pydantic import BeforeValidator, Field, SerializeAsAny
 
 from muster.common.compression import AnyCodec
 from muster.common.config import Section
+from muster.common.lines import Line, SharedLine
 from muster.common.schedules import Rate
 from muster.server.aggregators import AGGREGATORS, Aggregator
 from muster.server.aggregators.fedavg import FedAvg
@@ -119,6 +120,9 @@ class Member(Section):
     z: dict[str, float] | None = None
     """Covariates Z as numbers; absent with limited information, until the device enrolls."""
 
+    line: Line | None = None
+    """Its link in the scenario's model; absent: transfers take no time in it."""
+
 
 class TensorShape(Section):
     """One tensor of the model."""
@@ -159,6 +163,9 @@ class ServerProcess(Section):
 
     x: dict[str, list[str]] = Field(default_factory=dict)
     """Names of the covariates X by group, in the order in which devices report them."""
+
+    shared: dict[str, SharedLine] = Field(default_factory=dict)
+    """What the devices of a group share, of the groups behind a gateway."""
 
     compression: dict[str, AnyCodec] = Field(default_factory=dict)
     """How updates of a group's devices travel; a group that is not in it sends them whole."""

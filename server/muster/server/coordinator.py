@@ -6,7 +6,7 @@ vectors, their files and the ledger's transactions with them run in one worker t
 
 import asyncio
 import math
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
@@ -30,10 +30,11 @@ from muster.server.intake import Intake, Staged, Tell
 from muster.server.ledger import AnswerRow, EvaluationRow, Ledger, Notes, RoundRow
 from muster.server.rounds import Event, Phase, Round, Rules
 from muster.server.selection import Candidate
+from muster.server.sharing import Sharing
 from muster.server.store import Store
 from muster.server.uploads import Spills
-from muster.wire import INLINE_BYTES
-from muster.wire.bodies import body_view, checksum, chunk_messages
+from muster.wire import CHUNK_BYTES, INLINE_BYTES
+from muster.wire.bodies import body_view, checksum, chunk_message, chunk_messages, chunks
 
 T = TypeVar("T")
 
@@ -49,7 +50,6 @@ class Coordinator:
         intake: what devices say.
         committed: the newest durable round and version.
         evaluations: what is measured of the versions; there once `load` was called.
-        chunks: the newest version as the serialised messages of Fetch; empty when it is inline.
     """
 
     def __init__(
@@ -68,8 +68,11 @@ class Coordinator:
         self.schema = schema
         self.fleet = fleet
         self.committed = Commit()
-        self.chunks: list[bytes] = []
+        self._chunks: list[bytes] = []
         self._body = b""
+        # Behind a gateway a small model too travels beside the calls, which it would hold up.
+        self._behind = frozenset(config.shared)
+        self._called = Counter[str]()
         self._ledger = ledger
         self._store = store
         self._run_folder = run_folder
@@ -96,6 +99,10 @@ class Coordinator:
             self._changed.set,
             config.x,
             config.scale,
+            shared=any(line.delays for line in config.shared.values()),
+        )
+        self._sharing = Sharing(
+            config.shared, fleet, config.seed, schema.body_bytes, self.intake.update_bytes
         )
 
     # --- the run ---------------------------------------------------------------------------------
@@ -129,9 +136,28 @@ class Coordinator:
         self._checksum = checksum(body)
         if self._inline:
             self._body = bytes(body)
-        else:
-            self.chunks.clear()  # before the new ones are made: both would not be needed at once
-            self.chunks = chunk_messages(body)
+        if self._behind or not self._inline:
+            self._chunks.clear()  # before the new ones are made: both would not be needed at once
+            self._chunks = chunk_messages(body)
+
+    def model_from(self, version: int, offset: int, chunk_bytes: int) -> Iterable[bytes]:
+        """The newest version as serialised messages of Fetch, from a byte of its body on.
+
+        Args:
+            chunk_bytes: at most so many in a message; `CHUNK_BYTES` are made once for all.
+
+        Raises:
+            KeyError: it is not the newest version, or it does not begin there.
+        """
+        body = body_view(self._model)
+        if version != self.committed.version or offset > len(body):
+            raise KeyError(version)
+        if chunk_bytes < CHUNK_BYTES:
+            return (chunk_message(chunk) for chunk in chunks(body, offset, chunk_bytes))
+        first, rest = divmod(offset, CHUNK_BYTES)
+        if rest and offset < len(body):
+            raise KeyError(offset)
+        return self._chunks[first:]
 
     async def run(self, evaluator: Evaluator) -> tuple[str, str]:
         """Run every round that is missing; return the run's status and a sentence about it.
@@ -221,12 +247,14 @@ class Coordinator:
     async def _run_round(self, number: int) -> None:
         opened_at, began = self._clock.now(), self._clock.monotonic()
         settings = self.settings
-        rules = Rules(self._lockstep, settings.round_goal(), settings.deadline_s)
+        extra_s = self._sharing.of_round(number) if self._lockstep else None
+        rules = Rules(self._lockstep, settings.round_goal(), settings.deadline_s, extra_s)
         round = Round(number, self.committed.version, rules)
         await self._somebody_present(began)
         self.intake.open(round, self._state)
         self._changed.clear()
         round.select(self._select(number))
+        self._count_calls(round)
         self._tell(
             "round_opened",
             round=number,
@@ -240,6 +268,10 @@ class Coordinator:
             round.happen(Event.ABANDONED)
             return
         await self._close(round, opened_at, began)
+
+    def bulk(self, pack: Pack) -> bool:
+        """Whether models and updates of a pack travel beside Attend, however small."""
+        return pack.group in self._behind
 
     def _opened_s(self, number: int) -> float | None:
         """Scenario seconds at which a round opens."""
@@ -266,6 +298,11 @@ class Coordinator:
         draws = partial(seeds.stream, self.config.seed, "selection", number)
         return self.settings.selection.select(candidates, draws)
 
+    def _count_calls(self, round: Round) -> None:
+        """How many devices of every group are called: who grants slots waits for so many."""
+        called = (self.fleet.devices[client] for client in round.cohort) if self._behind else ()
+        self._called = Counter(d.group for d in called if d.away_until < round.number)
+
     def _call(self, clients: Iterable[str]) -> None:
         """Call those of the clients who are present and whom the round still expects."""
         round = self.intake.round
@@ -278,12 +315,12 @@ class Coordinator:
             if device.away_until >= round.number and round.expects(client):
                 foretold.append(client)
             elif device.pack is not None and device.present and round.expects(client):
-                key = round.call(client)
-                call = Call(key, round.base_version, deadline_s, self._checksum)
+                key, of = round.call(client), self._called[device.group]
+                call = Call(key, round.base_version, deadline_s, self._checksum, of)
                 calls[device.pack].append(call)
         model = (round.base_version, self._body) if self._inline else None
         for pack, together in calls.items():
-            pack.send(self.committed, together, model)
+            pack.send(self.committed, together, None if self.bulk(pack) else model)
         self.intake.foretold(foretold)
 
     async def _wait_for_close(self, round: Round, began: float) -> None:

@@ -16,6 +16,7 @@ from muster.common.exchange import (
     Receipt,
     ToDevice,
 )
+from muster.common.lines import Line
 
 _SESSION_BYTES = 16
 _TOGETHER = 1000
@@ -36,6 +37,7 @@ class Device:
         pack: of its newest enrollment with this incarnation; None before.
         seen: the last it told of itself; None before, and for a device without a life.
         seen_at: monotonic seconds of that.
+        line: its link in the scenario's model.
         away_until: in lockstep, the last round for which it has already said that it is offline.
     """
 
@@ -48,6 +50,7 @@ class Device:
     pack: "Pack | None" = None
     seen: Observation | None = None
     seen_at: float = 0.0
+    line: Line = field(default_factory=Line)
     away_until: int = 0
 
     @property
@@ -79,6 +82,11 @@ class Pack:
     heard_at: float = 0.0
     receipts: list[Receipt] = field(default_factory=list)
     told: Commit | None = None
+
+    @property
+    def group(self) -> str:
+        """Of its devices: a process has devices of one group."""
+        return next(iter(self.devices.values())).group
 
     def send(
         self,

@@ -61,7 +61,8 @@ class Intake:
 
     Attributes:
         books: what the next commit enters.
-        progress_at: monotonic seconds of the last answer or piece of an update.
+        progress_at: monotonic seconds of the last answer or piece of a model or an update.
+        update_bytes: length of an update's body by group.
 
     Args:
         codecs: how the updates of each group travel.
@@ -70,6 +71,7 @@ class Intake:
         closed: called when the open round no longer collects.
         x_names: names of the covariates X by group.
         scale: scenario seconds per second, on clocks that run.
+        shared: whether links that devices share can make them late.
     """
 
     def __init__(
@@ -86,6 +88,7 @@ class Intake:
         closed: Callable[[], None],
         x_names: Mapping[str, Sequence[str]],
         scale: float = 1.0,
+        shared: bool = False,
     ) -> None:
         self.round: Round | None = None
         self.sum = ExactSum(schema.parameters)
@@ -100,6 +103,7 @@ class Intake:
             group: Form(codec, schema.parameters, settings.guard.max_norm)
             for group, codec in {**groups, **codecs}.items()
         }
+        self.update_bytes = {group: form.length for group, form in self._forms.items()}
         self._fleet = fleet
         self._clock = clock
         self._worker = worker
@@ -108,8 +112,11 @@ class Intake:
         self._closed = closed
         self.books = Books(schema, fleet, x_names, clock, scale)
         self._rule = settings.aggregator
-        # In lockstep with a goal who counts is known only when all have spoken.
-        decided_later = lockstep and settings.round_goal() is not None
+        # In lockstep with a goal, or with links that make late, who counts is known only when all
+        # have spoken.
+        decided_later = lockstep and (
+            settings.round_goal() is not None or (shared and settings.deadline_s is not None)
+        )
         self._folds_on_arrival = self._rule.weights == "on-arrival" and not decided_later
         self._small = schema.body_bytes <= INLINE_BYTES
         self._past: Round | None = None
@@ -142,13 +149,15 @@ class Intake:
 
     # --- what devices say ------------------------------------------------------------------------
 
-    def upload(self, update: Update) -> Spill:
-        """The body of a large update so far; an unfinished one waits until its round closes."""
+    def upload(self, update: Update, waited_s: float) -> Spill:
+        """The body of an update so far, whose device has waited for its turn to send the rest; an
+        unfinished one stays until its round closes."""
         spill = self._uploads.get(update.key)
         if spill is None:
             form = self._forms[self._fleet.devices[update.key.client].group]
-            spill = self._spills.open(update, form)
+            spill = self._spills.open(update, form, self._clock.now() - waited_s)
             self._uploads[update.key] = spill
+        spill.wait_s += waited_s
         return spill
 
     def answered(self, pack: Pack, answers: Sequence[Answer]) -> list[Receipt]:
@@ -226,17 +235,19 @@ class Intake:
         receipt = self._known(pack, update)
         return None if receipt is None else self._record(update, receipt)
 
-    def receive(self, pack: Pack, update: Update, body: Spill, send_s: float = 0.0) -> Receipt:
+    def receive(self, pack: Pack, update: Update, body: Spill) -> Receipt:
         """Judge a complete update; an accepted one is staged, and folded when the rule allows.
 
         The body is the intake's from here on.
         """
         self._uploads.pop(update.key, None)
         self.progress_at = self._clock.monotonic()
+        send_s = body.wait_s + body.send_s
         receipt = self._known(pack, update)
         if receipt is not None:
             body.close()
             return self._record(update, receipt)
+        self.books.transferred(update, body)
         receipt = self._take(update, body, send_s)
         self._look()
         return receipt
@@ -377,10 +388,13 @@ class Intake:
         """What the next transaction enters: what became of this round's updates, and what came in
         beside them since the last."""
         counted = {staged.update.key.client for staged in folded}
+        overdue = set(self.round.overdue()) if self.round is not None else set()
         why = Reason.GOAL_REACHED if self._settings.round_goal() else None
         for client, staged in self._staged.items():
             if client in counted:
                 self._note(staged.update, "folded", None, at, staged.weight, staged.send_s)
+            elif client in overdue:
+                self._note(staged.update, "late", Reason.DEADLINE, at, None, staged.send_s)
             else:
                 self._note(staged.update, "dropped", why, at, None, staged.send_s)
         if self.round is not None:

@@ -15,7 +15,7 @@ In lockstep nothing but ALL_SPOKE closes a round: who counts is then decided fro
 durations, never from real arrival.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from types import MappingProxyType
@@ -75,11 +75,14 @@ class Rules:
         lockstep: decide by modelled durations instead of arrival.
         goal: updates that close the round; None: all that were accepted.
         deadline_s: in the scenario's clock; None: none.
+        extra_s: in lockstep, by client the modelled seconds that links which are shared add to the
+            durations of those whose updates came; None: nothing is shared.
     """
 
     lockstep: bool
     goal: int | None = None
     deadline_s: float | None = None
+    extra_s: Callable[[Sequence[str]], Mapping[str, float]] | None = None
 
 
 @dataclass(slots=True)
@@ -89,12 +92,14 @@ class Member:
     Attributes:
         attempt: of the newest call; 0 before the first.
         accepted: the update that counts, if one does.
+        late: in lockstep, an update that was too late by itself.
         spoke: nothing more is expected of it: it declined, gave up, or its update was judged.
     """
 
     attempt: int = 0
     answer: Answer | None = None
     accepted: Update | None = None
+    late: Update | None = None
     spoke: bool = False
 
 
@@ -210,6 +215,7 @@ class Round:
         if member.answer is None:  # it travels on the other channel, and will come
             member.answer = Answer(update.key, Decision.ACCEPT, update.modelled_s)
         if self.rules.lockstep and update.modelled_s > (self.rules.deadline_s or _FOREVER):
+            member.late = update
             self._has_spoken(member)
             return Receipt(update.key, Outcome.LATE, Reason.DEADLINE)
         member.accepted = update
@@ -231,14 +237,33 @@ class Round:
         return self.rules.goal is not None and self._counted >= self.rules.goal
 
     def counted(self) -> list[str]:
-        """The clients whose updates are folded: in lockstep the first `goal` by modelled duration,
-        ties by client; on the wall clock all that were accepted in time."""
-        accepted = {c: m.accepted.modelled_s for c, m in self.cohort.items() if m.accepted}
-        if self.rules.lockstep and self.rules.goal is not None:
-            by_duration = sorted(accepted, key=lambda client: (accepted[client], client))
-            chosen = set(by_duration[: self.rules.goal])
-            return [client for client in accepted if client in chosen]
-        return list(accepted)
+        """The clients whose updates are folded: in lockstep the first `goal` by modelled duration
+        that met the deadline, ties by client; on the wall clock all that were accepted in time."""
+        accepted = [client for client, member in self.cohort.items() if member.accepted]
+        if not self.rules.lockstep or (self.rules.goal is None and self.rules.extra_s is None):
+            return accepted
+        durations, overdue = self.durations(), set(self.overdue())
+        in_time = [client for client in accepted if client not in overdue]
+        by_duration = sorted(in_time, key=lambda client: (durations[client], client))
+        chosen = set(by_duration[: self.rules.goal])
+        return [client for client in accepted if client in chosen]
+
+    def durations(self) -> dict[str, float]:
+        """Modelled seconds of every update that came, as long as the links they shared made it."""
+        updates = {c: m.accepted or m.late for c, m in self.cohort.items()}
+        own = {client: update.modelled_s for client, update in updates.items() if update}
+        if self.rules.extra_s is None:
+            return own
+        extra = self.rules.extra_s(list(own))
+        return {client: seconds + extra.get(client, 0.0) for client, seconds in own.items()}
+
+    def overdue(self) -> list[str]:
+        """Clients whose accepted updates turn out to be too late: their own links were quick
+        enough, the links they shared were not. Known once all have spoken."""
+        if self.rules.extra_s is None or self.rules.deadline_s is None:
+            return []
+        durations, limit = self.durations(), self.rules.deadline_s
+        return [c for c, m in self.cohort.items() if m.accepted and durations[c] > limit]
 
     def _foreign(self, key: Key) -> Reason | None:
         if key.round != self.number:

@@ -18,6 +18,7 @@ from muster.common.errors import (
 from muster.common.exchange import Outcome, Reason, Receipt, Update
 from muster.server.coordinator import Coordinator
 from muster.server.fleet import Outbox, Pack, same_token
+from muster.server.probe import probe
 from muster.v1 import fleet_pb2 as pb
 from muster.v1 import fleet_pb2_grpc
 from muster.wire import CHUNK_BYTES, INLINE_BYTES, PROTOCOL_VERSION, SESSION, TOKEN, messages
@@ -121,7 +122,7 @@ class FleetService(fleet_pb2_grpc.FleetServicer):
             training=config.training,
             schema=messages.encode_schema(self._coordinator.schema),
             heartbeat_s=config.server.heartbeat_s,
-            inline_bytes=INLINE_BYTES,
+            inline_bytes=0 if self._coordinator.bulk(pack) else INLINE_BYTES,
             committed=messages.encode_commit(self._coordinator.committed),
         )
 
@@ -168,17 +169,32 @@ class FleetService(fleet_pb2_grpc.FleetServicer):
     async def Fetch(self, request: pb.FetchRequest, context: Context) -> None:  # type: ignore[override]
         async with errors_as_status(context):
             self._pack(context)
+            coordinator = self._coordinator
+            chunk_bytes = request.chunk_bytes or CHUNK_BYTES
             async with self._transfers:
-                version, chunks = self._coordinator.committed.version, self._coordinator.chunks
-                first, rest = divmod(request.offset, CHUNK_BYTES)
-                if request.version != version or first > len(chunks) or rest:
+                try:
+                    chunks = coordinator.model_from(request.version, request.offset, chunk_bytes)
+                except KeyError:
+                    version, length = coordinator.committed.version, coordinator.schema.body_bytes
                     await context.abort(
                         grpc.StatusCode.NOT_FOUND,
                         f"version {request.version} from byte {request.offset}; this server has "
-                        f"version {version} in {len(chunks)} chunks of {CHUNK_BYTES} bytes",
+                        f"version {version} of {length} bytes in chunks of {CHUNK_BYTES}",
                     )
-                for chunk in chunks[first:]:
+                for chunk in chunks:
                     await context.write(chunk)
+                    coordinator.intake.progress_at = self._clock.monotonic()
+
+    # --- Probe -----------------------------------------------------------------------------------
+
+    async def Probe(  # type: ignore[override]
+        self, request_iterator: Any, context: Context
+    ) -> AsyncIterator[pb.ProbeReply]:
+        async with errors_as_status(context):
+            if not same_token(metadata(context, TOKEN), self._token):
+                raise Unauthenticated("the fleet's token is missing or wrong")
+            async for reply in probe(request_iterator, self._clock):
+                yield reply
 
     # --- Submit ----------------------------------------------------------------------------------
 
@@ -195,23 +211,28 @@ class FleetService(fleet_pb2_grpc.FleetServicer):
             return messages.encode_receipt(receipt)
 
     async def _receive(self, update: Update, offset: int, pack: Pack, context: Context) -> Receipt:
-        began, intake = self._clock.monotonic(), self._coordinator.intake
+        clock, intake = self._clock, self._coordinator.intake
+        began = clock.monotonic()
         async with self._transfers:
             if known := intake.judge(pack, update):  # while it waited for its turn
                 return known
-            spill = intake.upload(update)
+            turn = clock.monotonic()
+            spill = intake.upload(update, turn - began)
             if offset != spill.received:
                 return Receipt(update.key, Outcome.RESUME, offset=spill.received)
             await context.send_initial_metadata(())  # it is the device's turn
-            while not spill.complete:
-                message = await context.read()
-                if message is grpc.aio.EOF:
-                    return Receipt(update.key, Outcome.RESUME, offset=spill.received)
-                if spill.closed:  # with its round, on the wall clock
-                    break
-                spill.write(message.chunk)
-                intake.progress_at = pack.heard_at = self._clock.monotonic()
-        return intake.receive(pack, update, spill, self._clock.monotonic() - began)
+            try:
+                while not spill.complete:
+                    message = await context.read()
+                    if message is grpc.aio.EOF:
+                        return Receipt(update.key, Outcome.RESUME, offset=spill.received)
+                    if spill.closed:  # with its round, on the wall clock
+                        break
+                    spill.write(message.chunk)
+                    intake.progress_at = pack.heard_at = clock.monotonic()
+            finally:
+                spill.send_s += clock.monotonic() - turn
+        return intake.receive(pack, update, spill)
 
 
 def _refusal(reason: Reason, detail: str) -> pb.Refusal:

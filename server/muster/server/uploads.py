@@ -69,15 +69,19 @@ class Spill:
 
     Attributes:
         received: bytes held, in order and without gaps; where a broken upload resumes.
+        began_at: UNIX seconds when the device began to wait for its turn to send it.
+        wait_s, send_s: wall seconds until its turn came, and in which it arrived.
     """
 
-    def __init__(self, spills: "Spills", update: Update, form: Form) -> None:
+    def __init__(self, spills: "Spills", update: Update, form: Form, began_at: float) -> None:
         self._spills = spills
         self._form = form
         self._file = spills.take()
         self._length = update.length
         self.measure = Measure(form)
         self.received = 0
+        self.began_at = began_at - update.slot_wait_s
+        self.wait_s, self.send_s = update.slot_wait_s, 0.0
 
     def write(self, chunk: bytes) -> None:
         """Append a chunk.
@@ -136,9 +140,9 @@ class Spills:
         self._folder = folder
         self._free: list[int] = []
 
-    def open(self, update: Update, form: Form) -> Spill:
-        """A spill for an update."""
-        return Spill(self, update, form)
+    def open(self, update: Update, form: Form, began_at: float) -> Spill:
+        """A spill for an update that begins to arrive."""
+        return Spill(self, update, form, began_at)
 
     def take(self) -> int:
         """A file descriptor; what the file held before is written over."""

@@ -4,7 +4,7 @@ In lockstep the plan is what will happen: the same draws, the same selection, th
 other clocks it supposes that every round lasts its deadline.
 """
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -13,12 +13,13 @@ from typing import Self
 import numpy as np
 
 from muster.client.config import Member
-from muster.client.life import VERDICTS
+from muster.client.life import CODE, VERDICTS, Verdict, effort_of
 from muster.client.lives import Lives
 from muster.common import seeds
 from muster.common.exchange import Reason
+from muster.common.lines import Line, extra_seconds, granted
 from muster.common.seeds import FloatArray, IntArray
-from muster.emulator.lives import by_group, life_of, members_of
+from muster.emulator.lives import by_group, life_of, line_of, members_of
 from muster.emulator.population import Resident, population
 from muster.emulator.scenario import Group, Scenario, read_scenario
 from muster.server.selection import All, Candidate, Weighted
@@ -49,12 +50,13 @@ class Learning:
     def of(cls, scenario: Scenario) -> Self:
         """From the task itself, as far as anything depends on it."""
         devices = [group.device for group in scenario.groups]
-        batteries = any(device.battery is not None for device in devices)
+        sized = any(device.battery is not None for device in devices)
+        sized = sized or any(group.gateway for group in scenario.groups)
         modelled = any(device.examples_per_s is not None for device in devices)
-        if not (batteries or modelled or isinstance(scenario.server.selection, Weighted)):
+        if not (sized or modelled or isinstance(scenario.server.selection, Weighted)):
             return cls([1] * scenario.devices, 0)
         task = scenario.task.open(scenario.devices, scenario.seed)
-        if not batteries:
+        if not sized:
             return cls(task.examples, 0)
         from muster.tasks.models import schema  # torch takes seconds
 
@@ -161,8 +163,10 @@ def plan(
     for group, of_group in by_group(scenario, residents):
         members = members_of(scenario, group, of_group)
         found = _empty(group, len(members), len(steps))
-        for start in range(0, len(members), _TOGETHER):
-            together = members[start : start + _TOGETHER]
+        # Devices that share something are looked at all at once.
+        at_once = len(members) or 1 if group.shared_link.gateway else _TOGETHER
+        for start in range(0, len(members), at_once):
+            together = members[start : start + at_once]
             _live(found, scenario, group, together, learning, calls, steps)
             done += len(together) * len(steps)
             progress(done, of)
@@ -239,10 +243,13 @@ def _live(
     )
     places = {member.client: place for place, member in enumerate(members)}
     held = [learning.examples[member.index] for member in members]
-    work_s = np.array([_work_s(scenario, *work) for work in zip(members, held, strict=True)])
+    train_s = np.array([_train_s(scenario, *work) for work in zip(members, held, strict=True)])
     # float32, as in muster.wire.bodies.
     bytes_down = learning.parameters * np.dtype(np.float32).itemsize
-    traffic = bytes_down, group.link.compression.length(learning.parameters)
+    bytes_up = group.link.compression.length(learning.parameters)
+    lines = [line_of(scenario, group, member.client) for member in members]
+    effort = effort_of(train_s, lines, bytes_down, bytes_up)
+    sharing = _Sharing(scenario, group, dict(zip(places, lines, strict=True)), bytes_down, bytes_up)
     chance = np.zeros(n)
     fates = np.zeros((n, len(VERDICTS)), dtype=np.int64)
     deadline_s = scenario.server.deadline_s or np.inf
@@ -254,7 +261,7 @@ def _live(
         called = calls.of_round(place + 1, places)
         if not len(called):
             continue
-        verdict = lives.decide(step, work_s, traffic)
+        verdict = sharing.granted(place + 1, called, lives.decide(step, effort))
         codes = verdict.code[called]
         found.called[place] += len(called)
         accepted = called[verdict.accepted[called]]
@@ -265,15 +272,61 @@ def _live(
             if reason is not None:
                 found.reasons[reason][place] += by_code[code]
         delivering = called[codes == 0]
-        found.late[place] += np.count_nonzero(work_s[delivering] > deadline_s)
+        took_s = effort.work_s[delivering] + sharing.extra_s(place + 1, delivering)
+        found.late[place] += np.count_nonzero(took_s > deadline_s)
         fates[called, codes] += 1
-        lives.take_part(accepted, verdict, work_s, traffic)
+        lives.take_part(accepted, verdict, effort)
     found.clients += [member.client for member in members]
     found.chance = np.concatenate([found.chance, chance / rounds])
     found.fates = np.concatenate([found.fates, fates])
 
 
-def _work_s(scenario: Scenario, member: Member, held: int) -> float:
+class _Sharing:
+    """What a group's devices share, and what that does to a round.
+
+    Args:
+        lines: of the devices, by client, in the order of their places.
+    """
+
+    def __init__(
+        self,
+        scenario: Scenario,
+        group: Group,
+        lines: Mapping[str, Line],
+        bytes_down: float,
+        bytes_up: float,
+    ) -> None:
+        self._shared = group.shared_link.line()
+        self._name = scenario.seed, group.name
+        self._lines = lines
+        self._clients = list(lines)
+        self._traffic = bytes_down, bytes_up
+
+    def granted(self, round: int, called: IntArray, verdict: Verdict) -> Verdict:
+        """What is left of a verdict where there are fewer channel slots than devices that want to
+        take part."""
+        shared = self._shared
+        if shared.slots is None or shared.overflow == "queue":
+            return verdict
+        active = [int(place) for place in called if verdict.accepted[place]]
+        names = {self._clients[place] for place in active}
+        through = granted(shared, *self._name, round, names)
+        denied = [place for place in active if self._clients[place] not in through]
+        code, accepted = verdict.code.copy(), verdict.accepted.copy()
+        code[denied], accepted[denied] = CODE[Reason.SLOT_TAKEN], False
+        return Verdict(code, accepted, verdict.share)
+
+    def extra_s(self, round: int, delivering: IntArray) -> FloatArray:
+        """Modelled seconds that sharing adds to those who deliver."""
+        if not self._shared.delays:
+            return np.zeros(len(delivering))
+        clients = [self._clients[place] for place in delivering]
+        lines = {client: self._lines[client] for client in clients}
+        extra = extra_seconds(self._shared, *self._name, round, lines, *self._traffic)
+        return np.array([extra[client] for client in clients])
+
+
+def _train_s(scenario: Scenario, member: Member, held: int) -> float:
     if member.examples_per_s is None:
         return 0.0
     return scenario.training.examples_seen(held) / member.examples_per_s

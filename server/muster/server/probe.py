@@ -1,0 +1,33 @@
+"""The server's side of rpc Probe: counts what arrives, and sends what is asked for."""
+
+from collections.abc import AsyncIterable, AsyncIterator
+
+from muster.common.clock import Clock
+from muster.common.errors import RemoteProtocolError
+from muster.v1 import fleet_pb2 as pb
+from muster.wire import CHUNK_BYTES
+
+_ZEROS = bytes(CHUNK_BYTES)
+
+
+async def probe(
+    requests: AsyncIterable[pb.ProbeMessage], clock: Clock
+) -> AsyncIterator[pb.ProbeReply]:
+    """Answer every message of one call of Probe by one reply, in order.
+
+    A reply waits for those before it, and a message is not read before the last one's reply was
+    taken: what a slow link does not carry stays with the client.
+
+    Raises:
+        RemoteProtocolError: a message wants more than a chunk.
+    """
+    received = 0
+    async for message in requests:
+        at = clock.monotonic()
+        if message.wanted_bytes > CHUNK_BYTES:
+            raise RemoteProtocolError(
+                f"expected to be asked for at most {CHUNK_BYTES} bytes at once; found "
+                f"{message.wanted_bytes}"
+            )
+        received += len(message.payload)
+        yield pb.ProbeReply(received=received, at=at, payload=_ZEROS[: message.wanted_bytes])

@@ -1,0 +1,48 @@
+"""What links that devices share do to the modelled durations of a round."""
+
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
+
+from muster.common.lines import Line, SharedLine, extra_seconds
+from muster.server.fleet import Fleet
+
+
+class Sharing:
+    """The links that groups share, as far as they can make devices slower.
+
+    Args:
+        shared: by group.
+        bytes_down: of a model.
+        bytes_up: of an update, by group.
+    """
+
+    def __init__(
+        self,
+        shared: Mapping[str, SharedLine],
+        fleet: Fleet,
+        seed: int,
+        bytes_down: int,
+        bytes_up: Mapping[str, int],
+    ) -> None:
+        self._shared = {group: line for group, line in shared.items() if line.delays}
+        self._fleet = fleet
+        self._seed = seed
+        self._bytes_down = bytes_down
+        self._bytes_up = bytes_up
+
+    def of_round(self, number: int) -> Callable[[Sequence[str]], Mapping[str, float]] | None:
+        """What `Rules.extra_s` of a round is."""
+        return (lambda clients: self._extra_s(number, clients)) if self._shared else None
+
+    def _extra_s(self, number: int, clients: Sequence[str]) -> dict[str, float]:
+        lines = defaultdict[str, dict[str, Line]](dict)
+        for client in clients:
+            device = self._fleet.devices[client]
+            lines[device.group][client] = device.line
+        extra: dict[str, float] = {}
+        for group, shared in self._shared.items():
+            bytes_up = self._bytes_up[group]
+            extra |= extra_seconds(
+                shared, self._seed, group, number, lines[group], self._bytes_down, bytes_up
+            )
+        return extra
