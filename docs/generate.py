@@ -28,7 +28,9 @@ from muster.common.config import Section
 from muster.common.distributions import DISTRIBUTIONS
 from muster.common.exchange import Decision, Outcome, Reason
 from muster.common.plugins import Plugin, Registry
+from muster.common.units import Quantity
 from muster.emulator.enrollment import ENROLLMENTS
+from muster.emulator.network.links import PRESETS
 from muster.emulator.scenario import Scenario
 from muster.server.aggregators import AGGREGATORS
 from muster.server.selection import SELECTIONS
@@ -164,7 +166,16 @@ def _extra(annotation: Any) -> list[Any]:
 
 
 def _type(field: FieldInfo) -> str:
+    if (quantity := _quantity_of(field)) is not None:
+        return f"like `{quantity.example}`" + _limits(field.metadata)
     return _word(field.annotation) + _limits(field.metadata)
+
+
+def _quantity_of(field: FieldInfo) -> Quantity | None:
+    """What a field with a unit is marked by."""
+    parts = [field.annotation, *_alternatives(field.annotation)]
+    marks = [*field.metadata, *(mark for part in parts for mark in _extra(part))]
+    return next((mark for mark in marks if isinstance(mark, Quantity)), None)
 
 
 def _word(kind: Any) -> str:
@@ -219,7 +230,8 @@ def _default(field: FieldInfo) -> str:
         return _table(default)
     if isinstance(default, Section):
         return ""
-    return _value(default)
+    quantity = _quantity_of(field)
+    return _value(default if quantity is None else quantity.text(default))
 
 
 def _table(default: Plugin) -> str:
@@ -325,6 +337,16 @@ def networks() -> list[str]:
 
 def _mbps(rate: float) -> str:
     return "takes no time" if math.isinf(rate) else f"{rate:g}"
+
+
+def links() -> list[str]:
+    """What the profiles of links preset, a row for each."""
+    keys = list(dict.fromkeys(key for preset in PRESETS.values() for key in preset))
+    rows = [
+        (f"`{name}`", *(str(preset.get(key, "–")) for key in keys))
+        for name, preset in PRESETS.items()
+    ]
+    return table(("profile", *(f"`{key}`" for key in keys)), rows)
 
 
 # --- the protocol --------------------------------------------------------------------------------
@@ -439,6 +461,7 @@ PAGES: Mapping[str, Mapping[str, Callable[[], list[str]]]] = {
         "sections": scenario_sections,
         "profiles": profiles,
         "networks": networks,
+        "links": links,
         "plug-ins": plug_ins,
     },
 }

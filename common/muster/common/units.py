@@ -6,6 +6,7 @@ A bare number is refused: whoever writes 10 for a rate may mean bits, bytes, kil
 import math
 import re
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Annotated
 
 from pydantic import BeforeValidator, PlainSerializer, WithJsonSchema
@@ -43,19 +44,35 @@ def _reader(units: Mapping[str, float], example: str) -> Callable[[object], floa
 
 
 def _writer(units: Mapping[str, float]) -> Callable[[float], str]:
+    base = next(unit for unit, factor in units.items() if factor == 1)
+
     def write(amount: float) -> str:
         for unit, factor in units.items():
             number = amount / factor
             # The largest unit in which the number reads well and means exactly the same again.
             if number >= 1 and float(f"{number:.12g}") * factor == amount:
                 return f"{number:.12g} {unit}"
-        return f"{amount!r} {next(unit for unit, factor in units.items() if factor == 1)}"
+        return f"{amount!r} {base}" if amount else f"0 {base}"
 
     return write
 
 
+@dataclass(frozen=True, slots=True)
+class Quantity:
+    """Marks a type of quantities, for who documents it.
+
+    Attributes:
+        example: as people write one, in quotes.
+        text: how an amount is written.
+    """
+
+    example: str
+    text: Callable[[float], str]
+
+
 def _quantity(units: Mapping[str, float], example: str) -> tuple[object, ...]:
     return (
+        Quantity(example, _writer(units)),
         BeforeValidator(_reader(units, example)),
         PlainSerializer(_writer(units)),
         WithJsonSchema({"type": "string"}),

@@ -355,7 +355,8 @@ class Coordinator:
 
     async def _watch_for_absence(self) -> None:
         """A device that is silent for two heartbeats has left, whatever its connection says."""
-        patience_s = 2 * self.settings.heartbeat_s
+        rtt_s = max((device.line.rtt_s for device in self.fleet.devices.values()), default=0.0)
+        patience_s = 2 * self.settings.heartbeat_s + 2 * rtt_s
         while True:
             now = self._clock.monotonic()
             for pack in self.fleet.packs():
