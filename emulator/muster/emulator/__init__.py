@@ -1,10 +1,32 @@
 """The emulator: `plan` a scenario, `run` it, `resume` a run, `compare` variants.
 
-The command line is a thin layer over them.
+The command line is a thin layer over them. They are imported when they are asked for: a gateway
+lives in this package too, and needs none of what they need.
 """
 
-from muster.emulator.comparison import Comparison, compare, resume_comparison
-from muster.emulator.planning import Plan, plan
-from muster.emulator.running import Run, resume, run
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from muster.emulator.comparison import Comparison, compare, resume_comparison
+    from muster.emulator.planning import Plan, plan
+    from muster.emulator.running import Run, resume, run
 
 __all__ = ["Comparison", "Plan", "Run", "compare", "plan", "resume", "resume_comparison", "run"]
+
+_WHERE = {
+    "Comparison": "comparison",
+    "Plan": "planning",
+    "Run": "running",
+    "compare": "comparison",
+    "plan": "planning",
+    "resume": "running",
+    "resume_comparison": "comparison",
+    "run": "running",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _WHERE:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f"{__name__}.{_WHERE[name]}"), name)
