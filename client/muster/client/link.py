@@ -142,8 +142,10 @@ class Link:
             )
             fetching = self._transfers.Fetch(request, metadata=self._session, wait_for_ready=True)
             try:
+                await fetching.initial_metadata()  # our turn; the body comes at once
+                turn = self._clock.monotonic()
                 async for chunk in fetching:
-                    came_at = came_at or self._clock.monotonic()
+                    came_at = came_at or turn
                     body += chunk.data
                 break
             except grpc.aio.AioRpcError as error:

@@ -106,9 +106,10 @@ class Supervisor:
                 await self._devices_left()
         finally:
             self._stopping = True
-            for task in (handling, starting, ended, self._traffic):
-                if task is not None:
-                    task.cancel()
+            for task in (handling, starting, ended):
+                task.cancel()
+            if self._traffic is not None:
+                self._traffic.cancel()
             await self.processes.close()
             watching.cancel()
             self._journal.close()

@@ -85,7 +85,8 @@ class FleetServicer:
         raise NotImplementedError('Method not implemented!')
 
     def Fetch(self, request, context):
-        """A model version in chunks, from an offset, so that a broken download resumes.
+        """A model version in chunks, from an offset, so that a broken download resumes. The server sends its
+        initial metadata when it is this download's turn.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -51,7 +51,9 @@ class FleetStub:
     that ends without it broke, and the device comes back.
     """
     Fetch: _grpc.UnaryStreamMultiCallable[_fleet_pb2.FetchRequest, _fleet_pb2.ModelChunk]
-    """A model version in chunks, from an offset, so that a broken download resumes."""
+    """A model version in chunks, from an offset, so that a broken download resumes. The server sends its
+    initial metadata when it is this download's turn.
+    """
     Submit: _grpc.StreamUnaryMultiCallable[_fleet_pb2.SubmitMessage, _fleet_pb2.Receipt]
     """An update in chunks, then one receipt.
 
@@ -81,7 +83,9 @@ class FleetAsyncStub(FleetStub):
     that ends without it broke, and the device comes back.
     """
     Fetch: _aio.UnaryStreamMultiCallable[_fleet_pb2.FetchRequest, _fleet_pb2.ModelChunk]  # type: ignore[assignment]
-    """A model version in chunks, from an offset, so that a broken download resumes."""
+    """A model version in chunks, from an offset, so that a broken download resumes. The server sends its
+    initial metadata when it is this download's turn.
+    """
     Submit: _aio.StreamUnaryMultiCallable[_fleet_pb2.SubmitMessage, _fleet_pb2.Receipt]  # type: ignore[assignment]
     """An update in chunks, then one receipt.
 
@@ -126,7 +130,9 @@ class FleetServicer(metaclass=_abc_1.ABCMeta):
         request: _fleet_pb2.FetchRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_abc.Iterator[_fleet_pb2.ModelChunk], _abc.AsyncIterator[_fleet_pb2.ModelChunk]]:
-        """A model version in chunks, from an offset, so that a broken download resumes."""
+        """A model version in chunks, from an offset, so that a broken download resumes. The server sends its
+        initial metadata when it is this download's turn.
+        """
 
     @_abc_1.abstractmethod
     def Submit(

@@ -181,15 +181,14 @@ class FleetService(fleet_pb2_grpc.FleetServicer):
                         f"version {request.version} from byte {request.offset}; this server has "
                         f"version {version} of {length} bytes in chunks of {CHUNK_BYTES}",
                     )
+                await context.send_initial_metadata(())  # it is the device's turn
                 for chunk in chunks:
                     await context.write(chunk)
                     coordinator.intake.progress_at = self._clock.monotonic()
 
     # --- Probe -----------------------------------------------------------------------------------
 
-    async def Probe(  # type: ignore[override]
-        self, request_iterator: Any, context: Context
-    ) -> AsyncIterator[pb.ProbeReply]:
+    async def Probe(self, request_iterator: Any, context: Context) -> AsyncIterator[pb.ProbeReply]:
         async with errors_as_status(context):
             if not same_token(metadata(context, TOKEN), self._token):
                 raise Unauthenticated("the fleet's token is missing or wrong")
