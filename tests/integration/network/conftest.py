@@ -1,0 +1,148 @@
+"""A gateway in the test's own loop, with a server behind it that is the test itself."""
+
+import asyncio
+import socket
+import struct
+from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import dataclass, field
+
+import pytest
+
+from muster.common.clock import Clock, WallClock
+from muster.common.lines import SharedLine
+from muster.emulator.network.config import GatewayDevice, GatewayProcess, Ports
+from muster.emulator.network.control import Control
+from muster.emulator.network.controller import Controller
+from muster.emulator.network.gateway import Gateway
+from muster.emulator.network.links import Shape
+
+HOST = "127.0.0.1"
+CONTROLLER, DEVICE = "c0ffee", "decaf0"
+
+
+@dataclass
+class End:
+    """One end of a TCP connection."""
+
+    reader: asyncio.StreamReader
+    writer: asyncio.StreamWriter
+
+    async def send(self, data: bytes) -> None:
+        self.writer.write(data)
+        await self.writer.drain()
+
+    async def receive(self, nbytes: int) -> bytes:
+        return await self.reader.readexactly(nbytes)
+
+    async def fate(self) -> str:
+        """How the connection ends for this side: "end" (FIN) or "reset" (RST)."""
+        try:
+            while await self.reader.read(1 << 16):
+                pass
+        except ConnectionResetError:
+            return "reset"
+        return "end"
+
+    def abort(self) -> None:
+        """Reset the connection."""
+        if not self.writer.is_closing():
+            linger = struct.pack("ii", 1, 0)
+            where = self.writer.get_extra_info("socket")
+            where.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, linger)
+        self.writer.transport.abort()
+
+
+@dataclass
+class World:
+    """A gateway that runs, and who is around it."""
+
+    gateway: Gateway
+    ports: Ports
+    accepted: "asyncio.Queue[End]"
+    clock: Clock
+    ends: list[End] = field(default_factory=list)
+
+    async def dial(self, client: str = "a") -> End:
+        """A device connects."""
+        end = End(*await asyncio.open_connection(HOST, self.ports.devices[client]))
+        self.ends.append(end)
+        return end
+
+    async def connect(self, client: str = "a") -> tuple[End, End]:
+        """A device connects, and so the gateway does; both far ends."""
+        device = await self.dial(client)
+        return device, await self.accepted.get()
+
+    async def echo(self, client: str) -> None:
+        """Prove that the gateway has looked at every socket since: bytes go there and back."""
+        device, server = await self.connect(client)
+        await device.send(b"ping")
+        assert await server.receive(4) == b"ping"
+        await server.send(b"pong")
+        assert await device.receive(4) == b"pong"
+        device.abort()
+        server.abort()
+
+    async def controller(self) -> Controller:
+        return await Controller.connect(self.ports, CONTROLLER, self.clock)
+
+
+Start = Callable[..., Awaitable[World]]
+
+
+@pytest.fixture
+async def start() -> AsyncIterator[Start]:
+    """Starts gateways with devices a, b and c, by default without any shape."""
+    closing: list[Callable[[], object]] = []
+    tasks: list[asyncio.Task[None]] = []
+    worlds: list[World] = []
+
+    async def begin(
+        shape: Shape | None = None,
+        shared: SharedLine | None = None,
+        clock: Clock | None = None,
+        control_clock: Clock | None = None,
+        **settings: object,
+    ) -> World:
+        accepted: asyncio.Queue[End] = asyncio.Queue()
+        shown: list[End] = []
+
+        async def arrived(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            shown.append(End(reader, writer))
+            await accepted.put(shown[-1])
+
+        server = await asyncio.start_server(arrived, HOST, 0)
+        config = GatewayProcess(
+            group="phones",
+            seed=7,
+            devices=[GatewayDevice(client=each, shape=shape or Shape()) for each in "abc"],
+            shared=shared or SharedLine(),
+            upstream=f"{HOST}:{server.sockets[0].getsockname()[1]}",
+            ready="",
+            controller_token=CONTROLLER,
+            device_token=DEVICE,
+            **settings,  # type: ignore[arg-type]
+        )
+        clock = clock or WallClock()
+        gateway = Gateway(config, clock)
+        devices = gateway.listen()
+        control = Control(gateway, control_clock or clock)
+        port = await control.listen()
+        tasks.append(asyncio.create_task(control.keep_lease()))
+        closing.extend([server.close, port.close, gateway.close])
+        ports = Ports(host=HOST, control=port.sockets[0].getsockname()[1], devices=devices)
+        world = World(gateway, ports, accepted, control_clock or clock, shown)
+        worlds.append(world)
+        return world
+
+    yield begin
+    for world in worlds:
+        for end in world.ends:
+            end.abort()
+    for close in closing:
+        close()
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
+    while others := asyncio.all_tasks() - {asyncio.current_task()}:  # type: ignore[arg-type]
+        await asyncio.wait(others)
