@@ -1,8 +1,10 @@
 """The command line: a thin layer over `muster.emulator.run` and what a run leaves.
 
-Exit status: 0 done, 1 the run failed or was stopped, 2 the scenario or flags are wrong.
+Exit status: 0 done, 1 the run failed or was stopped, or a link is not what was asked for, 2 the
+scenario or flags are wrong.
 """
 
+import json
 import os
 import sys
 from collections.abc import Callable, Iterator
@@ -125,6 +127,55 @@ def plan(scenario: Path, out: Path | None, settings: tuple[str, ...], data: str 
     click.echo(
         f"\n  planned in {took_s:.1f} s; {_short(folder)}/plan.png, plan.csv, population.csv"
     )
+
+
+@main.command()
+@click.argument("scenario", type=click.Path(path_type=Path))
+@click.option("--seconds", type=click.FloatRange(min=0.5), default=5.0, metavar="S",
+              help="How long each rate is measured; default 5.")  # fmt: skip
+@click.option("--tolerance", type=click.FloatRange(min=0, min_open=True), default=0.05,
+              metavar="SHARE", help="Of rates and round trips; default 0.05.")  # fmt: skip
+@click.option("--devices", type=click.IntRange(min=0), default=8, metavar="K",
+              help="Devices of a group measured one by one, drawn; default 8, 0: all.")  # fmt: skip
+@click.option("--json", "out", type=click.Path(path_type=Path), metavar="FILE",
+              help="Also write what was measured as JSON.")  # fmt: skip
+@click.option("--set", "settings", multiple=True, metavar="KEY=VALUE",
+              help="Change a setting: --set seed=5 --set groups[0].count=20.")  # fmt: skip
+@_DATA
+@_failures_as_status
+def verify(
+    scenario: Path,
+    seconds: float,
+    tolerance: float,
+    devices: int,
+    out: Path | None,
+    settings: tuple[str, ...],
+    data: str | None,
+) -> None:
+    """Measure SCENARIO's links: rates, round trips and fairness, against what was asked."""
+    from muster.common.files import write_atomic
+    from muster.emulator.scenario import read_scenario
+    from muster.wire.channels import ENVIRONMENT
+
+    read = read_scenario(scenario, settings, data)
+    # gRPC reads them when it is imported, and should be here what it is in devices.
+    for name, value in {**ENVIRONMENT, "GRPC_VERBOSITY": "ERROR"}.items():
+        os.environ.setdefault(name, value)
+    from muster.emulator.network.verification import Tolerances, verify
+    from muster.emulator.network.verification.tables import describe
+
+    found = verify(
+        read,
+        seconds=seconds,
+        tolerances=Tolerances(rate=tolerance, rtt=tolerance),
+        devices=devices,
+        show=lambda step: click.echo(step, err=True),
+    )
+    if out is not None:
+        write_atomic(out, json.dumps(found.to_json(), indent=1).encode() + b"\n")
+    click.echo(describe(found))
+    if not found.ok:
+        sys.exit(1)
 
 
 @main.command()

@@ -1,0 +1,145 @@
+"""`verify`: proves with measurements that links deliver what was asked."""
+
+import asyncio
+import secrets
+import signal
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import AsyncExitStack
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from muster.common.clock import Clock, WallClock
+from muster.common.errors import ConfigError, LaunchFailed, RunFailed
+from muster.emulator.launch.processes import Processes
+from muster.emulator.network.controller import Controller
+from muster.emulator.network.gateways import gateways_of
+from muster.emulator.network.verification.gateways import (
+    DEVICES,
+    SECONDS,
+    Show,
+    verify_gateways,
+)
+from muster.emulator.network.verification.measuring import Gateway
+from muster.emulator.network.verification.result import Tolerances, Verification
+from muster.emulator.population import population
+from muster.emulator.scenario import Scenario, read_scenario
+
+_NOWHERE = "127.0.0.1:9"
+"""Where gateways would send what nobody sends before they are told of a far end."""
+
+
+def verify(
+    scenario: Scenario | Path | str,
+    *,
+    seconds: float = SECONDS,
+    tolerances: Tolerances | None = None,
+    devices: int = DEVICES,
+    show: Show = lambda line: None,
+    clock: Clock | None = None,
+) -> Verification:
+    """Measure the links of a scenario, with gateways of its own and nothing else running.
+
+    Args:
+        scenario: a scenario, or the path of its TOML file.
+        seconds: over which each rate is measured.
+        devices: of a group, measured one by one, chosen by the seed; 0: all.
+        show: told of each step, for people.
+
+    Raises:
+        ConfigError: the scenario is wrong, or has no links; nothing was started.
+        RunFailed: a gateway did not come up or died, or a signal ended the verification.
+    """
+    if not isinstance(scenario, Scenario):
+        scenario = read_scenario(Path(scenario))
+    if not any(group.gateway for group in scenario.groups):
+        raise ConfigError(
+            f"{scenario.name} has no links to verify: every group reaches the server directly; "
+            "set groups.link.profile, or groups.link.up and groups.link.down"
+        )
+    work = _verify(
+        scenario, seconds, tolerances or Tolerances(), devices, show, clock or WallClock()
+    )
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return asyncio.run(work)
+    with ThreadPoolExecutor(1) as beside:  # a loop runs already: a notebook
+        return beside.submit(asyncio.run, work).result()
+
+
+async def _verify(
+    scenario: Scenario,
+    seconds: float,
+    tolerances: Tolerances,
+    devices: int,
+    show: Show,
+    clock: Clock,
+) -> Verification:
+    working = asyncio.create_task(
+        _with_gateways(scenario, seconds, tolerances, devices, show, clock)
+    )
+    if threading.current_thread() is threading.main_thread():
+        for number in (signal.SIGINT, signal.SIGTERM):
+            asyncio.get_running_loop().add_signal_handler(number, working.cancel)
+    await asyncio.wait({working})
+    if working.cancelled():
+        raise RunFailed("stopped before everything was measured")
+    return working.result()
+
+
+async def _with_gateways(
+    scenario: Scenario,
+    seconds: float,
+    tolerances: Tolerances,
+    devices: int,
+    show: Show,
+    clock: Clock,
+) -> Verification:
+    died: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+
+    def on_death(name: str, status: int) -> None:
+        if not died.done():
+            died.set_result(f"{name} ended unasked with status {status}")
+
+    token = secrets.token_hex(16)
+    with TemporaryDirectory(prefix="muster-verify-", ignore_cleanup_errors=True) as made:
+        folder = Path(made)
+        for part in ("logs", "setup"):
+            (folder / part).mkdir()
+        processes = Processes(folder, clock, on_death)
+        async with AsyncExitStack() as stack:
+            stack.push_async_callback(processes.close)
+            gateways = []
+            configs = gateways_of(scenario, population(scenario), _NOWHERE, folder / "setup", token)
+            for config in configs:
+                show(f"starting the gateway of {config.group}")
+                ports = await processes.start_gateway(config)
+                controller = await stack.enter_async_context(
+                    Controller(ports, config.controller_token, clock)
+                )
+                gateways.append(Gateway(config, ports, controller))
+            if not gateways:
+                raise ConfigError(f"{scenario.name}: nobody is enrolled in a group with links")
+            measuring = asyncio.create_task(
+                verify_gateways(
+                    gateways,
+                    clock,
+                    scenario=scenario.name,
+                    seconds=seconds,
+                    tolerances=tolerances,
+                    devices=devices,
+                    show=show,
+                )
+            )
+            try:
+                watched: set[asyncio.Future[Any]] = {measuring, died}
+                await asyncio.wait(watched, return_when=asyncio.FIRST_COMPLETED)
+                if not measuring.done():
+                    gone = died.result()
+                    raise LaunchFailed(f"{gone}{processes.last_lines(gone.split()[0])}")
+                return measuring.result()
+            finally:
+                measuring.cancel()
+                await asyncio.wait({measuring})
