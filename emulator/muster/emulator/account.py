@@ -35,6 +35,8 @@ and said so; absent: it was not there to be called."""
 
 _SAID = {"decline": "declined", "abort": "gave up", "absent": "absent"}
 
+_TRAFFIC = ["at", "seconds", "bytes_up", "bytes_down", "capacity_up", "capacity_down"]
+
 _NO_CALL = (Reason.NOT_CALLED, Reason.WRONG_ROUND, Reason.UNKNOWN_CLIENT)
 
 # NULL in a REAL column becomes NaN, in a TEXT column <NA>; only nullable integers need Int64.
@@ -144,6 +146,26 @@ class Account:
     @cached_property
     def faults(self) -> pd.DataFrame:
         return self._table("faults", "at, target")
+
+    @cached_property
+    def transfers(self) -> pd.DataFrame:
+        return self._table("transfers", "round, began_at, client, direction")
+
+    @cached_property
+    def traffic(self) -> pd.DataFrame:
+        """What gateways told of their groups' links: a row for each of the journal's `traffic`.
+
+        Columns `group`, `at` and `seconds` of the interval, which ends `at`, and what was delivered
+        in it and could have been: `bytes_up`, `bytes_down`, `capacity_up`, `capacity_down`, NaN
+        where nothing is shared. Lines without a number where one belongs are passed over.
+        """
+        names = ["group", *_TRAFFIC]
+        rows = [[event.get(name) for name in names] for event in self.events("traffic")]
+        told = pd.DataFrame(rows, columns=names).astype({"group": "string"})
+        told[_TRAFFIC] = told[_TRAFFIC].apply(pd.to_numeric, errors="coerce").astype("float64")
+        told = told.replace([np.inf, -np.inf], np.nan)
+        told = told[told["seconds"] > 0]
+        return told.dropna(subset=["group", *_TRAFFIC[:4]]).reset_index(drop=True)
 
     @cached_property
     def enrolled(self) -> int:

@@ -68,6 +68,8 @@ def outline(account: "Account", status: str | None = None) -> dict[str, Any]:
         "model_sha256": None,
         "fingerprint": _fingerprint(account),
     }
+    if not account.transfers.empty:
+        summary["transfers"] = _transfers(account)
     wanted = account.scenario.get("server", {}).get("target")
     return summary | ({"target": _target(account, wanted)} if wanted else {})
 
@@ -138,6 +140,21 @@ def _target(account: "Account", wanted: Mapping[str, float]) -> dict[str, Any]:
         "seconds": float(needed["seconds"].sum()),
         "bytes": int(needed["bytes_up"].sum() + needed["bytes_down"].sum()),
     }
+
+
+def _transfers(account: "Account") -> dict[str, Any]:
+    """By group and direction: how many there were, their bytes, and the seconds they took."""
+    sent = account.transfers
+    groups = sent["client"].map(account.clients.set_index("client")["group"])
+    totals: dict[str, Any] = {}
+    for (group, direction), rows in sent.groupby([groups, "direction"]):
+        totals.setdefault(str(group), {})[str(direction)] = {
+            "transfers": len(rows),
+            "bytes": int(rows["bytes"].sum()),
+            "wait_s": finite(rows["wait_s"].sum()),
+            "seconds": finite(rows["seconds"].sum()),
+        }
+    return totals
 
 
 def _fingerprint(account: "Account") -> Any:

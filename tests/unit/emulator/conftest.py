@@ -123,6 +123,30 @@ class RunFolder:
         }  # fmt: skip
         self._add("contributions", **row | columns)
 
+    def transfer(
+        self, client: str, direction: str, began_s: float, wait_s: float, seconds: float, **row: Any
+    ) -> None:
+        """Add a transfer of 1,000,000 bytes in the newest round; `began_s` after STARTED_AT."""
+        size = row.pop("bytes", 1_000_000)
+        columns = {
+            "round": self.rounds, "client": client, "attempt": 1, "direction": direction,
+            "bytes": size, "began_at": STARTED_AT + began_s, "wait_s": wait_s, "seconds": seconds,
+            "rate_bps": 8 * size / seconds if seconds else None,
+        }  # fmt: skip
+        self._add("transfers", **columns | row)
+
+    def traffic(self, group: str, *rows: tuple[float, float, float | None, float | None]) -> None:
+        """Journal a second of a group's traffic for each of `rows`, one after the other: bytes up
+        and down, and what could have been."""
+        with open(self.path / "journal.jsonl", "a", encoding="utf-8") as file:
+            for after, (up, down, could_up, could_down) in enumerate(rows, start=1):
+                event = {
+                    "event": "traffic", "at": STARTED_AT + after, "group": group, "seconds": 1.0,
+                    "bytes_up": up, "bytes_down": down, "capacity_up": could_up,
+                    "capacity_down": could_down, "role": "supervisor", "incarnation": 1,
+                }  # fmt: skip
+                file.write(json.dumps(event) + "\n")
+
     def evaluate(self, loss: float, accuracy: float | None = None, **metrics: float) -> None:
         """Evaluate the newest version; round 0 before the first."""
         self._add(
