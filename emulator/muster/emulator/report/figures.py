@@ -18,6 +18,9 @@ from muster.emulator.report import style
 from muster.emulator.report.call_map import call_map
 from muster.emulator.report.heat_strip import draw_heat_strip, strip_height_in
 from muster.emulator.report.life import batteries, reasons
+from muster.emulator.report.link_rates import rates
+from muster.emulator.report.link_use import link_use
+from muster.emulator.report.link_waits import waits
 from muster.emulator.report.planned import planned
 from muster.emulator.report.spread import groups
 from muster.emulator.summary import (
@@ -126,6 +129,9 @@ FIGURES: Mapping[str, Callable[[Account], Figure]] = MappingProxyType(
         "planned": planned,
         "time": time,
         "bytes": traffic,
+        "rates": rates,
+        "waits": waits,
+        "links": link_use,
     }
 )
 """File name without ".png" to what draws it."""

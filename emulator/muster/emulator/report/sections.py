@@ -2,7 +2,8 @@
 
 To add one, write a function that takes the account and the summary and returns a `Section`, or
 None where it has nothing to say, and put it where it belongs in SECTIONS. page.html draws all
-sections alike and escapes everything in them. Those on the devices' lives are in life_sections.py.
+sections alike and escapes everything in them. Those on the devices' lives are in life_sections.py,
+those on links in link_sections.py.
 """
 
 from collections.abc import Callable, Sequence
@@ -13,6 +14,7 @@ import pandas as pd
 
 from muster.emulator.account import OUTCOMES, Account
 from muster.emulator.report import life_sections as life
+from muster.emulator.report import link_sections as link
 from muster.emulator.report.losses import lost_updates
 from muster.emulator.report.section import Section, Summary, Table
 from muster.emulator.summary import (
@@ -194,7 +196,8 @@ FILES = {
     "population.csv": "every device: group, enrollment, covariates Z, true propensities",
     "plan.csv": "what was planned for each group and round",
     "summary.json": "status, final metrics and totals, for programs",
-    "ledger.sqlite": "the account: rounds, answers, contributions, clients, evaluations, faults",
+    "ledger.sqlite": "the account: rounds, answers, contributions, transfers, clients, "
+    "evaluations, faults",
     "journal.jsonl": "everything that happened, one JSON object to a line",
     "model.safetensors": "the model the run ended with",
     "models": "the versions of the model that are kept",
@@ -226,6 +229,10 @@ SECTIONS: Sequence[Callable[[Account, Summary], Section | None]] = (
     losses,
     time,
     traffic,
+    link.rates,
+    link.waits,
+    link.matrix,
+    link.use,
     disturbances,
     rounds,
     clients,

@@ -122,9 +122,13 @@ def panels(groups: Sequence[str], of: int) -> tuple[Figure, list[Axes]]:
     """
     figure = style.new_figure(_AROUND_IN + len(groups) * (_PANEL_IN + _BETWEEN_IN))
     if of > len(groups):
-        note = f"{len(groups)} of {of} groups are shown"
-        figure.supxlabel(note, x=0.01, ha="left", fontsize=9, color=style.MUTED)
+        note_left_out(figure, len(groups), of)
     return figure, list(figure.subplots(len(groups), sharex=True, squeeze=False)[:, 0])
+
+
+def note_left_out(figure: Figure, shown: int, of: int) -> None:
+    note = f"{shown} of {of} groups are shown"
+    figure.supxlabel(note, x=0.01, ha="left", fontsize=9, color=style.MUTED)
 
 
 def most_called(groups: pd.Series) -> list[str]:
