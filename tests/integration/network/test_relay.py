@@ -98,14 +98,15 @@ async def test_a_server_that_is_not_there_resets_the_device(start) -> None:
     assert await device.fate() == "reset"
 
 
-async def test_a_rate_is_kept(start) -> None:
+async def test_a_rate_is_never_exceeded(start) -> None:
     world = await start(Shape(up_bps=8e6))
     device, server = await world.connect()
-    device.writer.write(bytes(600_000))
-    await server.receive(100_000)
     began = world.clock.monotonic()
-    await server.receive(500_000)
-    assert world.clock.monotonic() - began >= 0.48  # 0.5 s at 1 MB/s, less a slice
+    device.writer.write(bytes(500_000))
+    for part in range(1, 6):
+        await server.receive(100_000)
+        # 1 MB/s since the first byte, whatever the machine was doing; timers are 0.5 ms early.
+        assert world.clock.monotonic() - began >= part * 0.1 - 0.001
 
 
 async def test_a_round_trip_takes_as_long_as_asked(start) -> None:
@@ -123,12 +124,11 @@ async def test_a_round_trip_takes_as_long_as_asked(start) -> None:
 async def test_devices_share_what_the_group_has(start) -> None:
     world = await start(shared=SharedLine(up_bps=8e6))
     pairs = [await world.connect(each) for each in "abc"]
-    for device, _ in pairs:
-        device.writer.write(bytes(400_000))
-    await asyncio.gather(*(server.receive(50_000) for _, server in pairs))
     began = world.clock.monotonic()
-    await asyncio.gather(*(server.receive(200_000) for _, server in pairs))
-    assert world.clock.monotonic() - began >= 0.5
+    for device, _ in pairs:
+        device.writer.write(bytes(250_000))
+    await asyncio.gather(*(server.receive(150_000) for _, server in pairs))
+    assert world.clock.monotonic() - began >= 0.45 - 0.001
     got = [world.gateway.devices[each].delivered["up"] for each in "abc"]
     assert max(got) - min(got) <= 0.2 * max(got)
 

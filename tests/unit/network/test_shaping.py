@@ -191,6 +191,13 @@ def test_a_thousand_devices_share_fairly() -> None:
     assert sum(moved.values()) == pytest.approx(4 * 100 * MBIT, rel=0.02)
 
 
+def test_each_of_a_thousand_has_its_turn_soon() -> None:
+    shaper = Shaper(Constant(40 * MBIT))
+    lanes = [shaper.lane(f"d{i}", Way(Constant(5 * MBIT))) for i in range(1000)]
+    moved = Greedy(shaper, lanes).run(3.0)
+    assert jain([float(n) for n in moved.values()]) >= 0.99
+
+
 @pytest.mark.parametrize("elsewhere", [False, True], ids=["same device", "other device"])
 def test_a_heartbeat_beside_uploads_waits_for_one_slice(elsewhere: bool) -> None:
     rate = 1 * MBIT

@@ -36,6 +36,7 @@ _SLACK_S = 0.0005
 
 _DIAL_S = 10.0
 _BACKLOG = 64
+_ACCEPT_AGAIN_S = 0.5
 
 
 class Meter:
@@ -146,7 +147,7 @@ class Gateway:
             fit_buffers(listener, device)  # what it accepts has its buffers
             listener.bind((self.config.host, 0))
             listener.listen(_BACKLOG)
-            self.loop.add_reader(listener, self._accept, listener, device)
+            self._listen_on(listener, device)
             ports[device.client] = listener.getsockname()[1]
         return ports
 
@@ -209,6 +210,8 @@ class Gateway:
             return
         except OSError as error:
             log.error("%s: a connection cannot be accepted: %s", device.client, error)
+            self.loop.remove_reader(listener)  # it would be asked again at once, and for ever
+            self.loop.call_later(_ACCEPT_AGAIN_S, self._listen_on, listener, device)
             return
         accepted.setblocking(False)
         accepted.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -227,6 +230,10 @@ class Gateway:
             dial = self.loop.create_task(self._dial(connection))
             self._dials.add(dial)
             dial.add_done_callback(self._dials.discard)
+
+    def _listen_on(self, listener: socket.socket, device: Device) -> None:
+        if listener.fileno() >= 0:
+            self.loop.add_reader(listener, self._accept, listener, device)
 
     async def _dial(self, connection: Connection) -> None:
         """Connect to the server; a device whose server does not answer is reset."""

@@ -113,7 +113,7 @@ class Half:
         """Throw away what there is and what comes."""
         self.lost = True
         self.mute()
-        if not self._ended and self.connection.established:
+        if self.connection.established and not (self._ended or self.connection.frozen):
             self._read_on()
 
     def mute(self) -> None:

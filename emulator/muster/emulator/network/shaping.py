@@ -40,6 +40,11 @@ _SLICE_S = 0.02
 _SLICE_BYTES = 512, 16 * 1024
 """A slice is what the link takes in _SLICE_S, within these: low rates stay smooth."""
 
+_TURN_S = 0.25
+_TURN_BYTES = 1460
+"""With many devices slices are smaller, down to a packet, so that each has its turn in _TURN_S:
+else a thousand of them would get what they get in few large pieces, seconds apart."""
+
 _QUEUE_S = 0.05
 _QUEUE_BYTES = 16 * 1024, 4 * 1024 * 1024
 """What a flow may have before the link: what passes in _QUEUE_S, within these."""
@@ -211,6 +216,7 @@ class Shaper:
         self.shared, self._seed = shared, seed
         self._free_at = -math.inf
         self._virtual = 0.0
+        self._busy = 0  # lanes with bytes before the link
         self._order = count()
         # (ready at, order, version, lane): those that could not begin yet.
         self._waiting: list[tuple[float, int, int, Lane]] = []
@@ -237,6 +243,7 @@ class Shaper:
         if flow.queued:
             flow.lane.flows.remove(flow)
             flow.forget()
+            self._busy -= not flow.lane.flows
             self._again(flow.lane)
 
     def change(self, lane: Lane, way: Way, now: float) -> None:
@@ -264,6 +271,7 @@ class Shaper:
         flow._arrivals.append((now, nbytes))
         lane = flow.lane
         if not flow.queued:
+            self._busy += not lane.flows
             lane.flows.append(flow)
         flow.queued += nbytes
         if flow.queued > nbytes:
@@ -340,7 +348,8 @@ class Shaper:
 
     def _slice(self, lane: Lane, start: float) -> Flow:
         flow = lane.choose(start)
-        nbytes = min(lane.slice_bytes, flow.usable(start))
+        turn = max(_TURN_BYTES, self.shared.mean * _TURN_S / self._busy)
+        nbytes = int(min(lane.slice_bytes, turn, flow.usable(start)))
         if flow.first(start):
             nbytes = min(nbytes, max(_SLICE_BYTES[0], int(flow.credit(start))))
         # The own link went on while the slice waited for others of the group, for one slice: else
@@ -356,6 +365,7 @@ class Shaper:
             lane.flows.append(flow)
         elif flow.ended:
             self._fly(flow, 0, max(lane.free_at, self._free_at))
+        self._busy -= not lane.flows
         self._again(lane)
         return flow
 

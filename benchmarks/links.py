@@ -1,0 +1,350 @@
+"""What gateways deliver: rates, delays, shares, and what they cost, over real sockets.
+
+python benchmarks/links.py                  # all cases: a table, benchmarks/out/links.json
+python benchmarks/links.py rate many        # those whose name has one of these words
+
+The gateway is a process of its own; devices and the server are this one, or for the unshaped
+link two others. Other work on the machine shows in the results.
+"""
+
+import argparse
+import asyncio
+import json
+import math
+import os
+import resource
+import socket
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import uvloop
+
+from muster.common.clock import WallClock
+from muster.common.lines import SharedLine
+from muster.emulator.network.config import GatewayDevice, GatewayProcess, Ports
+from muster.emulator.network.controller import Controller
+from muster.emulator.network.links import Shape
+
+HERE = Path(__file__).parent
+HOST = "127.0.0.1"
+CLOCK = WallClock()
+
+RATES_MBIT = [0.25, 1, 5, 20, 100, 200]
+RTTS_MS = [5, 20, 70, 300, 600]
+SECONDS = 5.0
+BUFFERS = 4 * 64 * 1024
+CHUNK = bytes(256 * 1024)
+
+Result = dict[str, Any]
+
+
+@dataclass
+class World:
+    """A gateway, and the server behind it."""
+
+    ports: Ports
+    process: subprocess.Popen[bytes]
+    listener: socket.socket
+
+    async def pair(self, client: str = "d0") -> tuple[socket.socket, socket.socket]:
+        """A device's connection, and the server's end of it."""
+        loop = asyncio.get_running_loop()
+        device = socket.socket()
+        device.setblocking(False)
+        device.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        await loop.sock_connect(device, (HOST, self.ports.devices[client]))
+        server, _ = await loop.sock_accept(self.listener)
+        server.setblocking(False)
+        server.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        return device, server
+
+    def peak_mib(self) -> float:
+        status = Path(f"/proc/{self.process.pid}/status").read_text()
+        line = next(line for line in status.splitlines() if line.startswith("VmHWM"))
+        return int(line.split()[1]) / 1024
+
+    def cpu_s(self) -> float:
+        fields = Path(f"/proc/{self.process.pid}/stat").read_text().rpartition(")")[2].split()
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+@asynccontextmanager
+async def world(shape: Shape, devices: int = 1, **shared: float) -> AsyncIterator[World]:
+    listener = socket.create_server((HOST, 0), backlog=2000)
+    listener.setblocking(False)
+    with tempfile.TemporaryDirectory() as folder:
+        ready = Path(folder) / "ready.json"
+        config = GatewayProcess(
+            group="bench",
+            seed=7,
+            devices=[GatewayDevice(client=f"d{i}", shape=shape) for i in range(devices)],
+            shared=SharedLine(**shared),  # type: ignore[arg-type]
+            upstream=f"{HOST}:{listener.getsockname()[1]}",
+            ready=str(ready),
+            controller_token="c0ffee",
+            device_token="decaf0",
+        )
+        program = [sys.executable, "-m", "muster.emulator.network"]
+        process = subprocess.Popen(program, stdin=subprocess.PIPE)  # noqa: ASYNC220
+        assert process.stdin is not None
+        process.stdin.write(config.to_json().encode() + b"\n")
+        process.stdin.close()
+        while not ready.exists():
+            assert process.poll() is None
+            await CLOCK.sleep_until(CLOCK.monotonic() + 0.01)
+        try:
+            yield World(Ports.from_json(ready.read_bytes()), process, listener)
+        finally:
+            process.terminate()
+            process.wait()
+            listener.close()
+
+
+async def send_on(where: socket.socket) -> None:
+    """Send for ever."""
+    loop = asyncio.get_running_loop()
+    while True:
+        await loop.sock_sendall(where, CHUNK)
+
+
+async def take(where: socket.socket, nbytes: float, seconds: float = 0.0) -> tuple[int, float]:
+    """Receive at least `nbytes`, and for at least so long; how much it was, and when."""
+    loop, got, began = asyncio.get_running_loop(), 0, CLOCK.monotonic()
+    buffer = bytearray(1 << 18)
+    while True:
+        got += await loop.sock_recv_into(where, buffer)
+        now = CLOCK.monotonic()
+        if got >= nbytes and now - began >= seconds:
+            return got, now
+
+
+async def rate(mbit: float, direction: str) -> Result:
+    async with world(Shape(**{f"{direction}_bps": mbit * 1e6})) as there:
+        device, server = await there.pair()
+        sender, receiver = (device, server) if direction == "up" else (server, device)
+        sending = asyncio.create_task(send_on(sender))
+        _, began = await take(receiver, BUFFERS)
+        cpu = there.cpu_s()
+        got, ended = await take(receiver, 0, SECONDS)
+        cpu = there.cpu_s() - cpu
+        sending.cancel()
+        await asyncio.wait([sending])
+    found = 8 * got / (ended - began) / 1e6
+    return {
+        "case": f"rate {direction}",
+        "asked": f"{mbit:g} Mbit/s",
+        "found": f"{found:.4g} Mbit/s",
+        "error_percent": 100 * (found / mbit - 1),
+        "goal": "±3 %",
+        "note": f"gateway {100 * cpu / (ended - began):.1f} % of a core",
+    }
+
+
+async def echo(device: socket.socket, server: socket.socket, times: int, pause_s: float) -> float:
+    """The median round trip of 100 bytes, seconds."""
+    loop, found = asyncio.get_running_loop(), []
+    for _ in range(times):
+        await CLOCK.sleep_until(CLOCK.monotonic() + pause_s)
+        began = CLOCK.monotonic()
+        for one, other in ((device, server), (server, device)):
+            await loop.sock_sendall(one, CHUNK[:100])
+            await take(other, 100)
+        found.append(CLOCK.monotonic() - began)
+    return statistics.median(found)
+
+
+async def rtt(asked_ms: float) -> Result:
+    async with world(Shape(rtt_s=asked_ms / 1000)) as there:
+        found = 1000 * await echo(*await there.pair(), 20 if asked_ms > 100 else 60, 0.0023)
+    return {
+        "case": "rtt",
+        "asked": f"{asked_ms:g} ms",
+        "found": f"{found:.2f} ms",
+        "error_percent": 100 * (found / asked_ms - 1),
+        "goal": f"±{max(2.0, 0.03 * asked_ms):g} ms",
+        "note": f"{found - asked_ms:+.2f} ms",
+    }
+
+
+async def shared() -> Result:
+    async with world(Shape(), devices=10, up_bps=20e6) as there:
+        pairs = [await there.pair(f"d{i}") for i in range(10)]
+        sending = [asyncio.create_task(send_on(device)) for device, _ in pairs]
+        await asyncio.gather(*(take(server, BUFFERS / 4) for _, server in pairs))
+        began = CLOCK.monotonic()
+        got = await asyncio.gather(*(take(server, 0, SECONDS) for _, server in pairs))
+        for task in sending:
+            task.cancel()
+        await asyncio.wait(sending)
+    rates = [8 * nbytes / (ended - began) / 1e6 for nbytes, ended in got]
+    return {
+        "case": "shared by 10",
+        "asked": "20 Mbit/s",
+        "found": f"{sum(rates):.4g} Mbit/s",
+        "error_percent": 100 * (sum(rates) / 20 - 1),
+        "goal": "±3 %, Jain 0.95",
+        "note": f"Jain {jain(rates):.4f}",
+    }
+
+
+async def heartbeat() -> Result:
+    async with world(Shape(up_bps=1e6, rtt_s=0.05), up_bps=2e6) as there:
+        device, server = await there.pair()
+        idle = await echo(device, server, 30, 0.1)
+        bulk, sink = await there.pair()
+        sending = asyncio.create_task(send_on(bulk))
+        taking = asyncio.create_task(take(sink, math.inf))
+        await CLOCK.sleep_until(CLOCK.monotonic() + 2.0)
+        busy = await echo(device, server, 30, 0.1)
+        for task in (sending, taking):
+            task.cancel()
+        await asyncio.wait([sending, taking])
+    return {
+        "case": "small message under upload",
+        "asked": f"{1000 * idle:.1f} ms idle",
+        "found": f"{1000 * busy:.1f} ms",
+        "error_percent": 100 * (busy / idle - 1),
+        "goal": "+20 ms, a slice",
+        "note": f"{1000 * (busy - idle):+.1f} ms",
+    }
+
+
+async def unshaped() -> Result:
+    """Sender and sink are processes of their own; the sink tells its rate."""
+    async with world(Shape()) as there:
+        port, told = there.ports.devices["d0"], os.pipe()
+        sink = os.fork()
+        if not sink:
+            _sink(there.listener, told[1])
+        sender = os.fork()
+        if not sender:
+            _send(port)
+        loop = asyncio.get_running_loop()
+        cpu = there.cpu_s()
+        text = await loop.run_in_executor(None, os.read, told[0], 100)
+        cpu = there.cpu_s() - cpu
+        for pid in (sink, sender):
+            os.waitpid(pid, 0)  # noqa: ASYNC222
+    found, seconds = (float(part) for part in text.split())
+    return {
+        "case": "unshaped",
+        "asked": "500 MB/s",
+        "found": f"{found:.0f} MB/s",
+        "error_percent": 100 * (found / 500 - 1),
+        "goal": "more",
+        "note": f"gateway {100 * cpu / seconds:.0f} % of a core",
+    }
+
+
+def _sink(listener: socket.socket, told: int) -> None:
+    listener.setblocking(True)
+    where, _ = listener.accept()
+    where.setblocking(True)
+    buffer, got, began = bytearray(1 << 18), 0, 0.0
+    while nbytes := where.recv_into(buffer):
+        began = began or CLOCK.monotonic()
+        got += nbytes
+    seconds = CLOCK.monotonic() - began
+    os.write(told, f"{got / seconds / 1e6} {seconds}".encode())
+    os._exit(0)
+
+
+def _send(port: int) -> None:
+    where = socket.create_connection((HOST, port))
+    until = CLOCK.monotonic() + 3
+    while CLOCK.monotonic() < until:
+        where.sendall(CHUNK)
+    where.close()
+    os._exit(0)
+
+
+async def many() -> Result:
+    """A thousand devices, each with a link of its own, under one shared rate."""
+    devices, each, cap = 1000, 30_000, 40e6
+    shape = Shape(up_bps=5e6, down_bps=20e6, rtt_s=0.05, jitter_s=0.01, fading=0.5)
+    started = CLOCK.monotonic()
+    async with world(shape, devices=devices, up_bps=cap) as there:
+        up = CLOCK.monotonic()
+        pairs = [await there.pair(f"d{i}") for i in range(devices)]
+        connected = CLOCK.monotonic()
+        loop = asyncio.get_running_loop()
+        moving = [
+            asyncio.ensure_future(asyncio.gather(
+                loop.sock_sendall(device, CHUNK[:each]), take(server, each)
+            ))
+            for device, server in pairs
+        ]  # fmt: skip
+        async with Controller(there.ports, "c0ffee", CLOCK) as controller:
+            total = 0
+            while total < devices * each / 2:
+                stats = await controller.stats()
+                got = [device["up"]["bytes"] for device in stats["devices"].values()]
+                total = sum(got)
+                await CLOCK.sleep_until(CLOCK.monotonic() + 0.05)
+        await asyncio.gather(*moving)
+        seconds, peak, cpu = CLOCK.monotonic() - connected, there.peak_mib(), there.cpu_s()
+    ideal = 8 * devices * each / cap
+    return {
+        "case": f"{devices} devices",
+        "asked": f"{ideal:.2f} s",
+        "found": f"{seconds:.2f} s",
+        "error_percent": 100 * (seconds / ideal - 1),
+        "goal": "Jain 0.95",
+        "note": f"Jain half-way {jain(got):.4f}; up {up - started:.2f} s, connected "
+        f"{connected - up:.2f} s, peak {peak:.0f} MiB, CPU {cpu:.1f} s",
+    }
+
+
+def jain(shares: list[float]) -> float:
+    return sum(shares) ** 2 / (len(shares) * sum(share**2 for share in shares))
+
+
+CASES: dict[str, Callable[[], Awaitable[Result]]] = {
+    **{
+        f"rate-{direction}-{mbit}": lambda mbit=mbit, direction=direction: rate(mbit, direction)
+        for direction in ("up", "down")
+        for mbit in RATES_MBIT
+    },
+    **{f"rtt-{ms}": lambda ms=ms: rtt(ms) for ms in RTTS_MS},
+    "shared": shared,
+    "heartbeat": heartbeat,
+    "unshaped": unshaped,
+    "many": many,
+}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("words", nargs="*", help="of the cases' names")
+    parser.add_argument("--out", type=Path, default=HERE / "out/links.json")
+    options = parser.parse_args()
+    most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+    results = []
+    head = ("case", "asked", "found", "error", "goal", "")
+    row = "{:<27}{:>14}{:>16}{:>9}  {:<16} {}"
+    print(time.strftime("%Y-%m-%d %H:%M"), "load", os.getloadavg(), os.cpu_count(), "cores")
+    print(row.format(*head))
+    for name, case in CASES.items():
+        if options.words and not any(word in name for word in options.words):
+            continue
+        found = uvloop.run(case())  # type: ignore[arg-type]
+        found["load"] = os.getloadavg()[0]
+        results.append(found)
+        error = f"{found['error_percent']:+.2f} %"
+        shown = (found[key] for key in ("case", "asked", "found"))
+        print(row.format(*shown, error, found["goal"], found["note"]), flush=True)
+    options.out.parent.mkdir(exist_ok=True)
+    options.out.write_text(json.dumps(results, indent=2) + "\n")
+
+
+if __name__ == "__main__":
+    main()
