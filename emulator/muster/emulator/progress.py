@@ -69,7 +69,7 @@ class Lines:
         if standing.notices:
             self._write(*standing.notices)
             standing.notices.clear()
-        if name in ("server_started", "enrolled", "round_committed"):
+        if name in ("verifying", "server_started", "enrolled", "round_committed"):
             self._unsaid = True
             few = name == "round_committed" and standing.rounds <= FEW_ROUNDS
             all_there = standing.starting and len(standing.enrolled) == standing.population
@@ -132,6 +132,8 @@ class LivePanel:
 
 
 def _stage(standing: Standing) -> str:
+    if standing.measuring:
+        return f"measuring links: {standing.measuring}"
     if not standing.starting:
         return f"round {standing.round} of {standing.rounds}"
     if standing.population:

@@ -24,6 +24,7 @@ class Standing:
     Attributes:
         round: the last one committed, also by an earlier incarnation of the server.
         enrolled: clients with a session of the present server.
+        measuring: what of the links is being measured before the run; empty: nothing.
         notices: what a person should know, one line each; the displays take them out.
     """
 
@@ -44,6 +45,7 @@ class Standing:
     arriving: int = 0
     status: str | None = None
     detail: str = ""
+    measuring: str = ""
     notices: list[str] = field(default_factory=list)
     _committed_at: float | None = None
     _pace_s: float | None = None
@@ -98,6 +100,12 @@ class Standing:
         self.loss, self.accuracy = event["loss"], event["accuracy"]
         self.evaluated_round = event["round"]
 
+    def _verifying(self, event: Event) -> None:
+        self.measuring = clean(event["step"])
+
+    def _verified(self, event: Event) -> None:
+        self.measuring = ""
+
     def _died(self, event: Event) -> None:
         self.notices.append(f"problem: {clean(event['process'])} died ({clean(event['status'])})")
         if event["process"] == "server":
@@ -121,6 +129,8 @@ _HANDLERS: dict[str, Callable[[Standing, Event], None]] = {
     "received": Standing._received,
     "round_committed": Standing._round_committed,
     "evaluated": Standing._evaluated,
+    "verifying": Standing._verifying,
+    "verified": Standing._verified,
     "died": Standing._died,
     "restarted": Standing._restarted,
     "ended": Standing._ended,

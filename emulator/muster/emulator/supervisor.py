@@ -8,7 +8,7 @@ import asyncio
 import json
 import math
 import secrets
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from itertools import cycle
 from pathlib import Path
@@ -23,9 +23,9 @@ from muster.common.lines import Line
 from muster.emulator import doctor
 from muster.emulator.launch.processes import Processes
 from muster.emulator.lives import by_group, life_of, line_of, members_of, z_of
-from muster.emulator.network.config import Ports, gateway_name
+from muster.emulator.network.config import Ports
 from muster.emulator.network.gateways import gateways_of
-from muster.emulator.network.traffic import watch_traffic
+from muster.emulator.network.running import Network
 from muster.emulator.planning import plan
 from muster.emulator.planning.plan import Learning
 from muster.emulator.planning.tables import write_plan
@@ -83,6 +83,7 @@ class Supervisor:
         self._serving = False
         self._packs: dict[str, PackProcess] = {}
         self._deaths: asyncio.Queue[tuple[str, int]] = asyncio.Queue()
+        self._network = Network(clock, self._tell)
         self._traffic: asyncio.Task[None] | None = None
 
     async def run(self) -> None:
@@ -110,6 +111,7 @@ class Supervisor:
                 task.cancel()
             if self._traffic is not None:
                 self._traffic.cancel()
+            await self._network.close()
             await self.processes.close()
             watching.cancel()
             self._journal.close()
@@ -143,39 +145,27 @@ class Supervisor:
         self._tell("started", process="nursery")
         server = self._server_process(task, prepared)
         self._write_server(server)
+        await self._start_network(server)
         address = await self.processes.start_server()
         self._serving = True
         self._tell("started", process="server")
         # A restarted server must be where the devices know it to be.
         self._write_server(server.model_copy(update={"port": int(address.rpartition(":")[2])}))
-        network = await self._start_network(server, address)
-        self._packs = {
-            config.name: config for config in self._pack_processes(server, address, network)
-        }
+        await self._network.lead_to(address)
+        self._packs = {config.name: config for config in self._pack_processes(server, address)}
         for config in self._packs.values():
             await self._start_pack(config)
         await self._write_plan(prepared)
 
-    async def _start_network(self, server: ServerProcess, address: str) -> dict[str, Ports]:
-        """Start the gateways, before the first device; where each of them listens, by group."""
-        configs = list(
-            gateways_of(
-                self.scenario,
-                self._residents,
-                address,
-                self.folder / "setup",
-                server.fleet_token,
-            )
-        )
-        network: dict[str, Ports] = {}
-        for config in configs:
-            network[config.group] = await self.processes.start_gateway(config)
-            self._tell("started", process=gateway_name(config.group))
-        if configs:
-            self._traffic = asyncio.create_task(
-                watch_traffic(configs, network, self._clock, self._tell)
-            )
-        return network
+    async def _start_network(self, server: ServerProcess) -> None:
+        """Start the gateways, and measure their links where the scenario says so: before the
+        server, which waits for devices, and before the first of them."""
+        setup, token = self.folder / "setup", server.fleet_token
+        configs = gateways_of(self.scenario, self._residents, setup, token)
+        await self._network.start(configs, self.processes)
+        if self.scenario.verify:
+            await self._network.verify(self.scenario.name)
+        self._traffic = asyncio.create_task(self._network.watch())
 
     async def _write_plan(self, prepared: dict[str, Any]) -> None:
         """What the run should do, for its report and for oracles, where that is not plain."""
@@ -254,13 +244,11 @@ class Supervisor:
     def _write_server(self, server: ServerProcess) -> None:
         write_atomic(self.folder / "setup/server.json", server.to_json().encode())
 
-    def _pack_processes(
-        self, server: ServerProcess, address: str, network: Mapping[str, Ports]
-    ) -> Iterator[PackProcess]:
+    def _pack_processes(self, server: ServerProcess, address: str) -> Iterator[PackProcess]:
         gpus = cycle(range(doctor.gpus()))
         for group, residents in by_group(self.scenario, self._residents):
             devices = members_of(self.scenario, group, residents)
-            life, ports = life_of(self.scenario, group), network.get(group.name)
+            life, ports = life_of(self.scenario, group), self._network.ports(group.name)
             for start in range(0, len(devices), group.devices_per_process):
                 together = devices[start : start + group.devices_per_process]
                 first, last = together[0].client, together[-1].client

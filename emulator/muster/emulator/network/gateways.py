@@ -9,11 +9,13 @@ from muster.emulator.network.config import GatewayDevice, GatewayProcess, gatewa
 from muster.emulator.population import Resident
 from muster.emulator.scenario import Scenario
 
+_NOWHERE = "127.0.0.1:9"
+"""Where gateways would lead before they are told where the server is."""
+
 
 def gateways_of(
     scenario: Scenario,
     residents: Sequence[Resident],
-    upstream: str,
     setup: Path,
     device_token: str,
 ) -> Iterator[GatewayProcess]:
@@ -21,7 +23,6 @@ def gateways_of(
 
     Args:
         residents: of the population; only the enrolled have links.
-        upstream: host:port of the server.
         setup: folder of the files in which gateways say where they listen.
         device_token: the fleet's token, hexadecimal.
     """
@@ -36,7 +37,7 @@ def gateways_of(
                     for client in clients
                 ],
                 shared=group.shared_link.line(),
-                upstream=upstream,
+                upstream=_NOWHERE,
                 ready=str(setup / f"{gateway_name(group.name)}.json"),
                 controller_token=secrets.token_hex(16),
                 device_token=device_token,

@@ -188,14 +188,15 @@ class Reflector:
 
 
 class _Device(_End):
-    """The device's end: counts what arrives."""
+    """The device's end of a transfer."""
 
-    def __init__(self, meter: Meter, clock: Clock) -> None:
+    def __init__(self, meter: Meter, receives: bool, clock: Clock) -> None:
         super().__init__()
-        self._meter, self._clock = meter, clock
+        self._meter, self._receives, self._clock = meter, receives, clock
 
     def arrived(self, data: memoryview) -> None:
-        self._meter.add(len(data), self._clock.monotonic())
+        if self._receives:
+            self._meter.add(len(data), self._clock.monotonic())
 
     def connection_lost(self, exc: Exception | None) -> None:
         super().connection_lost(exc)
@@ -212,7 +213,7 @@ class Bulk:
     def __init__(self, reflector: Reflector, host: str, port: int, direction: Direction) -> None:
         self._where, self._direction = (host, port), direction
         self._tag, self.meter = reflector.meter()
-        self._end = _Device(Meter() if direction == "up" else self.meter, reflector.clock)
+        self._end = _Device(self.meter, direction == "down", reflector.clock)
 
     async def start(self) -> None:
         """Connect and begin.

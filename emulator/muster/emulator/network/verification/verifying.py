@@ -26,9 +26,6 @@ from muster.emulator.network.verification.result import Tolerances, Verification
 from muster.emulator.population import population
 from muster.emulator.scenario import Scenario, read_scenario
 
-_NOWHERE = "127.0.0.1:9"
-"""Where gateways would send what nobody sends before they are told of a far end."""
-
 
 def verify(
     scenario: Scenario | Path | str,
@@ -112,7 +109,7 @@ async def _with_gateways(
         async with AsyncExitStack() as stack:
             stack.push_async_callback(processes.close)
             gateways = []
-            configs = gateways_of(scenario, population(scenario), _NOWHERE, folder / "setup", token)
+            configs = gateways_of(scenario, population(scenario), folder / "setup", token)
             for config in configs:
                 show(f"starting the gateway of {config.group}")
                 ports = await processes.start_gateway(config)
