@@ -146,8 +146,9 @@ async def test_who_shows_no_token_is_sent_away(start) -> None:
         assert "error" in await talk.ask(**hello)
         assert await talk.reader.read() == b""
         await talk.hang_up()
-    with pytest.raises(Unauthenticated):
-        await Controller.connect(world.ports, "wrong", world.clock)
+    for token in ("wrong", "decaf0"):
+        with pytest.raises(Unauthenticated):
+            await Controller.connect(world.ports, token, world.clock)
 
 
 async def test_a_device_cannot_change_anything(start) -> None:

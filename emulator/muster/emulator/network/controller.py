@@ -135,10 +135,10 @@ class Controller:
             raise Unreachable(f"no gateway listens at {host}:{port}: {error}") from None
         try:
             await self._ask(token=self._token)
+            lease_s = await self.ping()  # which a device may not ask for
         except ConfigError as error:
             self._hang_up()
             raise Unauthenticated(str(error)) from None
-        lease_s = await self.ping()
         self._pings = asyncio.create_task(self._ping_on(lease_s / _PINGS_A_LEASE))
 
     async def _ping_on(self, every_s: float) -> None:
