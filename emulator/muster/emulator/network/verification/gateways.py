@@ -7,8 +7,10 @@ shared limits in force   all devices of a group at once: sum and fairness
 """
 
 import asyncio
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+import math
+import secrets
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager, suppress
 
 from muster.common import seeds
 from muster.common.clock import Clock
@@ -36,6 +38,7 @@ from muster.emulator.network.verification.measuring import (
     Line,
     Measured,
     Transfer,
+    emptied,
     lines_of,
     measure,
     round_trips,
@@ -206,13 +209,22 @@ class _Work:
         return rows
 
     async def _bulk(
-        self, lines: Sequence[Line], direction: Direction, seconds: float, step_s: float
+        self,
+        lines: Sequence[Line],
+        direction: Direction,
+        seconds: float,
+        step_s: float,
+        cap_bps: float = math.inf,
     ) -> list[Measured]:
+        """Use links all at once; what they share, if anything, has a limit of `cap_bps`."""
+        paces = [_finite(min(_bps(line, direction), cap_bps / len(lines))) for line in lines]
         transfers = [
-            Transfer(line, direction, Bulk(self._reflector, line.host, line.port, direction))
-            for line in lines
+            Transfer(line, direction, Bulk(self._reflector, line.host, line.port, direction), pace)
+            for line, pace in zip(lines, paces, strict=True)
         ]
-        return await measure(transfers, seconds, step_s, self._clock)
+        found = await measure(transfers, seconds, step_s, self._clock)
+        await emptied(lines, self._clock)
+        return found
 
     # --- together --------------------------------------------------------------------------------
 
@@ -224,7 +236,7 @@ class _Work:
                 continue
             lines = _chosen(gateway, _AT_ONCE)
             self._show(f"{len(lines)} devices of {gateway.group} {direction} at once")
-            found = await self._bulk(lines, direction, self._seconds, _SHARED_STEP_S)
+            found = await self._bulk(lines, direction, self._seconds, _SHARED_STEP_S, cap_bps)
             of = len(gateway.config.devices)
             rows += judge_shared(cap_bps, lines, of, direction, found, self._tolerances)
         return rows
@@ -233,39 +245,49 @@ class _Work:
 
     async def _grpc(self) -> list[Row]:
         lines = _firsts([line for of_gateway in self._lines for line in of_gateway])
-        rows: list[Row] = []
-        # One token for all: the server is ours, and so are the callers.
-        token = bytes.fromhex(self._gateways[0].config.device_token)
+        self._show("what gRPC makes of them")
+        async with self._probe_server(lines) as token:
+            trips = await asyncio.gather(*(self._grpc_round_trip(each, token) for each in lines))
+        rows = [told_grpc_rtt(line, each) for line, each in zip(lines, trips, strict=True)]
+        for direction in _DIRECTIONS:
+            for batch in _batches(lines, direction):
+                found = await self._grpc_bulk(batch, direction)
+                rows += [
+                    told_grpc(line, direction, each)
+                    for line, each in zip(batch, found, strict=True)
+                ]
+        return rows
+
+    @asynccontextmanager
+    async def _probe_server(self, lines: Sequence[Line]) -> AsyncIterator[bytes]:
+        """A server to which links lead; the token that it wants. Nothing is left of its calls: it
+        is the end of a server that ends what its gateway still holds."""
+        token = secrets.token_bytes(16)
         server = ProbeServer(token, self._clock, max(map(patience_of, lines)))
         try:
             await self._lead_to(await server.start())
-            self._show("what gRPC makes of them")
-            trips = await asyncio.gather(*(self._grpc_round_trip(each, token) for each in lines))
-            rows += [told_grpc_rtt(line, each) for line, each in zip(lines, trips, strict=True)]
-            for direction in _DIRECTIONS:
-                for batch in _batches(lines, direction):
-                    found = await self._grpc_bulk(batch, direction, token)
-                    rows += [
-                        told_grpc(line, direction, each)
-                        for line, each in zip(batch, found, strict=True)
-                    ]
+            yield token
         finally:
             await server.close()
-        return rows
+        await emptied(lines, self._clock)
 
     async def _grpc_round_trip(self, line: Line, token: bytes) -> RoundTrips:
         return await self._round_trip(line, GrpcEcho(line, token, self._clock))
 
-    async def _grpc_bulk(
-        self, lines: Sequence[Line], direction: Direction, token: bytes
-    ) -> list[Measured]:
-        transfers = [
-            Transfer(line, direction, GrpcBulk(line, token, direction, self._clock))
-            for line in lines
-        ]
+    async def _grpc_bulk(self, lines: Sequence[Line], direction: Direction) -> list[Measured]:
         limited = all(line.mean_bps(direction) is not None for line in lines)
         seconds = self._seconds if limited else min(self._seconds, _OPEN_S)
-        return await measure(transfers, seconds, min(_STEP_S, seconds), self._clock)
+        async with self._probe_server(lines) as token:
+            transfers = [
+                Transfer(
+                    line,
+                    direction,
+                    GrpcBulk(line, token, direction, self._clock),
+                    line.mean_bps(direction),
+                )
+                for line in lines
+            ]
+            return await measure(transfers, seconds, min(_STEP_S, seconds), self._clock)
 
 
 def _chosen(gateway: Gateway, most: int) -> list[Line]:
@@ -280,6 +302,15 @@ def _chosen(gateway: Gateway, most: int) -> list[Line]:
 def _firsts(lines: Sequence[Line]) -> list[Line]:
     """The first of each group."""
     return list({line.gateway.group: line for line in reversed(lines)}.values())[::-1]
+
+
+def _bps(line: Line, direction: Direction) -> float:
+    mean = line.mean_bps(direction)
+    return math.inf if mean is None else mean
+
+
+def _finite(bps: float) -> float | None:
+    return None if math.isinf(bps) else bps
 
 
 def _batches(lines: Sequence[Line], direction: Direction) -> list[list[Line]]:

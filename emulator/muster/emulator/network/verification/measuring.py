@@ -114,11 +114,16 @@ class Echo(Protocol):
 
 @dataclass(frozen=True)
 class Transfer:
-    """One direction of one link, in use."""
+    """One direction of one link, in use.
+
+    Attributes:
+        pace_bps: about as fast as it will be; None: no limit.
+    """
 
     line: Line
     direction: Direction
     flow: Flow
+    pace_bps: float | None
 
 
 @dataclass(frozen=True)
@@ -184,13 +189,14 @@ async def measure(
     Raises:
         Unreachable: a gateway does not accept connections.
     """
-    gateways = list({id(t.line.gateway): t.line.gateway for t in transfers}.values())
+    gateways = _gateways_of([transfer.line for transfer in transfers])
     try:
         await asyncio.gather(*(transfer.flow.start() for transfer in transfers))
         await _settled(transfers, clock)
         samples = await _samples(gateways, seconds, step_s, clock)
-        # The last bytes that left the links are still on their way.
-        longest = max(transfer.line.shape.rtt_s / 2 for transfer in transfers)
+        # The last bytes that left the links are still on their way, and gRPC's count of them, which
+        # the server tells, has the way back too.
+        longest = max(t.line.shape.rtt_s + 3 * t.line.shape.jitter_s for t in transfers)
         await clock.sleep_until(clock.monotonic() + longest + _LOOK_S)
         return [
             Measured(list(_steps(t, samples[t.line.gateway.group])), t.flow.meter.broken)
@@ -198,6 +204,23 @@ async def measure(
         ]
     finally:
         await asyncio.gather(*(transfer.flow.close() for transfer in transfers))
+
+
+async def emptied(lines: Sequence[Line], clock: Clock) -> None:
+    """Return when nothing is left of transfers over links, which would take its part of the next
+    ones; or when that takes far too long, as where a fault holds connections."""
+    limit = clock.monotonic() + _PATIENCE_S
+    for gateway in _gateways_of(lines):
+        clients = [line.client for line in lines if line.gateway is gateway]
+        while clock.monotonic() < limit:
+            devices = (await gateway.controller.stats())["devices"]
+            if not any(devices[client]["connections"] for client in clients):
+                break
+            await clock.sleep_until(clock.monotonic() + _LOOK_S)
+
+
+def _gateways_of(lines: Sequence[Line]) -> list[Gateway]:
+    return list({id(line.gateway): line.gateway for line in lines}.values())
 
 
 async def _settled(transfers: Sequence[Transfer], clock: Clock) -> None:
@@ -211,8 +234,8 @@ async def _settled(transfers: Sequence[Transfer], clock: Clock) -> None:
 
 
 def _has_settled(transfer: Transfer) -> bool:
-    meter, rate = transfer.flow.meter, transfer.line.mean_bps(transfer.direction)
-    return meter.broken or meter.received >= settling_bytes(rate)
+    meter = transfer.flow.meter
+    return meter.broken or meter.received >= settling_bytes(transfer.pace_bps)
 
 
 async def _samples(

@@ -7,8 +7,9 @@ and eight that name the measurement. Then
     SOURCE  the reflector sends as much as the link takes
     ECHO    the reflector sends back what arrives
 
-Connections end by reset: what is still on its way is forgotten at both ends, and does not occupy a
-slow link for minutes after the measurement.
+Transfers end by a reset of both ends, the receiver's first. A gateway that reads no more, because
+its link is full, learns of the sender's reset only when all that it holds has passed, which until
+then takes its part of the link; but the next byte for a receiver that is gone fails at once.
 """
 
 import asyncio
@@ -146,6 +147,7 @@ class _Served(_End):
             self.write(bytes(data))
 
     def _begin(self, tag: int) -> None:
+        self._reflector.ends[tag] = self
         if self._kind == Kind.SOURCE:
             self.fill()
         elif self._kind == Kind.SINK:
@@ -165,6 +167,7 @@ class Reflector:
         self._tags = count(1)
         self.meters: dict[int, Meter] = {}
         self.connections: set[_Served] = set()
+        self.ends: dict[int, _Served] = {}
 
     async def start(self) -> str:
         """Listen; return the address, host:port."""
@@ -178,6 +181,12 @@ class Reflector:
         tag, meter = next(self._tags), Meter()
         self.meters[tag] = meter
         return tag, meter
+
+    def forget(self, tag: int) -> None:
+        """End the connection of a measurement."""
+        self.meters.pop(tag, None)
+        if (end := self.ends.pop(tag, None)) is not None:
+            end.reset()
 
     async def close(self) -> None:
         if self._server is not None:
@@ -211,7 +220,7 @@ class Bulk:
     """
 
     def __init__(self, reflector: Reflector, host: str, port: int, direction: Direction) -> None:
-        self._where, self._direction = (host, port), direction
+        self._where, self._direction, self._reflector = (host, port), direction, reflector
         self._tag, self.meter = reflector.meter()
         self._end = _Device(self.meter, direction == "down", reflector.clock)
 
@@ -228,6 +237,7 @@ class Bulk:
             await _connected(self._where, Kind.SOURCE, self._tag, self._end)
 
     async def close(self) -> None:
+        self._reflector.forget(self._tag)
         self._end.reset()
 
 
