@@ -47,10 +47,12 @@ docs-check: install  ## the generated parts are those of the code
 soak: install  ## the crash tests at length: 20 kills of every sort (about 5 minutes)
 	MUSTER_KILLS=20 $(BIN)/pytest tests/system/test_crash.py
 
-bench: install  ## round overhead, bulk transfer, scale, device life: tables, and benchmarks/out/*.json (about 25 minutes)
+bench: install  ## round overhead, bulk transfer, scale, device life, links: tables, and benchmarks/out/*.json (about 30 minutes)
 	$(BIN)/python benchmarks/rounds.py
 	$(BIN)/python benchmarks/scale.py
 	$(BIN)/python benchmarks/life.py
+	$(BIN)/python benchmarks/links.py
+	$(BIN)/python benchmarks/rounds.py --beside unshaped
 
 bench-peers: install  ## the same work beside Flower, in environments of its own (.bench-peers)
 	$(BIN)/python benchmarks/peers/install.py

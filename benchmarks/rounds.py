@@ -2,6 +2,7 @@
 
 python benchmarks/rounds.py                 # all cases: a table, benchmarks/out/rounds.json
 python benchmarks/rounds.py 10 10000 200    # one case: clients, parameters, rounds
+python benchmarks/rounds.py 10 10000 200 --beside unshaped   # in turn with and without a link
 """
 
 import argparse
@@ -26,7 +27,7 @@ CASES = [
 WARM_UP = 3
 
 
-def measure(clients: int, parameters: int, rounds: int) -> dict[str, Any]:
+def measure(clients: int, parameters: int, rounds: int, link: str = "none") -> dict[str, Any]:
     """Run one case; times are between commits, so that nothing of a round is left out."""
     # The server, the nursery and the evaluation import the task by its name.
     os.environ["PYTHONPATH"] = str(HERE)
@@ -42,7 +43,7 @@ def measure(clients: int, parameters: int, rounds: int) -> dict[str, Any]:
             "task": {"name": "echo:Echo", "parameters": parameters},
             "training": {"local_steps": 0},
             "server": {"rounds": rounds + WARM_UP, "evaluate_every": rounds + WARM_UP},
-            "groups": [{"name": "echo", "count": clients}],
+            "groups": [{"name": "echo", "count": clients, "link": {"profile": link}}],
         },
         "benchmark",
     )
@@ -70,11 +71,27 @@ def measure(clients: int, parameters: int, rounds: int) -> dict[str, Any]:
     }
 
 
+def beside(case: list[int], link: str, pairs: int = 5) -> None:
+    """One case in turn without a link and with it."""
+    differences = []
+    for _ in range(pairs):
+        without, linked = (measure(*case, link=each) for each in ("none", link))
+        differences.append(linked["round_ms_median"] - without["round_ms_median"])
+        print(
+            f"none {without['round_ms_median']:.2f} ms, {link} {linked['round_ms_median']:.2f} ms"
+        )
+    print(f"{link} adds {statistics.median(differences):+.2f} ms to a round (median of pairs)")
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("case", nargs="*", type=int, help="clients parameters rounds")
     parser.add_argument("--out", type=Path, default=HERE / "out/rounds.json")
+    parser.add_argument("--beside", metavar="LINK", help="a link's profile, to compare with none")
     options = parser.parse_args()
+    if options.beside:
+        beside(options.case or list(CASES[0][:3]), options.beside)
+        return
     cases = [(*options.case, "")] if options.case else CASES
     results = []
     print(f"{'clients':>8} {'parameters':>11} {'ms/round':>9} {'mean':>9} {'server peak MiB':>16}")

@@ -59,9 +59,15 @@ _ERRORS: dict[grpc.StatusCode, type[Exception]] = {
 }
 
 
+_OF_CORE = "from Core"
+
+
 def _ours(error: grpc.aio.AioRpcError, definite: bool = False) -> Exception:
     """The error of muster that an error of gRPC stands for."""
     kind = _ERRORS.get(error.code(), RemoteProtocolError)
+    # What a write meets on a stream that has just ended.
+    if error.code() is grpc.StatusCode.INTERNAL and _OF_CORE in (error.details() or ""):
+        kind = Interrupted
     if definite and kind is Interrupted:
         kind = Unreachable
     return kind(f"{error.code().name}: {error.details()}")
@@ -273,9 +279,6 @@ class Attendance:
             try:
                 await self._stream.write(message)
             except grpc.aio.AioRpcError as error:
-                # A write on a stream that the server has just ended is "Internal error from Core".
-                if error.code() is grpc.StatusCode.INTERNAL:
-                    raise Interrupted(f"the stream has ended: {error.details()}") from None
                 raise _ours(error) from None
             except asyncio.InvalidStateError as error:
                 raise Interrupted(f"the stream has ended: {error}") from None

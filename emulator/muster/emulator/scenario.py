@@ -70,6 +70,11 @@ class Group(Section):
         return self.link.gateway or self.shared_link.gateway
 
     @property
+    def shaped(self) -> bool:
+        """Whether the gateway delays, limits or denies anything."""
+        return self.link.shapes or self.shared_link.gateway
+
+    @property
     def processes(self) -> int:
         """Processes of the group's devices."""
         return -(-self.count // self.devices_per_process)
@@ -151,7 +156,7 @@ def _contradictions(scenario: Scenario) -> Sequence[str]:
         found.append(
             f"server.deadline_s: required with clock.kind = {kind!r}, where devices may go"
         )
-    shaped = any(group.link.shapes or group.shared_link.gateway for group in scenario.groups)
+    shaped = any(group.shaped for group in scenario.groups)
     if kind == "scaled" and scenario.clock.scale != 1 and shaped:
         found.append(
             f"clock.scale: {scenario.clock.scale:g}, but links are real and in wall time; with "

@@ -228,7 +228,7 @@ class Supervisor:
             population=members,
             moments=moments(residents),
             x={group.name: list(group.covariates.x) for group in scenario.groups},
-            shared={g.name: g.shared_link.line() for g in scenario.groups if g.gateway},
+            shared={g.name: g.shared_link.line() for g in scenario.groups if g.shaped},
             compression={group.name: group.link.compression for group in scenario.groups},
             schema_=[TensorShape(**tensor) for tensor in prepared["schema"]],
             fleet_token=secrets.token_hex(16),

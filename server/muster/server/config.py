@@ -165,7 +165,7 @@ class ServerProcess(Section):
     """Names of the covariates X by group, in the order in which devices report them."""
 
     shared: dict[str, SharedLine] = Field(default_factory=dict)
-    """What the devices of a group share, of the groups behind a gateway."""
+    """What the devices of a group share, of the groups whose links limit or delay anything."""
 
     compression: dict[str, AnyCodec] = Field(default_factory=dict)
     """How updates of a group's devices travel; a group that is not in it sends them whole."""

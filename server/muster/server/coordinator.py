@@ -70,7 +70,7 @@ class Coordinator:
         self.committed = Commit()
         self._chunks: list[bytes] = []
         self._body = b""
-        # Behind a gateway a small model too travels beside the calls, which it would hold up.
+        # Over a link a small model too travels beside the calls, which it would hold up.
         self._behind = frozenset(config.shared)
         self._called = Counter[str]()
         self._ledger = ledger

@@ -1,0 +1,166 @@
+"""Transfers over links that break: a real server, a real gateway, a real device's link."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import numpy as np
+import pytest
+
+from muster.client.link import Attendance, Link
+from muster.common.clock import WallClock
+from muster.common.errors import TransportError
+from muster.common.exchange import Call, Fingerprint, Identity, Outcome, Update
+from muster.common.lines import Line
+from muster.emulator.network.config import GatewayDevice, GatewayProcess
+from muster.emulator.network.faults import Fault
+from muster.emulator.network.gateway import Gateway
+from muster.emulator.network.links import Shape
+from muster.wire import UPLOAD_BYTES
+from muster.wire.bodies import checksum
+
+MEBI = 1 << 20
+FIVE_MEBI = 5 * MEBI // 4
+"""Parameters of a body of 5 MiB."""
+
+HTTP_BYTES = 16 << 10
+"""Headers, acknowledgements and pings of a connection, with room."""
+
+FLEET_TOKEN = bytes(16)
+
+
+@asynccontextmanager
+async def gateway(port: int, shape: Shape | None = None) -> AsyncIterator[Gateway]:
+    config = GatewayProcess(
+        group="g",
+        seed=7,
+        devices=[GatewayDevice(client=client, shape=shape or Shape()) for client in "ab"],
+        upstream=f"127.0.0.1:{port}",
+        ready="",
+        controller_token="c0",
+        device_token="d0",
+    )
+    found = Gateway(config, WallClock())
+    try:
+        yield found
+    finally:
+        found.close()
+
+
+@asynccontextmanager
+async def linked(port: int, client: str, line: Line | None = None) -> AsyncIterator[Link]:
+    link = Link(f"127.0.0.1:{port}", FLEET_TOKEN, WallClock(), line or Line())
+    await link.enroll([Identity(client, 10)], Fingerprint("test", "test", "cpu", 1))
+    try:
+        yield link
+    finally:
+        await link.close()
+
+
+async def called(world: Any, link: Link) -> tuple[Attendance, Call]:
+    """The call of a device's first round, and the stream over which it came."""
+    attendance = link.attend()
+    await world.attend("b")  # a round waits until the fleet is there
+    while not (message := await attendance.read()).calls:
+        pass
+    return attendance, message.calls[0]
+
+
+def an_update(call: Call, parameters: int) -> tuple[Update, bytes]:
+    body = np.arange(parameters, dtype="<f4").tobytes()
+    return Update(call.key, 10, checksum(body), len(body), 0.0, 0.0, 0.5), body
+
+
+def cut_every(nbytes: int, direction: Any) -> Fault:
+    return Fault(fault="limit", direction=direction, bytes=nbytes)
+
+
+async def test_an_update_over_a_link_that_is_cut_again_and_again_arrives_once(world: Any) -> None:
+    w = await world(parameters=FIVE_MEBI)
+    async with gateway(w.port) as way:
+        ports = way.listen()
+        async with linked(ports["a"], "a") as link:
+            _stream, call = await called(w, link)
+            way.fault(way.those(["a"]), cut_every(MEBI, "up"))
+            before = way.stats()["devices"]["a"]["up"]["bytes"]
+            update, body = an_update(call, FIVE_MEBI)
+            receipt = await link.submit(update, body)
+            assert receipt.outcome is Outcome.ACCEPTED
+            sent = way.stats()["devices"]["a"]["up"]["bytes"] - before
+            assert [event["client"] for event in w.events if event["event"] == "received"] == ["a"]
+            # A connection carries a mebibyte: three whole chunks and a part that is sent again.
+            cuts = sent // MEBI
+            assert cuts >= 5
+            assert sent <= len(body) + cuts * (UPLOAD_BYTES + HTTP_BYTES) + HTTP_BYTES
+            again = await link.submit(update, body)
+            assert again.outcome is Outcome.ACCEPTED, "the same body gets the same receipt"
+
+
+async def test_a_model_over_a_link_that_is_cut_again_and_again_arrives_whole(world: Any) -> None:
+    w = await world(parameters=FIVE_MEBI)
+    # What it expects of its link makes a device ask for small chunks; the link itself is quick.
+    slow = Line(down_bps=1e6)
+    async with gateway(w.port) as way:
+        ports = way.listen()
+        async with linked(ports["a"], "a", slow) as link:
+            _stream, call = await called(w, link)
+            way.fault(way.those(["a"]), cut_every(MEBI, "down"))
+            fetched = await link.fetch(call, FIVE_MEBI * 4)
+            assert fetched is not None
+            body, _ = fetched
+            assert checksum(body) == call.model_checksum
+
+
+async def test_a_transfer_that_gets_no_further_is_given_up(world: Any) -> None:
+    w = await world(parameters=FIVE_MEBI)
+    async with gateway(w.port) as way:
+        ports = way.listen()
+        async with linked(ports["a"], "a") as link:
+            _stream, call = await called(w, link)
+            # Less than a chunk: nothing ever arrives whole.
+            way.fault(way.those(["a"]), cut_every(UPLOAD_BYTES // 2, "up"))
+            with pytest.raises(TransportError):
+                await link.submit(*an_update(call, FIVE_MEBI))
+
+
+async def test_an_update_whose_receipt_was_lost_is_sent_again_and_counts_once(world: Any) -> None:
+    # It fits into a window, since no word that would widen it comes back.
+    parameters = MEBI // 32
+    w = await world(parameters=parameters)
+    async with gateway(w.port, Shape(up_bps=4e6)) as way:
+        ports = way.listen()
+        async with linked(ports["a"], "a") as link:
+            _stream, call = await called(w, link)
+            before = way.stats()["devices"]["a"]["up"]["bytes"]
+            sending = asyncio.create_task(link.submit(*an_update(call, parameters)))
+            clock = WallClock()
+            # Once some of it went up the device has been told that it is its turn.
+            while way.stats()["devices"]["a"]["up"]["bytes"] < before + parameters:
+                await clock.sleep_until(clock.monotonic() + 0.002)
+            way.fault(way.those(["a"]), Fault(fault="cut", direction="down"))
+            await w.until("received", client="a")
+            assert not sending.done(), "the receipt cannot have come"
+            way.heal(way.those(["a"]), None)
+            assert (await sending).outcome is Outcome.ACCEPTED
+            assert len([event for event in w.events if event["event"] == "received"]) == 1
+
+
+async def test_a_heartbeat_passes_a_saturating_upload(world: Any) -> None:
+    w = await world(parameters=MEBI // 8, heartbeat_s=0.5)
+    # Half a mebibyte takes four seconds, eight times what may pass without a word.
+    shape = Shape(up_bps=1e6)
+    async with gateway(w.port, shape) as way:
+        ports = way.listen()
+        async with linked(ports["a"], "a", shape.line()) as link:
+            attendance, call = await called(w, link)
+            update, body = an_update(call, MEBI // 8)
+            sending = asyncio.create_task(link.submit(update, body))
+            clock = WallClock()
+            while not sending.done():
+                await attendance.heartbeat()
+                await clock.sleep_until(clock.monotonic() + 0.2)
+            assert (await sending).outcome is Outcome.ACCEPTED
+        assert not [
+            event for event in w.events if event["event"] == "left" and event["client"] == "a"
+        ]

@@ -1,0 +1,194 @@
+"""Fleets behind gateways: planned and run alike, with slots over crashes, and links that fail."""
+
+import os
+import signal
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+
+from muster.common.errors import ConfigError, RunFailed
+from muster.emulator import run
+from muster.emulator.network.config import GatewayProcess
+from muster.emulator.planning import plan
+from muster.emulator.scenario import Scenario
+
+pytestmark = pytest.mark.usefixtures("nothing_left")
+
+DIGITS = {"name": "digits", "model": "mlp", "hidden": [100]}
+GROUPS: list[dict[str, Any]] = [
+    {
+        "name": "country",
+        "count": 4,
+        "device": {"profile": "phone"},
+        "participation": {"drop_out": 0.1, "battery_min": 0.0},
+        # As slow as in life in the model of it; the test has no time for more of that over TCP.
+        "link": {"profile": "3g", "up": "4 Mbit/s", "down": "8 Mbit/s", "rtt": "20 ms"},
+        "shared_link": {"up": "6 Mbit/s"},
+    },
+    {"name": "town", "count": 2, "link": {"profile": "wifi"}},
+    {"name": "office", "count": 1, "link": {"profile": "fixed"}},
+]
+
+
+def decisions(done: Any) -> pd.DataFrame:
+    columns = ["round", "client", "decision", "reason", "state"]
+    return done.ledger.answers[columns].astype(object).where(lambda f: f.notna(), None)
+
+
+def linked(scenario: Any, **server: Any) -> Scenario:
+    settings = {"rounds": 12, "evaluate_every": 12, **server}
+    return scenario(task=DIGITS, server=settings, groups=GROUPS, clock={"round_s": 900})
+
+
+def test_a_fleet_behind_gateways_does_what_its_plan_says(scenario, tmp_path: Path) -> None:
+    # Of the country's phones up to four share the uplink: with all of them it is too slow.
+    planned = plan(linked(scenario, deadline_s=0.27))
+    country = planned.groups[0]
+    assert 0 < country.late.sum() < country.delivered.sum()
+    done = run(linked(scenario, deadline_s=0.27, minimum=1), out=tmp_path / "run")
+    sent = done.ledger.contributions
+    of_country = sent[sent["client"].str.startswith("country")]
+    assert (of_country["outcome"] == "late").sum() == country.late.sum()
+    assert (of_country["outcome"] == "folded").sum() == (country.delivered - country.late).sum()
+    assert (sent.query("outcome == 'late'")["reason"] == "deadline").all()
+
+    transfers = done.ledger.transfers
+    assert set(transfers["direction"]) == {"up", "down"}
+    assert len(transfers) == 2 * len(sent.query("outcome in ('folded', 'late')"))
+    assert (transfers[["wait_s", "seconds"]] >= 0).all().all()
+    assert list(done.ledger.events("traffic"))
+    assert (done.folder / "figures/waits.png").is_file()
+
+
+def test_links_change_when_updates_come_and_not_what_is_learned(scenario, tmp_path: Path) -> None:
+    linked_run = run(linked(scenario, rounds=4), out=tmp_path / "linked")
+    without = [{k: v for k, v in g.items() if "link" not in k} for g in GROUPS]
+    plain = scenario(
+        task=DIGITS, server={"rounds": 4, "evaluate_every": 12}, groups=without,
+        clock={"round_s": 900},
+    )  # fmt: skip
+    plain_run = run(plain, out=tmp_path / "plain")
+    assert linked_run.summary["model_sha256"] == plain_run.summary["model_sha256"]
+
+
+class Killer:
+    """Kills the server and devices with SIGKILL at some rounds."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self.victims = {5: "server", 9: "sub-0001", 14: "server", 18: "hit-0000"}
+
+    def show(self, event: dict[str, Any]) -> None:
+        if event["event"] == "round_committed" and event["round"] in self.victims:
+            name = self.victims.pop(event["round"])
+            for process in Path("/proc").iterdir():
+                try:
+                    log = os.readlink(process / "fd/2")
+                except OSError:
+                    continue
+                if log == str(self._folder / "logs" / f"{name}.log"):
+                    command = (process / "cmdline").read_bytes()
+                    if name != "server" or b"muster.server\0" in command:
+                        os.kill(int(process.name), signal.SIGKILL)
+
+
+def test_slots_are_granted_as_planned_whoever_dies(scenario, tmp_path: Path) -> None:
+    available = {"kind": "bernoulli", "probability": 0.7}
+    groups = [
+        {
+            "name": name,
+            "count": 3,
+            "availability": available,
+            "shared_link": {"slots": 2, "overflow": overflow},
+        }
+        for name, overflow in (("sub", "subset"), ("hit", "collide"))
+    ]
+    groups.append({"name": "one", "count": 2, "shared_link": {"slots": 1}})
+    sliced = scenario(
+        server={"rounds": 24, "evaluate_every": 24}, groups=groups, launch={"restarts": 20}
+    )
+    calm = run(sliced, out=tmp_path / "calm")
+    killer = Killer(tmp_path / "killed")
+    done = run(sliced, out=tmp_path / "killed", show=killer.show)
+    assert not killer.victims
+    assert done.summary["model_sha256"] == calm.summary["model_sha256"]
+    pd.testing.assert_frame_equal(decisions(done), decisions(calm))
+    answers = calm.ledger.answers
+    taken = answers[answers["reason"] == "slot taken"]["client"]
+    assert {client[:3] for client in taken} == {"sub", "hit"}
+    planned = {group.name: group for group in plan(sliced).groups}
+    for name, group in planned.items():
+        accepted = answers.query("decision == 'accept'")["client"].str.startswith(name)
+        assert accepted.sum() == group.accepted.sum()
+    waits = calm.ledger.transfers
+    assert (waits[waits["client"].str.startswith("one")]["wait_s"] > 0).any()
+
+
+def test_links_that_are_not_what_was_asked_for_end_the_run_before_it_begins(
+    scenario, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    group = {"name": "dev", "count": 1, "link": {"up": "2 Mbit/s", "rtt": "10 ms"}}
+    planned = scenario(groups=[group], verify=True)
+    done = run(planned, out=tmp_path / "run")
+    (verified,) = done.ledger.events("verified")
+    assert verified["ok"]
+
+    def slower(config: GatewayProcess) -> str:
+        # A gateway that does not do what it is told, as a bug of ours might have it.
+        shapes = [
+            each.model_copy(update={"shape": each.shape.model_copy(update={"up_bps": 1e6})})
+            for each in config.devices
+        ]
+        return config.model_copy(update={"devices": shapes}).model_dump_json(exclude_none=True)
+
+    monkeypatch.setattr(GatewayProcess, "to_json", slower)
+    with pytest.raises(RunFailed, match="links are not what was asked for"):
+        run(planned, out=tmp_path / "slower")
+
+
+def test_what_links_cannot_do_is_refused(scenario) -> None:
+    with pytest.raises(ConfigError, match="with a unit, \"6 Mbit/s\"; found 'fast'"):
+        scenario(groups=[{"name": "d", "count": 1, "link": {"up": "fast"}}])
+    with pytest.raises(ConfigError, match="verify: no group has a link"):
+        scenario(verify=True)
+    with pytest.raises(ConfigError) as error:
+        scenario(
+            clock={"kind": "scaled", "scale": 10},
+            server={"rounds": 2, "deadline_s": 5},
+            groups=[
+                {"name": "a", "count": 4, "devices_per_process": 2, "link": {"profile": "4g"}},
+                {"name": "b", "count": 1, "shared_link": {"slots": 1}},
+                {"name": "c", "count": 1, "shared_link": {"overflow": "subset"}},
+            ],
+        )
+    for sentence in (
+        "clock.scale: 10, but links are real and in wall time",
+        "groups[0].devices_per_process: 2 devices of a process share one connection",
+        "groups[1].shared_link.slots: slots need clock.kind = 'rounds'",
+        "groups[2].shared_link.overflow: 'subset' needs slots",
+    ):
+        assert sentence in str(error.value)
+
+
+def test_a_gateway_that_dies_ends_the_run_by_name(scenario, tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+
+    def kill(event: dict[str, Any]) -> None:
+        if event["event"] == "round_committed" and event["round"] == 3:
+            for process in Path("/proc").iterdir():
+                try:
+                    log = os.readlink(process / "fd/2")
+                except OSError:
+                    continue
+                if log == str(folder / "logs/gateway-dev.log"):
+                    os.kill(int(process.name), signal.SIGKILL)
+
+    planned = scenario(
+        server={"rounds": 2000, "evaluate_every": 2000},
+        groups=[{"name": "dev", "count": 2, "link": {"profile": "unshaped"}}],
+        launch={"restarts": 5},
+    )
+    with pytest.raises(RunFailed, match="gateway-dev ended unasked by signal 9"):
+        run(planned, out=folder, show=kill)
