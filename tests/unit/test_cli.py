@@ -328,6 +328,15 @@ def test_a_run_whose_server_never_started_answers_nothing(muster: Muster, comman
 
 HELP = {
     "plan": ("without running it", "--out", "--set", "--data"),
+    "verify": (
+        "Measure SCENARIO's links",
+        "--seconds",
+        "--tolerance",
+        "--devices",
+        "--json",
+        "--set",
+        "--data",
+    ),  # fmt: skip
     "run": ("Run SCENARIO", "--out", "--resume", "--set", "--data", "--quiet"),
     "compare": ("Run SCENARIO in variants", "--vary", "--seeds", "--out", "--resume", "--quiet"),
     "status": ("How the run in FOLDER stands",),

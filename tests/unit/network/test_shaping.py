@@ -254,6 +254,16 @@ def test_the_delay_line_holds_what_a_full_link_has_under_way() -> None:
     assert greedy.run(10.0)["a"] == pytest.approx(9.7 * 1_000_000, rel=0.01)
 
 
+@pytest.mark.parametrize("seed", range(4))
+def test_a_fading_link_carries_its_peaks_too(seed: int) -> None:
+    rate = Fading(0.2 * MBIT, 0.7, 8.0, 0.25, seed, ("fading", "a", "up"))
+    shaper = Shaper(Unlimited(), seed=seed)
+    lane = shaper.lane("a", Way(rate, 0.3, jitter_s=0.05))
+    seconds = 120.0
+    moved = Greedy(shaper, [lane]).run(seconds)["a"]
+    assert moved == pytest.approx(rate.capacity(0.0, seconds - 0.3), rel=0.01)
+
+
 def test_a_lossy_link_delivers_what_the_formula_says() -> None:
     loss = Loss(0.01, 0.05)
     shaper = Shaper(Unlimited(), seed=3)

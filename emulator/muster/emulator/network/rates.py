@@ -29,6 +29,7 @@ _LEAST_RTT_S = 0.001
 _LEAST_RTO_S = 0.2  # Linux's; RFC 6298 would have 1 s
 
 _OPPORTUNITY_BYTES = 1500
+_PEAK_SDS = 3.0  # 0.1 % of the time it is above
 _BLOCK_STEPS = 256
 _BLOCKS_KEPT = 2
 
@@ -39,6 +40,11 @@ class Rate(Protocol):
     @property
     def mean(self) -> float:
         """Bytes per second in the long run; infinite where there is no limit."""
+        ...
+
+    @property
+    def peak(self) -> float:
+        """Bytes per second at its best, leaving out what lasts no time worth mentioning."""
         ...
 
     def finish(self, start_s: float, nbytes: float) -> float:
@@ -53,7 +59,7 @@ class Rate(Protocol):
 class Unlimited:
     """No limit."""
 
-    mean = math.inf
+    mean = peak = math.inf
 
     def finish(self, start_s: float, nbytes: float) -> float:
         return start_s
@@ -70,7 +76,7 @@ class Constant:
     """
 
     def __init__(self, mean: float) -> None:
-        self.mean = mean
+        self.mean = self.peak = mean
 
     def finish(self, start_s: float, nbytes: float) -> float:
         return start_s + nbytes / self.mean
@@ -104,6 +110,7 @@ class Fading:
     ) -> None:
         self.mean = _mean_below(bound, base, sigma)
         self._scale, self._bound = base * math.exp(-(sigma**2) / 2), bound
+        self.peak = min(bound, self._scale * math.exp(_PEAK_SDS * sigma))
         self._sigma, self._step = sigma, step_s
         self._rho = math.exp(-step_s / time_s)
         self._seed, self._name = seed, name
@@ -177,6 +184,10 @@ class Trace:
         self._period = self._lines[-1]
         self._loop_bytes = _OPPORTUNITY_BYTES * len(self._lines)
         self.mean = 1000 * self._loop_bytes / self._period
+        best = max(
+            bisect_left(self._lines, line + 1000) - place for place, line in enumerate(self._lines)
+        )
+        self.peak = max(self.mean, float(_OPPORTUNITY_BYTES * best))
 
     def finish(self, start_s: float, nbytes: float) -> float:
         if nbytes <= 0:
@@ -213,7 +224,7 @@ class Capped:
 
     def __init__(self, rate: Rate, bound: float) -> None:
         self._rate, self._bound = rate, Constant(bound)
-        self.mean = min(rate.mean, bound)
+        self.mean, self.peak = min(rate.mean, bound), min(rate.peak, bound)
 
     def finish(self, start_s: float, nbytes: float) -> float:
         return max(self._rate.finish(start_s, nbytes), self._bound.finish(start_s, nbytes))
