@@ -256,7 +256,7 @@ def test_the_delay_line_holds_what_a_full_link_has_under_way() -> None:
 
 @pytest.mark.parametrize("seed", range(4))
 def test_a_fading_link_carries_its_peaks_too(seed: int) -> None:
-    rate = Fading(0.2 * MBIT, 0.7, 8.0, 0.25, seed, ("fading", "a", "up"))
+    rate = Fading(1.6 * MBIT, 0.7, 8.0, 0.25, seed, ("fading", "a", "up"))
     shaper = Shaper(Unlimited(), seed=seed)
     lane = shaper.lane("a", Way(rate, 0.3, jitter_s=0.05))
     seconds = 120.0
