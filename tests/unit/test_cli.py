@@ -336,7 +336,7 @@ HELP = {
         "--json",
         "--set",
         "--data",
-    ),  # fmt: skip
+    ),
     "run": ("Run SCENARIO", "--out", "--resume", "--set", "--data", "--quiet"),
     "compare": ("Run SCENARIO in variants", "--vary", "--seeds", "--out", "--resume", "--quiet"),
     "status": ("How the run in FOLDER stands",),

@@ -33,7 +33,7 @@ from muster.v1 import fleet_pb2 as pb
 from muster.v1 import fleet_pb2_grpc
 from muster.wire import CHUNK_BYTES, PROTOCOL_VERSION, SESSION, TOKEN, UPLOAD_BYTES, messages
 from muster.wire.bodies import checksum, chunks
-from muster.wire.channels import IN_FLIGHT_BYTES, client_options
+from muster.wire.channels import client_options
 
 _ENROLL_S = 10.0
 _TRIES = 5
@@ -83,7 +83,7 @@ class Link:
     """
 
     def __init__(self, address: str, token: bytes, clock: Clock, line: Line) -> None:
-        options = client_options(line.patience_s(IN_FLIGHT_BYTES))
+        options = client_options(line)
         self._control = grpc.aio.insecure_channel(address, options=options)
         self._bulk = grpc.aio.insecure_channel(address, options=options)
         self._line = line

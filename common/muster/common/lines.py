@@ -42,6 +42,11 @@ class Line(Section):
         """Seconds of a round's transfers: bytes over rate, and a round trip each."""
         return self.down_s(bytes_down) + self.up_s(bytes_up) + 2 * self.rtt_s
 
+    @property
+    def under_way_bytes(self) -> float:
+        """Bytes on the way when the faster direction is full: rate times round trip."""
+        return max(self.down_bps or 0.0, self.up_bps or 0.0) * self.rtt_s / 8
+
     def patience_s(self, bytes_in_flight: float) -> float:
         """Seconds after which a silent peer may be taken for dead: what may be under way ahead of
         its word, at half the rate, and some round trips. A slow upload is no death."""

@@ -1,5 +1,8 @@
 """Settings that both ends of a connection must agree on."""
 
+from collections.abc import Collection, Iterable
+
+from muster.common.lines import Line
 from muster.wire import CHUNK_BYTES, INLINE_BYTES, UPLOAD_BYTES
 
 ENVIRONMENT = {
@@ -19,6 +22,9 @@ _KEEPALIVE_TIMEOUT_S = 20
 IN_FLIGHT_BYTES = 2 * CHUNK_BYTES
 """What may be under way ahead of a ping on a connection: a message and its window at either end."""
 
+_WINDOW_BYTES = 16 << 20
+"""The largest window; it is memory, for every device that uploads."""
+
 Options = list[tuple[str, int]]
 
 _BOTH: Options = [
@@ -30,8 +36,6 @@ _BOTH: Options = [
     ("grpc.http2.max_pings_without_data", 0),
     # One HTTP/2 frame per message: with the default of 16 KiB one of 40 KB already takes three.
     ("grpc.http2.max_frame_size", CHUNK_BYTES),
-    # A window in which what travels inline, or a chunk of an upload, fits at once.
-    ("grpc.http2.lookahead_bytes", UPLOAD_BYTES),
     # Probing the bandwidth-delay product costs a ping for every burst of data.
     ("grpc.http2.bdp_probe", 0),
 ]
@@ -57,21 +61,24 @@ _CLIENT: Options = [
 ]
 
 
-def server_options(patience_s: float = 0.0) -> Options:
-    """Options of a server.
-
-    Args:
-        patience_s: seconds that the answer to a ping may take because of the slowest device's link,
-            `IN_FLIGHT_BYTES` ahead of it.
-    """
-    return [*_SERVER, _keepalive_timeout(patience_s)]
+def server_options(lines: Iterable[Line] = ()) -> Options:
+    """Options of a server whose devices have these links."""
+    return [*_SERVER, *_following(tuple(lines))]
 
 
-def client_options(patience_s: float = 0.0) -> Options:
-    """Options of a device's channels; `patience_s` as above, for its own link."""
-    return [*_CLIENT, _keepalive_timeout(patience_s)]
+def client_options(line: Line | None = None) -> Options:
+    """Options of a device's channels over its link."""
+    return [*_CLIENT, *_following((line,) if line is not None else ())]
 
 
-def _keepalive_timeout(patience_s: float) -> tuple[str, int]:
-    # A peer that is busy receiving is not dead, however slow its link.
-    return "grpc.keepalive_timeout_ms", int((_KEEPALIVE_TIMEOUT_S + patience_s) * 1000)
+def _following(lines: Collection[Line]) -> Options:
+    """What follows the slowest, and the longest, of some links."""
+    patience_s = max((line.patience_s(IN_FLIGHT_BYTES) for line in lines), default=0.0)
+    under_way = max((line.under_way_bytes for line in lines), default=0.0)
+    return [
+        # A peer that is busy receiving is not dead, however slow its link.
+        ("grpc.keepalive_timeout_ms", int((_KEEPALIVE_TIMEOUT_S + patience_s) * 1000)),
+        # A window in which what travels inline, or a chunk of an upload, fits at once; and over a
+        # long fat link twice what is under way.
+        ("grpc.http2.lookahead_bytes", int(min(_WINDOW_BYTES, max(UPLOAD_BYTES, 2 * under_way)))),
+    ]

@@ -36,7 +36,7 @@ from muster.server.operator import OperatorService, Watchers
 from muster.server.service import FleetService
 from muster.server.store import Store
 from muster.v1 import operator_pb2_grpc
-from muster.wire.channels import IN_FLIGHT_BYTES, server_options
+from muster.wire.channels import server_options
 from muster.wire.handlers import add_fleet_to_server
 
 log = logging.getLogger("muster.server")
@@ -75,10 +75,7 @@ async def serve(folder: Path) -> int:
         setup_of(config), coordinator.evaluations.done, folder / "logs/evaluation.log"
     )
     await evaluator.start()
-    patience_s = max(
-        (d.line.patience_s(IN_FLIGHT_BYTES) for d in fleet.devices.values()), default=0
-    )
-    server = grpc.aio.server(options=server_options(patience_s))
+    server = grpc.aio.server(options=server_options(d.line for d in fleet.devices.values()))
     service = FleetService(coordinator, clock)
     add_fleet_to_server(service, server)
     operator_pb2_grpc.add_OperatorServicer_to_server(

@@ -196,7 +196,7 @@ class Lane:
         self.queue_bytes = int(_within(mean * _QUEUE_S, _QUEUE_BYTES))
         least, unlimited = _LINE_BYTES
         reach_s += 3 * self.way.jitter_s
-        # What is on the way at its best: sized by the mean it would hold a fading link's peaks back.
+        # What is on the way at its best: one sized by the mean would hold back a fading link.
         peak = min(self.way.rate.peak, shared.peak)
         self.line_bytes = unlimited if math.isinf(peak) else int(max(least, 1.5 * peak * reach_s))
         self.credit_bps = min(_CREDIT_BPS, _CREDIT_SHARE * mean)

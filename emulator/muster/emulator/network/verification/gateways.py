@@ -21,7 +21,6 @@ from muster.emulator.network.verification.grpc_probe import (
     GrpcBulk,
     GrpcEcho,
     ProbeServer,
-    patience_of,
 )
 from muster.emulator.network.verification.judging import (
     RoundTrips,
@@ -263,7 +262,7 @@ class _Work:
         """A server to which links lead; the token that it wants. Nothing is left of its calls: it
         is the end of a server that ends what its gateway still holds."""
         token = secrets.token_bytes(16)
-        server = ProbeServer(token, self._clock, max(map(patience_of, lines)))
+        server = ProbeServer(token, self._clock, lines)
         try:
             await self._lead_to(await server.start())
             yield token

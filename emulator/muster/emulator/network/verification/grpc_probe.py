@@ -3,7 +3,7 @@
 import asyncio
 import math
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterable
 from typing import Any
 
 import grpc
@@ -19,7 +19,7 @@ from muster.server.service import Context, errors_as_status, metadata
 from muster.v1 import fleet_pb2 as pb
 from muster.v1 import fleet_pb2_grpc
 from muster.wire import TOKEN, UPLOAD_BYTES
-from muster.wire.channels import IN_FLIGHT_BYTES, client_options, server_options
+from muster.wire.channels import client_options, server_options
 
 _FLEET = pb.DESCRIPTOR.services_by_name["Fleet"].full_name
 
@@ -37,24 +37,19 @@ def message_bytes(rate_bps: float | None) -> int:
     return int(min(UPLOAD_BYTES, max(_LEAST_MESSAGE_BYTES, _MESSAGE_S * rate_bps / 8)))
 
 
-def patience_of(line: Line) -> float:
-    """Seconds that the answer to a ping may take because of a link."""
-    return line.shape.line().patience_s(IN_FLIGHT_BYTES)
-
-
 class ProbeServer:
     """A server of Probe alone, on a free port of `host`.
 
     Args:
         token: the fleet's; who does not show it is refused.
-        patience_s: of the slowest link, as `server_options` takes it.
+        lines: links of those who will call.
     """
 
     def __init__(
-        self, token: bytes, clock: Clock, patience_s: float = 0.0, host: str = "127.0.0.1"
+        self, token: bytes, clock: Clock, lines: Iterable[Line] = (), host: str = "127.0.0.1"
     ) -> None:
         self._token, self._clock, self._host = token, clock, host
-        self._server = grpc.aio.server(options=server_options(patience_s))
+        self._server = grpc.aio.server(options=server_options(line.shape.line() for line in lines))
         handler = grpc.stream_stream_rpc_method_handler(
             self._probe, pb.ProbeMessage.FromString, pb.ProbeReply.SerializeToString
         )
@@ -87,9 +82,8 @@ class _Call:
     """
 
     def __init__(self, line: Line, token: bytes, clock: Clock) -> None:
-        patience_s = patience_of(line)
         self._channel = grpc.aio.insecure_channel(
-            f"{line.host}:{line.port}", options=client_options(patience_s)
+            f"{line.host}:{line.port}", options=client_options(line.shape.line())
         )
         stub: Any = fleet_pb2_grpc.FleetStub(self._channel)
         self._stream = stub.Probe(metadata=((TOKEN, token),))
