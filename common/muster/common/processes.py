@@ -16,13 +16,16 @@ def die_with_parent(parent: int | None = None) -> None:
     A parent that died before this call is noticed by its id: the child was handed to another.
 
     Args:
-        parent: its process id; default: the environment variable PARENT, if it is set.
+        parent: its process id; default: the environment variable PARENT; nothing happens where
+            that is not set.
     """
     if parent is None:
         parent = int(os.environ.get(PARENT, "0")) or None
+    if parent is None:  # nobody wants it: in a container, whose own end it is
+        return
     try:
         ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
     except (OSError, AttributeError):  # not Linux: the supervisor's orderly stop remains
         return
-    if parent is not None and os.getppid() != parent:
+    if os.getppid() != parent:
         os.kill(os.getpid(), signal.SIGKILL)

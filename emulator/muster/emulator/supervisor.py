@@ -6,33 +6,22 @@ scenario has `launch.restarts` left.
 
 import asyncio
 import json
-import math
-import secrets
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import suppress
-from itertools import cycle
 from pathlib import Path
 from typing import Any
 
-from muster.client.config import NurseryProcess, PackProcess, SlotsPort, Training
+from muster.client.config import PackProcess
 from muster.common.clock import Clock
 from muster.common.errors import LaunchFailed, RunFailed
 from muster.common.files import write_atomic
 from muster.common.journal import Journal
-from muster.common.lines import Line
-from muster.emulator import doctor
+from muster.emulator.blueprint import Blueprint
 from muster.emulator.launch.processes import Processes
-from muster.emulator.lives import by_group, life_of, line_of, members_of, z_of
-from muster.emulator.network.config import Ports
-from muster.emulator.network.gateways import gateways_of
 from muster.emulator.network.running import Network
-from muster.emulator.planning import plan
-from muster.emulator.planning.plan import Learning
-from muster.emulator.planning.tables import write_plan
-from muster.emulator.population import moments, population, write_population
-from muster.emulator.scenario import Group, Scenario
+from muster.emulator.scenario import Scenario
 from muster.emulator.tail import Tail
-from muster.server.config import Member, ServerProcess, TensorShape
+from muster.server.config import ServerProcess
 
 _LOOK_S = 0.1
 """How often the journal is looked at, for the progress."""
@@ -41,9 +30,6 @@ _LEAVE_S = 10.0
 _LEAVE_AWAY_S = 1.0
 """Patience with devices after the server's goodbye; where devices go away, those that are away do
 not hear it."""
-
-_PLANNED = 5_000_000
-"""Device-rounds of which a run writes its plan, some seconds; of more, `muster plan` does."""
 
 
 class _NoLonger(Exception):
@@ -63,13 +49,7 @@ class Supervisor:
     def __init__(self, scenario: Scenario, folder: Path, clock: Clock, show: Show) -> None:
         self.scenario = scenario
         self.folder = folder
-        self._residents = population(scenario)
-        self._lines = {
-            resident.client: line_of(scenario, group, resident.client)
-            for group, residents in by_group(scenario, self._residents)
-            for resident in residents
-            if group.link.shapes
-        }
+        self._blueprint = Blueprint(scenario, folder)
         self._clock = clock
         self._show = show
         self._tail = Tail(folder / "journal.jsonl")
@@ -132,18 +112,9 @@ class Supervisor:
     # --- starting --------------------------------------------------------------------------------
 
     async def _start(self) -> None:
-        scenario = self.scenario
-        task = scenario.task.to_json()
-        prepared = await self.processes.start_nursery(
-            NurseryProcess(
-                task=task,
-                population=scenario.devices,
-                seed=scenario.seed,
-                folder=str(self.folder),
-            )
-        )
+        prepared = await self.processes.start_nursery(self._blueprint.nursery())
         self._tell("started", process="nursery")
-        server = self._server_process(task, prepared)
+        server = self._blueprint.server(prepared)
         self._write_server(server)
         await self._start_network(server)
         address = await self.processes.start_server()
@@ -152,7 +123,9 @@ class Supervisor:
         # A restarted server must be where the devices know it to be.
         self._write_server(server.model_copy(update={"port": int(address.rpartition(":")[2])}))
         await self._network.lead_to(address)
-        self._packs = {config.name: config for config in self._pack_processes(server, address)}
+        devices = str(self.folder / "devices")
+        packs = self._blueprint.packs(server, address, self._network.ports, devices)
+        self._packs = {config.name: config for config in packs}
         for config in self._packs.values():
             await self._start_pack(config)
         await self._write_plan(prepared)
@@ -160,28 +133,16 @@ class Supervisor:
     async def _start_network(self, server: ServerProcess) -> None:
         """Start the gateways, and measure their links where the scenario says so: before the
         server, which waits for devices, and before the first of them."""
-        setup, token = self.folder / "setup", server.fleet_token
-        configs = gateways_of(self.scenario, self._residents, setup, token)
+        configs = self._blueprint.gateways(server.fleet_token)
         await self._network.start(configs, self.processes)
         if self.scenario.verify:
             await self._network.verify(self.scenario.name)
         self._traffic = asyncio.create_task(self._network.watch())
 
     async def _write_plan(self, prepared: dict[str, Any]) -> None:
-        """What the run should do, for its report and for oracles, where that is not plain."""
-        scenario = self.scenario
-        lively = any(
-            life_of(scenario, group).eventful or group.shared_link.slots is not None
-            for group in scenario.groups
-        )
-        if not lively or scenario.devices * scenario.server.rounds > _PLANNED:
-            return
-        shapes = [math.prod(tensor["shape"]) for tensor in prepared["schema"]]
-        learning = Learning(prepared["examples"], sum(shapes))
-
         def write() -> None:
             with suppress(_NoLonger):
-                write_plan(self.folder, plan(scenario, learning, self._if_still_wanted))
+                self._blueprint.write_plan(prepared, self._if_still_wanted)
 
         await asyncio.to_thread(write)
 
@@ -195,81 +156,8 @@ class Supervisor:
         else:
             self.processes.start_pack(config)
 
-    def _server_process(self, task: str, prepared: dict[str, Any]) -> ServerProcess:
-        scenario, residents = self.scenario, self._residents
-        write_population(self.folder / "population.csv", residents, None)
-        full = scenario.server.information == "full"
-        members = []
-        for group, of_group in by_group(scenario, residents):
-            columns = z_of(group, of_group)
-            members += [
-                Member(
-                    client=resident.client,
-                    group=group.name,
-                    examples=prepared["examples"][resident.index],
-                    enrolled=resident.enrolled,
-                    z={k: float(v[i]) for k, v in columns.items()} if full else None,
-                    line=self._lines.get(resident.client),
-                )
-                for i, resident in enumerate(of_group)
-            ]
-        training: Training = scenario.training
-        return ServerProcess(
-            run=self._run_identity(),
-            seed=scenario.seed,
-            clock=scenario.clock.kind,
-            round_s=scenario.clock.round_s,
-            scale=scenario.clock.scale,
-            port=scenario.server.port,
-            server=scenario.server,
-            task=task,
-            training=training.to_json(),
-            gradient_step=training.learning_rate if training.gradient else None,
-            population=members,
-            moments=moments(residents),
-            x={group.name: list(group.covariates.x) for group in scenario.groups},
-            shared={g.name: g.shared_link.line() for g in scenario.groups if g.shaped},
-            compression={group.name: group.link.compression for group in scenario.groups},
-            schema_=[TensorShape(**tensor) for tensor in prepared["schema"]],
-            fleet_token=secrets.token_hex(16),
-            operator_token=secrets.token_hex(16),
-        )
-
-    def _run_identity(self) -> str:
-        path = self.folder / "setup/run"
-        if not path.exists():
-            write_atomic(path, secrets.token_hex(8).encode())
-        return path.read_text()
-
     def _write_server(self, server: ServerProcess) -> None:
         write_atomic(self.folder / "setup/server.json", server.to_json().encode())
-
-    def _pack_processes(self, server: ServerProcess, address: str) -> Iterator[PackProcess]:
-        gpus = cycle(range(doctor.gpus()))
-        for group, residents in by_group(self.scenario, self._residents):
-            devices = members_of(self.scenario, group, residents)
-            life, ports = life_of(self.scenario, group), self._network.ports(group.name)
-            for start in range(0, len(devices), group.devices_per_process):
-                together = devices[start : start + group.devices_per_process]
-                first, last = together[0].client, together[-1].client
-                reach = address if ports is None else f"{ports.host}:{ports.devices[first]}"
-                yield PackProcess(
-                    name=first if first == last else f"{first}..{last}",
-                    devices=together,
-                    compression=group.link.compression,
-                    life=life if life.eventful else None,
-                    clock=self.scenario.clock,
-                    capacity=group.device.capacity,
-                    torch_device=f"cuda:{next(gpus)}" if doctor.on_gpu(group) else "cpu",
-                    population=self.scenario.devices,
-                    seed=self.scenario.seed,
-                    task=server.task,
-                    line=self._lines.get(first, Line()),
-                    slots=_slots_port(group, ports),
-                    address=reach,
-                    token=server.fleet_token,
-                    folder=str(self.folder / "devices"),
-                )
 
     # --- deaths ----------------------------------------------------------------------------------
 
@@ -339,14 +227,6 @@ class Supervisor:
     def _tell(self, event: str, **fields: Any) -> None:
         self._journal.add(event, **fields)
         self._journal.flush()
-
-
-def _slots_port(group: Group, ports: Ports | None) -> SlotsPort | None:
-    shared = group.shared_link
-    if shared.slots is None or ports is None:
-        return None
-    address = f"{ports.host}:{ports.control}"
-    return SlotsPort(address=address, queue=shared.overflow == "queue")
 
 
 def _next_incarnation(folder: Path) -> int:

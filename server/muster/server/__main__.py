@@ -72,7 +72,11 @@ async def serve(folder: Path) -> int:
     coordinator = Coordinator(config, schema, fleet, ledger, store, folder, clock, tell)
     coordinator.load(schema.flatten(load_file(folder / "setup/initial.safetensors")))
     evaluator = Evaluator(
-        setup_of(config), coordinator.evaluations.done, folder / "logs/evaluation.log"
+        setup_of(config),
+        coordinator.evaluations.done,
+        folder / "logs/evaluation.log",
+        clock,
+        config.evaluation,
     )
     await evaluator.start()
     server = grpc.aio.server(options=server_options(d.line for d in fleet.devices.values()))
@@ -86,10 +90,9 @@ async def serve(folder: Path) -> int:
         loop.add_signal_handler(number, coordinator.stop, "stopped", "asked by a signal")
     await server.start()
     # Whoever waits for the server reads this file; it is there only when the port answers.
-    write_atomic(
-        folder / "setup/address.json",
-        json.dumps({"host": config.host, "port": port, "pid": os.getpid()}).encode(),
-    )
+    host, _, seen_port = (config.outside or f"{config.host}:{port}").rpartition(":")
+    address = {"host": host, "port": int(seen_port), "pid": os.getpid()}
+    write_atomic(folder / "setup/address.json", json.dumps(address).encode())
     # What is alive now stays: collections need not look at it again, every few rounds.
     gc.collect()
     gc.freeze()

@@ -180,3 +180,9 @@ class ServerProcess(Section):
     host: str = "127.0.0.1"
     port: int = 0
     """0: any free port."""
+
+    outside: str | None = None
+    """host:port under which operators reach it; absent: where it listens."""
+
+    evaluation: str | None = None
+    """host:port of an evaluation that runs by itself; absent: the server starts one beside it."""

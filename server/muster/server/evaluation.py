@@ -2,10 +2,15 @@
 
 On standard input: a line of JSON (`Setup`), then for each model a line of JSON (`Order`) and the
 model's body. On standard output: one line of JSON (`Measured`) per model. It ends with its input.
+
+Where it is no child of the server (in a container of its own), it is started with host:port, and
+does the same over a connection there, for one server after the other.
 """
 
 import json
+import socket
 import sys
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from typing import BinaryIO
 
@@ -103,6 +108,24 @@ def main(orders: BinaryIO, results: BinaryIO) -> None:
         results.flush()
 
 
+def serve(address: str) -> None:
+    """Evaluate for whoever connects, one after the other, without end."""
+    host, _, port = address.rpartition(":")
+    with socket.create_server((host, int(port))) as listening:
+        while True:
+            connection, _ = listening.accept()
+            with (
+                connection,
+                connection.makefile("rb") as orders,
+                connection.makefile("wb") as results,
+                suppress(ConnectionError),
+            ):
+                main(orders, results)
+
+
 if __name__ == "__main__":
     die_with_parent()
-    main(sys.stdin.buffer, sys.stdout.buffer)
+    if len(sys.argv) > 1:
+        serve(sys.argv[1])
+    else:
+        main(sys.stdin.buffer, sys.stdout.buffer)

@@ -1,0 +1,170 @@
+"""What every process of a run is started with, whatever brings it to life."""
+
+import math
+import secrets
+from collections.abc import Callable, Iterator, Mapping
+from itertools import cycle
+from pathlib import Path
+from typing import Any
+
+from muster.client.config import NurseryProcess, PackProcess, SlotsPort, Training
+from muster.common.files import write_atomic
+from muster.common.lines import Line
+from muster.emulator import doctor
+from muster.emulator.lives import by_group, life_of, line_of, members_of, z_of
+from muster.emulator.network.config import GatewayProcess, Ports
+from muster.emulator.network.gateways import gateways_of
+from muster.emulator.planning import plan
+from muster.emulator.planning.plan import Learning, Progress
+from muster.emulator.planning.tables import write_plan
+from muster.emulator.population import moments, population, write_population
+from muster.emulator.scenario import Group, Scenario
+from muster.server.config import Member, ServerProcess, TensorShape
+
+_PLANNED = 5_000_000
+"""Device-rounds of which a run writes its plan, some seconds; of more, `muster plan` does."""
+
+
+class Blueprint:
+    """A scenario in a run folder, as the programs of its fleet take it.
+
+    Attributes:
+        residents: the population.
+    """
+
+    def __init__(self, scenario: Scenario, folder: Path) -> None:
+        self.scenario = scenario
+        self.folder = folder
+        self.residents = population(scenario)
+        self._lines = {
+            resident.client: line_of(scenario, group, resident.client)
+            for group, residents in by_group(scenario, self.residents)
+            for resident in residents
+            if group.link.shapes
+        }
+
+    def nursery(self) -> NurseryProcess:
+        """Who prepares the task, and forks devices."""
+        scenario = self.scenario
+        return NurseryProcess(
+            task=scenario.task.to_json(),
+            population=scenario.devices,
+            seed=scenario.seed,
+            folder=str(self.folder),
+        )
+
+    def gateways(self, token: str) -> Iterator[GatewayProcess]:
+        """A gateway for every group with links.
+
+        Args:
+            token: the fleet's, hexadecimal.
+        """
+        return gateways_of(self.scenario, self.residents, self.folder / "setup", token)
+
+    def server(self, prepared: Mapping[str, Any]) -> ServerProcess:
+        """The server, with new tokens; `prepared` is what the nursery has learned of the task."""
+        scenario, residents = self.scenario, self.residents
+        write_population(self.folder / "population.csv", residents, None)
+        full = scenario.server.information == "full"
+        members = []
+        for group, of_group in by_group(scenario, residents):
+            columns = z_of(group, of_group)
+            members += [
+                Member(
+                    client=resident.client,
+                    group=group.name,
+                    examples=prepared["examples"][resident.index],
+                    enrolled=resident.enrolled,
+                    z={k: float(v[i]) for k, v in columns.items()} if full else None,
+                    line=self._lines.get(resident.client),
+                )
+                for i, resident in enumerate(of_group)
+            ]
+        training: Training = scenario.training
+        return ServerProcess(
+            run=self._run_identity(),
+            seed=scenario.seed,
+            clock=scenario.clock.kind,
+            round_s=scenario.clock.round_s,
+            scale=scenario.clock.scale,
+            port=scenario.server.port,
+            server=scenario.server,
+            task=scenario.task.to_json(),
+            training=training.to_json(),
+            gradient_step=training.learning_rate if training.gradient else None,
+            population=members,
+            moments=moments(residents),
+            x={group.name: list(group.covariates.x) for group in scenario.groups},
+            shared={g.name: g.shared_link.line() for g in scenario.groups if g.shaped},
+            compression={group.name: group.link.compression for group in scenario.groups},
+            schema_=[TensorShape(**tensor) for tensor in prepared["schema"]],
+            fleet_token=secrets.token_hex(16),
+            operator_token=secrets.token_hex(16),
+        )
+
+    def _run_identity(self) -> str:
+        path = self.folder / "setup/run"
+        if not path.exists():
+            write_atomic(path, secrets.token_hex(8).encode())
+        return path.read_text()
+
+    def packs(
+        self,
+        server: ServerProcess,
+        address: str,
+        ports: Callable[[str], Ports | None],
+        folder: str,
+    ) -> Iterator[PackProcess]:
+        """The packs of the enrolled devices.
+
+        Args:
+            address: of the server, host:port.
+            ports: where the gateway of a group listens; None: it has none.
+            folder: `devices` of the run folder, as the devices see it.
+        """
+        gpus = cycle(range(doctor.gpus()))
+        for group, residents in by_group(self.scenario, self.residents):
+            devices = members_of(self.scenario, group, residents)
+            life, reached = life_of(self.scenario, group), ports(group.name)
+            for start in range(0, len(devices), group.devices_per_process):
+                together = devices[start : start + group.devices_per_process]
+                first, last = together[0].client, together[-1].client
+                where = f"{reached.host}:{reached.devices[first]}" if reached else address
+                yield PackProcess(
+                    name=first if first == last else f"{first}..{last}",
+                    devices=together,
+                    compression=group.link.compression,
+                    life=life if life.eventful else None,
+                    clock=self.scenario.clock,
+                    capacity=group.device.capacity,
+                    torch_device=f"cuda:{next(gpus)}" if doctor.on_gpu(group) else "cpu",
+                    population=self.scenario.devices,
+                    seed=self.scenario.seed,
+                    task=server.task,
+                    line=self._lines.get(first, Line()),
+                    slots=_slots_port(group, reached),
+                    address=where,
+                    token=server.fleet_token,
+                    folder=folder,
+                )
+
+    def write_plan(self, prepared: Mapping[str, Any], progress: Progress) -> None:
+        """What the run should do, for its report and for oracles, where that is not plain."""
+        scenario = self.scenario
+        lively = any(
+            life_of(scenario, group).eventful or group.shared_link.slots is not None
+            for group in scenario.groups
+        )
+        if not lively or scenario.devices * scenario.server.rounds > _PLANNED:
+            return
+        shapes = [math.prod(tensor["shape"]) for tensor in prepared["schema"]]
+        learning = Learning(prepared["examples"], sum(shapes))
+        write_plan(self.folder, plan(scenario, learning, progress))
+
+
+def _slots_port(group: Group, ports: Ports | None) -> SlotsPort | None:
+    shared = group.shared_link
+    if shared.slots is None or ports is None:
+        return None
+    address = f"{ports.host}:{ports.control}"
+    return SlotsPort(address=address, queue=shared.overflow == "queue")
