@@ -20,6 +20,7 @@ from muster.server.ledger import (
     Notes,
     RoundRow,
     StoredVector,
+    TransferRow,
 )
 from muster.server.store import Store
 
@@ -52,7 +53,9 @@ def test_a_commit_is_durable_in_full_synchronous_mode(ledger: Ledger) -> None:
 def test_a_round_is_committed_with_everything_that_belongs_to_it(
     ledger: Ledger, tmp_path: Path
 ) -> None:
-    ledger.commit(ROW, [ANSWER], Notes([CONTRIBUTION], [("a", "{}", 2.0, "{}", 1.0)]), MODEL, MODEL)
+    transfer = TransferRow(1, "a", 1, "up", 40, 2.0, 0.5, 0.25, 1280.0)
+    notes = Notes([CONTRIBUTION], [transfer], [("a", "{}", 2.0, "{}", 1.0)])
+    ledger.commit(ROW, [ANSWER], notes, MODEL, MODEL)
     ledger.close()
     again = Ledger(tmp_path / "ledger.sqlite")
     assert again.begin("run", [], at=2.0, population=2, moments={}) == 2
@@ -61,6 +64,7 @@ def test_a_round_is_committed_with_everything_that_belongs_to_it(
     assert again.state(1) == MODEL
     assert again.state(0) is None
     assert rows(again, "SELECT client, outcome FROM contributions") == [("a", "folded")]
+    assert rows(again, "SELECT direction, rate_bps FROM transfers") == [("up", 1280.0)]
     assert rows(again, "SELECT sessions FROM clients ORDER BY position") == [(1,), (0,)]
 
 

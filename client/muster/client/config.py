@@ -195,6 +195,12 @@ class PackProcess(Section):
     """`devices` of the run folder; each device has a folder of its own in it."""
 
 
+class HouseholdProcess(Section):
+    """What several packs in one container are started with."""
+
+    packs: list[PackProcess]
+
+
 class NurseryProcess(Section):
     """What a nursery is started with."""
 

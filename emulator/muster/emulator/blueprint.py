@@ -53,13 +53,15 @@ class Blueprint:
             folder=str(self.folder),
         )
 
-    def gateways(self, token: str) -> Iterator[GatewayProcess]:
+    def gateways(self, token: str, everywhere: bool) -> Iterator[GatewayProcess]:
         """A gateway for every group with links.
 
         Args:
             token: the fleet's, hexadecimal.
+            everywhere: for every group.
         """
-        return gateways_of(self.scenario, self.residents, self.folder / "setup", token)
+        setup = self.folder / "setup"
+        return gateways_of(self.scenario, self.residents, setup, token, everywhere)
 
     def server(self, prepared: Mapping[str, Any]) -> ServerProcess:
         """The server, with new tokens; `prepared` is what the nursery has learned of the task."""

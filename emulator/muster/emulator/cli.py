@@ -19,6 +19,7 @@ from muster.common.clock import WallClock
 from muster.common.errors import ConfigError, LedgerError, MusterError
 
 if TYPE_CHECKING:
+    from muster.emulator.running import BackendName
     from muster.emulator.supervisor import Show
 
 P = ParamSpec("P")
@@ -59,6 +60,8 @@ def main() -> None:
               help="Go on with a run where its ledger ends; takes no scenario.")  # fmt: skip
 @click.option("--set", "settings", multiple=True, metavar="KEY=VALUE",
               help="Change a setting: --set server.rounds=5 --set groups[0].count=20.")  # fmt: skip
+@click.option("--backend", type=click.Choice(["processes", "docker"]), default="processes",
+              help="Devices are processes of this machine (default), or containers.")  # fmt: skip
 @_DATA
 @click.option("--quiet", is_flag=True, help="Only problems and the final line.")
 @_failures_as_status
@@ -66,6 +69,7 @@ def run(
     scenario: Path | None,
     out: Path | None,
     resume: Path | None,
+    backend: "BackendName",
     settings: tuple[str, ...],
     data: str | None,
     quiet: bool,
@@ -87,9 +91,9 @@ def run(
     display = progress(sys.stderr, WallClock(), title=read.name, quiet=quiet)
     try:
         if resume is not None:
-            done = running.resume(resume, show=display.show)
+            done = running.resume(resume, backend=backend, show=display.show)
         else:
-            done = running.run(read, out=out, show=display.show)
+            done = running.run(read, out=out, backend=backend, show=display.show)
     finally:
         display.close()
     click.echo(describe(done.summary, done.folder))

@@ -7,7 +7,7 @@ from collections.abc import Coroutine
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from muster.common.clock import Clock, WallClock
 from muster.common.errors import ConfigError, LedgerError, RunFailed
@@ -19,6 +19,10 @@ from muster.emulator.supervisor import Show, Supervisor
 
 if TYPE_CHECKING:
     from muster.emulator.account import Account
+    from muster.emulator.launch.backend import MakeBackend
+
+
+BackendName = Literal["processes", "docker"]
 
 
 @dataclass(frozen=True)
@@ -45,6 +49,7 @@ def run(
     scenario: Scenario | Path | str,
     *,
     out: Path | str | None = None,
+    backend: BackendName = "processes",
     show: Show = lambda event: None,
     clock: Clock | None = None,
 ) -> Run:
@@ -53,6 +58,7 @@ def run(
     Args:
         scenario: a scenario, or the path of its TOML file.
         out: the run folder to make; default `runs/<name>-<time>`.
+        backend: what the fleet's programs are: processes of this machine, or containers.
         show: called with every event of the journal.
 
     Raises:
@@ -61,14 +67,18 @@ def run(
     """
     if not isinstance(scenario, Scenario):
         scenario = read_scenario(Path(scenario))
-    doctor.require(scenario)
+    _require(scenario, backend)
     folder = make_run_folder(scenario.name, Path(out) if out is not None else None)
     write_atomic(folder / "scenario.toml", scenario.to_toml().encode())
-    return _run_in(folder.resolve(), scenario, show, clock or WallClock())
+    return _run_in(folder.resolve(), scenario, backend, show, clock or WallClock())
 
 
 def resume(
-    folder: Path | str, *, show: Show = lambda event: None, clock: Clock | None = None
+    folder: Path | str,
+    *,
+    backend: BackendName = "processes",
+    show: Show = lambda event: None,
+    clock: Clock | None = None,
 ) -> Run:
     """Go on with a run where its ledger ends; a run that is complete is reported again.
 
@@ -78,16 +88,27 @@ def resume(
     """
     folder = run_folder(Path(folder))
     scenario = read_scenario(folder / "scenario.toml")
-    doctor.require(scenario)
-    return _run_in(folder, scenario, show, clock or WallClock())
+    _require(scenario, backend)
+    return _run_in(folder, scenario, backend, show, clock or WallClock())
 
 
-def _run_in(folder: Path, scenario: Scenario, show: Show, clock: Clock) -> Run:
+def _require(scenario: Scenario, backend: BackendName) -> None:
+    if backend == "docker":
+        from muster.emulator.launch import containers
+
+        containers.require(scenario)
+    else:
+        doctor.require(scenario)
+
+
+def _run_in(
+    folder: Path, scenario: Scenario, backend: BackendName, show: Show, clock: Clock
+) -> Run:
     with ExitStack() as stack:
         stack.enter_context(own(folder))
         failure: RunFailed | None = None
         try:
-            _drive(_supervise(scenario, folder, clock, show))
+            _drive(_supervise(scenario, folder, backend, clock, show))
         except RunFailed as error:
             failure = error
         if not (folder / "ledger.sqlite").exists():
@@ -114,8 +135,15 @@ def _run_in(folder: Path, scenario: Scenario, show: Show, clock: Clock) -> Run:
         return Run(folder, summary, account)
 
 
-async def _supervise(scenario: Scenario, folder: Path, clock: Clock, show: Show) -> None:
-    supervisor = Supervisor(scenario, folder, clock, show)
+async def _supervise(
+    scenario: Scenario, folder: Path, backend: BackendName, clock: Clock, show: Show
+) -> None:
+    make_backend: MakeBackend | None = None
+    if backend == "docker":
+        from muster.emulator.launch.containers import Containers
+
+        make_backend = Containers
+    supervisor = Supervisor(scenario, folder, clock, show, make_backend)
     if threading.current_thread() is threading.main_thread():
         loop = asyncio.get_running_loop()
         for number in (signal.SIGINT, signal.SIGTERM):

@@ -5,6 +5,7 @@ import os
 import re
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
+from importlib.metadata import version
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
@@ -42,6 +43,9 @@ class Group(Section):
     devices_per_process: Annotated[int, Field(gt=0)] = 1
     """Devices that share a process and its connection, one message carrying many answers; each
     still has its own identity, state, data and random streams. 1: a process for each."""
+
+    devices_per_container: Annotated[int, Field(gt=0)] = 1
+    """With the docker backend, devices that share a container, each in a process of its own."""
 
     covariates: Covariates = Covariates()
     """What is observed of them: Z before enrollment, X before every round."""
@@ -90,6 +94,13 @@ class Launch(Section):
     start: Literal["fork", "spawn"] = "fork"
     """fork: from a warm parent, in milliseconds and with its memory shared. spawn: every process
     imports torch and reads its data by itself, in seconds; devices on a GPU always are."""
+
+    server_image: str = Field(default_factory=lambda: f"muster-server:{version('muster')}")
+    """Docker: the image of the server and of gateways."""
+
+    client_image: str = Field(default_factory=lambda: f"muster-client:{version('muster')}")
+    """Docker: the image of devices and of the evaluation; one derived from ours may bring packages
+    of your own."""
 
     devices_per_gpu: Annotated[int, Field(gt=0)] = 8
     """Processes that may train on one GPU; each takes some hundred MiB of its memory."""

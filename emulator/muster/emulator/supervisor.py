@@ -9,19 +9,22 @@ import json
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from muster.client.config import PackProcess
 from muster.common.clock import Clock
 from muster.common.errors import LaunchFailed, RunFailed
 from muster.common.files import write_atomic
 from muster.common.journal import Journal
 from muster.emulator.blueprint import Blueprint
+from muster.emulator.launch.backend import Backend, Died, MakeBackend
 from muster.emulator.launch.processes import Processes
 from muster.emulator.network.running import Network
 from muster.emulator.scenario import Scenario
 from muster.emulator.tail import Tail
 from muster.server.config import ServerProcess
+
+if TYPE_CHECKING:
+    from muster.client.config import PackProcess
 
 _LOOK_S = 0.1
 """How often the journal is looked at, for the progress."""
@@ -44,9 +47,17 @@ class Supervisor:
 
     Args:
         show: called with every line of the journal, in order.
+        make_backend: what starts the programs; None: processes of this machine.
     """
 
-    def __init__(self, scenario: Scenario, folder: Path, clock: Clock, show: Show) -> None:
+    def __init__(
+        self,
+        scenario: Scenario,
+        folder: Path,
+        clock: Clock,
+        show: Show,
+        make_backend: MakeBackend | None = None,
+    ) -> None:
         self.scenario = scenario
         self.folder = folder
         self._blueprint = Blueprint(scenario, folder)
@@ -55,7 +66,8 @@ class Supervisor:
         self._tail = Tail(folder / "journal.jsonl")
         self._incarnation = _next_incarnation(folder)
         self._journal = Journal(folder / "journal.jsonl", "supervisor", self._incarnation, clock)
-        self.processes = Processes(folder, clock, self._on_death)
+        make = make_backend or _processes
+        self.backend = make(scenario, folder, clock, self._on_death)
         self._restarts_left = scenario.launch.restarts
         self._ended = asyncio.Event()
         self._failure: RunFailed | None = None
@@ -92,7 +104,7 @@ class Supervisor:
             if self._traffic is not None:
                 self._traffic.cancel()
             await self._network.close()
-            await self.processes.close()
+            await self.backend.close()
             watching.cancel()
             self._journal.close()
         self._look()
@@ -107,34 +119,32 @@ class Supervisor:
             self._ended.set()
         self._stopping = True
         if self._serving:  # before, a signal would meet a server that has no handler for it yet
-            self.processes.stop_server()
+            self.backend.stop_server()
 
     # --- starting --------------------------------------------------------------------------------
 
     async def _start(self) -> None:
-        prepared = await self.processes.start_nursery(self._blueprint.nursery())
+        prepared = await self.backend.start_nursery(self._blueprint.nursery())
         self._tell("started", process="nursery")
-        server = self._blueprint.server(prepared)
+        server = self.backend.settled(self._blueprint.server(prepared))
         self._write_server(server)
         await self._start_network(server)
-        address = await self.processes.start_server()
+        address = await self.backend.start_server()
         self._serving = True
         self._tell("started", process="server")
         # A restarted server must be where the devices know it to be.
         self._write_server(server.model_copy(update={"port": int(address.rpartition(":")[2])}))
         await self._network.lead_to(address)
-        devices = str(self.folder / "devices")
-        packs = self._blueprint.packs(server, address, self._network.ports, devices)
+        packs = self._blueprint.packs(server, address, self._network.ports, self.backend.devices)
         self._packs = {config.name: config for config in packs}
-        for config in self._packs.values():
-            await self._start_pack(config)
+        await self.backend.start_packs(list(self._packs.values()))
         await self._write_plan(prepared)
 
     async def _start_network(self, server: ServerProcess) -> None:
         """Start the gateways, and measure their links where the scenario says so: before the
         server, which waits for devices, and before the first of them."""
-        configs = self._blueprint.gateways(server.fleet_token)
-        await self._network.start(configs, self.processes)
+        configs = self._blueprint.gateways(server.fleet_token, self.backend.isolates)
+        await self._network.start(configs, self.backend)
         if self.scenario.verify:
             await self._network.verify(self.scenario.name)
         self._traffic = asyncio.create_task(self._network.watch())
@@ -149,12 +159,6 @@ class Supervisor:
     def _if_still_wanted(self, done: int, of: int) -> None:
         if self._stopping:
             raise _NoLonger
-
-    async def _start_pack(self, config: PackProcess) -> None:
-        if self.scenario.launch.start == "spawn" or config.torch_device != "cpu":
-            await self.processes.spawn_pack(config)
-        else:
-            self.processes.start_pack(config)
 
     def _write_server(self, server: ServerProcess) -> None:
         write_atomic(self.folder / "setup/server.json", server.to_json().encode())
@@ -188,14 +192,14 @@ class Supervisor:
             how = f"by signal {-status}" if status < 0 else f"with status {status}"
             who = f"{name} ({devices} devices)" if devices > 1 else name
             raise LaunchFailed(
-                f"{who} ended unasked {how}{self.processes.last_lines(name)}\n"
+                f"{who} ended unasked {how}{self.backend.last_lines(name)}\n"
                 f"Go on where it was: muster run --resume {self.folder}"
             )
         self._restarts_left -= 1
         if name == "server":
-            await self.processes.start_server()
+            await self.backend.start_server()
         else:
-            await self._start_pack(self._packs[name])
+            await self.backend.start_packs([self._packs[name]])
         self._tell("restarted", process=name)
 
     def _tail_says_ended(self) -> bool:
@@ -207,7 +211,7 @@ class Supervisor:
         patience_s = _LEAVE_S if everybody_hears else _LEAVE_AWAY_S
         limit = self._clock.monotonic() + patience_s
         leaving = {"server", *self._packs}
-        while leaving & self.processes.pids.keys() and self._clock.monotonic() < limit:
+        while leaving & self.backend.alive.keys() and self._clock.monotonic() < limit:
             await self._clock.sleep_until(self._clock.monotonic() + 0.01)
 
     # --- watching --------------------------------------------------------------------------------
@@ -227,6 +231,10 @@ class Supervisor:
     def _tell(self, event: str, **fields: Any) -> None:
         self._journal.add(event, **fields)
         self._journal.flush()
+
+
+def _processes(scenario: Scenario, folder: Path, clock: Clock, died: Died) -> Backend:
+    return Processes(folder, clock, died, spawn=scenario.launch.start == "spawn")
 
 
 def _next_incarnation(folder: Path) -> int:

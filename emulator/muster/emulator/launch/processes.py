@@ -11,7 +11,7 @@ import os
 import signal
 import socket
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +19,9 @@ from muster.client.config import NurseryProcess, PackProcess
 from muster.common.clock import Clock
 from muster.common.errors import LaunchFailed
 from muster.common.processes import PARENT
+from muster.emulator.launch.backend import Died
 from muster.emulator.network.config import GatewayProcess, Ports, gateway_name
+from muster.server.config import ServerProcess
 from muster.wire.channels import ENVIRONMENT
 
 _READY_S = 120.0
@@ -33,11 +35,14 @@ class Processes:
     """The processes of one run.
 
     Args:
-        died: told of every death: what died ("server", "nursery", a gateway's or a pack's name) and
-            its exit status, negative for a signal.
+        spawn: start every pack in a process that shares nothing with the nursery.
     """
 
-    def __init__(self, folder: Path, clock: Clock, died: Callable[[str, int], None]) -> None:
+    isolates = False
+
+    def __init__(self, folder: Path, clock: Clock, died: Died, spawn: bool = False) -> None:
+        self.devices = str(folder / "devices")
+        self._spawn = spawn
         self._folder = folder
         self._clock = clock
         self._died = died
@@ -50,7 +55,15 @@ class Processes:
         self._waiting: set[asyncio.Task[None]] = set()
         self._prepared: asyncio.Future[dict[str, Any]]
         self.pids: dict[str, int] = {}
-        """Process ids of what lives, by "server", "nursery" or pack."""
+
+    @property
+    def alive(self) -> Mapping[str, int]:
+        """Process ids of what lives, by "server", "nursery", gateway or pack."""
+        return self.pids
+
+    def settled(self, server: ServerProcess) -> ServerProcess:
+        """It listens on this machine alone, and starts its evaluation by itself."""
+        return server
 
     # --- the nursery and its devices -------------------------------------------------------------
 
@@ -97,11 +110,15 @@ class Processes:
                     self.pids.pop(event["name"], None)
                     self._died(event["name"], event["status"])
 
-    def start_pack(self, config: PackProcess) -> None:
-        """Fork a pack of devices."""
-        self._order({"start": config.model_dump()})
+    async def start_packs(self, configs: Sequence[PackProcess]) -> None:
+        """Fork packs of devices; those on a GPU are spawned."""
+        for config in configs:
+            if self._spawn or config.torch_device != "cpu":
+                await self._spawn_pack(config)
+            else:
+                self._order({"start": config.model_dump()})
 
-    async def spawn_pack(self, config: PackProcess) -> None:
+    async def _spawn_pack(self, config: PackProcess) -> None:
         """Start a pack of devices in a process that shares nothing with the nursery."""
         process = await self._start(
             config.name, ["muster.client.spawned"], stdin=asyncio.subprocess.PIPE
@@ -138,8 +155,9 @@ class Processes:
         Raises:
             LaunchFailed: it ended before its ports were open.
         """
-        name = gateway_name(config.group)
-        _remove(config.ready)
+        name, ready = gateway_name(config.group), config.ready
+        assert ready is not None
+        _remove(ready)
         gateway = await self._start(
             name, ["muster.emulator.network"], stdin=asyncio.subprocess.PIPE
         )
@@ -147,7 +165,7 @@ class Processes:
         assert gateway.stdin is not None
         gateway.stdin.write(config.to_json().encode() + b"\n")
         gateway.stdin.close()
-        return Ports.from_json(await self._word_of(name, config.ready))
+        return Ports.from_json(await self._word_of(name, ready))
 
     async def _word_of(self, name: str, path: str) -> bytes:
         """What a process writes when it is ready.

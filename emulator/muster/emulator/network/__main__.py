@@ -1,8 +1,8 @@
 """A gateway's program: `python -m muster.emulator.network`, with GatewayProcess as a line of JSON
 on standard input.
 
-It writes where it listens once all ports are open, and ends on SIGTERM with status 0; with status
-1, and a sentence in its log, where ports cannot be opened.
+It writes where it listens once all ports are open, if it is to, and ends on SIGTERM with status 0;
+with status 1, and a sentence in its log, where ports cannot be opened.
 """
 
 import asyncio
@@ -46,7 +46,8 @@ async def serve(config: GatewayProcess) -> None:
         raise LaunchFailed(_why_not(config, error)) from None
     lease = asyncio.create_task(control.keep_lease())
     where = Ports(host=config.host, control=server.sockets[0].getsockname()[1], devices=ports)
-    write_atomic(Path(config.ready), where.to_json().encode())
+    if config.ready is not None:
+        write_atomic(Path(config.ready), where.to_json().encode())
     gc.collect()
     gc.freeze()
     await stopped.wait()

@@ -32,7 +32,10 @@ class GatewayProcess(Section):
     host: str = "127.0.0.1"
     """Where it listens: one port for every device, and the control port."""
 
-    ready: str
+    first_port: int = 0
+    """The control port; those of the devices follow it, in their order. 0: any free ones."""
+
+    ready: str | None = None
     """A file that it writes when all ports are open: JSON of Ports."""
 
     controller_token: str
@@ -49,6 +52,19 @@ class Ports(Section):
     """Where a gateway listens."""
 
     host: str
+    """As its devices know it."""
+
     control: int
     devices: dict[str, int]
     """By client."""
+
+    outside: str | None = None
+    """host:port of the control port for who is not in its network; absent: the same."""
+
+    @property
+    def controllers(self) -> tuple[str, int]:
+        """Where controllers reach it."""
+        if self.outside is None:
+            return self.host, self.control
+        host, _, port = self.outside.rpartition(":")
+        return host, int(port)

@@ -165,7 +165,8 @@ class Control:
         Raises:
             OSError: it cannot be opened.
         """
-        return await asyncio.start_server(self._talk, self._config.host, 0, limit=_LINE_BYTES)
+        host, port = self._config.host, self._config.first_port
+        return await asyncio.start_server(self._talk, host, port, limit=_LINE_BYTES)
 
     async def keep_lease(self) -> None:
         """Heal the gateway whenever its controllers say nothing for a lease; never returns."""

@@ -128,7 +128,7 @@ class Controller:
         return float(told["lease_s"])
 
     async def _open(self) -> None:
-        host, port = self._ports.host, self._ports.control
+        host, port = self._ports.controllers
         try:
             self._streams = await asyncio.open_connection(host, port, limit=_LINE_BYTES)
         except OSError as error:
@@ -159,7 +159,7 @@ class Controller:
         return told["ok"]
 
     async def _exchange(self, line: bytes) -> Any:
-        where = f"the gateway at {self._ports.host}:{self._ports.control}"
+        where = "the gateway at {}:{}".format(*self._ports.controllers)
         if self._streams is None:
             raise Interrupted(f"there is no connection to {where} any more")
         reader, writer = self._streams

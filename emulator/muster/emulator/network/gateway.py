@@ -139,13 +139,14 @@ class Gateway:
         Raises:
             OSError: they cannot be opened.
         """
-        ports = {}
-        for device in self.devices.values():
+        ports, first = {}, self.config.first_port
+        for number, device in enumerate(self.devices.values(), start=1):
             listener = socket.socket(_family(self.config.host), socket.SOCK_STREAM)
             self._listeners.append(listener)
             listener.setblocking(False)
             fit_buffers(listener, device)  # what it accepts has its buffers
-            listener.bind((self.config.host, 0))
+            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            listener.bind((self.config.host, first + number if first else 0))
             listener.listen(_BACKLOG)
             self._listen_on(listener, device)
             ports[device.client] = listener.getsockname()[1]

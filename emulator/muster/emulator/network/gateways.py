@@ -18,6 +18,7 @@ def gateways_of(
     residents: Sequence[Resident],
     setup: Path,
     device_token: str,
+    everywhere: bool = False,
 ) -> Iterator[GatewayProcess]:
     """A gateway for every group whose devices have links, or share something.
 
@@ -25,10 +26,11 @@ def gateways_of(
         residents: of the population; only the enrolled have links.
         setup: folder of the files in which gateways say where they listen.
         device_token: the fleet's token, hexadecimal.
+        everywhere: for groups without links too, where a gateway is their only way.
     """
     for group, of_group in by_group(scenario, residents):
         clients = [resident.client for resident in of_group if resident.enrolled]
-        if group.gateway and clients:
+        if (group.gateway or everywhere) and clients:
             yield GatewayProcess(
                 group=group.name,
                 seed=scenario.seed,

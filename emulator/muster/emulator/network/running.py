@@ -7,7 +7,7 @@ from typing import Any
 
 from muster.common.clock import Clock
 from muster.common.errors import RunFailed, TransportError
-from muster.emulator.launch.processes import Processes
+from muster.emulator.launch.backend import Backend
 from muster.emulator.network.config import GatewayProcess, Ports, gateway_name
 from muster.emulator.network.controller import Controller
 from muster.emulator.network.verification import Gateway, verify_gateways
@@ -34,14 +34,14 @@ class Network:
         self._gateways: dict[str, Gateway] = {}
         self._open = AsyncExitStack()
 
-    async def start(self, configs: Iterable[GatewayProcess], processes: Processes) -> None:
+    async def start(self, configs: Iterable[GatewayProcess], backend: Backend) -> None:
         """Start the gateways, before the first device.
 
         Raises:
             LaunchFailed: one did not come up.
         """
         for config in configs:
-            ports = await processes.start_gateway(config)
+            ports = await backend.start_gateway(config)
             controller = Controller(ports, config.controller_token, self._clock)
             await self._open.enter_async_context(controller)
             self._gateways[config.group] = Gateway(config, ports, controller)

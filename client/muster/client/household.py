@@ -1,0 +1,66 @@
+"""Several packs in one container: a nursery that forks them at once, and ends with the last.
+
+Its configuration (`HouseholdProcess`) comes as a line of JSON on standard input. A pack that dies
+unasked ends them all, with its exit status: what is to come of that is its supervisor's to say.
+"""
+
+import gc
+import logging
+import os
+import signal
+import sys
+
+from muster.client import program
+from muster.client.config import HouseholdProcess, PackProcess
+from muster.client.training import warm
+from muster.common.errors import MusterError
+from muster.common.processes import die_with_parent
+from muster.tasks.task import OpenTask
+from muster.tasks.tasks import read_task
+
+
+def main() -> int:
+    """Fork the packs; the first exit status that is not 0."""
+    logging.basicConfig(
+        stream=sys.stderr, level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s"
+    )
+    household = HouseholdProcess.from_json(sys.stdin.readline())
+    import torch
+
+    torch.set_num_threads(1)
+    torch.set_num_interop_threads(1)
+    warm()
+    first = household.packs[0]
+    try:
+        task = read_task(first.task).open(first.population, first.seed)
+    except MusterError as error:
+        logging.getLogger("muster.client").error("%s", error)
+        return 1
+    gc.collect()
+    gc.freeze()
+    parent, living = os.getpid(), set[int]()
+    for pack in household.packs:
+        if (pid := os.fork()) == 0:
+            os._exit(_live(pack, task, parent))
+        living.add(pid)
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
+    while living:
+        pid, status = os.wait()
+        living.discard(pid)
+        if status != 0:
+            return max(1, os.waitstatus_to_exitcode(status))
+    return 0
+
+
+def _live(pack: PackProcess, task: OpenTask, parent: int) -> int:
+    die_with_parent(parent)
+    try:
+        program.main(pack, task)
+    except MusterError as error:
+        logging.getLogger("muster.client").error("%s: %s", pack.name, error)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

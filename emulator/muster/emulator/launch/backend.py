@@ -1,0 +1,80 @@
+"""What brings a run's programs to life: processes of this machine, or containers."""
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Protocol
+
+from muster.client.config import NurseryProcess, PackProcess
+from muster.common.clock import Clock
+from muster.emulator.network.config import GatewayProcess, Ports
+from muster.emulator.scenario import Scenario
+from muster.server.config import ServerProcess
+
+Died = Callable[[str, int], None]
+"""Told of every death: what died ("server", a gateway's or a pack's name …) and its exit status,
+negative for a signal."""
+
+
+class Backend(Protocol):
+    """Starts programs, tells of their deaths, and leaves nothing behind.
+
+    Attributes:
+        isolates: devices have no way to the server but through a gateway.
+        devices: folder of the devices' states, as they see it.
+    """
+
+    isolates: bool
+    devices: str
+
+    @property
+    def alive(self) -> Mapping[str, int]:
+        """Process ids of what lives, by name."""
+        ...
+
+    def settled(self, server: ServerProcess) -> ServerProcess:
+        """The server's settings, with where it listens and what runs beside it."""
+        ...
+
+    async def start_nursery(self, config: NurseryProcess) -> dict[str, Any]:
+        """Have the task prepared; what was learned of it: `examples`, `schema`.
+
+        Raises:
+            LaunchFailed: it could not be.
+        """
+        ...
+
+    async def start_gateway(self, config: GatewayProcess) -> Ports:
+        """Start the gateway of a group; where it listens.
+
+        Raises:
+            LaunchFailed: it ended before its ports were open.
+        """
+        ...
+
+    async def start_server(self) -> str:
+        """Start the server in the run folder; its address, host:port, as gateways and devices know
+        it.
+
+        Raises:
+            LaunchFailed: it ended before its port answered.
+        """
+        ...
+
+    async def start_packs(self, configs: Sequence[PackProcess]) -> None:
+        """Start packs of devices."""
+        ...
+
+    def stop_server(self) -> None:
+        """Ask the server to end the run as stopped."""
+        ...
+
+    async def close(self) -> None:
+        """End whatever still lives, and wait until it is gone."""
+        ...
+
+    def last_lines(self, name: str) -> str:
+        """The end of a program's log, for a message."""
+        ...
+
+
+MakeBackend = Callable[[Scenario, Path, Clock, Died], Backend]

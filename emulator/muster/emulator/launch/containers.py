@@ -1,0 +1,364 @@
+"""The docker backend: the programs of a run in containers, through Docker's API.
+
+What is made has the run's label, so that whatever kills the command, `muster down` finds it; what
+an earlier command left in the same folder is removed at the start.
+"""
+
+import asyncio
+import hashlib
+import os
+import signal
+import socket
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from functools import partial
+from pathlib import Path
+from typing import Any, TypeVar
+
+import docker
+import docker.errors
+import docker.types
+import requests.exceptions
+
+from muster.client.config import NurseryProcess, PackProcess
+from muster.common.clock import Clock
+from muster.common.errors import ConfigError, LaunchFailed
+from muster.emulator.launch.backend import Died
+from muster.emulator.launch.processes import Processes
+from muster.emulator.launch.services import STATE, Service, Site
+from muster.emulator.network.config import GatewayProcess, Ports
+from muster.emulator.scenario import Scenario
+from muster.server.config import ServerProcess
+
+T = TypeVar("T")
+
+LABEL = "muster.folder"
+"""Label of all that belongs to a run: its folder."""
+
+_NAME = "muster.name"
+
+_READY_S = 120.0
+_POLL_S = 0.05
+_LAST_LINES = 15
+_SIGNALS = 128
+
+
+def connect() -> docker.DockerClient:
+    """The daemon.
+
+    Raises:
+        ConfigError: there is none, or it does not let us in.
+    """
+    try:
+        client = docker.from_env()
+        client.ping()
+    except (docker.errors.DockerException, requests.exceptions.RequestException) as error:
+        why = str(error)
+        advice = "start it, or name another by DOCKER_HOST"
+        if "Permission" in why:
+            advice = "your user may not use it; see docs/containers.md"
+        raise ConfigError(f"no Docker daemon answers ({why}): {advice}") from None
+    return client
+
+
+def require(scenario: Scenario) -> None:
+    """Look, before anything starts, whether containers can do what a scenario asks for.
+
+    Raises:
+        ConfigError: they cannot.
+    """
+    client = connect()
+    try:
+        for image in (scenario.launch.server_image, scenario.launch.client_image):
+            try:
+                client.images.get(image)
+            except docker.errors.ImageNotFound:
+                raise ConfigError(
+                    f"there is no image {image}; `make images` builds muster's own, and "
+                    f"launch.server_image and launch.client_image name others"
+                ) from None
+    finally:
+        client.close()
+    if scenario.verify:
+        raise ConfigError(
+            "verify: measured from this machine, which has no way into the devices' networks; run "
+            "`muster verify` with processes, or leave verify out"
+        )
+    directory = scenario.task.data.directory
+    if directory is not None and not Path(directory).is_dir():
+        raise ConfigError(f"task.data.directory: {directory} does not exist")
+
+
+class Containers:
+    """The containers of one run.
+
+    Args:
+        died: told of every death.
+    """
+
+    isolates = True
+    devices = STATE
+
+    def __init__(self, scenario: Scenario, folder: Path, clock: Clock, died: Died) -> None:
+        self._folder = folder
+        self._clock = clock
+        self._died = died
+        self._site = Site(scenario, folder)
+        self._client = connect()
+        self._project = project_of(folder)
+        self._alive: dict[str, int] = {}
+        self._packs: dict[str, str] = {}
+        self._services: dict[str, Service] = {}
+        self._loop = asyncio.get_running_loop()
+        self._closing = threading.Event()
+        self._outside = _free_port()
+
+    @property
+    def alive(self) -> Mapping[str, int]:
+        """1 for each that lives, by name; packs that share a container by their own names."""
+        packs = {pack: 1 for pack, name in self._packs.items() if name in self._alive}
+        return {**self._alive, **packs}
+
+    def settled(self, server: ServerProcess) -> ServerProcess:
+        """It listens in its container, and its evaluation is a container of its own."""
+        return self._site.settled(server, self._outside)
+
+    async def start_nursery(self, config: NurseryProcess) -> dict[str, Any]:
+        """The task is prepared on this machine; devices have nurseries of their own."""
+        await self._call(remove_leftovers, self._client, self._folder)
+        processes = Processes(self._folder, self._clock, lambda name, status: None)
+        try:
+            prepared = await processes.start_nursery(config)
+        finally:
+            await processes.close()
+        await self._call(self._make_networks)
+        threading.Thread(target=self._watch, daemon=True).start()
+        return prepared
+
+    def _make_networks(self) -> None:
+        for name, internal in self._site.networks().items():
+            self._client.networks.create(
+                f"{self._project}_{name}",
+                driver="bridge",
+                internal=internal,
+                labels={LABEL: str(self._folder)},
+            )
+
+    async def start_gateway(self, config: GatewayProcess) -> Ports:
+        service, ports = self._site.gateway(config, _free_port())
+        await self._start(service)
+        await self._until(service.name, partial(_answers, *ports.controllers))
+        return ports
+
+    async def start_server(self) -> str:
+        """Start the server, and the evaluation where it does not run; both know each other."""
+        address = self._folder / "setup/address.json"
+        await asyncio.to_thread(address.unlink, missing_ok=True)
+        await self._call(self._hand_over)
+        if "evaluation" not in self._alive:
+            await self._start(self._site.evaluation())
+        service = self._site.server(self._outside)
+        await self._start(service)
+        await self._until(service.name, address.exists)
+        (port,) = service.ports
+        return f"{service.name}:{port}"
+
+    def _hand_over(self) -> None:
+        """The server's user owns what it writes to."""
+        if os.geteuid() == 0:
+            for path in (self._folder, *self._folder.rglob("*")):
+                os.chown(path, *self._site.user, follow_symlinks=False)
+
+    async def start_packs(self, configs: Sequence[PackProcess]) -> None:
+        for service, packs in self._site.devices(configs):
+            for pack in packs:
+                self._packs[pack.name] = service.name
+            await self._call(self._own_states, packs)
+            await self._start(service)
+
+    def _own_states(self, packs: Sequence[PackProcess]) -> None:
+        for member in (member for pack in packs for member in pack.devices):
+            folder = self._folder / "devices" / member.client
+            folder.mkdir(exist_ok=True)
+            os.chown(folder, *self._site.user)
+
+    def stop_server(self) -> None:
+        if "server" in self._alive:
+            with suppress(docker.errors.APIError):
+                self._container("server").kill(signal.SIGTERM)
+
+    # --- one container ---------------------------------------------------------------------------
+
+    async def _start(self, service: Service) -> None:
+        self._services[service.name] = service
+        try:
+            await self._call(self._run, service)
+        except docker.errors.APIError as error:
+            raise LaunchFailed(
+                f"the container {service.name} could not be started: {error.explanation}"
+            ) from None
+        self._alive[service.name] = 1
+
+    def _run(self, service: Service) -> None:
+        with suppress(docker.errors.NotFound):  # its predecessor, which died
+            old = self._container(service.name)
+            self._keep_log(old)
+            old.remove(force=True)
+        user, group = self._site.user
+        first, *others = [f"{self._project}_{network}" for network in service.networks]
+        container = self._client.containers.create(
+            service.image,
+            list(service.command),
+            name=f"{self._project}-{_safe(service.name)}",
+            hostname=_safe(service.name)[:63],
+            user=f"{user}:{group}",
+            read_only=True,
+            tmpfs={"/tmp": "mode=1777"},
+            cap_drop=["ALL"],
+            security_opt=["no-new-privileges"],
+            init=True,
+            nano_cpus=int(min(service.limits.cpus, os.cpu_count() or 1) * 1e9),
+            mem_limit=service.limits.memory_bytes,
+            pids_limit=service.limits.processes,
+            environment=dict(service.environment),
+            mounts=[
+                docker.types.Mount(m.target, m.source, type="bind", read_only=not m.writable)
+                for m in service.mounts
+            ],
+            ports={f"{inside}/tcp": ("127.0.0.1", out) for inside, out in service.ports.items()},
+            labels={LABEL: str(self._folder), _NAME: service.name},
+            device_requests=[docker.types.DeviceRequest(count=-1, capabilities=[["gpu"]])]
+            if service.gpus
+            else [],
+            network=first,
+            networking_config={
+                first: docker.types.EndpointConfig("1.41", aliases=[_safe(service.name)])
+            },
+        )
+        for network in others:
+            self._client.networks.get(network).connect(container, aliases=[_safe(service.name)])
+        container.start()
+
+    def _container(self, name: str) -> Any:
+        return self._client.containers.get(f"{self._project}-{_safe(name)}")
+
+    async def _until(self, name: str, ready: Callable[[], bool]) -> None:
+        limit = self._clock.monotonic() + _READY_S
+        while not await asyncio.to_thread(ready):
+            if name not in self._alive or self._clock.monotonic() > limit:
+                raise LaunchFailed(f"the {name} did not come up{self.last_lines(name)}")
+            await self._clock.sleep_until(self._clock.monotonic() + _POLL_S)
+
+    # --- deaths ----------------------------------------------------------------------------------
+
+    def _watch(self) -> None:
+        """In a thread: hear of every container that ends."""
+        client = connect()
+        try:
+            filters = {"label": f"{LABEL}={self._folder}", "event": "die"}
+            for event in client.events(decode=True, filters=filters):
+                told = event["Actor"]["Attributes"]
+                status = int(told["exitCode"])
+                status = _SIGNALS - status if status > _SIGNALS else status
+                if self._closing.is_set():
+                    return
+                self._loop.call_soon_threadsafe(self._ended, told[_NAME], status)
+        except (docker.errors.DockerException, requests.exceptions.RequestException, OSError):
+            if not self._closing.is_set():
+                self._loop.call_soon_threadsafe(self._died, "the Docker daemon", 1)
+        finally:
+            client.close()
+
+    def _ended(self, name: str, status: int) -> None:
+        if self._alive.pop(name, None) is None:
+            return
+        packs = [pack for pack, where in self._packs.items() if where == name]
+        # A container with one pack is that pack to whoever may start it anew.
+        self._died(packs[0] if len(packs) == 1 else name, status)
+
+    # --- the end ---------------------------------------------------------------------------------
+
+    async def close(self) -> None:
+        self._closing.set()
+        await self._call(self._remove_all)
+        self._client.close()
+
+    def _remove_all(self) -> None:
+        for container in _containers(self._client, self._folder):
+            self._keep_log(container)
+        remove_leftovers(self._client, self._folder)
+        if os.geteuid() == 0:  # what was handed over for the run
+            for path in (self._folder, *self._folder.rglob("*")):
+                os.chown(path, 0, 0, follow_symlinks=False)
+
+    def _keep_log(self, container: Any) -> None:
+        with suppress(docker.errors.APIError):
+            text = container.logs()
+            path = self._folder / "logs" / f"{container.labels[_NAME]}.log"
+            with open(path, "ab") as log:
+                log.write(text)
+
+    def last_lines(self, name: str) -> str:
+        """The end of a container's log."""
+        try:
+            found = self._container(self._packs.get(name, name)).logs(tail=_LAST_LINES)
+        except (docker.errors.DockerException, requests.exceptions.RequestException):
+            return ". Its log is gone"
+        lines = found.decode(errors="replace").splitlines()
+        if not lines:
+            return ". It left no log"
+        return "\n".join([". The last lines of its log:", *(f"  | {line}" for line in lines)])
+
+    async def _call(self, call: Callable[..., T], *args: Any) -> T:
+        return await asyncio.to_thread(call, *args)
+
+
+def project_of(folder: Path) -> str:
+    """What the containers and networks of a run are called after."""
+    digest = hashlib.blake2b(str(folder).encode(), digest_size=4).hexdigest()
+    return f"muster-{digest}"
+
+
+def remove_leftovers(client: docker.DockerClient, folder: Path | None) -> int:
+    """Remove the containers and networks of a run, or of all (None); how many there were."""
+    containers = _containers(client, folder)
+    for container in containers:
+        with suppress(docker.errors.NotFound):
+            container.remove(force=True, v=True)
+    networks = client.networks.list(filters={"label": _label(folder)})
+    for network in networks:
+        with suppress(docker.errors.NotFound):
+            network.remove()
+    return len(containers) + len(networks)
+
+
+def _containers(client: docker.DockerClient, folder: Path | None) -> list[Any]:
+    found: list[Any] = client.containers.list(all=True, filters={"label": _label(folder)})
+    return found
+
+
+def _label(folder: Path | None) -> str:
+    return LABEL if folder is None else f"{LABEL}={folder}"
+
+
+def _free_port() -> int:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        return int(free.getsockname()[1])
+
+
+def _answers(host: str, port: int) -> bool:
+    """Whether a gateway answers: Docker's own proxy accepts connections before it does."""
+    try:
+        with socket.create_connection((host, port), 1.0) as connection:
+            connection.settimeout(1.0)
+            connection.sendall(b"{}\n")
+            return bool(connection.recv(1))
+    except OSError:
+        return False
+
+
+def _safe(name: str) -> str:
+    """A name as Docker takes it."""
+    return name.replace("..", "-to-")
