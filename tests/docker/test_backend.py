@@ -1,0 +1,166 @@
+"""The same scenario in containers and as processes, and what happens to containers on the way."""
+
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+
+from muster.common.config import validate
+from muster.common.errors import ConfigError
+from muster.emulator import run
+from muster.emulator.launch.containers import connect, project_of, remove_leftovers
+from muster.emulator.scenario import Scenario
+
+pytestmark = [pytest.mark.timeout(300), pytest.mark.usefixtures("images")]
+
+THREE_GROUPS: dict[str, Any] = {
+    "name": "three",
+    "seed": 3,
+    "clock": {"round_s": 900, "starts_at_h": 20},
+    "task": {"name": "digits", "model": "mlp", "hidden": [100]},
+    "server": {"rounds": 8, "evaluate_every": 4, "deadline_s": 0.3, "evaluate_groups": True},
+    "groups": [
+        {
+            "name": "country",
+            "count": 4,
+            "device": {"profile": "phone"},
+            "participation": {"drop_out": 0.1, "battery_min": 0.0},
+            "link": {"profile": "3g", "up": "4 Mbit/s", "down": "8 Mbit/s", "rtt": "20 ms"},
+            "shared_link": {"up": "6 Mbit/s"},
+        },
+        {
+            "name": "town",
+            "count": 3,
+            "devices_per_container": 3,
+            "availability": {"kind": "bernoulli", "probability": 0.7},
+            "shared_link": {"slots": 2, "overflow": "subset"},
+        },
+        {"name": "office", "count": 1},
+    ],
+}
+
+
+def scenario(**changes: Any) -> Scenario:
+    return validate(Scenario, {**THREE_GROUPS, **changes}, "test")
+
+
+def plain(rounds: int, count: int = 2, **group: Any) -> Scenario:
+    return validate(
+        Scenario,
+        {
+            "name": "plain",
+            "task": {"name": "linear", "dimension": 5},
+            "server": {"rounds": rounds, "evaluate_every": rounds, "heartbeat_s": 2.0},
+            "groups": [{"name": "dev", "count": count, **group}],
+            "launch": {"restarts": 3},
+        },
+        "test",
+    )
+
+
+@pytest.fixture(autouse=True)
+def nothing_left(tmp_path: Path) -> Any:
+    yield
+    client = connect()
+    left = client.containers.list(all=True, filters={"label": "muster.folder"})
+    networks = client.networks.list(filters={"label": "muster.folder"})
+    names = [each.name for each in (*left, *networks)]
+    for folder in tmp_path.iterdir():
+        remove_leftovers(client, folder)
+    client.close()
+    assert not names
+
+
+def on_round(number: int, deed: Callable[[], None]) -> Callable[[dict[str, Any]], None]:
+    """A display that does something once a round is committed."""
+
+    def show(event: dict[str, Any]) -> None:
+        if event["event"] == "round_committed" and event["round"] == number:
+            deed()
+
+    return show
+
+
+def docker(*arguments: str) -> None:
+    subprocess.run(["docker", *arguments], check=True, capture_output=True, timeout=60)
+
+
+def test_containers_and_processes_give_the_same(tmp_path: Path) -> None:
+    contained = run(scenario(), out=tmp_path / "contained", backend="docker")
+    processes = run(scenario(), out=tmp_path / "processes")
+    if contained.summary["fingerprint"] == processes.summary["fingerprint"]:
+        assert contained.summary["model_sha256"] == processes.summary["model_sha256"]
+    columns = ["round", "client", "decision", "reason", "state", "x", "modelled_s"]
+    first, second = (
+        done.ledger.answers[columns].astype(object).where(lambda f: f.notna(), None)
+        for done in (contained, processes)
+    )
+    assert {"accept", "decline"} <= set(first["decision"])
+    pd.testing.assert_frame_equal(first, second)
+    for name in ("server", "evaluation", "gateway-country", "country-0000"):
+        assert (contained.folder / f"logs/{name}.log").is_file()
+    assert list(contained.ledger.events("traffic"))
+    assert (contained.folder / "devices/country-0000/state.bin").is_file()
+
+
+def test_a_device_that_is_killed_comes_back_under_its_identity(tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    victim = f"{project_of(folder)}-dev-0001"
+    kill = on_round(20, lambda: docker("kill", victim))
+    calm = run(plain(300), out=tmp_path / "calm")
+    done = run(plain(300), out=folder, backend="docker", show=kill)
+    deaths = [(e["process"], e["status"]) for e in done.ledger.events("died")]
+    assert deaths == [("dev-0001", -9)]
+    assert done.ledger.clients.set_index("client").loc["dev-0001", "sessions"] == 2
+    if done.summary["fingerprint"] == calm.summary["fingerprint"]:
+        assert done.summary["model_sha256"] == calm.summary["model_sha256"]
+
+
+def test_a_server_that_is_killed_goes_on_where_its_ledger_ends(tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    kill = on_round(20, lambda: docker("kill", f"{project_of(folder)}-server"))
+    done = run(plain(300), out=folder, backend="docker", show=kill)
+    assert [e["process"] for e in done.ledger.events("died")] == ["server"]
+    assert list(done.ledger.rounds["round"]) == list(range(1, 301))
+
+
+def test_a_device_whose_network_goes_and_comes_back_goes_on(tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    project = project_of(folder)
+    network, device = f"{project}_group-dev", f"{project}-dev-0000"
+    gone = []
+
+    def show(event: dict[str, Any]) -> None:
+        if event["event"] == "round_committed" and event["round"] == 20:
+            docker("network", "disconnect", network, device)
+        if event["event"] == "left" and event["client"] == "dev-0000" and not gone:
+            gone.append(event["why"])
+            docker("network", "connect", network, device)
+
+    done = run(plain(100), out=folder, backend="docker", show=show)
+    assert gone, "the server found out that it was away"
+    assert list(done.ledger.rounds["round"]) == list(range(1, 101))
+    assert set(done.ledger.rounds["folded"]) == {2}
+
+
+def test_what_is_missing_is_said_before_anything_starts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "run"
+
+    def refused(planned: Scenario, sentence: str) -> None:
+        with pytest.raises(ConfigError, match=sentence):
+            run(planned, out=folder, backend="docker")
+        assert not folder.exists()
+
+    launch = {"client_image": "nobody/has-this:1"}
+    refused(scenario(launch=launch), "there is no image nobody/has-this:1; `make images`")
+    task = {"name": "mnist", "data": {"directory": str(tmp_path / "nowhere")}}
+    refused(scenario(task=task), "nowhere does not exist")
+    refused(scenario(verify=True), "verify: measured from this machine")
+    monkeypatch.setenv("DOCKER_HOST", "tcp://127.0.0.1:1")
+    refused(scenario(), "no Docker daemon answers")
+    monkeypatch.undo()
