@@ -2,6 +2,8 @@
 PYTHON ?= python3
 BIN := .venv/bin
 SCENARIO ?= examples/digits.toml
+# The Python of the images' base, for which wheels are fetched.
+WHEELS_PYTHON ?= 3.11
 STUBS := proto/muster/v1
 PROTOC := $(BIN)/python -m grpc_tools.protoc -Iproto --plugin=protoc-gen-mypy=$(BIN)/protoc-gen-mypy --plugin=protoc-gen-mypy_grpc=$(BIN)/protoc-gen-mypy_grpc
 
@@ -28,7 +30,7 @@ check: install  ## format, lint, types, imports, stubs, layout, generated pages
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
-	$(MAKE) --no-print-directory proto-check layout-check docs-check
+	$(MAKE) --no-print-directory proto-check layout-check docs-check images-check
 
 proto: install  ## generate the stubs in proto/muster/v1
 	$(PROTOC) --python_out=proto --mypy_out=proto --grpc_python_out=proto --mypy_grpc_out=proto $(STUBS)/*.proto
@@ -58,8 +60,25 @@ bench-peers: install  ## the same work beside Flower, in environments of its own
 	$(BIN)/python benchmarks/peers/install.py
 	$(BIN)/python benchmarks/peers/run_peers.py --out benchmarks/out/peers.json
 
+images:  ## build the images muster-server and muster-client (BASE, PIP_INDEX_URL, PIP_EXTRA_INDEX_URL, PIP_FLAGS, EXTRA_PACKAGES, TAG_SUFFIX)
+	deploy/images.sh
+
+images-check: install  ## the images' packages and settings are those of the code
+	$(BIN)/python deploy/requirements.py --check
+
+wheels: deploy/wheels/.made-$(WHEELS_PYTHON)  ## fill deploy/wheels, for images built without an index (PIP_FLAGS=--no-index)
+
+deploy/wheels/.made-$(WHEELS_PYTHON): .venv/installed deploy/requirements.py
+	@rm -f deploy/wheels/*.whl deploy/wheels/.made-*
+	$(BIN)/python deploy/requirements.py all > deploy/wheels/.list
+	$(BIN)/python -m pip download --quiet --quiet --only-binary=:all: --python-version $(WHEELS_PYTHON) --constraint constraints.txt --requirement deploy/wheels/.list --dest deploy/wheels
+	@touch $@
+
+test-docker: wheels  ## the tests of the fleet in containers; makes a base image and starts a daemon where it must and can
+	deploy/test-docker.sh
+
 layout-check:  ## source roots are portions of one namespace
 	@if ls */muster/__init__.py 2>/dev/null; then echo "a file */muster/__init__.py would hide the other roots: remove it"; exit 1; fi
 	@for part in */muster/*/; do case $$part in *__pycache__*) ;; *) [ -f "$${part}py.typed" ] || { echo "$${part}py.typed is missing"; exit 1; };; esac; done
 
-.PHONY: help install run test soak check proto proto-check docs docs-check layout-check bench bench-peers
+.PHONY: help install run test soak check proto proto-check docs docs-check layout-check bench bench-peers images images-check wheels test-docker

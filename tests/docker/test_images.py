@@ -20,7 +20,10 @@ BOTH = pytest.mark.parametrize("image", ["server", "client"])
 
 SERVER = "import muster.server.__main__, muster.emulator.network.__main__"
 PROBES = "import muster.emulator.network.verification.verifying"
-CLIENT = "import muster.client.spawned, muster.client.nursery, muster.server.evaluation, torch"
+CLIENT = (
+    "import muster.client.spawned, muster.client.household, muster.client.nursery, "
+    "muster.server.evaluation, torch"
+)
 LEARN = """
 import torch
 from sklearn.datasets import load_digits
@@ -130,5 +133,5 @@ def test_an_image_says_what_it_is_for(
     labels = found["Config"]["Labels"]
     assert labels["org.opencontainers.image.title"] == f"muster-{image}"
     assert images[image].endswith(":" + labels["org.opencontainers.image.version"])
-    programs = {"server": "python -m muster.server ", "client": "python -m muster.client.nursery\n"}
+    programs = {"server": "python -m muster.server ", "client": "python -m muster.client.spawned\n"}
     assert programs[image] in works(inside(image))

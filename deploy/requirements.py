@@ -1,0 +1,137 @@
+"""Which third-party packages each image holds.
+
+The names are here and nowhere else; ranges come from `pyproject.toml`, versions from
+`constraints.txt`. It needs the standard library alone, so that the build can run it:
+
+    python deploy/requirements.py LIST    # server, client, build or all: lines for pip
+    python deploy/requirements.py --check # what is written here and in the Dockerfile still holds
+"""
+
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+if sys.version_info < (3, 11):  # noqa: UP036 - the base image decides which Python this is
+    sys.exit(f"muster needs Python 3.11 or newer, and this one is {sys.version.split()[0]}")
+
+import tomllib
+
+ROOT = Path(__file__).parents[1]
+
+SERVER = {
+    "grpcio",
+    "numpy",
+    "orjson",
+    "protobuf",
+    "pydantic",
+    "safetensors",
+    "tomli-w",
+    "uvloop",
+    "xxhash",
+}
+CLIENT = SERVER | {"scikit-learn", "scipy", "torch"}
+COMMAND = {"click", "docker", "jinja2", "matplotlib", "pandas", "pyyaml", "rich"}
+"""What only the `muster` command needs, which is in neither image."""
+
+IMAGES = {"server": SERVER, "client": CLIENT}
+
+PROGRAMS = {
+    "server": [
+        "muster.server.__main__",
+        "muster.emulator.network.__main__",
+        "muster.emulator.network.verification.verifying",
+    ],
+    "client": [
+        "muster.client.spawned",
+        "muster.client.household",
+        "muster.client.nursery",
+        "muster.server.evaluation",
+    ],
+}
+"""What an image must be able to import."""
+
+_IMPORT = """
+import importlib, json, sys
+from importlib.metadata import packages_distributions
+known = packages_distributions()
+for program in sys.argv[1:]:
+    importlib.import_module(program)
+print(json.dumps(sorted({
+    dist.lower().replace("_", "-")
+    for module in list(sys.modules) for dist in known.get(module.partition(".")[0], [])
+})))
+"""
+
+
+def requirements(project: dict[str, Any], wanted: str) -> list[str]:
+    """Lines for pip, as pyproject.toml has them."""
+    build: list[str] = project["build-system"]["requires"]
+    if wanted == "build":
+        return build
+    packages: list[str] = project["project"]["dependencies"]
+    if wanted == "all":
+        return [*(line for line in packages if name_of(line) in CLIENT), *build]
+    return [line for line in packages if name_of(line) in IMAGES[wanted]]
+
+
+def name_of(requirement: str) -> str:
+    """A requirement's package."""
+    found = re.match(r"[A-Za-z0-9._-]+", requirement)
+    assert found, requirement
+    return found[0].lower().replace("_", "-")
+
+
+def complaints(project: dict[str, Any]) -> list[str]:
+    """What no longer agrees with the code or with pyproject.toml."""
+    packages = {name_of(line) for line in project["project"]["dependencies"]}
+    found = [
+        f"{name}: a dependency in pyproject.toml; say here which image needs it"
+        for name in sorted(packages - CLIENT - COMMAND)
+    ]
+    found += [
+        f"{name}: named here, but no dependency in pyproject.toml"
+        for name in sorted((CLIENT | COMMAND) - packages)
+    ]
+    for image, programs in PROGRAMS.items():
+        ended = subprocess.run(
+            [sys.executable, "-c", _IMPORT, *programs], capture_output=True, text=True, check=False
+        )
+        if ended.returncode:
+            found.append(f"{image}: {ended.stderr.strip().splitlines()[-1]}")
+            continue
+        for name in sorted(set(json.loads(ended.stdout)) & packages - IMAGES[image]):
+            found.append(f"{name}: imported by {image}'s programs, and not in its image")
+    return found + environment_complaints()
+
+
+def environment_complaints() -> list[str]:
+    """Lines that the Dockerfile's ENV lacks: gRPC reads them before muster could set them."""
+    from muster.wire.channels import ENVIRONMENT
+
+    text = (ROOT / "deploy/Dockerfile").read_text()
+    return [
+        f'deploy/Dockerfile: ENV {name}="{value}" is expected, as in muster.wire.channels'
+        for name, value in ENVIRONMENT.items()
+        if f'{name}="{value}"' not in text
+    ]
+
+
+def main(arguments: list[str]) -> int:
+    """Print a list, or check; the exit status."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    if arguments == ["--check"]:
+        found = complaints(project)
+        for line in found:
+            print(f"deploy/requirements.py: {line}", file=sys.stderr)  # noqa: T201
+        return 1 if found else 0
+    if len(arguments) != 1 or arguments[0] not in {*IMAGES, "build", "all"}:
+        sys.exit(__doc__)
+    print("\n".join(requirements(project, arguments[0])))  # noqa: T201
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
