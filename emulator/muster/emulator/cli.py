@@ -19,13 +19,19 @@ from muster.common.clock import WallClock
 from muster.common.errors import ConfigError, LedgerError, MusterError
 
 if TYPE_CHECKING:
-    from muster.emulator.running import BackendName
+    from muster.emulator.launch.backend import BackendName
     from muster.emulator.supervisor import Show
 
 P = ParamSpec("P")
 T = TypeVar("T")
 
 _RUN = click.argument("folder", type=click.Path(path_type=Path), default=Path("runs/latest"))
+_BACKEND = click.option(
+    "--backend",
+    type=click.Choice(["processes", "docker"]),
+    default="processes",
+    help="The fleet is processes of this machine (default), or containers.",
+)
 _DATA = click.option("--data", metavar="DIR", help="Data directory; before MUSTER_DATA.")
 
 
@@ -60,8 +66,7 @@ def main() -> None:
               help="Go on with a run where its ledger ends; takes no scenario.")  # fmt: skip
 @click.option("--set", "settings", multiple=True, metavar="KEY=VALUE",
               help="Change a setting: --set server.rounds=5 --set groups[0].count=20.")  # fmt: skip
-@click.option("--backend", type=click.Choice(["processes", "docker"]), default="processes",
-              help="Devices are processes of this machine (default), or containers.")  # fmt: skip
+@_BACKEND
 @_DATA
 @click.option("--quiet", is_flag=True, help="Only problems and the final line.")
 @_failures_as_status
@@ -143,6 +148,7 @@ def plan(scenario: Path, out: Path | None, settings: tuple[str, ...], data: str 
               help="Devices of a group measured one by one, drawn; default 8, 0: all.")  # fmt: skip
 @click.option("--json", "out", type=click.Path(path_type=Path), metavar="FILE",
               help="Also write what was measured as JSON.")  # fmt: skip
+@_BACKEND
 @click.option("--set", "settings", multiple=True, metavar="KEY=VALUE",
               help="Change a setting: --set seed=5 --set groups[0].count=20.")  # fmt: skip
 @_DATA
@@ -153,6 +159,7 @@ def verify(
     tolerance: float,
     devices: int,
     out: Path | None,
+    backend: "BackendName",
     settings: tuple[str, ...],
     data: str | None,
 ) -> None:
@@ -173,6 +180,7 @@ def verify(
         seconds=seconds,
         tolerances=Tolerances(rate=tolerance, rtt=tolerance),
         devices=devices,
+        backend=backend,
         show=lambda step: click.echo(step, err=True),
     )
     if out is not None:

@@ -7,22 +7,20 @@ from collections.abc import Coroutine
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 from muster.common.clock import Clock, WallClock
 from muster.common.errors import ConfigError, LedgerError, RunFailed
 from muster.common.files import write_atomic
 from muster.emulator import doctor
 from muster.emulator.folder import make_run_folder, own, run_folder
+from muster.emulator.launch.backend import BackendName
+from muster.emulator.launch.choice import backend_of
 from muster.emulator.scenario import Scenario, read_scenario
 from muster.emulator.supervisor import Show, Supervisor
 
 if TYPE_CHECKING:
     from muster.emulator.account import Account
-    from muster.emulator.launch.backend import MakeBackend
-
-
-BackendName = Literal["processes", "docker"]
 
 
 @dataclass(frozen=True)
@@ -138,12 +136,7 @@ def _run_in(
 async def _supervise(
     scenario: Scenario, folder: Path, backend: BackendName, clock: Clock, show: Show
 ) -> None:
-    make_backend: MakeBackend | None = None
-    if backend == "docker":
-        from muster.emulator.launch.containers import Containers
-
-        make_backend = Containers
-    supervisor = Supervisor(scenario, folder, clock, show, make_backend)
+    supervisor = Supervisor(scenario, folder, clock, show, backend_of(backend))
     if threading.current_thread() is threading.main_thread():
         loop = asyncio.get_running_loop()
         for number in (signal.SIGINT, signal.SIGTERM):

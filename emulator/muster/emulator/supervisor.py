@@ -16,8 +16,7 @@ from muster.common.errors import LaunchFailed, RunFailed
 from muster.common.files import write_atomic
 from muster.common.journal import Journal
 from muster.emulator.blueprint import Blueprint
-from muster.emulator.launch.backend import Backend, Died, MakeBackend
-from muster.emulator.launch.processes import Processes
+from muster.emulator.launch.backend import MakeBackend
 from muster.emulator.network.running import Network
 from muster.emulator.scenario import Scenario
 from muster.emulator.tail import Tail
@@ -47,7 +46,7 @@ class Supervisor:
 
     Args:
         show: called with every line of the journal, in order.
-        make_backend: what starts the programs; None: processes of this machine.
+        make_backend: makes what starts the programs.
     """
 
     def __init__(
@@ -56,7 +55,7 @@ class Supervisor:
         folder: Path,
         clock: Clock,
         show: Show,
-        make_backend: MakeBackend | None = None,
+        make_backend: MakeBackend,
     ) -> None:
         self.scenario = scenario
         self.folder = folder
@@ -66,8 +65,7 @@ class Supervisor:
         self._tail = Tail(folder / "journal.jsonl")
         self._incarnation = _next_incarnation(folder)
         self._journal = Journal(folder / "journal.jsonl", "supervisor", self._incarnation, clock)
-        make = make_backend or _processes
-        self.backend = make(scenario, folder, clock, self._on_death)
+        self.backend = make_backend(scenario, folder, clock, self._on_death)
         self._restarts_left = scenario.launch.restarts
         self._ended = asyncio.Event()
         self._failure: RunFailed | None = None
@@ -146,7 +144,7 @@ class Supervisor:
         configs = self._blueprint.gateways(server.fleet_token, self.backend.isolates)
         await self._network.start(configs, self.backend)
         if self.scenario.verify:
-            await self._network.verify(self.scenario.name)
+            await self._network.verify(self.scenario.name, self.backend)
         self._traffic = asyncio.create_task(self._network.watch())
 
     async def _write_plan(self, prepared: dict[str, Any]) -> None:
@@ -231,10 +229,6 @@ class Supervisor:
     def _tell(self, event: str, **fields: Any) -> None:
         self._journal.add(event, **fields)
         self._journal.flush()
-
-
-def _processes(scenario: Scenario, folder: Path, clock: Clock, died: Died) -> Backend:
-    return Processes(folder, clock, died, spawn=scenario.launch.start == "spawn")
 
 
 def _next_incarnation(folder: Path) -> int:

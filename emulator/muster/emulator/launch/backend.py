@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol
 
 from muster.client.config import NurseryProcess, PackProcess
 from muster.common.clock import Clock
@@ -15,6 +15,9 @@ Died = Callable[[str, int], None]
 negative for a signal."""
 
 
+BackendName = Literal["processes", "docker"]
+
+
 class Backend(Protocol):
     """Starts programs, tells of their deaths, and leaves nothing behind.
 
@@ -25,6 +28,15 @@ class Backend(Protocol):
 
     isolates: bool
     devices: str
+
+    @property
+    def here(self) -> str:
+        """This machine's address, for gateways."""
+        ...
+
+    def within_reach(self, group: str, ports: Ports) -> Ports:
+        """Where the gateway of a group listens for its devices, as this machine reaches it."""
+        ...
 
     @property
     def alive(self) -> Mapping[str, int]:

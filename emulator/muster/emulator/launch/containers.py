@@ -9,6 +9,7 @@ import hashlib
 import os
 import signal
 import socket
+import sys
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
@@ -26,8 +27,15 @@ from muster.common.clock import Clock
 from muster.common.errors import ConfigError, LaunchFailed
 from muster.emulator.launch.backend import Died
 from muster.emulator.launch.processes import Processes
-from muster.emulator.launch.services import STATE, Service, Site
-from muster.emulator.network.config import GatewayProcess, Ports
+from muster.emulator.launch.services import (
+    BACKBONE,
+    CONTROL_PORT,
+    STATE,
+    Service,
+    Site,
+    group_network,
+)
+from muster.emulator.network.config import GatewayProcess, Ports, gateway_name
 from muster.emulator.scenario import Scenario
 from muster.server.config import ServerProcess
 
@@ -81,13 +89,23 @@ def require(scenario: Scenario) -> None:
     finally:
         client.close()
     if scenario.verify:
-        raise ConfigError(
-            "verify: measured from this machine, which has no way into the devices' networks; run "
-            "`muster verify` with processes, or leave verify out"
-        )
+        require_reach()
     directory = scenario.task.data.directory
     if directory is not None and not Path(directory).is_dir():
         raise ConfigError(f"task.data.directory: {directory} does not exist")
+
+
+def require_reach() -> None:
+    """Look whether this machine has a way into the networks of containers.
+
+    Raises:
+        ConfigError: it has none.
+    """
+    if sys.platform != "linux":
+        raise ConfigError(
+            "links in containers are measured from this machine, and only Linux has a way into "
+            "their networks; measure them with processes, or leave verify out"
+        )
 
 
 class Containers:
@@ -112,7 +130,20 @@ class Containers:
         self._services: dict[str, Service] = {}
         self._loop = asyncio.get_running_loop()
         self._closing = threading.Event()
+        self._opened = False
         self._outside = _free_port()
+
+    @property
+    def here(self) -> str:
+        """Its end of the backbone."""
+        network = self._client.networks.get(f"{self._project}_{BACKBONE}")
+        return str(network.attrs["IPAM"]["Config"][0]["Gateway"])
+
+    def within_reach(self, group: str, ports: Ports) -> Ports:
+        """By the gateway's address in its group's network, into which Linux itself has a way."""
+        found = self._container(gateway_name(group)).attrs["NetworkSettings"]["Networks"]
+        address = found[f"{self._project}_{group_network(group)}"]["IPAddress"]
+        return ports.model_copy(update={"host": address, "outside": f"{address}:{CONTROL_PORT}"})
 
     @property
     def alive(self) -> Mapping[str, int]:
@@ -126,17 +157,20 @@ class Containers:
 
     async def start_nursery(self, config: NurseryProcess) -> dict[str, Any]:
         """The task is prepared on this machine; devices have nurseries of their own."""
-        await self._call(remove_leftovers, self._client, self._folder)
         processes = Processes(self._folder, self._clock, lambda name, status: None)
         try:
             prepared = await processes.start_nursery(config)
         finally:
             await processes.close()
-        await self._call(self._make_networks)
-        threading.Thread(target=self._watch, daemon=True).start()
         return prepared
 
-    def _make_networks(self) -> None:
+    def _open(self) -> None:
+        """Make the networks, once, and watch what happens in them."""
+        if self._opened:
+            return
+        self._opened = True
+        remove_leftovers(self._client, self._folder)
+        threading.Thread(target=self._watch, daemon=True).start()
         for name, internal in self._site.networks().items():
             self._client.networks.create(
                 f"{self._project}_{name}",
@@ -146,6 +180,7 @@ class Containers:
             )
 
     async def start_gateway(self, config: GatewayProcess) -> Ports:
+        await self._call(self._open)
         service, ports = self._site.gateway(config, _free_port())
         await self._start(service)
         await self._until(service.name, partial(_answers, *ports.controllers))
@@ -155,6 +190,7 @@ class Containers:
         """Start the server, and the evaluation where it does not run; both know each other."""
         address = self._folder / "setup/address.json"
         await asyncio.to_thread(address.unlink, missing_ok=True)
+        await self._call(self._open)
         await self._call(self._hand_over)
         if "evaluation" not in self._alive:
             await self._start(self._site.evaluation())

@@ -57,6 +57,15 @@ class Processes:
         self.pids: dict[str, int] = {}
 
     @property
+    def here(self) -> str:
+        """The loopback: all are on one machine."""
+        return "127.0.0.1"
+
+    def within_reach(self, group: str, ports: Ports) -> Ports:
+        """As its devices reach it."""
+        return ports
+
+    @property
     def alive(self) -> Mapping[str, int]:
         """Process ids of what lives, by "server", "nursery", gateway or pack."""
         return self.pids

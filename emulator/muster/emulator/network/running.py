@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import AsyncExitStack
+from dataclasses import replace
 from typing import Any
 
 from muster.common.clock import Clock
@@ -57,15 +58,20 @@ class Network:
         gateway = self._gateways.get(group)
         return gateway.ports if gateway is not None else None
 
-    async def verify(self, scenario: str) -> None:
+    async def verify(self, scenario: str, backend: Backend) -> None:
         """Measure all links in short.
 
         Raises:
             RunFailed: one is not what was asked for.
         """
+        reached = [
+            replace(gateway, ports=backend.within_reach(group, gateway.ports))
+            for group, gateway in self._gateways.items()
+        ]
         found = await verify_gateways(
-            list(self._gateways.values()),
+            reached,
             self._clock,
+            here=backend.here,
             scenario=scenario,
             seconds=_SHORT_S,
             grpc=False,

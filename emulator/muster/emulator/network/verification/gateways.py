@@ -50,6 +50,8 @@ Show = Callable[[str], None]
 SECONDS = 5.0
 DEVICES = 8
 
+_LOOPBACK = "127.0.0.1"
+
 _TOGETHER_BPS = 400e6
 """What is asked for at once: two cores carry it with room, in Python at both ends."""
 
@@ -73,6 +75,7 @@ async def verify_gateways(
     tolerances: Tolerances | None = None,
     devices: int = DEVICES,
     grpc: bool = True,
+    here: str = _LOOPBACK,
     show: Show = lambda step: None,
 ) -> Verification:
     """Measure the links of gateways that run and carry nothing else.
@@ -84,6 +87,7 @@ async def verify_gateways(
         scenario: its name, for the result.
         seconds: over which each rate is measured.
         devices: of each gateway, measured one by one, chosen by the seed; 0: all.
+        here: this machine's address as the gateways know it: the far end is here.
         grpc: also find out what gRPC makes of one link of each gateway.
         show: told of each step, for people.
 
@@ -91,7 +95,7 @@ async def verify_gateways(
         TransportError: a gateway does not accept connections.
     """
     tolerances = tolerances or Tolerances()
-    work = _Work(gateways, clock, seconds, tolerances, devices, show)
+    work = _Work(gateways, clock, seconds, tolerances, devices, here, show)
     rows = await work.all(grpc)
     order = {gateway.group: place for place, gateway in enumerate(gateways)}
 
@@ -109,11 +113,13 @@ class _Work:
         seconds: float,
         tolerances: Tolerances,
         devices: int,
+        here: str,
         show: Show,
     ) -> None:
         self._gateways, self._clock, self._seconds = gateways, clock, seconds
         self._tolerances, self._show = tolerances, show
-        self._reflector = Reflector(clock)
+        self._here = here
+        self._reflector = Reflector(clock, here)
         self._lines = [_chosen(gateway, devices) for gateway in gateways]
 
     async def all(self, grpc: bool) -> list[Row]:
@@ -262,7 +268,7 @@ class _Work:
         """A server to which links lead; the token that it wants. Nothing is left of its calls: it
         is the end of a server that ends what its gateway still holds."""
         token = secrets.token_bytes(16)
-        server = ProbeServer(token, self._clock, lines)
+        server = ProbeServer(token, self._clock, lines, self._here)
         try:
             await self._lead_to(await server.start())
             yield token

@@ -12,7 +12,8 @@ from typing import Any
 
 from muster.common.clock import Clock, WallClock
 from muster.common.errors import ConfigError, LaunchFailed, RunFailed
-from muster.emulator.launch.processes import Processes
+from muster.emulator.launch.backend import BackendName, MakeBackend
+from muster.emulator.launch.choice import backend_of
 from muster.emulator.network.controller import Controller
 from muster.emulator.network.gateways import gateways_of
 from muster.emulator.network.verification.gateways import (
@@ -33,6 +34,7 @@ def verify(
     seconds: float = SECONDS,
     tolerances: Tolerances | None = None,
     devices: int = DEVICES,
+    backend: BackendName = "processes",
     show: Show = lambda line: None,
     clock: Clock | None = None,
 ) -> Verification:
@@ -42,6 +44,7 @@ def verify(
         scenario: a scenario, or the path of its TOML file.
         seconds: over which each rate is measured.
         devices: of a group, measured one by one, chosen by the seed; 0: all.
+        backend: whether the gateways are processes of this machine, or containers.
         show: told of each step, for people.
 
     Raises:
@@ -55,8 +58,20 @@ def verify(
             f"{scenario.name} has no links to verify: every group reaches the server directly; "
             "set groups.link.profile, or groups.link.up and groups.link.down"
         )
+    make_backend = backend_of(backend)
+    if backend == "docker":
+        from muster.emulator.launch import containers
+
+        containers.require(scenario)
+        containers.require_reach()
     work = _verify(
-        scenario, seconds, tolerances or Tolerances(), devices, show, clock or WallClock()
+        scenario,
+        seconds,
+        tolerances or Tolerances(),
+        devices,
+        make_backend,
+        show,
+        clock or WallClock(),
     )
     try:
         asyncio.get_running_loop()
@@ -71,11 +86,12 @@ async def _verify(
     seconds: float,
     tolerances: Tolerances,
     devices: int,
+    make_backend: MakeBackend,
     show: Show,
     clock: Clock,
 ) -> Verification:
     working = asyncio.create_task(
-        _with_gateways(scenario, seconds, tolerances, devices, show, clock)
+        _with_gateways(scenario, seconds, tolerances, devices, make_backend, show, clock)
     )
     if threading.current_thread() is threading.main_thread():
         for number in (signal.SIGINT, signal.SIGTERM):
@@ -91,6 +107,7 @@ async def _with_gateways(
     seconds: float,
     tolerances: Tolerances,
     devices: int,
+    make_backend: MakeBackend,
     show: Show,
     clock: Clock,
 ) -> Verification:
@@ -105,18 +122,19 @@ async def _with_gateways(
         folder = Path(made)
         for part in ("logs", "setup"):
             (folder / part).mkdir()
-        processes = Processes(folder, clock, on_death)
+        backend = make_backend(scenario, folder, clock, on_death)
         async with AsyncExitStack() as stack:
-            stack.push_async_callback(processes.close)
+            stack.push_async_callback(backend.close)
             gateways = []
             configs = gateways_of(scenario, population(scenario), folder / "setup", token)
             for config in configs:
                 show(f"starting the gateway of {config.group}")
-                ports = await processes.start_gateway(config)
+                ports = await backend.start_gateway(config)
                 controller = await stack.enter_async_context(
                     Controller(ports, config.controller_token, clock)
                 )
-                gateways.append(Gateway(config, ports, controller))
+                reached = backend.within_reach(config.group, ports)
+                gateways.append(Gateway(config, reached, controller))
             if not gateways:
                 raise ConfigError(f"{scenario.name}: nobody is enrolled in a group with links")
             measuring = asyncio.create_task(
@@ -127,6 +145,7 @@ async def _with_gateways(
                     seconds=seconds,
                     tolerances=tolerances,
                     devices=devices,
+                    here=backend.here,
                     show=show,
                 )
             )
@@ -135,7 +154,7 @@ async def _with_gateways(
                 await asyncio.wait(watched, return_when=asyncio.FIRST_COMPLETED)
                 if not measuring.done():
                     gone = died.result()
-                    raise LaunchFailed(f"{gone}{processes.last_lines(gone.split()[0])}")
+                    raise LaunchFailed(f"{gone}{backend.last_lines(gone.split()[0])}")
                 return measuring.result()
             finally:
                 measuring.cancel()
