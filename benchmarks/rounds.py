@@ -2,7 +2,7 @@
 
 python benchmarks/rounds.py                 # all cases: a table, benchmarks/out/rounds.json
 python benchmarks/rounds.py 10 10000 200    # one case: clients, parameters, rounds
-python benchmarks/rounds.py 10 10000 200 --beside unshaped   # in turn with and without a link
+python benchmarks/rounds.py 10 10000 200 --beside unshaped   # in turn with a link, or docker
 """
 
 import argparse
@@ -27,7 +27,9 @@ CASES = [
 WARM_UP = 3
 
 
-def measure(clients: int, parameters: int, rounds: int, link: str = "none") -> dict[str, Any]:
+def measure(
+    clients: int, parameters: int, rounds: int, link: str = "none", backend: Any = "processes"
+) -> dict[str, Any]:
     """Run one case; times are between commits, so that nothing of a round is left out."""
     # The server, the nursery and the evaluation import the task by its name.
     os.environ["PYTHONPATH"] = str(HERE)
@@ -55,7 +57,7 @@ def measure(clients: int, parameters: int, rounds: int, link: str = "none") -> d
             peak = event["server_peak_rss_mib"]
 
     with tempfile.TemporaryDirectory() as folder:
-        done = run(scenario, out=Path(folder) / "run", show=show)
+        done = run(scenario, out=Path(folder) / "run", show=show, backend=backend)
         closed = list(done.ledger.rounds["closed_at"])[WARM_UP - 1 :]
     times_ms = [1000 * (after - before) for before, after in pairwise(closed)]
     return {
@@ -71,23 +73,22 @@ def measure(clients: int, parameters: int, rounds: int, link: str = "none") -> d
     }
 
 
-def beside(case: list[int], link: str, pairs: int = 5) -> None:
-    """One case in turn without a link and with it."""
+def beside(case: list[int], other: str, pairs: int = 5) -> None:
+    """One case in turn without a link and with it, or as processes and in containers."""
+    changed = {"backend": "docker"} if other == "docker" else {"link": other}
     differences = []
     for _ in range(pairs):
-        without, linked = (measure(*case, link=each) for each in ("none", link))
-        differences.append(linked["round_ms_median"] - without["round_ms_median"])
-        print(
-            f"none {without['round_ms_median']:.2f} ms, {link} {linked['round_ms_median']:.2f} ms"
-        )
-    print(f"{link} adds {statistics.median(differences):+.2f} ms to a round (median of pairs)")
+        plain, altered = (measure(*case, **how)["round_ms_median"] for how in ({}, changed))
+        differences.append(altered - plain)
+        print(f"processes without a link {plain:.2f} ms, {other} {altered:.2f} ms", flush=True)
+    print(f"{other} adds {statistics.median(differences):+.2f} ms to a round (median of pairs)")
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("case", nargs="*", type=int, help="clients parameters rounds")
     parser.add_argument("--out", type=Path, default=HERE / "out/rounds.json")
-    parser.add_argument("--beside", metavar="LINK", help="a link's profile, to compare with none")
+    parser.add_argument("--beside", metavar="LINK", help="a link's profile, or docker")
     options = parser.parse_args()
     if options.beside:
         beside(options.case or list(CASES[0][:3]), options.beside)
