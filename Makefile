@@ -22,6 +22,12 @@ install: .venv/installed  ## set up .venv with the pinned versions
 run: install  ## the main job: a fleet trains a model (SCENARIO=examples/digits.toml)
 	$(BIN)/muster run $(SCENARIO)
 
+up: install  ## the same fleet in containers, left running (SCENARIO=examples/digits.toml); needs Docker
+	$(BIN)/muster up $(SCENARIO)
+
+down: install  ## end the newest fleet in containers; nothing of it is left in Docker
+	$(BIN)/muster down
+
 test: check  ## everything a change must pass
 	$(BIN)/pytest
 
@@ -40,11 +46,13 @@ proto-check: install  ## the committed stubs are those of the .proto files
 	$(PROTOC) --python_out=$$out --mypy_out=$$out --grpc_python_out=$$out --mypy_grpc_out=$$out $(STUBS)/*.proto >/dev/null 2>&1 && \
 	for stub in $$out/muster/v1/*; do cmp "$$stub" "$(STUBS)/$$(basename $$stub)" || { echo "stubs differ from the .proto files: make proto"; exit 1; }; done
 
-docs: install  ## write the generated parts of docs/protocol.md and docs/scenario.md
+docs: install  ## write the generated parts of docs/protocol.md and docs/scenario.md, and deploy/compose.example.yml
 	$(BIN)/python docs/generate.py
+	$(BIN)/python deploy/example.py
 
 docs-check: install  ## the generated parts are those of the code
 	$(BIN)/python docs/generate.py --check
+	$(BIN)/python deploy/example.py --check
 
 soak: install  ## the crash tests at length: 20 kills of every sort (about 5 minutes)
 	MUSTER_KILLS=20 $(BIN)/pytest tests/system/test_crash.py
@@ -81,4 +89,4 @@ layout-check:  ## source roots are portions of one namespace
 	@if ls */muster/__init__.py 2>/dev/null; then echo "a file */muster/__init__.py would hide the other roots: remove it"; exit 1; fi
 	@for part in */muster/*/; do case $$part in *__pycache__*) ;; *) [ -f "$${part}py.typed" ] || { echo "$${part}py.typed is missing"; exit 1; };; esac; done
 
-.PHONY: help install run test soak check proto proto-check docs docs-check layout-check bench bench-peers images images-check wheels test-docker
+.PHONY: help install run up down test soak check proto proto-check docs docs-check layout-check bench bench-peers images images-check wheels test-docker

@@ -129,6 +129,37 @@ def test_an_unknown_flag_is_refused(muster: Muster) -> None:
     assert_refused(muster("run", "plain.toml", "--backwards"), "No such option", "--backwards")
 
 
+# --- up and down ---------------------------------------------------------------------------------
+
+
+def test_up_needs_a_scenario_or_a_run_to_resume(muster: Muster) -> None:
+    assert_refused(muster("up"), "error: expected a scenario, or --resume DIR")
+    assert_refused(muster("up", "plain.toml", "--resume", "there"), "error: expected a scenario")
+    refused = muster("up", "--resume", "there", "--set", "seed=1")
+    assert_refused(refused, "--resume goes on as the run began")
+
+
+def test_without_a_daemon_nothing_comes_up(
+    muster: Muster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "docker-compose").write_text("#!/bin/sh\n")
+    (tmp_path / "docker-compose").chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setenv("DOCKER_HOST", "tcp://127.0.0.1:9")
+    assert_refused(muster("up", "plain.toml"), "error: no Docker daemon answers", "DOCKER_HOST")
+
+
+def test_without_a_compose_command_nothing_comes_up(
+    muster: Muster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert_refused(muster("up", "plain.toml"), "docker-compose", "muster run --backend docker")
+
+
+def test_down_needs_a_run_folder(muster: Muster) -> None:
+    assert_refused(muster("down", "nowhere"), "error: nowhere is not a run folder")
+
+
 # --- compare -------------------------------------------------------------------------------------
 
 
@@ -339,6 +370,8 @@ HELP = {
     ),
     "run": ("Run SCENARIO", "--out", "--resume", "--set", "--data", "--quiet"),
     "compare": ("Run SCENARIO in variants", "--vary", "--seeds", "--out", "--resume", "--quiet"),
+    "up": ("Start SCENARIO's fleet in containers", "--out", "--resume", "--set", "--data"),
+    "down": ("remove all it has in Docker", "--all"),
     "status": ("How the run in FOLDER stands",),
     "watch": ("Follow the run in FOLDER until it ends", "JSON"),
     "stop": ("End the run in FOLDER", "resumed"),

@@ -239,6 +239,61 @@ def compare(
 
 
 @main.command()
+@click.argument("scenario", type=click.Path(path_type=Path), required=False)
+@click.option("--out", type=click.Path(path_type=Path), metavar="DIR",
+              help="Run folder to make; default runs/NAME-TIME.")  # fmt: skip
+@click.option("--resume", type=click.Path(path_type=Path), metavar="DIR",
+              help="Start DIR's compose file again, as it is; takes no scenario.")  # fmt: skip
+@click.option("--set", "settings", multiple=True, metavar="KEY=VALUE",
+              help="Change a setting: --set server.rounds=5 --set groups[0].count=20.")  # fmt: skip
+@_DATA
+@_failures_as_status
+def up(
+    scenario: Path | None,
+    out: Path | None,
+    resume: Path | None,
+    settings: tuple[str, ...],
+    data: str | None,
+) -> None:
+    """Start SCENARIO's fleet in containers, with Docker Compose, and leave it running."""
+    from muster.emulator import up as containers
+    from muster.emulator.scenario import read_scenario
+
+    if (scenario is None) == (resume is None):
+        raise ConfigError("expected a scenario, or --resume DIR; examples/ has scenarios")
+    say = partial(click.echo, err=True)
+    if resume is not None:
+        if settings or out or data:
+            raise ConfigError("--resume goes on as the run began: no --set, --out or --data")
+        done = containers.up_again(resume, say=say)
+    else:
+        assert scenario is not None
+        done = containers.up(read_scenario(scenario, settings, data), out=out, say=say)
+    click.echo(containers.describe(done))
+
+
+@main.command()
+@_RUN
+@click.option("--all", "everything", is_flag=True,
+              help="All fleets in containers, wherever their folders are.")  # fmt: skip
+@_failures_as_status
+def down(folder: Path, everything: bool) -> None:
+    """End the fleet of FOLDER (default runs/latest) and remove all it has in Docker."""
+    from muster.emulator import down as containers
+    from muster.emulator.folder import run_folder
+    from muster.emulator.summary import describe
+
+    say = partial(click.echo, err=True)
+    if everything:
+        containers.down_all(say)
+    else:
+        summary = containers.down(folder, say)
+        if summary is not None:
+            click.echo(describe(summary, run_folder(folder)))
+    click.echo("nothing of it is left in Docker", err=True)
+
+
+@main.command()
 @_RUN
 @_failures_as_status
 def status(folder: Path) -> None:

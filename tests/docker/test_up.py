@@ -1,0 +1,285 @@
+"""`muster up` and `muster down`, as a person would type them."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from muster.emulator.launch.containers import project_of
+
+pytestmark = [pytest.mark.timeout(400), pytest.mark.usefixtures("images")]
+
+MUSTER = [sys.executable, "-c", "from muster.emulator.cli import main; main()"]
+
+FLEET = """
+name = "up"
+seed = 3
+[task]
+name = "linear"
+dimension = 5
+[server]
+rounds = 1_000_000
+evaluate_every = 1_000_000
+[[groups]]
+name = "dev"
+count = {count}
+"""
+
+CONNECT = """
+import errno, socket, sys
+for address in sys.argv[1:]:
+    host, _, port = address.rpartition(":")
+    try:
+        socket.create_connection((host, int(port)), 3).close()
+        print(address, "reached")
+    except OSError as error:
+        print(address, errno.errorcode.get(error.errno, "unknown"))
+"""
+
+Docker = Callable[..., "subprocess.CompletedProcess[str]"]
+Muster = Callable[..., "subprocess.CompletedProcess[str]"]
+
+
+@pytest.fixture
+def scenario(tmp_path: Path) -> Callable[..., Path]:
+    """A scenario of a run that only ends when it is asked to."""
+
+    def write(count: int = 2, more: str = "") -> Path:
+        path = tmp_path / "scenario.toml"
+        path.write_text(FLEET.format(count=count) + more)
+        return path
+
+    return write
+
+
+@pytest.fixture
+def folder(tmp_path: Path, docker: Docker) -> Iterator[Path]:
+    """A run folder to be; the test fails if Docker has something of it in the end."""
+    folder = tmp_path / "run"
+    yield folder
+    left = names_left(docker, folder)
+    if left:
+        subprocess.run([*MUSTER, "down", str(folder)], check=False)
+    assert not left
+
+
+@pytest.fixture
+def muster(tmp_path: Path) -> Muster:
+    def call(*arguments: object) -> "subprocess.CompletedProcess[str]":
+        return subprocess.run(
+            [*MUSTER, *map(str, arguments)],
+            capture_output=True,
+            text=True,
+            timeout=300,
+            check=False,
+            cwd=tmp_path,
+        )
+
+    return call
+
+
+def works(done: "subprocess.CompletedProcess[str]") -> str:
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def names_left(docker: Docker, folder: Path) -> list[str]:
+    labels = f"muster.folder={folder}", f"com.docker.compose.project={project_of(folder)}"
+    asked = [["ps", "--all", "--format", "{{.Names}}"], ["network", "ls", "--format", "{{.Name}}"]]
+    asked += [["volume", "ls", "--format", "{{.Name}}"]]
+    return [
+        name
+        for question in asked
+        for label in labels
+        for name in works(docker(*question, "--filter", f"label={label}")).split()
+    ]
+
+
+def container(docker: Docker, folder: Path, name: str) -> dict[str, Any]:
+    labels = ["--filter", f"label=muster.folder={folder}", "--filter", f"label=muster.name={name}"]
+    found = works(docker("ps", "--all", "--quiet", *labels)).split()
+    told: list[dict[str, Any]] = json.loads(works(docker("inspect", *found)))
+    return told[0]
+
+
+def address_of(told: dict[str, Any], network: str) -> str:
+    networks = told["NetworkSettings"]["Networks"]
+    (found,) = (net for name, net in networks.items() if name.endswith(f"_{network}"))
+    return str(found["IPAddress"])
+
+
+def committed(muster: Muster, folder: Path) -> int:
+    (line,) = (each for each in works(muster("status", folder)).splitlines() if "committed" in each)
+    return int(line.split()[2])
+
+
+def until(true: Callable[[], bool]) -> None:
+    while not true():  # the test's own limit ends it
+        time.sleep(0.1)
+
+
+def test_ten_devices_come_up_are_followed_stopped_and_taken_down(
+    muster: Muster, docker: Docker, scenario: Callable[..., Path], folder: Path
+) -> None:
+    said = works(muster("up", scenario(10), "--out", folder))
+    assert "10 devices are up, 13 containers in all; round " in said
+    assert f"muster down {folder.name}" in said
+    reached = committed(muster, folder)
+    assert reached >= 1
+    until(lambda: committed(muster, folder) > reached)
+    works(muster("stop", folder))
+    until(lambda: container(docker, folder, "server")["State"]["Status"] == "exited")
+    done = works(muster("down", folder))
+    assert "stopped: the operator asked for it" in done
+    assert names_left(docker, folder) == []
+    summary = json.loads((folder / "summary.json").read_text())
+    assert summary["status"] == "stopped"
+    assert summary["rounds"] >= reached
+    assert (folder / "report.html").exists()
+    assert {"server", "gateway-dev", "dev-0009", "evaluation", "compose"} <= {
+        log.stem for log in (folder / "logs").iterdir()
+    }
+    owners = {path.stat().st_uid for path in (folder, *folder.rglob("*"))}
+    assert owners == {os.geteuid()}
+    again = muster("down", folder)
+    assert works(again) == done
+
+
+def test_a_device_has_no_way_but_its_gateway(
+    muster: Muster, docker: Docker, scenario: Callable[..., Path], folder: Path
+) -> None:
+    works(muster("up", scenario(1, '[[groups]]\nname = "other"\ncount = 1\n'), "--out", folder))
+    device = container(docker, folder, "dev-0000")
+    server = address_of(container(docker, folder, "server"), "backbone")
+    other = container(docker, folder, "gateway-other")
+    mine = address_of(container(docker, folder, "gateway-dev"), "backbone")
+    reachable = "gateway-dev:7001"
+    ways = [
+        reachable,
+        f"{server}:7100",
+        "server:7100",
+        "127.0.0.1:7100",
+        f"{mine}:7000",
+        f"{address_of(other, 'backbone')}:7000",
+        f"{address_of(other, 'group-other')}:7001",
+        "1.1.1.1:53",
+    ]
+    told = works(docker("exec", device["Id"], "python", "-c", CONNECT, *ways))
+    assert [line.split()[0] for line in told.splitlines()] == ways
+    assert [way for way in told.splitlines() if "reached" in way] == [f"{reachable} reached"]
+    held = device["HostConfig"]
+    assert held["ReadonlyRootfs"]
+    assert held["CapDrop"] == ["ALL"]
+    assert any("no-new-privileges" in option for option in held["SecurityOpt"])
+    assert held["Memory"] > 0
+    assert held["PidsLimit"] > 0
+    works(muster("down", folder))
+
+
+def test_a_fleet_goes_on_from_its_file_as_somebody_has_edited_it(
+    muster: Muster, docker: Docker, scenario: Callable[..., Path], folder: Path
+) -> None:
+    works(muster("up", scenario(), "--out", folder))
+    works(muster("down", folder))
+    before = json.loads((folder / "summary.json").read_text())["rounds"]
+    file = folder / "docker-compose.yml"
+    told = yaml.safe_load(file.read_text())
+    told["services"]["dev-0000"]["mem_limit"] = "777m"
+    told["services"]["mine"] = {
+        "image": told["services"]["server"]["image"],
+        "command": ["sleep", "1000"],
+        "init": True,
+        "volumes": ["kept:/var/lib/muster"],
+    }
+    told["volumes"] = {"kept": {}}
+    file.write_text(yaml.safe_dump(told))
+    assert (
+        "--resume goes on as the run began"
+        in muster("up", "--resume", folder, "--data", ".").stderr
+    )
+    works(muster("up", "--resume", folder))
+    assert container(docker, folder, "dev-0000")["HostConfig"]["Memory"] == 777 << 20
+    assert len(names_left(docker, folder)) > 5
+    assert "has containers" in muster("up", "--resume", folder).stderr
+    works(muster("down", folder))
+    assert json.loads((folder / "summary.json").read_text())["rounds"] > before
+
+
+def test_a_ctrl_c_while_it_comes_up_leaves_nothing(
+    docker: Docker, scenario: Callable[..., Path], folder: Path, tmp_path: Path
+) -> None:
+    command = [*MUSTER, "up", str(scenario(4)), "--out", str(folder)]
+    coming = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, cwd=tmp_path)
+    until(lambda: bool(names_left(docker, folder)))
+    coming.send_signal(signal.SIGINT)
+    _, said = coming.communicate(timeout=100)
+    assert coming.returncode == 1
+    assert "stopped; nothing is left running" in said
+    assert "Traceback" not in said
+    assert names_left(docker, folder) == []
+
+
+@pytest.mark.parametrize("gone", [False, True], ids=["its folder is there", "its folder is gone"])
+def test_what_a_killed_up_left_is_taken_down(
+    muster: Muster, docker: Docker, scenario: Callable[..., Path], folder: Path, gone: bool
+) -> None:
+    command = [*MUSTER, "up", str(scenario(6)), "--out", str(folder)]
+    coming = subprocess.Popen(command, stderr=subprocess.DEVNULL)
+    until(lambda: len(names_left(docker, folder)) > 4)
+    coming.kill()
+    coming.wait()
+    if gone:
+        folder.rename(folder.with_name("elsewhere"))
+        works(muster("down", "--all"))
+    else:
+        (folder / "docker-compose.yml").unlink()
+        works(muster("down", folder))
+    assert names_left(docker, folder) == []
+
+
+def test_what_dies_at_the_start_is_told_with_its_log_and_nothing_is_left(
+    muster: Muster, docker: Docker, scenario: Callable[..., Path], folder: Path, images: Any
+) -> None:
+    wrong = f"launch.client_image={images['server']}"  # it has no torch
+    failed = muster("up", scenario(), "--out", folder, "--set", wrong)
+    assert failed.returncode == 1
+    assert "ended with status 1" in failed.stderr
+    assert "No module named" in failed.stderr
+    assert names_left(docker, folder) == []
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        (["launch.client_image=none:1"], "there is no image none:1"),
+        (["task.data.directory=/nowhere"], "/nowhere does not exist"),
+        (["verify=true", "groups[0].link.profile=3g"], "verify"),
+    ],
+    ids=["image", "data", "verify"],
+)
+def test_what_cannot_be_is_refused_before_anything_starts(
+    muster: Muster, scenario: Callable[..., Path], folder: Path, settings: list[str], said: str
+) -> None:
+    given = [word for setting in settings for word in ("--set", setting)]
+    refused = muster("up", scenario(), "--out", folder, *given)
+    assert refused.returncode == 2
+    assert said in refused.stderr
+    assert not folder.exists()
+
+
+def test_a_daemon_that_is_not_there_is_told(
+    muster: Muster, scenario: Callable[..., Path], folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DOCKER_HOST", "unix:///nowhere.sock")
+    refused = muster("up", scenario(), "--out", folder)
+    assert refused.returncode == 2
+    assert "no Docker daemon answers" in refused.stderr
+    assert not folder.exists()
