@@ -289,7 +289,7 @@ def down(folder: Path, everything: bool) -> None:
     else:
         summary = containers.down(folder, say)
         if summary is not None:
-            click.echo(describe(summary, run_folder(folder)))
+            click.echo(describe(summary, Path(_short(run_folder(folder)))))
     click.echo("nothing of it is left in Docker", err=True)
 
 
