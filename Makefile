@@ -54,8 +54,9 @@ docs-check: install  ## the generated parts are those of the code
 	$(BIN)/python docs/generate.py --check
 	$(BIN)/python deploy/example.py --check
 
-soak: install  ## the crash tests at length: 20 kills of every sort (about 5 minutes)
-	MUSTER_KILLS=20 $(BIN)/pytest tests/system/test_crash.py
+soak: install  ## the long tests, and the crash tests with 20 kills of every sort (about 8 minutes)
+	MUSTER_SOAK=1 MUSTER_KILLS=20 $(BIN)/pytest tests/system/test_crash.py
+	MUSTER_SOAK=1 $(BIN)/pytest -m soak --deselect tests/system/test_crash.py
 
 bench: install  ## round overhead, bulk transfer, scale, device life, links: tables, and benchmarks/out/*.json (about 30 minutes)
 	$(BIN)/python benchmarks/rounds.py

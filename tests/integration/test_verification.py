@@ -215,6 +215,7 @@ async def test_of_many_devices_the_same_few_are_measured_each_time(start: Start)
     assert sum(row.quantity == "rtt" for row in everybody.rows) == 20
 
 
+@pytest.mark.soak
 async def test_what_grpc_achieves_is_told_and_not_judged(start: Start) -> None:
     running = await start(Shape(up_bps=2e6, down_bps=2e6, rtt_s=0.02))
     found = await verified(running, grpc=True)

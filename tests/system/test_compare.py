@@ -37,6 +37,7 @@ def test_two_variants_and_two_seeds_are_compared_in_pairs(tmp_path: Path) -> Non
     assert (folder / "comparison.png").exists()
 
 
+@pytest.mark.soak
 def test_the_first_variant_is_the_run_that_muster_run_makes(tmp_path: Path) -> None:
     small = ("--set", "server.rounds=1", "--set", "groups[0].count=2", "--quiet")
     runner = CliRunner()

@@ -84,8 +84,17 @@ def assert_every_contribution_counts_once(done: Run, scenario: Scenario) -> None
         assert (held.round, held.after.trained) == (rounds, rounds)
 
 
-@pytest.mark.parametrize("victims", ["server", "devices"])
-@pytest.mark.parametrize("size", ["small", "large", "packed"])
+@pytest.mark.parametrize(
+    ("size", "victims"),
+    [
+        ("small", "server"),
+        ("small", "devices"),
+        ("large", "server"),
+        pytest.param("large", "devices", marks=pytest.mark.soak),
+        pytest.param("packed", "server", marks=pytest.mark.soak),
+        ("packed", "devices"),
+    ],
+)
 def test_kills_change_nothing(scenario, tmp_path: Path, victims: str, size: str) -> None:
     rounds, between = {"small": (20, 60), "large": (3, 15), "packed": (20, 100)}[size]
     rounds *= KILLS

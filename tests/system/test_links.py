@@ -126,6 +126,7 @@ def test_slots_are_granted_as_planned_whoever_dies(scenario, tmp_path: Path) -> 
     assert (waits[waits["client"].str.startswith("one")]["wait_s"] > 0).any()
 
 
+@pytest.mark.soak
 def test_links_that_are_not_what_was_asked_for_end_the_run_before_it_begins(
     scenario, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -21,7 +21,12 @@ LARGE = {"name": "digits", "model": "mlp", "hidden": [300]}
 
 @pytest.mark.parametrize(
     ("task", "compression"),
-    [(SMALL, "none"), (SMALL, "top-k"), (LARGE, "none"), (LARGE, "int8")],
+    [
+        (SMALL, "none"),
+        (SMALL, "top-k"),
+        pytest.param(LARGE, "none", marks=pytest.mark.soak),
+        (LARGE, "int8"),
+    ],
     ids=["inline", "inline, top-k", "in chunks", "in chunks, int8"],
 )
 def test_packed_and_unpacked_devices_give_the_same_model(

@@ -112,7 +112,7 @@ def test_a_resumed_run_that_is_complete_stays_as_it_is(folder: Path) -> None:
     assert resume(folder).summary["model_sha256"] == before["model_sha256"]
 
 
-@pytest.mark.parametrize("name", ["fedavg", "agnostic"])
+@pytest.mark.parametrize("name", ["fedavg", pytest.param("agnostic", marks=pytest.mark.soak)])
 def test_the_same_seed_gives_the_same_model_and_another_seed_another(
     scenario, tmp_path: Path, name: str
 ) -> None:

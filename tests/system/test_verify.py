@@ -59,6 +59,7 @@ def muster(*arguments: object) -> list[str]:
     return [sys.executable, "-c", program, *map(str, arguments)]
 
 
+@pytest.mark.soak
 def test_links_are_measured_and_told_as_table_and_json(scenario: Path, nothing_left: None) -> None:
     out = scenario.parent / "found.json"
     result = CliRunner().invoke(main, ["verify", str(scenario), *WIDE, "--json", str(out)])
@@ -85,6 +86,7 @@ def test_links_are_measured_and_told_as_table_and_json(scenario: Path, nothing_l
     assert nothing_made(scenario)
 
 
+@pytest.mark.soak
 def test_a_link_that_delivers_less_than_asked_is_status_1(
     scenario: Path, monkeypatch: pytest.MonkeyPatch, nothing_left: None
 ) -> None:

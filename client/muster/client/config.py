@@ -172,6 +172,10 @@ class PackProcess(Section):
     line: Line = Line()
     """Their link in the scenario's model; the network itself is their gateway's."""
 
+    least: Line = Line()
+    """The link at its least, when all that may transfer at once share it: how patient to be, and
+    how much to send at once."""
+
     slots: SlotsPort | None = None
     """Where channel slots are granted; absent: they need none."""
 

@@ -24,6 +24,7 @@ from muster.common.exchange import (
     Identity,
     Observation,
     Outcome,
+    Reason,
     Receipt,
     ToDevice,
     Update,
@@ -87,6 +88,7 @@ class Link:
         self._control = grpc.aio.insecure_channel(address, options=options)
         self._bulk = grpc.aio.insecure_channel(address, options=options)
         self._line = line
+        self._partial: tuple[bytes, bytearray] = b"", bytearray()
         self._fleet = fleet_pb2_grpc.FleetStub(self._control)
         self._transfers = fleet_pb2_grpc.FleetStub(self._bulk)
         self._token = token
@@ -139,7 +141,9 @@ class Link:
             RemoteProtocolError: what came is not what the call announced.
             TransportError: it broke too often.
         """
-        body, came_at = bytearray(), None
+        if self._partial[0] != call.model_checksum:  # else a session before this one began it
+            self._partial = call.model_checksum, bytearray()
+        body, came_at = self._partial[1], None
         chunk_bytes = _piece_bytes(self._line.down_bps, CHUNK_BYTES)
         patience = _Patience(self._clock)
         while came_at is None or len(body) < length:
@@ -157,7 +161,8 @@ class Link:
             except grpc.aio.AioRpcError as error:
                 if error.code() is grpc.StatusCode.NOT_FOUND:
                     return None
-                await patience.over(error, len(body))
+                await patience.over(_ours(error), len(body))
+        self._partial = b"", bytearray()
         whole = memoryview(body)
         if len(whole) != length or checksum(whole) != call.model_checksum:
             raise RemoteProtocolError(
@@ -177,13 +182,17 @@ class Link:
             try:
                 receipt = await self._upload(update, body, offset)
             except grpc.aio.AioRpcError as error:
-                await patience.over(error, 0 if offset == _UNKNOWN else offset)
+                await patience.over(_ours(error), 0 if offset == _UNKNOWN else offset)
                 # How much arrived only the server knows: it answers a wrong offset with the right.
                 offset = _UNKNOWN
                 continue
-            if receipt.outcome is not Outcome.RESUME:
+            if receipt.reason is Reason.CHECKSUM:  # damaged on the way: all of it once more
+                await patience.over(Interrupted(receipt.detail), 0)
+                offset = 0
+            elif receipt.outcome is not Outcome.RESUME:
                 return receipt
-            offset = receipt.offset
+            else:
+                offset = receipt.offset
 
     async def _upload(self, update: Update, body: bytes | memoryview, offset: int) -> Receipt:
         async def parts() -> AsyncIterator[pb.SubmitMessage]:
@@ -206,7 +215,7 @@ class _Patience:
         self._failures = 0
         self._reached = 0
 
-    async def over(self, error: grpc.aio.AioRpcError, reached: int) -> None:
+    async def over(self, error: Exception, reached: int) -> None:
         """Wait before the next try.
 
         Args:
@@ -216,12 +225,11 @@ class _Patience:
             TransportError: it has been tried often enough.
             MusterError: trying again would not help.
         """
-        ours = _ours(error)
         if reached > self._reached:
             self._reached, self._failures = reached, 0
         self._failures += 1
-        if not isinstance(ours, TransportError) or self._failures == _TRIES:
-            raise ours from None
+        if not isinstance(error, TransportError) or self._failures == _TRIES:
+            raise error from None
         wait_s = _AGAIN_S * 2 ** (self._failures - 1)
         await self._clock.sleep_until(self._clock.monotonic() + wait_s)
 

@@ -106,7 +106,7 @@ class Pack:
 
     def _new_link(self) -> Link:
         config = self._config
-        return Link(config.address, bytes.fromhex(config.token), self._clock, config.line)
+        return Link(config.address, bytes.fromhex(config.token), self._clock, config.least)
 
     async def live(self) -> None:
         """Until the server says goodbye, or refuses the devices.

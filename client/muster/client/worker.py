@@ -202,14 +202,15 @@ class Worker:
             device.give_up(call, choice.before, choice.life)
             device.session.happen(Event.GAVE_UP)
             return None
+        asked = self._clock.now(), self._clock.monotonic()
         async with self._turn(call):
-            body = await base.body(call)
+            body, download = await base.body(call, *asked)
         if body is None:
             device.session.happen(Event.OUTDATED)
             log.info("round %d was closed before its model came", call.key.round)
             return None
         began = self._clock.monotonic()
-        order = (call, body, errand.work, choice.before, choice.life, base.download)
+        order = (call, body, errand.work, choice.before, choice.life, download)
         if self._trains_quickly:
             parcel = device.train(*order)
         else:
@@ -227,28 +228,28 @@ class Worker:
 
 
 class _Base:
-    """The base version of a message's calls: it came with them, or is fetched once for all.
-
-    Attributes:
-        download: how it came.
-    """
+    """The base version of a message's calls: it came with them, or is fetched once for all."""
 
     def __init__(self, message: ToDevice, errand: Errand, clock: Clock) -> None:
         self._errand, self._clock = errand, clock
         self._body: bytes | memoryview | None = message.model[1] if message.model else None
-        self._asked = clock.now(), clock.monotonic()
-        self.download = Download()
 
-    async def body(self, call: Call) -> bytes | memoryview | None:
-        """Its body; None when the server no longer has it."""
-        if self._body is None:
-            length = self._errand.work.schema.body_bytes
-            if (fetched := await self._errand.link.fetch(call, length)) is not None:
-                self._body, came_at = fetched
-                at, asked = self._asked
-                whole_s = self._clock.monotonic() - asked
-                self.download = Download(at, came_at - asked, whole_s)
-        return self._body
+    async def body(
+        self, call: Call, at: float, asked: float
+    ) -> tuple[bytes | memoryview | None, Download]:
+        """Its body, and how it came, if it was fetched for this call; None when the server no
+        longer has it.
+
+        Args:
+            at, asked: UNIX and monotonic seconds when the device began to wait for it.
+        """
+        if self._body is not None:
+            return self._body, Download()
+        length = self._errand.work.schema.body_bytes
+        if (fetched := await self._errand.link.fetch(call, length)) is None:
+            return None, Download()
+        self._body, came_at = fetched
+        return self._body, Download(at, came_at - asked, self._clock.monotonic() - asked)
 
 
 def warn_of_refusal(receipt: Receipt) -> None:

@@ -94,6 +94,14 @@ class SharedLine(Section):
             bytes_down, bytes_up
         )
 
+    def least(self, line: Line, at_once: int) -> Line:
+        """A device's link when so many of the group transfer at once: what to be patient with."""
+        if self.slots is not None and self.overflow == "queue":
+            at_once = min(at_once, self.slots)
+        down = SharedLine._at(line.down_bps, self.down_bps, at_once)
+        up = SharedLine._at(line.up_bps, self.up_bps, at_once)
+        return Line(down_bps=down, up_bps=up, rtt_s=line.rtt_s)
+
     @staticmethod
     def _at(own: float | None, shared: float | None, at_once: int) -> float | None:
         fair = shared / at_once if shared else None

@@ -144,6 +144,10 @@ class Blueprint:
                     seed=self.scenario.seed,
                     task=server.task,
                     line=self._lines.get(first, Line()),
+                    least=group.shared_link.line().least(
+                        self._lines.get(first, Line()),
+                        min(len(devices), self.scenario.server.transfers),
+                    ),
                     slots=_slots_port(group, reached),
                     address=where,
                     token=server.fleet_token,

@@ -99,6 +99,8 @@ class Supervisor:
             self._stopping = True
             for task in (handling, starting, ended):
                 task.cancel()
+            # What was being started is there now, and can be ended.
+            await asyncio.gather(handling, starting, ended, return_exceptions=True)
             if self._traffic is not None:
                 self._traffic.cancel()
             await self._network.close()

@@ -11,6 +11,7 @@ import logging
 import os
 import signal
 import sys
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -79,7 +80,7 @@ async def serve(folder: Path) -> int:
         config.evaluation,
     )
     await evaluator.start()
-    server = grpc.aio.server(options=server_options(d.line for d in fleet.devices.values()))
+    server = grpc.aio.server(options=server_options(least_lines(config, fleet)))
     service = FleetService(coordinator, clock)
     add_fleet_to_server(service, server)
     operator_pb2_grpc.add_OperatorServicer_to_server(
@@ -109,6 +110,15 @@ async def serve(folder: Path) -> int:
     journal.close()
     ledger.close()
     return 1 if status == "failed" else 0
+
+
+def least_lines(config: ServerProcess, fleet: Fleet) -> Iterator[Line]:
+    """The devices' links when all that may transfer at once share them."""
+    in_group = Counter(device.group for device in fleet.devices.values())
+    for device in fleet.devices.values():
+        shared = config.shared.get(device.group)
+        at_once = min(in_group[device.group], config.server.transfers)
+        yield device.line if shared is None else shared.least(device.line, at_once)
 
 
 def members_of(config: ServerProcess) -> Iterator[MemberRow]:

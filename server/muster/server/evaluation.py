@@ -78,21 +78,25 @@ class Measured:
 
 
 def main(orders: BinaryIO, results: BinaryIO) -> None:
-    """Evaluate until the input ends."""
+    """Evaluate until the input ends, wherever that is: whoever sends it may be killed."""
     import torch
 
     from muster.tasks.models import load_vector
 
     torch.set_num_threads(1)
     clock = WallClock()
-    setup = Setup.from_json(orders.readline())
+    if not (line := orders.readline()).endswith(b"\n"):
+        return
+    setup = Setup.from_json(line)
     settings = read_task(setup.task)
     task = settings.open(setup.population, setup.seed)
     module = task.module()
     breakdown = Breakdown(task, setup.population, settings.validation_ratio)
-    while line := orders.readline():
+    while (line := orders.readline()).endswith(b"\n"):
         order = Order.from_json(line)
         body = orders.read(order.length)
+        if len(body) < order.length:
+            return
         began = clock.monotonic()
         load_vector(module, np.frombuffer(body, WIRE).astype(np.float32))
         metrics = task.metrics(module)

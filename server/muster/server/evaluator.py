@@ -114,9 +114,12 @@ class Evaluator:
         body = body_view(model)
         order = Order(version=version, round=round, length=len(body))
         self._pipe.write(order.to_json().encode() + b"\n")
-        for chunk in chunks(body):
-            self._pipe.write(chunk)
-            await self._pipe.drain()
+        try:
+            for chunk in chunks(body):
+                self._pipe.write(chunk)
+                await self._pipe.drain()
+        except OSError:
+            await self._failed
 
     def waiting(self) -> set[int]:
         """Versions submitted and not yet evaluated."""
@@ -141,7 +144,7 @@ class Evaluator:
         await self._process.wait()
 
     async def _read(self, results: asyncio.StreamReader) -> None:
-        while line := await results.readline():
+        while line := await _line(results):
             measured = Measured.from_json(line)
             await self._done(measured)
             self._waiting.discard(measured.version)
@@ -159,3 +162,11 @@ class Evaluator:
         if not task.done():
             task.cancel()
             await self._failed
+
+
+async def _line(results: asyncio.StreamReader) -> bytes:
+    """The next result; nothing when there will be none."""
+    try:
+        return await results.readline()
+    except OSError:  # a connection that was reset
+        return b""

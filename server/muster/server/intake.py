@@ -128,7 +128,7 @@ class Intake:
         self._answered_at: dict[str, float] = {}
         self._folds: list[asyncio.Future[None]] = []
         self._unfolded: SimpleQueue[Staged] = SimpleQueue()
-        self._uploads: dict[Key, Spill] = {}
+        self._uploads: dict[_Upload, Spill] = {}
 
     def open(self, round: Round, state: State) -> None:
         """Begin to take updates for a round; `state` is the aggregator's."""
@@ -152,11 +152,11 @@ class Intake:
     def upload(self, update: Update, waited_s: float) -> Spill:
         """The body of an update so far, whose device has waited for its turn to send the rest; an
         unfinished one stays until its round closes."""
-        spill = self._uploads.get(update.key)
+        spill = self._uploads.get(_upload(update))
         if spill is None:
             form = self._forms[self._fleet.devices[update.key.client].group]
             spill = self._spills.open(update, form, self._clock.now() - waited_s)
-            self._uploads[update.key] = spill
+            self._uploads[_upload(update)] = spill
         spill.wait_s += waited_s
         return spill
 
@@ -230,6 +230,11 @@ class Intake:
         form = self._forms[pack.devices[update.key.client].group]
         return self._take(update, Body(body, form))
 
+    def too_late(self, update: Update) -> Receipt:
+        """The receipt of an update whose round closed while it was under way."""
+        round = self._round_of(update.key)
+        return self._record(update, round.admit(update) if round else _not_open(update.key))
+
     def judge(self, pack: Pack, update: Update) -> Receipt | None:
         """The receipt of an update whose body need not be looked at, or None."""
         receipt = self._known(pack, update)
@@ -240,7 +245,7 @@ class Intake:
 
         The body is the intake's from here on.
         """
-        self._uploads.pop(update.key, None)
+        self._uploads.pop(_upload(update), None)
         self.progress_at = self._clock.monotonic()
         send_s = body.wait_s + body.send_s
         receipt = self._known(pack, update)
@@ -268,7 +273,11 @@ class Intake:
         if refusal := self._unfit(pack, update):
             return Receipt(update.key, Outcome.REFUSED, *refusal)
         round = self._round_of(update.key)
-        return round.judge(update) if round else _not_open(update.key)
+        if round is None:
+            return _not_open(update.key)
+        known = round.judge(update)
+        closed = round.phase is not Phase.COLLECTING
+        return round.admit(update) if known is None and closed else known
 
     def _unfit(self, pack: Pack, update: Update) -> tuple[Reason, str] | None:
         device = pack.devices.get(update.key.client)
@@ -427,6 +436,14 @@ class Intake:
         round = self._round_of(update.key)
         base_version = round.base_version if round else 0
         self.books.contribution(update, base_version, outcome, reason, at, weight, send_s)
+
+
+_Upload = tuple[str, int, bytes]
+"""Client, round and checksum: whatever attempt sends it, it is the same body."""
+
+
+def _upload(update: Update) -> _Upload:
+    return update.key.client, update.key.round, update.checksum
 
 
 def _not_open(key: Key) -> Receipt:

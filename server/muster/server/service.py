@@ -219,14 +219,17 @@ class FleetService(fleet_pb2_grpc.FleetServicer):
             spill = intake.upload(update, turn - began)
             if offset != spill.received:
                 return Receipt(update.key, Outcome.RESUME, offset=spill.received)
+            spill.senders += 1
+            sender = spill.senders
             await context.send_initial_metadata(())  # it is the device's turn
             try:
                 while not spill.complete:
                     message = await context.read()
-                    if message is grpc.aio.EOF:
-                        return Receipt(update.key, Outcome.RESUME, offset=spill.received)
                     if spill.closed:  # with its round, on the wall clock
-                        break
+                        return intake.too_late(update)
+                    # One that came back is another sender; what the first had sent is not in order.
+                    if message is grpc.aio.EOF or spill.senders != sender:
+                        return Receipt(update.key, Outcome.RESUME, offset=spill.received)
                     spill.write(message.chunk)
                     intake.progress_at = pack.heard_at = clock.monotonic()
             finally:

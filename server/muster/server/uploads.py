@@ -71,6 +71,7 @@ class Spill:
         received: bytes held, in order and without gaps; where a broken upload resumes.
         began_at: UNIX seconds when the device began to wait for its turn to send it.
         wait_s, send_s: wall seconds until its turn came, and in which it arrived.
+        senders: calls that have sent of it; the newest alone goes on.
     """
 
     def __init__(self, spills: "Spills", update: Update, form: Form, began_at: float) -> None:
@@ -79,7 +80,7 @@ class Spill:
         self._file = spills.take()
         self._length = update.length
         self.measure = Measure(form)
-        self.received = 0
+        self.received = self.senders = 0
         self.began_at = began_at - update.slot_wait_s
         self.wait_s, self.send_s = update.slot_wait_s, 0.0
 

@@ -129,8 +129,10 @@ class Containers:
         self._packs: dict[str, str] = {}
         self._services: dict[str, Service] = {}
         self._loop = asyncio.get_running_loop()
+        self._since = int(clock.now())
         self._closing = threading.Event()
-        self._opened = False
+        self._opened = self._handed_over = False
+        self._calls = set[asyncio.Future[Any]]()
         self._outside = _free_port()
 
     @property
@@ -201,8 +203,9 @@ class Containers:
         return f"{service.name}:{port}"
 
     def _hand_over(self) -> None:
-        """The server's user owns what it writes to."""
-        if os.geteuid() == 0:
+        """The server's user owns what it writes to; once, before there are devices."""
+        if os.geteuid() == 0 and not self._handed_over:
+            self._handed_over = True
             for path in (self._folder, *self._folder.rglob("*")):
                 os.chown(path, *self._site.user, follow_symlinks=False)
 
@@ -228,13 +231,14 @@ class Containers:
 
     async def _start(self, service: Service) -> None:
         self._services[service.name] = service
+        self._alive[service.name] = 1  # before: its death may be told before its start is over
         try:
             await self._call(self._run, service)
-        except docker.errors.APIError as error:
+        except LaunchFailed as error:
+            self._alive.pop(service.name, None)
             raise LaunchFailed(
-                f"the container {service.name} could not be started: {error.explanation}"
+                f"the container {service.name} could not be started: {error}"
             ) from None
-        self._alive[service.name] = 1
 
     def _run(self, service: Service) -> None:
         with suppress(docker.errors.NotFound):  # its predecessor, which died
@@ -293,7 +297,7 @@ class Containers:
         client = connect()
         try:
             filters = {"label": f"{LABEL}={self._folder}", "event": "die"}
-            for event in client.events(decode=True, filters=filters):
+            for event in client.events(decode=True, since=self._since, filters=filters):
                 told = event["Actor"]["Attributes"]
                 status = int(told["exitCode"])
                 status = _SIGNALS - status if status > _SIGNALS else status
@@ -317,6 +321,8 @@ class Containers:
 
     async def close(self) -> None:
         self._closing.set()
+        while self._calls:  # what is being made cannot be removed yet
+            await asyncio.wait(set(self._calls))
         await self._call(self._remove_all)
         self._client.close()
 
@@ -347,7 +353,22 @@ class Containers:
         return "\n".join([". The last lines of its log:", *(f"  | {line}" for line in lines)])
 
     async def _call(self, call: Callable[..., T], *args: Any) -> T:
-        return await asyncio.to_thread(call, *args)
+        """Do something in a thread; to its end, though whoever wanted it may be cancelled.
+
+        Raises:
+            LaunchFailed: Docker would not, or a file could not be.
+        """
+        calling = asyncio.ensure_future(asyncio.to_thread(call, *args))
+        self._calls.add(calling)
+        calling.add_done_callback(self._calls.discard)
+        try:
+            return await asyncio.shield(calling)
+        except docker.errors.APIError as error:
+            raise LaunchFailed(str(error.explanation)) from None
+        except (docker.errors.DockerException, requests.exceptions.RequestException) as error:
+            raise LaunchFailed(f"Docker does not answer: {error}") from None
+        except OSError as error:
+            raise LaunchFailed(str(error)) from None
 
 
 def project_of(folder: Path) -> str:
@@ -360,11 +381,11 @@ def remove_leftovers(client: docker.DockerClient, folder: Path | None) -> int:
     """Remove the containers and networks of a run, or of all (None); how many there were."""
     containers = _containers(client, folder)
     for container in containers:
-        with suppress(docker.errors.NotFound):
+        with suppress(docker.errors.APIError):
             container.remove(force=True, v=True)
     networks = client.networks.list(filters={"label": _label(folder)})
     for network in networks:
-        with suppress(docker.errors.NotFound):
+        with suppress(docker.errors.APIError):
             network.remove()
     return len(containers) + len(networks)
 
