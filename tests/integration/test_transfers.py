@@ -1,6 +1,7 @@
 """Transfers over links that break: a real server, a real gateway, a real device's link."""
 
 import asyncio
+import sqlite3
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
@@ -11,7 +12,7 @@ import pytest
 from muster.client.link import Attendance, Link
 from muster.common.clock import WallClock
 from muster.common.errors import TransportError
-from muster.common.exchange import Call, Fingerprint, Identity, Outcome, Update
+from muster.common.exchange import Call, Fingerprint, Identity, Outcome, Reason, Update
 from muster.common.lines import Line
 from muster.emulator.network.config import GatewayDevice, GatewayProcess
 from muster.emulator.network.faults import Fault
@@ -95,6 +96,51 @@ async def test_an_update_over_a_link_that_is_cut_again_and_again_arrives_once(wo
             assert sent <= len(body) + cuts * (UPLOAD_BYTES + HTTP_BYTES) + HTTP_BYTES
             again = await link.submit(update, body)
             assert again.outcome is Outcome.ACCEPTED, "the same body gets the same receipt"
+
+
+async def test_an_upload_goes_on_in_the_devices_next_session(world: Any) -> None:
+    w = await world(parameters=FIVE_MEBI)
+    async with gateway(w.port, Shape(up_bps=80e6)) as way:
+        ports = way.listen()
+
+        def up() -> int:
+            return int(way.stats()["devices"]["a"]["up"]["bytes"])
+
+        async with linked(ports["a"], "a") as link:
+            _stream, call = await called(w, link)
+            sending = asyncio.create_task(link.submit(*an_update(call, FIVE_MEBI)))
+            clock = WallClock()
+            while up() < 3 * MEBI:
+                await clock.sleep_until(clock.monotonic() + 0.002)
+            sending.cancel()
+            await asyncio.gather(sending, return_exceptions=True)
+            before = up()
+            # It comes back as after a reset of everything: another session, another attempt.
+            await link.enroll([Identity("a", 10)], Fingerprint("test", "test", "cpu", 1))
+            again = link.attend()
+            while not (message := await again.read()).calls:
+                pass
+            (second,) = message.calls
+            assert second.key.attempt == 2
+            receipt = await link.submit(*an_update(second, FIVE_MEBI))
+            assert receipt.outcome is Outcome.ACCEPTED
+            assert up() - before < 3 * MEBI
+
+
+async def test_an_upload_that_its_round_cut_off_is_late(world: Any) -> None:
+    w = await world(parameters=FIVE_MEBI, clock="wall", deadline_s=1.0, rounds=2)
+    async with gateway(w.port, Shape(up_bps=4e6)) as way:
+        ports = way.listen()
+        async with linked(ports["a"], "a") as link:
+            _stream, call = await called(w, link)
+            receipt = await link.submit(*an_update(call, FIVE_MEBI))
+            assert (receipt.outcome, receipt.reason) == (Outcome.LATE, Reason.DEADLINE)
+        w.coordinator.stop("stopped", "enough")
+        await w.finish()
+    assert w.outcomes() == [("a", "late", "deadline")]
+    with sqlite3.connect(w.folder / "ledger.sqlite") as ledger:
+        assert ledger.execute("SELECT count(*) FROM transfers").fetchone() == (0,)
+    ledger.close()
 
 
 async def test_a_model_over_a_link_that_is_cut_again_and_again_arrives_whole(world: Any) -> None:
