@@ -58,6 +58,7 @@ from muster.emulator.tail import Tail
 
 _LOOK_S = 0.2
 _SAY_EVERY_S = 2.0
+_TOLD_S = 1.0
 _RESTARTS = 2
 """A device that dies so often before the first round will do so again."""
 
@@ -352,17 +353,31 @@ def _until_a_round(
                 f"Docker Compose ended with status {starting.returncode}"
                 f"{_last_lines_of((folder / 'logs/compose.log').read_text(errors='replace'))}"
             )
-        if standing.status is None:
+        if standing.status in (None, "failed"):  # of a run that failed the death is the reason
             _look_for_deaths(client, folder)
         line = f"{len(standing.enrolled)} of {standing.population} devices enrolled"
         if standing.population and line != said and clock.monotonic() >= say_at:
             say(line)
             said, say_at = line, clock.monotonic() + _SAY_EVERY_S
         time.sleep(_LOOK_S)
+    if standing.status == "failed":
+        _look_for_deaths(client, folder)
+        raise LaunchFailed(f"the run failed: {standing.detail}")
 
 
 def _look_for_deaths(client: docker.DockerClient, folder: Path) -> None:
     """Raise LaunchFailed if a container has ended that should not."""
+    dead = _dead(client, folder)
+    if list(dead) == ["server"]:  # it may have ended for another's death, which is told later
+        time.sleep(_TOLD_S)
+        dead = _dead(client, folder)
+    for name in sorted(dead, key=lambda name: name == "server"):
+        raise LaunchFailed(f"{name} ended with status {dead[name]}")
+
+
+def _dead(client: docker.DockerClient, folder: Path) -> dict[str, str]:
+    """Containers that have ended and should not: status and last lines by name."""
+    found = {}
     for container in containers_of(client, folder):
         if container.status not in ("exited", "restarting", "dead"):
             continue
@@ -371,7 +386,8 @@ def _look_for_deaths(client: docker.DockerClient, folder: Path) -> None:
         if again and (status == 0 or container.attrs["RestartCount"] < _RESTARTS):
             continue
         log = container.logs(tail=_LAST_LINES).decode(errors="replace")
-        raise LaunchFailed(f"{name_of(container)} ended with status {status}{_last_lines_of(log)}")
+        found[name_of(container)] = f"{status}{_last_lines_of(log)}"
+    return found
 
 
 def _last_lines_of(log: str) -> str:
