@@ -103,7 +103,8 @@ def run(
         display.close()
     click.echo(describe(done.summary, done.folder))
     if done.status == "stopped":
-        click.echo(f"Go on with it: muster run --resume {_short(done.folder)}", err=True)
+        how = f"{_short(done.folder)}{' --backend docker' if backend == 'docker' else ''}"
+        click.echo(f"Go on with it: muster run --resume {how}", err=True)
         sys.exit(1)
 
 
