@@ -128,18 +128,19 @@ def test_a_server_that_is_killed_goes_on_where_its_ledger_ends(tmp_path: Path) -
     assert list(done.ledger.rounds["round"]) == list(range(1, 301))
 
 
-def test_a_device_whose_network_goes_and_comes_back_goes_on(tmp_path: Path) -> None:
+@pytest.mark.parametrize("whose", ["dev-0000", "gateway-dev"])
+def test_whose_network_goes_and_comes_back_goes_on(tmp_path: Path, whose: str) -> None:
     folder = tmp_path / "run"
     project = project_of(folder)
-    network, device = f"{project}_group-dev", f"{project}-dev-0000"
+    network, victim = f"{project}_group-dev", f"{project}-{whose}"
     gone = []
 
     def show(event: dict[str, Any]) -> None:
         if event["event"] == "round_committed" and event["round"] == 20:
-            docker("network", "disconnect", network, device)
+            docker("network", "disconnect", network, victim)
         if event["event"] == "left" and event["client"] == "dev-0000" and not gone:
             gone.append(event["why"])
-            docker("network", "connect", network, device)
+            docker("network", "connect", "--alias", whose, network, victim)
 
     done = run(plain(100), out=folder, backend="docker", show=show)
     assert gone, "the server found out that it was away"
