@@ -8,10 +8,12 @@ from typing import Any
 import pandas as pd
 import pytest
 
+from muster.common.clock import WallClock
 from muster.common.config import validate
 from muster.common.errors import ConfigError
 from muster.emulator import run
-from muster.emulator.launch.containers import connect, project_of, remove_leftovers
+from muster.emulator.launch.daemon import connect, remove_all
+from muster.emulator.launch.services import project_of
 from muster.emulator.network.verification import verify
 from muster.emulator.scenario import Scenario
 
@@ -70,7 +72,7 @@ def nothing_left(tmp_path: Path) -> Any:
     networks = client.networks.list(filters={"label": "muster.folder"})
     names = [each.name for each in (*left, *networks)]
     for folder in tmp_path.iterdir():
-        remove_leftovers(client, folder)
+        remove_all(client, folder, WallClock())
     client.close()
     assert not names
 

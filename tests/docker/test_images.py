@@ -98,7 +98,7 @@ def test_no_python_has_pip(inside: Inside, image: str, python: str) -> None:
 
 @BOTH
 def test_the_root_file_system_is_not_written(inside: Inside, image: str) -> None:
-    for place in ("/", "/opt/muster", "/var/lib/muster"):
+    for place in ("/", "/app/muster", "/var/lib/muster"):
         ended = inside(image, "touch", f"{place}/file")
         assert "Read-only file system" in ended.stderr
     works(inside(image, "touch", "/tmp/file"))

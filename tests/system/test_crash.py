@@ -132,7 +132,7 @@ def test_kills_change_nothing_of_a_life(scenario, tmp_path: Path, victims: str) 
     planned = scenario(
         clock={"round_s": 600},
         groups=[group],
-        server={"rounds": 30 + 6 * KILLS, "evaluate_every": 100},
+        server={"rounds": 70 + 6 * KILLS, "evaluate_every": 100},
         launch={"restarts": 1000},
     )
     undisturbed = run(planned, out=tmp_path / "undisturbed")

@@ -11,13 +11,11 @@ import yaml
 
 from muster.common.config import validate
 from muster.emulator.blueprint import Blueprint
-from muster.emulator.launch import containers
 from muster.emulator.launch.compose import (
     FOLDER_LABEL,
     NAME_LABEL,
     Project,
     compose_text,
-    environment_text,
 )
 from muster.emulator.launch.services import Limits, Mount, Service, Site
 from muster.emulator.scenario import Scenario
@@ -82,92 +80,6 @@ def test_a_container_may_do_little_and_has_limits(service: Service) -> None:
     assert found["mem_limit"] == f"{service.limits.memory_bytes >> 20}m"
     assert found["pids_limit"] == service.limits.processes
     assert found["labels"] == {FOLDER_LABEL: str(FOLDER), NAME_LABEL: service.name}
-
-
-def test_ports_are_this_machines_alone() -> None:
-    services = told(SERVER, device("a-1"))["services"]
-    assert services["server"]["ports"] == ["127.0.0.1:40001:7100"]
-    assert "ports" not in services["a-1"]
-
-
-def test_what_is_not_written_to_is_mounted_read_only_and_the_folders_paths_are_relative() -> None:
-    services = told(SERVER, device("a-1"))["services"]
-    assert services["server"]["volumes"] == [
-        {"type": "bind", "source": ".", "target": "/run/muster"}
-    ]
-    config, data = services["a-1"]["volumes"]
-    assert config["source"] == "./setup/a-1.json"
-    assert data == {"type": "bind", "source": "/my: data", "target": "/d", "read_only": True}
-
-
-def test_a_group_has_a_network_without_a_way_out() -> None:
-    networks = told(SERVER)["networks"]
-    assert networks["group-a"]["internal"] is True
-    assert "internal" not in networks["backbone"]
-    assert all(net["labels"] == {FOLDER_LABEL: str(FOLDER)} for net in networks.values())
-
-
-def test_devices_wait_for_their_gateway_and_come_back() -> None:
-    found = told(device("a-1", after=["gateway-a..b"]))["services"]["a-1"]
-    assert found["depends_on"] == {"gateway-a-to-b": {"condition": "service_healthy"}}
-    assert found["restart"] == "on-failure"
-
-
-def test_the_server_comes_back_as_often_as_the_scenario_says() -> None:
-    assert "restart" not in told(SERVER)["services"]["server"]
-    assert told(SERVER, restarts=3)["services"]["server"]["restart"] == "on-failure:3"
-
-
-def test_health_is_looked_at() -> None:
-    assert told(SERVER)["services"]["server"]["healthcheck"]["test"] == [
-        "CMD", "python", "-c", "pass",
-    ]  # fmt: skip
-
-
-def test_gpus_are_reserved_where_they_are_asked_for() -> None:
-    services = told(device("a-1", gpus=True), device("a-2"))["services"]
-    (reserved,) = services["a-1"]["deploy"]["resources"]["reservations"]["devices"]
-    assert reserved == {"driver": "nvidia", "count": "all", "capabilities": ["gpu"]}
-    assert "deploy" not in services["a-2"]
-
-
-def test_a_dollar_stays_a_dollar() -> None:
-    assert told(SERVER)["services"]["server"]["environment"] == {"COLOUR": "$$blue"}
-
-
-def test_names_of_packs_are_names_for_docker() -> None:
-    services = told(device("a-1..a-9"))["services"]
-    assert services["a-1-to-a-9"]["labels"][NAME_LABEL] == "a-1..a-9"
-
-
-def test_a_hundred_devices_stay_readable() -> None:
-    one, hundred = (text_of(SERVER, *(device(f"a-{i}") for i in range(n))) for n in (1, 101))
-    assert (len(hundred.splitlines()) - len(one.splitlines())) / 100 <= 7
-    assert hundred.count("of-clients:1") == 1
-    assert hundred.count("cap_drop") == 1
-
-
-def test_a_device_that_differs_says_so_and_nothing_else() -> None:
-    smaller = device("a-2", limits=Limits(cpus=1.0, memory_bytes=2 << 30, processes=128))
-    text = text_of(device("a-1"), smaller)
-    assert text.count("mem_limit") == 2
-    assert text.count("pids_limit") == 1
-    assert yaml.safe_load(text)["services"]["a-2"]["mem_limit"] == "2048m"
-
-
-def test_the_head_says_what_to_do() -> None:
-    head = text_of(SERVER).partition("\nx-")[0]
-    assert "muster down runs/rural" in head
-    assert "muster up --resume runs/rural" in head
-    assert "docker compose --file runs/rural/docker-compose.yml" in head
-
-
-def test_the_projects_name_is_beside_it() -> None:
-    assert environment_text(project()) == "COMPOSE_PROJECT_NAME=muster-1\n"
-
-
-def test_labels_are_those_of_the_docker_backend() -> None:
-    assert (FOLDER_LABEL, NAME_LABEL) == (containers.LABEL, containers._NAME)
 
 
 def test_everything_of_a_fleet_is_settled_beforehand(tmp_path: Path) -> None:

@@ -24,6 +24,10 @@ class Clock(Protocol):
         """Return once `monotonic()` has reached `instant`."""
         ...
 
+    def pause(self, seconds: float) -> None:
+        """Sleep, for who has no event loop."""
+        ...
+
 
 class WallClock:
     """The machine's own clock."""
@@ -36,3 +40,6 @@ class WallClock:
 
     async def sleep_until(self, instant: float) -> None:
         await asyncio.sleep(max(0.0, instant - time.monotonic()))
+
+    def pause(self, seconds: float) -> None:
+        time.sleep(seconds)

@@ -28,6 +28,9 @@ class ManualClock:
         heapq.heappush(self._sleepers, (instant, next(self._order), woken))
         await woken.wait()
 
+    def pause(self, seconds: float) -> None:
+        self.advance(seconds)
+
     def advance(self, seconds: float) -> None:
         """Move on by `seconds`, waking in order whoever sleeps until then."""
         self._elapsed += seconds

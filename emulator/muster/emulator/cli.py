@@ -17,6 +17,7 @@ import click
 
 from muster.common.clock import WallClock
 from muster.common.errors import ConfigError, LedgerError, MusterError
+from muster.emulator.folder import shown
 
 if TYPE_CHECKING:
     from muster.emulator.launch.backend import BackendName
@@ -103,7 +104,7 @@ def run(
         display.close()
     click.echo(describe(done.summary, done.folder))
     if done.status == "stopped":
-        how = f"{_short(done.folder)}{' --backend docker' if backend == 'docker' else ''}"
+        how = f"{shown(done.folder)}{' --backend docker' if backend == 'docker' else ''}"
         click.echo(f"Go on with it: muster run --resume {how}", err=True)
         sys.exit(1)
 
@@ -134,9 +135,7 @@ def plan(scenario: Path, out: Path | None, settings: tuple[str, ...], data: str 
     write_plan(folder, found)
     write_figure(folder / "plan.png", found)
     click.echo(describe(found))
-    click.echo(
-        f"\n  planned in {took_s:.1f} s; {_short(folder)}/plan.png, plan.csv, population.csv"
-    )
+    click.echo(f"\n  planned in {took_s:.1f} s; {shown(folder)}/plan.png, plan.csv, population.csv")
 
 
 @main.command()
@@ -235,7 +234,7 @@ def compare(
 
     click.echo(describe(done))
     if done.status != "completed":
-        click.echo(f"Go on with it: muster compare --resume {_short(done.folder)}", err=True)
+        click.echo(f"Go on with it: muster compare --resume {shown(done.folder)}", err=True)
         sys.exit(1)
 
 
@@ -290,7 +289,7 @@ def down(folder: Path, everything: bool) -> None:
     else:
         summary = containers.down(folder, say)
         if summary is not None:
-            click.echo(describe(summary, Path(_short(run_folder(folder)))))
+            click.echo(describe(summary, Path(shown(run_folder(folder)))))
     click.echo("nothing of it is left in Docker", err=True)
 
 
@@ -365,7 +364,7 @@ def report(folder: Path) -> None:
     from muster.emulator.folder import run_folder
     from muster.emulator.report import write_report
 
-    click.echo(_short(write_report(run_folder(folder))))
+    click.echo(shown(write_report(run_folder(folder))))
 
 
 @main.group()
@@ -385,7 +384,7 @@ def import_trace(source: Path, out: Path) -> None:
 
     traces = import_fedscale(source)
     write_traces(out, traces)
-    click.echo(f"{len(traces):,} traces in {_short(out)}")
+    click.echo(f"{len(traces):,} traces in {shown(out)}")
 
 
 @trace.command("export")
@@ -400,7 +399,7 @@ def export_trace(folder: Path, out: Path) -> None:
 
     traces = traces_of_run(run_folder(folder))
     write_traces(out, traces)
-    click.echo(f"{len(traces):,} traces in {_short(out)}")
+    click.echo(f"{len(traces):,} traces in {shown(out)}")
 
 
 @contextmanager
@@ -418,11 +417,3 @@ def _watching(title: str, quiet: bool) -> "Iterator[Show]":
     finally:
         if not quiet:  # closing it would say how the run ended, also when all is well
             display.close()
-
-
-def _short(path: Path) -> str:
-    """A path as a person would type it here."""
-    try:
-        return str(path.relative_to(Path.cwd()))
-    except ValueError:
-        return str(path)

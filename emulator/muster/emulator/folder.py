@@ -61,6 +61,14 @@ def run_folder(path: Path) -> Path:
     return path.resolve()
 
 
+def shown(path: Path) -> str:
+    """A path as a person would type it here."""
+    try:
+        return str(path.relative_to(Path.cwd()))
+    except ValueError:
+        return str(path)
+
+
 def own(folder: Path) -> IO[str]:
     """Lock the folder for this process, until the returned file is closed.
 

@@ -10,9 +10,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from muster.common.clock import Clock, WallClock
-from muster.common.errors import ConfigError, LedgerError, RunFailed
+from muster.common.errors import ConfigError, RunFailed
 from muster.common.files import write_atomic
 from muster.emulator import doctor
+from muster.emulator.conclusion import conclude
 from muster.emulator.folder import make_run_folder, own, run_folder
 from muster.emulator.launch.backend import BackendName
 from muster.emulator.launch.choice import backend_of
@@ -109,20 +110,10 @@ def _run_in(
             _drive(_supervise(scenario, folder, backend, clock, show))
         except RunFailed as error:
             failure = error
-        if not (folder / "ledger.sqlite").exists():
-            raise failure or RunFailed(f"the run left no ledger in {folder}")
-        # pandas and matplotlib take seconds to import; while devices start, those are theirs.
-        from muster.emulator.account import Account
-        from muster.emulator.report import write_report
-        from muster.emulator.summary import summarise, write_summary
-
-        try:
-            account = Account(folder)
-        except LedgerError:
-            raise failure or RunFailed(f"the run left no readable ledger in {folder}") from None
-        summary = summarise(account, "failed" if failure else None)
-        write_summary(folder, summary)
-        write_report(folder)
+        concluded = conclude(folder, "failed" if failure else None)
+        if concluded is None:
+            raise failure or RunFailed(f"the run left no ledger that can be read in {folder}")
+        summary, account = concluded
         if failure is not None:
             raise failure
         if summary["status"] == "failed":

@@ -9,10 +9,8 @@ is recorded, no plan is written.
 import asyncio
 import os
 import signal
-import socket
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -28,18 +26,10 @@ from muster.common.clock import Clock, WallClock
 from muster.common.errors import ConfigError, LaunchFailed
 from muster.common.files import write_atomic
 from muster.common.processes import die_with_parent
-from muster.emulator import doctor
 from muster.emulator.blueprint import Blueprint
-from muster.emulator.down import (
-    Say,
-    conclude,
-    connected,
-    containers_of,
-    end,
-    hand_over,
-    name_of,
-)
-from muster.emulator.folder import make_run_folder, own, run_folder
+from muster.emulator.conclusion import conclude
+from muster.emulator.down import Say, end
+from muster.emulator.folder import make_run_folder, own, run_folder, shown
 from muster.emulator.launch import containers
 from muster.emulator.launch.compose import (
     COMPOSE,
@@ -48,10 +38,16 @@ from muster.emulator.launch.compose import (
     compose_text,
     environment_text,
 )
+from muster.emulator.launch.daemon import (
+    connected,
+    containers_of,
+    free_port,
+    hand_over,
+    name_of,
+)
 from muster.emulator.launch.processes import Processes
-from muster.emulator.launch.services import SERVER_PORT, STATE, Service, Site
+from muster.emulator.launch.services import SERVER_PORT, STATE, Service, Site, project_of
 from muster.emulator.network.config import Ports
-from muster.emulator.population import population
 from muster.emulator.scenario import Scenario, read_scenario
 from muster.emulator.standing import Standing
 from muster.emulator.tail import Tail
@@ -200,7 +196,7 @@ def _build(script: Path, target: str) -> None:
 
 
 def _require(scenario: Scenario) -> None:
-    """Look whether all but Docker's part is there.
+    """Look whether this way of starting can do what is asked for.
 
     Raises:
         ConfigError: it is not.
@@ -210,10 +206,6 @@ def _require(scenario: Scenario) -> None:
             "verify: nobody measures links while Docker Compose starts everything; run `muster "
             "verify --backend docker` first, or `muster run --backend docker`"
         )
-    scenario.task.check()
-    population(scenario)
-    doctor.require_gpus(scenario)
-    doctor.require_port(scenario.server.port)
 
 
 # --- into the run folder -------------------------------------------------------------------------
@@ -228,7 +220,7 @@ async def _prepare(scenario: Scenario, folder: Path, clock: Clock) -> None:
     finally:
         await processes.close()
     project = Project(
-        name=containers.project_of(folder),
+        name=project_of(folder),
         scenario=scenario.name,
         folder=folder,
         shown=shown(folder),
@@ -237,7 +229,7 @@ async def _prepare(scenario: Scenario, folder: Path, clock: Clock) -> None:
         networks=site.networks(),
         restarts=scenario.launch.restarts,
     )
-    services = fleet(blueprint, site, prepared, _free_port)
+    services = fleet(blueprint, site, prepared, free_port)
     write_atomic(folder / COMPOSE, compose_text(project, services).encode())
     write_atomic(folder / ENVIRONMENT, environment_text(project).encode())
 
@@ -354,22 +346,22 @@ def _until_a_round(
                 f"{_last_lines_of((folder / 'logs/compose.log').read_text(errors='replace'))}"
             )
         if standing.status in (None, "failed"):  # of a run that failed the death is the reason
-            _look_for_deaths(client, folder)
+            _look_for_deaths(client, folder, clock)
         line = f"{len(standing.enrolled)} of {standing.population} devices enrolled"
         if standing.population and line != said and clock.monotonic() >= say_at:
             say(line)
             said, say_at = line, clock.monotonic() + _SAY_EVERY_S
-        time.sleep(_LOOK_S)
+        clock.pause(_LOOK_S)
     if standing.status == "failed":
-        _look_for_deaths(client, folder)
+        _look_for_deaths(client, folder, clock)
         raise LaunchFailed(f"the run failed: {standing.detail}")
 
 
-def _look_for_deaths(client: docker.DockerClient, folder: Path) -> None:
+def _look_for_deaths(client: docker.DockerClient, folder: Path, clock: Clock) -> None:
     """Raise LaunchFailed if a container has ended that should not."""
     dead = _dead(client, folder)
     if list(dead) == ["server"]:  # it may have ended for another's death, which is told later
-        time.sleep(_TOLD_S)
+        clock.pause(_TOLD_S)
         dead = _dead(client, folder)
     for name in sorted(dead, key=lambda name: name == "server"):
         raise LaunchFailed(f"{name} ended with status {dead[name]}")
@@ -395,17 +387,3 @@ def _last_lines_of(log: str) -> str:
     if not lines:
         return ". It left no log"
     return "\n".join([". The last lines of its log:", *(f"  | {line}" for line in lines)])
-
-
-def _free_port() -> int:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        return int(free.getsockname()[1])
-
-
-def shown(path: Path) -> str:
-    """A path as a person would type it here."""
-    try:
-        return str(path.relative_to(Path.cwd()))
-    except ValueError:
-        return str(path)

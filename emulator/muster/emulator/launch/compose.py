@@ -14,14 +14,16 @@ from typing import Any, Final
 
 import yaml
 
-from muster.emulator.launch.services import Mount, Service
+from muster.emulator.launch.services import (
+    FOLDER_LABEL,
+    NAME_LABEL,
+    Mount,
+    Service,
+    docker_name,
+)
 
 COMPOSE: Final = "docker-compose.yml"
 ENVIRONMENT: Final = ".env"
-
-FOLDER_LABEL: Final = "muster.folder"
-NAME_LABEL: Final = "muster.name"
-"""As the docker backend labels what it makes, so that one finds what the other left."""
 
 _MEBI: Final = 1 << 20
 
@@ -71,11 +73,6 @@ class Project:
     restarts: int = 0
 
 
-def service_name(name: str) -> str:
-    """A container's name as compose files and host names take it."""
-    return name.replace("..", "-to-")
-
-
 def environment_text(project: Project) -> str:
     """What stands in `.env`."""
     return f"COMPOSE_PROJECT_NAME={project.name}\n"
@@ -101,7 +98,7 @@ def compose_text(project: Project, services: Sequence[Service]) -> str:
                 block = blocks[name]
         said = {**container, **block}
         new = {key: value for key, value in body.items() if said.get(key) != value}
-        parts[service_name(service.name)] = {_MERGE: block, **new}
+        parts[docker_name(service.name)] = {_MERGE: block, **new}
     labels = {FOLDER_LABEL: str(project.folder)}
     networks = {
         name: {**({"internal": True} if closed else {}), "labels": _Line(labels)}
@@ -144,7 +141,7 @@ def _body(project: Project, service: Service) -> dict[str, Any]:
     if service.health:
         body["healthcheck"] = {"test": _line("CMD", *service.health), **_HEALTH}
     if service.after:
-        conditions = {service_name(n): {"condition": "service_healthy"} for n in service.after}
+        conditions = {docker_name(n): {"condition": "service_healthy"} for n in service.after}
         body["depends_on"] = conditions
     if service.gpus:
         reserved = {"reservations": {"devices": [_Line(_GPUS)]}}

@@ -5,7 +5,6 @@ an earlier command left in the same folder is removed at the start.
 """
 
 import asyncio
-import hashlib
 import os
 import signal
 import socket
@@ -25,49 +24,41 @@ import requests.exceptions
 from muster.client.config import NurseryProcess, PackProcess
 from muster.common.clock import Clock
 from muster.common.errors import ConfigError, LaunchFailed
+from muster.emulator import doctor
 from muster.emulator.launch.backend import Died
+from muster.emulator.launch.daemon import (
+    connect,
+    connected,
+    containers_of,
+    free_port,
+    hand_over,
+    keep_log,
+    remove_all,
+)
 from muster.emulator.launch.processes import Processes
 from muster.emulator.launch.services import (
     BACKBONE,
     CONTROL_PORT,
+    FOLDER_LABEL,
+    NAME_LABEL,
     STATE,
     Service,
     Site,
+    docker_name,
     group_network,
+    project_of,
 )
 from muster.emulator.network.config import GatewayProcess, Ports, gateway_name
+from muster.emulator.population import population
 from muster.emulator.scenario import Scenario
 from muster.server.config import ServerProcess
 
 T = TypeVar("T")
 
-LABEL = "muster.folder"
-"""Label of all that belongs to a run: its folder."""
-
-_NAME = "muster.name"
-
 _READY_S = 120.0
 _POLL_S = 0.05
 _LAST_LINES = 15
 _SIGNALS = 128
-
-
-def connect() -> docker.DockerClient:
-    """The daemon.
-
-    Raises:
-        ConfigError: there is none, or it does not let us in.
-    """
-    try:
-        client = docker.from_env()
-        client.ping()
-    except (docker.errors.DockerException, requests.exceptions.RequestException) as error:
-        why = str(error)
-        advice = "start it, or name another by DOCKER_HOST"
-        if "Permission" in why:
-            advice = "your user may not use it; see docs/containers.md"
-        raise ConfigError(f"no Docker daemon answers ({why}): {advice}") from None
-    return client
 
 
 def require(scenario: Scenario) -> None:
@@ -76,8 +67,7 @@ def require(scenario: Scenario) -> None:
     Raises:
         ConfigError: they cannot.
     """
-    client = connect()
-    try:
+    with connected() as client:
         for image in (scenario.launch.server_image, scenario.launch.client_image):
             try:
                 client.images.get(image)
@@ -86,8 +76,10 @@ def require(scenario: Scenario) -> None:
                     f"there is no image {image}; `make images` builds muster's own, and "
                     f"launch.server_image and launch.client_image name others"
                 ) from None
-    finally:
-        client.close()
+    scenario.task.check()
+    population(scenario)
+    doctor.require_gpus(scenario)
+    doctor.require_port(scenario.server.port)
     if scenario.verify:
         require_reach()
     directory = scenario.task.data.directory
@@ -127,13 +119,12 @@ class Containers:
         self._project = project_of(folder)
         self._alive: dict[str, int] = {}
         self._packs: dict[str, str] = {}
-        self._services: dict[str, Service] = {}
         self._loop = asyncio.get_running_loop()
         self._since = int(clock.now())
         self._closing = threading.Event()
         self._opened = self._handed_over = False
         self._calls = set[asyncio.Future[Any]]()
-        self._outside = _free_port()
+        self._outside = scenario.server.port or free_port()
 
     @property
     def here(self) -> str:
@@ -171,19 +162,19 @@ class Containers:
         if self._opened:
             return
         self._opened = True
-        remove_leftovers(self._client, self._folder)
+        remove_all(self._client, self._folder, self._clock)
         threading.Thread(target=self._watch, daemon=True).start()
         for name, internal in self._site.networks().items():
             self._client.networks.create(
                 f"{self._project}_{name}",
                 driver="bridge",
                 internal=internal,
-                labels={LABEL: str(self._folder)},
+                labels={FOLDER_LABEL: str(self._folder)},
             )
 
     async def start_gateway(self, config: GatewayProcess) -> Ports:
         await self._call(self._open)
-        service, ports = self._site.gateway(config, _free_port())
+        service, ports = self._site.gateway(config, free_port())
         await self._start(service)
         await self._until(service.name, partial(_answers, *ports.controllers))
         return ports
@@ -204,10 +195,9 @@ class Containers:
 
     def _hand_over(self) -> None:
         """The server's user owns what it writes to; once, before there are devices."""
-        if os.geteuid() == 0 and not self._handed_over:
+        if not self._handed_over:
             self._handed_over = True
-            for path in (self._folder, *self._folder.rglob("*")):
-                os.chown(path, *self._site.user, follow_symlinks=False)
+            hand_over(self._folder, self._site.user)
 
     async def start_packs(self, configs: Sequence[PackProcess]) -> None:
         for service, packs in self._site.devices(configs):
@@ -230,7 +220,6 @@ class Containers:
     # --- one container ---------------------------------------------------------------------------
 
     async def _start(self, service: Service) -> None:
-        self._services[service.name] = service
         self._alive[service.name] = 1  # before: its death may be told before its start is over
         try:
             await self._call(self._run, service)
@@ -243,15 +232,15 @@ class Containers:
     def _run(self, service: Service) -> None:
         with suppress(docker.errors.NotFound):  # its predecessor, which died
             old = self._container(service.name)
-            self._keep_log(old)
+            keep_log(old, self._folder)
             old.remove(force=True)
-        user, group = self._site.user
+        name, (user, group) = docker_name(service.name), self._site.user
         first, *others = [f"{self._project}_{network}" for network in service.networks]
         container = self._client.containers.create(
             service.image,
             list(service.command),
-            name=f"{self._project}-{_safe(service.name)}",
-            hostname=_safe(service.name)[:63],
+            name=f"{self._project}-{name}",
+            hostname=name[:63],
             user=f"{user}:{group}",
             read_only=True,
             tmpfs={"/tmp": "mode=1777"},
@@ -267,21 +256,19 @@ class Containers:
                 for m in service.mounts
             ],
             ports={f"{inside}/tcp": ("127.0.0.1", out) for inside, out in service.ports.items()},
-            labels={LABEL: str(self._folder), _NAME: service.name},
+            labels={FOLDER_LABEL: str(self._folder), NAME_LABEL: service.name},
             device_requests=[docker.types.DeviceRequest(count=-1, capabilities=[["gpu"]])]
             if service.gpus
             else [],
             network=first,
-            networking_config={
-                first: docker.types.EndpointConfig("1.41", aliases=[_safe(service.name)])
-            },
+            networking_config={first: docker.types.EndpointConfig("1.41", aliases=[name])},
         )
         for network in others:
-            self._client.networks.get(network).connect(container, aliases=[_safe(service.name)])
+            self._client.networks.get(network).connect(container, aliases=[name])
         container.start()
 
     def _container(self, name: str) -> Any:
-        return self._client.containers.get(f"{self._project}-{_safe(name)}")
+        return self._client.containers.get(f"{self._project}-{docker_name(name)}")
 
     async def _until(self, name: str, ready: Callable[[], bool]) -> None:
         limit = self._clock.monotonic() + _READY_S
@@ -296,14 +283,14 @@ class Containers:
         """In a thread: hear of every container that ends."""
         client = connect()
         try:
-            filters = {"label": f"{LABEL}={self._folder}", "event": "die"}
+            filters = {"label": f"{FOLDER_LABEL}={self._folder}", "event": "die"}
             for event in client.events(decode=True, since=self._since, filters=filters):
                 told = event["Actor"]["Attributes"]
                 status = int(told["exitCode"])
                 status = _SIGNALS - status if status > _SIGNALS else status
                 if self._closing.is_set():
                     return
-                self._loop.call_soon_threadsafe(self._ended, told[_NAME], status)
+                self._loop.call_soon_threadsafe(self._ended, told[NAME_LABEL], status)
         except (docker.errors.DockerException, requests.exceptions.RequestException, OSError):
             if not self._closing.is_set():
                 self._loop.call_soon_threadsafe(self._died, "the Docker daemon", 1)
@@ -327,19 +314,10 @@ class Containers:
         self._client.close()
 
     def _remove_all(self) -> None:
-        for container in _containers(self._client, self._folder):
-            self._keep_log(container)
-        remove_leftovers(self._client, self._folder)
-        if os.geteuid() == 0:  # what was handed over for the run
-            for path in (self._folder, *self._folder.rglob("*")):
-                os.chown(path, 0, 0, follow_symlinks=False)
-
-    def _keep_log(self, container: Any) -> None:
-        with suppress(docker.errors.APIError):
-            text = container.logs()
-            path = self._folder / "logs" / f"{container.labels[_NAME]}.log"
-            with open(path, "ab") as log:
-                log.write(text)
+        for container in containers_of(self._client, self._folder):
+            keep_log(container, self._folder)
+        remove_all(self._client, self._folder, self._clock)
+        hand_over(self._folder, (os.geteuid(), os.getegid()))
 
     def last_lines(self, name: str) -> str:
         """The end of a container's log."""
@@ -371,40 +349,6 @@ class Containers:
             raise LaunchFailed(str(error)) from None
 
 
-def project_of(folder: Path) -> str:
-    """What the containers and networks of a run are called after."""
-    digest = hashlib.blake2b(str(folder).encode(), digest_size=4).hexdigest()
-    return f"muster-{digest}"
-
-
-def remove_leftovers(client: docker.DockerClient, folder: Path | None) -> int:
-    """Remove the containers and networks of a run, or of all (None); how many there were."""
-    containers = _containers(client, folder)
-    for container in containers:
-        with suppress(docker.errors.APIError):
-            container.remove(force=True, v=True)
-    networks = client.networks.list(filters={"label": _label(folder)})
-    for network in networks:
-        with suppress(docker.errors.APIError):
-            network.remove()
-    return len(containers) + len(networks)
-
-
-def _containers(client: docker.DockerClient, folder: Path | None) -> list[Any]:
-    found: list[Any] = client.containers.list(all=True, filters={"label": _label(folder)})
-    return found
-
-
-def _label(folder: Path | None) -> str:
-    return LABEL if folder is None else f"{LABEL}={folder}"
-
-
-def _free_port() -> int:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        return int(free.getsockname()[1])
-
-
 def _answers(host: str, port: int) -> bool:
     """Whether a gateway answers: Docker's own proxy accepts connections before it does."""
     try:
@@ -414,8 +358,3 @@ def _answers(host: str, port: int) -> bool:
             return bool(connection.recv(1))
     except OSError:
         return False
-
-
-def _safe(name: str) -> str:
-    """A name as Docker takes it."""
-    return name.replace("..", "-to-")

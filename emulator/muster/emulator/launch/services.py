@@ -7,6 +7,7 @@
 A gateway is in both, so it is a device's only way.
 """
 
+import hashlib
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -33,6 +34,12 @@ RUN: Final = "/run/muster"
 STATE: Final = "/state"
 CONFIG: Final = "/config.json"
 OWN: Final = "/own"
+
+FOLDER_LABEL: Final = "muster.folder"
+"""Label of all that belongs to a run: its folder."""
+
+NAME_LABEL: Final = "muster.name"
+"""Label of a container: its service's name."""
 
 UNPRIVILEGED: Final = 10001
 """User id in the images; containers of a person who is not root run as that person."""
@@ -254,6 +261,17 @@ class Site:
     def _environment(self) -> dict[str, str]:
         own = [f"{OWN}/{number}" for number, _ in enumerate(_python_path())]
         return {**ENVIRONMENT, **({"PYTHONPATH": ":".join(own)} if own else {})}
+
+
+def project_of(folder: Path) -> str:
+    """What the containers and networks of a run are called after."""
+    digest = hashlib.blake2b(str(folder).encode(), digest_size=4).hexdigest()
+    return f"muster-{digest}"
+
+
+def docker_name(name: str) -> str:
+    """A service's name as Docker, compose files and host names take it."""
+    return name.replace("..", "-to-")
 
 
 def group_network(group: str) -> str:

@@ -16,6 +16,7 @@ import asyncio
 import os
 import socket
 import struct
+from abc import ABC, abstractmethod
 from enum import IntEnum
 from itertools import count
 from typing import TypeVar
@@ -46,7 +47,7 @@ class Kind(IntEnum):
 E = TypeVar("E", bound="_End")
 
 
-class _End(asyncio.BufferedProtocol):
+class _End(asyncio.BufferedProtocol, ABC):
     """One end of a connection: reads into a buffer of its own, and writes while it can."""
 
     def __init__(self) -> None:
@@ -80,9 +81,9 @@ class _End(asyncio.BufferedProtocol):
         self._paused = False
         self._fill()
 
+    @abstractmethod
     def arrived(self, data: memoryview) -> None:
         """Take what came; the memory is used again afterwards."""
-        raise NotImplementedError
 
     def write(self, data: bytes) -> None:
         if self._transport is not None:
