@@ -76,15 +76,15 @@ def require(scenario: Scenario) -> None:
                     f"there is no image {image}; `make images` builds muster's own, and "
                     f"launch.server_image and launch.client_image name others"
                 ) from None
+    directory = scenario.task.data.directory
+    if directory is not None and not Path(directory).is_dir():
+        raise ConfigError(f"task.data.directory: {directory} does not exist")
     scenario.task.check()
     population(scenario)
     doctor.require_gpus(scenario)
     doctor.require_port(scenario.server.port)
     if scenario.verify:
         require_reach()
-    directory = scenario.task.data.directory
-    if directory is not None and not Path(directory).is_dir():
-        raise ConfigError(f"task.data.directory: {directory} does not exist")
 
 
 def require_reach() -> None:
