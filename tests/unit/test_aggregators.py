@@ -4,10 +4,12 @@ import pytest
 from muster.common.config import validate
 from muster.common.errors import ConfigError
 from muster.server.accumulator import ExactSum, apply
-from muster.server.aggregators import AGGREGATORS, BUILT_IN, Aggregator, Contribution
+from muster.server.aggregators import AGGREGATORS, BUILT_IN, Aggregator, Cohort, Contribution
 from muster.server.aggregators.agnostic import Agnostic
 from muster.server.aggregators.fedavg import FedAvg
 from muster.server.config import Server
+from muster.server.participation import Participation
+from muster.server.population import Oracle, Population
 from muster.server.testing import PlusOne
 
 
@@ -16,11 +18,13 @@ def step(rule: Aggregator, model: list[float], updates: dict[int, list[float]]) 
     start = np.array(model, np.float32)
     state = rule.initial_state(start)
     contributions = [Contribution(f"c{n}", "g", n, staleness=0) for n in updates]
-    weights = rule.weigh(contributions, state)
+    members = [contribution.client for contribution in contributions]
+    population = Population(members, (), [{} for _ in members], {}, {}, Oracle())
+    weighing = rule.weigh(Cohort(1, contributions, population, Participation()), state)
+    weights, normaliser = weighing.weights, weighing.normaliser
     total = ExactSum(len(model))
     for delta, weight in zip(updates.values(), weights, strict=True):
         total.add(np.array(delta, np.float32), weight)
-    normaliser = rule.normaliser(sum(weights), contributions)
     keep = 1.0 if rule.weighs == "updates" else sum(weights) / normaliser
     return apply(start, total, keep=keep, scale=1.0, normaliser=normaliser)
 

@@ -111,7 +111,8 @@ class Account:
         """
         # Not by way of `answers`: its JSON, a million times, would take seconds and a gigabyte.
         rows = self._query(
-            "SELECT round, client, decision, reason, json_extract(state, '$.battery') FROM answers"
+            "SELECT round, client, decision, reason, json_extract(state, '$.battery') FROM answers "
+            "WHERE decision <> 'silent'"
         )
         answers = pd.DataFrame(rows, columns=["round", "client", "decision", "reason", "battery"])
         sent = self.contributions

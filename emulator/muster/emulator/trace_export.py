@@ -32,7 +32,8 @@ def export_traces(
     """
     starts = dict[str, bool]()
     toggles = dict[str, list[float]]()
-    columns = answers.sort_values("round")[["round", "client", "decision", "reason"]]
+    heard = answers[answers["decision"] != "silent"]
+    columns = heard.sort_values("round")[["round", "client", "decision", "reason"]]
     for round_, client, decision, reason in columns.itertuples(index=False, name=None):
         if round_ not in opened_s:
             raise ValueError(f"expected answers of {len(opened_s)} rounds, found one of {round_}")

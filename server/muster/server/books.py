@@ -2,7 +2,8 @@
 
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from typing import Any
 
 import orjson
 
@@ -11,7 +12,15 @@ from muster.common.errors import RemoteProtocolError
 from muster.common.exchange import Decision, DeviceState, Reason, Update
 from muster.common.tensors import Schema
 from muster.server.fleet import Device, Fleet, Pack
-from muster.server.ledger import AnswerRow, ContributionRow, Notes, TransferRow
+from muster.server.ledger import (
+    AnswerRow,
+    ContributionRow,
+    EstimateRow,
+    Notes,
+    ParticipationRow,
+    TransferRow,
+)
+from muster.server.participation import Seen
 from muster.server.rounds import Round
 from muster.server.uploads import Spill
 
@@ -88,16 +97,55 @@ class Books:
             )
         return rows
 
-    def absences(self, round: int, absent: Sequence[Device], at: float) -> list[AnswerRow]:
-        """Who was not there when a round opened, as it was last known."""
+    def unheard(
+        self, round: int, decision: str, devices: Sequence[Device], at: float
+    ) -> list[AnswerRow]:
+        """Of whom nothing was heard in a round, as they were last known: absent, or silent."""
         rows, now = [], self._clock.monotonic()
-        for device in absent:
+        for device in devices:
             client, state, x, age_s = device.client, None, None, None
             if (seen := device.seen) is not None:
                 state, x = self._written(client, seen.state, seen.x)
                 age_s = (now - device.seen_at) * self._scale
-            rows.append(AnswerRow(round, client, "absent", None, state, x, age_s, None, at))
+            rows.append(AnswerRow(round, client, decision, None, state, x, age_s, None, at))
         return rows
+
+    def participation(
+        self, round: Round, unheard: Sequence[Device], counted: Collection[str]
+    ) -> Iterator[Seen]:
+        """Everybody in a round.
+
+        Args:
+            unheard: of whom nothing was heard, called or not.
+            counted: clients whose updates are folded.
+        """
+        for client, member in round.cohort.items():
+            if member.answer is not None:
+                device = self._fleet.devices[client]
+                x = self._named(device, member.answer.x)
+                yield Seen(device.index, client in counted, x, 0.0)
+        now = self._clock.monotonic()
+        for device in unheard:
+            known = device.seen is not None or not self._x_names.get(device.group)
+            last = self._named(device, device.seen.x if device.seen else ())
+            age_s = (now - device.seen_at) * self._scale if device.seen else 0.0
+            yield Seen(device.index, device.client in counted, last if known else None, age_s)
+
+    def recorded(self, row: ParticipationRow) -> Seen:
+        """A device in a committed round."""
+        device = self._fleet.devices[row.client]
+        known = row.x is not None or row.answered or not self._x_names.get(device.group)
+        x = (orjson.loads(row.x) if row.x else {}) if known else None
+        return Seen(device.index, row.took_part, x, row.x_age_s or 0.0)
+
+    def estimates(self, round: int, found: Mapping[str, Any]) -> None:
+        """What an aggregator's weights rest on."""
+        self._notes.estimates += [
+            EstimateRow(round, name, json.dumps(value)) for name, value in found.items()
+        ]
+
+    def _named(self, device: Device, x: Sequence[float]) -> dict[str, float]:
+        return dict(zip(self._x_names.get(device.group, ()), x, strict=False))
 
     def _written(
         self, client: str, state: DeviceState | None, x: Sequence[float]

@@ -10,6 +10,7 @@ from muster.common.lines import Line, SharedLine
 from muster.common.schedules import Rate
 from muster.server.aggregators import AGGREGATORS, Aggregator
 from muster.server.aggregators.fedavg import FedAvg
+from muster.server.population import Oracle
 from muster.server.selection import SELECTIONS, All, Selection
 
 
@@ -87,6 +88,10 @@ class Server(Section):
     heartbeat_s: Annotated[float, Field(gt=0)] = 10.0
     """Wall seconds between a device's heartbeats; two without a word and it counts as absent."""
 
+    moments_noise: Annotated[float, Field(ge=0)] = 0.0
+    """How far the population's means are from the truth that the server is told: standard deviation
+    of a normal error, drawn once for each of them."""
+
     selection: Annotated[SerializeAsAny[Selection], BeforeValidator(SELECTIONS.parse)] = All(
         kind="all"
     )
@@ -158,8 +163,14 @@ class ServerProcess(Section):
     population: list[Member]
     """All devices, by position; `server.information` says which of them the books may show."""
 
+    z: list[str] = Field(default_factory=list)
+    """Columns of the covariates Z that any group has."""
+
     moments: dict[str, float] = Field(default_factory=dict)
-    """Population means of the covariates Z."""
+    """Population means of the columns of Z, and of the features that the aggregator asks for."""
+
+    oracle: Oracle = Oracle()
+    """The truth, as far as the aggregator asks for it."""
 
     x: dict[str, list[str]] = Field(default_factory=dict)
     """Names of the covariates X by group, in the order in which devices report them."""

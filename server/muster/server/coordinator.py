@@ -7,9 +7,10 @@ vectors, their files and the ledger's transactions with them run in one worker t
 import asyncio
 import math
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
+from itertools import groupby
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -21,13 +22,15 @@ from muster.common.files import write_atomic
 from muster.common.schedules import rate_at
 from muster.common.tensors import Schema, Vector
 from muster.server.accumulator import apply
-from muster.server.aggregators import State
+from muster.server.aggregators import Cohort, Need, State, Weighing
 from muster.server.config import ServerProcess
 from muster.server.evaluations import Evaluations
 from muster.server.evaluator import Evaluator
 from muster.server.fleet import Fleet, Pack
 from muster.server.intake import Intake, Staged, Tell
 from muster.server.ledger import AnswerRow, EvaluationRow, Ledger, Notes, RoundRow
+from muster.server.participation import Participation
+from muster.server.population import Population
 from muster.server.rounds import Event, Phase, Round, Rules
 from muster.server.selection import Candidate
 from muster.server.sharing import Sharing
@@ -75,6 +78,9 @@ class Coordinator:
         self._called = Counter[str]()
         self._ledger = ledger
         self._store = store
+        self._population = _population_of(config, fleet)
+        self._participation = Participation(_columns(config.x))
+        self._warned = set[str]()
         self._run_folder = run_folder
         self._clock = clock
         self._tell = tell
@@ -115,6 +121,9 @@ class Coordinator:
             state = rule.initial_state(initial)
             ledger.enter_initial(self._store.put_model(0, initial), self._store.put_state(0, state))
             version = 0
+        if Need.PARTICIPATION in rule.needs():
+            for _, rows in groupby(ledger.participation(), lambda row: row.round):
+                self._participation.enter(map(self.intake.books.recorded, rows))
         self._kept = dict(ledger.kept())
         self._store.clean(self._kept)
         self.committed = Commit(ledger.newest_round(), version)
@@ -388,13 +397,13 @@ class Coordinator:
     # --- closing a round -------------------------------------------------------------------------
 
     async def _close(self, round: Round, opened_at: float, began: float) -> None:
-        counted = await self.intake.fold()
-        weights = [staged.weight or 0.0 for staged in counted]
-        normaliser = self._normaliser(counted, weights)
+        counted = await self.intake.counted()
+        weighing = await self._weigh(round, counted)
+        weights, normaliser = weighing.weights, weighing.normaliser
         model = await self._work(self._step, round, weights, normaliser) if normaliser else None
         folded = counted if model is not None else []
         version = round.base_version + (model is not None)
-        state = self._state if model is None else self._rule.next_state(self._state, model)
+        state = self._state if model is None else self._rule.next_state(weighing.state, model)
         round.happen(Event.FOLDED)
         closed_at = self._clock.now()
         row = RoundRow(
@@ -432,12 +441,33 @@ class Coordinator:
         if model is not None:
             await self.evaluations.after(round.number, version)
 
-    def _normaliser(self, counted: Sequence[Staged], weights: Sequence[float]) -> float:
-        """What the sum is divided by; 0 for an empty round."""
-        if len(counted) < self.settings.minimum:
-            return 0.0
+    async def _weigh(self, round: Round, counted: Sequence[Staged]) -> Weighing:
+        """The weights of a round, with which what counts is folded; normaliser 0: it is empty."""
+        enough = len(counted) >= self.settings.minimum
+        if Need.PARTICIPATION in self._rule.needs():
+            self._participation.enter(self.intake.participation(counted if enough else ()))
+        if not enough:
+            return Weighing((), 0.0, self._state)
         contributions = [staged.contribution for staged in counted]
-        return self._rule.normaliser(math.fsum(weights), contributions)
+        cohort = Cohort(round.number, contributions, self._population, self._participation)
+        if self._rule.needs():  # fits and solvers take long, and devices go on talking
+            loop = asyncio.get_running_loop()
+            weighing = await loop.run_in_executor(
+                self._worker, self._rule.weigh, cohort, self._state
+            )
+        else:
+            weighing = self._rule.weigh(cohort, self._state)
+        if len(weighing.weights) != len(counted):
+            raise RunFailed(
+                f"the aggregator {self._rule.kind!r} gave {len(weighing.weights)} weights to "
+                f"{len(counted)} updates"
+            )
+        await self.intake.fold(counted, weighing.weights)
+        self.intake.books.estimates(round.number, weighing.estimates)
+        for warning in set(weighing.warnings) - self._warned:
+            self._warned.add(warning)
+            self._tell("warned", round=round.number, by=self._rule.kind, warning=warning)
+        return weighing
 
     def _step(self, round: Round, weights: Sequence[float], normaliser: float) -> Vector:
         rate = self.config.gradient_step
@@ -534,6 +564,23 @@ class Coordinator:
         self._tell("ended", status=status, detail=detail, server_peak_rss_mib=peak_rss_mib)
         for pack in self.fleet.packs():
             pack.send(self.committed, goodbye=status)
+
+
+def _population_of(config: ServerProcess, fleet: Fleet) -> Population:
+    members = config.population
+    return Population(
+        [member.client for member in members],
+        config.z,
+        [member.z for member in members],
+        fleet.devices,
+        config.moments,
+        config.oracle,
+    )
+
+
+def _columns(names: Mapping[str, Sequence[str]]) -> list[str]:
+    """Covariates X that any group has, in the order in which groups name them."""
+    return list(dict.fromkeys(name for of_group in names.values() for name in of_group))
 
 
 def _weighting(weights: Sequence[float], normaliser: float) -> dict[str, float | None]:

@@ -7,7 +7,7 @@ books, whether they count or not.
 import asyncio
 import math
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from queue import SimpleQueue
@@ -32,6 +32,7 @@ from muster.server.books import Books
 from muster.server.config import Server
 from muster.server.fleet import Device, Fleet, Pack
 from muster.server.ledger import AnswerRow, Notes
+from muster.server.participation import Seen
 from muster.server.rounds import Phase, Round
 from muster.server.uploads import Body, Form, Spill, Spills
 from muster.wire import INLINE_BYTES
@@ -337,23 +338,29 @@ class Intake:
     def _fold_beside(self) -> "asyncio.Future[None]":
         return asyncio.get_running_loop().run_in_executor(self._worker, self._fold_waiting)
 
-    async def fold(self) -> list[Staged]:
-        """Fold what counts and is not folded yet; return it, each with its weight.
+    async def counted(self) -> list[Staged]:
+        """What counts; whatever was to be folded on arrival is.
 
         Raises:
             Diverged: the sum left its range.
             RunFailed: the aggregator gave an impossible weight.
         """
         assert self.round is not None
-        counted = [self._staged[client] for client in self.round.counted()]
         await asyncio.gather(*self._folds)
-        if counted and not self._folds_on_arrival:
-            weights = self._rule.weigh([staged.contribution for staged in counted], self._state)
-            for staged, weight in zip(counted, weights, strict=True):
-                staged.weight = weight
-                self._unfolded.put(staged)
-            await self._fold_beside()
-        return counted
+        return [self._staged[client] for client in self.round.counted()]
+
+    async def fold(self, counted: Sequence[Staged], weights: Sequence[float]) -> None:
+        """Fold what counts with its weights, where that did not happen on arrival.
+
+        Raises:
+            Diverged, RunFailed: as `counted`.
+        """
+        if not counted or self._folds_on_arrival:
+            return
+        for staged, weight in zip(counted, weights, strict=True):
+            staged.weight = weight
+            self._unfolded.put(staged)
+        await self._fold_beside()
 
     def _fold_waiting(self) -> None:
         """Fold all that wait: together they cost less, and the next call may find none left."""
@@ -390,8 +397,28 @@ class Intake:
     def answer_rows(self, at: float) -> list[AnswerRow]:
         """What was said to the calls of the open round, and who was not there to be called."""
         assert self.round is not None
-        rows = self.books.answers(self.round, self._answered_at, at)
-        return rows + self.books.absences(self.round.number, self._absent, at)
+        number, silent = self.round.number, self._silent()
+        return [
+            *self.books.answers(self.round, self._answered_at, at),
+            *self.books.unheard(number, "absent", self._absent, at),
+            *self.books.unheard(number, "silent", silent, at),
+        ]
+
+    def participation(self, counted: Sequence[Staged]) -> Iterator[Seen]:
+        """Everybody in the open round."""
+        assert self.round is not None
+        clients = {staged.contribution.client for staged in counted}
+        return self.books.participation(self.round, [*self._absent, *self._silent()], clients)
+
+    def _silent(self) -> list[Device]:
+        """Who was called and has not answered, beside those who are entered as absent."""
+        assert self.round is not None
+        if self._lockstep:
+            return []
+        absent = {device.client for device in self._absent}
+        cohort = self.round.cohort.items()
+        unheard = (client for client, member in cohort if member.answer is None)
+        return [self._fleet.devices[client] for client in unheard if client not in absent]
 
     def take_notes(self, folded: list[Staged], at: float) -> Notes:
         """What the next transaction enters: what became of this round's updates, and what came in

@@ -7,7 +7,7 @@ not.) One connection writes; with two, SQLite before 3.51.3 can corrupt the log 
 import json
 import math
 import sqlite3
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib import resources
 from pathlib import Path
@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 from muster.common.errors import LedgerError
 
-SCHEMA_VERSION = 4
+SCHEMA_VERSION = 5
 
 
 class MemberRow(NamedTuple):
@@ -98,6 +98,25 @@ class TransferRow(NamedTuple):
     rate_bps: float | None
 
 
+class EstimateRow(NamedTuple):
+    """A row of `estimates`."""
+
+    round: int
+    name: str
+    value: str
+
+
+class ParticipationRow(NamedTuple):
+    """A device in a round: whether its update was folded, and JSON of its covariates X."""
+
+    round: int
+    client: str
+    took_part: bool
+    x: str | None
+    x_age_s: float | None
+    answered: bool
+
+
 class StoredVector(NamedTuple):
     """A vector in the ledger: its bytes when small, else only the name of its file's content."""
 
@@ -149,6 +168,7 @@ _INSERT_ROUND = _insert("rounds", RoundRow._fields)
 _INSERT_ANSWER = _insert("answers", AnswerRow._fields)
 _INSERT_CONTRIBUTION = _insert("contributions", ContributionRow._fields)
 _INSERT_TRANSFER = _insert("transfers", TransferRow._fields)
+_INSERT_ESTIMATE = _insert("estimates", EstimateRow._fields)
 
 
 _Statement = tuple[str, Sequence[Sequence[Any]]]
@@ -165,12 +185,14 @@ class Notes:
 
     contributions: list[ContributionRow] = field(default_factory=list)
     transfers: list[TransferRow] = field(default_factory=list)
+    estimates: list[EstimateRow] = field(default_factory=list)
     sessions: list[tuple[str, str, float, str, float]] = field(default_factory=list)
 
     def statements(self) -> list[_Statement]:
         return [
             (_INSERT_CONTRIBUTION, self.contributions),
             (_INSERT_TRANSFER, self.transfers),
+            (_INSERT_ESTIMATE, self.estimates),
             (
                 (
                     "UPDATE clients SET sessions = sessions + 1, fingerprint = ?2, "
@@ -365,6 +387,17 @@ class Ledger:
         """(loss, accuracy) of every version that was evaluated."""
         rows = self._db.execute("SELECT version, loss, accuracy FROM evaluations")
         return {version: (math.nan if loss is None else loss, acc) for version, loss, acc in rows}
+
+    def participation(self) -> Iterator[ParticipationRow]:
+        """Everybody who was called in a round, or could not be, in the order of the rounds."""
+        rows = self._db.execute(
+            "SELECT a.round, a.client, c.client IS NOT NULL, a.x, a.x_age_s, "
+            "a.decision NOT IN ('absent', 'silent') FROM answers a LEFT JOIN contributions c "
+            "ON c.round = a.round AND c.client = a.client AND c.outcome = 'folded' "
+            "ORDER BY a.round"
+        )
+        for round, client, took_part, x, x_age_s, answered in rows:
+            yield ParticipationRow(round, client, bool(took_part), x, x_age_s, bool(answered))
 
     # --- writing ---------------------------------------------------------------------------------
 

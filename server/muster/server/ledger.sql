@@ -48,12 +48,13 @@ CREATE TABLE rounds (
 CREATE TABLE answers (
     round INTEGER NOT NULL,
     client TEXT NOT NULL,
-    decision TEXT NOT NULL,        -- accept, decline, abort (it accepted and gave up); absent: it
-                                   -- was not there to be called (wall and scaled clocks)
+    decision TEXT NOT NULL,        -- accept, decline, abort (it accepted and gave up); on the wall
+                                   -- and scaled clocks also absent (it was not there to be called)
+                                   -- and silent (it was called, and nothing was heard of it)
     reason TEXT,                   -- why it declined or gave up
-    state TEXT,                    -- JSON of the device's state; absent: as it was last known
+    state TEXT,                    -- JSON of the device's state; absent, silent: as last known
     x TEXT,                        -- JSON of the covariates X at the moment of the decision
-    x_age_s REAL,                  -- scenario seconds since; 0 but for the absent
+    x_age_s REAL,                  -- scenario seconds since; 0 but for the absent and silent
     modelled_s REAL,               -- of work and transfers, in the scenario's model of the device
     at REAL NOT NULL,
     PRIMARY KEY (round, client)
@@ -91,6 +92,13 @@ CREATE TABLE transfers (          -- of models and updates that travelled in chu
     seconds REAL NOT NULL,         -- from then to its last byte
     rate_bps REAL                  -- achieved: bits of the body a second; NULL where it took no time
 );
+
+CREATE TABLE estimates (          -- what a round's weights rest on, as its aggregator says
+    round INTEGER NOT NULL,
+    name TEXT NOT NULL,            -- for example "participation" (coefficients) or "shares"
+    value TEXT NOT NULL,           -- JSON: a number, a word, or an object of them by name
+    PRIMARY KEY (round, name)
+) WITHOUT ROWID;
 
 CREATE TABLE evaluations (
     version INTEGER PRIMARY KEY,

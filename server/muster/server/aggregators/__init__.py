@@ -2,7 +2,15 @@
 
 from muster.common.plugins import Registry
 from muster.server.aggregators.agnostic import Agnostic
-from muster.server.aggregators.contract import Aggregator, Contribution, State
+from muster.server.aggregators.contract import (
+    Aggregator,
+    Cohort,
+    Conditions,
+    Contribution,
+    Need,
+    State,
+    Weighing,
+)
 from muster.server.aggregators.fedavg import FedAvg
 
 BUILT_IN: dict[str, type[Aggregator]] = {
@@ -12,4 +20,14 @@ BUILT_IN: dict[str, type[Aggregator]] = {
 
 AGGREGATORS = Registry("aggregator", "muster.aggregators", BUILT_IN)
 
-__all__ = ["AGGREGATORS", "BUILT_IN", "Aggregator", "Contribution", "State"]
+__all__ = [
+    "AGGREGATORS",
+    "BUILT_IN",
+    "Aggregator",
+    "Cohort",
+    "Conditions",
+    "Contribution",
+    "Need",
+    "State",
+    "Weighing",
+]

@@ -1,0 +1,81 @@
+"""The population as the server knows it, and nothing more: what an aggregator may look at."""
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from muster.common.config import Section
+from muster.common.seeds import BoolArray, FloatArray, IntArray
+from muster.server.fleet import Device
+
+
+class Oracle(Section):
+    """The truth, which only an emulator knows; what no aggregator asked for is absent."""
+
+    enrollment: list[float] | None = None
+    """Propensity of enrollment of every device, by position."""
+
+    shares: list[float] | None = None
+    """c_i = E[1{i in S}/|S|] of every device, by position; of one that is not enrolled, 0."""
+
+
+class Population:
+    """All devices, those that are not enrolled included.
+
+    Args:
+        clients: all of them, by position.
+        columns: names of the columns of covariates Z that there are.
+        z: columns of the devices known from the start, by position; None: not known, until a device
+            enrolls and tells.
+        enrolled: the devices that may train.
+        moments: means over the population, by column or feature of Z.
+
+    Attributes:
+        size: N, the devices.
+        enrolled: who may train, shape (N,).
+    """
+
+    def __init__(
+        self,
+        clients: Sequence[str],
+        columns: Sequence[str],
+        z: Sequence[Mapping[str, float] | None],
+        enrolled: Mapping[str, Device],
+        moments: Mapping[str, float],
+        oracle: Oracle,
+    ) -> None:
+        self.size = len(clients)
+        self.columns = tuple(columns)
+        self.moments = moments
+        self.oracle = oracle
+        self._places = {client: place for place, client in enumerate(clients)}
+        self.clients = clients
+        self.enrolled: BoolArray = np.array([client in enrolled for client in clients])
+        self._devices = enrolled
+        self._from_start = all(values is not None for values in z)
+        self._z = self._table(z)
+
+    def places(self, clients: Sequence[str]) -> IntArray:
+        """Positions of devices in the population, from 0."""
+        return np.array([self._places[client] for client in clients], dtype=np.int64)
+
+    def z(self) -> FloatArray:
+        """Covariates Z, shape (N, columns); a device that lacks a column has 0 there, one of which
+        the server knows nothing has NaN in all."""
+        if self._from_start:
+            return self._z
+        found = self._z.copy()
+        for client, device in self._devices.items():
+            if device.pack is not None or device.z:
+                found[self._places[client]] = self._row(device.z)
+        return found
+
+    def _table(self, z: Sequence[Mapping[str, float] | None]) -> FloatArray:
+        found = np.full((len(z), len(self.columns)), np.nan)
+        for place, values in enumerate(z):
+            if values is not None:
+                found[place] = self._row(values)
+        return found
+
+    def _row(self, values: Mapping[str, float]) -> list[float]:
+        return [values.get(column, 0.0) for column in self.columns]
