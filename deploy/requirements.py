@@ -21,18 +21,21 @@ import tomllib
 
 ROOT = Path(__file__).parents[1]
 
-SERVER = {
+BOTH = {
     "grpcio",
     "numpy",
     "orjson",
     "protobuf",
     "pydantic",
     "safetensors",
+    "scikit-learn",
+    "scipy",
     "tomli-w",
     "uvloop",
     "xxhash",
 }
-CLIENT = SERVER | {"scikit-learn", "scipy", "torch"}
+SERVER = BOTH | {"cvxpy"}
+CLIENT = BOTH | {"torch"}
 COMMAND = {"click", "docker", "jinja2", "matplotlib", "pandas", "pyyaml", "rich"}
 """What only the `muster` command needs, which is in neither image."""
 
@@ -53,16 +56,44 @@ PROGRAMS = {
 }
 """What an image must be able to import."""
 
+ELSEWHERE = {
+    "server": ("muster.tasks.", "muster.server.evaluation", "muster.server.breakdown"),
+    "client": ("muster.server.",),
+}
+"""Modules that an image's programs import, and whose functions run in the other image. What other
+modules' functions import, when they are called, the image holds too."""
+
 _IMPORT = """
-import importlib, json, sys
+import ast, importlib, json, sys
 from importlib.metadata import packages_distributions
-known = packages_distributions()
-for program in sys.argv[1:]:
+from pathlib import Path
+
+programs, elsewhere = map(json.loads, sys.argv[1:])
+for program in programs:
     importlib.import_module(program)
-print(json.dumps(sorted({
-    dist.lower().replace("_", "-")
-    for module in list(sys.modules) for dist in known.get(module.partition(".")[0], [])
-})))
+
+def imported(tree):
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from (name.name for name in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
+            yield node.module
+
+users = {}
+for name, module in sorted(sys.modules.items()):
+    users.setdefault(name.partition(".")[0], "importing its programs")
+    if not name.startswith("muster.") or name.startswith(tuple(elsewhere)):
+        continue
+    if getattr(module, "__file__", None):
+        for node in ast.walk(ast.parse(Path(module.__file__).read_text())):
+            if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
+                for found in imported(node):
+                    users.setdefault(found.partition(".")[0], f"{node.name} of {name}")
+known = packages_distributions()
+print(json.dumps({
+    dist.lower().replace("_", "-"): user
+    for module, user in sorted(users.items()) for dist in known.get(module, [])
+}))
 """
 
 
@@ -73,7 +104,7 @@ def requirements(project: dict[str, Any], wanted: str) -> list[str]:
         return build
     packages: list[str] = project["project"]["dependencies"]
     if wanted == "all":
-        return [*(line for line in packages if name_of(line) in CLIENT), *build]
+        return [*(line for line in packages if name_of(line) in SERVER | CLIENT), *build]
     return [line for line in packages if name_of(line) in IMAGES[wanted]]
 
 
@@ -87,23 +118,28 @@ def name_of(requirement: str) -> str:
 def complaints(project: dict[str, Any]) -> list[str]:
     """What no longer agrees with the code or with pyproject.toml."""
     packages = {name_of(line) for line in project["project"]["dependencies"]}
+    named = SERVER | CLIENT | COMMAND
     found = [
         f"{name}: a dependency in pyproject.toml; say here which image needs it"
-        for name in sorted(packages - CLIENT - COMMAND)
+        for name in sorted(packages - named)
     ]
     found += [
         f"{name}: named here, but no dependency in pyproject.toml"
-        for name in sorted((CLIENT | COMMAND) - packages)
+        for name in sorted(named - packages)
     ]
     for image, programs in PROGRAMS.items():
+        arguments = map(json.dumps, (programs, ELSEWHERE[image]))
         ended = subprocess.run(
-            [sys.executable, "-c", _IMPORT, *programs], capture_output=True, text=True, check=False
+            [sys.executable, "-c", _IMPORT, *arguments], capture_output=True, text=True, check=False
         )
         if ended.returncode:
             found.append(f"{image}: {ended.stderr.strip().splitlines()[-1]}")
             continue
-        for name in sorted(set(json.loads(ended.stdout)) & packages - IMAGES[image]):
-            found.append(f"{name}: imported by {image}'s programs, and not in its image")
+        users: dict[str, str] = json.loads(ended.stdout)
+        found += [
+            f"{name}: needed by {users[name]} in the image {image}, which lacks it"
+            for name in sorted(users.keys() & packages - IMAGES[image])
+        ]
     return found + environment_complaints()
 
 
