@@ -31,8 +31,8 @@ class Trained:
         delta: trained − received parameters, or the mean minibatch gradient where the settings ask
             for it; float32, shape (parameters,), the caller's own.
         examples: how many the device holds.
-        loss: mean minibatch loss over the local steps, without the proximal term; nan when there
-            were none.
+        loss: mean minibatch loss over the local steps, with the task's ridge and without the
+            proximal term; nan when there were none.
         train_steps: local steps taken.
     """
 
@@ -84,7 +84,7 @@ def train(
             f"version {base_version} of the model has shape {received.shape}, the task's model "
             f"needs ({needed},)"
         )
-    descent = _Descent(module, received, settings, round)
+    descent = _Descent(module, received, settings, round, task.ridge)
     device = descent.device
     x, y = torch.from_numpy(examples.x).to(device), torch.from_numpy(examples.y).to(device)
     losses = []
@@ -95,8 +95,9 @@ def train(
     draws = partial(stream, seed, "batches", client, round)
     for batch in minibatches(len(examples), settings, draws):
         loss = task.loss(module(_rows(x, batch)), _rows(y, batch))
+        penalty = descent.penalty()
         descent.step(loss)
-        losses.append(loss.item())
+        losses.append(loss.item() + penalty)
     mean = math.fsum(losses) / len(losses) if losses else math.nan
     return Trained(descent.finish(), len(examples), mean, len(losses))
 
@@ -156,8 +157,11 @@ class _Descent:
     imports torch._dynamo, 2 s and 100 MiB in every forked device.
     """
 
-    def __init__(self, module: nn.Module, received: Vector, settings: Training, round: int) -> None:
+    def __init__(
+        self, module: nn.Module, received: Vector, settings: Training, round: int, ridge: float
+    ) -> None:
         self._settings = settings
+        self._ridge = ridge
         self._rate = settings.learning_rate_at(round)
         self._received = received
         self._steps = 0
@@ -174,9 +178,18 @@ class _Descent:
             # backward adds into a gradient that exists, so the views stay views.
             parameter.grad = gradient.view_as(parameter)
 
+    def penalty(self) -> float:
+        """½ · ridge · ‖θ‖² before the next step."""
+        if not self._ridge:
+            return 0.0
+        norm: float = torch.linalg.vector_norm(self._parameters).item()
+        return 0.5 * self._ridge * norm**2
+
     def step(self, loss: Tensor) -> None:
         loss.backward()  # type: ignore[no-untyped-call]
         self._steps += 1
+        if self._ridge:
+            self._gradient.add_(self._parameters, alpha=self._ridge)
         if self._settings.gradient:
             return  # the gradients add up, all at the received parameters
         theta, gradient, settings = self._parameters, self._gradient, self._settings

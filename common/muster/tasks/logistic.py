@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, ClassVar
 
 import numpy as np
 from pydantic import Field, PositiveInt
@@ -41,18 +41,19 @@ class LogisticRegression(Synthetic):
 class OpenLogisticRegression(OpenSynthetic):
     """Logistic regression for a population."""
 
+    streams: ClassVar = "logistic"
+
     def __init__(self, task: LogisticRegression, population: int, seed: int) -> None:
         super().__init__(task, task.examples_per_client, population, seed)
         self._task = task
-        theta = stream(seed, "logistic", "theta").standard_normal(task.dimension)
-        self._theta = theta / np.sqrt(task.dimension)
+        self.theta = self.theta / np.sqrt(task.dimension)
 
     def drawn(self, index: int) -> Examples:
         task = self._task
         random = stream(self._seed, "logistic", "client", index)
         x = random.standard_normal((task.examples_per_client, task.dimension), dtype=np.float32)
-        theta = self._theta + task.heterogeneity * random.standard_normal(task.dimension)
-        ones = random.random(len(x)) < _sigmoid(task.scale * (x @ theta))
+        theta = self.theta_of(index, random)
+        ones = random.random(len(x)) < _sigmoid(task.scale * self.responses(x, theta))
         return Examples(x, ones.astype(np.float32))
 
     def loss(self, outputs: Tensor, y: Tensor) -> Tensor:
@@ -73,7 +74,8 @@ class OpenLogisticRegression(OpenSynthetic):
 
         outputs = predict(module, examples.x)  # (examples, 1)
         losses, right = self.scores(outputs, torch.from_numpy(examples.y))
-        return {"loss": losses.mean().item(), "accuracy": np.mean(right.numpy()).item()}
+        loss = losses.mean().item() + self.penalty(module)
+        return {"loss": loss, "accuracy": np.mean(right.numpy()).item()}
 
     def minimiser(self, weights: Sequence[float] | Parameters) -> Parameters:
         """Newton's method from 0, with steps halved until they descend."""
@@ -88,13 +90,14 @@ class OpenLogisticRegression(OpenSynthetic):
 
         def value(theta: Parameters) -> float:
             z = x @ theta
-            return float(p @ (np.logaddexp(0, z) - y * z))
+            penalty = self.ridge / 2 * (theta @ theta)
+            return float(p @ (np.logaddexp(0, z) - y * z) + penalty)
 
         theta = np.zeros(x.shape[1])
         for _ in range(_STEPS):
             chance = _sigmoid(x @ theta)
-            gradient = x.T @ (p * (chance - y))
-            hessian = (x.T * (p * chance * (1 - chance))) @ x
+            gradient = x.T @ (p * (chance - y)) + self.ridge * theta
+            hessian = (x.T * (p * chance * (1 - chance))) @ x + self.ridge * np.eye(x.shape[1])
             step = np.linalg.lstsq(hessian, gradient)[0]
             if not np.linalg.norm(step) > 1e-14 * (1 + np.linalg.norm(theta)):
                 return theta

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, ClassVar
 
 import numpy as np
 from pydantic import Field, NonNegativeFloat, PositiveInt, model_validator
@@ -81,44 +81,47 @@ class _LeastSquares(OpenSynthetic):
         return (outputs.squeeze(1) - y).square() / 2, None
 
     def minimiser(self, weights: Sequence[float] | Parameters) -> Parameters:
-        # Normal equations: Σ p_i XᵢᵀXᵢ/nᵢ θ = Σ p_i Xᵢᵀyᵢ/nᵢ.
+        # Normal equations: (Σ p_i XᵢᵀXᵢ/nᵢ + ridge I) θ = Σ p_i Xᵢᵀyᵢ/nᵢ, here times Σ weights.
         left, right = np.zeros(()), np.zeros(())
         for index, weight in zip(range(len(self.examples)), weights, strict=True):
             x, y = self.design(index)
             left = left + weight / len(x) * (x.T @ x)
             right = right + weight / len(x) * (x.T @ y)
+        left = left + self.ridge * sum(weights) * np.eye(len(right))
         return np.linalg.lstsq(left, right)[0].astype(np.float64)
 
 
 class OpenLinearRegression(_LeastSquares):
     """Linear regression for a population."""
 
+    streams: ClassVar = "linear"
+
     def __init__(self, task: LinearRegression, population: int, seed: int) -> None:
         super().__init__(task, task.examples_per_client, population, seed)
         self._task = task
-        self._theta = stream(seed, "linear", "theta").standard_normal(task.dimension)
 
     def drawn(self, index: int) -> Examples:
         task = self._task
         random = stream(self._seed, "linear", "client", index)
         x = random.standard_normal((task.examples_per_client, task.dimension), dtype=np.float32)
         noise = random.standard_normal(task.examples_per_client)
-        theta = self._theta + task.heterogeneity * random.standard_normal(task.dimension)
-        return Examples(x, (x @ theta + task.noise * noise).astype(np.float32))
+        values = self.responses(x, self.theta_of(index, random)) + task.noise * noise
+        return Examples(x, values.astype(np.float32))
 
 
 class OpenQuadratic(_LeastSquares):
     """Quadratic functions for a population."""
 
+    streams: ClassVar = "quadratic"
+
     def __init__(self, task: Quadratic, population: int, seed: int) -> None:
         super().__init__(task, task.dimension, population, seed)
         self._task = task
-        self._theta = stream(seed, "quadratic", "theta").standard_normal(task.dimension)
 
     def drawn(self, index: int) -> Examples:
         task, dimension = self._task, self._dimension
         random = stream(self._seed, "quadratic", "client", index)
-        theta = self._theta + task.heterogeneity * random.standard_normal(dimension)
+        theta = self.theta_of(index, random)
         powers = random.random(dimension)
         powers[:2] = [0, 1][:dimension]  # the largest and the smallest eigenvalue
         basis = np.linalg.qr(random.standard_normal((dimension, dimension)))[0]

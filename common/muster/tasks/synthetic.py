@@ -2,14 +2,24 @@
 
 from __future__ import annotations
 
+import math
 from abc import abstractmethod
+from collections.abc import Mapping
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Self
 
 import numpy as np
 import numpy.typing as npt
-from pydantic import NonNegativeFloat, PositiveInt, field_validator
+from pydantic import (
+    BeforeValidator,
+    Field,
+    NonNegativeFloat,
+    PositiveInt,
+    field_validator,
+    model_validator,
+)
 
+from muster.common.seeds import stream
 from muster.tasks.models import AnyModel, Linear, Model, Softmax, initial_module, initial_vector
 from muster.tasks.task import Examples, OpenTask, Task, held_out
 
@@ -19,6 +29,30 @@ if TYPE_CHECKING:
     from torch import nn
 
 Parameters = npt.NDArray[np.float64]
+
+
+def _parse_effects(value: object) -> object:
+    if isinstance(value, list) and all(isinstance(name, str) for name in value):
+        if twice := sorted({name for name in value if value.count(name) > 1}):
+            raise ValueError(f"{', '.join(twice)} is named twice; expected each covariate once")
+        return value
+    if isinstance(value, Mapping):
+        for name, effect in value.items():
+            if not (isinstance(effect, list) and all(_is_number(entry) for entry in effect)):
+                raise ValueError(f"{name}: expected a list of numbers, found {effect!r}")
+        return value
+    # One sentence here, where the union would report one mistake per alternative.
+    raise ValueError(
+        "expected a list of names of covariates Z, or a table that gives each a list of numbers, "
+        f"found {value!r}"
+    )
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+
+
+Effects = Annotated[list[str] | dict[str, list[float]], BeforeValidator(_parse_effects)]
 
 
 class Synthetic(Task):
@@ -35,6 +69,17 @@ class Synthetic(Task):
     heterogeneity: NonNegativeFloat = 0.0
     """Standard deviation, in every coordinate, of a client's θ_i around θ₀."""
 
+    covariates: Effects = Field(default_factory=list[str])
+    """Columns j of covariates Z that shape a client's data: Σ_j Z_ij γ_j is added to its θ_i. Of a
+    word the columns are its levels, `os=15`; where a device lacks a covariate, Z_ij = 0. A list of
+    names: each γ_j is a unit vector, drawn by the seed and the name. A table: `{ age = [1, 0] }`.
+    With covariates θ₀, γ_j and θ_i are of the slopes and then, where the model has a `bias`, of the
+    constant; without, data have no constant."""
+
+    ridge: NonNegativeFloat = 0.0
+    """Coefficient of ½‖θ‖², over all parameters, in what is minimised: in local training, in the
+    loss that is reported, and in the optimum."""
+
     @field_validator("model")
     @classmethod
     def _predicts_values(cls, model: AnyModel) -> AnyModel:
@@ -44,16 +89,47 @@ class Synthetic(Task):
             raise ValueError(reason)
         return model
 
+    @model_validator(mode="after")
+    def _effects_fit(self) -> Self:
+        if isinstance(self.covariates, dict):
+            constant = ", then the constant" if self.parameters > self.dimension else ""
+            for name, effect in self.covariates.items():
+                if len(effect) != self.parameters:
+                    raise ValueError(
+                        f"covariates.{name}: expected {self.parameters} numbers, of the slopes"
+                        f"{constant}; found {len(effect)}"
+                    )
+        return self
+
+    @property
+    def parameters(self) -> int:
+        """Length of θ_i: the slopes and, with covariates, a linear model's constant."""
+        constant = isinstance(self.model, Linear) and self.model.bias
+        return self.dimension + (constant and bool(self.covariates))
+
+    def needs(self) -> frozenset[str]:
+        return frozenset(self.covariates)
+
 
 class OpenSynthetic(OpenTask):
-    """A synthetic problem; a client's examples are drawn when they are asked for."""
+    """A synthetic problem; a client's examples are drawn when they are asked for.
+
+    Attributes:
+        streams: what the names of its streams of random numbers begin with.
+        theta: θ₀, shape (parameters,), as many as `Synthetic.parameters`.
+    """
+
+    streams: ClassVar[str]
 
     def __init__(self, task: Synthetic, each: int, population: int, seed: int) -> None:
         self.examples = [len(held_out(each, task.validation_ratio, seed, 0)[0])] * population
+        self.ridge = task.ridge
+        self._settings = task
         self._dimension = task.dimension
         self._model: Model = task.model
         self._ratio = task.validation_ratio
         self._seed = seed
+        self.theta = stream(seed, self.streams, "theta").standard_normal(task.parameters)
 
     @abstractmethod
     def drawn(self, index: int) -> Examples:
@@ -62,6 +138,39 @@ class OpenSynthetic(OpenTask):
     @abstractmethod
     def minimiser(self, weights: Sequence[float] | Parameters) -> Parameters:
         """Return what `optimum` promises."""
+
+    @cached_property
+    def effects(self) -> Parameters:
+        """The γ_j, shape (covariates, parameters), in the order of the setting."""
+        task = self._settings
+        if isinstance(task.covariates, dict):
+            return np.array(list(task.covariates.values()), np.float64)
+        drawn = [
+            stream(self._seed, self.streams, "effect", name).standard_normal(task.parameters)
+            for name in task.covariates
+        ]
+        return np.array([effect / np.linalg.norm(effect) for effect in drawn])
+
+    @cached_property
+    def _z(self) -> Parameters:
+        """Shape (population, covariates)."""
+        names, population = list(self._settings.covariates), len(self.examples)
+        return np.column_stack([self._settings.column(name, population) for name in names])
+
+    def theta_of(self, index: int, random: np.random.Generator) -> Parameters:
+        """Return θ_i, shape (parameters,), its heterogeneity drawn from `random`."""
+        heterogeneity = self._settings.heterogeneity
+        theta = self.theta + heterogeneity * random.standard_normal(len(self.theta))
+        if not self._settings.covariates:
+            return theta
+        # A row at a time: a product of matrices may round otherwise for another population.
+        shift: Parameters = self._z[index] @ self.effects
+        return theta + shift
+
+    def responses(self, x: npt.NDArray[Any], theta: Parameters) -> Parameters:
+        """Return xᵀθ of every row, with the constant where θ has one: shape (examples,)."""
+        slopes: Parameters = x @ theta[: self._dimension]
+        return slopes + theta[-1] if len(theta) > self._dimension else slopes
 
     def client(self, index: int) -> Examples:
         return self._parts(index)[0]
@@ -101,9 +210,10 @@ class OpenSynthetic(OpenTask):
         return metrics
 
     def optimum(self, weights: Sequence[float] | Parameters | None = None) -> Parameters:
-        """Return the minimiser of Σ p_i f_i, f_i the loss of a linear model on client i's examples.
+        """Return the minimiser of Σ p_i f_i + ½ ridge ‖θ‖², with Σ p_i = 1.
 
-        Where several minimise, the one of least norm: the one that gradient descent from 0 finds.
+        f_i is the loss of a linear model on what client i trains on. Where several minimise, the
+        one of least norm: the one that gradient descent from 0 finds.
 
         Args:
             weights: p, one for each client, up to a factor; by examples if absent.

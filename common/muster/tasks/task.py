@@ -11,19 +11,22 @@ client its examples, everybody the same initial module and loss, and the evaluat
 
 from __future__ import annotations
 
+import json
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Self
 
 import numpy as np
-from pydantic import ConfigDict, Field, model_validator
+from pydantic import ConfigDict, Field, PrivateAttr, model_validator
 
 from muster.common.config import Section
+from muster.common.errors import ConfigError
 from muster.common.plugins import Plugin
-from muster.common.seeds import stream
-from muster.tasks.models import MODELS, AnyModel, Mlp, Model
+from muster.common.seeds import FloatArray, stream
+from muster.tasks.columns import decoded, encoded
+from muster.tasks.models import MODELS, AnyModel, Mlp, Model, initial_vector
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -31,6 +34,9 @@ if TYPE_CHECKING:
 
 # Test examples per forward pass: few calls, and activations stay in the cache.
 EVALUATION_BATCH = 1000
+
+SENT_Z = "covariates of the devices"
+"""The key of what a task was given, where it is sent; with spaces, no setting can be called so."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +88,9 @@ class Task(Plugin):
     """Share of each client's examples that it does not train on, but is measured on. At least one
     is left to train on."""
 
+    # By column, encoded: nobody sets it, so it is no field and stands in no scenario.
+    _z: dict[str, str] = PrivateAttr(default_factory=dict)
+
     @model_validator(mode="before")
     @classmethod
     def _gather_model(cls, values: object) -> object:
@@ -114,6 +123,57 @@ class Task(Plugin):
             ConfigError: data files are missing or altered.
         """
 
+    def needs(self) -> frozenset[str]:
+        """Return the columns of covariates Z that shape the clients' data; a word's: `os=15`."""
+        return frozenset()
+
+    def with_covariates(self, z: Mapping[str, FloatArray]) -> Self:
+        """Return a task that carries the columns it needs, and goes on to whoever it is sent to.
+
+        Args:
+            z: by column, each of shape (population,); 0 where a device does not have the
+                covariate. Those that are not needed are left out.
+
+        Raises:
+            ConfigError: a column that it needs is not there.
+        """
+        if not self.needs():
+            return self
+        if missing := sorted(self.needs() - z.keys()):
+            raise ConfigError(
+                f"task.covariates: no device has {', '.join(missing)}; there are: "
+                f"{', '.join(z) or 'none'}"
+            )
+        copy = self.model_copy()
+        copy._z = {name: encoded(z[name]) for name in sorted(self.needs())}
+        return copy
+
+    def column(self, name: str, population: int) -> FloatArray:
+        """Return one of the columns that it was given, shape (population,).
+
+        Raises:
+            ConfigError: it was not given it, or for another population.
+        """
+        if name not in self._z:
+            raise ConfigError(
+                f"task.covariates: {name} shapes the clients' data, and the task was opened "
+                "without it; open what `with_covariates` returns"
+            )
+        column = decoded(self._z[name])
+        if len(column) != population:
+            raise ConfigError(
+                f"task.covariates: {name} is known of {len(column)} devices, and the task was "
+                f"opened for {population}"
+            )
+        return column
+
+    def to_json(self) -> str:
+        """Return what `read_task` reads: the settings, and what was given beside them."""
+        settings = super().to_json()
+        if not self._z:
+            return settings
+        return json.dumps({**json.loads(settings), SENT_Z: self._z}, ensure_ascii=False)
+
     @abstractmethod
     def open(self, population: int, seed: int) -> OpenTask:
         """Return the task for a population.
@@ -128,9 +188,12 @@ class OpenTask(ABC):
 
     Attributes:
         examples: how many each client trains on, by the client's index.
+        ridge: coefficient of ½‖θ‖², over all parameters, in what is minimised. Local training adds
+            its gradient, and `metrics_on` its value; `loss` and `scores` are of examples alone.
     """
 
     examples: list[int]
+    ridge: float = 0.0
 
     @abstractmethod
     def client(self, index: int) -> Examples:
@@ -166,11 +229,22 @@ class OpenTask(ABC):
         return self.metrics_on(module, self._test)
 
     def metrics_on(self, module: nn.Module, examples: Examples) -> dict[str, float]:
-        """Measure `module` on examples, of which there is at least one; at least its loss."""
+        """Measure `module` on examples, of which there is at least one; at least its loss.
+
+        The loss is what is minimised: with the `penalty`.
+        """
         import torch
 
         outputs = predict(module, examples.x)
-        return {"loss": self.loss(outputs, torch.from_numpy(examples.y)).item()}
+        loss = self.loss(outputs, torch.from_numpy(examples.y)).item()
+        return {"loss": loss + self.penalty(module)}
+
+    def penalty(self, module: nn.Module) -> float:
+        """Return ½ · ridge · ‖θ‖² of the module's parameters."""
+        if not self.ridge:
+            return 0.0
+        theta = initial_vector(module).astype(np.float64)
+        return 0.5 * self.ridge * float(theta @ theta)
 
     @cached_property
     def _test(self) -> Examples:

@@ -4,16 +4,17 @@ import json
 from collections.abc import Mapping
 from typing import Annotated, Any, ClassVar, Self
 
-from pydantic import BeforeValidator, SerializeAsAny, model_validator
+from pydantic import BeforeValidator, Field, SerializeAsAny, model_validator
 
 from muster.common.config import Section, validate
 from muster.common.errors import ConfigError
 from muster.tasks.classification import Cifar10, Digits, FashionMnist, Mnist, UciHar
+from muster.tasks.columns import decoded
 from muster.tasks.logistic import LogisticRegression
 from muster.tasks.own import FunctionRegistry, Own
 from muster.tasks.reading import News, Shakespeare
 from muster.tasks.regression import LinearRegression, Quadratic
-from muster.tasks.task import OpenTask, Task
+from muster.tasks.task import SENT_Z, OpenTask, Task
 
 BUILT_IN: dict[str, type[Task]] = {
     "20news": News,
@@ -78,6 +79,7 @@ AnyTask = Annotated[SerializeAsAny[Task], BeforeValidator(TASKS.parse)]
 
 class _Sent(Section):
     task: AnyTask
+    z: dict[str, str] = Field(default_factory=dict)
 
 
 def read_task(text: str) -> Task:
@@ -90,4 +92,13 @@ def read_task(text: str) -> Task:
         values = json.loads(text)
     except ValueError as error:
         raise ConfigError(f"a task sent by a peer is not JSON: {error}") from None
-    return validate(_Sent, {"task": values}, "a task sent by a peer").task
+    z = values.pop(SENT_Z, {}) if isinstance(values, dict) else {}
+    sent = validate(_Sent, {"task": values, "z": z}, "a task sent by a peer")
+    if not sent.z:
+        return sent.task
+    try:
+        return sent.task.with_covariates({name: decoded(text) for name, text in sent.z.items()})
+    except ValueError as error:
+        raise ConfigError(
+            f"a task sent by a peer has covariates that cannot be read: {error}"
+        ) from None

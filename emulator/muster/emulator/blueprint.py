@@ -8,10 +8,11 @@ from pathlib import Path
 from typing import Any
 
 from muster.client.config import NurseryProcess, PackProcess, SlotsPort, Training
+from muster.common.errors import ConfigError
 from muster.common.files import write_atomic
 from muster.common.lines import Line
 from muster.emulator import doctor
-from muster.emulator.lives import by_group, life_of, line_of, members_of, z_of
+from muster.emulator.lives import by_group, life_of, line_of, members_of, task_of, z_of
 from muster.emulator.network.config import GatewayProcess, Ports
 from muster.emulator.network.gateways import gateways_of
 from muster.emulator.planning import plan
@@ -20,6 +21,7 @@ from muster.emulator.planning.tables import write_plan
 from muster.emulator.population import moments, population, write_population
 from muster.emulator.scenario import Group, Scenario
 from muster.server.config import Member, ServerProcess, TensorShape
+from muster.wire import CHUNK_BYTES
 
 _PLANNED = 5_000_000
 """Device-rounds of which a run writes its plan, some seconds; of more, `muster plan` does."""
@@ -30,12 +32,20 @@ class Blueprint:
 
     Attributes:
         residents: the population.
+        task: as every process of the run opens it.
     """
 
     def __init__(self, scenario: Scenario, folder: Path) -> None:
         self.scenario = scenario
         self.folder = folder
         self.residents = population(scenario)
+        self.task = task_of(scenario, self.residents)
+        size = len(self.task.to_json())
+        if size > CHUNK_BYTES:  # every device is sent it in a message
+            raise ConfigError(
+                f"task.covariates: those of {scenario.devices} devices make a task of {size:,} "
+                f"bytes, expected at most {CHUNK_BYTES:,}; take fewer covariates or devices"
+            )
         self._lines = {
             resident.client: line_of(scenario, group, resident.client)
             for group, residents in by_group(scenario, self.residents)
@@ -47,7 +57,7 @@ class Blueprint:
         """Who prepares the task, and forks devices."""
         scenario = self.scenario
         return NurseryProcess(
-            task=scenario.task.to_json(),
+            task=self.task.to_json(),
             population=scenario.devices,
             seed=scenario.seed,
             folder=str(self.folder),
@@ -91,7 +101,7 @@ class Blueprint:
             scale=scenario.clock.scale,
             port=scenario.server.port,
             server=scenario.server,
-            task=scenario.task.to_json(),
+            task=self.task.to_json(),
             training=training.to_json(),
             gradient_step=training.learning_rate if training.gradient else None,
             population=members,

@@ -12,9 +12,10 @@ from muster.client.covariates import z_columns
 from muster.client.life import Life
 from muster.common.distributions import draw
 from muster.common.lines import Line
-from muster.common.seeds import Numbers
+from muster.common.seeds import FloatArray, Numbers
 from muster.emulator.population import Resident
 from muster.emulator.scenario import Group, Scenario
+from muster.tasks.task import Task
 
 _ZONES_H = (-12.0, 14.0)
 """Time zones of the world."""
@@ -82,3 +83,19 @@ def z_of(group: Group, residents: Sequence[Resident]) -> dict[str, np.ndarray]:
     """Covariates Z of a group's devices as numbers, by name, each of shape (residents,)."""
     values = {name: [resident.z[name] for resident in residents] for name in group.covariates.z}
     return dict(z_columns(values, group.covariates.levels()))
+
+
+def task_of(scenario: Scenario, residents: Sequence[Resident]) -> Task:
+    """The task with the covariates Z that shape its clients' data: what every process opens.
+
+    Raises:
+        ConfigError: it needs one that no device has.
+    """
+    if not scenario.task.needs():
+        return scenario.task
+    z: dict[str, FloatArray] = {}
+    for group, devices in by_group(scenario, residents):
+        rows = [resident.index for resident in devices]
+        for name, values in z_of(group, devices).items():
+            z.setdefault(name, np.zeros(len(residents)))[rows] = values
+    return scenario.task.with_covariates(z)

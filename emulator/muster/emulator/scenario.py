@@ -5,6 +5,7 @@ import os
 import re
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from importlib.metadata import version
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
@@ -175,9 +176,21 @@ def _contradictions(scenario: Scenario) -> Sequence[str]:
         )
     if scenario.verify and not any(group.gateway for group in scenario.groups):
         found.append("verify: no group has a link; set groups.link.profile")
+    found += _missing_covariates(scenario)
     for number, group in enumerate(scenario.groups):
         found += [f"groups[{number}].{mistake}" for mistake in _impossible(scenario, group)]
     return found
+
+
+def _missing_covariates(scenario: Scenario) -> Iterator[str]:
+    """What shapes the clients' data, and is a covariate Z of no group."""
+    there: dict[str, None] = {}
+    for group in scenario.groups:
+        with suppress(ValueError):  # a file that cannot be read, which the group itself reports
+            there.update(dict.fromkeys(column_names(group.covariates.levels())))
+    for name in sorted(scenario.task.needs() - there.keys()):
+        known = ", ".join(there) or "none"
+        yield f"task.covariates: no group has a covariate Z {name!r}; there are: {known}"
 
 
 def _impossible(scenario: Scenario, group: Group) -> Iterator[str]:

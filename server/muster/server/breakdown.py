@@ -100,8 +100,9 @@ class Breakdown:
             means.append(None if sums is None else (sums / np.maximum(sizes, 1)).tolist())
         losses, right = means
         assert losses is not None
+        penalty = self._task.penalty(module)
         return {
-            batch.first + i: Part(size, losses[i], None if right is None else right[i])
+            batch.first + i: Part(size, losses[i] + penalty, None if right is None else right[i])
             for i, size in enumerate(sizes.tolist())
             if size
         }
