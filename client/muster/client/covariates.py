@@ -25,6 +25,7 @@ from muster.common.distributions import (
     parse_number,
 )
 from muster.common.distributions import draw as draw_numbers
+from muster.common.exchange import PROPENSITY
 from muster.common.seeds import FloatArray, Numbers
 
 DEVICE_QUANTITIES: Final = (
@@ -44,7 +45,7 @@ RESERVED: Final = (
     "profile",
     "enrolled",
     "enrollment_propensity",
-    "participation_propensity",
+    PROPENSITY,
 )
 """Names that no covariate has: they stand beside the covariates in tables and rules."""
 

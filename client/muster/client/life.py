@@ -97,6 +97,9 @@ class Life(Section):
     start_h: float = 0.0
     """Hour of the day, UTC, at scenario time 0."""
 
+    tells_propensity: bool = False
+    """Whether devices tell, among X, how likely they truly were to take part; for oracles."""
+
     @property
     def eventful(self) -> bool:
         """Whether there is anything to compute; a device without events always obeys."""
@@ -106,6 +109,7 @@ class Life(Section):
             or bool(self.covariates.x)
             or self.participation.willing != 1.0
             or self.drop_out > 0
+            or self.tells_propensity
         )
 
     @property

@@ -9,6 +9,7 @@ drains twice.
 """
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Final
 
 import numpy as np
@@ -22,7 +23,7 @@ from muster.client.logit import Logit
 from muster.client.participation import REQUIREMENTS
 from muster.client.surroundings import Surroundings
 from muster.common.distributions import draw
-from muster.common.exchange import Reason
+from muster.common.exchange import PROPENSITY, Reason
 from muster.common.seeds import BoolArray, FloatArray, IntArray, normals
 
 STATE: Final = ("charge", "forced_until_s", "dead", "recent")
@@ -143,7 +144,7 @@ class Lives:
         available = begins.available
         if available is None:
             available = self.process.on(self.cast.scene(step, x))
-        return Look(
+        look = Look(
             charge,
             charging,
             idle,
@@ -155,6 +156,9 @@ class Lives:
             x,
             self.life.device.lives,
         )
+        if self.life.tells_propensity:
+            look = replace(look, x={**x, PROPENSITY: self._chance(step, look)})
+        return look
 
     def _observed(
         self, step: int, charge: FloatArray, charging: BoolArray, idle: BoolArray
@@ -176,7 +180,8 @@ class Lives:
     def unreachable(self, step: int) -> BoolArray | None:
         """Who is offline at the beginning of a step, where it takes no look to tell and there is
         nothing to tell besides; else None."""
-        if self.life.device.lives or self.life.covariates.x:
+        life = self.life
+        if life.device.lives or life.covariates.x or life.tells_propensity:
             return None
         available = self._foresight.beginning(step).available
         return None if available is None else ~available
@@ -279,7 +284,10 @@ class Lives:
     def chance(self, step: int) -> FloatArray:
         """Each device's true probability of taking part in a step, given Z, X and its state, and
         work that takes no time; shape (n,). For oracles and plans."""
-        look, rules = self.look(step), self.life.participation
+        return self._chance(step, self.look(step))
+
+    def _chance(self, step: int, look: Look) -> FloatArray:
+        rules = self.life.participation
         state = {"charging": look.charging, "unmetered": look.unmetered, "idle": look.idle}
         fine = ~look.dead & (look.charge >= rules.battery_min)
         for name in rules.require:

@@ -12,6 +12,11 @@ from types import MappingProxyType
 from typing import NamedTuple
 
 
+PROPENSITY = "participation_propensity"
+"""What a device tells among its covariates X where an oracle asks: its true propensity to take
+part when it is called."""
+
+
 class Decision(StrEnum):
     """A device's answer to a call."""
 

@@ -15,6 +15,7 @@ from muster.common.lines import Line
 from muster.common.seeds import FloatArray, Numbers
 from muster.emulator.population import Resident
 from muster.emulator.scenario import Group, Scenario
+from muster.server.aggregators import Need
 from muster.tasks.task import Task
 
 _ZONES_H = (-12.0, 14.0)
@@ -40,6 +41,7 @@ def life_of(scenario: Scenario, group: Group) -> Life:
         availability=group.availability,
         participation=group.participation,
         covariates=group.covariates,
+        tells_propensity=Need.PROPENSITIES in scenario.server.aggregator.needs(),
         step_s=scenario.clock.round_s,
         start_h=scenario.clock.starts_at_h,
     )

@@ -24,6 +24,7 @@ from muster.common.config import Section, validate
 from muster.common.errors import ConfigError
 from muster.emulator.enrollment import All, AnyEnrollment
 from muster.emulator.network.links import Link, SharedLink
+from muster.server.aggregators import Conditions
 from muster.server.config import Server
 from muster.tasks.tasks import AnyTask
 
@@ -143,6 +144,25 @@ class Scenario(Section):
         """Processes of devices."""
         return sum(group.processes for group in self.groups)
 
+    @property
+    def z_columns(self) -> list[str]:
+        """Columns of the covariates Z that any group has."""
+        names = (column_names(group.covariates.levels()) for group in self.groups)
+        return list(dict.fromkeys(name for of_group in names for name in of_group))
+
+    @property
+    def conditions(self) -> Conditions:
+        """What it offers its aggregator."""
+        return Conditions(
+            z=frozenset(self.z_columns),
+            x=frozenset(name for group in self.groups for name in group.covariates.x),
+            full=self.server.information == "full",
+            selection=self.server.selection.kind,
+            lockstep=self.clock.kind == "rounds",
+            gradient=self.training.gradient,
+            projected=self.training.projection_radius is not None,
+        )
+
     def to_toml(self) -> str:
         """The scenario with every default, as it is written into the run folder."""
         return tomli_w.dumps(self.model_dump(exclude_none=True))
@@ -177,8 +197,12 @@ def _contradictions(scenario: Scenario) -> Sequence[str]:
     if scenario.verify and not any(group.gateway for group in scenario.groups):
         found.append("verify: no group has a link; set groups.link.profile")
     found += _missing_covariates(scenario)
+    mistakes = len(found)
     for number, group in enumerate(scenario.groups):
         found += [f"groups[{number}].{mistake}" for mistake in _impossible(scenario, group)]
+    if len(found) == mistakes:  # otherwise it is not known what there is
+        reasons = scenario.server.aggregator.refusals(scenario.conditions)
+        found += [f"server.aggregator: {reason}" for reason in reasons]
     return found
 
 

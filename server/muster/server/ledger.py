@@ -185,8 +185,8 @@ class Notes:
 
     contributions: list[ContributionRow] = field(default_factory=list)
     transfers: list[TransferRow] = field(default_factory=list)
-    estimates: list[EstimateRow] = field(default_factory=list)
     sessions: list[tuple[str, str, float, str, float]] = field(default_factory=list)
+    estimates: list[EstimateRow] = field(default_factory=list)
 
     def statements(self) -> list[_Statement]:
         return [

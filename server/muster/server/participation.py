@@ -11,9 +11,6 @@ import numpy as np
 
 from muster.common.seeds import BoolArray, FloatArray, IntArray
 
-PROPENSITY = "participation_propensity"
-"""What a device tells among its covariates X where an oracle asks: its true propensity."""
-
 
 class Seen(NamedTuple):
     """A device in a round.

@@ -196,6 +196,11 @@ class KOfN(Availability):
                 f"{(size - 1) / -_SMALLEST_EXPONENT:.2g}"
             )
 
+    def weights_of(self, size: int) -> FloatArray:
+        """The weights of a group's devices, shape (size,)."""
+        weights: FloatArray = np.exp(self._log_weights(size))
+        return weights
+
     def _log_weights(self, size: int) -> FloatArray:
         if self.decay is not None:
             return np.arange(size) / -self.decay

@@ -167,19 +167,24 @@ class Aggregator(Plugin):
 
     def refusals(self, conditions: Conditions) -> Iterator[str]:
         """Why it cannot work under these conditions: sentences, none if it can."""
+        needs = self.needs()
         if self.weighs == "parameters" and conditions.gradient:
             yield (
                 "it averages parameters, and with training.gradient devices return none; take a "
                 "rule that weighs updates, for example fedavg"
             )
-        if Need.POPULATION in self.needs() and not conditions.full:
+        if Need.POPULATION in needs and not conditions.full:
             yield (
                 "it needs covariates Z of devices that are not enrolled, and server.information = "
                 "'limited' tells their means alone; take 'calibrated', which works with means, or "
                 "set server.information = 'full'"
             )
-        if self.needs() & {Need.POPULATION, Need.MOMENTS} and not conditions.z:
+        if needs & {Need.POPULATION, Need.MOMENTS} and not conditions.z:
             yield (
                 "it corrects for covariates Z, and no group has any; name some in "
                 "groups.covariates.z"
             )
+
+    def objections(self, population: Population) -> Iterator[str]:
+        """Why it cannot work for this population: sentences, none if it can."""
+        yield from ()

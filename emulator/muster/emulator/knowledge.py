@@ -1,0 +1,84 @@
+"""What the server is told of a population: covariates Z, their means, and what an oracle asks for."""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from muster.common.errors import ConfigError
+from muster.common.features import Feature
+from muster.common.seeds import FloatArray, stream
+from muster.emulator.lives import by_group, z_of
+from muster.emulator.oracle import oracle_of
+from muster.emulator.population import Resident, moments, population
+from muster.emulator.scenario import Scenario
+from muster.server.aggregators import Need
+from muster.server.fleet import Device
+from muster.server.population import Population
+
+
+def z_of_all(scenario: Scenario, residents: Sequence[Resident]) -> dict[str, FloatArray]:
+    """Covariates Z of the whole population as columns, each of shape (N,); 0 where a device lacks
+    one."""
+    found = {column: np.zeros(len(residents)) for column in scenario.z_columns}
+    start = 0
+    for group, of_group in by_group(scenario, residents):
+        for column, values in z_of(group, of_group).items():
+            found[column][start : start + len(of_group)] = values
+        start += len(of_group)
+    return found
+
+
+def moments_of(scenario: Scenario, residents: Sequence[Resident]) -> dict[str, float]:
+    """The population's means as the server is told: of every column of Z, and of the features that
+    the aggregator asks for; with `server.moments_noise` not quite the truth."""
+    settings = scenario.server
+    found = moments(residents)
+    if features := [Feature.parse(text) for text in settings.aggregator.features()]:
+        z = z_of_all(scenario, residents)
+        found.update({feature.text: float(feature.of(z).mean()) for feature in features})
+    if settings.moments_noise:
+        for name in found:
+            error = stream(scenario.seed, "moments", name).standard_normal()
+            found[name] += settings.moments_noise * float(error)
+    return found
+
+
+def population_of(scenario: Scenario, residents: Sequence[Resident]) -> Population:
+    """The population as the server will know it."""
+    columns, z = scenario.z_columns, z_of_all(scenario, residents)
+    full = scenario.server.information == "full"
+    rows = [
+        {column: float(z[column][resident.index]) for column in columns} for resident in residents
+    ]
+    return Population(
+        [resident.client for resident in residents],
+        columns,
+        [row if full or r.enrolled else None for r, row in zip(residents, rows, strict=True)],
+        {r.client: Device(r.client, r.group, r.index, 1) for r in residents if r.enrolled},
+        moments_of(scenario, residents),
+        oracle_of(scenario, residents),
+    )
+
+
+def require(scenario: Scenario) -> None:
+    """Refuse a population with which the scenario's aggregator cannot work, or that cannot be.
+
+    Raises:
+        ConfigError: why not.
+    """
+    residents = population(scenario)
+    rule = scenario.server.aggregator
+    needs = rule.needs()
+    if not needs:
+        return
+    never = [resident.client for resident in residents if resident.propensity == 0]
+    if never and needs & {Need.POPULATION, Need.PROPENSITIES}:
+        shown = ", ".join(never[:3]) + (" …" if len(never) > 3 else "")
+        raise ConfigError(
+            f"server.aggregator: {rule.kind} gives the enrolled the weight of those like them who "
+            f"are not, and {len(never)} of {len(residents)} devices are never enrolled "
+            f"(propensity 0: {shown}): nobody can stand for them. Make groups.enrollment leave "
+            f"everybody a chance, or take 'calibrated', which matches the population's means"
+        )
+    if objections := list(rule.objections(population_of(scenario, residents))):
+        raise ConfigError("\n".join(f"server.aggregator: {text}" for text in objections))

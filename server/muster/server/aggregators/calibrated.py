@@ -1,0 +1,116 @@
+"""Corrects for enrollment from means of the population alone, and for participation as before.
+
+Two-Stage Selection Bias in Federated Learning (FedIPW), section 5, equations 17–19: weights q of
+the enrolled that make their mean of b(Z) that of the population. Right where b(Z) holds what
+enrollment and data have in common; else a part of the way.
+"""
+
+from collections.abc import Iterator, Sequence
+from typing import Annotated, Any, Literal
+
+import numpy as np
+from pydantic import Field
+
+from muster.common.errors import ConfigError
+from muster.common.features import Feature
+from muster.common.seeds import BoolArray, FloatArray
+from muster.server.aggregators.contract import Cohort, Conditions, Need, State, Weighing
+from muster.server.aggregators.inverse import InversePropensity
+from muster.server.calibration import Calibrated as Weights
+from muster.server.calibration import calibrate
+from muster.server.aggregators.estimation import ParticipationModel
+from muster.server.population import Population
+
+
+class Calibrated(InversePropensity):
+    """θ ← θ + Σ q_i·Δ_i/π̂ᵖ_i, or that over Σ q_i/π̂ᵖ_i; q >= 0, Σ q = 1, Σ q·b(Z) = μ over the
+    enrolled."""
+
+    method: Literal["quadratic", "entropy", "soft"] = "quadratic"
+    """quadratic: the q nearest to equal weights (equation 18, with q >= 0). entropy: q_i in
+    proportion to exp(λᵀb(Z_i)), never 0. soft: quadratic, with means that are only approached."""
+
+    on: list[str] | None = None
+    """b(Z): columns of Z, or features of them, "z1 > 0", "z1 ^ 2", "z1 * z2". Absent: all columns
+    of Z."""
+
+    penalty: Annotated[float, Field(gt=0)] = 100.0
+    """soft: what a squared distance of means counts, beside that of n·q from 1."""
+
+    if_infeasible: Literal["refuse", "soft"] = "refuse"
+    """What to do when no weights of the enrolled have the population's means."""
+
+    participation: ParticipationModel = ParticipationModel()
+    """How the propensity of participation is estimated."""
+
+    def weigh(self, cohort: Cohort, state: State) -> Weighing:
+        population = cohort.population
+        took_part = self.participation.estimate(cohort, state, self.floor)
+        known = _known(population)
+        q, estimates, warnings = self._calibrated(population, known, state)
+        places = population.places([c.client for c in cohort.contributions])
+        # Of the size of propensities' weights: their mean over the enrolled is 1.
+        weights = (known.sum() * q[places] / took_part.chances).tolist()
+        return Weighing(
+            weights,
+            self.normaliser_of(weights, float(known.sum())),
+            {**took_part.state, "q": q},
+            {**took_part.estimates, **estimates},
+            [*took_part.warnings, *warnings],
+        )
+
+    def _calibrated(
+        self, population: Population, known: BoolArray, state: State
+    ) -> tuple[FloatArray, dict[str, Any], Sequence[str]]:
+        """q by position in the population: 0 for those who are not enrolled, or not known yet."""
+        kept = state.get("q")
+        if kept is not None and np.array_equal(kept >= 0, known):
+            return kept, {}, ()
+        found = self._solve(population, known)
+        q = np.full(population.size, -1.0)  # of whom nothing is known
+        q[known] = found.q
+        residuals = dict(zip(self._texts(population), found.residuals.tolist(), strict=True))
+        told = {"method": found.method, "residual": found.residual, "of": int(known.sum())}
+        return q, {"calibration": told, "calibration_residuals": residuals}, found.fallen_back
+
+    def _solve(self, population: Population, known: BoolArray) -> Weights:
+        features = [Feature.parse(text) for text in self._texts(population)]
+        columns = dict(zip(population.columns, population.z()[known].T, strict=True))
+        b = np.column_stack([feature.of(columns) for feature in features])
+        target = np.array([population.moments[feature.text] for feature in features])
+        names = [feature.text for feature in features]
+        return calibrate(self.method, b, target, self.penalty, self.if_infeasible, names)
+
+    def _texts(self, population: Population) -> list[str]:
+        return [Feature.parse(t).text for t in (self.on or population.columns)]
+
+    def needs(self) -> frozenset[Need]:
+        return frozenset({Need.MOMENTS, Need.PARTICIPATION})
+
+    def features(self) -> Sequence[str]:
+        return self.on or ()
+
+    def refusals(self, conditions: Conditions) -> Iterator[str]:
+        yield from super().refusals(conditions)
+        yield from self.participation.refusals(conditions)
+        for text in self.on or ():
+            try:
+                columns = Feature.parse(text).columns
+            except ValueError as error:
+                yield f"on: {error}"
+                continue
+            for name in sorted(set(columns) - conditions.z):
+                known = ", ".join(sorted(conditions.z)) or "none"
+                yield f"on: {text!r}: there is no column {name!r} of Z; there are: {known}"
+
+    def objections(self, population: Population) -> Iterator[str]:
+        try:
+            self._solve(population, _known(population))
+        except ConfigError as error:
+            yield str(error)
+
+
+def _known(population: Population) -> BoolArray:
+    """The enrolled whose covariates the server has been told."""
+    known: BoolArray = population.enrolled & np.isfinite(population.z()).all(axis=1)
+    return known

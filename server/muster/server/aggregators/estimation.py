@@ -1,0 +1,156 @@
+"""Propensities estimated from the server's books: who enrolled, and who takes part.
+
+Enrollment is learned once, from covariates Z over the whole population. Participation is learned
+among the enrolled only, from (Z, X) in every round so far, and again as rounds accumulate. Learned
+on everybody it would hold the enrollment a second time, and correct for nothing.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Annotated, Any, NamedTuple
+
+import numpy as np
+from pydantic import BeforeValidator, Field, SerializeAsAny
+
+from muster.common.config import Section
+from muster.common.seeds import FloatArray, IntArray
+from muster.server.aggregators.contract import Cohort, Conditions, State
+from muster.server.propensity import (
+    CLASSIFIERS,
+    Classifier,
+    Fitted,
+    Logistic,
+    clipped,
+    overlap_of,
+    refit_due,
+)
+
+AnyClassifier = Annotated[SerializeAsAny[Classifier], BeforeValidator(CLASSIFIERS.parse)]
+
+_LOGISTIC = Logistic(kind="logistic")
+
+
+class Estimated(NamedTuple):
+    """Propensities of a round's contributions, and what they rest on.
+
+    Attributes:
+        chances: in the order of the contributions, none below the floor.
+        state: named arrays to be kept.
+        estimates, warnings: as of a `Weighing`.
+    """
+
+    chances: FloatArray
+    state: State
+    estimates: Mapping[str, Any]
+    warnings: Sequence[str]
+
+
+class EnrollmentModel(Section):
+    """How the propensity of enrollment is estimated."""
+
+    classifier: AnyClassifier = _LOGISTIC
+    """What learns it: a name, or module:Class, its settings beside it."""
+
+    z: list[str] | None = None
+    """Columns of the covariates Z that it looks at; absent: all."""
+
+    def refusals(self, conditions: Conditions) -> Iterator[str]:
+        """Why it cannot work under these conditions."""
+        yield from _unknown("enrollment.z", self.z, conditions.z)
+
+    def estimate(self, cohort: Cohort, state: State, floor: float) -> Estimated:
+        """π̂ᵉ of the contributions (FedIPW, section 4.2); learned in the first round."""
+        population = cohort.population
+        z = population.z()[:, _chosen(population.columns, self.z)]
+        fitted, warnings = _kept(state, "enrollment"), list[str]()
+        if not fitted:
+            fitted, warnings = _fit(self.classifier, z, population.enrolled, "enrollment")
+        among, few = clipped(self.classifier.chance(fitted, z), floor)
+        places = population.places([c.client for c in cohort.contributions])
+        names = self.z if self.z is not None else population.columns
+        estimates = {
+            "enrollment": _coefficients(fitted, names),
+            "overlap_enrollment": overlap_of(among[population.enrolled]),
+            "clipped_enrollment": few,
+        }
+        return Estimated(among[places], _prefixed("enrollment", fitted), estimates, warnings)
+
+
+class ParticipationModel(Section):
+    """How the propensity of participation is estimated."""
+
+    classifier: AnyClassifier = _LOGISTIC
+    """What learns it: a name, or module:Class, its settings beside it."""
+
+    z: list[str] | None = None
+    """Columns of the covariates Z that it looks at; absent: all."""
+
+    x: list[str] | None = None
+    """Covariates X that it looks at; absent: all."""
+
+    refit_growth: Annotated[float, Field(gt=1)] = 1.25
+    """It is learned again when there are this many times the rounds of the last time."""
+
+    def refusals(self, conditions: Conditions) -> Iterator[str]:
+        """Why it cannot work under these conditions."""
+        yield from _unknown("participation.z", self.z, conditions.z)
+        yield from _unknown("participation.x", self.x, conditions.x)
+
+    def estimate(self, cohort: Cohort, state: State, floor: float) -> Estimated:
+        """π̂ᵖ of the contributions in this round (FedIPW, section 4.2)."""
+        participation, population = cohort.participation, cohort.population
+        latest, z = participation.latest, population.z()
+        fitted, warnings = _kept(state, "participation"), list[str]()
+        last = int(state["participation_round"]) if "participation_round" in state else 0
+        if refit_due(cohort.round, last, self.refit_growth):
+            rows, last = participation.pooled(), cohort.round
+            features = self._features(cohort, z, rows.places, rows.x)
+            fitted, warnings = _fit(self.classifier, features, rows.took_part, "participation")
+        features = self._features(cohort, z, latest.places, latest.x)
+        chances, few = clipped(self.classifier.chance(fitted, features), floor)
+        row_of = {int(place): row for row, place in enumerate(latest.places)}
+        places = population.places([c.client for c in cohort.contributions])
+        stale = latest.age_s > 0
+        z_names = self.z if self.z is not None else population.columns
+        x_names = self.x if self.x is not None else participation.columns
+        estimates: dict[str, Any] = {
+            "participation": _coefficients(fitted, [*z_names, *x_names]),
+            "overlap_participation": overlap_of(chances),
+            "clipped_participation": few,
+        }
+        if stale.any() or participation.unknown:
+            estimates["stale"] = {
+                "share": float(stale.mean()),
+                "mean_age_s": float(latest.age_s[stale].mean()) if stale.any() else 0.0,
+                "unknown": participation.unknown,
+            }
+        kept = {**_prefixed("participation", fitted), "participation_round": np.array(last)}
+        of_round = chances[[row_of[int(place)] for place in places]]
+        return Estimated(of_round, kept, estimates, warnings)
+
+    def _features(
+        self, cohort: Cohort, z: FloatArray, places: IntArray, x: FloatArray
+    ) -> FloatArray:
+        z_chosen = _chosen(cohort.population.columns, self.z)
+        x_chosen = _chosen(cohort.participation.columns, self.x)
+        return np.hstack([z[places][:, z_chosen], x[:, x_chosen]])
+
+
+def _unknown(key: str, wanted: Sequence[str] | None, there: frozenset[str]) -> Iterator[str]:
+    """Sentences on columns that are wanted and are not there."""
+    for name in wanted or ():
+        if name not in there:
+            known = ", ".join(sorted(there)) or "none"
+            yield f"{key}: there is no covariate {name!r}; there are: {known}"
+
+
+def _chosen(columns: Sequence[str], wanted: Sequence[str] | None) -> list[int]:
+    return [columns.index(name) for name in (columns if wanted is None else wanted)]
+
+
+def _kept(state: State, model: str) -> Fitted:
+    mark = f"{model}:"
+    return {name.removeprefix(mark): a for name, a in state.items() if name.startswith(mark)}
+
+
+def _prefixed(model: str, fitted: Fitted) -> State:
+    return {f"{model}:{name}": array for name, array in fitted.items()}

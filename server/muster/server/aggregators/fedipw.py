@@ -1,0 +1,40 @@
+"""Corrects for both stages of selection: who is enrolled, and who of them takes part.
+
+Two-Stage Selection Bias in Federated Learning (FedIPW), section 4.2, equation 12.
+"""
+
+from collections.abc import Iterator
+
+from muster.server.aggregators.contract import Cohort, Conditions, Need, State, Weighing
+from muster.server.aggregators.inverse import InversePropensity, inverse
+from muster.server.aggregators.estimation import EnrollmentModel, ParticipationModel
+
+
+class FedIpw(InversePropensity):
+    """θ ← θ + Σ Δ_i/(π̂ᵉ_i·π̂ᵖ_i) / Σ 1/(π̂ᵉ_i·π̂ᵖ_i), or over N, the whole population."""
+
+    enrollment: EnrollmentModel = EnrollmentModel()
+    """How the propensity of enrollment is estimated."""
+
+    participation: ParticipationModel = ParticipationModel()
+    """How the propensity of participation is estimated."""
+
+    def weigh(self, cohort: Cohort, state: State) -> Weighing:
+        enrolled = self.enrollment.estimate(cohort, state, self.floor)
+        took_part = self.participation.estimate(cohort, state, self.floor)
+        weights = inverse(enrolled.chances * took_part.chances)
+        return Weighing(
+            weights,
+            self.normaliser_of(weights, float(cohort.population.size)),
+            {**enrolled.state, **took_part.state},
+            {**enrolled.estimates, **took_part.estimates},
+            [*enrolled.warnings, *took_part.warnings],
+        )
+
+    def needs(self) -> frozenset[Need]:
+        return frozenset({Need.POPULATION, Need.PARTICIPATION})
+
+    def refusals(self, conditions: Conditions) -> Iterator[str]:
+        yield from super().refusals(conditions)
+        yield from self.enrollment.refusals(conditions)
+        yield from self.participation.refusals(conditions)

@@ -1,0 +1,60 @@
+"""Corrects for participation that is correlated, by how often each client was there, and with how
+many others.
+
+Bias Mitigation for Federated Learning with Spatially Correlated Participation, section IV: a mean
+over whoever comes gives client m the weight c_m = E[1{m in S}/|S|]; 1/(M·c_m) makes it 1/M.
+"""
+
+from typing import Annotated, Any, ClassVar, Literal
+
+import numpy as np
+from pydantic import Field
+
+from muster.common.seeds import FloatArray
+from muster.server.aggregators.contract import Aggregator, Cohort, Need, State, Weighing
+
+
+class Importance(Aggregator):
+    """θ ← θ + 1/|S| Σ Δ_m/(M·ĉ_m), with ĉ_m the mean of 1{m in S}/|S| over all rounds so far.
+
+    M counts the enrolled. An empty round adds nothing to a ĉ and counts as a round.
+    """
+
+    weights: ClassVar[Literal["on-arrival", "at-close"]] = "at-close"
+
+    shares: Literal["estimated", "exact"] = "estimated"
+    """estimated: ĉ, from the rounds so far, this one included. exact: the true c, which the emulator
+    works out where it can."""
+
+    delta: Annotated[float, Field(gt=0, le=1)] = 0.01
+    """δ: a ĉ below it counts as this, which bounds the weights by 1/(M·δ)."""
+
+    def weigh(self, cohort: Cohort, state: State) -> Weighing:
+        population, size = cohort.population, len(cohort.contributions)
+        enrolled = int(population.enrolled.sum())
+        places = population.places([c.client for c in cohort.contributions])
+        sums = np.array(state["sums"] if "sums" in state else np.zeros(population.size))
+        sums[places] += 1 / size
+        if self.shares == "exact":
+            assert population.oracle.shares is not None  # the rule asked for it
+            shares = np.array(population.oracle.shares)
+        else:
+            shares = sums / cohort.round
+        weights: FloatArray = 1 / (enrolled * np.maximum(shares[places], self.delta))
+        capped = [int(place) for place in places[shares[places] < self.delta]]
+        estimates: dict[str, Any] = {
+            "shares": {
+                population.clients[i]: float(shares[i]) for i in np.flatnonzero(population.enrolled)
+            },
+            "floor": self.delta,
+            "clipped_shares": len(capped),
+        }
+        warnings = [
+            f"{population.clients[place]} takes part so rarely that delta = {self.delta:g} caps "
+            f"its weight: it counts for less than 1/{enrolled}"
+            for place in capped
+        ]
+        return Weighing(weights.tolist(), float(size), {"sums": sums}, estimates, warnings)
+
+    def needs(self) -> frozenset[Need]:
+        return frozenset({Need.SHARES} if self.shares == "exact" else ())
