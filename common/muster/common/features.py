@@ -1,0 +1,97 @@
+"""Features of covariates, as a person writes them: what b(Z) is made of.
+
+z1           a column as it is; a word's level is a column of its own, os=15
+z1 > 0.5     1 where that holds, else 0; also >=, <, <=
+z1 ^ 2       its square
+z1 * os=15   the product of two columns
+"""
+
+import operator
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Final, Self
+
+from muster.common.seeds import BoolArray, FloatArray
+
+_COMPARISONS: Final[dict[str, Callable[[FloatArray, float], BoolArray]]] = {
+    ">": operator.gt,
+    ">=": operator.ge,
+    "<": operator.lt,
+    "<=": operator.le,
+}
+
+# A word's level may have spaces, but no sign that stands alone: os=Android 15 * z1.
+_NAME = r"[A-Za-z_][A-Za-z0-9_]*(?:=[^ ]+(?: (?!(?:>=|<=|[><^*]) )[^ ]+)*)?"
+_FORM = re.compile(rf"({_NAME})(?: *(>=|<=|[><^*]) *(.+))?")
+
+
+@dataclass(frozen=True, slots=True)
+class Feature:
+    """A number that follows from a device's covariates.
+
+    Attributes:
+        column: the covariate it begins with.
+        sign: what is done with it, "" for nothing.
+        other: the number it is compared with, the power, or the other covariate; as text.
+    """
+
+    column: str
+    sign: str = ""
+    other: str = ""
+
+    @classmethod
+    def parse(cls, text: str) -> Self:
+        """Read a feature; spaces around its sign may be left out, except after a word's level.
+
+        Raises:
+            ValueError: it is none; a sentence that says what one looks like.
+        """
+        found = _FORM.fullmatch(text.strip())
+        if found is None:
+            raise ValueError(
+                f"{text!r} is no feature of covariates; expected for example 'z1', 'z1 > 0.5', "
+                f"'z1 ^ 2' or 'z1 * z2', a word's level as 'os=15'"
+            )
+        column, sign, other = (part or "" for part in found.groups())
+        if sign in _COMPARISONS:
+            other = _number(text, other)
+        elif sign == "^" and other != "2":
+            raise ValueError(f"{text!r}: the only power is 2, found {other!r}")
+        elif sign == "*" and not re.fullmatch(_NAME, other):
+            raise ValueError(f"{text!r}: expected a covariate after *, found {other!r}")
+        return cls(column, sign, other)
+
+    @property
+    def text(self) -> str:
+        """The feature as it is written: equal features have equal texts."""
+        return f"{self.column} {self.sign} {self.other}".strip()
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """The covariates that it reads."""
+        return (self.column, self.other) if self.sign == "*" else (self.column,)
+
+    def of(self, columns: Mapping[str, FloatArray]) -> FloatArray:
+        """Its value for each of n devices, shape (n,).
+
+        Args:
+            columns: covariates by name, each of shape (n,); at least those in `columns`.
+        """
+        values = columns[self.column]
+        if self.sign in _COMPARISONS:
+            return _COMPARISONS[self.sign](values, float(self.other)).astype(float)
+        if self.sign == "^":
+            return values * values
+        return values * columns[self.other] if self.sign == "*" else values
+
+
+def _number(text: str, found: str) -> str:
+    """A finite number in its shortest form."""
+    try:
+        number = float(found)
+    except ValueError:
+        number = float("nan")
+    if not abs(number) < float("inf"):
+        raise ValueError(f"{text!r}: expected a number to compare with, found {found!r}")
+    return repr(number + 0.0).removesuffix(".0")  # -0 is 0
