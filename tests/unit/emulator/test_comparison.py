@@ -10,10 +10,10 @@ import pytest
 from muster.common.errors import ConfigError
 from muster.emulator.comparison.columns import ENDS, TARGETS, cell
 from muster.emulator.comparison.figure import draw
-from muster.emulator.comparison.intervals import interval
 from muster.emulator.comparison.outcome import MEASURES, differences_of, means_of
 from muster.emulator.comparison.plan import Plan, make_plan
 from muster.emulator.comparison.variants import folder_names, labels_of, parse_vary
+from muster.emulator.intervals import interval
 
 PLAIN = """
 name = "plain"

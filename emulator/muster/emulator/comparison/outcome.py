@@ -11,9 +11,9 @@ import pandas as pd
 
 from muster.common.errors import LedgerError
 from muster.emulator.account import Account
-from muster.emulator.comparison.intervals import Interval, interval
 from muster.emulator.comparison.plan import Plan, PlannedRun
 from muster.emulator.comparison.variants import value_text
+from muster.emulator.intervals import Interval, interval
 from muster.emulator.summary import read_summary
 
 ENDED = ("completed", "diverged")

@@ -1,0 +1,230 @@
+"""The rules by which a claim holds. Pure: numbers in, a row of claims.json out.
+
+Rule 1: with at least `ENOUGH` seeds a claim is judged by Student's t over the seeds. With fewer,
+every seed has to show it by itself, and the row says that it was judged so.
+
+Rule 2: a value that is missing or not finite makes the claim fail, with a sentence in the place of
+the number. A claim never vanishes.
+"""
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from muster.emulator.intervals import interval
+
+BySeed = Mapping[int, float]
+"""What was measured with each seed; NaN where nothing was."""
+
+ENOUGH = 5
+"""Seeds from which on intervals are taken."""
+
+LEAST_RANK_CORRELATION = 0.9
+_ENOUGH_LEVELS = 4
+
+# The lower end of a two-sided interval of 90 % is the one-sided bound of 95 %; and two one-sided
+# tests at 5 % say "equivalent" exactly when this interval lies inside the margin (Schuirmann 1987).
+_LEVEL = 0.90
+
+Ends = tuple[float | None, float | None]
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """A row of claims.json, and of the table of claims.
+
+    Attributes:
+        claim: what is claimed, as a sentence.
+        measured: the number that was judged, or a sentence on why there is none.
+        expected: what it would have to be.
+        rule: how it was judged.
+        seeds: those that were looked at.
+        interval: of what was measured; None as an end: unbounded. Which interval, the rule says.
+        margin: by how much what was measured may differ from what was expected.
+    """
+
+    claim: str
+    holds: bool
+    measured: float | str
+    expected: str
+    rule: str
+    seeds: Sequence[int] = ()
+    interval: Ends | None = None
+    margin: float | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        """The row, with null for what it has not."""
+        return {
+            "claim": self.claim,
+            "holds": self.holds,
+            "measured": self.measured,
+            "expected": self.expected,
+            "rule": self.rule,
+            "seeds": list(self.seeds),
+            "interval": None if self.interval is None else list(self.interval),
+            "margin": self.margin,
+        }
+
+
+def difference(a: BySeed, b: BySeed) -> dict[int, float]:
+    """`a` minus `b`, paired by seed; NaN for a seed that only one of them has."""
+    return {seed: a.get(seed, math.nan) - b.get(seed, math.nan) for seed in sorted({*a, *b})}
+
+
+def greater(text: str, a: BySeed, b: BySeed | float = 0.0, *, by: float = 0.0) -> Claim:
+    """`a` is greater than `b`, paired by seed (or than the number `b`), by more than `by`.
+
+    Holds when the one-sided 95 % confidence interval of the difference excludes `by`; with few
+    seeds when the difference exceeds it with every seed.
+    """
+    found = difference(a, b if isinstance(b, Mapping) else dict.fromkeys(a, b))
+    what = "difference, paired by seed," if isinstance(b, Mapping) else f"value less {b:g}"
+    expected, seeds = f"> {by:g}", tuple(found)
+    if problem := _problem(found):
+        rule = f"one-sided 95 % confidence interval of the {what} excludes {by:g}"
+        return Claim(text, False, problem, expected, rule, seeds)
+    mean, values = _mean(found.values()), list(found.values())
+    if len(found) < ENOUGH:
+        rule = f"with every seed the {what} exceeds {by:g} ({_few(found)}; lowest to highest)"
+        return Claim(text, min(values) > by, mean, expected, rule, seeds, _range(values))
+    low = mean - interval(values, _LEVEL).half
+    rule = f"one-sided 95 % confidence interval of the {what} excludes {by:g}"
+    return Claim(text, low > by, mean, expected, rule, seeds, (low, None))
+
+
+def close(text: str, values: BySeed, expected: float, margin: float) -> Claim:
+    """`values` are `expected`, up to `margin`.
+
+    Two arms are alike when their `difference` is close to 0. Holds when the two-sided 90 %
+    confidence interval of the mean lies inside the margin (two one-sided tests at 5 %); with few
+    seeds when every value does.
+    """
+    wanted, seeds = f"{expected:g} ± {margin:g}", tuple(values)
+    if problem := _problem(values):
+        rule = "two-sided 90 % confidence interval inside the equivalence margin"
+        return Claim(text, False, problem, wanted, rule, seeds, margin=margin)
+    mean, ends = _mean(values.values()), _range(values.values())
+    rule = f"every value inside the equivalence margin ({_few(values)}; lowest to highest)"
+    if len(values) >= ENOUGH:
+        half = interval(values.values(), _LEVEL).half
+        ends = mean - half, mean + half
+        rule = "two-sided 90 % confidence interval inside the equivalence margin"
+    low, high = ends
+    holds = expected - margin <= low and high <= expected + margin
+    return Claim(text, holds, mean, wanted, rule, seeds, ends, margin)
+
+
+def at_most(text: str, values: BySeed | float, limit: float) -> Claim:
+    """`values` do not exceed `limit`.
+
+    Holds when the one-sided 95 % upper confidence bound of the mean does not; with few seeds, or of
+    a single number that hangs on no seed, when no value does.
+    """
+    found, seeds = _mapped(values)
+    wanted = f"≤ {limit:g}"
+    if problem := _problem(found):
+        return Claim(text, False, problem, wanted, "no value exceeds the limit", seeds)
+    mean = _mean(found.values())
+    if len(found) < ENOUGH:
+        count = f" ({_few(found)}; lowest to highest)" if seeds else ""
+        ends = _range(found.values())
+        return Claim(text, ends[1] <= limit, mean, wanted, f"no value exceeds the limit{count}",
+                     seeds, ends)  # fmt: skip
+    high = mean + interval(found.values(), _LEVEL).half
+    rule = "one-sided 95 % confidence interval does not exceed the limit"
+    return Claim(text, high <= limit, mean, wanted, rule, seeds, (None, high))
+
+
+def exact(text: str, measured: BySeed | float, expected: float, tolerance: float) -> Claim:
+    """Every value is `expected`, up to `tolerance` of rounding: no statistics."""
+    found, seeds = _mapped(measured)
+    wanted, rule = f"{expected:.12g} ± {tolerance:g}", "every value inside the tolerance"
+    if problem := _problem(found):
+        return Claim(text, False, problem, wanted, rule, seeds, margin=tolerance)
+    worst = max(found.values(), key=lambda value: abs(value - expected))
+    holds = abs(worst - expected) <= tolerance
+    return Claim(text, holds, worst, wanted, rule, seeds, margin=tolerance)
+
+
+def grows(text: str, levels: Mapping[float, BySeed]) -> Claim:
+    """What was measured grows with the level: the means over the seeds, level by level.
+
+    Holds when Spearman's rank correlation of levels and means is at least .9. With fewer than four
+    levels that says little: then every mean has to exceed the one before.
+
+    Args:
+        levels: level to what was measured there.
+
+    Raises:
+        ValueError: fewer than two levels.
+    """
+    if len(levels) < 2:
+        raise ValueError(f"{text}: expected at least two levels, found {len(levels)}")
+    seeds = tuple(sorted({seed for values in levels.values() for seed in values}))
+    many = len(levels) >= _ENOUGH_LEVELS
+    wanted = f"≥ {LEAST_RANK_CORRELATION:g}" if many else "every mean above the one before"
+    rule = (
+        f"Spearman's rank correlation of {len(levels)} levels and their means"
+        if many
+        else f"strictly increasing means over {len(levels)} levels, too few for a rank correlation"
+    )
+    for level, values in sorted(levels.items()):
+        if problem := _problem({seed: values.get(seed, math.nan) for seed in seeds}):
+            return Claim(text, False, f"at level {level:g}: {problem}", wanted, rule, seeds)
+    means = [_mean(values.values()) for _, values in sorted(levels.items())]
+    rank = _rank_correlation(sorted(levels), means)
+    holds = rank >= LEAST_RANK_CORRELATION if many else bool(np.all(np.diff(means) > 0))
+    ends = f"; means from {means[0]:.4g} to {means[-1]:.4g}"
+    return Claim(text, holds, rank, wanted, rule + ends, seeds, _range(means))
+
+
+def _problem(values: BySeed) -> str:
+    """Why `values` cannot be judged; empty when they can."""
+    missing = [seed for seed, value in values.items() if not math.isfinite(value)]
+    if not values:
+        return "nothing was measured"
+    if missing == [_NO_SEED]:
+        return f"not a number: {values[_NO_SEED]}"
+    if missing:
+        told = ", ".join(f"{seed} ({values[seed]})" for seed in missing)
+        return f"no finite value with {'seed' if len(missing) == 1 else 'seeds'} {told}"
+    return ""
+
+
+_NO_SEED = -1
+
+
+def _mapped(values: BySeed | float) -> tuple[BySeed, tuple[int, ...]]:
+    if isinstance(values, Mapping):
+        return values, tuple(values)
+    return {_NO_SEED: values}, ()
+
+
+def _few(values: BySeed) -> str:
+    seeds = "1 seed" if len(values) == 1 else f"{len(values)} seeds"
+    return f"{seeds}, fewer than {ENOUGH}"
+
+
+def _mean(values: Iterable[float]) -> float:
+    return float(np.mean(list(values)))
+
+
+def _range(values: Iterable[float]) -> tuple[float, float]:
+    found = [float(value) for value in values]
+    return min(found), max(found)
+
+
+def _rank_correlation(a: Sequence[float], b: Sequence[float]) -> float:
+    """Spearman's, with mean ranks for ties; 0 where all of `b` are alike."""
+    ranks = np.array([_ranks(a), _ranks(b)])
+    ranks -= ranks.mean(axis=1, keepdims=True)
+    norm = math.sqrt(float(np.prod((ranks**2).sum(axis=1))))
+    return float(ranks[0] @ ranks[1]) / norm if norm else 0.0
+
+
+def _ranks(values: Sequence[float]) -> "np.ndarray[Any, np.dtype[np.float64]]":
+    _, places, counts = np.unique(values, return_inverse=True, return_counts=True)
+    return np.asarray((np.cumsum(counts) - (counts - 1) / 2)[places], np.float64)

@@ -1,0 +1,8 @@
+"""The studies there are; installed packages add theirs by the entry-point group."""
+
+from muster.common.plugins import Registry
+from muster.emulator.studies.study import Study
+
+BUILT_IN: dict[str, type[Study]] = {}
+
+STUDIES: Registry[Study] = Registry("study", "muster.studies", BUILT_IN)
