@@ -69,10 +69,9 @@ def shares_of_groups(groups: Sequence[EventGroup]) -> tuple[FloatArray, float]:
         others = np.ones(1)
         for other in through[:place] + through[place + 1 :]:
             others = np.convolve(others, other)
-        mine = np.arange(1, group.size + 1)
-        if len(mine):
-            together = mine[:, np.newaxis] + np.arange(len(others))
-            shares[place] = (own[1:] * mine / group.size) @ (others / together).sum(axis=1)
+        count = np.arange(len(others))
+        for mine in range(1, group.size + 1):
+            shares[place] += own[mine] * mine / group.size * (others / (mine + count)).sum()
     return shares, float(np.prod([own[0] for own in through]))
 
 
