@@ -201,6 +201,8 @@ def _list(element: Any) -> str:
     kind = _bare(element)
     if _is_section(kind):
         return "tables"
+    if get_origin(kind) is list:
+        return f"list of {_word(kind).replace('list', 'lists', 1)}"
     plural = "" if get_origin(kind) is Literal else "s"
     return f"list of {_word(kind)}{plural}{_limits(_extra(element))}"
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, ClassVar, Literal
 
 import numpy as np
 from pydantic import field_validator
@@ -11,7 +11,7 @@ from pydantic import field_validator
 from muster.tasks import datasets
 from muster.tasks.files import directory_of, verified
 from muster.tasks.models import AnyModel, initial_module
-from muster.tasks.partitions import AnyPartition, Iid, Indices, Natural
+from muster.tasks.partitions import AnyPartition, Iid, Indices, Labels, Natural, once_each
 from muster.tasks.task import Examples, OpenTask, Task, held_out, predict
 
 if TYPE_CHECKING:
@@ -29,12 +29,29 @@ class Classification(Task):
     partition: AnyPartition = Iid(kind="iid")
     """Which device holds which examples."""
 
+    labels: Labels | None = None
+    """Only examples with these labels of the data set, which become 0, 1, … in this order; the
+    model chooses between them alone. Absent: all."""
+
+    evaluate_on: Literal["test", "training"] = "test"
+    """What models are measured on: the data set's test examples, or what all clients train on, each
+    example once."""
+
     @field_validator("model")
     @classmethod
     def _takes_the_examples(cls, model: AnyModel) -> AnyModel:
         if cls.shape and (reason := model.refusal(cls.shape, tokens=False)):
             raise ValueError(reason)
         return model
+
+    @field_validator("labels")
+    @classmethod
+    def _differ(cls, labels: list[int] | None) -> list[int] | None:
+        if labels is not None:
+            once_each(labels)
+            if len(labels) < 2:
+                raise ValueError(f"expected two labels at least to choose between, found {labels}")
+        return labels
 
     @abstractmethod
     def dataset(self) -> datasets.Dataset:
@@ -46,7 +63,11 @@ class Classification(Task):
 
     def open(self, population: int, seed: int) -> OpenClassification:
         dataset = self.dataset()
-        shares = self.partition.split_of(dataset.train_y, dataset.train_user, population, seed)
+        if self.labels is not None:
+            dataset = dataset.restricted(self.labels)
+        # Partitions are of the data set's own labels.
+        labels = dataset.train_y if self.labels is None else np.array(self.labels)[dataset.train_y]
+        shares = self.partition.split_of(labels, dataset.train_user, population, seed)
         return OpenClassification(self, dataset, shares, seed)
 
 
@@ -143,6 +164,7 @@ class OpenClassification(OpenTask):
             self._shares.append(share[rows])
             self._validation.append(share[out])
         self.examples = [len(share) for share in self._shares]
+        self._on_training = task.evaluate_on == "training"
 
     def client(self, index: int) -> Examples:
         return self._taken(self._shares[index])
@@ -155,6 +177,8 @@ class OpenClassification(OpenTask):
         return Examples(dataset.scaled(dataset.train_x[rows]), dataset.train_y[rows])
 
     def test(self) -> Examples:
+        if self._on_training:
+            return self._taken(np.concatenate(self._shares))
         return Examples(self._dataset.scaled(self._dataset.test_x), self._dataset.test_y.copy())
 
     def module(self) -> nn.Module:
@@ -179,6 +203,6 @@ class OpenClassification(OpenTask):
         outputs = predict(module, examples.x)  # (examples, labels)
         y = torch.from_numpy(examples.y)
         return {
-            "loss": self.loss(outputs, y).item(),
+            "loss": self.loss(outputs, y).item() + self.penalty(module),
             "accuracy": np.mean((outputs.argmax(dim=1) == y).numpy()).item(),
         }

@@ -6,14 +6,16 @@ nursery that has read a data set before it forks shares one copy of it with all 
 
 import gzip
 import io
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
 
+from muster.common.errors import ConfigError
 from muster.common.seeds import stream
 from muster.tasks.files import verified
 
@@ -48,6 +50,31 @@ class Dataset:
         """What a model takes: the shape of an example, of texts (tokens, vocabulary)."""
         shape = tuple(self.train_x.shape[1:])
         return shape if self.vocabulary is None else (*shape, self.vocabulary)
+
+    def restricted(self, labels: Sequence[int]) -> Self:
+        """Return the examples with these labels, which become 0, 1, … in this order.
+
+        Raises:
+            ConfigError: there is no such label.
+        """
+        if unknown := sorted(set(labels) - set(range(self.labels))):
+            raise ConfigError(
+                f"task.labels: expected labels from 0 to {self.labels - 1}, which these data have, "
+                f"found {', '.join(map(str, unknown))}"
+            )
+        number = np.full(self.labels, -1)
+        number[list(labels)] = np.arange(len(labels))
+        train, test = (np.flatnonzero(number[y] >= 0) for y in (self.train_y, self.test_y))
+        return replace(
+            self,
+            train_x=self.train_x[train],
+            train_y=number[self.train_y[train]],
+            test_x=self.test_x[test],
+            test_y=number[self.test_y[test]],
+            labels=len(labels),
+            train_user=None if self.train_user is None else self.train_user[train],
+            train_unit=None if self.train_unit is None else self.train_unit[train],
+        )
 
     def scaled(self, values: Any) -> npt.NDArray[np.float32] | npt.NDArray[np.int64]:
         """Return a copy of rows of x as a model reads them: float32 from 0 to 1, or tokens."""

@@ -1,21 +1,33 @@
 """Which device holds which examples.
 
 A partition is a function of the labels, the number of clients and the seed: every device computes
-the same one and takes its share, so no data travel. Each example goes to exactly one client.
+the same one and takes its share, so no data travel. No example goes to two clients, and unless a
+partition says otherwise each goes to one. Labels are those of the data set, whatever `task.labels`
+makes of them.
 """
 
 from abc import abstractmethod
-from typing import Annotated
+from collections.abc import Sequence
+from typing import Annotated, Self
 
 import numpy as np
 import numpy.typing as npt
-from pydantic import BeforeValidator, Field, PositiveInt, SerializeAsAny
+from pydantic import (
+    BeforeValidator,
+    Field,
+    PositiveInt,
+    SerializeAsAny,
+    field_validator,
+    model_validator,
+)
 
 from muster.common.errors import ConfigError
 from muster.common.plugins import Plugin, Registry
 from muster.common.seeds import stream
 
 Indices = npt.NDArray[np.int64]
+Labels = list[Annotated[int, Field(ge=0)]]
+"""Labels as a setting."""
 
 
 class Partition(Plugin):
@@ -146,6 +158,84 @@ class ByLabel(Partition):
         return [np.sort(np.concatenate(share)) for share in shares]
 
 
+class Assigned(Partition):
+    """Each client holds the labels it is assigned; examples of a label are shared out evenly.
+
+    `labels = [[0], [0], [1, 2]]`: the first two clients divide the examples of label 0, and those
+    of 1 and 2 are the third's. Labels that no client is assigned are left out.
+    """
+
+    labels: list[Labels]
+    """For each device, in the order of the population, its labels of the data set."""
+
+    examples_per_client: PositiveInt | None = None
+    """Examples that each client holds, divided evenly among its labels, the first named more often
+    where it does not come out even. Absent: all there are."""
+
+    @field_validator("labels")
+    @classmethod
+    def _assigns(cls, labels: list[Labels]) -> list[Labels]:
+        for client, assigned in enumerate(labels):
+            if not assigned:
+                raise ValueError(f"device {client}: expected a label at least, found none")
+            try:
+                once_each(assigned)
+            except ValueError as error:
+                raise ValueError(f"device {client}: {error}") from None
+        return labels
+
+    @model_validator(mode="after")
+    def _reaches(self) -> Self:
+        most = max(map(len, self.labels), default=0)
+        if self.examples_per_client is not None and self.examples_per_client < most:
+            raise ValueError(
+                f"examples_per_client: expected one at least of each of {most} labels, found "
+                f"{self.examples_per_client}"
+            )
+        return self
+
+    def split(self, labels: npt.NDArray[np.int64], clients: int, seed: int) -> list[Indices]:
+        if len(self.labels) != clients:
+            raise ConfigError(
+                f"task.partition.labels: expected a list of labels for each of the {clients} "
+                f"devices, found {len(self.labels)}"
+            )
+        shares: list[list[Indices]] = [[] for _ in range(clients)]
+        for label in sorted({label for assigned in self.labels for label in assigned}):
+            examples = np.flatnonzero(labels == label)
+            if not len(examples):
+                there = ", ".join(map(str, np.unique(labels)))
+                raise ConfigError(
+                    f"task.partition.labels: label {label} has no examples; there are: {there}"
+                )
+            random = stream(seed, "partition", "assigned", label)
+            sizes = self._sizes(label, len(examples))
+            given = np.split(random.permutation(examples), np.cumsum(list(sizes.values())))
+            for client, share in zip(sizes, given, strict=False):  # the last piece is left over
+                shares[client].append(share)
+        return [np.sort(np.concatenate(share)) for share in shares]
+
+    def _sizes(self, label: int, examples: int) -> dict[int, int]:
+        """How many examples of a label each of its holders gets."""
+        holders = [client for client, assigned in enumerate(self.labels) if label in assigned]
+        if self.examples_per_client is None:
+            each, more = divmod(examples, len(holders))
+            sizes = {client: each + (place < more) for place, client in enumerate(holders)}
+        else:
+            sizes = {}
+            for client in holders:
+                assigned = self.labels[client]
+                each, more = divmod(self.examples_per_client, len(assigned))
+                sizes[client] = each + (assigned.index(label) < more)
+        if (needed := max(sum(sizes.values()), len(holders))) > examples:
+            raise ConfigError(
+                f"task.partition: label {label} has {examples} examples, and {len(holders)} "
+                f"clients need {needed}; expected fewer clients with it, or fewer "
+                "examples_per_client"
+            )
+        return sizes
+
+
 class Shards(Partition):
     """Sorted by label and cut into shards of equal size, of which each client is dealt some.
 
@@ -224,6 +314,12 @@ class Natural(Partition):
         return [np.flatnonzero(users == user) for user in chosen]
 
 
+def once_each(labels: Sequence[int]) -> None:
+    """Raise ValueError where a label is named twice."""
+    if twice := sorted({label for label in labels if labels.count(label) > 1}):
+        raise ValueError(f"expected each label once, found {twice[0]} twice")
+
+
 def _require(examples: int, clients: int, minimum: int) -> None:
     if clients < 1:
         raise ConfigError(f"a partition needs at least one client, found {clients}")
@@ -235,6 +331,7 @@ def _require(examples: int, clients: int, minimum: int) -> None:
 
 
 BUILT_IN: dict[str, type[Partition]] = {
+    "assigned": Assigned,
     "by-label": ByLabel,
     "dirichlet": Dirichlet,
     "iid": Iid,
