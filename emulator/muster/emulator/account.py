@@ -8,6 +8,7 @@ write-ahead log, so rounds and contributions agree even while a server adds to t
 """
 
 import json
+import math
 import sqlite3
 import tomllib
 import weakref
@@ -18,6 +19,7 @@ from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
+import orjson
 import pandas as pd
 
 from muster.common.errors import ConfigError, LedgerError
@@ -36,6 +38,8 @@ and said so; absent: it was not there to be called."""
 _SAID = {"decline": "declined", "abort": "gave up", "absent": "absent"}
 
 _TRAFFIC = ["at", "seconds", "bytes_up", "bytes_down", "capacity_up", "capacity_down"]
+
+_AT_ONCE = 20_000
 
 _NO_CALL = (Reason.NOT_CALLED, Reason.WRONG_ROUND, Reason.UNKNOWN_CLIENT)
 
@@ -106,8 +110,8 @@ class Account:
 
         `client` and `group` are categories in the order of the population; `fate` is one of
         `FATES`, `reason` the one that was given, `battery` the charge that was told. Each call
-        counts once, whatever was sent for it. A call that nothing was heard of has no row: the
-        ledger knows how many there were in a round, not whose they are.
+        counts once, whatever was sent for it. A call that nothing was heard of has no row; whose
+        they were, `answers` knows on the wall and scaled clocks alone.
         """
         # Not by way of `answers`: its JSON, a million times, would take seconds and a gigabyte.
         rows = self._query(
@@ -167,6 +171,63 @@ class Account:
         told = told.replace([np.inf, -np.inf], np.nan)
         told = told[told["seconds"] > 0]
         return told.dropna(subset=["group", *_TRAFFIC[:4]]).reset_index(drop=True)
+
+    @cached_property
+    def z(self) -> pd.DataFrame:
+        """Covariates Z of the devices whose Z is known, by client, in the order of the population.
+
+        A column for each; NaN where a device does not have it.
+        """
+        known = self.clients[["client", "z"]].dropna()
+        values = [json.loads(text) for text in known["z"]]
+        return pd.DataFrame(values, index=pd.Index(known["client"]), dtype="float64")
+
+    @cached_property
+    def moments(self) -> dict[str, float]:
+        """The population's means of the covariates Z by column, as the server is told."""
+        told = json.loads(self._query("SELECT moments FROM run")[0][0])
+        return {name: float(mean) for name, mean in told.items()}
+
+    @cached_property
+    def x(self) -> pd.DataFrame:
+        """Covariates X of every answer that had any, by round and client.
+
+        A column for each; NaN where an answer does not have it.
+        """
+        rows = self._query("SELECT round, client, x FROM answers WHERE x IS NOT NULL")
+        calls = pd.DataFrame([row[:2] for row in rows], columns=["round", "client"])
+        parts = [pd.DataFrame()]
+        # Some at a time: a million objects would be a gigabyte, their columns are some megabytes.
+        for first in range(0, len(rows), _AT_ONCE):
+            texts = ",".join(row[2] for row in rows[first : first + _AT_ONCE])
+            parts.append(pd.DataFrame(orjson.loads(f"[{texts}]"), dtype="float64"))
+        columns = pd.concat(parts, ignore_index=True)
+        return columns.set_index(pd.MultiIndex.from_frame(calls))
+
+    @cached_property
+    def estimates(self) -> pd.DataFrame:
+        """What the rounds' weights rest on: a row for each number and word.
+
+        Columns `round` and `name`; `key` within a table, else ""; `value`, NaN of a word; `word`,
+        <NA> of a number.
+        """
+        rows = self._query("SELECT round, name, value FROM estimates ORDER BY round, name")
+        flat = [
+            (round, name, *entry)
+            for round, name, text in rows
+            for entry in _entries(json.loads(text))
+        ]
+        kinds = {"round": "int64", "name": "category", "key": "category", "value": "float64",
+                 "word": "string"}  # fmt: skip
+        return pd.DataFrame(flat, columns=list(kinds)).astype(kinds)
+
+    @cached_property
+    def warnings(self) -> pd.DataFrame:
+        """What aggregators warned of: a row for each of the journal's `warned`, with columns `at`,
+        `round`, `by` and `warning`."""
+        names = ["at", "round", "by", "warning"]
+        rows = [[event.get(name) for name in names] for event in self.events("warned")]
+        return pd.DataFrame(rows, columns=names)
 
     @cached_property
     def enrolled(self) -> int:
@@ -298,6 +359,15 @@ def _calls(answers: pd.DataFrame, sent: pd.DataFrame, clients: pd.DataFrame) -> 
             "battery": both["battery"],
         }
     ).reset_index(drop=True)
+
+
+def _entries(value: Any) -> Iterator[tuple[str, float, str | None]]:
+    """Key, number and word of each part of an estimate."""
+    for key, part in (value if isinstance(value, dict) else {"": value}).items():
+        if part is None or isinstance(part, (int, float)):
+            yield key, math.nan if part is None else part, None
+        else:
+            yield key, math.nan, part if isinstance(part, str) else json.dumps(part)
 
 
 def _by_call(rows: pd.DataFrame, names: "pd.Index[str]") -> pd.DataFrame:

@@ -66,9 +66,8 @@ class Lines:
     def show(self, event: Event) -> None:
         standing, name = self._standing, event["event"]
         standing.happen(event)
-        if standing.notices:
-            self._write(*standing.notices)
-            standing.notices.clear()
+        if notices := _notices(standing, event):
+            self._write(*notices)
         if name in ("verifying", "server_started", "enrolled", "round_committed"):
             self._unsaid = True
             few = name == "round_committed" and standing.rounds <= FEW_ROUNDS
@@ -107,9 +106,8 @@ class LivePanel:
 
     def show(self, event: Event) -> None:
         self._standing.happen(event)
-        for notice in self._standing.notices:
+        for notice in _notices(self._standing, event):
             self._console.print(Text(notice, style="yellow"))
-        self._standing.notices.clear()
 
     def close(self) -> None:
         self._live.stop()
@@ -129,6 +127,16 @@ class LivePanel:
         facts = Text("   ".join(_facts(standing)), style="dim")
         width = min(self._console.width, _WIDTH)
         return Panel(Group(line, facts), title=self._title, title_align="left", width=width)
+
+
+def _notices(standing: Standing, event: Event) -> list[str]:
+    """What a person should know of `event`, one line each; taken out of `standing`."""
+    notices = [*standing.notices]
+    standing.notices.clear()
+    if event["event"] == "warned":
+        by, warning = clean(event["by"]), clean(event["warning"])
+        notices.append(f"round {event['round']}: {by}: {warning}")
+    return notices
 
 
 def _stage(standing: Standing) -> str:

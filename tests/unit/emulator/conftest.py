@@ -63,6 +63,7 @@ class RunFolder:
         aborted: Mapping[str, str] | None = None,
         absent: Sequence[str] = (),
         batteries: Mapping[str, float] | None = None,
+        x: Mapping[str, Mapping[str, float]] | None = None,
     ) -> int:
         """Commit a round.
 
@@ -73,6 +74,7 @@ class RunFolder:
             aborted: client to the reason why it gave up what it had accepted.
             absent: clients that were not there to be called.
             batteries: client to the charge that it told.
+            x: client to its covariates X, whatever it answered.
         """
         self.rounds += 1
         declined, aborted, opened_at = declined or {}, aborted or {}, self.time
@@ -99,13 +101,25 @@ class RunFolder:
                       reason=reason, state=states.get(client), at=self.time)  # fmt: skip
             self.contribute(client, f"dropped: {reason}", base_version=base, bytes_up=0,
                             bytes_down=0, loss=None)  # fmt: skip
+        for client, columns in (x or {}).items():
+            self._ledger.execute(
+                "UPDATE answers SET x = ?, x_age_s = 0 WHERE round = ? AND client = ?",
+                (json.dumps(columns), self.rounds, client),
+            )
+        weights = [
+            (sent or {}).get(client, {}).get("weight", 100.0)
+            for client, outcome in outcomes.items()
+            if outcome == "folded"
+        ]
+        total, squares = sum(weights), sum(weight * weight for weight in weights)
         self._add(
             "rounds", round=self.rounds, base_version=base, version=self.version,
             outcome="aggregated" if folded else "empty",
             called=len(outcomes) + len(declined) + len(aborted) + unanswered,
             accepted=len(outcomes) + len(aborted),
-            folded=folded, normaliser=100.0 * folded or None, weight_sum=100.0 * folded,
-            weight_max=100.0, effective_size=float(folded),
+            folded=folded, normaliser=total or None, weight_sum=total,
+            weight_max=max(weights, default=0.0),
+            effective_size=total**2 / squares if squares else 0.0,
             opened_at=opened_at, closed_at=self.time, seconds=seconds,
         )  # fmt: skip
         return self.rounds
@@ -156,6 +170,17 @@ class RunFolder:
         self._ledger.execute(
             "UPDATE rounds SET loss = ?, accuracy = ? WHERE round = ?",
             (loss, accuracy, self.rounds),
+        )
+
+    def estimate(self, **estimates: Any) -> None:
+        """Add what the newest round's weights rest on."""
+        for name, value in estimates.items():
+            self._add("estimates", round=self.rounds, name=name, value=json.dumps(value))
+
+    def population(self, size: int, moments: Mapping[str, float]) -> None:
+        """State what the server is told of all devices, where it does not know each of them."""
+        self._ledger.execute(
+            "UPDATE run SET population = ?, moments = ?", (size, json.dumps(moments))
         )
 
     def measure(

@@ -15,7 +15,7 @@ def test_every_table_has_the_columns_of_the_ledger_also_when_it_is_empty(run: An
     with Account(run.commit()) as account, sqlite3.connect(run.path / "ledger.sqlite") as ledger:
         for name in (
             "rounds", "answers", "contributions", "clients", "evaluations", "group_evaluations",
-            "device_evaluations", "faults",
+            "device_evaluations", "transfers", "faults",
         ):  # fmt: skip
             columns = [row[1] for row in ledger.execute(f"PRAGMA table_info({name})")]
             assert list(getattr(account, name).columns) == columns
@@ -23,6 +23,8 @@ def test_every_table_has_the_columns_of_the_ledger_also_when_it_is_empty(run: An
         assert account.round_totals.empty
         assert account.client_totals.empty
         assert account.enrolled == 0
+        for table in (account.z, account.x, account.estimates, account.warnings):
+            assert table.empty
     ledger.close()
 
 
@@ -200,3 +202,61 @@ def test_a_run_that_has_not_begun_is_refused(run: Any) -> None:
     run._ledger.execute("DELETE FROM run")
     with pytest.raises(LedgerError, match="not begun"):
         Account(run.commit())
+
+
+def test_covariates_have_a_column_each_and_are_missing_where_a_device_has_none(run: Any) -> None:
+    run.clients("a", z='{"age": 2, "os=14": 1}')
+    run.clients("b", z='{"plan": 0.5}')
+    run.clients("c")  # limited information: nobody was told
+    run.round({"a": "folded"}, declined={"b": "busy", "c": "busy"},
+              x={"a": {"round": 3.0}, "b": {"load": 0.25, "round": 4.0}})  # fmt: skip
+    run.population(9, {"age": 1.5})
+    with Account(run.commit()) as account:
+        z, x = account.z, account.x
+        assert account.moments == {"age": 1.5}
+    assert z.index.to_list() == ["a", "b"]
+    assert z.fillna(-1.0).to_dict("list") == {
+        "age": [2.0, -1.0], "os=14": [1.0, -1.0], "plan": [-1.0, 0.5]
+    }  # fmt: skip
+    assert x.fillna(-1.0).to_dict("index") == {
+        (1, "a"): {"round": 3.0, "load": -1.0},
+        (1, "b"): {"round": 4.0, "load": 0.25},
+    }
+
+
+def test_many_answers_are_read_a_part_at_a_time(run: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("muster.emulator.account._AT_ONCE", 2)
+    run.clients("a", "b", "c")
+    for load in (0.0, 1.0, 2.0):
+        run.round({}, declined=dict.fromkeys("abc", "busy"), x={c: {"load": load} for c in "abc"})
+    with Account(run.commit()) as account:
+        assert account.x["load"].to_list() == [0.0] * 3 + [1.0] * 3 + [2.0] * 3
+
+
+def test_estimates_are_numbers_and_words_by_name_and_key(run: Any) -> None:
+    run.round({})
+    run.estimate(floor=0.01, kind="logistic")
+    run.round({})
+    run.estimate(calibration={"method": "entropy", "residual": 1e-9, "of": None, "at": [1, 2]})
+    with Account(run.commit()) as account:
+        estimates = account.estimates
+    numbers = estimates.dropna(subset="value").drop(columns="word").to_numpy().tolist()
+    words = estimates.dropna(subset="word").drop(columns="value").to_numpy().tolist()
+    assert numbers == [[1, "floor", "", 0.01], [2, "calibration", "residual", 1e-9]]
+    assert words == [
+        [1, "kind", "", "logistic"],
+        [2, "calibration", "method", "entropy"],
+        [2, "calibration", "at", "[1, 2]"],
+    ]
+    assert len(estimates) == 6
+
+
+def test_warnings_are_those_of_the_journal(run: Any) -> None:
+    with Account(run.commit()) as account:
+        assert account.warnings.empty
+    run.journal({"event": "warned", "round": 3, "by": "importance", "warning": "a is rare"},
+                {"event": "died", "process": "warned"})  # fmt: skip
+    with Account(run.path) as account:
+        assert account.warnings[["round", "by", "warning"]].to_numpy().tolist() == [
+            [3, "importance", "a is rare"]
+        ]

@@ -69,6 +69,10 @@ def ended(status: str = "completed", detail: str = "") -> dict[str, Any]:
     return {"event": "ended", "status": status, "detail": detail, "at": 0.0}
 
 
+def warned(round: int, by: str, warning: str) -> dict[str, Any]:
+    return {"event": "warned", "round": round, "by": by, "warning": warning, "at": 0.0}
+
+
 def start_up(devices: int = 10, rounds: int = 40) -> Iterator[dict[str, Any]]:
     yield started(rounds, devices)
     for number in range(devices):
@@ -157,6 +161,14 @@ def test_every_problem_is_shown_at_once(quiet: bool) -> None:
     ]
 
 
+@pytest.mark.parametrize("quiet", [False, True])
+def test_what_an_aggregator_warns_of_is_shown_at_once(quiet: bool) -> None:
+    stream = io.StringIO()
+    lines = Lines(stream, ManualClock(), title="digits", quiet=quiet)
+    lines.show(warned(12, "importance", "3 propensities were clipped"))
+    assert lines_of(stream) == ["digits: round 12: importance: 3 propensities were clipped"]
+
+
 def test_a_run_without_an_end_says_so_and_one_that_never_began_says_nothing() -> None:
     stream = io.StringIO()
     Lines(stream, ManualClock(), title="digits").close()
@@ -175,6 +187,7 @@ def test_no_control_character_reaches_a_log() -> None:
     for event in [
         *start_up(),
         {"event": "died", "process": hostile, "status": hostile},
+        warned(1, hostile, hostile),
         committed(1),
         ended(hostile, hostile),
     ]:
@@ -226,9 +239,11 @@ def test_the_panel_shows_start_up_and_keeps_problems_above_it(terminal: Terminal
     for name in ("a", "b", "c"):
         panel.show(client("enrolled", name))
     panel.show({"event": "died", "process": "[bold]\x1b[2Jd[/]", "status": -9})
+    panel.show(warned(12, "importance", "[red]\x1b[2Jclipped"))
     panel.close()
     shown = terminal.getvalue()
     assert "3 of 10 devices enrolled" in shown
+    assert "round 12: importance: [red]?[2Jclipped" in shown
     assert "problem: [bold]?[2Jd[/] died (-9)" in shown
 
 

@@ -22,9 +22,7 @@ def calls(account: Account, summary: Summary) -> Section | None:
         "will does not allow it; stripes across a group are its hours of the day."
     )
     if silent := unanswered(account):
-        text += (
-            f" {silent:,} calls got no answer; the ledger does not know whose, and they are blank."
-        )
+        text += f" {silent:,} calls got no answer and are blank."
     return Section("Calls", text, _facts(account), figure="calls")
 
 
