@@ -8,8 +8,9 @@ from pathlib import Path
 import numpy as np
 
 from muster.common.files import write_atomic
+from muster.common.overlap import overlap
 from muster.emulator.planning.plan import GroupPlan, Plan
-from muster.emulator.population import overlap, write_population
+from muster.emulator.population import write_population
 from muster.emulator.summary import percent_text, seconds_text
 
 _QUANTILES = ("min", "p05", "median", "max", "effective_share")
