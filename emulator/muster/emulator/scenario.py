@@ -5,7 +5,6 @@ import os
 import re
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import suppress
 from importlib.metadata import version
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
@@ -196,11 +195,11 @@ def _contradictions(scenario: Scenario) -> Sequence[str]:
         )
     if scenario.verify and not any(group.gateway for group in scenario.groups):
         found.append("verify: no group has a link; set groups.link.profile")
-    found += _missing_covariates(scenario)
     mistakes = len(found)
     for number, group in enumerate(scenario.groups):
         found += [f"groups[{number}].{mistake}" for mistake in _impossible(scenario, group)]
     if len(found) == mistakes:  # otherwise it is not known what there is
+        found += _missing_covariates(scenario)
         reasons = scenario.server.aggregator.refusals(scenario.conditions)
         found += [f"server.aggregator: {reason}" for reason in reasons]
     return found
@@ -208,12 +207,8 @@ def _contradictions(scenario: Scenario) -> Sequence[str]:
 
 def _missing_covariates(scenario: Scenario) -> Iterator[str]:
     """What shapes the clients' data, and is a covariate Z of no group."""
-    there: dict[str, None] = {}
-    for group in scenario.groups:
-        with suppress(ValueError):  # a file that cannot be read, which the group itself reports
-            there.update(dict.fromkeys(column_names(group.covariates.levels())))
-    for name in sorted(scenario.task.needs() - there.keys()):
-        known = ", ".join(there) or "none"
+    known = ", ".join(scenario.z_columns) or "none"
+    for name in sorted(scenario.task.needs().difference(scenario.z_columns)):
         yield f"task.covariates: no group has a covariate Z {name!r}; there are: {known}"
 
 
