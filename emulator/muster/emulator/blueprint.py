@@ -9,16 +9,19 @@ from typing import Any
 
 from muster.client.config import NurseryProcess, PackProcess, SlotsPort, Training
 from muster.common.errors import ConfigError
+from muster.common.exchange import PROPENSITY
 from muster.common.files import write_atomic
 from muster.common.lines import Line
 from muster.emulator import doctor
+from muster.emulator.knowledge import moments_of
 from muster.emulator.lives import by_group, life_of, line_of, members_of, task_of, z_of
 from muster.emulator.network.config import GatewayProcess, Ports
 from muster.emulator.network.gateways import gateways_of
+from muster.emulator.oracle import oracle_of
 from muster.emulator.planning import plan
 from muster.emulator.planning.plan import Learning, Progress
 from muster.emulator.planning.tables import write_plan
-from muster.emulator.population import moments, population, write_population
+from muster.emulator.population import population, write_population
 from muster.emulator.scenario import Group, Scenario
 from muster.server.config import Member, ServerProcess, TensorShape
 from muster.wire import CHUNK_BYTES
@@ -105,8 +108,10 @@ class Blueprint:
             training=training.to_json(),
             gradient_step=training.learning_rate if training.gradient else None,
             population=members,
-            moments=moments(residents),
-            x={group.name: list(group.covariates.x) for group in scenario.groups},
+            z=scenario.z_columns,
+            moments=moments_of(scenario, residents),
+            oracle=oracle_of(scenario, residents),
+            x={group.name: _told(scenario, group) for group in scenario.groups},
             shared={g.name: g.shared_link.line() for g in scenario.groups if g.shaped},
             compression={group.name: group.link.compression for group in scenario.groups},
             schema_=[TensorShape(**tensor) for tensor in prepared["schema"]],
@@ -176,6 +181,12 @@ class Blueprint:
         shapes = [math.prod(tensor["shape"]) for tensor in prepared["schema"]]
         learning = Learning(prepared["examples"], sum(shapes))
         write_plan(self.folder, plan(scenario, learning, progress))
+
+
+def _told(scenario: Scenario, group: Group) -> list[str]:
+    """Names of what devices of a group tell before a round, in their order."""
+    oracle = life_of(scenario, group).tells_propensity
+    return [*group.covariates.x, *([PROPENSITY] if oracle else [])]
 
 
 def _slots_port(group: Group, ports: Ports | None) -> SlotsPort | None:

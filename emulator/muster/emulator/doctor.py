@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Self
 
 from muster.common.errors import ConfigError
-from muster.emulator.population import population
+from muster.emulator import knowledge
 from muster.emulator.scenario import Group, Scenario
 
 _FILES_PER_PROCESS = 4
@@ -64,7 +64,7 @@ def require(scenario: Scenario) -> None:
             needs.
     """
     scenario.task.check()
-    population(scenario)
+    knowledge.require(scenario)
     require_room(Fleet.of(scenario))
     require_gpus(scenario)
     require_port(scenario.server.port)

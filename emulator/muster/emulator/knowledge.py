@@ -1,31 +1,17 @@
-"""What the server is told of a population: covariates Z, their means, and what an oracle asks for."""
+"""What the server is told of a population: covariates Z, their means, and the oracle's part."""
 
 from collections.abc import Sequence
 
-import numpy as np
-
 from muster.common.errors import ConfigError
 from muster.common.features import Feature
-from muster.common.seeds import FloatArray, stream
-from muster.emulator.lives import by_group, z_of
+from muster.common.seeds import stream
+from muster.emulator.lives import z_of_all
 from muster.emulator.oracle import oracle_of
 from muster.emulator.population import Resident, moments, population
 from muster.emulator.scenario import Scenario
 from muster.server.aggregators import Need
 from muster.server.fleet import Device
 from muster.server.population import Population
-
-
-def z_of_all(scenario: Scenario, residents: Sequence[Resident]) -> dict[str, FloatArray]:
-    """Covariates Z of the whole population as columns, each of shape (N,); 0 where a device lacks
-    one."""
-    found = {column: np.zeros(len(residents)) for column in scenario.z_columns}
-    start = 0
-    for group, of_group in by_group(scenario, residents):
-        for column, values in z_of(group, of_group).items():
-            found[column][start : start + len(of_group)] = values
-        start += len(of_group)
-    return found
 
 
 def moments_of(scenario: Scenario, residents: Sequence[Resident]) -> dict[str, float]:

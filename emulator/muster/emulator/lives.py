@@ -87,6 +87,17 @@ def z_of(group: Group, residents: Sequence[Resident]) -> dict[str, np.ndarray]:
     return dict(z_columns(values, group.covariates.levels()))
 
 
+def z_of_all(scenario: Scenario, residents: Sequence[Resident]) -> dict[str, FloatArray]:
+    """Covariates Z of the whole population as columns, each of shape (residents,); 0 where a device
+    lacks one."""
+    found: dict[str, FloatArray] = {name: np.zeros(len(residents)) for name in scenario.z_columns}
+    for group, devices in by_group(scenario, residents):
+        rows = [resident.index for resident in devices]
+        for name, values in z_of(group, devices).items():
+            found[name][rows] = values
+    return found
+
+
 def task_of(scenario: Scenario, residents: Sequence[Resident]) -> Task:
     """The task with the covariates Z that shape its clients' data: what every process opens.
 
@@ -95,9 +106,4 @@ def task_of(scenario: Scenario, residents: Sequence[Resident]) -> Task:
     """
     if not scenario.task.needs():
         return scenario.task
-    z: dict[str, FloatArray] = {}
-    for group, devices in by_group(scenario, residents):
-        rows = [resident.index for resident in devices]
-        for name, values in z_of(group, devices).items():
-            z.setdefault(name, np.zeros(len(residents)))[rows] = values
-    return scenario.task.with_covariates(z)
+    return scenario.task.with_covariates(z_of_all(scenario, residents))

@@ -1,6 +1,7 @@
 """The truth about who takes part, which only an emulator knows."""
 
 from collections.abc import Sequence
+from typing import Literal
 
 import numpy as np
 
@@ -66,7 +67,7 @@ def shares_of(scenario: Scenario, residents: Sequence[Resident]) -> FloatArray:
 def _events(number: int, group: Group, size: int) -> EventGroup:
     availability, shared = group.availability, group.shared_link
     slots = None if shared.overflow == "queue" else shared.slots
-    overflow = "collide" if shared.overflow == "collide" else "subset"
+    overflow: Literal["collide", "subset"] = "collide" if shared.overflow == "collide" else "subset"
     if isinstance(availability, Always):
         chances = (1.0, 1.0)
     elif isinstance(availability, Bernoulli):

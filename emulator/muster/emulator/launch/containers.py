@@ -24,7 +24,7 @@ import requests.exceptions
 from muster.client.config import NurseryProcess, PackProcess
 from muster.common.clock import Clock
 from muster.common.errors import ConfigError, LaunchFailed
-from muster.emulator import doctor
+from muster.emulator import doctor, knowledge
 from muster.emulator.launch.backend import Died
 from muster.emulator.launch.daemon import (
     connect,
@@ -49,7 +49,6 @@ from muster.emulator.launch.services import (
     project_of,
 )
 from muster.emulator.network.config import GatewayProcess, Ports, gateway_name
-from muster.emulator.population import population
 from muster.emulator.scenario import Scenario
 from muster.server.config import ServerProcess
 
@@ -80,7 +79,7 @@ def require(scenario: Scenario) -> None:
     if directory is not None and not Path(directory).is_dir():
         raise ConfigError(f"task.data.directory: {directory} does not exist")
     scenario.task.check()
-    population(scenario)
+    knowledge.require(scenario)
     doctor.require_gpus(scenario)
     doctor.require_port(scenario.server.port)
     if scenario.verify:

@@ -12,10 +12,21 @@ from muster.server.aggregators.contract import (
     Weighing,
 )
 from muster.server.aggregators.fedavg import FedAvg
+from muster.server.aggregators.fedipw import FedIpw
+from muster.server.aggregators.importance import Importance
+from muster.server.aggregators.oracle_ipw import OracleIpw
+from muster.server.aggregators.participation_ipw import ParticipationIpw
+from muster.server.aggregators.weighted import Weighted, WeightedNormalised
 
 BUILT_IN: dict[str, type[Aggregator]] = {
     "fedavg": FedAvg,
     "agnostic": Agnostic,
+    "weighted": Weighted,
+    "weighted-normalised": WeightedNormalised,
+    "participation-ipw": ParticipationIpw,
+    "fedipw": FedIpw,
+    "oracle-ipw": OracleIpw,
+    "importance": Importance,
 }
 
 AGGREGATORS = Registry("aggregator", "muster.aggregators", BUILT_IN)

@@ -15,10 +15,10 @@ from muster.common.errors import ConfigError
 from muster.common.features import Feature
 from muster.common.seeds import BoolArray, FloatArray
 from muster.server.aggregators.contract import Cohort, Conditions, Need, State, Weighing
+from muster.server.aggregators.estimation import ParticipationModel
 from muster.server.aggregators.inverse import InversePropensity
 from muster.server.calibration import Calibrated as Weights
 from muster.server.calibration import calibrate
-from muster.server.aggregators.estimation import ParticipationModel
 from muster.server.population import Population
 
 

@@ -12,7 +12,7 @@ import numpy as np
 from pydantic import BeforeValidator, Field, SerializeAsAny
 
 from muster.common.config import Section
-from muster.common.seeds import FloatArray, IntArray
+from muster.common.seeds import BoolArray, FloatArray, IntArray
 from muster.server.aggregators.contract import Cohort, Conditions, State
 from muster.server.propensity import (
     CLASSIFIERS,
@@ -105,7 +105,7 @@ class ParticipationModel(Section):
             rows, last = participation.pooled(), cohort.round
             features = self._features(cohort, z, rows.places, rows.x)
             fitted, warnings = _fit(self.classifier, features, rows.took_part, "participation")
-        features = self._features(cohort, z, latest.places, latest.x)
+        features = np.nan_to_num(self._features(cohort, z, latest.places, latest.x))
         chances, few = clipped(self.classifier.chance(fitted, features), floor)
         row_of = {int(place): row for row, place in enumerate(latest.places)}
         places = population.places([c.client for c in cohort.contributions])
@@ -154,3 +154,22 @@ def _kept(state: State, model: str) -> Fitted:
 
 def _prefixed(model: str, fitted: Fitted) -> State:
     return {f"{model}:{name}": array for name, array in fitted.items()}
+
+
+def _fit(
+    classifier: Classifier, features: FloatArray, taken: BoolArray, of: str
+) -> tuple[Fitted, list[str]]:
+    """What is learned of rows whose features are all known, and what people should be told."""
+    known = np.isfinite(features).all(axis=1)
+    fitted = classifier.fit(features[known], taken[known])
+    if fitted.get("converged", True):
+        return fitted, []
+    return fitted, [f"the propensity of {of} was not learned to the end; its weights are rough"]
+
+
+def _coefficients(fitted: Fitted, names: Sequence[str]) -> dict[str, float]:
+    """Coefficients by name; none where a classifier has no such thing."""
+    found = fitted.get("coefficients")
+    if found is None or found.shape != (len(names) + 1,):
+        return {}
+    return dict(zip(["(intercept)", *names], found.tolist(), strict=True))

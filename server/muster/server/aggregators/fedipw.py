@@ -6,8 +6,8 @@ Two-Stage Selection Bias in Federated Learning (FedIPW), section 4.2, equation 1
 from collections.abc import Iterator
 
 from muster.server.aggregators.contract import Cohort, Conditions, Need, State, Weighing
-from muster.server.aggregators.inverse import InversePropensity, inverse
 from muster.server.aggregators.estimation import EnrollmentModel, ParticipationModel
+from muster.server.aggregators.inverse import InversePropensity, inverse
 
 
 class FedIpw(InversePropensity):

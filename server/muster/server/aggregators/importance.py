@@ -10,7 +10,6 @@ from typing import Annotated, Any, ClassVar, Literal
 import numpy as np
 from pydantic import Field
 
-from muster.common.seeds import FloatArray
 from muster.server.aggregators.contract import Aggregator, Cohort, Need, State, Weighing
 
 
@@ -23,8 +22,8 @@ class Importance(Aggregator):
     weights: ClassVar[Literal["on-arrival", "at-close"]] = "at-close"
 
     shares: Literal["estimated", "exact"] = "estimated"
-    """estimated: ĉ, from the rounds so far, this one included. exact: the true c, which the emulator
-    works out where it can."""
+    """estimated: ĉ, from the rounds so far, this one included. exact: the true c, which the
+    emulator works out where it can."""
 
     delta: Annotated[float, Field(gt=0, le=1)] = 0.01
     """δ: a ĉ below it counts as this, which bounds the weights by 1/(M·δ)."""
@@ -40,11 +39,12 @@ class Importance(Aggregator):
             shares = np.array(population.oracle.shares)
         else:
             shares = sums / cohort.round
-        weights: FloatArray = 1 / (enrolled * np.maximum(shares[places], self.delta))
+        weights = 1 / (enrolled * np.maximum(shares[places], self.delta))
         capped = [int(place) for place in places[shares[places] < self.delta]]
         estimates: dict[str, Any] = {
             "shares": {
-                population.clients[i]: float(shares[i]) for i in np.flatnonzero(population.enrolled)
+                population.clients[int(i)]: float(shares[i])
+                for i in np.flatnonzero(population.enrolled)
             },
             "floor": self.delta,
             "clipped_shares": len(capped),

@@ -7,8 +7,8 @@ enrollment is fair, and otherwise aimed at the enrolled.
 from collections.abc import Iterator
 
 from muster.server.aggregators.contract import Cohort, Conditions, Need, State, Weighing
-from muster.server.aggregators.inverse import InversePropensity, inverse
 from muster.server.aggregators.estimation import ParticipationModel
+from muster.server.aggregators.inverse import InversePropensity, inverse
 
 
 class ParticipationIpw(InversePropensity):

@@ -11,6 +11,7 @@ from typing import Annotated, ClassVar, Literal
 import numpy as np
 from pydantic import Field, field_validator
 
+from muster.common.seeds import FloatArray
 from muster.server.aggregators.averaging import Averaging
 from muster.server.aggregators.contract import Cohort, Conditions, Need, State, Weighing
 from muster.server.population import Population
@@ -44,12 +45,13 @@ class WeightedNormalised(Averaging):
         weights: list[float] = self._shares(cohort.population)[places].tolist()
         return Weighing(weights, self._divisor(weights, cohort), state)
 
-    def _shares(self, population: Population) -> np.ndarray:
+    def _shares(self, population: Population) -> FloatArray:
         if self.p is not None:
             return np.array(self.p)
         assert population.oracle.shares is not None  # the rule asked for it
         shares = np.array(population.oracle.shares)
-        return shares / shares.sum()  # c sums to the probability that somebody comes
+        shares /= shares.sum()  # c sums to the probability that somebody comes
+        return shares
 
     def _divisor(self, weights: list[float], cohort: Cohort) -> float:
         return math.fsum(weights)

@@ -1,0 +1,331 @@
+"""Rules that correct for who takes part, each against a direct calculation."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+
+from muster.common.config import validate
+from muster.common.errors import ConfigError
+from muster.common.exchange import PROPENSITY
+from muster.server.accumulator import ExactSum, apply
+from muster.server.aggregators import (
+    AGGREGATORS,
+    BUILT_IN,
+    Aggregator,
+    Cohort,
+    Conditions,
+    Contribution,
+    Need,
+    State,
+)
+from muster.server.config import Server
+from muster.server.fleet import Device
+from muster.server.participation import Participation, Seen
+from muster.server.population import Oracle, Population
+
+N, ENROLLED = 60, 40
+CLIENTS = [f"c{number:02d}" for number in range(N)]
+CONDITIONS = Conditions(
+    z=frozenset({"age", "wealth"}),
+    x=frozenset({"load"}),
+    full=True,
+    selection="all",
+    lockstep=True,
+    gradient=False,
+    projected=True,
+)
+
+
+def rule_of(kind: str, **settings: Any) -> Aggregator:
+    rule = AGGREGATORS.parse({"kind": kind, **settings})
+    assert isinstance(rule, Aggregator)
+    return rule
+
+
+class World:
+    """A population, and rounds of who takes part, drawn by a seed."""
+
+    def __init__(self, seed: int = 1) -> None:
+        self.random = np.random.default_rng(seed)
+        self.z = self.random.standard_normal((N, 2))
+        chance = 1 / (1 + np.exp(-self.z @ [1.0, 0.5]))
+        self.enrolled = np.sort(
+            self.random.choice(N, ENROLLED, replace=False, p=chance / chance.sum())
+        )
+        self.oracle = Oracle(enrollment=chance.tolist(), shares=self._shares())
+        self.participation = Participation(["load", PROPENSITY])
+        self.rows: list[tuple[int, bool, float, float]] = []
+
+    def _shares(self) -> list[float]:
+        shares = np.zeros(N)
+        shares[self.enrolled] = self.random.dirichlet(np.ones(ENROLLED)) * 0.9
+        return shares.tolist()
+
+    @property
+    def population(self) -> Population:
+        columns = ["age", "wealth"]
+        z = [dict(zip(columns, row, strict=True)) for row in self.z.tolist()]
+        devices = {CLIENTS[i]: Device(CLIENTS[i], "g", int(i), 1) for i in self.enrolled}
+        moments = dict(zip(columns, self.z[self.enrolled].mean(0) * 0.5, strict=True))
+        return Population(CLIENTS, columns, z, devices, moments, self.oracle)
+
+    def round(self, number: int) -> Cohort:
+        """One round in which about a third takes part."""
+        load = self.random.standard_normal(N)
+        true = 1 / (1 + np.exp(0.7 - self.z[:, 0] - load))
+        part = self.random.random(N) < true
+        seen = [
+            Seen(int(i), bool(part[i]), {"load": load[i], PROPENSITY: true[i]}, 0.0)
+            for i in self.enrolled
+        ]
+        self.participation.enter(seen)
+        self.rows += [(int(i), bool(part[i]), load[i], true[i]) for i in self.enrolled]
+        contributions = [
+            Contribution(CLIENTS[i], "g", examples=int(5 + i), staleness=0)
+            for i in self.enrolled
+            if part[i]
+        ]
+        return Cohort(number, contributions, self.population, self.participation)
+
+
+def places(cohort: Cohort) -> list[int]:
+    return [CLIENTS.index(contribution.client) for contribution in cohort.contributions]
+
+
+def step(rule: Aggregator, cohort: Cohort, updates: np.ndarray, state: State) -> np.ndarray:
+    """The contract's loop, for one round, from the model 1, 1, …"""
+    weighing = rule.weigh(cohort, state)
+    total = ExactSum(updates.shape[1])
+    for update, weight in zip(updates, weighing.weights, strict=True):
+        total.add(update, weight)
+    keep = 1.0 if rule.weighs == "updates" else sum(weighing.weights) / weighing.normaliser
+    start = np.ones(updates.shape[1], np.float32)
+    return apply(start, total, keep=keep, scale=1.0, normaliser=weighing.normaliser)
+
+
+def logistic(features: np.ndarray, y: np.ndarray, ridge: float = 0.01) -> np.ndarray:
+    """Newton's method; the intercept comes last. The ridge is per standard deviation."""
+    design = np.column_stack([features, np.ones(len(y))])
+    penalty = ridge * np.diag([*features.var(0), 0.0])
+    beta = np.zeros(design.shape[1])
+    for _ in range(50):
+        p = 1 / (1 + np.exp(-design @ beta))
+        hessian = (design.T * (p * (1 - p))) @ design + penalty
+        beta -= np.linalg.solve(hessian, design.T @ (p - y) + penalty @ beta)
+    return beta
+
+
+def chance(features: np.ndarray, beta: np.ndarray) -> np.ndarray:
+    return 1 / (1 + np.exp(-(features @ beta[:-1] + beta[-1])))
+
+
+def direct_weights(kind: str, world: World, cohort: Cohort) -> np.ndarray:
+    """Weights up to a factor, by the papers' equations."""
+    here = places(cohort)
+    rows = world.rows
+    features = np.array([[*world.z[i], load] for i, _, load, _ in rows])
+    beta = logistic(features, np.array([part for _, part, _, _ in rows], float))
+    newest = {i: (load, true) for i, _, load, true in rows[-ENROLLED:]}
+    took_part = chance(np.array([[*world.z[i], newest[i][0]] for i in here]), beta)
+    enrolled = np.isin(np.arange(N), world.enrolled).astype(float)
+    if kind == "participation-ipw":
+        return 1 / took_part
+    if kind == "fedipw":
+        return 1 / (took_part * chance(world.z, logistic(world.z, enrolled))[here])
+    assert kind == "oracle-ipw"
+    true = np.array([newest[i][1] for i in here])
+    assert world.oracle.enrollment is not None
+    return 1 / (true * np.array(world.oracle.enrollment)[here])
+
+
+@pytest.mark.parametrize("kind", ["participation-ipw", "fedipw", "oracle-ipw"])
+@pytest.mark.parametrize("normalise", ["hajek", "horvitz-thompson"])
+def test_inverse_propensities_are_those_of_the_equations(kind: str, normalise: str) -> None:
+    world = World()
+    # classifier columns: the oracle's own is none of them
+    model = {"participation": {"x": ["load"]}} if kind != "oracle-ipw" else {}
+    rule, state = rule_of(kind, normalise=normalise, **model), {}
+    for number in (1, 2, 3):
+        cohort = world.round(number)
+        weighing = rule.weigh(cohort, state)
+        state = weighing.state
+        expected = direct_weights(kind, world, cohort)
+        np.testing.assert_allclose(weighing.weights, expected, rtol=2e-5)
+        ht = ENROLLED if kind == "participation-ipw" else N
+        hajek = normalise == "hajek"
+        assert weighing.normaliser == pytest.approx(sum(weighing.weights) if hajek else ht)
+        updates = world.random.standard_normal((len(expected), 7)).astype(np.float32)
+        stepped = step(rule, cohort, updates, weighing.state)
+        direct = 1 + expected @ updates / (expected.sum() if hajek else ht)
+        np.testing.assert_allclose(stepped, direct, rtol=1e-4, atol=1e-4)
+
+
+def test_a_participation_model_learned_on_everybody_would_be_another() -> None:
+    world = World()
+    rule = rule_of("fedipw", participation={"x": ["load"]})
+    weights = rule.weigh(cohort := world.round(1), {}).weights
+    here = places(cohort)
+    everybody = np.column_stack([world.z, np.zeros(N)])
+    for i, _, load, _ in world.rows:
+        everybody[i, 2] = load
+    took_part = np.zeros(N)
+    took_part[here] = 1
+    enrolled = np.isin(np.arange(N), world.enrolled).astype(float)
+    twice = chance(everybody, logistic(everybody, took_part))[here]
+    wrong = 1 / (twice * chance(world.z, logistic(world.z, enrolled))[here])
+    assert np.abs(np.log(wrong / wrong.sum()) - np.log(weights / np.sum(weights))).max() > 0.1
+
+
+@pytest.mark.parametrize("method", ["quadratic", "entropy"])
+def test_calibrated_weights_have_the_means_of_the_population(method: str) -> None:
+    world = World()
+    rule = rule_of("calibrated", method=method, participation={"x": ["load"]})
+    cohort = world.round(1)
+    weighing = rule.weigh(cohort, {})
+    q = np.where(weighing.state["q"] >= 0, weighing.state["q"], 0)
+    assert q.sum() == pytest.approx(1)
+    assert set(np.flatnonzero(weighing.state["q"] >= 0)) == set(world.enrolled)
+    np.testing.assert_allclose(q @ world.z, world.z[world.enrolled].mean(0) * 0.5, atol=1e-5)
+    expected = ENROLLED * q[places(cohort)] * direct_weights("participation-ipw", world, cohort)
+    np.testing.assert_allclose(weighing.weights, expected, rtol=2e-5)
+    again = rule.weigh(world.round(2), weighing.state)
+    assert "calibration" not in again.estimates
+    np.testing.assert_array_equal(again.state["q"], weighing.state["q"])
+
+
+def test_importance_counts_empty_rounds_and_the_present_one() -> None:
+    world = World()
+    rule, state = rule_of("importance", delta=0.001), {}
+    sums = np.zeros(N)
+    for number in (1, 2, 5):  # 3 and 4 were empty
+        cohort = world.round(number)
+        weighing = rule.weigh(cohort, state)
+        here, state = places(cohort), weighing.state
+        sums[here] += 1 / len(here)
+        np.testing.assert_allclose(
+            weighing.weights, 1 / (ENROLLED * np.maximum(sums[here] / number, 0.001))
+        )
+        assert weighing.normaliser == len(here)
+        updates = world.random.standard_normal((len(here), 3)).astype(np.float32)
+        stepped = step(rule, cohort, updates, {"sums": sums - _here(here)})
+        direct = 1 + (updates.T / (ENROLLED * sums[here] / number)).T.sum(0) / len(here)
+        np.testing.assert_allclose(stepped, direct, rtol=1e-5)
+
+
+def _here(here: Sequence[int]) -> np.ndarray:
+    added = np.zeros(N)
+    added[list(here)] = 1 / len(here)
+    return added
+
+
+def test_importance_with_exact_shares_and_a_floor_warns_of_whom_it_caps() -> None:
+    world = World()
+    assert world.oracle.shares is not None
+    cohort = world.round(1)
+    here, shares = places(cohort), np.array(world.oracle.shares)
+    delta = float(np.sort(shares[here])[2]) + 1e-9
+    weighing = rule_of("importance", shares="exact", delta=delta).weigh(cohort, {})
+    np.testing.assert_allclose(weighing.weights, 1 / (ENROLLED * np.maximum(shares[here], delta)))
+    assert weighing.estimates["clipped_shares"] == 3
+    assert len(weighing.warnings) == 3
+
+
+def test_equation_10_literally_and_normalised() -> None:
+    world = World()
+    p = world.random.dirichlet(np.ones(N))
+    cohort = world.round(1)
+    here = places(cohort)
+    updates = world.random.standard_normal((len(here), 4)).astype(np.float32)
+    theta = 1 + updates.astype(float)
+    literal = step(rule_of("weighted", p=p.tolist()), cohort, updates, {})
+    np.testing.assert_allclose(literal, N / len(here) * p[here] @ theta, rtol=1e-5)
+    normalised = step(rule_of("weighted-normalised", p=p.tolist()), cohort, updates, {})
+    np.testing.assert_allclose(normalised, p[here] @ theta / p[here].sum(), rtol=1e-5)
+    assert world.oracle.shares is not None
+    shares = np.array(world.oracle.shares)
+    exact = rule_of("weighted").weigh(cohort, {}).weights
+    np.testing.assert_allclose(exact, (shares / shares.sum())[here])
+
+
+def test_equal_p_make_equation_10_the_plain_mean() -> None:
+    world = World()
+    cohort = world.round(1)
+    updates = world.random.standard_normal((len(cohort.contributions), 4)).astype(np.float32)
+    weighted = step(rule_of("weighted", p=[1 / N] * N), cohort, updates, {})
+    np.testing.assert_allclose(weighted, step(rule_of("agnostic"), cohort, updates, {}), rtol=1e-6)
+
+
+@pytest.mark.parametrize("kind", sorted(BUILT_IN.keys() - {"weighted", "importance"}))
+def test_rules_that_normalise_leave_a_model_that_all_agree_on(kind: str) -> None:
+    world = World()
+    settings = {"p": [1 / N] * N} if kind == "weighted-normalised" else {}
+    cohort = world.round(1)
+    same = np.tile(np.array([3, 4], np.float32), (len(cohort.contributions), 1))
+    stepped = step(rule_of(kind, **settings), cohort, same, rule_of(kind).initial_state(same[0]))
+    np.testing.assert_allclose(stepped, [4, 5], rtol=1e-6)
+
+
+@pytest.mark.parametrize("kind", BUILT_IN)
+def test_weights_and_what_they_rest_on_can_be_written_down(kind: str) -> None:
+    world = World()
+    settings = {"p": [1 / N] * N} if kind.startswith("weighted") else {}
+    rule = rule_of(kind, **settings)
+    weighing = rule.weigh(world.round(1), rule.initial_state(np.zeros(2, np.float32)))
+    assert np.isfinite(weighing.weights).all()
+    assert min(weighing.weights) >= 0
+    assert all(_plain(value) for value in weighing.estimates.values())
+    assert all(array.dtype != object for array in weighing.state.values())
+
+
+def _plain(value: object) -> bool:
+    if isinstance(value, Mapping):
+        return all(isinstance(name, str) and _plain(item) for name, item in value.items())
+    return isinstance(value, str) or (isinstance(value, int | float) and np.isfinite(value))
+
+
+@pytest.mark.parametrize(
+    ("kind", "settings", "conditions", "complaint"),
+    [
+        ("fedipw", {}, {"full": False}, "tells their means alone; take 'calibrated'"),
+        ("fedipw", {}, {"z": frozenset()}, "no group has any"),
+        ("calibrated", {}, {"z": frozenset()}, "no group has any"),
+        ("fedipw", {}, {"selection": "weighted"}, "expected 'all' or 'uniform'"),
+        ("fedipw", {"normalise": "horvitz-thompson"}, {"selection": "uniform"}, "needs everybody"),
+        ("fedipw", {}, {"selection": "uniform", "lockstep": False}, "absent devices are never"),
+        ("fedipw", {"enrollment": {"z": ["hight"]}}, {}, "no covariate 'hight'; there are: age"),
+        ("participation-ipw", {"participation": {"x": ["lod"]}}, {}, "no covariate 'lod'"),
+        ("calibrated", {"on": ["hight > 0"]}, {}, "there is no column 'hight' of Z"),
+        ("calibrated", {"on": ["age ~ 0"]}, {}, "is no feature of covariates"),
+        ("weighted", {}, {"projected": False}, "set training.projection_radius"),
+        ("weighted", {}, {"gradient": True}, "averages parameters"),
+        ("agnostic", {}, {"gradient": True}, "averages parameters"),
+    ],
+)
+def test_what_a_rule_cannot_work_with_is_refused(
+    kind: str, settings: dict[str, Any], conditions: dict[str, Any], complaint: str
+) -> None:
+    reasons = list(rule_of(kind, **settings).refusals(CONDITIONS._replace(**conditions)))
+    assert any(complaint in reason for reason in reasons), reasons
+    assert not list(rule_of("fedavg").refusals(CONDITIONS))
+
+
+def test_p_that_are_probabilities_of_inclusion_are_refused() -> None:
+    with pytest.raises(ConfigError, match="sum to M"):
+        validate(Server, {"rounds": 1, "aggregator": {"kind": "weighted", "p": [0.5] * 4}}, "test")
+
+
+def test_means_that_no_weights_of_the_enrolled_can_have_are_an_objection() -> None:
+    population = World().population
+    population.moments = {"age": 99.0, "wealth": 0.0}
+    assert any("age" in text for text in rule_of("calibrated").objections(population))
+    assert not list(rule_of("calibrated", if_infeasible="soft").objections(population))
+    assert not list(rule_of("calibrated").objections(World().population))
+
+
+def test_oracles_are_asked_for_by_name() -> None:
+    assert Need.PROPENSITIES in rule_of("oracle-ipw").needs()
+    assert rule_of("importance", shares="exact").needs() == {Need.SHARES}
+    assert rule_of("importance").needs() == frozenset()
+    assert Need.POPULATION not in rule_of("calibrated").needs()
