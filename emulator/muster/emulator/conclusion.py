@@ -7,18 +7,20 @@ if TYPE_CHECKING:
     from muster.emulator.account import Account
 
 
-def conclude(folder: Path, status: str | None = None) -> tuple[dict[str, Any], "Account"] | None:
+def conclude(
+    folder: Path, status: str | None = None, *, report: bool = True
+) -> tuple[dict[str, Any], "Account"] | None:
     """Write summary.json and the report; None where there is no ledger that can be read.
 
     Args:
         status: what the run ended as, where the ledger cannot know.
+        report: whether a report is wanted; drawing it takes most of the time here.
     """
     if not (folder / "ledger.sqlite").exists():
         return None
     # pandas and matplotlib take seconds to import; while devices start, those are theirs.
     from muster.common.errors import LedgerError
     from muster.emulator.account import Account
-    from muster.emulator.report import write_report
     from muster.emulator.summary import summarise, write_summary
 
     try:
@@ -27,5 +29,8 @@ def conclude(folder: Path, status: str | None = None) -> tuple[dict[str, Any], "
         return None
     summary = summarise(account, status)
     write_summary(folder, summary)
-    write_report(folder)
+    if report:
+        from muster.emulator.report import write_report
+
+        write_report(folder)
     return summary, account

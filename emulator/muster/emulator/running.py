@@ -49,6 +49,7 @@ def run(
     *,
     out: Path | str | None = None,
     backend: BackendName = "processes",
+    report: bool = True,
     show: Show = lambda event: None,
     clock: Clock | None = None,
 ) -> Run:
@@ -58,6 +59,7 @@ def run(
         scenario: a scenario, or the path of its TOML file.
         out: the run folder to make; default `runs/<name>-<time>`.
         backend: what the fleet's programs are: processes of this machine, or containers.
+        report: also draw the report; `muster report` can at any time.
         show: called with every event of the journal.
 
     Raises:
@@ -69,13 +71,14 @@ def run(
     _require(scenario, backend)
     folder = make_run_folder(scenario.name, Path(out) if out is not None else None)
     write_atomic(folder / "scenario.toml", scenario.to_toml().encode())
-    return _run_in(folder.resolve(), scenario, backend, show, clock or WallClock())
+    return _run_in(folder.resolve(), scenario, backend, report, show, clock or WallClock())
 
 
 def resume(
     folder: Path | str,
     *,
     backend: BackendName = "processes",
+    report: bool = True,
     show: Show = lambda event: None,
     clock: Clock | None = None,
 ) -> Run:
@@ -88,7 +91,7 @@ def resume(
     folder = run_folder(Path(folder))
     scenario = read_scenario(folder / "scenario.toml")
     _require(scenario, backend)
-    return _run_in(folder, scenario, backend, show, clock or WallClock())
+    return _run_in(folder, scenario, backend, report, show, clock or WallClock())
 
 
 def _require(scenario: Scenario, backend: BackendName) -> None:
@@ -101,7 +104,12 @@ def _require(scenario: Scenario, backend: BackendName) -> None:
 
 
 def _run_in(
-    folder: Path, scenario: Scenario, backend: BackendName, show: Show, clock: Clock
+    folder: Path,
+    scenario: Scenario,
+    backend: BackendName,
+    report: bool,
+    show: Show,
+    clock: Clock,
 ) -> Run:
     with ExitStack() as stack:
         stack.enter_context(own(folder))
@@ -110,7 +118,7 @@ def _run_in(
             _drive(_supervise(scenario, folder, backend, clock, show))
         except RunFailed as error:
             failure = error
-        concluded = conclude(folder, "failed" if failure else None)
+        concluded = conclude(folder, "failed" if failure else None, report=report)
         if concluded is None:
             raise failure or RunFailed(f"the run left no ledger that can be read in {folder}")
         summary, account = concluded
@@ -118,7 +126,8 @@ def _run_in(
             raise failure
         if summary["status"] == "failed":
             raise RunFailed(
-                f"{account.run.detail}\nWhat it did: {folder}/report.html\n"
+                f"{account.run.detail}\n"
+                f"What it did: {f'{folder}/report.html' if report else f'muster report {folder}'}\n"
                 f"Go on where it was: muster run --resume {folder}"
             )
         return Run(folder, summary, account)

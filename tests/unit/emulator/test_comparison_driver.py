@@ -228,5 +228,5 @@ def test_only_a_comparison_that_nobody_runs_can_be_resumed(runner: Runner) -> No
     compared(seeds=1)
     with open("there/plan.json") as other:
         fcntl.flock(other, fcntl.LOCK_EX)
-        with pytest.raises(ConfigError, match="another muster is comparing"):
+        with pytest.raises(ConfigError, match="another muster is at work"):
             resume_comparison("there")

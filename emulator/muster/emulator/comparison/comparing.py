@@ -4,30 +4,29 @@ The folder of a comparison holds `plan.json` from the start, a run folder for ev
 `comparison.*` at the end. Going on means: leave what has ended, resume what began, run the rest.
 """
 
-import fcntl
-import secrets
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from muster.common.errors import ConfigError, MusterError
 from muster.common.files import write_atomic
-from muster.emulator import doctor, running
-from muster.emulator.comparison.plan import Plan, PlannedRun, make_plan
-from muster.emulator.summary import read_summary
-from muster.emulator.supervisor import Show
+from muster.emulator import doctor
+from muster.emulator.comparison.plan import Plan, make_plan
+from muster.emulator.several import (
+    ENDED,
+    PLAN,
+    Watch,
+    asked_to_stop,
+    has_ended,
+    make_folder,
+    owned,
+    run_or_resume,
+    unwatched,
+)
 
 if TYPE_CHECKING:
     import pandas as pd
-
-PLAN = "plan.json"
-
-Watch = Callable[[str], AbstractContextManager[Show]]
-"""Called with the title of each run; what it yields is shown the run's events. A failure of the run
-passes through it."""
 
 
 @dataclass(frozen=True)
@@ -55,10 +54,6 @@ class Comparison:
     courses: "pd.DataFrame"
 
 
-def _unwatched(title: str) -> AbstractContextManager[Show]:
-    return nullcontext(lambda event: None)
-
-
 def compare(
     scenario: Path | str,
     *,
@@ -67,7 +62,7 @@ def compare(
     settings: Sequence[str] = (),
     data: str | None = None,
     out: Path | str | None = None,
-    watch: Watch = _unwatched,
+    watch: Watch = unwatched,
 ) -> Comparison:
     """Run a scenario once for every value of `vary` and every seed, and compare the runs.
 
@@ -86,12 +81,14 @@ def compare(
         ConfigError: a variant or the request is wrong; nothing was started.
     """
     plan = make_plan(Path(scenario), vary, seeds, settings, data)
-    folder = _make_folder(plan.name, Path(out) if out is not None else None)
+    folder = make_folder(
+        f"{plan.name}-compare", Path(out) if out is not None else None, "muster compare"
+    )
     write_atomic(folder / PLAN, plan.to_json().encode())
     return _go_on(folder.resolve(), plan, watch)
 
 
-def resume_comparison(folder: Path | str, *, watch: Watch = _unwatched) -> Comparison:
+def resume_comparison(folder: Path | str, *, watch: Watch = unwatched) -> Comparison:
     """Go on with a comparison: what has ended is not run again.
 
     Raises:
@@ -106,7 +103,7 @@ def resume_comparison(folder: Path | str, *, watch: Watch = _unwatched) -> Compa
         ) from None
     plan = Plan.from_json(text, str(folder / PLAN))
     for planned in plan.runs:
-        if not _has_ended(folder / planned.folder):
+        if not has_ended(folder / planned.folder):
             doctor.require(planned.scenario)
     return _go_on(folder.resolve(), plan, watch)
 
@@ -114,37 +111,22 @@ def resume_comparison(folder: Path | str, *, watch: Watch = _unwatched) -> Compa
 def _go_on(folder: Path, plan: Plan, watch: Watch) -> Comparison:
     failures: dict[str, str] = {}
     stopped = False
-    with _own(folder):
+    with owned(folder):
         for number, planned in enumerate(plan.runs, 1):
-            if _has_ended(folder / planned.folder):
+            if has_ended(folder / planned.folder):
                 continue
             try:
                 with watch(f"[{number}/{len(plan.runs)}] {planned.title}") as show:
-                    stopped = _run(folder / planned.folder, planned, show) == "stopped"
+                    status = run_or_resume(folder / planned.folder, planned.scenario, show=show)
+                    stopped = status == "stopped"
             except KeyboardInterrupt:  # between the loops that take it as a wish to stop
                 stopped = True
             except MusterError as error:
                 failures[planned.folder] = str(error)
-                # A run that is stopped while it starts or ends has no other way to say so.
-                stopped = str(error).startswith("stopped")
+                stopped = asked_to_stop(error)
             if stopped:
                 break
         return _conclude(folder, plan, failures, stopped)
-
-
-def _has_ended(run: Path) -> bool:
-    return read_summary(run).get("status") in ("completed", "diverged")
-
-
-def _run(folder: Path, planned: PlannedRun, show: Show) -> str:
-    began = (folder / "scenario.toml").exists()
-    done = (
-        running.resume(folder, show=show)
-        if began
-        else running.run(planned.scenario, out=folder, show=show)
-    )
-    done.ledger.close()
-    return done.status
 
 
 def _conclude(folder: Path, plan: Plan, failures: Mapping[str, str], stopped: bool) -> Comparison:
@@ -154,7 +136,7 @@ def _conclude(folder: Path, plan: Plan, failures: Mapping[str, str], stopped: bo
     from muster.emulator.comparison.tables import write_tables
 
     runs = outcome.read_runs(folder, plan, failures)
-    ended = runs["status"].isin(outcome.ENDED)
+    ended = runs["status"].isin(ENDED)
     comparison = Comparison(
         plan.name,
         folder,
@@ -168,34 +150,3 @@ def _conclude(folder: Path, plan: Plan, failures: Mapping[str, str], stopped: bo
     counted = comparison.courses.merge(runs.loc[ended, ["variant", "seed"]])
     write_figure(folder / "comparison.png", counted)
     return comparison
-
-
-def _make_folder(name: str, out: Path | None) -> Path:
-    folder = out
-    if folder is None:
-        stamp = datetime.now().strftime("%Y%m%d-%H%M%S")
-        folder = Path("runs") / f"{name}-compare-{stamp}"
-        while folder.exists():
-            folder = folder.with_name(f"{name}-compare-{stamp}-{secrets.token_hex(2)}")
-    elif folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-        raise ConfigError(
-            f"--out {folder} exists and is not an empty folder; name another, or go on with it "
-            f"by muster compare --resume {folder}"
-        )
-    folder.mkdir(parents=True, exist_ok=True)
-    return folder
-
-
-@contextmanager
-def _own(folder: Path) -> Iterator[None]:
-    """Lock the comparison for this process.
-
-    Raises:
-        ConfigError: another process runs it.
-    """
-    with open(folder / PLAN) as lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise ConfigError(f"another muster is comparing in {folder}; let it end") from None
-        yield

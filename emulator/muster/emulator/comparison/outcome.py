@@ -14,9 +14,9 @@ from muster.emulator.account import Account
 from muster.emulator.comparison.plan import Plan, PlannedRun
 from muster.emulator.comparison.variants import value_text
 from muster.emulator.intervals import Interval, interval
+from muster.emulator.several import ENDED
 from muster.emulator.summary import read_summary
 
-ENDED = ("completed", "diverged")
 NOT_RUN = "not run"
 
 MEASURES = (

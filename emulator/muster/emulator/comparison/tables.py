@@ -2,16 +2,17 @@
 
 import json
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
 from muster.common.files import write_atomic
 from muster.emulator.comparison.columns import ENDS, TARGETS, Column, cell
-from muster.emulator.comparison.outcome import ENDED, NOT_RUN
+from muster.emulator.comparison.outcome import NOT_RUN
+from muster.emulator.several import ENDED
 from muster.emulator.summary import clean, number_text, percent_text
+from muster.emulator.tabular import Table, aligned, markdown
 
 if TYPE_CHECKING:
     from muster.emulator.comparison.comparing import Comparison
@@ -24,15 +25,6 @@ _FILES = {
     "comparison.csv": "runs",
     "comparison.json": "numbers",
 }
-
-
-@dataclass(frozen=True, slots=True)
-class Table:
-    """A title, a header, and rows of as many cells."""
-
-    title: str
-    header: Sequence[str]
-    rows: Sequence[Sequence[str]]
 
 
 def tables_of(comparison: "Comparison") -> list[Table]:
@@ -60,10 +52,10 @@ def describe(comparison: "Comparison") -> str:
     """The end of a comparison in plain lines: the tables, the failures, and where its files are."""
     lines = [f"{clean(comparison.name)}: {_extent(comparison.runs)}", ""]
     for table in tables_of(comparison):
-        lines += [table.title, *_aligned([table.header, *table.rows]), ""]
+        lines += [table.title, *aligned([table.header, *table.rows]), ""]
     lines += [*_problems(comparison.runs), ""] if _problems(comparison.runs) else []
     there = [[what, str(comparison.folder / file)] for file, what in _FILES.items()]
-    return "\n".join([*lines, *_aligned(there)])
+    return "\n".join([*lines, *aligned(there)])
 
 
 def write_tables(comparison: "Comparison") -> None:
@@ -85,7 +77,7 @@ def write_tables(comparison: "Comparison") -> None:
 def _page(comparison: "Comparison") -> str:
     parts = [f"# {clean(comparison.name)}: {_extent(comparison.runs)}", f"![]({FIGURE})"]
     for table in [*tables_of(comparison), _every_run(comparison.runs)]:
-        parts += [f"## {table.title}", _markdown(table)]
+        parts += [f"## {table.title}", markdown(table)]
     if problems := _problems(comparison.runs):
         parts.append("\n".join(["```text", *problems, "```"]))
     return "\n\n".join(parts) + "\n"
@@ -153,20 +145,6 @@ def _problems(runs: pd.DataFrame) -> list[str]:
         lines.append(f"{clean(run['variant'])} seed={run['seed']} {run['status']}{why}")
     waiting = int((runs["status"] == NOT_RUN).sum())
     return [*lines, f"{waiting} of {len(runs)} runs did not begin"] if waiting else lines
-
-
-def _aligned(rows: Sequence[Sequence[str]]) -> list[str]:
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    return [
-        "  "
-        + "  ".join(f"{cell:<{width}}" for cell, width in zip(row, widths, strict=True)).rstrip()
-        for row in rows
-    ]
-
-
-def _markdown(table: Table) -> str:
-    rows = [table.header, ["---"] * len(table.header), *table.rows]
-    return "\n".join(f"| {' | '.join(cell.replace('|', '¦') for cell in row)} |" for row in rows)
 
 
 def _records(frame: pd.DataFrame) -> list[dict[str, Any]]:

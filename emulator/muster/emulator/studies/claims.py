@@ -29,6 +29,9 @@ _ENOUGH_LEVELS = 4
 # tests at 5 % say "equivalent" exactly when this interval lies inside the margin (Schuirmann 1987).
 _LEVEL = 0.90
 
+_NO_SEED = -1
+"""Stands for the seed of a number that hangs on none."""
+
 Ends = tuple[float | None, float | None]
 
 
@@ -55,12 +58,17 @@ class Claim:
     interval: Ends | None = None
     margin: float | None = None
 
+    def __post_init__(self) -> None:
+        if not isinstance(self.measured, str) and not math.isfinite(self.measured):
+            object.__setattr__(self, "holds", False)
+            object.__setattr__(self, "measured", f"not a number: {self.measured}")
+
     def to_json(self) -> dict[str, Any]:
         """The row, with null for what it has not."""
         return {
             "claim": self.claim,
-            "holds": self.holds,
-            "measured": self.measured,
+            "holds": bool(self.holds),
+            "measured": self.measured if isinstance(self.measured, str) else float(self.measured),
             "expected": self.expected,
             "rule": self.rule,
             "seeds": list(self.seeds),
@@ -80,19 +88,21 @@ def greater(text: str, a: BySeed, b: BySeed | float = 0.0, *, by: float = 0.0) -
     Holds when the one-sided 95 % confidence interval of the difference excludes `by`; with few
     seeds when the difference exceeds it with every seed.
     """
-    found = difference(a, b if isinstance(b, Mapping) else dict.fromkeys(a, b))
-    what = "difference, paired by seed," if isinstance(b, Mapping) else f"value less {b:g}"
-    expected, seeds = f"> {by:g}", tuple(found)
+    if isinstance(b, Mapping):
+        found, least, what = difference(a, b), by, "difference, paired by seed,"
+    else:
+        found, least, what = dict(a), b + by, "mean"
+    expected, seeds = f"> {least:g}", tuple(found)
+    rule = f"one-sided 95 % confidence interval of the {what} excludes {least:g}"
     if problem := _problem(found):
-        rule = f"one-sided 95 % confidence interval of the {what} excludes {by:g}"
         return Claim(text, False, problem, expected, rule, seeds)
     mean, values = _mean(found.values()), list(found.values())
     if len(found) < ENOUGH:
-        rule = f"with every seed the {what} exceeds {by:g} ({_few(found)}; lowest to highest)"
-        return Claim(text, min(values) > by, mean, expected, rule, seeds, _range(values))
+        one = what if isinstance(b, Mapping) else "value"
+        rule = f"with every seed the {one} exceeds {least:g} ({_few(found)}; lowest to highest)"
+        return Claim(text, min(values) > least, mean, expected, rule, seeds, _range(values))
     low = mean - interval(values, _LEVEL).half
-    rule = f"one-sided 95 % confidence interval of the {what} excludes {by:g}"
-    return Claim(text, low > by, mean, expected, rule, seeds, (low, None))
+    return Claim(text, low > least, mean, expected, rule, seeds, (low, None))
 
 
 def close(text: str, values: BySeed, expected: float, margin: float) -> Claim:
@@ -192,9 +202,6 @@ def _problem(values: BySeed) -> str:
         told = ", ".join(f"{seed} ({values[seed]})" for seed in missing)
         return f"no finite value with {'seed' if len(missing) == 1 else 'seeds'} {told}"
     return ""
-
-
-_NO_SEED = -1
 
 
 def _mapped(values: BySeed | float) -> tuple[BySeed, tuple[int, ...]]:

@@ -18,6 +18,7 @@ from safetensors.numpy import load_file
 from muster.common.errors import RunFailed
 from muster.common.tensors import WIRE, Vector
 from muster.emulator.account import Account
+from muster.emulator.several import ENDED
 from muster.emulator.summary import MODEL, read_summary
 
 if TYPE_CHECKING:
@@ -25,8 +26,6 @@ if TYPE_CHECKING:
     from muster.emulator.studies.study import Label, StudyRun
 
 Measure = Callable[["Result"], float]
-
-ENDED = ("completed", "diverged")
 
 
 class Result:
