@@ -1,8 +1,11 @@
 """The studies there are; installed packages add theirs by the entry-point group."""
 
 from muster.common.plugins import Registry
+from muster.emulator.studies.fedipw import FedIpwStudy
 from muster.emulator.studies.study import Study
 
-BUILT_IN: dict[str, type[Study]] = {}
+BUILT_IN: dict[str, type[Study]] = {
+    "fedipw": FedIpwStudy,
+}
 
 STUDIES: Registry[Study] = Registry("study", "muster.studies", BUILT_IN)

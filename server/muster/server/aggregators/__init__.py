@@ -2,6 +2,7 @@
 
 from muster.common.plugins import Registry
 from muster.server.aggregators.agnostic import Agnostic
+from muster.server.aggregators.calibrated import Calibrated
 from muster.server.aggregators.contract import (
     Aggregator,
     Cohort,
@@ -26,6 +27,7 @@ BUILT_IN: dict[str, type[Aggregator]] = {
     "participation-ipw": ParticipationIpw,
     "fedipw": FedIpw,
     "oracle-ipw": OracleIpw,
+    "calibrated": Calibrated,
     "importance": Importance,
 }
 

@@ -70,7 +70,12 @@ class Calibrated(InversePropensity):
         q = np.full(population.size, -1.0)  # of whom nothing is known
         q[known] = found.q
         residuals = dict(zip(self._texts(population), found.residuals.tolist(), strict=True))
-        told = {"method": found.method, "residual": found.residual, "of": int(known.sum())}
+        told = {
+            "method": found.method,
+            "solver": found.solver,
+            "residual": found.residual,
+            "fallen_back": "; ".join(found.fallen_back),
+        }
         return q, {"calibration": told, "calibration_residuals": residuals}, found.fallen_back
 
     def _solve(self, population: Population, known: BoolArray) -> Weights:

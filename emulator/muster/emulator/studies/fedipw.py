@@ -1,0 +1,359 @@
+"""Two-stage selection: who is enrolled, and who of them takes part, against who was meant.
+
+Part A runs four rules over one fleet; B varies how strongly enrollment prefers devices with high
+Z; C and D know the population by its means alone, exact (C) and with errors (D). In B to D the
+lives, the data and the draws of A stay as they are, so runs of one seed differ in what they are
+compared by.
+"""
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cache
+from typing import Any, ClassVar, NamedTuple
+
+import numpy as np
+import pandas as pd
+
+from muster.common.config import validate
+from muster.emulator.exact import fixed_point, prop_e1
+from muster.emulator.lives import task_of
+from muster.emulator.population import population
+from muster.emulator.scenario import Scenario
+from muster.emulator.studies.claims import BySeed, Claim, difference, exact, greater, grows
+from muster.emulator.studies.fedipw_figure import draw
+from muster.emulator.studies.results import Result, Results
+from muster.emulator.studies.study import (
+    Findings,
+    Label,
+    Options,
+    Study,
+    StudyFigure,
+    StudyRun,
+    StudyTable,
+)
+from muster.tasks.logistic import OpenLogisticRegression
+
+Z = ("z1", "z2", "z3")
+RULES: Mapping[str, Mapping[str, Any]] = {
+    "fedavg": {"kind": "fedavg"},
+    "participation-ipw": {"kind": "participation-ipw"},
+    "fedipw": {"kind": "fedipw"},
+    "oracle-ipw": {"kind": "oracle-ipw"},
+}
+COARSE = {"kind": "calibrated", "method": "entropy", "on": [f"{z} > 0" for z in Z]}
+BY_MEANS = {"kind": "calibrated", "method": "entropy", "if_infeasible": "soft"}
+
+STRENGTH, STRENGTHS = 1.5, (0.5, 1.5, 3.0)
+NOISES = (0.0, 0.1, 0.25, 0.5, 0.75)
+_ENROLLED, _TAKING_PART = 0.4, 0.3
+_TAIL = 0.3
+
+
+def scenario(
+    devices: int,
+    rounds: int,
+    seed: int,
+    rule: Mapping[str, Any],
+    strength: float = STRENGTH,
+    noise: float | None = None,
+) -> Scenario:
+    """methods.md, section 1: a configuration that works.
+
+    Args:
+        strength: s of logit πᵉ = a₀ + s·βᵀZ, β = 1/√3 in each of three covariates.
+        noise: τ of the error τ·N(0, I) of the means; None: the server knows the whole population.
+    """
+    beta = 1 / math.sqrt(len(Z))
+    return validate(
+        Scenario,
+        {
+            "name": "fedipw",
+            "seed": seed,
+            "task": {
+                "name": "logistic",
+                "model": "linear",
+                "bias": True,
+                "dimension": 4,
+                "examples_per_client": 20,
+                "scale": 1.0,
+                "heterogeneity": 0.2,
+                "covariates": list(Z),
+                "ridge": 0.01,
+            },
+            "training": {"local_steps": 5, "batch_size": "full", "learning_rate": 0.2},
+            "server": {
+                "rounds": rounds,
+                "aggregator": dict(rule),
+                "information": "full" if noise is None else "limited",
+                "moments_noise": noise or 0.0,
+            },
+            "groups": [
+                {
+                    "name": "device",
+                    "count": devices,
+                    "devices_per_process": -(-devices // 2),
+                    "device": {"profile": "always-on"},
+                    "covariates": {
+                        "z": {z: {"kind": "normal"} for z in Z},
+                        "x": {"load": {"kind": "normal"}},
+                    },
+                    "enrollment": {
+                        "kind": "logistic",
+                        "intercept": intercept(_ENROLLED, strength),
+                        "z": dict.fromkeys(Z, strength * beta),
+                    },
+                    "participation": {
+                        "willing": {
+                            "intercept": intercept(_TAKING_PART, math.sqrt(2)),
+                            "z": dict.fromkeys(Z, beta),
+                            "x": {"load": 1.0},
+                        }
+                    },
+                }
+            ],
+        },
+        "fedipw",
+    )
+
+
+@cache
+def intercept(mean: float, deviation: float) -> float:
+    """a with E[1/(1 + exp(−(a + deviation·N(0, 1))))] = mean, by bisection."""
+    nodes, weights = np.polynomial.hermite_e.hermegauss(80)
+    weights = weights / weights.sum()
+    low, high = -40.0, 40.0
+    for _ in range(100):
+        middle = (low + high) / 2
+        if weights @ np.exp(-np.logaddexp(0, -(middle + deviation * nodes))) < mean:
+            low = middle
+        else:
+            high = middle
+    return low
+
+
+class FedIpwStudy(Study):
+    """Figure 2 and Proposition E.1."""
+
+    name: ClassVar = "fedipw"
+    about: ClassVar = "selection in two stages, and what each correction leaves of the bias"
+    paper: ClassVar = "Who Trains Matters: two-stage selection bias (FedIPW), figure 2"
+    quick_seeds: ClassVar = 1
+
+    def runs(self, options: Options) -> Sequence[StudyRun]:
+        return [run for seed in options.all_seeds for run in _runs(seed, options.quick)]
+
+    def judge(self, results: Results, options: Options) -> Findings:
+        found = _Found(results, options)
+        claims = [*_both_stages(found), *_stronger(found), *_by_means(found), *_proposition()]
+        figure = StudyFigure(
+            "figure-2",
+            "Figure 2",
+            draw(
+                found.courses(),
+                found.strengths(),
+                found.means(),
+                found.noises(),
+                found.references(),
+            ),
+            "A: loss over the target population above the least there is, round by round. B: its "
+            "tail average as enrollment prefers some more. C: with the population's means alone. "
+            "D: distance to the optimum as these means are less exact. Lines are means over the "
+            "seeds, bands their range.",
+        )
+        note = (
+            f"A tail average is over the last {_TAIL:.0%} of the rounds: the loss of FedAvg dips "
+            f"before it rises, and enrollment is drawn once, which leaves every rule a floor of "
+            f"order 1/N. No claim says that the oracle is better than FedIPW: estimated "
+            f"propensities often are."
+        )
+        table = StudyTable("gaps", "Gaps and distances, tail averages", found.table())
+        return Findings(claims, [figure], [table], [note])
+
+
+def _runs(seed: int, quick: bool) -> Iterator[StudyRun]:
+    size = _QUICK if quick else _FULL
+    for strength in STRENGTHS:
+        for name, rule in RULES.items():
+            if strength == STRENGTH:
+                yield _run("A", name, rule, seed, size)
+            elif not (quick and name == "oracle-ipw"):
+                yield _run("B", name, rule, seed, size, strength)
+    yield _run("C", "calibrated", COARSE, seed, size, noise=0.0)
+    for noise in NOISES[1::3] if quick else NOISES:
+        yield _run("D", "calibrated", BY_MEANS, seed, size, noise=noise)
+
+
+class _Size(NamedTuple):
+    devices: int
+    rounds: int
+    expected_s: float
+
+
+_FULL, _QUICK = _Size(1000, 100, 20.0), _Size(400, 60, 9.0)
+
+
+def _run(
+    part: str,
+    name: str,
+    rule: Mapping[str, Any],
+    seed: int,
+    size: _Size,
+    strength: float = STRENGTH,
+    noise: float | None = None,
+) -> StudyRun:
+    read = scenario(size.devices, size.rounds, seed, rule, strength, noise)
+    labels: dict[str, Label] = {"rule": name, "strength": strength}
+    if noise is not None:
+        labels["noise"] = noise
+    return StudyRun(part, labels, read, size.expected_s)
+
+
+class _Found:
+    """What was measured, by seed."""
+
+    def __init__(self, results: Results, options: Options) -> None:
+        self._results = results
+        self._noises = sorted({float(r.labels["noise"]) for r in results.where(part="D")})
+        self._least = {seed: self._least_loss(seed) for seed in options.all_seeds}
+
+    def _least_loss(self, seed: int) -> float:
+        """Of the target population, with this seed; enrollment has no part in it."""
+        read = self._results.one(part="A", rule="fedavg", seed=seed).scenario
+        return least_loss(read)
+
+    def _gap(self, result: Result) -> float:
+        return result.tail_mean("loss", _TAIL) - self._least[result.seed]
+
+    def gap(self, rule: str, strength: float = STRENGTH) -> BySeed:
+        part = "A" if strength == STRENGTH else "B"
+        return self._results.by_seed(self._gap, part=part, rule=rule, strength=strength)
+
+    def calibrated_gap(self) -> BySeed:
+        return self._results.by_seed(self._gap, part="C")
+
+    def distance(self, rule: str) -> BySeed:
+        return self._results.by_seed(_distance, part="A", rule=rule)
+
+    def noises(self) -> dict[float, BySeed]:
+        """Distance to the optimum by τ."""
+        return {tau: self._results.by_seed(_distance, part="D", noise=tau) for tau in self._noises}
+
+    def references(self) -> dict[str, BySeed]:
+        """Distance to the optimum of rules that are told more."""
+        return {rule: self.distance(rule) for rule in ("participation-ipw", "fedipw")}
+
+    def strengths(self) -> dict[str, dict[float, BySeed]]:
+        """Gap by rule and strength, of those that were run."""
+        run = {(str(r.labels["rule"]), float(r.labels["strength"])) for r in self._results}
+        return {
+            rule: {s: self.gap(rule, s) for s in STRENGTHS if (rule, s) in run} for rule in RULES
+        }
+
+    def means(self) -> dict[str, BySeed]:
+        return {**{rule: self.gap(rule) for rule in RULES}, "calibrated": self.calibrated_gap()}
+
+    def courses(self) -> dict[str, pd.DataFrame]:
+        """Gap over the rounds by rule: a column for each seed."""
+        found = {}
+        for rule in RULES:
+            columns = {}
+            for result in self._results.where(part="A", rule=rule):
+                if result.ended:
+                    columns[result.seed] = result.course("loss") - self._least[result.seed]
+                result.close()
+            found[rule] = pd.DataFrame(columns)
+        return found
+
+    def table(self) -> pd.DataFrame:
+        rows = []
+        for result in self._results:
+            if not result.ended:
+                continue
+            labels = result.labels
+            rows.append(
+                {
+                    "part": result.part,
+                    "rule": labels["rule"],
+                    "strength": labels["strength"],
+                    "noise": labels.get("noise", math.nan),
+                    "seed": result.seed,
+                    "gap": self._gap(result),
+                    "distance": _distance(result),
+                    "effective size": float(result.account.rounds["effective_size"].mean()),
+                    "folded a round": float(result.account.rounds["folded"].mean()),
+                }
+            )
+            result.close()
+        return pd.DataFrame(rows)
+
+
+def _distance(result: Result) -> float:
+    return result.tail_mean("distance", _TAIL)
+
+
+def least_loss(read: Scenario) -> float:
+    """F(θ*): the least mean loss over the clients of a scenario with logistic regression, its ridge
+    included."""
+    opened = task_of(read, population(read)).open(read.devices, read.seed)
+    assert isinstance(opened, OpenLogisticRegression)
+    theta = opened.optimum()
+    losses = []
+    for index in range(read.devices):
+        x, y = opened.design(index)
+        z = x @ theta
+        losses.append(float(np.mean(np.logaddexp(0, z) - y * z)))
+    return float(np.mean(losses) + opened.ridge / 2 * theta @ theta)
+
+
+def _both_stages(found: _Found) -> Iterator[Claim]:
+    only = found.gap("participation-ipw")
+    yield greater(
+        "A: FedAvg ends further from the target than participation-only weights",
+        found.gap("fedavg"),
+        only,
+    )
+    for rule, name in (("fedipw", "FedIPW"), ("oracle-ipw", "the oracle")):
+        yield greater(
+            f"A: participation-only weights end further from the target than {name}",
+            only,
+            found.gap(rule),
+        )
+
+
+def _stronger(found: _Found) -> Iterator[Claim]:
+    gaps = found.strengths()
+    only = gaps["participation-ipw"]
+    yield grows("B: the gap of FedAvg grows with the strength of enrollment bias", gaps["fedavg"])
+    yield grows("B: the gap of participation-only weights grows with it", only)
+    more = {s: difference(values, gaps["fedipw"][s]) for s, values in only.items()}
+    yield grows("B: what participation-only leaves over FedIPW grows with it", more)
+
+
+def _by_means(found: _Found) -> Iterator[Claim]:
+    coarse = found.calibrated_gap()
+    yield greater(
+        "C: calibration on coarse indicators corrects in part: participation-only ends further",
+        found.gap("participation-ipw"),
+        coarse,
+    )
+    yield greater("C: and in part only: it ends further than FedIPW", coarse, found.gap("fedipw"))
+    by_noise, only = found.noises(), found.distance("participation-ipw")
+    yield grows("D: the distance to the optimum grows with the error of the means", by_noise)
+    yield greater(
+        "D: with errors of 0.1, calibration is nearer than participation-only", only, by_noise[0.1]
+    )
+    yield greater(
+        "D: with errors of 0.75, it is further than participation-only", by_noise[0.75], only
+    )
+
+
+def _proposition() -> Iterator[Claim]:
+    worst = max((prop_e1(e) for e in (0.1, 0.3, 0.5, 0.9)), key=lambda c: abs(c.gap - c.promised))
+    yield exact(
+        "E.1: weights wrong by ε leave two clients a gap of ½ε²G²/μ",
+        worst.gap - worst.promised,
+        0.0,
+        1e-12,
+    )
+    equal = fixed_point(np.ones(2), worst.minimisers)
+    yield exact("E.1: the oracle's weights leave none", float(equal), 0.0, 1e-12)
