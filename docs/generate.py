@@ -33,6 +33,7 @@ from muster.emulator.enrollment import ENROLLMENTS
 from muster.emulator.network.links import PRESETS
 from muster.emulator.scenario import Scenario
 from muster.server.aggregators import AGGREGATORS
+from muster.server.propensity import CLASSIFIERS
 from muster.server.selection import SELECTIONS
 from muster.tasks.models import MODELS
 from muster.tasks.partitions import PARTITIONS
@@ -56,6 +57,7 @@ PLUG_INS: Mapping[str, Registry[Any]] = {
     "groups.link.compression": CODECS,
     "server.selection": SELECTIONS,
     "server.aggregator": AGGREGATORS,
+    "server.aggregator, its tables": CLASSIFIERS,
 }
 """The registries, by the keys of the scenario that choose from them."""
 
@@ -291,6 +293,21 @@ def _registry(path: str, registry: Registry[Any]) -> Iterator[str]:
             fields = {"model": plugin.model_fields["model"], **fields}
         if fields:
             yield from _keys(fields)
+    yield from _tables_inside(registry)
+
+
+def _tables_inside(registry: Registry[Any]) -> Iterator[str]:
+    """The tables that settings of plug-ins are, each once."""
+    if registry is TASKS:  # theirs stand with the scenario's own
+        return
+    inside = {
+        key: kind
+        for _, plugin in sorted(registry.built_in.items())
+        for key, field in plugin.model_fields.items()
+        if _is_section(kind := _bare(field.annotation)) and not issubclass(kind, Plugin)
+    }
+    for key, kind in inside.items():
+        yield from (f"#### The table `{key}`", "", *prose(kind), *_keys(kind.model_fields))
 
 
 # --- devices -------------------------------------------------------------------------------------
