@@ -123,16 +123,21 @@ def test_kills_change_nothing(scenario, tmp_path: Path, victims: str, size: str)
 def test_kills_change_nothing_of_a_life(scenario, tmp_path: Path, victims: str) -> None:
     group = {
         "name": "dev",
-        "count": 4,
+        "count": 7,
         "device": {"profile": "phone", "examples_per_s": 0.1},
         "availability": {"kind": "markov", "mean_up_s": 7200, "mean_down_s": 3600},
         "participation": {"battery_min": 0.1, "drop_out": 0.3},
-        "covariates": {"x": {"charge": "battery", "recent": "recent"}},
+        "covariates": {
+            "z": {"age": {"kind": "normal"}},
+            "x": {"charge": "battery", "recent": "recent"},
+        },
+        "enrollment": {"kind": "logistic", "intercept": 0.5, "z": {"age": 1.0}},
     }
     planned = scenario(
         clock={"round_s": 600},
         groups=[group],
-        server={"rounds": 70 + 6 * KILLS, "evaluate_every": 100},
+        # A rule that learns from all rounds so far: a restarted server reads them in the ledger.
+        server={"rounds": 70 + 6 * KILLS, "evaluate_every": 100, "aggregator": "fedipw"},
         launch={"restarts": 1000},
     )
     undisturbed = run(planned, out=tmp_path / "undisturbed")
@@ -144,3 +149,4 @@ def test_kills_change_nothing_of_a_life(scenario, tmp_path: Path, victims: str) 
     assert set(first["decision"]) == {"accept", "decline", "abort"}
     # Every charge at every decision: nothing drained twice, nothing was forgotten.
     pd.testing.assert_frame_equal(first, second)
+    pd.testing.assert_frame_equal(undisturbed.ledger.estimates, done.ledger.estimates)
