@@ -15,7 +15,7 @@ from muster.server.service import STATUS
 from muster.v1 import fleet_pb2 as pb
 
 EXAMPLE = Path(__file__).parents[2] / "examples/digits.toml"
-SLOW = ("torch", "pandas", "matplotlib", "sklearn")
+SLOW = ("torch", "pandas", "matplotlib", "sklearn", "scipy", "cvxpy")
 
 
 def loaded(program: str) -> set[str]:
