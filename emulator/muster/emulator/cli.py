@@ -239,6 +239,58 @@ def compare(
 
 
 @main.command()
+@click.argument("name", required=False)
+@click.option("--quick", is_flag=True, help="Smaller, and with fewer seeds: to see that it works.")
+@click.option("--seed", type=click.IntRange(min=0), metavar="N",
+              help="The first seed; default 101.")  # fmt: skip
+@click.option("--seeds", type=click.IntRange(min=1), metavar="K",
+              help="Seeds that follow one another; default 5, with --quick fewer.")  # fmt: skip
+@click.option("--out", type=click.Path(path_type=Path), metavar="DIR",
+              help="Folder to make; default runs/study-NAME-TIME.")  # fmt: skip
+@click.option("--resume", type=click.Path(path_type=Path), metavar="DIR",
+              help="Go on with a study; runs that ended are not run again.")  # fmt: skip
+@click.option("--backend", type=click.Choice(["processes", "docker"]),
+              help="The fleet is processes of this machine (default), or containers.")  # fmt: skip
+@_DATA
+@click.option("--jobs", type=int, default=1, metavar="J", help="Runs at once; default 1.")
+@click.option("--quiet", is_flag=True, help="Only problems and the claims.")
+@_failures_as_status
+def study(
+    name: str | None,
+    quick: bool,
+    seed: int | None,
+    seeds: int | None,
+    out: Path | None,
+    resume: Path | None,
+    backend: "BackendName | None",
+    data: str | None,
+    jobs: int,
+    quiet: bool,
+) -> None:
+    """Run the study NAME, and judge its claims: a paper's figure over the real fleet."""
+    from muster.emulator.studies.running import resume_study, study
+    from muster.emulator.studies.words import describe, options_of, require_name
+
+    say = partial(_say, quiet=quiet)
+    watch = partial(_watching_in_brief, quiet=quiet)
+    if resume is not None:
+        if name or quick or seed is not None or seeds or out or backend or data:
+            raise ConfigError(
+                "--resume goes on as the study began: only --jobs and --quiet with it"
+            )
+        done = resume_study(resume, jobs=jobs, watch=watch, say=say)
+    else:
+        kind = require_name(name)
+        options = options_of(kind, quick, seed, seeds, data, backend)
+        done = study(kind, options, out=out, jobs=jobs, watch=watch, say=say)
+    click.echo(describe(done))
+    if done.status != "completed":
+        click.echo(f"Go on with it: muster study --resume {shown(done.folder)}", err=True)
+    if not done.holds:
+        sys.exit(1)
+
+
+@main.command()
 @click.argument("scenario", type=click.Path(path_type=Path), required=False)
 @click.option("--out", type=click.Path(path_type=Path), metavar="DIR",
               help="Run folder to make; default runs/NAME-TIME.")  # fmt: skip
@@ -417,3 +469,15 @@ def _watching(title: str, quiet: bool) -> "Iterator[Show]":
     finally:
         if not quiet:  # closing it would say how the run ended, also when all is well
             display.close()
+
+
+@contextmanager
+def _watching_in_brief(title: str, quiet: bool) -> "Iterator[Show]":
+    """As `_watching`, but where lines are written a run has one, which is said when it ended."""
+    with _watching(title, quiet=quiet or not sys.stderr.isatty()) as show:
+        yield show
+
+
+def _say(line: str, quiet: bool) -> None:
+    if not quiet:
+        click.echo(line, err=True)

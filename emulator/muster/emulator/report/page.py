@@ -6,14 +6,17 @@ again later, elsewhere, and of a run that is going on or was killed.
 
 import base64
 import io
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from matplotlib.figure import Figure
 
 from muster.common.files import write_atomic
 from muster.emulator.account import Account
 from muster.emulator.report.figures import FIGURES
+from muster.emulator.report.section import Section
 from muster.emulator.report.sections import SECTIONS
 from muster.emulator.summary import outline, read_summary
 
@@ -39,14 +42,32 @@ def write_report(run_folder: Path) -> Path:
         summary = _summary(account)
         sections = [section for make in SECTIONS if (section := make(account, summary))]
         figures = {
-            section.figure: _draw(account, section.figure) for section in sections if section.figure
+            name: save_figure(run_folder / "figures" / f"{name}.png", FIGURES[name](account))
+            for section in sections
+            if (name := section.figure)
         }
-    page = _TEMPLATES.get_template("page.html").render(
-        title=summary["name"], status=summary["status"], sections=sections, figures=figures
-    )
     path = run_folder / REPORT
-    write_atomic(path, page.encode())
+    write_page(path, summary["name"], summary["status"], sections, figures)
     return path
+
+
+def write_page(
+    path: Path,
+    title: str,
+    status: str,
+    sections: Sequence[Section],
+    figures: Mapping[str, Mapping[str, str]],
+) -> None:
+    """Write a page of `sections`.
+
+    Args:
+        status: of what the page is about; colours the fact of that name.
+        figures: name to what `save_figure` returned.
+    """
+    page = _TEMPLATES.get_template("page.html").render(
+        title=title, status=status, sections=sections, figures=figures
+    )
+    write_atomic(path, page.encode())
 
 
 def _summary(account: Account) -> dict[str, Any]:
@@ -58,12 +79,11 @@ def _summary(account: Account) -> dict[str, Any]:
     return summary | {"model_sha256": written.get("model_sha256")}
 
 
-def _draw(account: Account, name: str) -> dict[str, str]:
-    """Draw a figure into the run folder; what the page needs of it."""
-    figure = FIGURES[name](account)
+def save_figure(path: Path, figure: Figure) -> dict[str, str]:
+    """Write the figure into a PNG file; return what a page needs of it."""
     png = io.BytesIO()
     figure.savefig(png, format="png")
-    write_atomic(account.folder / "figures" / f"{name}.png", png.getvalue())
+    write_atomic(path, png.getvalue())
     findings = [title for axes in figure.axes if (title := axes.get_title(loc="left"))]
     return {
         "source": f"data:image/png;base64,{base64.b64encode(png.getvalue()).decode()}",

@@ -13,12 +13,14 @@ class Table:
 
     Attributes:
         words: how many columns, from the left, hold words; the others hold numbers.
+        wraps: whether cells hold sentences, which may take several lines.
     """
 
     columns: Sequence[str]
     rows: Sequence[Sequence[str]]
     note: str = ""
     words: int = 1
+    wraps: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,8 +30,9 @@ class Section:
     Attributes:
         text: what to look for, in a sentence or two.
         facts: label and value, shown large.
-        figure: name of a figure in `figures.FIGURES`.
+        figure: name of a figure, in a report one of `figures.FIGURES`.
         listing: long text, folded away until somebody opens it.
+        points: sentences, one below the other, under the text.
     """
 
     title: str
@@ -38,3 +41,4 @@ class Section:
     figure: str = ""
     table: Table | None = None
     listing: str = ""
+    points: Sequence[str] = ()

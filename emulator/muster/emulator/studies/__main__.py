@@ -1,0 +1,43 @@
+"""A worker's program, `python -m muster.emulator.studies`: runs one scenario after another.
+
+An order is a line of JSON on standard input: `folder`, `scenario`, `backend`. The answer is one on
+standard output: `status`, and `problem` where the run has no result. SIGINT ends the run that goes
+on as stopped, and the worker. One program for many runs, because pandas takes a second to import.
+"""
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+from muster.common.processes import die_with_parent
+
+
+def main() -> None:
+    die_with_parent()
+    try:
+        for line in sys.stdin:
+            sys.stdout.write(json.dumps(obey(json.loads(line))) + "\n")
+            sys.stdout.flush()
+    except KeyboardInterrupt:
+        pass  # between two runs; nobody waits for an answer
+
+
+def obey(order: dict[str, Any]) -> dict[str, str]:
+    """Run what is ordered; return the answer."""
+    from muster.common.config import validate
+    from muster.common.errors import MusterError
+    from muster.emulator.scenario import Scenario
+    from muster.emulator.several import asked_to_stop, run_or_resume
+
+    folder = Path(order["folder"])
+    try:
+        scenario = validate(Scenario, order["scenario"], str(folder))
+        status = run_or_resume(folder, scenario, backend=order["backend"], report=False)
+        return {"status": status, "problem": ""}
+    except MusterError as error:
+        return {"status": "stopped" if asked_to_stop(error) else "failed", "problem": str(error)}
+
+
+if __name__ == "__main__":
+    main()

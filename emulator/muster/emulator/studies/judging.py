@@ -1,0 +1,59 @@
+"""Judges a study whose runs have ended, and writes what it found into its folder."""
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+
+from muster.common.errors import RunFailed
+from muster.common.files import write_atomic
+from muster.emulator.studies import tables
+from muster.emulator.studies.network import network_table
+from muster.emulator.studies.outcome import Studied
+from muster.emulator.studies.page import FIGURES, NETWORK, write_pages
+from muster.emulator.studies.plan import Plan
+from muster.emulator.studies.results import Result, Results
+from muster.emulator.studies.study import Findings
+
+CLAIMS = "claims.json"
+
+
+def conclude(folder: Path, plan: Plan, problems: Mapping[str, str]) -> Studied:
+    """Judge, and write claims, figures, tables and pages.
+
+    Args:
+        problems: title of a run that failed just now to why.
+    """
+    results = Results(
+        [
+            Result(planned.run, folder / planned.folder, problems.get(planned.run.title, ""))
+            for planned in plan.runs
+        ]
+    )
+    found = plan.study
+    missing = {result.run.title: result.problem for result in results if not result.ended}
+    status = "failed" if missing else "completed"
+    try:
+        findings = found.judge(results, plan.options)
+    except RunFailed as error:
+        # The study needs a run that is not there; what there is is still shown.
+        status = "failed"
+        findings = Findings([], notes=[f"The claims could not be judged. {error}"])
+    finally:
+        results.close()
+    studied = Studied(found.name, folder, status, findings, missing)
+    _write(studied, plan, results)
+    return studied
+
+
+def _write(studied: Studied, plan: Plan, results: Results) -> None:
+    folder, findings = studied.folder, studied.findings
+    assert findings is not None
+    rows = [claim.to_json() for claim in findings.claims]
+    text = json.dumps(rows, indent=1, ensure_ascii=False, allow_nan=False)
+    write_atomic(folder / CLAIMS, f"{text}\n".encode())
+    (folder / FIGURES).mkdir(exist_ok=True)
+    for table in findings.tables:
+        tables.write_csv(folder / f"{table.name}.csv", table.frame)
+    network = network_table(results)
+    tables.write_csv(folder / f"{NETWORK}.csv", network)
+    write_pages(studied, plan, network)

@@ -1,0 +1,78 @@
+"""What real networking added over a simulation: what travelled, how long it took, what was lost.
+
+In a simulation a model is a pointer: nothing of this exists. All of it is read from the accounts.
+"""
+
+import pandas as pd
+
+from muster.emulator.account import Account
+from muster.emulator.report.losses import lost_updates
+from muster.emulator.studies.results import Result, Results
+
+_COUNTED = ["rounds", "calls", "folded", "lost", "bytes_up", "bytes_down"]
+_SECONDS = ["seconds", "wall_s"]
+_LOST = "lost: "
+
+
+def network_table(results: Results) -> pd.DataFrame:
+    """One row for every run: its traffic, its seconds, and a column for every way of losing an
+    update, called "lost: WHAT (REASON)"."""
+    rows = pd.DataFrame([_row(result) for result in results])
+    counted = [*_COUNTED, *_ways(rows)]
+    rows[[*counted, *_SECONDS]] = rows[[*counted, *_SECONDS]].fillna(0)
+    return rows.astype(dict.fromkeys(counted, "int64"))
+
+
+def by_part(runs: pd.DataFrame) -> pd.DataFrame:
+    """The sums of each part, and of all."""
+    sums = runs.assign(runs=1).groupby("part", sort=False)[["runs", *_COUNTED, *_SECONDS]].sum()
+    if len(sums) > 1:
+        total = sums.sum().to_frame("all").T
+        sums = pd.concat([sums, total]).astype(sums.dtypes)
+    return sums.rename_axis("part")
+
+
+def losses(runs: pd.DataFrame) -> dict[str, int]:
+    """How often an update was lost in each way, over all runs; the most frequent first."""
+    counts = {way.removeprefix(_LOST): int(runs[way].sum()) for way in _ways(runs)}
+    return dict(sorted(counts.items(), key=lambda item: -item[1]))
+
+
+def _ways(runs: pd.DataFrame) -> list[str]:
+    return [column for column in map(str, runs) if column.startswith(_LOST)]
+
+
+def _row(result: Result) -> dict[str, object]:
+    row: dict[str, object] = {
+        "part": result.part,
+        "labels": " ".join(f"{name}={value}" for name, value in result.labels.items()),
+        "seed": result.seed,
+        "folder": result.folder.name,
+        "status": result.status,
+    }
+    return row | (_counts(result) if result.ended else dict.fromkeys([*_COUNTED, *_SECONDS], 0))
+
+
+def _counts(result: Result) -> dict[str, object]:
+    account, summary = result.account, result.summary
+    lost = _lost(account)
+    counts: dict[str, object] = {
+        "rounds": summary["rounds"],
+        "calls": int(account.rounds["called"].sum()),
+        "folded": summary["updates_folded"],
+        "lost": sum(lost.values()),
+        "bytes_up": summary["bytes_up"],
+        "bytes_down": summary["bytes_down"],
+        "seconds": summary["seconds"],
+        "wall_s": (account.run.ended_at or account.run.started_at) - account.run.started_at,
+    }
+    result.close()
+    return counts | {f"{_LOST}{way}": count for way, count in lost.items()}
+
+
+def _lost(account: Account) -> dict[str, int]:
+    counts: dict[str, int] = {}
+    for what, reason, count in lost_updates(account):
+        way = f"{what} ({reason})" if reason else what
+        counts[way] = counts.get(way, 0) + count
+    return counts

@@ -1,0 +1,153 @@
+"""The page of a study, study.html, and the same for people who read Markdown, study.md."""
+
+from collections.abc import Mapping, Sequence
+
+import pandas as pd
+
+from muster.common.files import write_atomic
+from muster.emulator.report.page import save_figure, write_page
+from muster.emulator.report.section import Section, Table
+from muster.emulator.several import PLAN
+from muster.emulator.studies import network, plan
+from muster.emulator.studies.outcome import Studied
+from muster.emulator.studies.tables import claims_table, frame_table
+from muster.emulator.summary import bytes_text, clean, seconds_text
+from muster.emulator.tabular import Table as Words
+from muster.emulator.tabular import markdown
+
+PAGE, MARKDOWN, FIGURES, NETWORK = "study.html", "study.md", "figures", "network"
+
+
+def write_pages(studied: Studied, planned: plan.Plan, runs: pd.DataFrame) -> None:
+    """Write the figures, study.html and study.md.
+
+    Args:
+        runs: as of `network.network_table`.
+    """
+    findings, folder = studied.findings, studied.folder
+    assert findings is not None
+    figures = {
+        figure.name: save_figure(folder / FIGURES / f"{figure.name}.png", figure.figure)
+        for figure in findings.figures
+    }
+    sections = sections_of(studied, planned, runs)
+    write_page(folder / PAGE, studied.name, studied.status, sections, figures)
+    write_atomic(folder / MARKDOWN, markdown_of(sections, figures).encode())
+
+
+def sections_of(studied: Studied, planned: plan.Plan, runs: pd.DataFrame) -> list[Section]:
+    """What the page says, in order."""
+    findings = studied.findings
+    assert findings is not None
+    found = [_headline(studied, planned, runs)]
+    if findings.claims:
+        found.append(Section("Claims", _CLAIMS, table=claims_table(findings.claims)))
+    if studied.problems:
+        found.append(Section("Runs without a result", table=_problems(studied.problems)))
+    if findings.notes:
+        found.append(Section("Notes", points=[clean(note) for note in findings.notes]))
+    found += [Section(figure.title, figure.text, figure=figure.name) for figure in findings.figures]
+    found += [Section(t.title, t.text, table=frame_table(t.frame)) for t in findings.tables]
+    return [*found, _travelled(runs), _lost(runs), _sizes(planned), _files(studied)]
+
+
+_CLAIMS = (
+    "What was claimed, and whether it was found here. The interval is that which the rule names; "
+    "a margin is by how much a value may differ from what was expected."
+)
+
+
+def _headline(studied: Studied, planned: plan.Plan, runs: pd.DataFrame) -> Section:
+    claims = studied.findings.claims if studied.findings is not None else ()
+    study, options, total = planned.study, planned.options, runs.sum(numeric_only=True)
+    ended = len(planned.runs) - len(studied.problems)
+    facts = [
+        ("status", studied.status),
+        ("claims that hold", f"{sum(claim.holds for claim in claims)} of {len(claims)}"),
+        ("runs", f"{ended} of {len(planned.runs)}"),
+        ("seeds", f"{options.seeds}, from {options.seed}"),
+        ("travelled", bytes_text(total["bytes_up"] + total["bytes_down"])),
+        ("in rounds", seconds_text(total["seconds"])),
+        ("updates lost", f"{int(total['lost']):,} of {int(total['calls']):,}"),
+    ]
+    about = f"{study.about[:1].upper()}{study.about[1:]}."
+    size = "Quick: smaller and fewer than the study is meant to be." if options.quick else ""
+    told = [about, study.paper and f"{study.paper}.", size, *study.remarks(options)]
+    return Section(clean(studied.name), clean(" ".join(filter(None, told))), facts)
+
+
+def _problems(problems: Mapping[str, str]) -> Table:
+    rows = [[clean(title), clean(problem)] for title, problem in problems.items()]
+    return Table(["run", "why"], rows, words=2, wraps=True)
+
+
+def _travelled(runs: pd.DataFrame) -> Section:
+    rows = [
+        [
+            clean(part),
+            *(f"{int(row[name]):,}" for name in ("runs", "rounds", "calls", "folded", "lost")),
+            bytes_text(row["bytes_up"]),
+            bytes_text(row["bytes_down"]),
+            seconds_text(row["seconds"]),
+            seconds_text(row["wall_s"]),
+        ]
+        for part, row in network.by_part(runs).iterrows()
+    ]
+    columns = ["part", "runs", "rounds", "calls", "folded", "lost", "up", "down", "in rounds",
+               "from start to end"]  # fmt: skip
+    text = (
+        "A simulation has none of this: models and updates that travelled through sockets, rounds "
+        "that waited for the last of them, and updates that never counted."
+    )
+    note = f"Every run by itself is in {NETWORK}.csv."
+    return Section("What real networking added", text, table=Table(columns, rows, note))
+
+
+def _lost(runs: pd.DataFrame) -> Section:
+    rows = [[clean(way), f"{count:,}"] for way, count in network.losses(runs).items()]
+    if not rows:
+        return Section("Losses", "None: every call led to a folded update.")
+    text = "Why calls led to no folded update, over all runs; most frequent first."
+    return Section("Losses", text, table=Table(["what happened (reason)", "calls"], rows))
+
+
+def _sizes(planned: plan.Plan) -> Section:
+    found = plan.sizes([run.run for run in planned.runs], planned.study.paper_sizes)
+    table = Table(found.header, found.rows, words=1)
+    return Section(found.title, "Minutes are those that were expected on two cores.", table=table)
+
+
+_FILES = {
+    PLAN: "every run with its whole scenario",
+    plan.RUNS: "a run folder for every run; `muster report` draws its report",
+    "claims.json": "the claims, for programs",
+    f"{NETWORK}.csv": "traffic, seconds and losses of every run",
+    FIGURES: "the figures of this page",
+    PAGE: "this page",
+    MARKDOWN: "the same as Markdown",
+}
+
+
+def _files(studied: Studied) -> Section:
+    findings = studied.findings
+    assert findings is not None
+    own = {f"{table.name}.csv": table.title for table in findings.tables}
+    rows = [[name, what] for name, what in {**_FILES, **own}.items()]
+    text = "What lies in the folder of the study."
+    return Section("Files", text, table=Table(["file", "what it is"], rows, words=2))
+
+
+def markdown_of(sections: Sequence[Section], figures: Mapping[str, Mapping[str, str]]) -> str:
+    """The sections as Markdown; figures are linked."""
+    parts = []
+    for level, section in enumerate(sections):
+        parts += [f"{'##' if level else '#'} {section.title}", section.text]
+        parts.append("\n".join(f"- {point}" for point in section.points))
+        parts.append("\n".join(f"- {label}: {value}" for label, value in section.facts))
+        if section.figure:
+            findings = figures[section.figure]["findings"]
+            parts.append(f"![{findings}]({FIGURES}/{section.figure}.png)")
+        if section.table:
+            parts.append(markdown(Words("", section.table.columns, section.table.rows)))
+            parts.append(section.table.note)
+    return "\n\n".join(filter(None, parts)) + "\n"

@@ -1,0 +1,154 @@
+"""What a study will run: every run with its whole scenario, checked before the first begins."""
+
+import json
+import tomllib
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from importlib.metadata import version
+
+from muster.common.config import validate
+from muster.common.errors import ConfigError
+from muster.emulator.comparison.variants import folder_names
+from muster.emulator.scenario import Scenario
+from muster.emulator.studies.registry import STUDIES
+from muster.emulator.studies.study import Options, Study, StudyRun
+from muster.emulator.tabular import Table
+
+RUNS = "runs"
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedRun:
+    """A run and where it is.
+
+    Attributes:
+        folder: its run folder inside the study's, for example "runs/A-fedipw-seed-101".
+    """
+
+    folder: str
+    run: StudyRun
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What will be run.
+
+    Attributes:
+        kind: what the study was asked for by: a name, or `module:Class`.
+    """
+
+    kind: str
+    options: Options
+    runs: Sequence[PlannedRun]
+
+    @property
+    def study(self) -> Study:
+        """The study itself.
+
+        Raises:
+            ConfigError: it is no longer there.
+        """
+        return find_study(self.kind)
+
+    def to_json(self) -> str:
+        """The plan with every scenario in full: the runs do not change when the study's code does,
+        only the judgement does."""
+        values = {
+            "study": self.kind,
+            "muster": version("muster"),
+            "options": asdict(self.options),
+            "runs": [
+                {
+                    "part": planned.run.part,
+                    "labels": dict(planned.run.labels),
+                    "folder": planned.folder,
+                    "expected_s": planned.run.expected_s,
+                    "scenario": tomllib.loads(planned.run.scenario.to_toml()),
+                }
+                for planned in self.runs
+            ],
+        }
+        return json.dumps(values, indent=1, ensure_ascii=False) + "\n"
+
+    @classmethod
+    def from_json(cls, text: str, source: str) -> "Plan":
+        """Read what `to_json` wrote.
+
+        Raises:
+            ConfigError: it is not a plan, or a scenario in it is none any more.
+        """
+        try:
+            values = json.loads(text)
+            runs = [
+                PlannedRun(
+                    row["folder"],
+                    StudyRun(
+                        row["part"],
+                        row["labels"],
+                        validate(Scenario, row["scenario"], source),
+                        row["expected_s"],
+                    ),
+                )
+                for row in values["runs"]
+            ]
+            return cls(values["study"], Options(**values["options"]), runs)
+        except (ValueError, KeyError, TypeError) as error:
+            raise ConfigError(
+                f"{source}: expected the plan that `muster study` wrote, found: {error!r}; "
+                f"restore the file, or begin anew"
+            ) from None
+
+
+def find_study(kind: str) -> Study:
+    """The study called `kind`.
+
+    Raises:
+        ConfigError: there is none; says which there are.
+    """
+    try:
+        return STUDIES.find(kind)(kind=kind)
+    except ValueError as error:
+        raise ConfigError(str(error)) from None
+
+
+def make_plan(kind: str, options: Options) -> Plan:
+    """Ask the study called `kind` for its runs.
+
+    Raises:
+        ConfigError: there is no such study, or what is asked of it cannot be had.
+    """
+    runs = find_study(kind).runs(options)
+    if twice := [title for title, times in Counter(run.title for run in runs).items() if times > 1]:
+        raise ConfigError(f"the study {kind} plans {', '.join(twice)} twice; a run is run once")
+    folders = folder_names([run.title for run in runs])
+    planned = [PlannedRun(f"{RUNS}/{name}", run) for name, run in zip(folders, runs, strict=True)]
+    return Plan(kind, options, planned)
+
+
+def sizes(runs: Iterable[StudyRun], in_the_paper: Mapping[str, str]) -> Table:
+    """What is run, part by part, beside what the paper has."""
+    parts: dict[str, list[StudyRun]] = {}
+    for run in runs:
+        parts.setdefault(run.part, []).append(run)
+    rows = [
+        [
+            part,
+            str(len(members)),
+            _span(run.scenario.devices for run in members),
+            _span(run.scenario.server.rounds for run in members),
+            _span(run.scenario.seed for run in members),
+            f"{sum(run.expected_s for run in members) / 60:.1f}",
+            in_the_paper.get(part, ""),
+        ]
+        for part, members in parts.items()
+    ]
+    header = ["part", "runs", "devices", "rounds", "seeds", "minutes", "the paper has"]
+    return Table("What is run", header, rows)
+
+
+def _span(values: Iterable[int]) -> str:
+    """For example "300", or "100-2000"."""
+    found = list(values)
+    low, high = min(found), max(found)
+    return f"{low}" if low == high else f"{low}-{high}"

@@ -1,0 +1,213 @@
+"""Runs a study: what is missing, one run after another or several at once, and then the judgement.
+
+The folder of a study holds `plan.json` from the start and a run folder for every run; when all have
+ended, `judging` writes the rest. A run that fails fails the study at its end; the others go on.
+"""
+
+import os
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from muster.common.clock import Clock, WallClock
+from muster.common.errors import ConfigError, MusterError
+from muster.common.files import write_atomic
+from muster.emulator import doctor
+from muster.emulator.launch.backend import BackendName
+from muster.emulator.scenario import Scenario
+from muster.emulator.several import (
+    PLAN,
+    Watch,
+    asked_to_stop,
+    has_ended,
+    make_folder,
+    owned,
+    run_or_resume,
+    unwatched,
+)
+from muster.emulator.studies.outcome import Studied
+from muster.emulator.studies.pace import Pace
+from muster.emulator.studies.plan import Plan, PlannedRun, find_study, make_plan, sizes
+from muster.emulator.studies.study import Options
+from muster.emulator.studies.workers import Workers
+from muster.emulator.summary import clean, seconds_text
+from muster.emulator.tabular import aligned
+
+Say = Callable[[str], None]
+
+
+def study(
+    kind: str,
+    options: Options,
+    *,
+    out: Path | str | None = None,
+    jobs: int = 1,
+    watch: Watch = unwatched,
+    say: Say = lambda line: None,
+    clock: Clock | None = None,
+) -> Studied:
+    """Run the study called `kind`, and judge its claims.
+
+    Args:
+        kind: a name, or `module:Class`.
+        out: the folder to make; default `runs/study-<name>-<time>`.
+        jobs: runs at once, each in a process of its own.
+        watch: shows the runs, when there is one at a time.
+        say: told what will be run, and of every run that it ended and what is left.
+
+    Raises:
+        ConfigError: what is asked for is wrong; nothing was started.
+    """
+    _require_jobs(jobs)
+    found = find_study(kind)
+    plan = make_plan(kind, options)
+    for planned in plan.runs:
+        _require(planned.run.scenario, options.backend)
+    folder = make_folder(
+        f"study-{found.name}", Path(out) if out is not None else None, "muster study"
+    )
+    write_atomic(folder / PLAN, plan.to_json().encode())
+    _announce(plan, say)
+    return _go_on(folder.resolve(), plan, jobs, watch, say, clock or WallClock())
+
+
+def resume_study(
+    folder: Path | str,
+    *,
+    jobs: int = 1,
+    watch: Watch = unwatched,
+    say: Say = lambda line: None,
+    clock: Clock | None = None,
+) -> Studied:
+    """Go on with a study: what has ended is not run again, and all is judged anew.
+
+    Raises:
+        ConfigError: there is none in `folder`, or it is going on.
+    """
+    _require_jobs(jobs)
+    folder = Path(folder)
+    plan = read_plan(folder)
+    _ = plan.study  # it has to be there still
+    for planned in plan.runs:
+        if not has_ended(folder / planned.folder):
+            _require(planned.run.scenario, plan.options.backend)
+    return _go_on(folder.resolve(), plan, jobs, watch, say, clock or WallClock())
+
+
+def read_plan(folder: Path) -> Plan:
+    """The plan of the study in `folder`.
+
+    Raises:
+        ConfigError: there is none.
+    """
+    try:
+        text = (folder / PLAN).read_text(encoding="utf-8")
+    except OSError:
+        raise ConfigError(
+            f"{folder} is not a study: it has no {PLAN}. `muster study` makes them"
+        ) from None
+    return Plan.from_json(text, str(folder / PLAN))
+
+
+def _require_jobs(jobs: int) -> None:
+    cores = len(os.sched_getaffinity(0))
+    if not 1 <= jobs <= cores:
+        raise ConfigError(f"--jobs: expected 1 to {cores}, the cores of this machine; found {jobs}")
+
+
+def _require(scenario: Scenario, backend: BackendName) -> None:
+    """Refuse before anything is started what this machine cannot run."""
+    if backend == "docker":
+        from muster.emulator.launch import containers
+
+        containers.require(scenario)
+    else:
+        doctor.require(scenario)
+
+
+def _announce(plan: Plan, say: Say) -> None:
+    found, runs = plan.study, [planned.run for planned in plan.runs]
+    say(f"{found.name}: {found.about}" + (f" ({found.paper})" if found.paper else ""))
+    table = sizes(runs, found.paper_sizes)
+    for line in aligned([table.header, *table.rows]):
+        say(line)
+    total_s = sum(run.expected_s for run in runs)
+    say(f"{len(runs)} runs, about {seconds_text(total_s)} on two cores")
+    for remark in found.remarks(plan.options):
+        say(remark)
+
+
+def _go_on(folder: Path, plan: Plan, jobs: int, watch: Watch, say: Say, clock: Clock) -> Studied:
+    with owned(folder):
+        missing = [run for run in plan.runs if not has_ended(folder / run.folder)]
+        teller = _Teller(plan, missing, jobs, say)
+        if jobs > 1:
+            workers = Workers(folder, plan.options.backend, jobs, clock)
+            stopped = workers.run(missing, teller.ended)
+        else:
+            stopped = _one_by_one(folder, plan, missing, watch, teller, clock)
+        if stopped:
+            return Studied(plan.study.name, folder, "stopped", None, teller.problems)
+        # As in `conclusion`: pandas and matplotlib take seconds to import.
+        from muster.emulator.studies.judging import conclude
+
+        return conclude(folder, plan, teller.problems)
+
+
+def _one_by_one(
+    folder: Path,
+    plan: Plan,
+    missing: Sequence[PlannedRun],
+    watch: Watch,
+    teller: "_Teller",
+    clock: Clock,
+) -> bool:
+    """Run what is missing; return whether it was stopped."""
+    for planned in missing:
+        began, problem = clock.monotonic(), ""
+        try:
+            with watch(teller.title(planned)) as show:
+                status = run_or_resume(
+                    folder / planned.folder,
+                    planned.run.scenario,
+                    backend=plan.options.backend,
+                    report=False,
+                    show=show,
+                )
+        except KeyboardInterrupt:  # between the loops that take it as a wish to stop
+            status, problem = "stopped", "stopped"
+        except MusterError as error:
+            status, problem = "stopped" if asked_to_stop(error) else "failed", str(error)
+        teller.ended(planned, status, problem, clock.monotonic() - began)
+        if status == "stopped":
+            return True
+    return False
+
+
+class _Teller:
+    """Says how each run ended and how long the rest will take, and keeps the reasons of failures.
+
+    Attributes:
+        problems: title of a run to why it has no result.
+    """
+
+    def __init__(self, plan: Plan, missing: Sequence[PlannedRun], at_once: int, say: Say) -> None:
+        self._numbers = {run.folder: number for number, run in enumerate(plan.runs, 1)}
+        self._total = len(plan.runs)
+        self._left = len(missing)
+        self._pace = Pace([run.run.expected_s for run in missing], at_once)
+        self._say = say
+        self.problems: dict[str, str] = {}
+
+    def title(self, planned: PlannedRun) -> str:
+        """For example "[7/40] A fedipw strength=1.5 seed 101"."""
+        return f"[{self._numbers[planned.folder]}/{self._total}] {planned.run.title}"
+
+    def ended(self, planned: PlannedRun, status: str, problem: str, took_s: float) -> None:
+        self._left -= 1
+        self._pace.done(planned.run.expected_s, took_s)
+        how = "" if status == "completed" else f" {status}"
+        if problem:
+            self.problems[planned.run.title] = problem
+            how += f" ({clean(problem.partition(chr(10))[0])})"
+        left = f"; about {seconds_text(round(self._pace.left_s))} left" if self._left else ""
+        self._say(f"{self.title(planned)},{how and f'{how},'} {seconds_text(took_s)}{left}")

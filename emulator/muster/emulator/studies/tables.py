@@ -1,0 +1,78 @@
+"""What a study found, as tables of words: for its page, for the terminal, and as CSV."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import pandas as pd
+
+from muster.common.files import write_atomic
+from muster.emulator.report.section import Table
+from muster.emulator.studies.claims import Claim
+from muster.emulator.summary import clean, number_text
+
+MARKS = {True: "✓", False: "✗"}
+
+
+def write_csv(path: Path, frame: pd.DataFrame) -> None:
+    write_atomic(path, frame.to_csv(index=False).encode())
+
+
+def claims_table(claims: Sequence[Claim]) -> Table:
+    """A row for every claim, with all that it rests on."""
+    rows = [
+        [
+            MARKS[claim.holds],
+            clean(claim.claim),
+            measured_text(claim),
+            clean(claim.expected),
+            spread_text(claim),
+            seeds_text(claim.seeds),
+            clean(claim.rule),
+        ]
+        for claim in claims
+    ]
+    columns = ["", "claim", "measured", "expected", "interval or margin", "seeds", "rule"]
+    return Table(columns, rows, words=len(columns), wraps=True)
+
+
+def measured_text(claim: Claim) -> str:
+    measured = claim.measured
+    return clean(measured) if isinstance(measured, str) else number_text(measured)
+
+
+def spread_text(claim: Claim) -> str:
+    """For example "0.12 to ∞", "0.9 to 1.1; ± 0.15"."""
+    parts = []
+    if claim.interval is not None:
+        low, high = claim.interval
+        ends = (
+            "-∞" if low is None else number_text(low),
+            "∞" if high is None else number_text(high),
+        )
+        parts.append(" to ".join(ends))
+    if claim.margin is not None:
+        parts.append(f"± {claim.margin:g}")
+    return "; ".join(parts)
+
+
+def seeds_text(seeds: Sequence[int]) -> str:
+    """For example "101-105", or "3, 7"."""
+    if len(seeds) > 2 and list(seeds) == list(range(seeds[0], seeds[0] + len(seeds))):
+        return f"{seeds[0]}-{seeds[-1]}"
+    return ", ".join(map(str, seeds))
+
+
+def frame_table(frame: pd.DataFrame) -> Table:
+    """The frame as it is read: four significant digits, a dash for what is not there."""
+    numbers = [pd.api.types.is_numeric_dtype(frame[column]) for column in frame]
+    words = numbers.index(True) if True in numbers else len(numbers)
+    rows = [[_cell(value) for value in row] for row in frame.itertuples(index=False)]
+    return Table([clean(column) for column in frame], rows, words=words)
+
+
+def _cell(value: object) -> str:
+    if value is None or value is pd.NA:
+        return "–"
+    if isinstance(value, float):
+        return number_text(value)
+    return clean(value)
