@@ -140,7 +140,8 @@ class FedIpwStudy(Study):
     quick_seeds: ClassVar = 1
 
     def runs(self, options: Options) -> Sequence[StudyRun]:
-        return [run for seed in options.all_seeds for run in _runs(seed, options.quick)]
+        runs = [run for seed in options.all_seeds for run in _runs(seed, options.quick)]
+        return runs + [run for seed in _more_seeds(options) for run in _more(seed)]
 
     def judge(self, results: Results, options: Options) -> Findings:
         found = _Found(results, options)
@@ -183,6 +184,18 @@ def _runs(seed: int, quick: bool) -> Iterator[StudyRun]:
         yield _run("D", "calibrated", BY_MEANS, seed, size, noise=noise)
 
 
+def _more_seeds(options: Options) -> range:
+    """D has twice the seeds: in which direction the means err changes much, and is drawn once."""
+    after = options.all_seeds.stop
+    return range(after, after if options.quick else after + options.seeds)
+
+
+def _more(seed: int) -> Iterator[StudyRun]:
+    yield _run("D", "participation-ipw", RULES["participation-ipw"], seed, _FULL)
+    for noise in NOISES:
+        yield _run("D", "calibrated", BY_MEANS, seed, _FULL, noise=noise)
+
+
 class _Size(NamedTuple):
     devices: int
     rounds: int
@@ -213,13 +226,13 @@ class _Found:
 
     def __init__(self, results: Results, options: Options) -> None:
         self._results = results
-        self._noises = sorted({float(r.labels["noise"]) for r in results.where(part="D")})
-        self._least = {seed: self._least_loss(seed) for seed in options.all_seeds}
-
-    def _least_loss(self, seed: int) -> float:
-        """Of the target population, with this seed; enrollment has no part in it."""
-        read = self._results.one(part="A", rule="fedavg", seed=seed).scenario
-        return least_loss(read)
+        self._noises = sorted(
+            {float(r.labels["noise"]) for r in results.where(part="D", rule="calibrated")}
+        )
+        # Of the target population: enrollment has no part in it.
+        self._least = {result.seed: 0.0 for result in results}
+        for seed in self._least:
+            self._least[seed] = least_loss(results.where(seed=seed)[0].scenario)
 
     def _gap(self, result: Result) -> float:
         return result.tail_mean("loss", _TAIL) - self._least[result.seed]
@@ -232,7 +245,10 @@ class _Found:
         return self._results.by_seed(self._gap, part="C")
 
     def distance(self, rule: str) -> BySeed:
-        return self._results.by_seed(_distance, part="A", rule=rule)
+        found = self._results.by_seed(_distance, part="A", rule=rule)
+        if self._results.where(part="D", rule=rule):
+            found.update(self._results.by_seed(_distance, part="D", rule=rule))
+        return found
 
     def noises(self) -> dict[float, BySeed]:
         """Distance to the optimum by τ."""

@@ -8,7 +8,7 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from muster.emulator.report.style import BLUE, INK, MUTED, ORANGE, key_above, new_figure, tidy
+from muster.emulator.report.style import BLUE, INK, MUTED, ORANGE, new_figure, tidy
 from muster.emulator.studies.claims import BySeed
 
 COLOURS = {
@@ -39,15 +39,15 @@ def draw(
     """
     figure = new_figure(8.0)
     (a, b), (c, d) = figure.subplots(2, 2)
-    tidy(a, "A  Loss above the least, over the target", x="round", key=True)
+    tidy(a, "A  Loss above the least, over the target", x="round")
     for rule, frame in courses.items():
         if not frame.empty:
             _band(a, frame.index.to_numpy(), frame, rule)
     a.set_yscale("log")
-    key_above(a, columns=2)
     tidy(b, "B  Stronger enrollment bias", x="strength s", y="gap")
     for rule, levels in strengths.items():
         _band(b, np.array(list(levels)), _frame(levels), rule)
+    b.legend(frameon=False, fontsize=9, labelcolor=INK, loc="upper left")
     tidy(c, "C  The population by its means", y="gap")
     _bars(c, means)
     tidy(d, "D  Means that are not exact", x="error τ", y="distance to the optimum")
