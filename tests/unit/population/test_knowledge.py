@@ -1,0 +1,186 @@
+"""What the server is told of a population, what an oracle is, and which populations are refused."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from muster.client.life import Being
+from muster.client.lives import Lives
+from muster.common.config import validate
+from muster.common.errors import ConfigError
+from muster.common.exchange import PROPENSITY
+from muster.emulator.exact import EventGroup, shares_by_enumeration, shares_of_groups
+from muster.emulator.knowledge import moments_of, population_of, require
+from muster.emulator.lives import life_of, members_of
+from muster.emulator.oracle import oracle_of, shares_of
+from muster.emulator.population import population
+from muster.emulator.scenario import Scenario
+
+LOGISTIC = {"kind": "logistic", "intercept": 0.0, "z": {"age": 1.0}}
+Z_AND_X = {"z": {"age": {"kind": "normal"}}, "x": {"load": {"kind": "uniform"}}}
+
+
+def scenario(
+    group: dict[str, Any] | None = None,
+    *more: dict[str, Any],
+    server: dict[str, Any] | None = None,
+    **sections: Any,
+) -> Scenario:
+    first = {"name": "dev", "count": 40, "covariates": Z_AND_X, **(group or {})}
+    values = {
+        "name": "test",
+        "seed": 3,
+        "task": {"name": "linear", "dimension": 2},
+        "server": {"rounds": 5, **(server or {})},
+        "groups": [first, *more],
+        **sections,
+    }
+    return validate(Scenario, values, "test")
+
+
+def test_the_server_is_told_means_of_columns_and_of_the_features_a_rule_asks_for() -> None:
+    rule = {"kind": "calibrated", "on": ["age > 0", "age ^ 2"]}
+    read = scenario(server={"aggregator": rule})
+    residents = population(read)
+    age = np.array([resident.z["age"] for resident in residents], float)
+    told = moments_of(read, residents)
+    assert told == pytest.approx(
+        {"age": age.mean(), "age > 0": (age > 0).mean(), "age ^ 2": (age**2).mean()}
+    )
+
+
+def test_noise_of_the_means_is_drawn_once_for_each_and_scales() -> None:
+    exact, small, large = (
+        moments_of(read, population(read))["age"]
+        for read in (scenario(server={"moments_noise": tau}) for tau in (0.0, 0.1, 1.0))
+    )
+    assert large - exact == pytest.approx(10 * (small - exact))
+    assert large != exact
+
+
+def test_with_limited_information_the_server_knows_the_enrolled_alone() -> None:
+    read = scenario({"enrollment": LOGISTIC}, server={"information": "limited"})
+    residents = population(read)
+    enrolled = np.array([resident.enrolled for resident in residents])
+    known = population_of(read, residents)
+    np.testing.assert_array_equal(known.enrolled, enrolled)
+    assert known.size == 40
+
+
+def test_an_oracle_is_told_what_it_asks_for_and_nobody_else_anything() -> None:
+    read = scenario({"enrollment": LOGISTIC}, server={"aggregator": "oracle-ipw"})
+    residents = population(read)
+    oracle = oracle_of(read, residents)
+    assert oracle.enrollment == [resident.propensity for resident in residents]
+    assert oracle.shares is None
+    plain = scenario({"enrollment": LOGISTIC}, server={"aggregator": "fedipw"})
+    assert oracle_of(plain, residents).enrollment is None
+
+
+def test_devices_tell_an_oracle_how_likely_they_were_to_take_part() -> None:
+    willing = {"intercept": -0.3, "z": {"age": 1.0}, "x": {"load": 2.0}}
+    group = {"participation": {"willing": willing, "drop_out": 0.2}}
+    for rule, told in (("oracle-ipw", True), ("fedipw", False)):
+        read = scenario(group, server={"aggregator": rule})
+        members = members_of(read, read.groups[0], population(read))
+        lives = Lives(life_of(read, read.groups[0]), 3, [member.being() for member in members])
+        look = lives.look(2)
+        assert (PROPENSITY in look.x) == told
+        if told:
+            odds = -0.3 + lives.cast.z["age"] + 2 * look.x["load"]
+            np.testing.assert_allclose(look.x[PROPENSITY], 0.8 / (1 + np.exp(-odds)))
+            np.testing.assert_allclose(look.x[PROPENSITY], lives.chance(2))
+
+
+def test_an_oracle_changes_nothing_of_a_life() -> None:
+    being = Being("dev-0000", 0, 0.0, {"age": 0.5})
+    lives = [
+        Lives(life_of(read, read.groups[0]), 3, [being])
+        for read in (scenario(server={"aggregator": rule}) for rule in ("oracle-ipw", "fedavg"))
+    ]
+    for step in range(4):
+        assert lives[0].look(step).x["load"] == lives[1].look(step).x["load"]
+
+
+def test_exact_shares_are_those_of_the_groups_and_their_slots() -> None:
+    events = {"kind": "group-event", "probability": 0.3, "device_probability": 0.9}
+    slots = {"slots": 1, "overflow": "collide"}
+    read = scenario(
+        {"count": 3, "availability": events, "covariates": {}},
+        {"name": "steady", "count": 2, "availability": {"kind": "bernoulli", "probability": 0.5}},
+        {"name": "narrow", "count": 4, "availability": events, "shared_link": slots},
+        {"name": "there", "count": 1},
+    )
+    expected, _ = shares_of_groups(
+        [
+            EventGroup(3, 0.3, 0.9),
+            EventGroup(2, 1.0, 0.5),
+            EventGroup(4, 0.3, 0.9, 1, "collide"),
+            EventGroup(1, 1.0, 1.0),
+        ]
+    )
+    np.testing.assert_allclose(shares_of(read, population(read)), np.repeat(expected, [3, 2, 4, 1]))
+
+
+def test_exact_shares_of_a_draw_without_replacement() -> None:
+    weights = [5.0, 3.0, 2.0, 1.0, 1.0, 0.5]
+    draw = {"kind": "k-of-n", "k": 2, "weights": weights}
+    read = scenario({"count": 6, "availability": draw, "covariates": {}})
+    shares = shares_of(read, population(read))
+    np.testing.assert_allclose(shares, shares_by_enumeration(weights, 2), atol=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("group", "server"),
+    [
+        ({"availability": {"kind": "markov", "mean_up_s": 60, "mean_down_s": 60}}, {}),
+        ({"participation": {"willing": 0.5}}, {}),
+        ({"participation": {"drop_out": 0.5}}, {}),
+        ({}, {"selection": {"kind": "uniform", "k": 3}}),
+        ({}, {"deadline_s": 3.0}),
+    ],
+)
+def test_shares_that_are_not_known_exactly_are_refused(
+    group: dict[str, Any], server: dict[str, Any]
+) -> None:
+    rule = {"kind": "importance", "shares": "exact"}
+    read = scenario(group, server={**server, "aggregator": rule})
+    with pytest.raises(ConfigError, match="Let the aggregator estimate them"):
+        require(read)
+
+
+def test_a_population_of_which_some_are_never_enrolled_is_refused() -> None:
+    rule = {"kind": "rule", "where": {"age": {"min": 0.0}}}
+    read = scenario({"enrollment": rule}, server={"aggregator": "fedipw"})
+    with pytest.raises(ConfigError, match=r"never enrolled .propensity 0: dev-") as refused:
+        require(read)
+    assert "take 'calibrated'" in str(refused.value)
+    require(scenario({"enrollment": rule}))
+
+
+def test_means_outside_of_what_the_enrolled_can_have_are_refused() -> None:
+    rule = {"kind": "rule", "where": {"age": {"min": 0.0}}}
+    server = {"aggregator": "calibrated", "information": "limited"}
+    with pytest.raises(ConfigError, match=r"server.aggregator: no weights of the enrolled .* age"):
+        require(scenario({"enrollment": rule}, server=server))
+    soft = {**server, "aggregator": {"kind": "calibrated", "if_infeasible": "soft"}}
+    require(scenario({"enrollment": rule}, server=soft))
+
+
+@pytest.mark.parametrize(
+    ("server", "complaint"),
+    [
+        ({"aggregator": "fedipw", "information": "limited"}, "server.aggregator: it needs covar"),
+        ({"aggregator": "weighted"}, "server.aggregator: weighted"),
+        (
+            {"aggregator": {"kind": "calibrated", "on": ["hight"]}},
+            "server.aggregator: on: 'hight': there is no column 'hight' of Z; there are: age",
+        ),
+    ],
+)
+def test_what_a_rule_cannot_have_is_refused_when_the_scenario_is_read(
+    server: dict[str, Any], complaint: str
+) -> None:
+    with pytest.raises(ConfigError, match=complaint):
+        scenario(server=server)

@@ -1,0 +1,64 @@
+import numpy as np
+import pytest
+
+from muster.emulator.lives import task_of
+from muster.emulator.population import population
+from muster.emulator.studies.fedipw import (
+    BY_MEANS,
+    NOISES,
+    RULES,
+    STRENGTHS,
+    FedIpwStudy,
+    intercept,
+    least_loss,
+    scenario,
+)
+from muster.emulator.studies.study import Options
+
+
+def test_every_rule_is_run_with_every_strength_and_every_error_of_the_means() -> None:
+    runs = FedIpwStudy(kind="fedipw").runs(Options(seeds=5))
+    labels = [(run.part, *sorted(run.labels.items()), run.scenario.seed) for run in runs]
+    assert len(labels) == len({str(label) for label in labels})
+    parts = {part: [run for run in runs if run.part == part] for part in "ABCD"}
+    assert len(parts["A"]) == 5 * len(RULES)
+    assert len(parts["B"]) == 5 * len(RULES) * (len(STRENGTHS) - 1)
+    assert len(parts["C"]) == 5
+    assert len(parts["D"]) == 10 * len(NOISES) + 5
+    assert sum(run.expected_s for run in runs) < 2 * 3600
+    quick = FedIpwStudy(kind="fedipw").runs(Options(quick=True, seeds=1))
+    assert sum(run.expected_s for run in quick) < 180
+
+
+def test_what_is_compared_differs_in_the_rule_alone() -> None:
+    first, second = (scenario(40, 5, 7, RULES[rule]) for rule in ("fedavg", "fedipw"))
+    server = {"server": first.server}
+    assert second.model_copy(update=server) == first
+    lives = [population(read) for read in (first, second)]
+    assert lives[0] == lives[1]
+
+
+def test_stronger_enrollment_bias_enrolls_as_many() -> None:
+    shares = [
+        np.mean(
+            [
+                resident.propensity
+                for resident in population(scenario(4000, 5, 1, RULES["fedavg"], s))
+            ]
+        )
+        for s in STRENGTHS
+    ]
+    assert shares == pytest.approx([0.4] * 3, abs=0.02)
+    assert intercept(0.5, 2.0) == pytest.approx(0.0, abs=1e-9)
+
+
+def test_means_with_errors_are_all_that_is_told() -> None:
+    read = scenario(40, 5, 7, BY_MEANS, noise=0.25)
+    assert (read.server.information, read.server.moments_noise) == ("limited", 0.25)
+
+
+def test_the_least_loss_is_below_that_of_any_other_parameters() -> None:
+    read = scenario(30, 5, 7, RULES["fedavg"])
+    task = task_of(read, population(read)).open(30, 7)
+    module = task.module()
+    assert least_loss(read) < task.metrics(module)["loss"]
