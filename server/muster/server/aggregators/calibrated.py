@@ -35,7 +35,8 @@ class Calibrated(InversePropensity):
     of Z."""
 
     penalty: Annotated[float, Field(gt=0)] = 100.0
-    """soft: what a squared distance of means counts, beside that of n·q from 1."""
+    """soft: what a squared distance of means, in standard deviations, counts beside the mean square
+    of n·q − 1. While no q is 0, the part 1/(1 + penalty) of a distance remains."""
 
     if_infeasible: Literal["refuse", "soft"] = "refuse"
     """What to do when no weights of the enrolled have the population's means."""
