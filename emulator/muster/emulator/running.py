@@ -68,7 +68,7 @@ def run(
     """
     if not isinstance(scenario, Scenario):
         scenario = read_scenario(Path(scenario))
-    _require(scenario, backend)
+    require(scenario, backend)
     folder = make_run_folder(scenario.name, Path(out) if out is not None else None)
     write_atomic(folder / "scenario.toml", scenario.to_toml().encode())
     return _run_in(folder.resolve(), scenario, backend, report, show, clock or WallClock())
@@ -90,11 +90,16 @@ def resume(
     """
     folder = run_folder(Path(folder))
     scenario = read_scenario(folder / "scenario.toml")
-    _require(scenario, backend)
+    require(scenario, backend)
     return _run_in(folder, scenario, backend, report, show, clock or WallClock())
 
 
-def _require(scenario: Scenario, backend: BackendName) -> None:
+def require(scenario: Scenario, backend: BackendName) -> None:
+    """Refuse what this machine cannot run, before anything is made or started.
+
+    Raises:
+        ConfigError: naming what is missing.
+    """
     if backend == "docker":
         from muster.emulator.launch import containers
 
@@ -172,4 +177,4 @@ def _drive(work: Coroutine[Any, Any, None]) -> None:
         raise failure[0]
 
 
-__all__ = ["ConfigError", "Run", "resume", "run"]
+__all__ = ["ConfigError", "Run", "require", "resume", "run"]

@@ -1,7 +1,10 @@
 """Running and judging a study, with run folders that are written and not run."""
 
+import asyncio
 import fcntl
 import json
+import sys
+import tomllib
 from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
@@ -11,13 +14,15 @@ import pandas as pd
 import pytest
 from click.testing import CliRunner, Result
 
+from muster.common.clock import WallClock
 from muster.common.errors import ConfigError, RunFailed
 from muster.emulator import running
 from muster.emulator.account import Account
 from muster.emulator.cli import main
 from muster.emulator.scenario import Scenario, read_scenario
-from muster.emulator.studies import Options, Results, StudyRun
+from muster.emulator.studies import Options, Results, StudyRun, workers
 from muster.emulator.studies import results as result_module
+from muster.emulator.studies.__main__ import obey
 from muster.emulator.studies.network import by_part, losses, network_table
 from muster.emulator.studies.pace import Pace
 from muster.emulator.studies.plan import Plan, make_plan, sizes
@@ -423,3 +428,59 @@ def test_traffic_and_losses_are_counted_run_by_run(found: Results) -> None:
     two = by_part(pd.concat([table, table.assign(part="B")]))
     assert two.index.tolist() == ["A", "B", "all"]
     assert two.loc["all", "calls"] == 36
+
+
+# --- workers -------------------------------------------------------------------------------------
+
+
+def test_a_worker_answers_how_the_run_ended(runner: Runner) -> None:
+    runner.fates = {2: "never started", 3: "stopped early"}
+    plan = make_plan("tiny_study:Tiny", Options(seeds=2))
+    answers = [
+        obey(
+            {
+                "folder": f"there/{planned.folder}",
+                "scenario": tomllib.loads(planned.run.scenario.to_toml()),
+                "backend": "processes",
+            }
+        )
+        for planned in plan.runs[:3]
+    ]
+    assert answers[0] == {"status": "completed", "problem": ""}
+    assert answers[1]["status"] == "failed"
+    assert "the nursery" in answers[1]["problem"]
+    assert answers[2]["status"] == "stopped"
+
+
+def worker_that(does: str) -> Callable[[], Any]:
+    """Starts a process that does this with every order, `line`."""
+    code = f"import sys\nfor line in sys.stdin:\n    {does}"
+
+    async def start() -> asyncio.subprocess.Process:
+        pipes = {"stdin": asyncio.subprocess.PIPE, "stdout": asyncio.subprocess.PIPE}
+        return await asyncio.create_subprocess_exec(sys.executable, "-uc", code, **pipes)
+
+    return start
+
+
+@pytest.mark.usefixtures("runner")
+@pytest.mark.parametrize(
+    ("does", "stopped", "statuses", "why"),
+    [
+        ("""print('{"status": "completed", "problem": ""}')""", False, ["completed"] * 6, ""),
+        ("sys.exit(3)", False, ["failed"] * 6, "its worker ended with status 3"),
+        ("""print('{"status": "stopped", "problem": "it was"}')""", True, ["stopped"], "it was"),
+    ],
+)
+def test_what_workers_answer_is_told_and_one_that_dies_is_replaced(
+    monkeypatch: pytest.MonkeyPatch, does: str, stopped: bool, statuses: list[str], why: str
+) -> None:
+    monkeypatch.setattr(workers, "_start", worker_that(does))
+    runs = make_plan("tiny_study:Tiny", Options(seeds=3)).runs
+    told: list[tuple[str, str, str]] = []
+    crew = workers.Workers(Path("there").resolve(), "processes", 1, WallClock())
+    ended = crew.run(runs, lambda run, status, why, s: told.append((run.folder, status, why)))
+    assert ended is stopped
+    assert [status for _, status, _ in told] == statuses
+    assert [folder for folder, _, _ in told] == [run.folder for run in runs[: len(told)]]
+    assert {reason for _, _, reason in told} == {why}

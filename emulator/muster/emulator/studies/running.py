@@ -11,9 +11,7 @@ from pathlib import Path
 from muster.common.clock import Clock, WallClock
 from muster.common.errors import ConfigError, MusterError
 from muster.common.files import write_atomic
-from muster.emulator import doctor
-from muster.emulator.launch.backend import BackendName
-from muster.emulator.scenario import Scenario
+from muster.emulator import running
 from muster.emulator.several import (
     PLAN,
     Watch,
@@ -61,12 +59,12 @@ def study(
     found = find_study(kind)
     plan = make_plan(kind, options)
     for planned in plan.runs:
-        _require(planned.run.scenario, options.backend)
+        running.require(planned.run.scenario, options.backend)
     folder = make_folder(
         f"study-{found.name}", Path(out) if out is not None else None, "muster study"
     )
     write_atomic(folder / PLAN, plan.to_json().encode())
-    _announce(plan, say)
+    _announce(plan, jobs, say)
     return _go_on(folder.resolve(), plan, jobs, watch, say, clock or WallClock())
 
 
@@ -89,7 +87,7 @@ def resume_study(
     _ = plan.study  # it has to be there still
     for planned in plan.runs:
         if not has_ended(folder / planned.folder):
-            _require(planned.run.scenario, plan.options.backend)
+            running.require(planned.run.scenario, plan.options.backend)
     return _go_on(folder.resolve(), plan, jobs, watch, say, clock or WallClock())
 
 
@@ -114,17 +112,7 @@ def _require_jobs(jobs: int) -> None:
         raise ConfigError(f"--jobs: expected 1 to {cores}, the cores of this machine; found {jobs}")
 
 
-def _require(scenario: Scenario, backend: BackendName) -> None:
-    """Refuse before anything is started what this machine cannot run."""
-    if backend == "docker":
-        from muster.emulator.launch import containers
-
-        containers.require(scenario)
-    else:
-        doctor.require(scenario)
-
-
-def _announce(plan: Plan, say: Say) -> None:
+def _announce(plan: Plan, jobs: int, say: Say) -> None:
     found, runs = plan.study, [planned.run for planned in plan.runs]
     say(f"{found.name}: {found.about}" + (f" ({found.paper})" if found.paper else ""))
     table = sizes(runs, found.paper_sizes)
@@ -134,6 +122,8 @@ def _announce(plan: Plan, say: Say) -> None:
     say(f"{len(runs)} runs, about {seconds_text(total_s)} on two cores")
     for remark in found.remarks(plan.options):
         say(remark)
+    if jobs > 1 and any(run.scenario.clock.kind != "rounds" for run in runs):
+        say("Some runs are not in lockstep: beside another they are slower, and come out otherwise")
 
 
 def _go_on(folder: Path, plan: Plan, jobs: int, watch: Watch, say: Say, clock: Clock) -> Studied:
