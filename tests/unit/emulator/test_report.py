@@ -1,6 +1,7 @@
 """The report of a run: one page that opens anywhere, and figures that say what they show."""
 
 import base64
+import json
 import re
 import sys
 from collections.abc import Callable
@@ -102,10 +103,15 @@ def test_the_same_run_gives_the_same_page(run: Any) -> None:
 
 def test_hostile_names_are_shown_and_never_obeyed(run: Any) -> None:
     run.scenario(f"name = '''{HOSTILE.replace(chr(27), '')}'''\n# <img src=x>")
-    run.clients(HOSTILE, "b", group='"><img src=x onerror=alert(1)>')
+    z = json.dumps({HOSTILE: 1.0, f"os={HOSTILE}": 1.0, "os=<b>": 0.0})
+    run.clients(HOSTILE, "b", group='"><img src=x onerror=alert(1)>', z=z)
     run.clients("c", "d", "e", "f", "g", "h", "i", "j", group=HOSTILE)
     run.round({HOSTILE: f"refused: {HOSTILE}", "b": "folded"}, declined={"c": HOSTILE},
-              batteries={HOSTILE: 0.5, "b": 0.5, "c": 0.5})  # fmt: skip
+              batteries={HOSTILE: 0.5, "b": 0.5, "c": 0.5}, x={"b": {HOSTILE: 0.5}})  # fmt: skip
+    run.estimate(shares={HOSTILE: 0.5}, participation={HOSTILE: 1.0},
+                 calibration={"method": HOSTILE, HOSTILE: HOSTILE},
+                 **{HOSTILE: {HOSTILE: HOSTILE}})  # fmt: skip
+    run.journal({"event": "warned", "round": 1, "by": HOSTILE, "warning": HOSTILE})
     run.plan([(1, HOSTILE, 8, 8, 1.0), (1, '"><img src=x onerror=alert(1)>', 2, 2, 1.0)])
     run.evaluate(1.0)
     run.measure({HOSTILE: (5, 1.0, None), "_b": (5, 2.0, None)}, {HOSTILE: (5, 1.0, None)})
@@ -357,6 +363,7 @@ def test_the_documentation_names_every_file_column_and_key(run: Any) -> None:
     with Account(run.commit()) as account:
         tables = [account.rounds, account.answers, account.contributions, account.clients,
                   account.evaluations, account.group_evaluations, account.device_evaluations,
+                  account.transfers, account.estimates, account.warnings,
                   account.faults]  # fmt: skip
         names = {*sections.FILES, *outline(account), *(str(name) for t in tables for name in t)}
     explained = set(re.findall(r"`([\w.]+)", RESULTS))

@@ -15,6 +15,7 @@ from matplotlib.ticker import LogLocator, NullLocator, PercentFormatter
 
 from muster.emulator.account import Account
 from muster.emulator.report import style
+from muster.emulator.report.balance_panels import balance
 from muster.emulator.report.call_map import call_map
 from muster.emulator.report.heat_strip import draw_heat_strip, strip_height_in
 from muster.emulator.report.life import batteries, reasons
@@ -22,7 +23,9 @@ from muster.emulator.report.link_rates import rates
 from muster.emulator.report.link_use import link_use
 from muster.emulator.report.link_waits import waits
 from muster.emulator.report.planned import planned
+from muster.emulator.report.shares import shares
 from muster.emulator.report.spread import groups
+from muster.emulator.report.weights import weights
 from muster.emulator.summary import (
     bytes_text,
     metrics_of,
@@ -123,6 +126,9 @@ FIGURES: Mapping[str, Callable[[Account], Figure]] = MappingProxyType(
         "learning": learning,
         "groups": groups,
         "participation": participation,
+        "balance": balance,
+        "weights": weights,
+        "shares": shares,
         "calls": call_map,
         "reasons": reasons,
         "batteries": batteries,

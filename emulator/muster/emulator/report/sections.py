@@ -2,8 +2,8 @@
 
 To add one, write a function that takes the account and the summary and returns a `Section`, or
 None where it has nothing to say, and put it where it belongs in SECTIONS. page.html draws all
-sections alike and escapes everything in them. Those on the devices' lives are in life_sections.py,
-those on links in link_sections.py.
+sections alike and escapes everything in them. Those on weights are in weight_sections.py, those on
+the devices' lives in life_sections.py, those on links in link_sections.py.
 """
 
 from collections.abc import Callable, Sequence
@@ -15,6 +15,8 @@ import pandas as pd
 from muster.emulator.account import OUTCOMES, Account
 from muster.emulator.report import life_sections as life
 from muster.emulator.report import link_sections as link
+from muster.emulator.report import weight_sections as weight
+from muster.emulator.report.balance_section import represented
 from muster.emulator.report.losses import lost_updates
 from muster.emulator.report.section import Section, Summary, Table
 from muster.emulator.summary import (
@@ -196,7 +198,7 @@ FILES = {
     "population.csv": "every device: group, enrollment, covariates Z, true propensities",
     "plan.csv": "what was planned for each group and round",
     "summary.json": "status, final metrics and totals, for programs",
-    "ledger.sqlite": "the account: rounds, answers, contributions, transfers, clients, "
+    "ledger.sqlite": "the account: rounds, answers, contributions, transfers, estimates, clients, "
     "evaluations, faults",
     "journal.jsonl": "everything that happened, one JSON object to a line",
     "model.safetensors": "the model the run ended with",
@@ -222,6 +224,13 @@ SECTIONS: Sequence[Callable[[Account, Summary], Section | None]] = (
     learning,
     groups,
     participation,
+    represented,
+    weight.weights,
+    weight.propensities,
+    weight.overlap,
+    weight.calibration,
+    weight.shares,
+    weight.estimates,
     life.calls,
     life.reasons,
     life.batteries,
