@@ -183,6 +183,7 @@ class Coordinator:
             population=len(self.fleet.devices),
             rounds=self.settings.rounds,
         )
+        self._worker.submit(self._rule.prepare)
         self.intake.progress_at = self._clock.monotonic()
         watching = [asyncio.create_task(self._watch_for_absence())]
         if self._lockstep:

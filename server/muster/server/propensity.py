@@ -43,6 +43,9 @@ _OVERLAP = ("min", "p05", "median", "max")
 class Classifier(Plugin):
     """What learns a propensity; its settings are its fields."""
 
+    def prepare(self) -> None:
+        """Import what learning needs and takes long to."""
+
     @abstractmethod
     def fit(self, features: FloatArray, taken: BoolArray) -> Fitted:
         """Learn from n rows. The same rows give the same result.
@@ -75,6 +78,9 @@ class Logistic(Classifier):
     """Added to the loss, which is summed over rows, is ½ · ridge · Σ c_j², c_j the change of the
     log-odds per standard deviation of a column. Light: it decides only where columns say the same,
     or tell those who came from the others without error."""
+
+    def prepare(self) -> None:
+        import sklearn.linear_model  # noqa: F401 - a second, and hundred MiB
 
     def fit(self, features: FloatArray, taken: BoolArray) -> Fitted:
         """As promised by `Classifier`.

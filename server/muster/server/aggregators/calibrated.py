@@ -90,6 +90,9 @@ class Calibrated(InversePropensity):
     def _texts(self, population: Population) -> list[str]:
         return [Feature.parse(t).text for t in (self.on or population.columns)]
 
+    def prepare(self) -> None:
+        self.participation.classifier.prepare()
+
     def needs(self) -> frozenset[Need]:
         return frozenset({Need.MOMENTS, Need.PARTICIPATION})
 

@@ -144,6 +144,9 @@ class Aggregator(Plugin):
         normaliser = self.normaliser(math.fsum(weights), cohort.contributions)
         return Weighing(weights, normaliser, state)
 
+    def prepare(self) -> None:
+        """Import what weighing needs and takes long to; called while the fleet assembles."""
+
     def initial_state(self, model: Vector) -> State:
         """The state before the first round."""
         return {}

@@ -31,6 +31,10 @@ class FedIpw(InversePropensity):
             [*enrolled.warnings, *took_part.warnings],
         )
 
+    def prepare(self) -> None:
+        self.participation.classifier.prepare()
+        self.enrollment.classifier.prepare()
+
     def needs(self) -> frozenset[Need]:
         return frozenset({Need.POPULATION, Need.PARTICIPATION})
 

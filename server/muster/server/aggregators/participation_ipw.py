@@ -23,6 +23,9 @@ class ParticipationIpw(InversePropensity):
         normaliser = self.normaliser_of(weights, float(cohort.population.enrolled.sum()))
         return Weighing(weights, normaliser, kept, estimates, warnings)
 
+    def prepare(self) -> None:
+        self.participation.classifier.prepare()
+
     def needs(self) -> frozenset[Need]:
         return frozenset({Need.PARTICIPATION})
 

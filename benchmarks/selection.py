@@ -1,0 +1,87 @@
+"""What correcting for selection costs: propensities of 2,000 packed devices, learned as they live.
+
+python benchmarks/selection.py            # a table, and benchmarks/out/selection.json (two minutes)
+python benchmarks/selection.py --quick    # 400 devices, fewer rounds
+
+Two measures. Rounds with fedavg and with fedipw in turn, whose devices do exactly the same. And the
+rule by itself: it weighs the rounds of the ledger again, and the time of that is held against the
+time that the rounds took.
+"""
+
+import argparse
+import json
+import statistics
+import tempfile
+import time
+from itertools import groupby
+from pathlib import Path
+from typing import Any
+
+HERE = Path(__file__).parent
+
+
+def rounds_of(rule: str, devices: int, rounds: int) -> tuple[list[float], float]:
+    """Seconds of every round, and of weighing all of them again."""
+    from muster.emulator import run
+    from muster.emulator.studies.fedipw import RULES, scenario
+
+    with tempfile.TemporaryDirectory() as folder:
+        read = scenario(devices, rounds, 1, RULES[rule])
+        done = run(read, out=Path(folder) / "run")
+        seconds = [float(value) for value in done.ledger.rounds["seconds"]]
+        return seconds, replayed(read, Path(folder) / "run") if rule == "fedipw" else 0.0
+
+
+def replayed(read: Any, folder: Path) -> float:
+    """Seconds in which the rule weighs all rounds of a ledger."""
+    from muster.emulator.knowledge import population_of
+    from muster.emulator.population import population
+    from muster.server.aggregators import Cohort, Contribution
+    from muster.server.ledger import Ledger
+    from muster.server.participation import Participation, Seen
+
+    read.server.aggregator.prepare()  # the server does while the fleet assembles
+    rule, state, known = read.server.aggregator, {}, population_of(read, population(read))
+    participation, took = Participation(["load"]), 0.0
+    for number, rows in groupby(
+        Ledger(folder / "ledger.sqlite").participation(), lambda r: r.round
+    ):
+        seen = [
+            Seen(int(known.places([r.client])[0]), r.took_part, json.loads(r.x or "{}"), 0.0)
+            for r in rows
+        ]
+        came = [known.clients[row.place] for row in seen if row.took_part]
+        began = time.perf_counter()
+        participation.enter(seen)
+        contributions = [Contribution(client, "device", 20, 0) for client in came]
+        state = rule.weigh(Cohort(number, contributions, known, participation), state).state
+        took += time.perf_counter() - began
+    return took
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--quick", action="store_true")
+    parser.add_argument("--out", type=Path, default=HERE / "out/selection.json")
+    chosen = parser.parse_args()
+    devices, rounds, pairs = (400, 20, 1) if chosen.quick else (2000, 60, 1)
+    found: dict[str, list[float]] = {"fedavg": [], "fedipw": [], "share": []}
+    for _ in range(pairs):
+        for rule in ("fedavg", "fedipw"):
+            seconds, weighing = rounds_of(rule, devices, rounds)
+            found[rule].append(1000 * statistics.median(seconds))
+            if rule == "fedipw":
+                found["share"].append(weighing / sum(seconds))
+    print(f"{devices} devices, {rounds} rounds, {pairs} pairs in turn; median ms a round")
+    for rule in ("fedavg", "fedipw"):
+        print(f"  {rule:8}" + "".join(f"{value:9.1f}" for value in found[rule]))
+    ratio = statistics.median(found["fedipw"]) / statistics.median(found["fedavg"])
+    print(f"  fedipw / fedavg: {ratio:.3f}")
+    shares = ", ".join(f"{100 * share:.1f} %" for share in found["share"])
+    print(f"  learning and weighing, of all rounds' time: {shares} (goal: at most 5 %)")
+    chosen.out.parent.mkdir(exist_ok=True)
+    chosen.out.write_text(json.dumps({"devices": devices, "rounds": rounds, **found}, indent=1))
+
+
+if __name__ == "__main__":
+    main()
