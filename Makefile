@@ -58,11 +58,12 @@ soak: install  ## the long tests, and the crash tests with 20 kills of every sor
 	MUSTER_SOAK=1 MUSTER_KILLS=20 $(BIN)/pytest tests/system/test_crash.py
 	MUSTER_SOAK=1 $(BIN)/pytest -m soak --deselect tests/system/test_crash.py
 
-bench: install  ## round overhead, bulk transfer, scale, device life, links: tables, and benchmarks/out/*.json (about 30 minutes)
+bench: install  ## round overhead, bulk transfer, scale, device life, links, selection: tables, and benchmarks/out/*.json (about 35 minutes)
 	$(BIN)/python benchmarks/rounds.py
 	$(BIN)/python benchmarks/scale.py
 	$(BIN)/python benchmarks/life.py
 	$(BIN)/python benchmarks/links.py
+	$(BIN)/python benchmarks/selection.py
 	$(BIN)/python benchmarks/rounds.py --beside unshaped
 
 bench-peers: install  ## the same work beside Flower, in environments of its own (.bench-peers)
