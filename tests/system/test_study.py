@@ -68,7 +68,7 @@ def test_a_study_is_run_and_judged_and_judged_again_without_a_run(tmp_path: Path
     wrong = muster("--resume", str(folder))
     assert wrong.exit_code == 1, wrong.output
     assert "0 of 1 claims hold" in wrong.stdout
-    assert wrong.stderr == ""
+    assert wrong.stderr == "judging\n"
     assert ages == {path: path.stat().st_mtime_ns for path in ages}
 
 

@@ -23,7 +23,7 @@ from muster.emulator.scenario import Scenario, read_scenario
 from muster.emulator.studies import Options, Results, StudyRun, workers
 from muster.emulator.studies import results as result_module
 from muster.emulator.studies.__main__ import obey
-from muster.emulator.studies.network import by_part, losses, network_table
+from muster.emulator.studies.network import by_part, network_table, reasons
 from muster.emulator.studies.pace import Pace
 from muster.emulator.studies.plan import Plan, make_plan, sizes
 from muster.emulator.studies.running import read_plan
@@ -69,10 +69,13 @@ class Runner:
         assert steps is not None
         with closing(self._make_folder(out)) as folder:
             folder.scenario(scenario.to_toml())
-            folder.clients("a", "b")
+            folder.clients("a", "b", "c")
             folder.evaluate(20.0, distance=4.0)
             for number in range(1, 4):
-                folder.round({"a": "folded", "b": "late: deadline" if number == 2 else "folded"})
+                fate, busy = "folded", {"c": "busy"}
+                if number == 2:
+                    fate, busy = "late: deadline", {}
+                folder.round({"a": "folded", "b": fate}, declined=busy)
                 loss = 10 / steps + 0.01 * scenario.seed + (3 - number)
                 folder.evaluate(loss, distance=float(3 - number))
             folder.end(status)
@@ -139,8 +142,9 @@ def test_what_will_be_run_is_said_and_every_run_has_a_line(runner: Runner) -> No
     assert said[3:5] == ["4 runs, about 16 s on two cores", "Without data it does as well."]
     assert said[5].startswith("[1/4] A sgd steps=1 seed 101, ")
     assert "; about " in said[5]
-    assert said[-1].startswith("[4/4] A sgd steps=8 seed 102, ")
-    assert "left" not in said[-1]
+    assert said[-2].startswith("[4/4] A sgd steps=8 seed 102, ")
+    assert "left" not in said[-2]
+    assert said[-1] == "judging"
 
 
 def test_the_claims_are_printed_as_a_table(runner: Runner) -> None:
@@ -422,12 +426,13 @@ def test_traffic_and_losses_are_counted_run_by_run(found: Results) -> None:
     assert table["lost"].tolist() == [1, 0, 1, 1]
     assert table["bytes_up"].tolist() == [6000, 0, 6000, 6000]
     assert table["lost: late (deadline)"].tolist() == [1, 0, 1, 1]
-    assert losses(table) == {"late (deadline)": 3}
+    assert reasons(table) == {"declined: busy": 6, "lost: late (deadline)": 3}
+    assert table["declined"].tolist() == [2, 0, 2, 2]
     total = by_part(table).loc["A"]
-    assert (total["runs"], total["calls"], total["folded"]) == (4, 18, 15)
+    assert (total["runs"], total["calls"], total["folded"]) == (4, 24, 15)
     two = by_part(pd.concat([table, table.assign(part="B")]))
     assert two.index.tolist() == ["A", "B", "all"]
-    assert two.loc["all", "calls"] == 36
+    assert two.loc["all", "calls"] == 48
 
 
 # --- workers -------------------------------------------------------------------------------------

@@ -1,7 +1,10 @@
 """What real networking added over a simulation: what travelled, how long it took, what was lost.
 
-In a simulation a model is a pointer: nothing of this exists. All of it is read from the accounts.
+In a simulation a model is a pointer: nothing of this exists but what devices decline. All of it is
+read from the accounts.
 """
+
+from collections import Counter
 
 import pandas as pd
 
@@ -9,14 +12,14 @@ from muster.emulator.account import Account
 from muster.emulator.report.losses import lost_updates
 from muster.emulator.studies.results import Result, Results
 
-_COUNTED = ["rounds", "calls", "folded", "lost", "bytes_up", "bytes_down"]
+_COUNTED = ["rounds", "calls", "folded", "declined", "lost", "bytes_up", "bytes_down"]
 _SECONDS = ["seconds", "wall_s"]
-_LOST = "lost: "
+_DECLINED, _LOST = "declined", "lost"
 
 
 def network_table(results: Results) -> pd.DataFrame:
-    """One row for every run: its traffic, its seconds, and a column for every way of losing an
-    update, called "lost: WHAT (REASON)"."""
+    """One row for every run: its traffic, its seconds, and a column for every reason why a call led
+    to no folded update: "declined: REASON", or "lost: WHAT (REASON)"."""
     rows = pd.DataFrame([_row(result) for result in results])
     counted = [*_COUNTED, *_ways(rows)]
     rows[[*counted, *_SECONDS]] = rows[[*counted, *_SECONDS]].fillna(0)
@@ -32,14 +35,14 @@ def by_part(runs: pd.DataFrame) -> pd.DataFrame:
     return sums.rename_axis("part")
 
 
-def losses(runs: pd.DataFrame) -> dict[str, int]:
-    """How often an update was lost in each way, over all runs; the most frequent first."""
-    counts = {way.removeprefix(_LOST): int(runs[way].sum()) for way in _ways(runs)}
+def reasons(runs: pd.DataFrame) -> dict[str, int]:
+    """Why calls led to no folded update, and how often over all runs; the most frequent first."""
+    counts = {way: int(runs[way].sum()) for way in _ways(runs)}
     return dict(sorted(counts.items(), key=lambda item: -item[1]))
 
 
 def _ways(runs: pd.DataFrame) -> list[str]:
-    return [column for column in map(str, runs) if column.startswith(_LOST)]
+    return [column for column in map(str, runs) if ": " in column]
 
 
 def _row(result: Result) -> dict[str, object]:
@@ -55,24 +58,29 @@ def _row(result: Result) -> dict[str, object]:
 
 def _counts(result: Result) -> dict[str, object]:
     account, summary = result.account, result.summary
-    lost = _lost(account)
+    ways = _ways_of(account)
+    declined = sum(count for way, count in ways.items() if way.startswith(_DECLINED))
     counts: dict[str, object] = {
         "rounds": summary["rounds"],
         "calls": int(account.rounds["called"].sum()),
         "folded": summary["updates_folded"],
-        "lost": sum(lost.values()),
+        "declined": declined,
+        "lost": sum(ways.values()) - declined,
         "bytes_up": summary["bytes_up"],
         "bytes_down": summary["bytes_down"],
         "seconds": summary["seconds"],
         "wall_s": (account.run.ended_at or account.run.started_at) - account.run.started_at,
     }
     result.close()
-    return counts | {f"{_LOST}{way}": count for way, count in lost.items()}
+    return counts | ways
 
 
-def _lost(account: Account) -> dict[str, int]:
-    counts: dict[str, int] = {}
+def _ways_of(account: Account) -> dict[str, int]:
+    counts: Counter[str] = Counter()
     for what, reason, count in lost_updates(account):
-        way = f"{what} ({reason})" if reason else what
-        counts[way] = counts.get(way, 0) + count
-    return counts
+        if what == _DECLINED:
+            way = f"{_DECLINED}: {reason or 'without a reason'}"
+        else:
+            way = f"{_LOST}: {what} ({reason})" if reason else f"{_LOST}: {what}"
+        counts[way] += count
+    return dict(counts)

@@ -48,7 +48,7 @@ def sections_of(studied: Studied, planned: plan.Plan, runs: pd.DataFrame) -> lis
         found.append(Section("Notes", points=[clean(note) for note in findings.notes]))
     found += [Section(figure.title, figure.text, figure=figure.name) for figure in findings.figures]
     found += [Section(t.title, t.text, table=frame_table(t.frame)) for t in findings.tables]
-    return [*found, _travelled(runs), _lost(runs), _sizes(planned), _files(studied)]
+    return [*found, _travelled(runs), _reasons(runs), _sizes(planned), _files(studied)]
 
 
 _CLAIMS = (
@@ -81,11 +81,14 @@ def _problems(problems: Mapping[str, str]) -> Table:
     return Table(["run", "why"], rows, words=2, wraps=True)
 
 
+_COUNTS = ("runs", "rounds", "calls", "folded", "declined", "lost")
+
+
 def _travelled(runs: pd.DataFrame) -> Section:
     rows = [
         [
             clean(part),
-            *(f"{int(row[name]):,}" for name in ("runs", "rounds", "calls", "folded", "lost")),
+            *(f"{int(row[name]):,}" for name in _COUNTS),
             bytes_text(row["bytes_up"]),
             bytes_text(row["bytes_down"]),
             seconds_text(row["seconds"]),
@@ -93,8 +96,7 @@ def _travelled(runs: pd.DataFrame) -> Section:
         ]
         for part, row in network.by_part(runs).iterrows()
     ]
-    columns = ["part", "runs", "rounds", "calls", "folded", "lost", "up", "down", "in rounds",
-               "from start to end"]  # fmt: skip
+    columns = ["part", *_COUNTS, "up", "down", "in rounds", "from start to end"]
     text = (
         "A simulation has none of this: models and updates that travelled through sockets, rounds "
         "that waited for the last of them, and updates that never counted."
@@ -103,11 +105,14 @@ def _travelled(runs: pd.DataFrame) -> Section:
     return Section("What real networking added", text, table=Table(columns, rows, note))
 
 
-def _lost(runs: pd.DataFrame) -> Section:
-    rows = [[clean(way), f"{count:,}"] for way, count in network.losses(runs).items()]
+def _reasons(runs: pd.DataFrame) -> Section:
+    rows = [[clean(why), f"{count:,}"] for why, count in network.reasons(runs).items()]
     if not rows:
         return Section("Losses", "None: every call led to a folded update.")
-    text = "Why calls led to no folded update, over all runs; most frequent first."
+    text = (
+        "Why calls led to no folded update, over all runs; most frequent first. What a device "
+        "declines a simulation may have too."
+    )
     return Section("Losses", text, table=Table(["what happened (reason)", "calls"], rows))
 
 

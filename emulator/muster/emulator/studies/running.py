@@ -137,6 +137,7 @@ def _go_on(folder: Path, plan: Plan, jobs: int, watch: Watch, say: Say, clock: C
             stopped = _one_by_one(folder, plan, missing, watch, teller, clock)
         if stopped:
             return Studied(plan.study.name, folder, "stopped", None, teller.problems)
+        say("judging")
         # As in `conclusion`: pandas and matplotlib take seconds to import.
         from muster.emulator.studies.judging import conclude
 
