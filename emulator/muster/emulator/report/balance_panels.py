@@ -44,6 +44,8 @@ _MOST_LEVELS, _LETTERS = 5, 32
 _TAIL = 0.005
 _BINS = 200
 _DASHES = (0, (4, 3))
+# Weights that change nothing leave one line upon the other, and both to be seen.
+_WIDTHS = {ENROLLED: 1.0, PARTICIPATING: 3.2, WEIGHTED: 1.4}
 _FILLS = {POPULATION: style.PALE, ENROLLED: "#eceff2"}
 
 
@@ -118,7 +120,8 @@ def _shares(panel: Sequence[Covariate]) -> tuple[list[str], dict[str, Floats]]:
     """What the levels are called, and the share of each by stage; of many, the most frequent."""
     first = panel[0]
     if first.is_level:
-        panel = sorted(panel, key=lambda column: -np.nan_to_num(column.target))[:_MOST_LEVELS]
+        least = sorted((_share(column) for column in panel), reverse=True)[:_MOST_LEVELS][-1]
+        panel = [column for column in panel if _share(column) >= least][:_MOST_LEVELS]
         names = [column.name.partition("=")[2] for column in panel]
         means = {s: np.array([column.means[s] for column in panel]) for s in STAGES}
     else:
@@ -130,6 +133,10 @@ def _shares(panel: Sequence[Covariate]) -> tuple[list[str], dict[str, Floats]]:
             total = weights.sum() or math.nan
             means[stage] = np.array([weights[first.values == v].sum() / total for v in levels])
     return [style.drawable(clean(name), _LETTERS // len(names)) for name in names], means
+
+
+def _share(level: Covariate) -> float:
+    return float(np.nan_to_num(level.target))
 
 
 def _course(axes: Axes, panel: Sequence[Covariate]) -> None:
@@ -145,8 +152,7 @@ def _course(axes: Axes, panel: Sequence[Covariate]) -> None:
         if stage == covariate.reference:
             axes.fill_between(grid, course, color=_FILLS[stage], linewidth=0)
         if stage != POPULATION:
-            width = 1.0 if stage == ENROLLED else 1.8
-            axes.plot(grid, course, color=COLOURS[stage], linewidth=width)
+            axes.plot(grid, course, color=COLOURS[stage], linewidth=_WIDTHS[stage])
     if covariate.kind == "Z" and covariate.reference != POPULATION:
         axes.axvline(covariate.target, color=style.INK, linewidth=1.2, linestyle=_DASHES)
     axes.set(xlim=(edges[0], edges[-1]), ylim=(0, None), yticks=[])
