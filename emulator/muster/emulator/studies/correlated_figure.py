@@ -20,7 +20,6 @@ from muster.emulator.report.style import (
     new_figure,
     tidy,
 )
-from muster.emulator.summary import number_text
 
 COLOURS = {"unbiased": INK, "biased": ORANGE, "debiased": BLUE, "exact": "#009e73"}
 """Of the schemes: Okabe and Ito's, which colour-blind readers tell apart."""
@@ -42,12 +41,12 @@ def draw_losses(courses: Courses, by_digit: Courses) -> Figure:
     figure = new_figure(4.2)
     left, right = figure.subplots(1, 2, width_ratios=[2, 1])
     ends = ", ".join(
-        f"{scheme} {number_text(_end(frame))}"
+        f"{scheme} at {_end(frame):.2g}"
         for scheme, frame in courses.items()
         if scheme != "exact" and not frame.empty
     )
-    _losses(left, f"Training loss, in the end: {ends}", courses)
-    tidy(right, "Which digits pay", x="digit", y="final loss")
+    _losses(left, f"Ends: {ends}", courses)
+    tidy(right, "Which digits pay", x="digit", y="final loss", key=True)
     drawn = {scheme: frame for scheme, frame in by_digit.items() if not frame.empty}
     for place, (scheme, frame) in enumerate(drawn.items()):
         at = np.arange(len(frame)) + 0.16 * (place - (len(drawn) - 1) / 2)
@@ -90,12 +89,11 @@ def draw_surrogate(
     tidy(right, "Distance to the fair optimum", x="round", y="distance", key=True)
     for scheme, frame in distances.items():
         if not frame.empty:
-            _band(right, frame.loc[frame.index > 0], scheme)
-    right.axhline(gap, color=MUTED, linewidth=1, linestyle="--")
-    right.annotate(f"{number_text(gap)}, by the exact c", (0.01, gap), color=MUTED, fontsize=8.5,
-                   xycoords=("axes fraction", "data"), va="bottom")  # fmt: skip
-    right.set(xscale="log", yscale="log")
-    key_above(right, columns=2)
+            _band(right, frame.loc[frame.index > 0], scheme, least=0.0)
+    right.axhline(gap, color=MUTED, linewidth=1, linestyle="--",
+                  label=f"biased in the end, by the exact c: {gap:.3f}")  # fmt: skip
+    right.set(xscale="log", ylim=(0, None))
+    key_above(right)
     return figure
 
 
@@ -109,12 +107,12 @@ def _losses(axes: Axes, title: str, courses: Courses) -> None:
     key_above(axes)
 
 
-def _band(axes: Axes, frame: pd.DataFrame, scheme: str) -> None:
+def _band(axes: Axes, frame: pd.DataFrame, scheme: str, least: float = _LEAST) -> None:
     mean, sd = frame.mean(axis=1), _sd(frame)
     dashed = "--" if scheme == "exact" else "-"
     axes.plot(frame.index, mean, color=COLOURS[scheme], linewidth=1.6, linestyle=dashed,
               label=NAMES.get(scheme, scheme))  # fmt: skip
-    axes.fill_between(frame.index, (mean - sd).clip(lower=_LEAST), mean + sd, linewidth=0,
+    axes.fill_between(frame.index, (mean - sd).clip(lower=least), mean + sd, linewidth=0,
                       color=COLOURS[scheme], alpha=0.15)  # fmt: skip
 
 
@@ -139,7 +137,7 @@ def _triangle(
     points: Mapping[str, Mapping[str, Sequence[Sequence[float]]]],
     limits: Mapping[str, Mapping[str, Sequence[float]]],
 ) -> None:
-    """The plane through the groups' minimisers, as large as it is."""
+    """The plane through the groups' minimisers."""
     tidy(axes, "Where it ends, between the groups' minimisers", key=True)
     axes.set_axis_off()
     corners = _flat(np.eye(3))
@@ -160,7 +158,9 @@ def _triangle(
     axes.scatter(*_xy(expected), color=INK, marker="+", s=70, linewidths=1, zorder=4)
     handles.append(Line2D([], [], color=INK, marker="+", linestyle="", label="by the exact c"))
     axes.set_aspect("equal")
-    key_above(axes, handles, columns=2)
+    # Beside the apex there is room.
+    axes.legend(handles=handles, loc="upper left", bbox_to_anchor=(-0.05, 1), frameon=False,
+                fontsize=8.5, labelcolor=INK, handletextpad=0.3)  # fmt: skip
 
 
 def _xy(weights: Sequence[Sequence[float]] | np.ndarray) -> tuple[np.ndarray, np.ndarray]:
