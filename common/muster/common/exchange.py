@@ -11,7 +11,6 @@ from enum import StrEnum
 from types import MappingProxyType
 from typing import NamedTuple
 
-
 PROPENSITY = "participation_propensity"
 """What a device tells among its covariates X where an oracle asks: its true propensity to take
 part when it is called."""

@@ -1,8 +1,8 @@
 """The studies there are; installed packages add theirs by the entry-point group."""
 
 from muster.common.plugins import Registry
-from muster.emulator.studies.correlated import CorrelatedStudy
 from muster.emulator.studies.agnostic import AgnosticStudy
+from muster.emulator.studies.correlated import CorrelatedStudy
 from muster.emulator.studies.fedipw import FedIpwStudy
 from muster.emulator.studies.study import Study
 
