@@ -219,4 +219,4 @@ def _estimate_of(group: int) -> Measure:
 
 
 def _model_hash(result: Result) -> str:
-    return str(result.summary.get("model_sha256") or "")
+    return str(result.summary.get("model_sha256") or "") if result.ended else ""
