@@ -64,8 +64,8 @@ class _Size(NamedTuple):
     limit: int
 
 
-_FULL = _Size(200, (1000.0, 100.0, 50.0, 20.0, DECAY, 5.0), (25, 50, 100, 200, 400, 800), 1500)
-_QUICK = _Size(100, (100.0, 30.0, DECAY, 5.0), (25, 50, 100, 200), 600)
+_FULL = _Size(200, (1000, 100, 50, 20, DECAY, 5), (25, 50, 100, 200, 400, 800), 1500)
+_QUICK = _Size(100, (100, 30, DECAY, 5), (25, 100, 400), 600)
 
 _START_S = 3.5
 _ROUND_S = {"linear": 0.01, "quadratic": 0.01, "digits": 0.012, "mnist": 0.02}

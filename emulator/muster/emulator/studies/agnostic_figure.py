@@ -7,6 +7,7 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
+from matplotlib.ticker import NullLocator
 
 from muster.emulator.report.style import (
     BLUE,
@@ -16,6 +17,7 @@ from muster.emulator.report.style import (
     count,
     key_above,
     new_figure,
+    say,
     tidy,
 )
 from muster.emulator.studies.agnostic_fleet import AGNOSTIC, NORMALISED, WEIGHTED
@@ -33,12 +35,13 @@ def draw_courses(courses: Mapping[str, Mapping[str, pd.DataFrame]]) -> Figure:
     """
     figure = new_figure(3.9)
     for axes, (part, rules) in zip(figure.subplots(1, 2), courses.items(), strict=True):
-        ends = {rule: _last(frame) for rule, frame in rules.items()}
-        tidy(axes, f"{part}: {ends[WEIGHTED]:.3g} by equation 10, {ends[AGNOSTIC]:.3g} agnostic",
-             x="round", y="Σ p f", key=True)  # fmt: skip
-        for rule, frame in rules.items():
-            if frame.empty:
-                continue
+        ended = {rule: frame for rule, frame in rules.items() if not frame.empty}
+        if not ended:
+            say(axes, part, "no run ended")
+            continue
+        ends = [f"{_number(frame.mean(axis=1).iloc[-1])} {rule}" for rule, frame in ended.items()]
+        tidy(axes, f"{part}: {', '.join(ends)}", x="round", y="Σ p f", key=True)
+        for rule, frame in ended.items():
             x, colour = frame.index.to_numpy(), COLOURS[rule]
             axes.plot(x, frame.mean(axis=1), color=colour, label=rule, linewidth=1.6)
             axes.fill_between(x, frame.min(axis=1), frame.max(axis=1), color=colour, alpha=0.15,
@@ -58,7 +61,7 @@ def draw_differences(differences: Mapping[str, Mapping[float, BySeed]]) -> Figur
     figure = new_figure(3.6)
     for axes, (part, levels) in zip(figure.subplots(1, 2), differences.items(), strict=True):
         means = _dots(axes, levels)
-        tidy(axes, f"{part}: from {means[0]:.2g} to {means[-1]:.3g}", x="skew ‖p − 1/N‖₁",
+        tidy(axes, f"{part}: from {_number(means[0])} to {_number(means[-1])}", x="skew ‖p − 1/N‖₁",
              y="loss, equation 10 − agnostic")  # fmt: skip
         axes.axhline(0, color=MUTED, linewidth=0.8)
     return figure
@@ -87,7 +90,7 @@ def draw_limits(
     left.plot(horizons, promised, color=MUTED, linestyle="--", linewidth=1.2, label="slope −½")
     left.set(xscale="log", yscale="log")
     left.set_xticks(horizons, [str(horizon) for horizon in horizons])
-    left.minorticks_off()
+    left.xaxis.set_minor_locator(NullLocator())
     left.legend(frameon=False, fontsize=9, labelcolor=INK, loc="lower left")
     slope = np.mean(list(slopes.values()))
     tidy(left, f"linear: the gap falls as T to the power {slope:.2f}", x="rounds T", y="gap")
@@ -111,5 +114,5 @@ def _dots(axes: Axes, levels: Mapping[int, BySeed] | Mapping[float, BySeed]) -> 
     return means
 
 
-def _last(frame: pd.DataFrame) -> float:
-    return float("nan") if frame.empty else float(frame.mean(axis=1).iloc[-1])
+def _number(value: float) -> str:
+    return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.2g}".replace("-", "−")

@@ -19,7 +19,7 @@ from muster.tasks.synthetic import OpenSynthetic
 
 DEVICES, PARTICIPANTS, STEPS = 100, 10, 5
 """N, M and H; of H the paper says nothing."""
-DECAY = 10.0
+DECAY = 10
 AGNOSTIC, NORMALISED, WEIGHTED = RULES = ("agnostic", "weighted-normalised", "weighted")
 
 
@@ -43,11 +43,11 @@ class Problem(NamedTuple):
         return self.step / math.sqrt(rounds * STEPS)
 
 
-# Rates and radii were chosen on the seeds 1 to 3: rates near the largest with which agnostic
-# averaging is quick and calm, radii three to four times as far as it goes.
+# Rates and radii were chosen on the seeds 1 to 3: rates with which agnostic averaging is
+# quick and calm, radii three to four times as far as it goes.
 LINEAR = Problem(
     {"name": "linear", "dimension": 10, "heterogeneity": 0.5, "examples_per_client": 50},
-    step=2.0,
+    step=1.0,
     radius=10.0,
     batch_size=10,
 )
