@@ -239,13 +239,13 @@ def test_an_average_at_the_other_minimiser_fails_what_says_where_it_is() -> None
 
 
 def test_another_factor_than_the_one_worked_out_fails() -> None:
-    assert len(failing(found(FULL, factor=4.4))) == 1
+    assert len(failing(found(QUICK, factor=4.4))) == 1
 
 
 def test_runs_that_failed_fail_their_claims_and_nothing_else() -> None:
-    runs = STUDY.runs(FULL)
+    runs = STUDY.runs(QUICK)
     results = Results([Made(run, ended=run.part not in ("rate", "quadratics")) for run in runs])
-    findings = STUDY.judge(results, FULL)
+    findings = STUDY.judge(results, QUICK)
     missing = [claim.claim for claim in failing(findings)]
     assert len(missing) == 5
     assert all(text.startswith("quadratics") or "slope" in text for text in missing)
