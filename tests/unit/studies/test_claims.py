@@ -19,6 +19,7 @@ from muster.emulator.studies import (
     exact,
     greater,
     grows,
+    higher,
 )
 
 NAN = math.nan
@@ -87,6 +88,44 @@ def test_greater_than_a_number_is_told_of_the_values_themselves() -> None:
 
 
 # --- close ---------------------------------------------------------------------------------------
+
+
+# --- higher --------------------------------------------------------------------------------------
+
+
+def test_higher_is_about_ratios() -> None:
+    # Logarithms of ratios: 1 to 5, of which the head of this file has the bound.
+    a = seeds(*(math.exp(x) for x in (1, 2, 3, 4, 5)))
+    ones = seeds(1, 1, 1, 1, 1)
+    claim = higher("a above b", a, ones)
+    assert claim.holds
+    assert claim.measured == pytest.approx(math.exp(3))
+    assert claim.interval == (pytest.approx(math.exp(1.4926), rel=1e-4), None)
+    assert not higher("b above a", ones, a).holds
+    assert not higher("scattered", seeds(2, 0.4, 2, 0.6, 2), ones).holds
+
+
+def test_ratios_show_what_differences_of_all_sizes_do_not() -> None:
+    a, b = (
+        seeds(0.0024, 0.0022, 0.004, 0.0044, 0.0156),
+        seeds(0.0011, 0.001, 0.0019, 0.0024, 0.0037),
+    )
+    assert not greater("a above b", a, b).holds
+    assert higher("a above b", a, b).holds
+
+
+def test_higher_with_few_seeds_needs_every_ratio_above_1() -> None:
+    claim = higher("a above b", seeds(2, 3), seeds(1, 1))
+    assert claim.holds
+    assert claim.interval == (pytest.approx(2.0), pytest.approx(3.0))
+    assert "with every seed" in claim.rule
+    assert not higher("a above b", seeds(2, 0.9), seeds(1, 1)).holds
+
+
+def test_no_ratio_is_told_of_what_is_not_above_0() -> None:
+    claim = higher("a above b", seeds(2, 1), seeds(1, 0))
+    assert not claim.holds
+    assert "no finite value with seed 102" in str(claim.measured)
 
 
 def test_close_holds_when_the_interval_of_90_percent_lies_inside_the_margin() -> None:
@@ -199,6 +238,7 @@ def test_exact_allows_rounding_alone() -> None:
         greater("", seeds(2, 2), {101: 1.0}),
         greater("", {101: 1.0}, seeds(0, 0)),
         greater("", seeds(1, math.inf), 0.0),
+        higher("", seeds(1, NAN), seeds(1, 1)),
         close("", seeds(1, NAN), 1, 0.1),
         at_most("", seeds(1, -math.inf), 1),
         exact("", seeds(1, NAN), 1, 0.1),
@@ -219,6 +259,7 @@ def test_a_seed_without_a_finite_value_makes_a_claim_fail_with_a_sentence(claim:
     [
         greater("", {}, 0.0),
         greater("", {}, {}),
+        higher("", {}, {}),
         close("", {}, 1, 0.1),
         at_most("", {}, 1),
         exact("", {}, 1, 0.1),

@@ -5,8 +5,10 @@ from muster.emulator.lives import task_of
 from muster.emulator.population import population
 from muster.emulator.studies.fedipw import (
     BY_MEANS,
+    LARGE,
     NOISES,
     RULES,
+    SMALL,
     STRENGTHS,
     FedIpwStudy,
     intercept,
@@ -24,7 +26,7 @@ def test_every_rule_is_run_with_every_strength_and_every_error_of_the_means() ->
     assert len(parts["A"]) == 5 * len(RULES)
     assert len(parts["B"]) == 5 * len(RULES) * (len(STRENGTHS) - 1)
     assert len(parts["C"]) == 5
-    assert len(parts["D"]) == 10 * len(NOISES) + 5
+    assert len(parts["D"]) == 5 * len(NOISES) + 35 * len(("participation-ipw", SMALL, LARGE))
     assert sum(run.expected_s for run in runs) < 2 * 3600
     quick = FedIpwStudy(kind="fedipw").runs(Options(quick=True, seeds=1))
     assert sum(run.expected_s for run in quick) < 180

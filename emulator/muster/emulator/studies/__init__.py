@@ -13,6 +13,7 @@ from muster.emulator.studies.claims import (
     exact,
     greater,
     grows,
+    higher,
 )
 from muster.emulator.studies.results import Result, Results
 from muster.emulator.studies.study import (
@@ -41,4 +42,5 @@ __all__ = [
     "exact",
     "greater",
     "grows",
+    "higher",
 ]

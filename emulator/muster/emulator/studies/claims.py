@@ -9,7 +9,7 @@ the number. A claim never vanishes.
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -103,6 +103,30 @@ def greater(text: str, a: BySeed, b: BySeed | float = 0.0, *, by: float = 0.0) -
         return Claim(text, min(values) > least, mean, expected, rule, seeds, _range(values))
     low = mean - interval(values, _LEVEL).half
     return Claim(text, low > least, mean, expected, rule, seeds, (low, None))
+
+
+def higher(text: str, a: BySeed, b: BySeed) -> Claim:
+    """`a` is higher than `b`, as a ratio, paired by seed: for what scatters in proportion to its
+    size, as losses above the least loss do, of which all are above 0.
+
+    Judged as `greater` judges, on logarithms. What was measured is the geometric mean of the
+    ratios.
+    """
+    logarithms = difference(_logarithms(a), _logarithms(b))
+    rule = "one-sided 95 % confidence interval of the mean ratio, paired by seed, excludes 1"
+    if 0 < len(logarithms) < ENOUGH:
+        rule = f"with every seed the ratio exceeds 1 ({_few(logarithms)}; lowest to highest)"
+    judged = greater(text, logarithms)
+    if isinstance(judged.measured, str) or judged.interval is None:
+        return replace(judged, expected="> 1 times", rule=rule)
+    low, high = (end if end is None else math.exp(end) for end in judged.interval)
+    return replace(
+        judged,
+        measured=math.exp(judged.measured),
+        expected="> 1 times",
+        rule=rule,
+        interval=(low, high),
+    )
 
 
 def close(text: str, values: BySeed, expected: float, margin: float) -> Claim:
@@ -208,6 +232,11 @@ def _mapped(values: BySeed | float) -> tuple[BySeed, tuple[int, ...]]:
     if isinstance(values, Mapping):
         return values, tuple(values)
     return {_NO_SEED: values}, ()
+
+
+def _logarithms(values: BySeed) -> dict[int, float]:
+    """NaN where a value is not above 0."""
+    return {seed: math.log(x) if x > 0 else math.nan for seed, x in values.items()}
 
 
 def _few(values: BySeed) -> str:
