@@ -1,7 +1,7 @@
 """Studies: code that knows its runs, its claims, its figures and tables.
 
 `study` is the contract, `claims` the rules by which a claim holds, `results` what runs leave to
-judge, `registry` the studies there are; `planning`, `running`, `judging` and `page` are the frame.
+judge, `registry` the studies there are; `plan`, `running`, `judging` and `page` are the frame.
 """
 
 from muster.emulator.studies.claims import (
