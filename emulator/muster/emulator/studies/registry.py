@@ -4,12 +4,14 @@ from muster.common.plugins import Registry
 from muster.emulator.studies.agnostic import AgnosticStudy
 from muster.emulator.studies.correlated import CorrelatedStudy
 from muster.emulator.studies.fedipw import FedIpwStudy
+from muster.emulator.studies.selection_by_network import SelectionByNetworkStudy
 from muster.emulator.studies.study import Study
 
 BUILT_IN: dict[str, type[Study]] = {
     "correlated": CorrelatedStudy,
     "agnostic": AgnosticStudy,
     "fedipw": FedIpwStudy,
+    "selection-by-network": SelectionByNetworkStudy,
 }
 
 STUDIES: Registry[Study] = Registry("study", "muster.studies", BUILT_IN)
