@@ -30,12 +30,14 @@ class Found:
 
     def __init__(self, results: Results) -> None:
         self._results = results
-        self.runs = pd.DataFrame([_row(result) for result in results])
+        rows = pd.DataFrame([_row(result) for result in results])
+        self.runs = rows.reindex(columns=[*_KEY, "seed", *_SHOWN, *_JUDGED])
 
     def of(self, measure: str, part: str, rule: str = FEDIPW, change: str = "") -> BySeed:
         """A column of `runs`."""
-        wanted = (part, rule, change)
-        rows = self.runs[(self.runs[_KEY] == wanted).all(axis=1)]
+        runs = self.runs
+        alike = (runs["part"] == part) & (runs["rule"] == rule) & (runs["change"] == change)
+        rows = runs[alike]
         return dict(zip(rows["seed"].tolist(), rows[measure].tolist(), strict=True))
 
     def by_rule(self, measure: str, part: str) -> dict[str, BySeed]:
@@ -90,6 +92,7 @@ class Found:
 
 _SHOWN = ["gap", "valley's weight", "valley's share of folded", "late of the valley",
           "folded a round", "effective size", "bytes up a round"]  # fmt: skip
+_JUDGED = ["valley's share of accepted", "late", "unexplained", "crowding"]
 _NO_ENDS = pd.DataFrame(0.0, index=[TOWN, VALLEY], columns=["folded", "late"])
 _NO_CROWD = pd.DataFrame({"came": [], "late": []})
 
