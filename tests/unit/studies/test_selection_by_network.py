@@ -315,4 +315,4 @@ def test_tables_and_figures_have_every_rule_and_change() -> None:
     gaps, weights, late = (figure.figure.axes for figure in findings.figures)
     names = [[tick.get_text() for tick in axes.get_xticklabels()] for axes in (*gaps, *weights)]
     assert names == [list(RULES), list(CHANGES), list(RULES)]
-    assert late[0].get_title(loc="left") == "50% of the valley is late"
+    assert late[0].get_title(loc="left") == "50% of the valley's updates are late"

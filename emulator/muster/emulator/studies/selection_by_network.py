@@ -246,8 +246,9 @@ _NOTES = [
     (
         f"A gap is the mean of the last {TAIL:.0%} of the rounds. Devices are enrolled by z1 and "
         "z2 and take part by z1, z2 and load. Town and valley have the same distribution of these, "
-        "of speed and of examples; they differ in the link and, by `behind`, in their data. In "
-        "lockstep who is late follows from modelled seconds, not from the machine."
+        "of speed and of examples; they differ in the link and, by `behind`, in their data. "
+        "Model, link and deadline are small alike: what matters is how many transfers fit into the "
+        "deadline. In lockstep who is late follows from modelled seconds, not from the machine."
     ),
     (
         "A propensity is right only given what it was fitted on. FedIPW sees that updates are "

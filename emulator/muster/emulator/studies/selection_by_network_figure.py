@@ -72,7 +72,9 @@ def draw_ends(ends: pd.DataFrame, crowds: pd.DataFrame) -> Figure:
     figure = new_figure(3.8)
     left, right = figure.subplots(1, 2, width_ratios=[2, 3])
     late = ends["late"] / ends.sum(axis=1)
-    tidy(left, f"{late[VALLEY]:.0%} of the valley is late", y="updates a round", key=True)
+    tidy(
+        left, f"{late[VALLEY]:.0%} of the valley's updates are late", y="updates a round", key=True
+    )
     below = np.zeros(len(ends))
     for outcome, colour in (("folded", LIGHT), ("late", ORANGE)):
         left.bar(ends.index, ends[outcome], 0.6, bottom=below, color=colour, label=outcome)
@@ -82,7 +84,7 @@ def draw_ends(ends: pd.DataFrame, crowds: pd.DataFrame) -> Figure:
     tidy(right, "The more of the valley come, the more are late", y="share that is late",
          x="devices of the valley that come in a round", key=True)  # fmt: skip
     rounds = crowds.groupby("came")["late"]
-    right.scatter(crowds["came"], crowds["late"], s=14, color=ORANGE, alpha=0.15, linewidths=0,
+    right.scatter(crowds["came"], crowds["late"], s=14, color=ORANGE, alpha=0.3, linewidths=0,
                   label="a round")  # fmt: skip
     right.plot(rounds.mean(), color=BLUE, linewidth=1.6, label="mean of the rounds")
     right.set_ylim(-0.03, 1.03)
