@@ -258,7 +258,7 @@ _NOTES = [
     (
         "What to do first: count late updates in `contributions`, by group or by whatever you know "
         "of the way to a device. Record the link (its kind, its cell, its region) as a covariate: "
-        "that takes back most of the loss. It need not tell who is late in a round, only whose "
+        "that takes back a large part. It need not tell who is late in a round, only whose "
         "data are alike."
     ),
     (
