@@ -61,9 +61,10 @@ def draw_limits(panels: Mapping[str, Courses]) -> Figure:
     columns = min(2, len(panels))
     rows = math.ceil(len(panels) / columns)
     figure = new_figure(0.6 + 3.2 * rows)
-    grid = figure.subplots(rows, columns, sharey=True, squeeze=False).flat
+    grid = figure.subplots(rows, columns, sharex=True, sharey=True, squeeze=False).flat
     for axes, (title, courses) in zip(grid, panels.items(), strict=False):
         _losses(axes, title, courses)
+        axes.label_outer()
     for axes in list(grid)[len(panels) :]:
         axes.set_axis_off()
     return figure
