@@ -199,7 +199,7 @@ def _losses(found: Found) -> Iterator[Claim]:
         0,
     )
     yield exact(
-        "Who is late does not depend on the rule: updates that end otherwise than with FedIPW",
+        "Who is late does not depend on the rule: updates that end otherwise than with FedAvg",
         found.other_ends(),
         0,
         0,

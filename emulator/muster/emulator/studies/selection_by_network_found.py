@@ -57,7 +57,7 @@ class Found:
         return dict(zip(most.index.tolist(), most.tolist(), strict=True))
 
     def other_ends(self) -> BySeed:
-        """Under the deadline, over all rules: updates that met another end than with FedIPW."""
+        """Under the deadline, over all rules: updates that end otherwise than with FedAvg."""
         found = {}
         for seed in self.runs["seed"].unique().tolist():
             runs = self._results.where(part=DEADLINE, seed=seed)
@@ -172,8 +172,8 @@ def _sent(result: Result) -> pd.DataFrame:
 
 
 def _differing(runs: Results) -> float:
-    ends = [_ends(run) for run in runs]
-    return float(sum(len(ends[0] ^ other) for other in ends[1:]))
+    plain = _ends(runs.one(rule="fedavg"))
+    return float(sum(len(plain ^ _ends(run)) for run in runs))
 
 
 def _ends(result: Result) -> set[tuple[int, str, str]]:
