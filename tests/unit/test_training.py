@@ -1,7 +1,10 @@
+import ctypes
 import math
+import re
 import sys
 from functools import partial
 from itertools import chain
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -11,7 +14,7 @@ from torch import nn
 
 from muster.client import training
 from muster.client.config import Training
-from muster.client.training import Trained, minibatches, train
+from muster.client.training import Trained, minibatches, train, training_thread
 from muster.common.config import validate
 from muster.common.errors import RemoteProtocolError
 from muster.common.seeds import stream
@@ -258,3 +261,17 @@ def test_warming_up_does_not_import_the_compiler() -> None:
     before = set(sys.modules)
     training.warm()
     assert not [name for name in sys.modules.keys() - before if name.startswith("torch._dynamo")]
+
+
+def test_a_training_thread_has_one_core_whatever_the_machine_has() -> None:
+    openmp = _openmp()
+    with training_thread() as thread:
+        assert thread.submit(openmp.omp_get_max_threads).result() == 1
+
+
+def _openmp() -> ctypes.CDLL:
+    """Torch's own OpenMP: asked by way of torch, a thread is given what it is asked for."""
+    lines = Path("/proc/self/maps").read_text().splitlines()
+    found = {line.split()[-1] for line in lines if re.search(r"torch.*/lib(g|i)?omp\b", line)}
+    assert found, "torch came without OpenMP"
+    return ctypes.CDLL(found.pop())

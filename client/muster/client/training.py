@@ -7,6 +7,7 @@ scratch pad: its parameters on entry do not matter.
 
 import math
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
 
@@ -222,6 +223,15 @@ def fingerprint(device: str = "cpu") -> dict[str, str | int]:
         "device": device if device == "cpu" else torch.cuda.get_device_name(device),
         "threads": torch.get_num_threads(),
     }
+
+
+def training_thread() -> ThreadPoolExecutor:
+    """A thread to train in, of which torch uses one core.
+
+    `torch.set_num_threads` holds for the threads that there are: OpenMP gives a new one all cores.
+    Sums over several come out otherwise, and the forks of a nursery would wait for each other.
+    """
+    return ThreadPoolExecutor(1, "train", torch.set_num_threads, (1,))
 
 
 def warm() -> None:

@@ -3,7 +3,6 @@
 import asyncio
 import logging
 from collections.abc import Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractAsyncContextManager, nullcontext
 from functools import partial
 from typing import NamedTuple
@@ -16,6 +15,7 @@ from muster.client.link import Attendance, Link
 from muster.client.memory import Parcel
 from muster.client.session import Event
 from muster.client.slots import Slots
+from muster.client.training import training_thread
 from muster.common.clock import Clock
 from muster.common.exchange import (
     Answer,
@@ -80,7 +80,7 @@ class Worker:
         self._life_clock = life_clock
         self._slots = slots
         self._clock = clock
-        self._trainer = ThreadPoolExecutor(1, thread_name_prefix="train")
+        self._trainer = training_thread()
 
     async def obey(self, message: ToDevice, errand: Errand) -> None:
         """Answer calls: with the updates that are held for them, or with newly trained ones."""
