@@ -54,17 +54,15 @@ def require(scenario: Scenario) -> None:
     """
     residents = population(scenario)
     rule = scenario.server.aggregator
-    needs = rule.needs()
-    if not needs:
-        return
     never = [resident.client for resident in residents if resident.propensity == 0]
-    if never and needs & {Need.POPULATION, Need.PROPENSITIES}:
+    if never and rule.needs() & {Need.POPULATION, Need.PROPENSITIES}:
         shown = ", ".join(never[:3]) + (" …" if len(never) > 3 else "")
         raise ConfigError(
             f"server.aggregator: {rule.kind} gives the enrolled the weight of those like them who "
             f"are not, and {len(never)} of {len(residents)} devices are never enrolled "
             f"(propensity 0: {shown}): nobody can stand for them. Make groups.enrollment leave "
-            f"everybody a chance, or take 'calibrated', which matches the population's means"
+            f"everybody a chance, or take 'calibrated' with method = 'soft', which comes as near as "
+            f"it can to the population's means"
         )
     if objections := list(rule.objections(population_of(scenario, residents))):
         raise ConfigError("\n".join(f"server.aggregator: {text}" for text in objections))

@@ -155,8 +155,20 @@ def test_a_population_of_which_some_are_never_enrolled_is_refused() -> None:
     read = scenario({"enrollment": rule}, server={"aggregator": "fedipw"})
     with pytest.raises(ConfigError, match=r"never enrolled .propensity 0: dev-") as refused:
         require(read)
-    assert "take 'calibrated'" in str(refused.value)
+    assert "take 'calibrated' with method = 'soft'" in str(refused.value)
     require(scenario({"enrollment": rule}))
+    soft = {"kind": "calibrated", "method": "soft"}
+    require(scenario({"enrollment": rule}, server={"aggregator": soft}))
+
+
+def test_what_a_rule_that_needs_nothing_objects_to_is_refused_too() -> None:
+    for p in ([0.5, 0.5], [1 / 50] * 50):
+        read = scenario(server={"aggregator": {"kind": "weighted-normalised", "p": p}})
+        assert not read.server.aggregator.needs()
+        said = f"server.aggregator: p: found {len(p)} numbers, expected one for each device: 40"
+        with pytest.raises(ConfigError, match=said):
+            require(read)
+    require(scenario(server={"aggregator": {"kind": "weighted-normalised", "p": [1 / 40] * 40}}))
 
 
 def test_means_outside_of_what_the_enrolled_can_have_are_refused() -> None:
