@@ -39,11 +39,11 @@ def draw_courses(courses: Mapping[str, Mapping[str, pd.DataFrame]]) -> Figure:
         if not ended:
             say(axes, part, "no run ended")
             continue
-        ends = [f"{_number(frame.mean(axis=1).iloc[-1])} {rule}" for rule, frame in ended.items()]
-        tidy(axes, f"{part}: {', '.join(ends)}", x="round", y="Σ p f", key=True)
+        ends = [_number(frame.mean(axis=1).iloc[-1]) for frame in ended.values()]
+        tidy(axes, f"{part}: ends at {', '.join(ends)}", x="round", y="Σ p f", key=True)
         for rule, frame in ended.items():
-            x, colour = frame.index.to_numpy(), COLOURS[rule]
-            axes.plot(x, frame.mean(axis=1), color=colour, label=rule, linewidth=1.6)
+            x, mean, colour = frame.index.to_numpy(), frame.mean(axis=1), COLOURS[rule]
+            axes.plot(x, mean, color=colour, label=rule, linewidth=1.6)
             axes.fill_between(x, frame.min(axis=1), frame.max(axis=1), color=colour, alpha=0.15,
                               linewidth=0)  # fmt: skip
         axes.set_yscale("log")
