@@ -70,3 +70,19 @@ def test_equal_features_have_equal_texts(
 def test_what_is_no_feature_is_refused(text: str, what: str) -> None:
     with pytest.raises(ValueError, match=what):
         Feature.parse(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "feature"),
+    [
+        ("os=a > 5", Feature("os=a > 5")),
+        ("os=a > 5.0", Feature("os=a > 5")),  # is written like the column
+        ("os= lead ", Feature("os= lead ")),
+        ("os=a > 6", Feature("os=a", ">", "6")),
+        ("os=a * z1", Feature("os=a", "*", "z1")),
+    ],
+)
+def test_a_column_comes_before_what_its_name_would_mean(text: str, feature: Feature) -> None:
+    found = Feature.parse(text, ["z1", "os=a", "os=a > 5", "os= lead "])
+    assert found == feature
+    assert Feature(found.column).text == found.column

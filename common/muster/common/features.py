@@ -8,7 +8,7 @@ z1 * os=15   the product of two columns
 
 import operator
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import Final, Self
 
@@ -41,12 +41,18 @@ class Feature:
     other: str = ""
 
     @classmethod
-    def parse(cls, text: str) -> Self:
+    def parse(cls, text: str, columns: Collection[str] = ()) -> Self:
         """Read a feature; spaces around its sign may be left out, except after a word's level.
+
+        Args:
+            columns: that there are. What is called as one of them is that column, whatever signs a
+                word's level has in it.
 
         Raises:
             ValueError: it is none; a sentence that says what one looks like.
         """
+        if text in columns:
+            return cls(text)
         found = _FORM.fullmatch(text.strip())
         if found is None:
             raise ValueError(
@@ -60,12 +66,13 @@ class Feature:
             raise ValueError(f"{text!r}: the only power is 2, found {other!r}")
         elif sign == "*" and not re.fullmatch(_NAME, other):
             raise ValueError(f"{text!r}: expected a covariate after *, found {other!r}")
-        return cls(column, sign, other)
+        feature = cls(column, sign, other)
+        return cls(feature.text) if feature.text in columns else feature
 
     @property
     def text(self) -> str:
         """The feature as it is written: equal features have equal texts."""
-        return f"{self.column} {self.sign} {self.other}".strip()
+        return f"{self.column} {self.sign} {self.other}" if self.sign else self.column
 
     @property
     def columns(self) -> tuple[str, ...]:

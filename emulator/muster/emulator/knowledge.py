@@ -7,7 +7,7 @@ from muster.common.features import Feature
 from muster.common.seeds import stream
 from muster.emulator.lives import z_of_all
 from muster.emulator.oracle import oracle_of
-from muster.emulator.population import Resident, moments, population
+from muster.emulator.population import Resident, population
 from muster.emulator.scenario import Scenario
 from muster.server.aggregators import Need
 from muster.server.fleet import Device
@@ -16,12 +16,14 @@ from muster.server.population import Population
 
 def moments_of(scenario: Scenario, residents: Sequence[Resident]) -> dict[str, float]:
     """The population's means as the server is told: of every column of Z, and of the features that
-    the aggregator asks for; with `server.moments_noise` not quite the truth."""
-    settings = scenario.server
-    found = moments(residents)
-    if features := [Feature.parse(text) for text in settings.aggregator.features()]:
-        z = z_of_all(scenario, residents)
-        found.update({feature.text: float(feature.of(z).mean()) for feature in features})
+    the aggregator asks for; with `server.moments_noise` not quite the truth.
+
+    Where a device does not have a covariate, its columns count as 0 (of a word, no level holds).
+    """
+    settings, z = scenario.server, z_of_all(scenario, residents)
+    features = [Feature(column) for column in z]
+    features += [Feature.parse(text, z) for text in settings.aggregator.features()]
+    found = {feature.text: float(feature.of(z).mean()) for feature in features}
     if settings.moments_noise:
         for name in found:
             error = stream(scenario.seed, "moments", name).standard_normal()
@@ -61,8 +63,8 @@ def require(scenario: Scenario) -> None:
             f"server.aggregator: {rule.kind} gives the enrolled the weight of those like them who "
             f"are not, and {len(never)} of {len(residents)} devices are never enrolled "
             f"(propensity 0: {shown}): nobody can stand for them. Make groups.enrollment leave "
-            f"everybody a chance, or take 'calibrated' with method = 'soft', which comes as near as "
-            f"it can to the population's means"
+            f"everybody a chance, or take 'calibrated' with method = 'soft', which comes as near to "
+            f"the population's means as it can"
         )
     if objections := list(rule.objections(population_of(scenario, residents))):
         raise ConfigError("\n".join(f"server.aggregator: {text}" for text in objections))

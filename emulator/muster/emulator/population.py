@@ -143,19 +143,6 @@ def names_of_z(residents: Sequence[Resident]) -> list[str]:
     return list(dict.fromkeys(name for resident in residents for name in resident.z))
 
 
-def moments(residents: Sequence[Resident]) -> dict[str, float]:
-    """Mean of every column of Z over the population.
-
-    Where a device does not have a covariate, its columns count as 0 (of a word, no level holds).
-    """
-    found = {}
-    for name in names_of_z(residents):
-        there = [resident.z[name] for resident in residents if name in resident.z]
-        for column, values in z_columns({name: there}).items():
-            found[column] = float(values.sum()) / len(residents)
-    return found
-
-
 def write_population(
     path: Path, residents: Sequence[Resident], participation: Sequence[float | None] | None
 ) -> None:

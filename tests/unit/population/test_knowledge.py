@@ -50,6 +50,40 @@ def test_the_server_is_told_means_of_columns_and_of_the_features_a_rule_asks_for
     )
 
 
+def words(*values: str, weights: list[float] | None = None) -> dict[str, Any]:
+    os = {"kind": "categorical", "values": list(values), "weights": weights}
+    return {"z": {"age": {"kind": "normal"}, "os": os}}
+
+
+def test_the_means_are_over_all_devices_and_of_all_levels() -> None:
+    first = {"covariates": words("a", "b", "rare", weights=[0.25, 0.75, 1e-9])}
+    read = scenario(first, {"name": "other", "count": 10, "covariates": {"z": {"age": 5.0}}})
+    residents = population(read)
+    told = moments_of(read, residents)
+    # Of a device without the covariate no level holds; of a level that nobody has the mean is 0.
+    drawn = [resident.z.get("os") for resident in residents]
+    assert told["os=a"] == pytest.approx(drawn.count("a") / 50)
+    assert told["os=a"] + told["os=b"] == pytest.approx(40 / 50)
+    assert told["os=rare"] == 0
+    assert told["age"] == pytest.approx(np.mean([float(r.z["age"]) for r in residents]))
+
+
+@pytest.mark.parametrize(
+    "level", ["rare", "x > 1", "x < y", "x ^ 2", "x * y", "a  b", " lead", "trail ", "a > 5"]
+)
+@pytest.mark.parametrize("named", [False, True])
+def test_a_level_is_a_column_whatever_is_in_the_word(level: str, named: bool) -> None:
+    weights = [0.5, 1e-9 if level == "rare" else 0.5]
+    column = f"os={level}"
+    rule = {"kind": "calibrated", "on": ["age", column] if named else None}
+    covariates = words("a", level, weights=weights)
+    read = scenario({"covariates": covariates}, server={"aggregator": rule})
+    residents = population(read)
+    told = moments_of(read, residents)
+    assert told[column] == pytest.approx(np.mean([r.z["os"] == level for r in residents]))
+    require(read)
+
+
 def test_noise_of_the_means_is_drawn_once_for_each_and_scales() -> None:
     exact, small, large = (
         moments_of(read, population(read))["age"]

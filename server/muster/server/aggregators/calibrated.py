@@ -70,7 +70,8 @@ class Calibrated(InversePropensity):
         found = self._solve(population, known)
         q = np.full(population.size, -1.0)  # of whom nothing is known
         q[known] = found.q
-        residuals = dict(zip(self._texts(population), found.residuals.tolist(), strict=True))
+        names = [feature.text for feature in self._features(population.columns)]
+        residuals = dict(zip(names, found.residuals.tolist(), strict=True))
         told = {
             "method": found.method,
             "solver": found.solver,
@@ -80,15 +81,17 @@ class Calibrated(InversePropensity):
         return q, {"calibration": told, "calibration_residuals": residuals}, found.fallen_back
 
     def _solve(self, population: Population, known: BoolArray) -> Weights:
-        features = [Feature.parse(text) for text in self._texts(population)]
+        features = self._features(population.columns)
         columns = dict(zip(population.columns, population.z()[known].T, strict=True))
         b = np.column_stack([feature.of(columns) for feature in features])
         target = np.array([population.moments[feature.text] for feature in features])
         names = [feature.text for feature in features]
         return calibrate(self.method, b, target, self.penalty, self.if_infeasible, names)
 
-    def _texts(self, population: Population) -> list[str]:
-        return [Feature.parse(t).text for t in (self.on or population.columns)]
+    def _features(self, columns: Sequence[str]) -> list[Feature]:
+        if self.on is None:
+            return [Feature(column) for column in columns]
+        return [Feature.parse(text, columns) for text in self.on]
 
     def prepare(self) -> None:
         self.participation.classifier.prepare()
@@ -104,7 +107,7 @@ class Calibrated(InversePropensity):
         yield from self.participation.refusals(conditions)
         for text in self.on or ():
             try:
-                columns = Feature.parse(text).columns
+                columns = Feature.parse(text, conditions.z).columns
             except ValueError as error:
                 yield f"on: {error}"
                 continue
