@@ -173,6 +173,28 @@ def test_devices_of_a_sort_that_the_population_lacks_get_nothing(
     assert found.residual < 1e-8
 
 
+@pytest.mark.parametrize("solve", [quadratic, soft])
+def test_where_q_is_0_nothing_is_left_of_a_solver(
+    solve: Callable[[FloatArray, FloatArray], Calibrated],
+) -> None:
+    b = np.linspace(-3, 0, 15)[:, np.newaxis]
+    found = solve(b, np.array([-0.1]))
+    assert (found.q == 0).sum() >= 11
+    assert (15 * found.q[found.q > 0] > 1e-3).all()
+    assert is_a_distribution(found.q)
+    if solve is quadratic:
+        assert found.residual < 1e-8
+
+
+def test_weights_that_no_longer_meet_the_means_without_their_least_are_left(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(calibration, "_NOTHING", 0.9)  # many have less
+    found = quadratic(*enrolled(12))
+    assert (found.method, found.solver) == ("entropy", "Newton")
+    assert "quadratic by CLARABEL: its weights miss a mean by" in found.fallen_back[0]
+
+
 def test_the_same_problem_gives_the_same_bits() -> None:
     b, target = enrolled(100)
     for method in (quadratic, entropy, soft):

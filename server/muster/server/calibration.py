@@ -1,6 +1,6 @@
 """Weights of the enrolled whose means are the population's: q >= 0, Σ q = 1, Σ q_i·b_i = μ.
 
-    quadratic   the q nearest to equal weights: min ‖n·q − 1‖². Some may be 0
+    quadratic   the q nearest to equal weights: min ‖n·q − 1‖². Some may be 0, exactly
     entropy     q_i in proportion to exp(λᵀb_i). None is 0
     soft        as quadratic, with means that are only approached; there is always an answer
 
@@ -36,6 +36,10 @@ _STEPS = 200
 
 _MET = 1e-7
 """How far a weighted mean may lie from the one asked for, in root mean squares of b − μ."""
+
+_NOTHING = 1e-6
+"""n·q below it are 0: where q >= 0 binds, solvers leave some 1e-10 of either sign. Among such
+devices alone their proportions, which are rounding, would decide a whole round."""
 
 _MET_BY_NEWTON = 1e-10
 
@@ -247,9 +251,7 @@ def _solved(a: FloatArray, penalty: float | None, solver: str) -> FloatArray:
             raise Unsolved(f"{type(error).__name__}: {error}") from None
     if problem.status != cp.OPTIMAL or w.value is None:
         raise Unsolved(f"its status is {problem.status}")
-    q: FloatArray = np.maximum(
-        w.value, 0.0
-    )  # an interior point lies a rounding away from 0, on either side
+    q: FloatArray = np.where(w.value < _NOTHING, 0.0, w.value)
     q /= q.sum()
     missed = np.abs(q @ a).max()
     if penalty is None and missed > _MET:
