@@ -1,6 +1,9 @@
 """What the server is told of a population: covariates Z, their means, and the oracle's part."""
 
+import math
 from collections.abc import Sequence
+
+import numpy as np
 
 from muster.common.errors import ConfigError
 from muster.common.features import Feature
@@ -19,11 +22,21 @@ def moments_of(scenario: Scenario, residents: Sequence[Resident]) -> dict[str, f
     the aggregator asks for; with `server.moments_noise` not quite the truth.
 
     Where a device does not have a covariate, its columns count as 0 (of a word, no level holds).
+
+    Raises:
+        ConfigError: a mean is too large for a number.
     """
     settings, z = scenario.server, z_of_all(scenario, residents)
     features = [Feature(column) for column in z]
     features += [Feature.parse(text, z) for text in settings.aggregator.features()]
-    found = {feature.text: float(feature.of(z).mean()) for feature in features}
+    with np.errstate(over="ignore", invalid="ignore"):
+        found = {feature.text: float(feature.of(z).mean()) for feature in features}
+    for name, mean in found.items():
+        if not math.isfinite(mean):
+            raise ConfigError(
+                f"groups.covariates.z: the population's mean of {name!r} is {mean:g}, expected a "
+                f"finite number; give the covariate smaller values, or ask for no such feature"
+            )
     if settings.moments_noise:
         for name in found:
             error = stream(scenario.seed, "moments", name).standard_normal()
@@ -63,8 +76,8 @@ def require(scenario: Scenario) -> None:
             f"server.aggregator: {rule.kind} gives the enrolled the weight of those like them who "
             f"are not, and {len(never)} of {len(residents)} devices are never enrolled "
             f"(propensity 0: {shown}): nobody can stand for them. Make groups.enrollment leave "
-            f"everybody a chance, or take 'calibrated' with method = 'soft', which comes as near to "
-            f"the population's means as it can"
+            f"everybody a chance, or take 'calibrated' with method = 'soft', which comes as near "
+            f"to the population's means as it can"
         )
     if objections := list(rule.objections(population_of(scenario, residents))):
         raise ConfigError("\n".join(f"server.aggregator: {text}" for text in objections))

@@ -15,6 +15,7 @@ from typing import Protocol
 import numpy as np
 
 from muster.client.covariates import Covariates, z_columns
+from muster.common.distributions import Values
 from muster.common.errors import ConfigError
 from muster.common.files import write_atomic
 from muster.common.seeds import Numbers
@@ -102,7 +103,10 @@ def population(scenario: _Scenario) -> list[Resident]:
 
 def _residents(seed: int, group: _Group, first: int) -> Iterator[Resident]:
     clients = [client for client, _ in names_of([group])]
-    raw = group.covariates.draw(seed, clients, range(first, first + group.count))
+    with np.errstate(over="ignore"):  # refused below, by name
+        raw = group.covariates.draw(seed, clients, range(first, first + group.count))
+    for name, values in raw.items():
+        _require_finite(name, values, clients)
     levels = group.covariates.levels()
     try:
         group.enrollment.check(levels)
@@ -123,6 +127,16 @@ def _residents(seed: int, group: _Group, first: int) -> Iterator[Resident]:
             enrolled=bool(enrolled[number]),
             propensity=float(propensities[number]),
         )
+
+
+def _require_finite(name: str, values: Values, clients: Sequence[str]) -> None:
+    if values.dtype.kind == "U" or (finite := np.isfinite(values)).all():
+        return
+    first, count = int(np.argmin(finite)), np.count_nonzero(~finite)
+    raise ValueError(
+        f"covariates.z.{name}: expected finite numbers, and {count} of {len(values)} are not "
+        f"({clients[first]}: {values[first]}); take a distribution with smaller values"
+    )
 
 
 def _same_sort_everywhere(residents: Sequence[Resident]) -> None:

@@ -84,6 +84,14 @@ def test_a_level_is_a_column_whatever_is_in_the_word(level: str, named: bool) ->
     require(read)
 
 
+def test_means_that_are_too_large_for_a_number_are_refused() -> None:
+    wide = {"covariates": {"z": {"age": 1e200}}}
+    require(scenario(wide))
+    squared = {"kind": "calibrated", "on": ["age ^ 2"]}
+    with pytest.raises(ConfigError, match=r"mean of 'age \^ 2' is inf, expected a finite number"):
+        require(scenario(wide, server={"aggregator": squared}))
+
+
 def test_noise_of_the_means_is_drawn_once_for_each_and_scales() -> None:
     exact, small, large = (
         moments_of(read, population(read))["age"]

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from muster.client.covariates import Covariates
-from muster.common.distributions import Categorical, File, Normal, Uniform
+from muster.common.distributions import Categorical, File, LogNormal, Normal, Uniform
 from muster.common.errors import ConfigError
 from muster.emulator.enrollment import All, Bernoulli, Enrollment, Logistic, Range, Rule
 from muster.emulator.population import Resident, names_of, population, write_population
@@ -171,6 +171,13 @@ def test_mistakes_are_told_with_the_keys_path(tmp_path: Path) -> None:
     file = File(path=str(tmp_path / "absent.csv"), column="age")
     absent = replace(GATES, covariates=Covariates(z={"age": file}))
     assert refused(absent).startswith(f"groups[0].covariates.z.age: {file.path} cannot be read")
+
+
+def test_covariates_that_are_no_finite_numbers_are_refused() -> None:
+    wide = replace(GATES, covariates=Covariates(z={"age": LogNormal(median=1.0, sigma=2000.0)}))
+    said = refused(PHONES, wide)
+    assert said.startswith("groups[1].covariates.z.age: expected finite numbers, and ")
+    assert ": inf); take a distribution with smaller values" in said
 
 
 def test_a_covariate_is_numbers_or_words_in_all_groups() -> None:
