@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import ClassVar, NamedTuple
 
 from muster.emulator.scenario import Scenario
-from muster.emulator.studies.claims import Claim, exact, greater, grows
+from muster.emulator.studies.claims import Claim, exact, greater, grows, higher
 from muster.emulator.studies.results import Results
 from muster.emulator.studies.selection_by_network_figure import draw_ends, draw_gaps, draw_weights
 from muster.emulator.studies.selection_by_network_fleet import (
@@ -116,28 +116,28 @@ def _run(part: str, labels: Mapping[str, Label], read: Scenario) -> StudyRun:
 
 def _gaps(found: Found) -> Iterator[Claim]:
     free, deadline = found.by_rule("gap", FREE), found.by_rule("gap", DEADLINE)
-    yield greater(
+    yield higher(
         "Without the deadline FedAvg ends further from the target than FedIPW",
         free["fedavg"],
         free[FEDIPW],
     )
-    yield greater(
+    yield higher(
         "FedIPW ends further from the target with the deadline than without",
         deadline[FEDIPW],
         free[FEDIPW],
     )
-    yield greater(
+    yield higher(
         "The oracle, which knows what devices do and not what links do, ends further with the "
         "deadline too",
         deadline["oracle-ipw"],
         free["oracle-ipw"],
     )
-    yield greater(
+    yield higher(
         "With the deadline FedIPW ends further from the target than when it is told of the link",
         deadline[FEDIPW],
         deadline[WITH_LINK],
     )
-    yield greater(
+    yield higher(
         "With the deadline participation-only weights end further from the target than importance, "
         "which corrects participation alone too, but counts who came",
         deadline["participation-ipw"],
@@ -176,7 +176,7 @@ def _changes(found: Found) -> Iterator[Claim]:
         (HALF, "when half as many devices are called"),
         (LONGEST, f"with a deadline of {LONGEST_S:g} s instead of {DEADLINE_S:g} s"),
     ):
-        yield greater(f"FedIPW ends nearer to the target {name}", deadline, gaps[change])
+        yield higher(f"FedIPW ends nearer to the target {name}", deadline, gaps[change])
     by_deadline = {limit: gaps.get(_name(limit)) for limit in (SHORTEST_S, LONG_S, LONGEST_S)}
     measured = {1 / limit: values for limit, values in by_deadline.items() if values is not None}
     if len(measured) > 1:
