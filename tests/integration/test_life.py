@@ -2,11 +2,13 @@
 
 import json
 import sqlite3
-from typing import Any
+from typing import Any, ClassVar, Literal
 
 import grpc
+import numpy as np
 import pytest
 
+from muster.server.aggregators import Aggregator, Cohort, Need, State, Weighing
 from muster.v1 import fleet_pb2 as pb
 
 STATE = pb.DeviceState(
@@ -122,3 +124,36 @@ async def test_covariates_that_the_scenario_does_not_have_end_the_stream_and_no_
     await again.send(again.update(attempt=2))
     assert await w.finish() == ("completed", "1 rounds")
     assert {row[0] for row in w.outcomes()} == {"a", "b"}
+
+
+class Weightless(Aggregator):
+    """Learns who takes part, and gives no update of the first round any weight."""
+
+    weights: ClassVar[Literal["on-arrival", "at-close"]] = "at-close"
+
+    def weigh(self, cohort: Cohort, state: State) -> Weighing:
+        weights = [float(cohort.round > 1)] * len(cohort.contributions)
+        return Weighing(weights, sum(weights), state)
+
+    def needs(self) -> frozenset[Need]:
+        return frozenset({Need.PARTICIPATION})
+
+
+async def test_who_took_part_is_the_same_for_a_server_that_reads_it_in_the_ledger(
+    world: Any,
+) -> None:
+    rule = Weightless(kind="weightless")
+    w = await world(rounds=2, aggregator=rule)
+    for peer in (peers := await w.both()):
+        await peer.called()
+        await peer.send(peer.update())
+    for peer in peers:
+        await peer.called()
+        await peer.send(peer.update(round=2))
+    assert await w.finish() == ("completed", "2 rounds")
+    assert [outcome for _, outcome, _ in w.outcomes()] == ["dropped"] * 2 + ["folded"] * 2
+    here = w.coordinator._participation.pooled()
+    np.testing.assert_array_equal(here.took_part, [False, False, True, True])
+    again = (await world(rounds=2, aggregator=rule)).coordinator._participation.pooled()
+    for mine, theirs in zip(here, again, strict=True):
+        np.testing.assert_array_equal(mine, theirs)

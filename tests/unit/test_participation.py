@@ -1,6 +1,7 @@
 """Who took part, as rows: from a round that is open, and from the ledger."""
 
 import numpy as np
+import pytest
 
 from muster.common.clock import WallClock
 from muster.common.exchange import Answer, Decision, Observation
@@ -38,7 +39,22 @@ def test_without_rounds_there_are_no_rows() -> None:
     assert Participation(["load"]).pooled().x.shape == (0, 1)
 
 
-def test_an_open_round_and_its_ledger_say_the_same() -> None:
+@pytest.mark.parametrize("pooled_before", [False, True])
+def test_in_a_round_that_folded_nothing_nobody_took_part(pooled_before: bool) -> None:
+    found = Participation(["load"])
+    found.enter([Seen(0, True, {"load": 1.0}, 0.0)])
+    found.enter([Seen(0, True, {"load": 2.0}, 0.0), Seen(1, False, {"load": 2.0}, 0.0)])
+    if pooled_before:
+        found.pooled()
+    found.nobody()
+    np.testing.assert_array_equal(found.latest.took_part, [False, False])
+    np.testing.assert_array_equal(found.pooled().took_part, [True, False, False])
+    found.enter([])
+    found.nobody()
+    np.testing.assert_array_equal(found.pooled().took_part, [True, False, False])
+
+
+def test_what_an_open_round_says_of_everybody() -> None:
     a, b = Device("a", "phones", 0, 5), Device("b", "phones", 1, 5)
     c, d = Device("c", "silos", 2, 5), Device("d", "phones", 3, 5)
     books = books_of(a, b, c, d)
@@ -46,17 +62,31 @@ def test_an_open_round_and_its_ledger_say_the_same() -> None:
     round.select(["a", "c"])
     round.answer(Answer(round.call("a"), Decision.ACCEPT, x=(0.25, 1.0)))
     b.see(Observation("b", None, (0.5, 0.0)), 0.0)
-    seen = list(books.participation(round, [b, c, d], {"a"}))
+    answers = [*books.answers(round, {}, 0.0), *books.unheard(1, "absent", [b, c, d], 0.0)]
+    rows = [ParticipationRow(1, r.client, r.client == "a", r.x, r.x_age_s) for r in answers]
+    seen = list(books.participation(rows))
     assert seen[0] == Seen(0, True, {"load": 0.25, "charge": 1.0}, 0.0)
     assert seen[1][:3] == (1, False, {"load": 0.5, "charge": 0.0})
     assert seen[1].age_s > 0
     assert seen[2] == Seen(2, False, {}, 0.0)  # of its group there is nothing to know
     assert seen[3] == Seen(3, False, None, 0.0)
-    assert books.recorded(
-        ParticipationRow(1, "a", True, '{"load":0.25,"charge":1.0}', 0.0, True)
-    ) == Seen(0, True, {"load": 0.25, "charge": 1.0}, 0.0)
-    assert books.recorded(ParticipationRow(1, "c", False, None, None, False)) == seen[2]
-    assert books.recorded(ParticipationRow(1, "d", False, None, None, False)) == seen[3]
+
+
+def test_an_answer_that_tells_no_covariates_has_those_that_were_last_known() -> None:
+    a, b = Device("a", "phones", 0, 5), Device("b", "phones", 1, 5)
+    books = books_of(a, b)
+    round = Round(1, 0, Rules(lockstep=False))
+    round.select(["a", "b"])
+    a.see(Observation("a", None, (0.5, 1.0)), 0.0)
+    for client in "ab":
+        round.answer(Answer(round.call(client), Decision.ACCEPT))
+    known, unknown = books.answers(round, {}, 0.0)
+    assert known.x == '{"load":0.5,"charge":1.0}'
+    assert known.x_age_s is not None
+    assert known.x_age_s > 0
+    assert (unknown.x, unknown.x_age_s) == (None, None)
+    [seen] = books.participation([ParticipationRow(1, "b", True, None, None)])
+    assert seen.x is None
 
 
 def test_covariates_of_devices_become_known_when_they_enroll() -> None:

@@ -2,7 +2,7 @@
 
 import json
 import math
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import orjson
@@ -23,6 +23,10 @@ from muster.server.ledger import (
 from muster.server.participation import Seen
 from muster.server.rounds import Round
 from muster.server.uploads import Spill
+
+_Told = tuple[str | None, str | None, float | None]
+"""What a device told of itself: state and X as JSON, and how many scenario seconds ago; None: not
+known."""
 
 
 class Books:
@@ -80,17 +84,17 @@ class Books:
         for client, member in round.cohort.items():
             if (answer := member.answer) is None:
                 continue
-            tells = answer.state is not None or answer.x
-            state, x = self._written(client, answer.state, answer.x) if tells else (None, None)
+            if answer.state is not None or answer.x:
+                told: _Told = *self._written(client, answer.state, answer.x), 0.0
+            else:
+                told = self._last_known(self._fleet.devices[client])
             rows.append(
                 AnswerRow(
                     round.number,
                     client,
                     answer.decision.value,
                     answer.reason.value if answer.reason else None,
-                    state,
-                    x,
-                    0.0 if tells else None,
+                    *told,
                     durations.get(client, answer.modelled_s),
                     answered_at.get(client, at),
                 )
@@ -101,42 +105,19 @@ class Books:
         self, round: int, decision: str, devices: Sequence[Device], at: float
     ) -> list[AnswerRow]:
         """Of whom nothing was heard in a round, as they were last known: absent, or silent."""
-        rows, now = [], self._clock.monotonic()
-        for device in devices:
-            client, state, x, age_s = device.client, None, None, None
-            if (seen := device.seen) is not None:
-                state, x = self._written(client, seen.state, seen.x)
-                age_s = (now - device.seen_at) * self._scale
-            rows.append(AnswerRow(round, client, decision, None, state, x, age_s, None, at))
-        return rows
+        return [
+            AnswerRow(round, device.client, decision, None, *self._last_known(device), None, at)
+            for device in devices
+        ]
 
-    def participation(
-        self, round: Round, unheard: Sequence[Device], counted: Collection[str]
-    ) -> Iterator[Seen]:
-        """Everybody in a round.
-
-        Args:
-            unheard: of whom nothing was heard, called or not.
-            counted: clients whose updates are folded.
-        """
-        for client, member in round.cohort.items():
-            if member.answer is not None:
-                device = self._fleet.devices[client]
-                x = self._named(device, member.answer.x)
-                yield Seen(device.index, client in counted, x, 0.0)
-        now = self._clock.monotonic()
-        for device in unheard:
-            known = device.seen is not None or not self._x_names.get(device.group)
-            last = self._named(device, device.seen.x if device.seen else ())
-            age_s = (now - device.seen_at) * self._scale if device.seen else 0.0
-            yield Seen(device.index, device.client in counted, last if known else None, age_s)
-
-    def recorded(self, row: ParticipationRow) -> Seen:
-        """A device in a committed round."""
-        device = self._fleet.devices[row.client]
-        known = row.x is not None or row.answered or not self._x_names.get(device.group)
-        x = (orjson.loads(row.x) if row.x else {}) if known else None
-        return Seen(device.index, row.took_part, x, row.x_age_s or 0.0)
+    def participation(self, rows: Iterable[ParticipationRow]) -> Iterator[Seen]:
+        """Everybody in a round."""
+        for row in rows:
+            device = self._fleet.devices[row.client]
+            x = orjson.loads(row.x) if row.x else None
+            if x is None and not self._x_names.get(device.group):
+                x = {}  # there is nothing to know
+            yield Seen(device.index, row.took_part, x, row.x_age_s or 0.0)
 
     def estimates(self, round: int, found: Mapping[str, Any]) -> None:
         """What an aggregator's weights rest on."""
@@ -144,8 +125,11 @@ class Books:
             EstimateRow(round, name, json.dumps(value)) for name, value in found.items()
         ]
 
-    def _named(self, device: Device, x: Sequence[float]) -> dict[str, float]:
-        return dict(zip(self._x_names.get(device.group, ()), x, strict=False))
+    def _last_known(self, device: Device) -> _Told:
+        if (seen := device.seen) is None:
+            return None, None, None
+        age_s = (self._clock.monotonic() - device.seen_at) * self._scale
+        return *self._written(device.client, seen.state, seen.x), age_s
 
     def _written(
         self, client: str, state: DeviceState | None, x: Sequence[float]

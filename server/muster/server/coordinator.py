@@ -28,7 +28,14 @@ from muster.server.evaluations import Evaluations
 from muster.server.evaluator import Evaluator
 from muster.server.fleet import Fleet, Pack
 from muster.server.intake import Intake, Staged, Tell
-from muster.server.ledger import AnswerRow, EvaluationRow, Ledger, Notes, RoundRow
+from muster.server.ledger import (
+    AnswerRow,
+    EvaluationRow,
+    Ledger,
+    Notes,
+    ParticipationRow,
+    RoundRow,
+)
 from muster.server.participation import Participation
 from muster.server.population import Population
 from muster.server.rounds import Event, Phase, Round, Rules
@@ -86,6 +93,7 @@ class Coordinator:
         self._tell = tell
         self._worker = ThreadPoolExecutor(1, thread_name_prefix="fold")
         self._rule = self.settings.aggregator
+        self._learns = Need.PARTICIPATION in self._rule.needs()
         self._lockstep = config.clock == "rounds"
         self._inline = schema.body_bytes <= INLINE_BYTES
         self._changed = asyncio.Event()
@@ -121,9 +129,9 @@ class Coordinator:
             state = rule.initial_state(initial)
             ledger.enter_initial(self._store.put_model(0, initial), self._store.put_state(0, state))
             version = 0
-        if Need.PARTICIPATION in rule.needs():
+        if self._learns:
             for _, rows in groupby(ledger.participation(), lambda row: row.round):
-                self._participation.enter(map(self.intake.books.recorded, rows))
+                self._participation.enter(self.intake.books.participation(rows))
         self._kept = dict(ledger.kept())
         self._store.clean(self._kept)
         self.committed = Commit(ledger.newest_round(), version)
@@ -399,10 +407,13 @@ class Coordinator:
 
     async def _close(self, round: Round, opened_at: float, began: float) -> None:
         counted = await self.intake.counted()
-        weighing = await self._weigh(round, counted)
+        answers = self.intake.answer_rows(self._clock.now())
+        weighing = await self._weigh(round, counted, answers)
         weights, normaliser = weighing.weights, weighing.normaliser
         model = await self._work(self._step, round, weights, normaliser) if normaliser else None
         folded = counted if model is not None else []
+        if model is None and self._learns:
+            self._participation.nobody()
         version = round.base_version + (model is not None)
         state = self._state if model is None else self._rule.next_state(weighing.state, model)
         round.happen(Event.FOLDED)
@@ -420,7 +431,6 @@ class Coordinator:
             closed_at=closed_at,
             seconds=self._clock.monotonic() - began,
         )
-        answers = self.intake.answer_rows(closed_at)
         notes = self.intake.take_notes(folded, closed_at)
         await self._work(self._commit, row, answers, notes, model, state)
         round.happen(Event.COMMITTED)
@@ -442,14 +452,20 @@ class Coordinator:
         if model is not None:
             await self.evaluations.after(round.number, version)
 
-    async def _weigh(self, round: Round, counted: Sequence[Staged]) -> Weighing:
+    async def _weigh(
+        self, round: Round, counted: Sequence[Staged], answers: Sequence[AnswerRow]
+    ) -> Weighing:
         """The weights of a round, with which what counts is folded; normaliser 0: it is empty."""
-        enough = len(counted) >= self.settings.minimum
-        if Need.PARTICIPATION in self._rule.needs():
-            self._participation.enter(self.intake.participation(counted if enough else ()))
-        if not enough:
-            return Weighing((), 0.0, self._state)
         contributions = [staged.contribution for staged in counted]
+        if self._learns:
+            counts = {contribution.client for contribution in contributions}
+            rows = (
+                ParticipationRow(row.round, row.client, row.client in counts, row.x, row.x_age_s)
+                for row in answers
+            )
+            self._participation.enter(self.intake.books.participation(rows))
+        if len(counted) < self.settings.minimum:
+            return Weighing((), 0.0, self._state)
         cohort = Cohort(round.number, contributions, self._population, self._participation)
         if self._rule.needs():  # fits and solvers take long, and devices go on talking
             loop = asyncio.get_running_loop()

@@ -7,7 +7,7 @@ books, whether they count or not.
 import asyncio
 import math
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from queue import SimpleQueue
@@ -32,7 +32,6 @@ from muster.server.books import Books
 from muster.server.config import Server
 from muster.server.fleet import Device, Fleet, Pack
 from muster.server.ledger import AnswerRow, Notes
-from muster.server.participation import Seen
 from muster.server.rounds import Phase, Round
 from muster.server.uploads import Body, Form, Spill, Spills
 from muster.wire import INLINE_BYTES
@@ -397,18 +396,11 @@ class Intake:
     def answer_rows(self, at: float) -> list[AnswerRow]:
         """What was said to the calls of the open round, and who was not there to be called."""
         assert self.round is not None
-        number, silent = self.round.number, self._silent()
         return [
             *self.books.answers(self.round, self._answered_at, at),
-            *self.books.unheard(number, "absent", self._absent, at),
-            *self.books.unheard(number, "silent", silent, at),
+            *self.books.unheard(self.round.number, "absent", self._absent, at),
+            *self.books.unheard(self.round.number, "silent", self._silent(), at),
         ]
-
-    def participation(self, counted: Sequence[Staged]) -> Iterator[Seen]:
-        """Everybody in the open round."""
-        assert self.round is not None
-        clients = {staged.contribution.client for staged in counted}
-        return self.books.participation(self.round, [*self._absent, *self._silent()], clients)
 
     def _silent(self) -> list[Device]:
         """Who was called and has not answered, beside those who are entered as absent."""

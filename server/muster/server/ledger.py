@@ -114,7 +114,6 @@ class ParticipationRow(NamedTuple):
     took_part: bool
     x: str | None
     x_age_s: float | None
-    answered: bool
 
 
 class StoredVector(NamedTuple):
@@ -391,13 +390,13 @@ class Ledger:
     def participation(self) -> Iterator[ParticipationRow]:
         """Everybody who was called in a round, or could not be, in the order of the rounds."""
         rows = self._db.execute(
-            "SELECT a.round, a.client, c.client IS NOT NULL, a.x, a.x_age_s, "
-            "a.decision NOT IN ('absent', 'silent') FROM answers a LEFT JOIN contributions c "
+            "SELECT a.round, a.client, c.client IS NOT NULL, a.x, a.x_age_s "
+            "FROM answers a LEFT JOIN contributions c "
             "ON c.round = a.round AND c.client = a.client AND c.outcome = 'folded' "
             "ORDER BY a.round"
         )
-        for round, client, took_part, x, x_age_s, answered in rows:
-            yield ParticipationRow(round, client, bool(took_part), x, x_age_s, bool(answered))
+        for round, client, took_part, x, x_age_s in rows:
+            yield ParticipationRow(round, client, bool(took_part), x, x_age_s)
 
     # --- writing ---------------------------------------------------------------------------------
 

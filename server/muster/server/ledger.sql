@@ -54,7 +54,8 @@ CREATE TABLE answers (
     reason TEXT,                   -- why it declined or gave up
     state TEXT,                    -- JSON of the device's state; absent, silent: as last known
     x TEXT,                        -- JSON of the covariates X at the moment of the decision
-    x_age_s REAL,                  -- scenario seconds since; 0 but for the absent and silent
+    x_age_s REAL,                  -- scenario seconds since; 0 but where it is as last known: of the
+                                   -- absent, the silent, and those whose update overtook their answer
     modelled_s REAL,               -- of work and transfers, in the scenario's model of the device
     at REAL NOT NULL,
     PRIMARY KEY (round, client)

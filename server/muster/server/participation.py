@@ -60,6 +60,12 @@ class Participation:
         self.latest, self.unknown = self._rows(known), len(by_place) - len(known)
         self._rounds.append(self.latest)
 
+    def nobody(self) -> None:
+        """The newest round folded nothing: nobody took part in it."""
+        pooled, n = self._rounds[-1].took_part, len(self.latest.places)
+        pooled[len(pooled) - n :] = False
+        self.latest.took_part[:] = False
+
     def pooled(self) -> Rows:
         """The rows of all rounds, in their order."""
         if len(self._rounds) != 1:
