@@ -107,6 +107,31 @@ def test_an_update_may_overtake_its_answer() -> None:
     assert all(member.answer is not None for member in round_.cohort.values())
 
 
+def test_an_answer_that_was_overtaken_still_tells_what_it_was_to_tell() -> None:
+    round_ = opened("a", "b", rules=WALL)
+    assert round_.receive(update(Key("a", 3, 1))).outcome is Outcome.ACCEPTED
+    assert round_.answer(Answer(Key("a", 3, 1), Decision.DECLINE, x=(1.5,))) is None
+    found = round_.cohort["a"].answer
+    assert found is not None
+    assert (found.decision, found.x) == (Decision.ACCEPT, (1.5,))
+    round_.answer(Answer(Key("a", 3, 1), Decision.ACCEPT, x=(2.5,)))
+    assert round_.cohort["a"].answer == found, "it has spoken"
+    assert round_.counted() == ["a"]
+
+
+def test_in_lockstep_a_round_waits_for_covariates_that_an_update_overtook() -> None:
+    rules = Rules(lockstep=True, deadline_s=30, awaits_answers=True)
+    round_ = opened("a", "b", rules=rules)
+    for client, modelled_s in {"a": 31.0, "b": 29.0}.items():
+        round_.receive(update(Key(client, 3, 1), modelled_s=modelled_s))
+    assert round_.phase is Phase.COLLECTING
+    assert round_.expects("a")
+    for client in "ab":
+        round_.answer(Answer(Key(client, 3, 1), Decision.ACCEPT, x=(1.5,)))
+    assert round_.phase is Phase.FOLDING
+    assert round_.counted() == ["b"]
+
+
 @given(st.permutations(["a", "b", "c", "d"]))
 def test_in_lockstep_the_first_k_are_by_modelled_duration_whatever_arrives_first(
     order: list[str],

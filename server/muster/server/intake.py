@@ -173,22 +173,20 @@ class Intake:
         return receipts
 
     def _enter(self, pack: Pack, answer: Answer, declined: Counter[str]) -> None:
-        """Enter what a device says to a call, if it was called."""
+        """Enter what a device says to a call, if it was called; what it tells of itself in any
+        case."""
         round, client = self.round, answer.key.client
         device = pack.devices.get(client)
         # The round keeps the answer until it closes, and the body may be large.
         alone = answer._replace(body=b"") if answer.body else answer
-        if device is None or round is None:
+        if device is None:
             return
-        tells = answer.state is not None or bool(answer.x)
-        if tells:
-            self.books.check(device, answer.x)
-        if round.answer(alone) is not None:
+        if answer.state is not None or answer.x:
+            self.see(pack, Observation(client, answer.state, answer.x))
+        if round is None or round.answer(alone) is not None:
             return
         self._answered_at[client] = self._clock.now()
         self.progress_at = self._clock.monotonic()
-        if tells:
-            device.see(Observation(client, answer.state, answer.x), self.progress_at)
         if self._lockstep and answer.reason is Reason.OFFLINE:
             device.away_until = round.number + answer.away_rounds
         if answer.decision is Decision.DECLINE:

@@ -77,12 +77,15 @@ class Rules:
         deadline_s: in the scenario's clock; None: none.
         extra_s: in lockstep, by client the modelled seconds that links which are shared add to the
             durations of those whose updates came; None: nothing is shared.
+        awaits_answers: in lockstep, a device whose update is here has spoken only when its answer
+            is too, which tells its covariates X.
     """
 
     lockstep: bool
     goal: int | None = None
     deadline_s: float | None = None
     extra_s: Callable[[Sequence[str]], Mapping[str, float]] | None = None
+    awaits_answers: bool = False
 
 
 @dataclass(slots=True)
@@ -91,6 +94,7 @@ class Member:
 
     Attributes:
         attempt: of the newest call; 0 before the first.
+        overtaken: its update came, and the answer here stands in for the one to come.
         accepted: the update that counts, if one does.
         late: in lockstep, an update that was too late by itself.
         spoke: nothing more is expected of it: it declined, gave up, or its update was judged.
@@ -98,6 +102,7 @@ class Member:
 
     attempt: int = 0
     answer: Answer | None = None
+    overtaken: bool = False
     accepted: Update | None = None
     late: Update | None = None
     spoke: bool = False
@@ -149,14 +154,19 @@ class Round:
     def answer(self, answer: Answer) -> Reason | None:
         """Record a device's answer; return why it does not belong here, or None.
 
-        The same answer again (a device that came back) replaces the first.
+        The same answer again (a device that came back) replaces the first, and one that its update
+        overtook what stood in for it.
         """
         if reason := self._foreign(answer.key):
             return reason
         if self.phase is not Phase.COLLECTING:
             return Reason.ROUND_CLOSED
         member = self.cohort[answer.key.client]
-        if not member.spoke:
+        if member.overtaken:  # whatever it says, it accepted: its update is here
+            member.answer = answer._replace(decision=Decision.ACCEPT, reason=None)
+            member.overtaken = False
+            self._has_spoken(member)
+        elif not member.spoke:
             member.answer = answer
             if answer.decision is not Decision.ACCEPT:
                 self._has_spoken(member)
@@ -214,14 +224,17 @@ class Round:
             return Receipt(update.key, Outcome.LATE, self._why_closed())
         if member.answer is None:  # it travels on the other channel, and will come
             member.answer = Answer(update.key, Decision.ACCEPT, update.modelled_s)
+            member.overtaken = True
         if self.rules.lockstep and update.modelled_s > (self.rules.deadline_s or _FOREVER):
             member.late = update
+            receipt = Receipt(update.key, Outcome.LATE, Reason.DEADLINE)
+        else:
+            member.accepted = update
+            self._counted += 1
+            receipt = Receipt(update.key, Outcome.ACCEPTED)
+        if not (member.overtaken and self.rules.lockstep and self.rules.awaits_answers):
             self._has_spoken(member)
-            return Receipt(update.key, Outcome.LATE, Reason.DEADLINE)
-        member.accepted = update
-        self._counted += 1
-        self._has_spoken(member)
-        return Receipt(update.key, Outcome.ACCEPTED)
+        return receipt
 
     def _has_spoken(self, member: Member) -> None:
         if self.phase is not Phase.COLLECTING or member.spoke:
