@@ -173,23 +173,105 @@ def test_exact_shares_of_a_draw_without_replacement() -> None:
     np.testing.assert_allclose(shares, shares_by_enumeration(weights, 2), atol=1e-9)
 
 
+COIN = {"kind": "bernoulli", "probability": 0.5}
+THREE = {"kind": "k-of-n", "k": 3}
+SLOW = {"examples_per_s": 0.05}
+
+
 @pytest.mark.parametrize(
-    ("group", "server"),
+    ("group", "server", "why"),
     [
-        ({"availability": {"kind": "markov", "mean_up_s": 60, "mean_down_s": 60}}, {}),
-        ({"participation": {"willing": 0.5}}, {}),
-        ({"participation": {"drop_out": 0.5}}, {}),
-        ({}, {"selection": {"kind": "uniform", "k": 3}}),
-        ({}, {"deadline_s": 3.0}),
+        (
+            {"availability": {"kind": "markov", "mean_up_s": 60, "mean_down_s": 60}},
+            {},
+            "groups[0].availability: expected always, bernoulli, group-event (form 'event') or",
+        ),
+        ({"participation": {"willing": 0.5}}, {}, "groups[0].participation.willing: expected 1"),
+        (
+            {"participation": {"drop_out": 0.5}},
+            {},
+            "groups[0].participation.drop_out: expected 0, found 0.5",
+        ),
+        ({"device": {"profile": "tablet"}}, {}, "groups[0].device: expected one that never"),
+        (
+            {
+                "device": {"connectivity": {"metered": True}},
+                "participation": {"require": ["unmetered"]},
+            },
+            {},
+            "groups[0].participation.require: expected what always holds, found 'unmetered'",
+        ),
+        (
+            {"availability": COIN, "device": SLOW},
+            {},
+            "groups[0].device, link: expected work that ends within a round (clock.round_s = 60)",
+        ),
+        (
+            {"availability": COIN, "link": {"rtt": "30 s"}},
+            {},
+            "groups[0].device, link: expected work that ends within a round (clock.round_s = 60)",
+        ),
+        (
+            {
+                "availability": THREE,
+                "shared_link": {"slots": 2, "overflow": "collide"},
+            },
+            {},
+            "groups[0].shared_link.slots: with k-of-n expected at least k = 3, found 2",
+        ),
+        (
+            {"availability": THREE, "enrollment": LOGISTIC},
+            {},
+            "groups[0].enrollment: with k-of-n expected all 40 devices, found ",
+        ),
+        ({}, {"selection": {"kind": "uniform", "k": 3}}, "server.selection: expected 'all'"),
+        ({}, {"deadline_s": 3.0}, "server.deadline_s: expected none, found 3"),
+        ({}, {"goal": 7}, "server.goal: expected none, found 7"),
+        ({"availability": COIN}, {"minimum": 3}, "server.minimum: expected 1, found 3"),
+        ({}, {"guard": {"max_norm": 2.0}}, "server.guard.max_norm: expected none, found 2"),
     ],
 )
+@pytest.mark.parametrize(
+    "rule", [{"kind": "importance", "shares": "exact"}, {"kind": "weighted-normalised"}]
+)
 def test_shares_that_are_not_known_exactly_are_refused(
-    group: dict[str, Any], server: dict[str, Any]
+    group: dict[str, Any], server: dict[str, Any], why: str, rule: dict[str, Any]
 ) -> None:
-    rule = {"kind": "importance", "shares": "exact"}
     read = scenario(group, server={**server, "aggregator": rule})
-    with pytest.raises(ConfigError, match="Let the aggregator estimate them"):
+    with pytest.raises(ConfigError) as refused:
         require(read)
+    assert f"who takes part are not known:\n  {why}" in str(refused.value)
+    assert "Let the rule estimate them" in str(refused.value)
+
+
+def test_all_that_makes_shares_unknown_is_named() -> None:
+    rule = {"kind": "importance", "shares": "exact"}
+    two = {"name": "two", "count": 3, "availability": THREE}
+    server = {"minimum": 2, "guard": {"max_norm": 1.0}, "aggregator": rule}
+    with pytest.raises(ConfigError) as refused:
+        require(scenario({"participation": {"willing": 0.5}}, two, server=server))
+    named = [line.split(":")[0].strip() for line in str(refused.value).splitlines()[1:-1]]
+    assert named == [
+        "server.minimum",
+        "server.guard.max_norm",
+        "groups[0].participation.willing",
+        "groups[1].availability",
+    ]
+
+
+@pytest.mark.parametrize(
+    "group",
+    [
+        {"device": SLOW},  # always there
+        {"availability": COIN, "device": {"examples_per_s": 5.0}},
+        {"availability": THREE, "shared_link": {"slots": 3, "overflow": "collide"}},
+        {"availability": THREE, "shared_link": {"slots": 2}},  # they transfer in turn
+        {"participation": {"require": ["unmetered", "idle", "charging"]}},
+    ],
+)
+def test_what_changes_no_share_is_let_through(group: dict[str, Any]) -> None:
+    rule = {"kind": "importance", "shares": "exact"}
+    require(scenario(group, server={"aggregator": rule}))
 
 
 def test_a_population_of_which_some_are_never_enrolled_is_refused() -> None:

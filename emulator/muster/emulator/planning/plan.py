@@ -13,7 +13,7 @@ from typing import Self
 import numpy as np
 
 from muster.client.config import Member
-from muster.client.life import CODE, VERDICTS, Verdict, effort_of
+from muster.client.life import CODE, VERDICTS, Effort, Verdict, effort_of
 from muster.client.lives import Lives
 from muster.common import seeds
 from muster.common.exchange import Reason
@@ -61,6 +61,17 @@ class Learning:
         from muster.tasks.models import schema  # torch takes seconds
 
         return cls(task.examples, schema(task.module()).parameters)
+
+    def effort(
+        self, scenario: Scenario, group: Group, members: Sequence[Member], lines: Sequence[Line]
+    ) -> Effort:
+        """What a round's work asks of some devices of a group, with these links."""
+        held = [self.examples[member.index] for member in members]
+        train_s = np.array([_train_s(scenario, *work) for work in zip(members, held, strict=True)])
+        # float32, as in muster.wire.bodies.
+        bytes_down = self.parameters * np.dtype(np.float32).itemsize
+        bytes_up = group.link.compression.length(self.parameters)
+        return effort_of(train_s, lines, bytes_down, bytes_up)
 
 
 @dataclass(slots=True)
@@ -242,14 +253,9 @@ def _live(
         life_of(scenario, group), scenario.seed, beings, ahead=min(_AHEAD, int(steps[-1]) + 1)
     )
     places = {member.client: place for place, member in enumerate(members)}
-    held = [learning.examples[member.index] for member in members]
-    train_s = np.array([_train_s(scenario, *work) for work in zip(members, held, strict=True)])
-    # float32, as in muster.wire.bodies.
-    bytes_down = learning.parameters * np.dtype(np.float32).itemsize
-    bytes_up = group.link.compression.length(learning.parameters)
     lines = [line_of(scenario, group, member.client) for member in members]
-    effort = effort_of(train_s, lines, bytes_down, bytes_up)
-    sharing = _Sharing(scenario, group, dict(zip(places, lines, strict=True)), bytes_down, bytes_up)
+    effort = learning.effort(scenario, group, members, lines)
+    sharing = _Sharing(scenario, group, dict(zip(places, lines, strict=True)), effort)
     chance = np.zeros(n)
     fates = np.zeros((n, len(VERDICTS)), dtype=np.int64)
     deadline_s = scenario.server.deadline_s or np.inf
@@ -293,14 +299,13 @@ class _Sharing:
         scenario: Scenario,
         group: Group,
         lines: Mapping[str, Line],
-        bytes_down: float,
-        bytes_up: float,
+        effort: Effort,
     ) -> None:
         self._shared = group.shared_link.line()
         self._name = scenario.seed, group.name
         self._lines = lines
         self._clients = list(lines)
-        self._traffic = bytes_down, bytes_up
+        self._traffic = effort.bytes_down, effort.bytes_up
 
     def granted(self, round: int, called: IntArray, verdict: Verdict) -> Verdict:
         """What is left of a verdict where there are fewer channel slots than devices that want to
