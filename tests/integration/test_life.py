@@ -108,6 +108,29 @@ async def test_who_is_away_when_a_round_opens_is_in_the_books_as_it_was_last_kno
     assert age_s >= 0
 
 
+async def test_a_server_that_comes_back_knows_those_who_are_not_back(world: Any) -> None:
+    w = await world(clock="wall", rounds=1, deadline_s=30.0)
+    a, b = await w.both()
+    await a.called()
+    await say(a, 1, pb.DECISION_DECLINE, pb.REASON_BATTERY, state=STATE)
+    await b.called()
+    await b.send(b.update())
+    assert await w.finish() == ("completed", "1 rounds")
+    w = await world(clock="wall", rounds=2, deadline_s=30.0)
+    assert w.coordinator.fleet.devices["a"].z == {}
+    b = await w.attend("b")
+    assert (await b.called()).round == 2
+    await b.send(b.update(round=2))
+    assert await w.finish() == ("completed", "2 rounds")
+    with sqlite3.connect(w.folder / "ledger.sqlite") as db:
+        query = "SELECT decision, state, x_age_s FROM answers WHERE round = 2 AND client = 'a'"
+        decision, state, age_s = db.execute(query).fetchone()
+    db.close()
+    assert decision == "absent"
+    assert json.loads(state)["battery"] == 0.25
+    assert age_s > 2.0, "it waited for that long whether they come"
+
+
 async def test_covariates_that_the_scenario_does_not_have_end_the_stream_and_no_other(
     world: Any,
 ) -> None:

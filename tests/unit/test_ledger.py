@@ -20,6 +20,7 @@ from muster.server.ledger import (
     Notes,
     RoundRow,
     StoredVector,
+    ToldRow,
     TransferRow,
 )
 from muster.server.store import Store
@@ -66,6 +67,19 @@ def test_a_round_is_committed_with_everything_that_belongs_to_it(
     assert rows(again, "SELECT client, outcome FROM contributions") == [("a", "folded")]
     assert rows(again, "SELECT direction, rate_bps FROM transfers") == [("up", 1280.0)]
     assert rows(again, "SELECT sessions FROM clients ORDER BY position") == [(1,), (0,)]
+
+
+def test_what_devices_told_last_is_that_of_their_newest_round(ledger: Ledger) -> None:
+    told = ANSWER._replace(state="{}", x='{"load":1}', x_age_s=0.0)
+    newer = [
+        told._replace(round=2, decision="absent", x='{"load":2}', x_age_s=7.0, at=20.0),
+        told._replace(round=2, client="b", x_age_s=None),  # of which nothing is known
+    ]
+    ledger.commit(ROW, [told], Notes(sessions=[("a", "{}", 2.0, '{"age": 3}', 1.0)]))
+    ledger.commit(ROW._replace(round=2), newer, Notes())
+    ledger.commit(ROW._replace(round=3), [told._replace(round=3, x_age_s=None)], Notes())
+    assert list(ledger.last_told()) == [ToldRow("a", "{}", '{"load":2}', 7.0, 20.0)]
+    assert ledger.covariates() == [("a", '{"age": 3}')]
 
 
 def test_a_transaction_that_fails_leaves_nothing(ledger: Ledger) -> None:

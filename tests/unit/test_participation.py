@@ -1,14 +1,17 @@
 """Who took part, as rows: from a round that is open, and from the ledger."""
 
+import json
+
 import numpy as np
 import pytest
 
 from muster.common.clock import WallClock
-from muster.common.exchange import Answer, Decision, Observation
+from muster.common.exchange import Answer, Decision, DeviceState, Observation
 from muster.common.tensors import Schema
+from muster.common.testing import ManualClock
 from muster.server.books import Books
 from muster.server.fleet import Device, Fleet
-from muster.server.ledger import ParticipationRow
+from muster.server.ledger import ParticipationRow, ToldRow
 from muster.server.participation import Participation, Seen
 from muster.server.population import Oracle, Population
 from muster.server.rounds import Round, Rules
@@ -89,10 +92,30 @@ def test_an_answer_that_tells_no_covariates_has_those_that_were_last_known() -> 
     assert seen.x is None
 
 
+def test_what_devices_told_is_known_to_the_next_incarnation() -> None:
+    clock = ManualClock()
+    a, b = Device("a", "phones", 0, 5), Device("b", "silos", 1, 5)
+    books = Books(Schema(()), Fleet([a, b]), NAMES, clock, scale=60.0)
+    state = DeviceState(0.5, False, True, "wifi", True, 12.0)
+    told = ToldRow(
+        "a", json.dumps(state._asdict()), '{"load":0.5,"charge":1.0}', 30.0, clock.now() - 2.0
+    )
+    books.restore([("a", '{"age": 4.0}'), ("gone", "{}")], [told])
+    assert a.z == {"age": 4.0}
+    assert b.z is None
+    assert a.seen == Observation("a", state, (0.5, 1.0))
+    clock.advance(1.0)
+    [row] = books.unheard(1, "absent", [a], 0.0)
+    assert row.x == told.x
+    assert row.x_age_s == pytest.approx(30 + 60 * (2 + 1), rel=1e-6)
+
+
 def test_covariates_of_devices_become_known_when_they_enroll() -> None:
     devices = {"a": Device("a", "g", 0, 1), "b": Device("b", "g", 1, 1)}
     known = Population(["a", "b", "c"], ["age"], [None] * 3, devices, {"age": 1.0}, Oracle())
     assert np.isnan(known.z()).all()
     devices["b"].z = {"age": 4.0}
     np.testing.assert_array_equal(known.z(), [[np.nan], [4.0], [np.nan]])
+    devices["a"].z = {}  # it has come, and has none
+    np.testing.assert_array_equal(known.z(), [[0.0], [4.0], [np.nan]])
     np.testing.assert_array_equal(known.enrolled, [True, True, False])

@@ -9,7 +9,7 @@ import orjson
 
 from muster.common.clock import Clock
 from muster.common.errors import RemoteProtocolError
-from muster.common.exchange import Decision, DeviceState, Reason, Update
+from muster.common.exchange import Decision, DeviceState, Observation, Reason, Update
 from muster.common.tensors import Schema
 from muster.server.fleet import Device, Fleet, Pack
 from muster.server.ledger import (
@@ -18,6 +18,7 @@ from muster.server.ledger import (
     EstimateRow,
     Notes,
     ParticipationRow,
+    ToldRow,
     TransferRow,
 )
 from muster.server.participation import Seen
@@ -63,6 +64,19 @@ class Books:
         for client, device in pack.devices.items():
             z = json.dumps(device.z, sort_keys=True)
             self._notes.sessions.append((client, fingerprint, now, z, device.capacity))
+
+    def restore(self, covariates: Iterable[tuple[str, str]], told: Iterable[ToldRow]) -> None:
+        """Take up what devices told an earlier incarnation: Z, and the last of state and X."""
+        for client, z in covariates:
+            if device := self._fleet.devices.get(client):
+                device.z = orjson.loads(z)
+        now, monotonic = self._clock.now(), self._clock.monotonic()
+        for row in told:
+            state = DeviceState(**orjson.loads(row.state)) if row.state else None
+            x = tuple(orjson.loads(row.x).values()) if row.x else ()
+            age_s = max(0.0, now - row.at) + row.age_s / self._scale
+            device = self._fleet.devices[row.client]
+            device.see(Observation(row.client, state, x), monotonic - age_s)
 
     def check(self, device: Device, x: Sequence[float]) -> None:
         """Check what a device tells of itself.

@@ -129,6 +129,8 @@ class Coordinator:
             state = rule.initial_state(initial)
             ledger.enter_initial(self._store.put_model(0, initial), self._store.put_state(0, state))
             version = 0
+        # In lockstep everybody tells anew before it matters.
+        self.intake.books.restore(ledger.covariates(), () if self._lockstep else ledger.last_told())
         if self._learns:
             for _, rows in groupby(ledger.participation(), lambda row: row.round):
                 self._participation.enter(self.intake.books.participation(rows))

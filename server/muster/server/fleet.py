@@ -33,9 +33,10 @@ class Device:
     Attributes:
         examples: training examples it holds.
         capacity: share of a model that it can train.
-        z: its covariates Z as numbers, by name; what it enrolled with.
+        z: its covariates Z as numbers, by name; what it enrolled with. None before.
         pack: of its newest enrollment with this incarnation; None before.
-        seen: the last it told of itself; None before, and for a device without a life.
+        seen: the last it told of itself, which a restarted server knows from its ledger; None
+            before, and for a device without a life.
         seen_at: monotonic seconds of that.
         line: its link in the scenario's model.
         away_until: in lockstep, the last round for which it has already said that it is offline.
@@ -46,7 +47,7 @@ class Device:
     index: int
     examples: int
     capacity: float = 1.0
-    z: Mapping[str, float] = field(default_factory=dict)
+    z: Mapping[str, float] | None = None
     pack: "Pack | None" = None
     seen: Observation | None = None
     seen_at: float = 0.0

@@ -116,6 +116,21 @@ class ParticipationRow(NamedTuple):
     x_age_s: float | None
 
 
+class ToldRow(NamedTuple):
+    """The last that is known of a device: JSON of its state and covariates X.
+
+    Attributes:
+        at: UNIX seconds of the round's row.
+        age_s: scenario seconds from what was told to `at`.
+    """
+
+    client: str
+    state: str | None
+    x: str | None
+    age_s: float
+    at: float
+
+
 class StoredVector(NamedTuple):
     """A vector in the ledger: its bytes when small, else only the name of its file's content."""
 
@@ -397,6 +412,19 @@ class Ledger:
         )
         for round, client, took_part, x, x_age_s in rows:
             yield ParticipationRow(round, client, bool(took_part), x, x_age_s)
+
+    def covariates(self) -> list[tuple[str, str]]:
+        """Clients whose covariates Z are known, and these as JSON."""
+        return self._db.execute("SELECT client, z FROM clients WHERE z IS NOT NULL").fetchall()
+
+    def last_told(self) -> Iterator[ToldRow]:
+        """What every device told of itself, as its newest round has it."""
+        rows = self._db.execute(  # SQLite takes the columns beside max() from the row that has it
+            "SELECT client, state, x, x_age_s, at, max(round) FROM answers "
+            "WHERE x_age_s IS NOT NULL GROUP BY client"
+        )
+        for *row, _ in rows:
+            yield ToldRow(*row)
 
     # --- writing ---------------------------------------------------------------------------------
 

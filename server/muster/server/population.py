@@ -66,7 +66,7 @@ class Population:
             return self._z
         found = self._z.copy()
         for client, device in self._devices.items():
-            if device.pack is not None or device.z:
+            if device.z is not None:
                 found[self._places[client]] = self._row(device.z)
         return found
 
