@@ -298,6 +298,8 @@ def _plain(value: object) -> bool:
         ("participation-ipw", {"participation": {"x": ["lod"]}}, {}, "no covariate 'lod'"),
         ("calibrated", {"on": ["hight > 0"]}, {}, "there is no column 'hight' of Z"),
         ("calibrated", {"on": ["age ~ 0"]}, {}, "is no feature of covariates"),
+        ("calibrated", {"on": ["age", "wealth", "age"]}, {}, "on: 'age' stands there twice"),
+        ("calibrated", {"on": ["age>0", "age > 0.0"]}, {}, "on: 'age > 0' stands there twice"),
         ("weighted", {}, {"projected": False}, "set training.projection_radius"),
         ("weighted", {}, {"gradient": True}, "averages parameters"),
         ("agnostic", {}, {"gradient": True}, "averages parameters"),
@@ -314,6 +316,83 @@ def test_what_a_rule_cannot_work_with_is_refused(
 def test_p_that_are_probabilities_of_inclusion_are_refused() -> None:
     with pytest.raises(ConfigError, match="sum to M"):
         validate(Server, {"rounds": 1, "aggregator": {"kind": "weighted", "p": [0.5] * 4}}, "test")
+
+
+def test_an_empty_list_of_features_is_refused() -> None:
+    empty = {"rounds": 1, "aggregator": {"kind": "calibrated", "on": []}}
+    with pytest.raises(ConfigError, match=r"on: it is empty; expected features of Z"):
+        validate(Server, empty, "test")
+
+
+def known_alone(world: World, places: Sequence[int]) -> Population:
+    """The population of a server that has heard of these devices alone."""
+    told = world.population
+    devices = {CLIENTS[i]: Device(CLIENTS[i], "g", int(i), 1) for i in world.enrolled}
+    for i in places:
+        devices[CLIENTS[i]].z = dict(zip(told.columns, world.z[i].tolist(), strict=True))
+    return Population(CLIENTS, told.columns, [None] * N, devices, told.moments, told.oracle)
+
+
+def far_of(world: World) -> list[int]:
+    """Three of the enrolled who cannot have the population's means."""
+    return [int(i) for i in world.enrolled[np.argsort(world.z[world.enrolled, 0])[-3:]]]
+
+
+def of_these(cohort: Cohort, population: Population, who: Sequence[int]) -> Cohort:
+    clients = {CLIENTS[i] for i in who}
+    some = [c for c in cohort.contributions if c.client in clients]
+    return cohort._replace(contributions=some, population=population)
+
+
+def test_calibrated_keeps_its_weights_for_those_who_come_back() -> None:
+    world = World()
+    settings = {"normalise": "horvitz-thompson", "participation": {"x": ["load"]}}
+    rule = rule_of("calibrated", **settings)
+    state = rule.weigh(world.round(1), {}).state
+    cohort = world.round(2)
+    back = places(cohort)[:3]
+    # A server that came back knows only these again.
+    weighing = rule.weigh(of_these(cohort, known_alone(world, back), back), state)
+    assert not weighing.warnings
+    np.testing.assert_array_equal(weighing.state["q"], state["q"])
+    assert weighing.normaliser == ENROLLED
+
+
+def test_calibrated_means_out_of_reach_in_a_run_are_approached() -> None:
+    world = World()
+    rule = rule_of("calibrated", participation={"x": ["load"]})
+    cohort, far = world.round(1), far_of(world)
+    population = known_alone(world, far)
+    assert list(rule.objections(population))
+    weighing = rule.weigh(of_these(cohort, population, far), {})
+    assert weighing.estimates["calibration"]["method"] == "soft"
+    assert "quadratic: no weights of the enrolled have the population's" in weighing.warnings[0]
+    assert set(np.flatnonzero(weighing.state["q"] >= 0)) == set(far)
+    # With the others there it is solved again, and exactly.
+    again = rule.weigh(world.round(2), weighing.state)
+    assert again.estimates["calibration"]["method"] == "quadratic"
+
+
+def test_calibrated_without_a_solution_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = World()
+    rule = rule_of("calibrated", participation={"x": ["load"]})
+    few = [int(i) for i in world.enrolled[:30]]
+    first = rule.weigh(of_these(world.round(1), known_alone(world, few), few), {})
+
+    def fails(*_: object) -> None:
+        raise ConfigError("no weights were found for the enrolled: it is late")
+
+    monkeypatch.setattr("muster.server.aggregators.calibrated.calibrate", fails)
+    cohort = world.round(2)
+    for last in (None, first.state["q"]):
+        weighing = rule.weigh(cohort, {} if last is None else {"q": last})
+        assert weighing.warnings[-1].startswith("no weights were found for the enrolled: it is")
+        q = weighing.state["q"]
+        assert set(np.flatnonzero(q >= 0)) == set(world.enrolled)
+        assert q[world.enrolled].sum() == pytest.approx(1)
+        before = np.full(30, 1 / 30) if last is None else last[few]
+        np.testing.assert_allclose(q[few] / q[few].sum(), before)
+        assert q[world.enrolled[30:]] == pytest.approx(1 / ENROLLED)
 
 
 def test_means_that_no_weights_of_the_enrolled_can_have_are_an_objection() -> None:

@@ -14,6 +14,8 @@ from pydantic import BeforeValidator, Field, SerializeAsAny
 from muster.common.config import Section
 from muster.common.seeds import BoolArray, FloatArray, IntArray
 from muster.server.aggregators.contract import Cohort, Conditions, State
+from muster.server.aggregators.inverse import of_contributions
+from muster.server.participation import Participation
 from muster.server.propensity import (
     CLASSIFIERS,
     Classifier,
@@ -33,7 +35,8 @@ class Estimated(NamedTuple):
     """Propensities of a round's contributions, and what they rest on.
 
     Attributes:
-        chances: in the order of the contributions, none below the floor.
+        chances: in the order of the contributions, none below the floor; infinite where it is not
+            known, so that the update weighs nothing.
         state: named arrays to be kept.
         estimates, warnings: as of a `Weighing`.
     """
@@ -64,7 +67,7 @@ class EnrollmentModel(Section):
         fitted, warnings = _kept(state, "enrollment"), list[str]()
         if not fitted:
             fitted, warnings = _fit(self.classifier, z, population.enrolled, "enrollment")
-        among, few = clipped(self.classifier.chance(fitted, z), floor)
+        among, few = clipped(_chances(self.classifier, fitted, z), floor)
         places = population.places([c.client for c in cohort.contributions])
         names = self.z if self.z is not None else population.columns
         estimates = {
@@ -102,14 +105,14 @@ class ParticipationModel(Section):
         fitted, warnings = _kept(state, "participation"), list[str]()
         last = int(state["participation_round"]) if "participation_round" in state else 0
         if refit_due(cohort.round, last, self.refit_growth):
-            rows, last = participation.pooled(), cohort.round
+            rows = participation.pooled()
             features = self._features(cohort, z, rows.places, rows.x)
             fitted, warnings = _fit(self.classifier, features, rows.took_part, "participation")
-        features = np.nan_to_num(self._features(cohort, z, latest.places, latest.x))
-        chances, few = clipped(self.classifier.chance(fitted, features), floor)
-        row_of = {int(place): row for row, place in enumerate(latest.places)}
-        places = population.places([c.client for c in cohort.contributions])
-        stale = latest.age_s > 0
+            last = cohort.round if fitted else 0
+        features = self._features(cohort, z, latest.places, latest.x)
+        known = np.isfinite(features).all(axis=1)
+        chances, few = clipped(_chances(self.classifier, fitted, features[known]), floor)
+        of_round, unknown = of_contributions(cohort, latest.places[known], chances)
         z_names = self.z if self.z is not None else population.columns
         x_names = self.x if self.x is not None else participation.columns
         estimates: dict[str, Any] = {
@@ -117,15 +120,10 @@ class ParticipationModel(Section):
             "overlap_participation": overlap_of(chances),
             "clipped_participation": few,
         }
-        if stale.any() or participation.unknown:
-            estimates["stale"] = {
-                "share": float(stale.mean()),
-                "mean_age_s": float(latest.age_s[stale].mean()) if stale.any() else 0.0,
-                "unknown": participation.unknown,
-            }
+        if stale := _stale(participation):
+            estimates["stale"] = stale
         kept = {**_prefixed("participation", fitted), "participation_round": np.array(last)}
-        of_round = chances[[row_of[int(place)] for place in places]]
-        return Estimated(of_round, kept, estimates, warnings)
+        return Estimated(of_round, kept, estimates, [*warnings, *unknown])
 
     def _features(
         self, cohort: Cohort, z: FloatArray, places: IntArray, x: FloatArray
@@ -159,12 +157,30 @@ def _prefixed(model: str, fitted: Fitted) -> State:
 def _fit(
     classifier: Classifier, features: FloatArray, taken: BoolArray, of: str
 ) -> tuple[Fitted, list[str]]:
-    """What is learned of rows whose features are all known, and what people should be told."""
+    """What is learned of rows whose features are all known, and what people should be told; nothing
+    where there is no such row yet."""
     known = np.isfinite(features).all(axis=1)
+    if not known.any():
+        return {}, []
     fitted = classifier.fit(features[known], taken[known])
     if fitted.get("converged", True):
         return fitted, []
     return fitted, [f"the propensity of {of} was not learned to the end; its weights are rough"]
+
+
+def _chances(classifier: Classifier, fitted: Fitted, features: FloatArray) -> FloatArray:
+    """The propensities of rows; 1 where nothing was learned yet."""
+    return classifier.chance(fitted, features) if fitted else np.ones(len(features))
+
+
+def _stale(participation: Participation) -> dict[str, float]:
+    """What was not known of the round itself; nothing where all was."""
+    ages = participation.latest.age_s
+    old = ages[ages > 0]
+    if not len(old):
+        return {"share": 0.0, "unknown": participation.unknown} if participation.unknown else {}
+    share, mean_age_s = len(old) / len(ages), float(old.mean())
+    return {"share": share, "mean_age_s": mean_age_s, "unknown": participation.unknown}
 
 
 def _coefficients(fitted: Fitted, names: Sequence[str]) -> dict[str, float]:

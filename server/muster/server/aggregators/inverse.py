@@ -2,12 +2,16 @@
 
 import math
 from collections.abc import Iterator, Sequence
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, ClassVar, Final, Literal
 
+import numpy as np
 from pydantic import Field
 
-from muster.common.seeds import FloatArray
-from muster.server.aggregators.contract import Aggregator, Conditions
+from muster.common.seeds import FloatArray, IntArray
+from muster.server.aggregators.contract import Aggregator, Cohort, Conditions
+
+UNKNOWN: Final = math.inf
+"""A propensity that is not known, as a rule since X is not: the update weighs 1/∞, nothing."""
 
 
 class InversePropensity(Aggregator):
@@ -54,6 +58,27 @@ class InversePropensity(Aggregator):
                 "server.selection = 'uniform' needs clock.kind = 'rounds' here: elsewhere absent "
                 "devices are never called, and their rows would outnumber those of others"
             )
+
+
+def of_contributions(
+    cohort: Cohort, places: IntArray, chances: FloatArray
+) -> tuple[FloatArray, list[str]]:
+    """The propensities of a round's contributions, and what people should be told.
+
+    Args:
+        places: positions in the population whose propensities are known.
+        chances: these.
+    """
+    by_place = dict(zip(places.tolist(), chances.tolist(), strict=True))
+    clients = [contribution.client for contribution in cohort.contributions]
+    found = [by_place.get(place, UNKNOWN) for place in cohort.population.places(clients).tolist()]
+    unknown = [client for client, p in zip(clients, found, strict=True) if p == UNKNOWN]
+    warnings = [
+        f"{len(unknown)} of a round's {len(clients)} updates weigh nothing, for example that of "
+        f"{client}: it has told nothing of how likely it was to come"
+        for client in unknown[:1]
+    ]
+    return np.array(found), warnings
 
 
 def inverse(chances: FloatArray) -> list[float]:

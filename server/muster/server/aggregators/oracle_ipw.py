@@ -7,7 +7,7 @@ import numpy as np
 
 from muster.common.exchange import PROPENSITY
 from muster.server.aggregators.contract import Cohort, Need, State, Weighing
-from muster.server.aggregators.inverse import InversePropensity, inverse
+from muster.server.aggregators.inverse import InversePropensity, inverse, of_contributions
 from muster.server.propensity import clipped, overlap_of
 
 
@@ -15,16 +15,17 @@ class OracleIpw(InversePropensity):
     """θ ← θ + Σ Δ_i/(πᵉ_i·πᵖ_i) / Σ 1/(πᵉ_i·πᵖ_i), or over N, the whole population.
 
     The true πᵖ of a round is of the device's own life (availability, eligibility, will, drop-outs),
-    given its covariates; what links and deadlines lose is not in it.
+    given its covariates; what links and deadlines lose is not in it. Of who told none, or 0, though
+    its update came, it is not known, and the update weighs nothing.
     """
 
     def weigh(self, cohort: Cohort, state: State) -> Weighing:
         population, latest = cohort.population, cohort.participation.latest
         assert population.oracle.enrollment is not None  # the rule asked for it
         told = latest.x[:, cohort.participation.columns.index(PROPENSITY)]
-        row_of = {int(place): row for row, place in enumerate(latest.places)}
+        chances, warnings = of_contributions(cohort, latest.places[told > 0], told[told > 0])
+        took_part, few = clipped(chances, self.floor)
         places = population.places([c.client for c in cohort.contributions])
-        took_part, few = clipped(told[[row_of[int(place)] for place in places]], self.floor)
         enrollment = np.array(population.oracle.enrollment)
         enrolled, few_enrolled = clipped(enrollment[places], self.floor)
         weights = inverse(enrolled * took_part)
@@ -35,7 +36,7 @@ class OracleIpw(InversePropensity):
             "clipped_participation": few,
         }
         normaliser = self.normaliser_of(weights, float(population.size))
-        return Weighing(weights, normaliser, state, estimates)
+        return Weighing(weights, normaliser, state, estimates, warnings)
 
     def needs(self) -> frozenset[Need]:
         return frozenset({Need.PROPENSITIES, Need.PARTICIPATION})
