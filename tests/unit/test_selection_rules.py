@@ -178,6 +178,81 @@ def test_a_participation_model_learned_on_everybody_would_be_another() -> None:
     assert np.abs(np.log(wrong / wrong.sum()) - np.log(weights / np.sum(weights))).max() > 0.1
 
 
+RULES_BY_X = ["participation-ipw", "fedipw", "calibrated", "oracle-ipw"]
+
+
+@pytest.mark.parametrize("kind", RULES_BY_X)
+@pytest.mark.parametrize("x", [None, {}])
+def test_an_update_whose_propensity_is_not_known_weighs_nothing(
+    kind: str, x: Mapping[str, float] | None
+) -> None:
+    world = World()
+    cohort = world.round(1)
+    here, rows = places(cohort), world.participation.latest
+    told = [dict(zip(world.participation.columns, row, strict=True)) for row in rows.x]
+    world.participation = Participation(world.participation.columns)
+    world.participation.enter(
+        Seen(int(place), bool(took_part), x if place in here[:2] else known, 0.0)
+        for place, took_part, known in zip(rows.places, rows.took_part, told, strict=True)
+    )
+    cohort = cohort._replace(participation=world.participation)
+    weighing = rule_of(kind).weigh(cohort, {})
+    if x is None or kind == "oracle-ipw":
+        assert list(weighing.weights[:2]) == [0.0, 0.0]
+        assert max(weighing.weights) < 0.5 * sum(weighing.weights)
+        [told_so] = [text for text in weighing.warnings if "weigh nothing" in text]
+        assert told_so.startswith(f"2 of a round's {len(here)} updates")
+        assert CLIENTS[here[0]] in told_so
+    else:  # of their group there is nothing to know
+        assert min(weighing.weights) > 0
+        assert not weighing.warnings
+
+
+@pytest.mark.parametrize("kind", ["participation-ipw", "fedipw", "calibrated"])
+@pytest.mark.parametrize("normalise", ["hajek", "horvitz-thompson"])
+@pytest.mark.parametrize("x", [None, {"load": np.nan, PROPENSITY: np.nan}])
+def test_where_no_x_is_known_there_is_no_fit_yet(
+    kind: str, normalise: str, x: Mapping[str, float] | None
+) -> None:
+    world = World()
+    cohort = world.round(1)
+    here = places(cohort)
+    nothing = Participation(world.participation.columns)
+    nothing.enter(Seen(int(place), place in here, x, 0.0) for place in world.enrolled)
+    rule = rule_of(kind, normalise=normalise)
+    weighing = rule.weigh(cohort._replace(participation=nothing), {})
+    assert set(weighing.weights) == {0.0}
+    assert (weighing.normaliser == 0) == (normalise == "hajek")
+    assert all(_plain(value) for value in weighing.estimates.values())
+    expected = {"share": 0.0, "unknown": ENROLLED} if x is None else None
+    assert weighing.estimates.get("stale") == expected
+    # It is learned as soon as there is something to learn from.
+    later = rule.weigh(cohort._replace(round=2), weighing.state)
+    assert later.estimates["participation"]
+
+
+def test_what_is_told_of_old_x_is_its_share_and_its_age() -> None:
+    world = World()
+    cohort = world.round(1)
+    rows = world.participation.latest
+    rows.age_s[:10] = 60.0
+    stale = rule_of("participation-ipw").weigh(cohort, {}).estimates["stale"]
+    assert stale == {"share": 10 / ENROLLED, "mean_age_s": 60.0, "unknown": 0}
+
+
+def test_a_round_of_those_whom_calibration_gives_nothing_is_empty() -> None:
+    z = [*np.linspace(-3, 0, 15), *np.linspace(0, 1, 15)]
+    clients = CLIENTS[:30]
+    devices = {client: Device(client, "g", i, 1) for i, client in enumerate(clients[:15])}
+    known = [{"age": value} for value in z]
+    population = Population(clients, ["age"], known, devices, {"age": -0.1}, Oracle())
+    participation = Participation()
+    participation.enter(Seen(i, i < 5, {}, 0.0) for i in range(15))
+    came = [Contribution(client, "g", 1, 0) for client in clients[:5]]
+    weighing = rule_of("calibrated").weigh(Cohort(1, came, population, participation), {})
+    assert (set(weighing.weights), weighing.normaliser) == ({0.0}, 0.0)
+
+
 @pytest.mark.parametrize("method", ["quadratic", "entropy"])
 def test_calibrated_weights_have_the_means_of_the_population(method: str) -> None:
     world = World()
