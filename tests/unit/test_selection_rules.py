@@ -315,7 +315,7 @@ def test_equation_10_literally_and_normalised() -> None:
     updates = world.random.standard_normal((len(here), 4)).astype(np.float32)
     theta = 1 + updates.astype(float)
     literal = step(rule_of("weighted", p=p.tolist()), cohort, updates, {})
-    np.testing.assert_allclose(literal, N / len(here) * p[here] @ theta, rtol=1e-5)
+    np.testing.assert_allclose(literal, ENROLLED / len(here) * p[here] @ theta, rtol=1e-5)
     normalised = step(rule_of("weighted-normalised", p=p.tolist()), cohort, updates, {})
     np.testing.assert_allclose(normalised, p[here] @ theta / p[here].sum(), rtol=1e-5)
     assert world.oracle.shares is not None
@@ -328,7 +328,8 @@ def test_equal_p_make_equation_10_the_plain_mean() -> None:
     world = World()
     cohort = world.round(1)
     updates = world.random.standard_normal((len(cohort.contributions), 4)).astype(np.float32)
-    weighted = step(rule_of("weighted", p=[1 / N] * N), cohort, updates, {})
+    p = np.isin(np.arange(N), world.enrolled) / ENROLLED  # of those who can come
+    weighted = step(rule_of("weighted", p=p.tolist()), cohort, updates, {})
     np.testing.assert_allclose(weighted, step(rule_of("agnostic"), cohort, updates, {}), rtol=1e-6)
 
 

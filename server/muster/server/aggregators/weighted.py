@@ -67,12 +67,13 @@ class WeightedNormalised(Averaging):
 class Weighted(WeightedNormalised):
     """θ ← N/|S| Σ p_i·θ_i, over whoever came: equation 10 as it stands.
 
-    The factors sum to 1 on average only where all p_i are 1/N. Elsewhere a round multiplies the
-    parameters by about N Σ p², and nothing but a ball in which training stays holds them.
+    N counts the enrolled, who alone can come. The factors sum to 1 on average only where all their
+    p_i are 1/N. Elsewhere a round multiplies the parameters by about N Σ p², and nothing but a ball
+    in which training stays holds them.
     """
 
     def _divisor(self, weights: list[float], cohort: Cohort) -> float:
-        return len(weights) / cohort.population.size
+        return len(weights) / int(cohort.population.enrolled.sum())
 
     def refusals(self, conditions: Conditions) -> Iterator[str]:
         yield from super().refusals(conditions)
