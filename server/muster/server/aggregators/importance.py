@@ -40,7 +40,7 @@ class Importance(Aggregator):
         else:
             shares = sums / cohort.round
         weights = 1 / (enrolled * np.maximum(shares[places], self.delta))
-        capped = [int(place) for place in places[shares[places] < self.delta]]
+        capped = places[shares[places] < self.delta]
         estimates: dict[str, Any] = {
             "shares": {
                 population.clients[int(i)]: float(shares[i])
@@ -50,9 +50,10 @@ class Importance(Aggregator):
             "clipped_shares": len(capped),
         }
         warnings = [
-            f"{population.clients[place]} takes part so rarely that delta = {self.delta:g} caps "
-            f"its weight: it counts for less than 1/{enrolled}"
-            for place in capped
+            f"{len(capped)} of a round's {size} devices take part so rarely, for example "
+            f"{population.clients[place]}, that delta = {self.delta:g} caps their weights: they "
+            f"count for less than 1/{enrolled}"
+            for place in capped[:1]
         ]
         return Weighing(weights.tolist(), float(size), {"sums": sums}, estimates, warnings)
 
