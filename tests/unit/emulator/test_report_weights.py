@@ -172,12 +172,18 @@ def test_overlap_has_quantiles_and_how_many_were_below_the_floor(run: Any) -> No
 def test_a_calibration_tells_its_method_and_what_is_still_off(run: Any) -> None:
     run.round({})
     run.estimate(
-        calibration={"method": "quadratic", "residual": 0.02, "fallen_back": "soft", "of": 12},
+        calibration={
+            "method": "soft",
+            "residual": 0.02,
+            "fallen_back": "quadratic: out of reach",
+            "of": 12,
+        },
         calibration_residuals={"z1 > 0": 0.02, "os=14": -1e-9},
     )
     run.round({})
     assert facts_of(weight_sections.calibration, run.commit()) == {
-        "method": "quadratic", "fallen back to": "soft", "largest residual": "0.02", "devices": "12"
+        "method": "soft", "fallen back from": "quadratic: out of reach",
+        "norm of all residuals": "0.02", "devices": "12",
     }  # fmt: skip
     assert rows_of(weight_sections.calibration, run.path) == [
         ["z1 > 0", "0.02"], ["os=14", "-1e-09"]
@@ -196,6 +202,24 @@ def test_shares_say_how_many_are_below_the_floor(run: Any) -> None:
     assert section.text.startswith("ĉ of 3 clients: 0.005 to 0.6, 1 below the floor in the newest")
     assert dict(section.facts) == {"updates below the floor in a round": "1 (at most 1)"}
     assert findings("shares", run.path) == ["ĉ of 3 clients: 0.005 to 0.6, 1 below the floor"]
+
+
+@pytest.mark.parametrize(
+    ("rule", "said"),
+    [
+        ("", "is, on average over the rounds so far; of M enrolled its updates weigh 1/(M·ĉ). "),
+        ("shares = 'exact'", "a device is, here the true c, which the emulator worked out and no"),
+    ],
+)
+def test_shares_say_what_they_are(run: Any, rule: str, said: str) -> None:
+    text = f"[server.aggregator]\nkind = 'importance'\n{rule}\n"
+    (run.path / "scenario.toml").write_text(text, encoding="utf-8")
+    run.clients("a")
+    run.round({"a": "folded"})
+    run.estimate(shares={"a": 1.0})
+    section = section_of(weight_sections.shares, run.commit())
+    assert section is not None
+    assert said in section.text
 
 
 def test_few_shares_are_lines_by_group_and_many_are_bands(run: Any) -> None:

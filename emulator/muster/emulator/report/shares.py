@@ -51,15 +51,9 @@ def shares(account: Account) -> Figure:
     handles = draw(axes, drawn, account.clients.set_index("client")["group"])
     if floor is not None:
         axes.axhline(floor, color=style.INK, linewidth=1.2, linestyle=_DASHES)
+        label = f"floor δ = {number_text(floor)}"
         handles.append(
-            Line2D(
-                [],
-                [],
-                color=style.INK,
-                linewidth=1.2,
-                linestyle=(0, (4, 3)),
-                label=f"floor δ = {number_text(floor)}",
-            )
+            Line2D([], [], color=style.INK, linewidth=1.2, linestyle=_DASHES, label=label)
         )
     style.tidy(axes, finding(table, floor), "round", "ĉ")
     style.count(axes.xaxis)

@@ -15,7 +15,7 @@ CALIBRATION, RESIDUALS, STALE = "calibration", "calibration_residuals", "stale"
 
 MOST_ROWS = 200
 
-_LABELS = {"residual": "largest residual", "of": "devices"}
+_LABELS = {"residual": "norm of all residuals", "of": "devices"}
 
 _QUANTILES = {"min": "least", "p05": "5th percentile", "median": "median", "max": "largest"}
 
@@ -84,7 +84,7 @@ def calibration(account: Account, summary: Summary) -> Section | None:
         return None
     method, fallen_back = words.pop("method", ""), words.pop("fallen_back", "")
     facts = [("method", clean(method))] if method else []
-    facts += [("fallen back to", clean(fallen_back))] if fallen_back else []
+    facts += [("fallen back from", clean(fallen_back))] if fallen_back else []
     facts += [(_LABELS.get(name, clean(name)), number_text(n)) for name, n in numbers.items()]
     facts += [(clean(name), clean(word)) for name, word in words.items()]
     text = (
@@ -102,12 +102,19 @@ def shares(account: Account, summary: Summary) -> Section | None:
         return None
     text = (
         f"{finding(table, floor_of(account))} in the newest round. ĉ is what part of a round's "
-        f"mean a device is, on average over the rounds so far; its updates weigh 1/ĉ. Below the "
-        f"floor it weighs no more than at the floor, and counts for less than it should."
+        f"mean a device is, {_averaged(account)}; of M enrolled its updates weigh 1/(M·ĉ). Below "
+        f"the floor it weighs no more than at the floor, and counts for less than it should."
     )
     below = _clipped(account).get(SHARES)
     facts = [("updates below the floor in a round", below)] if below else []
     return Section("Shares", text, facts=facts, figure="shares")
+
+
+def _averaged(account: Account) -> str:
+    rule = account.scenario.get("server", {}).get("aggregator", {})
+    if rule.get("shares") == "exact":
+        return "here the true c, which the emulator worked out and no round changes"
+    return "on average over the rounds so far"
 
 
 def estimates(account: Account, summary: Summary) -> Section | None:
