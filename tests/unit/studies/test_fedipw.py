@@ -1,8 +1,11 @@
 import numpy as np
 import pytest
 
+from muster.emulator.exact import prop_e1
 from muster.emulator.lives import task_of
 from muster.emulator.population import population
+from muster.emulator.studies import fedipw
+from muster.emulator.studies.claims import Claim
 from muster.emulator.studies.fedipw import (
     BY_MEANS,
     LARGE,
@@ -13,9 +16,12 @@ from muster.emulator.studies.fedipw import (
     FedIpwStudy,
     intercept,
     least_loss,
+    left_by,
     scenario,
 )
 from muster.emulator.studies.study import Options
+from muster.server.aggregators.fedavg import FedAvg
+from muster.server.aggregators.oracle_ipw import OracleIpw
 
 
 def test_every_rule_is_run_with_every_strength_and_every_error_of_the_means() -> None:
@@ -64,3 +70,24 @@ def test_the_least_loss_is_below_that_of_any_other_parameters() -> None:
     task = task_of(read, population(read)).open(30, 7)
     module = task.module()
     assert least_loss(read) < task.metrics(module)["loss"]
+
+
+@pytest.mark.parametrize("epsilon", [0.1, 0.5, 0.9])
+def test_what_a_rule_leaves_two_clients_follows_from_its_weights(epsilon: float) -> None:
+    case = prop_e1(epsilon)
+    assert left_by(OracleIpw(kind="oracle-ipw"), case) == pytest.approx(0.0, abs=1e-12)
+    # Without the propensity of enrollment, or with one that is cut off, a part of ε·a remains.
+    assert left_by(FedAvg(kind="fedavg"), case) == pytest.approx(case.limit)
+    cut = OracleIpw(kind="oracle-ipw", floor=0.99)
+    assert left_by(cut, case) == pytest.approx(case.limit, rel=0.1)
+
+
+def test_the_claim_on_the_oracle_fails_for_another_rule(monkeypatch: pytest.MonkeyPatch) -> None:
+    def claim() -> Claim:
+        return list(fedipw._proposition())[1]
+
+    assert claim().claim == "E.1: the oracle's weights leave none"
+    assert claim().holds
+    monkeypatch.setattr(OracleIpw, "weigh", FedAvg.weigh)
+    monkeypatch.setattr(OracleIpw, "weight", FedAvg.weight)
+    assert not claim().holds
