@@ -373,6 +373,7 @@ def _plain(value: object) -> bool:
         ("fedipw", {}, {"selection": "uniform", "lockstep": False}, "absent devices are never"),
         ("fedipw", {"enrollment": {"z": ["hight"]}}, {}, "no covariate 'hight'; there are: age"),
         ("participation-ipw", {"participation": {"x": ["lod"]}}, {}, "no covariate 'lod'"),
+        ("fedipw", {"enrollment": {"z": ["age", "age"]}}, {}, "'age' stands there 2 times"),
         ("calibrated", {"on": ["hight > 0"]}, {}, "there is no column 'hight' of Z"),
         ("calibrated", {"on": ["age ~ 0"]}, {}, "is no feature of covariates"),
         ("calibrated", {"on": ["age", "wealth", "age"]}, {}, "on: 'age' stands there twice"),

@@ -5,6 +5,7 @@ among the enrolled only, from (Z, X) in every round so far, and again as rounds 
 on everybody it would hold the enrollment a second time, and correct for nothing.
 """
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Annotated, Any, NamedTuple
 
@@ -58,7 +59,7 @@ class EnrollmentModel(Section):
 
     def refusals(self, conditions: Conditions) -> Iterator[str]:
         """Why it cannot work under these conditions."""
-        yield from _unknown("enrollment.z", self.z, conditions.z)
+        yield from _misnamed("enrollment.z", self.z, conditions.z)
 
     def estimate(self, cohort: Cohort, state: State, floor: float) -> Estimated:
         """π̂ᵉ of the contributions (FedIPW, section 4.2); learned in the first round."""
@@ -95,8 +96,8 @@ class ParticipationModel(Section):
 
     def refusals(self, conditions: Conditions) -> Iterator[str]:
         """Why it cannot work under these conditions."""
-        yield from _unknown("participation.z", self.z, conditions.z)
-        yield from _unknown("participation.x", self.x, conditions.x)
+        yield from _misnamed("participation.z", self.z, conditions.z)
+        yield from _misnamed("participation.x", self.x, conditions.x)
 
     def estimate(self, cohort: Cohort, state: State, floor: float) -> Estimated:
         """π̂ᵖ of the contributions in this round (FedIPW, section 4.2)."""
@@ -133,12 +134,14 @@ class ParticipationModel(Section):
         return np.hstack([z[places][:, z_chosen], x[:, x_chosen]])
 
 
-def _unknown(key: str, wanted: Sequence[str] | None, there: frozenset[str]) -> Iterator[str]:
-    """Sentences on columns that are wanted and are not there."""
-    for name in wanted or ():
+def _misnamed(key: str, wanted: Sequence[str] | None, there: frozenset[str]) -> Iterator[str]:
+    """Sentences on columns that are wanted and are not there, or are wanted twice."""
+    for name, times in Counter(wanted or ()).items():
         if name not in there:
             known = ", ".join(sorted(there)) or "none"
             yield f"{key}: there is no covariate {name!r}; there are: {known}"
+        elif times > 1:
+            yield f"{key}: {name!r} stands there {times} times; expected every covariate once"
 
 
 def _chosen(columns: Sequence[str], wanted: Sequence[str] | None) -> list[int]:
