@@ -1,5 +1,4 @@
 import math
-from dataclasses import replace
 from pathlib import Path
 
 from hypothesis import given
@@ -70,7 +69,7 @@ def test_a_longer_update_finds_room(tmp_path: Path) -> None:
 
 def test_a_round_without_local_steps_has_no_loss_to_remember(tmp_path: Path) -> None:
     no_loss = held(1)
-    Memory(tmp_path).hold(replace(no_loss, update=no_loss.update._replace(loss=math.nan)))
+    Memory(tmp_path).hold(no_loss._replace(update=no_loss.update._replace(loss=math.nan)))
     found = Memory(tmp_path).held
     assert found is not None
     assert math.isnan(found.update.loss)

@@ -53,10 +53,13 @@ class Obedience:
     def choose(
         self, calls: Sequence[Call], step: int, committed: Commit, work: Work
     ) -> list[Choice]:
-        memories = (self._learners[call.key.client].memory for call in calls)
         return [
-            Choice(Decision.ACCEPT, None, memory.before(call.key.round, committed))
-            for call, memory in zip(calls, memories, strict=True)
+            Choice(
+                Decision.ACCEPT,
+                None,
+                self._learners[call.key.client].memory.before(call.key.round, committed),
+            )
+            for call in calls
         ]
 
     def denied(self, call: Call, choice: Choice) -> Choice:

@@ -87,6 +87,7 @@ class Learner:
         self.line = line
         self._speed = config.examples_per_s
         self._clock = clock
+        self._modelled: tuple[Work | None, float] = None, 0.0
 
     def held_for(self, call: Call) -> Parcel | None:
         """The update that is held for a call, if one is."""
@@ -157,8 +158,10 @@ class Learner:
 
     def modelled_s(self, work: Work) -> float:
         """Modelled seconds of a round's work: training, and transfers over its own link."""
-        bytes_up = self.update_bytes(work)
-        return self.train_s(work) + self.line.transfer_s(work.schema.body_bytes, bytes_up)
+        if self._modelled[0] is not work:  # asked for several times in every round
+            transfer_s = self.line.transfer_s(work.schema.body_bytes, self.update_bytes(work))
+            self._modelled = work, self.train_s(work) + transfer_s
+        return self._modelled[1]
 
     def train_s(self, work: Work) -> float:
         """Modelled seconds of training a round: examples seen over the device's speed."""

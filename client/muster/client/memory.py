@@ -13,7 +13,6 @@ import math
 import os
 import struct
 from collections.abc import Sequence
-from dataclasses import dataclass
 from itertools import accumulate, pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -66,8 +65,7 @@ class Parcel(NamedTuple):
     body: bytes | memoryview
 
 
-@dataclass(frozen=True, slots=True)
-class Held:
+class Held(NamedTuple):
     """A round that may not be committed yet.
 
     Attributes:
@@ -126,15 +124,17 @@ class Memory:
         body = held.body if len(held.body) <= self._body_bytes else b""
         parts = facts, *(state.residual for state in states), body
         self._number += 1
-        head = _HEAD.pack(_NO_CHECKSUM, self._number, *map(len, parts))
-        record = memoryview(b"".join((head, *parts)))
-        checksum = xxhash.xxh3_64_digest(record[len(_NO_CHECKSUM) :])
-        pieces: list[bytes | memoryview] = [checksum, record[len(_NO_CHECKSUM) :]]
-        if len(record) > self._slot_bytes:
-            self._begin_file(len(record) + _SLACK_BYTES, pieces)
+        head = _HEAD.pack(_NO_CHECKSUM, self._number, *map(len, parts))[len(_NO_CHECKSUM) :]
+        checksum = xxhash.xxh3_64(head)
+        for part in parts:
+            checksum.update(part)
+        record = checksum.digest(), head, *parts
+        size = sum(map(len, record))
+        if size > self._slot_bytes:
+            self._begin_file(size + _SLACK_BYTES, record)
         else:
             # The slot's old record is no longer whole once this has begun; the other slot's is.
-            os.pwritev(self._file, pieces, self._offset(self._number))
+            os.pwritev(self._file, record, self._offset(self._number))
         self.held = held
 
     def _offset(self, number: int) -> int:
@@ -181,7 +181,9 @@ class Memory:
 def _told(update: Update | None) -> dict[str, Any] | None:
     if update is None:
         return None
-    return update._asdict() | {"key": list(update.key), "checksum": update.checksum.hex()}
+    told = update._asdict()
+    told["key"], told["checksum"] = list(update.key), update.checksum.hex()
+    return told
 
 
 def _update(told: dict[str, Any] | None) -> Update | None:

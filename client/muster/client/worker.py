@@ -198,15 +198,17 @@ class Worker:
             device.session.happen(Event.CALLED_AGAIN)
             return parcel
         device.session.happen(Event.CALLED)
-        began = self._clock.monotonic()
         if choice.decision is Decision.ABORT:
+            began = self._clock.monotonic()
             await self._as_long_as(device.train_s(errand.work) * choice.share, began)
             device.give_up(call, choice.before, choice.life)
             device.session.happen(Event.GAVE_UP)
             return None
-        asked = self._clock.now(), self._clock.monotonic()
-        async with self._turn(call):
-            body, download = await base.body(call, *asked)
+        body, download = base.at_hand, Download()
+        if body is None:
+            asked = self._clock.now(), self._clock.monotonic()
+            async with self._turn(call):
+                body, download = await base.fetch(call, *asked)
         if body is None:
             device.session.happen(Event.OUTDATED)
             log.info("round %d was closed before its model came", call.key.round)
@@ -219,7 +221,8 @@ class Worker:
             loop = asyncio.get_running_loop()
             parcel = await loop.run_in_executor(self._trainer, device.train, *order)
         self._trains_quickly = self._clock.monotonic() - began < self._quick_s
-        await self._as_long_as(device.train_s(errand.work) * choice.share, began)
+        if not self._lockstep:
+            await self._as_long_as(device.train_s(errand.work) * choice.share, began)
         device.session.happen(Event.TRAINED)
         return parcel
 
@@ -230,28 +233,29 @@ class Worker:
 
 
 class _Base:
-    """The base version of a message's calls: it came with them, or is fetched once for all."""
+    """The base version of a message's calls: it came with them, or is fetched once for all.
+
+    Attributes:
+        at_hand: its body, once it is here.
+    """
 
     def __init__(self, message: ToDevice, errand: Errand, clock: Clock) -> None:
         self._errand, self._clock = errand, clock
-        self._body: bytes | memoryview | None = message.model[1] if message.model else None
+        self.at_hand: bytes | memoryview | None = message.model[1] if message.model else None
 
-    async def body(
+    async def fetch(
         self, call: Call, at: float, asked: float
     ) -> tuple[bytes | memoryview | None, Download]:
-        """Its body, and how it came, if it was fetched for this call; None when the server no
-        longer has it.
+        """Its body, and how it came; None when the server no longer has it.
 
         Args:
             at, asked: UNIX and monotonic seconds when the device began to wait for it.
         """
-        if self._body is not None:
-            return self._body, Download()
         length = self._errand.work.schema.body_bytes
         if (fetched := await self._errand.link.fetch(call, length)) is None:
             return None, Download()
-        self._body, came_at = fetched
-        return self._body, Download(at, came_at - asked, self._clock.monotonic() - asked)
+        self.at_hand, came_at = fetched
+        return self.at_hand, Download(at, came_at - asked, self._clock.monotonic() - asked)
 
 
 def warn_of_refusal(receipt: Receipt) -> None:

@@ -102,21 +102,22 @@ def _encoded_model(model: tuple[int, bytes]) -> bytes:
 
 def decode_to_device(message: pb.ServerMessage) -> ToDevice:
     return ToDevice(
-        receipts=[decode_receipt(receipt) for receipt in message.receipts],
+        receipts=list(map(decode_receipt, message.receipts)),
         committed=decode_commit(message.committed) if message.HasField("committed") else None,
         model=(message.model.version, message.model.body) if message.HasField("model") else None,
-        calls=[
-            Call(
-                Key(call.client, call.round, call.attempt),
-                call.base_version,
-                _finite(call.deadline_s, "deadline_s"),
-                call.model_checksum,
-                call.called_in_group,
-            )
-            for call in message.calls
-        ],
+        calls=list(map(_decode_call, message.calls)),
         goodbye=message.goodbye.status if message.HasField("goodbye") else None,
         scenario_s=message.scenario_s if message.HasField("scenario_s") else None,
+    )
+
+
+def _decode_call(call: pb.Call) -> Call:
+    return Call(
+        Key(call.client, call.round, call.attempt),
+        call.base_version,
+        _finite(call.deadline_s, "deadline_s"),
+        call.model_checksum,
+        call.called_in_group,
     )
 
 
