@@ -55,7 +55,7 @@ def _meaning(table: dict[int, E], number: int, field: str) -> E:
 
 
 def _finite(value: float, field: str) -> float:
-    if not (math.isfinite(value) and value >= 0):
+    if not 0 <= value < math.inf:
         raise RemoteProtocolError(f"{field} is {value}; expected a finite number of seconds >= 0")
     return value
 
@@ -65,30 +65,27 @@ def _finite(value: float, field: str) -> float:
 
 def encode_to_device(message: ToDevice) -> bytes:
     """A whole `pb.ServerMessage`, serialised: the model in it once for all devices."""
-    out = pb.ServerMessage(
-        receipts=[encode_receipt(receipt) for receipt in message.receipts],
-        calls=[
-            pb.Call(
-                client=call.key.client,
-                round=call.key.round,
-                attempt=call.key.attempt,
-                base_version=call.base_version,
-                deadline_s=call.deadline_s,
-                model_checksum=call.model_checksum,
-                called_in_group=call.called_in_group,
-            )
-            for call in message.calls
-        ],
-    )
-    if message.committed is not None:
-        out.committed.CopyFrom(encode_commit(message.committed))
-    if message.scenario_s is not None:
-        out.scenario_s = message.scenario_s
-    if message.goodbye is not None:
-        out.goodbye.status = message.goodbye
-    alone: bytes = out.SerializeToString()
+    alone: bytes = pb.ServerMessage(
+        receipts=map(encode_receipt, message.receipts),
+        committed=encode_commit(message.committed) if message.committed is not None else None,
+        calls=map(_encode_call, message.calls),
+        goodbye=pb.Goodbye(status=message.goodbye) if message.goodbye is not None else None,
+        scenario_s=message.scenario_s,
+    ).SerializeToString()
     # Serialised messages that are joined are one message with the fields of both.
     return alone if message.model is None else alone + _encoded_model(message.model)
+
+
+def _encode_call(call: Call) -> pb.Call:
+    return pb.Call(
+        client=call.key.client,
+        round=call.key.round,
+        attempt=call.key.attempt,
+        base_version=call.base_version,
+        deadline_s=call.deadline_s,
+        model_checksum=call.model_checksum,
+        called_in_group=call.called_in_group,
+    )
 
 
 @lru_cache(maxsize=1)

@@ -162,17 +162,18 @@ class Intake:
 
     def answered(self, pack: Pack, answers: Sequence[Answer]) -> list[Receipt]:
         """Devices answered calls in one message; the receipts of updates that came inline."""
-        declined, receipts = Counter[str](), []
+        declined: list[str] = []
+        receipts = []
         for answer in answers:
             self._enter(pack, answer, declined)
             if (update := answer.update) is not None:
                 receipts.append(self._received_inline(pack, update, answer.body))
         if declined:  # thousands in a message, and the ledger names them
-            self._tell("declined", round=answers[0].key.round, reasons=dict(declined))
+            self._tell("declined", round=answers[0].key.round, reasons=Counter(declined))
         self._look()
         return receipts
 
-    def _enter(self, pack: Pack, answer: Answer, declined: Counter[str]) -> None:
+    def _enter(self, pack: Pack, answer: Answer, declined: list[str]) -> None:
         """Enter what a device says to a call, if it was called; what it tells of itself in any
         case."""
         round, client = self.round, answer.key.client
@@ -190,7 +191,7 @@ class Intake:
         if self._lockstep and answer.reason is Reason.OFFLINE:
             device.away_until = round.number + answer.away_rounds
         if answer.decision is Decision.DECLINE:
-            declined[answer.reason.value if answer.reason else ""] += 1
+            declined.append(answer.reason.value if answer.reason else "")
         elif answer.update is None:  # otherwise what becomes of the update says it
             self._tell(
                 "answered",
