@@ -221,8 +221,7 @@ class Worker:
             loop = asyncio.get_running_loop()
             parcel = await loop.run_in_executor(self._trainer, device.train, *order)
         self._trains_quickly = self._clock.monotonic() - began < self._quick_s
-        if not self._lockstep:
-            await self._as_long_as(device.train_s(errand.work) * choice.share, began)
+        await self._as_long_as(device.train_s(errand.work) * choice.share, began)
         device.session.happen(Event.TRAINED)
         return parcel
 
