@@ -185,8 +185,8 @@ _TAILS = (
 )
 _DIRECTION = (
     f"In which direction the means err is drawn once a seed: errors of {LARGE} towards those who "
-    f"are enrolled are worse than no correction, the other way they may do no harm. On which side of "
-    f"participation-only it ends is therefore judged on more seeds than the figure shows."
+    f"are enrolled are worse than no correction, the other way they may do no harm. On which side "
+    f"of participation-only it ends is therefore judged on more seeds than the figure shows."
 )
 _TOO_FEW = (
     f"Not judged with so few devices and seeds: that coarse calibration ends further than FedIPW, "
