@@ -1,6 +1,6 @@
 """What correcting for selection costs: propensities of 2,000 packed devices, learned as they live.
 
-python benchmarks/selection.py            # a table, and benchmarks/out/selection.json (two minutes)
+python benchmarks/selection.py            # a table, and benchmarks/out/selection.json (three minutes)
 python benchmarks/selection.py --quick    # 400 devices, fewer rounds
 
 Two measures. Rounds with fedavg and with fedipw in turn, whose devices do exactly the same. And the
@@ -64,7 +64,7 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true")
     parser.add_argument("--out", type=Path, default=HERE / "out/selection.json")
     chosen = parser.parse_args()
-    devices, rounds, pairs = (400, 20, 1) if chosen.quick else (2000, 60, 1)
+    devices, rounds, pairs = (400, 20, 1) if chosen.quick else (2000, 60, 3)
     found: dict[str, list[float]] = {"fedavg": [], "fedipw": [], "share": []}
     for _ in range(pairs):
         for rule in ("fedavg", "fedipw"):
