@@ -1,6 +1,6 @@
 """What correcting for selection costs: propensities of 2,000 packed devices, learned as they live.
 
-python benchmarks/selection.py            # a table, and benchmarks/out/selection.json (three minutes)
+python benchmarks/selection.py            # a table, benchmarks/out/selection.json (three minutes)
 python benchmarks/selection.py --quick    # 400 devices, fewer rounds
 
 Two measures. Rounds with fedavg and with fedipw in turn, whose devices do exactly the same. And the
