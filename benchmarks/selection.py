@@ -23,7 +23,7 @@ HERE = Path(__file__).parent
 def rounds_of(rule: str, devices: int, rounds: int) -> tuple[list[float], float]:
     """Seconds of every round, and of weighing all of them again."""
     from muster.emulator import run
-    from muster.emulator.studies.fedipw import RULES, scenario
+    from muster.emulator.studies.fedipw_fleet import RULES, scenario
 
     with tempfile.TemporaryDirectory() as folder:
         read = scenario(devices, rounds, 1, RULES[rule])

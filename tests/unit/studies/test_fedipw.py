@@ -6,19 +6,19 @@ from muster.emulator.lives import task_of
 from muster.emulator.population import population
 from muster.emulator.studies import fedipw
 from muster.emulator.studies.claims import Claim
-from muster.emulator.studies.fedipw import (
+from muster.emulator.studies.fedipw import FedIpwStudy
+from muster.emulator.studies.fedipw_fleet import (
     BY_MEANS,
     LARGE,
     NOISES,
     RULES,
     SMALL,
     STRENGTHS,
-    FedIpwStudy,
     intercept,
     least_loss,
-    left_by,
     scenario,
 )
+from muster.emulator.studies.fedipw_found import left_by
 from muster.emulator.studies.study import Options
 from muster.server.aggregators.fedavg import FedAvg
 from muster.server.aggregators.oracle_ipw import OracleIpw

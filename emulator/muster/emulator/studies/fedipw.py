@@ -6,23 +6,25 @@ lives, the data and the draws of A stay as they are, so runs of one seed differ 
 compared by.
 """
 
-import math
 from collections.abc import Iterator, Mapping, Sequence
-from functools import cache
 from typing import Any, ClassVar, NamedTuple
 
-import numpy as np
-import pandas as pd
-
-from muster.common.config import validate
-from muster.common.exchange import PROPENSITY
-from muster.emulator.exact import TwoClients, fixed_point, prop_e1
-from muster.emulator.lives import task_of
-from muster.emulator.population import population
-from muster.emulator.scenario import Scenario
-from muster.emulator.studies.claims import BySeed, Claim, difference, exact, grows, higher
+from muster.emulator.exact import prop_e1
+from muster.emulator.studies.claims import Claim, difference, exact, grows, higher
 from muster.emulator.studies.fedipw_figure import draw
-from muster.emulator.studies.results import Result, Results
+from muster.emulator.studies.fedipw_fleet import (
+    BY_MEANS,
+    COARSE,
+    LARGE,
+    NOISES,
+    RULES,
+    SMALL,
+    STRENGTH,
+    STRENGTHS,
+    scenario,
+)
+from muster.emulator.studies.fedipw_found import TAIL, Found, left_by
+from muster.emulator.studies.results import Results
 from muster.emulator.studies.study import (
     Findings,
     Label,
@@ -32,110 +34,7 @@ from muster.emulator.studies.study import (
     StudyRun,
     StudyTable,
 )
-from muster.server.aggregators import Aggregator, Cohort, Contribution
 from muster.server.aggregators.oracle_ipw import OracleIpw
-from muster.server.fleet import Device
-from muster.server.participation import Participation, Seen
-from muster.server.population import Oracle, Population
-from muster.tasks.logistic import OpenLogisticRegression
-
-Z = ("z1", "z2", "z3")
-RULES: Mapping[str, Mapping[str, Any]] = {
-    "fedavg": {"kind": "fedavg"},
-    "participation-ipw": {"kind": "participation-ipw"},
-    "fedipw": {"kind": "fedipw"},
-    "oracle-ipw": {"kind": "oracle-ipw"},
-}
-COARSE = {"kind": "calibrated", "method": "entropy", "on": [f"{z} > 0" for z in Z]}
-BY_MEANS = {"kind": "calibrated", "method": "entropy", "if_infeasible": "soft"}
-
-STRENGTH, STRENGTHS = 1.5, (0.5, 1.5, 3.0)
-SMALL, LARGE = 0.1, 0.75
-NOISES = (0.0, SMALL, 0.25, 0.5, LARGE)
-_ENROLLED, _TAKING_PART = 0.4, 0.3
-_TAIL = 0.3
-
-
-def scenario(
-    devices: int,
-    rounds: int,
-    seed: int,
-    rule: Mapping[str, Any],
-    strength: float = STRENGTH,
-    noise: float | None = None,
-) -> Scenario:
-    """methods.md, section 1: a configuration that works.
-
-    Args:
-        strength: s of logit πᵉ = a₀ + s·βᵀZ, β = 1/√3 in each of three covariates.
-        noise: τ of the error τ·N(0, I) of the means; None: the server knows the whole population.
-    """
-    beta = 1 / math.sqrt(len(Z))
-    return validate(
-        Scenario,
-        {
-            "name": "fedipw",
-            "seed": seed,
-            "task": {
-                "name": "logistic",
-                "model": "linear",
-                "bias": True,
-                "dimension": 4,
-                "examples_per_client": 20,
-                "scale": 1.0,
-                "heterogeneity": 0.2,
-                "covariates": list(Z),
-                "ridge": 0.01,
-            },
-            "training": {"local_steps": 5, "batch_size": "full", "learning_rate": 0.2},
-            "server": {
-                "rounds": rounds,
-                "aggregator": dict(rule),
-                "information": "full" if noise is None else "limited",
-                "moments_noise": noise or 0.0,
-            },
-            "groups": [
-                {
-                    "name": "device",
-                    "count": devices,
-                    "devices_per_process": -(-devices // 2),
-                    "device": {"profile": "always-on"},
-                    "covariates": {
-                        "z": {z: {"kind": "normal"} for z in Z},
-                        "x": {"load": {"kind": "normal"}},
-                    },
-                    "enrollment": {
-                        "kind": "logistic",
-                        "intercept": intercept(_ENROLLED, strength),
-                        "z": dict.fromkeys(Z, strength * beta),
-                    },
-                    "participation": {
-                        "willing": {
-                            "intercept": intercept(_TAKING_PART, math.sqrt(2)),
-                            "z": dict.fromkeys(Z, beta),
-                            "x": {"load": 1.0},
-                        }
-                    },
-                }
-            ],
-        },
-        "fedipw",
-    )
-
-
-@cache
-def intercept(mean: float, deviation: float) -> float:
-    """a with E[1/(1 + exp(−(a + deviation·N(0, 1))))] = mean, by bisection."""
-    nodes, weights = np.polynomial.hermite_e.hermegauss(80)
-    weights = weights / weights.sum()
-    low, high = -40.0, 40.0
-    for _ in range(100):
-        middle = (low + high) / 2
-        if weights @ np.exp(-np.logaddexp(0, -(middle + deviation * nodes))) < mean:
-            low = middle
-        else:
-            high = middle
-    return low
 
 
 class FedIpwStudy(Study):
@@ -151,7 +50,7 @@ class FedIpwStudy(Study):
         return runs + [run for seed in _more_seeds(options) for run in _more(seed)]
 
     def judge(self, results: Results, options: Options) -> Findings:
-        found = _Found(results, options)
+        found = Found(results, options)
         claims = [
             *_both_stages(found),
             *_stronger(found),
@@ -179,7 +78,7 @@ class FedIpwStudy(Study):
 
 
 _TAILS = (
-    f"A tail average is over the last {_TAIL:.0%} of the rounds: the loss of FedAvg dips before it "
+    f"A tail average is over the last {TAIL:.0%} of the rounds: the loss of FedAvg dips before it "
     f"rises, and enrollment is drawn once, which leaves every rule a floor of order 1/N. No claim "
     f"says that the oracle is better than FedIPW: estimated propensities often are."
 )
@@ -248,115 +147,7 @@ def _run(
     return StudyRun(part, labels, read, size.expected_s)
 
 
-class _Found:
-    """What was measured, by seed."""
-
-    def __init__(self, results: Results, options: Options) -> None:
-        self._results = results
-        self._seeds = options.all_seeds
-        self._noises = sorted(
-            {float(r.labels["noise"]) for r in results.where(part="D", rule="calibrated")}
-        )
-        # Of the target population: enrollment has no part in it.
-        self._least = {result.seed: 0.0 for result in results}
-        for seed in self._least:
-            self._least[seed] = least_loss(results.where(seed=seed)[0].scenario)
-
-    def _gap(self, result: Result) -> float:
-        return result.tail_mean("loss", _TAIL) - self._least[result.seed]
-
-    def gap(self, rule: str, strength: float = STRENGTH) -> BySeed:
-        part = "A" if strength == STRENGTH else "B"
-        return self._results.by_seed(self._gap, part=part, rule=rule, strength=strength)
-
-    def calibrated_gap(self) -> BySeed:
-        return self._results.by_seed(self._gap, part="C")
-
-    def distance(self, rule: str, noise: float | None = None) -> BySeed:
-        """To the optimum, of every seed; with `noise` of the rule of D."""
-        if noise is not None:
-            return self._results.by_seed(_distance, part="D", rule=rule, noise=noise)
-        found = self._results.by_seed(_distance, part="A", rule=rule)
-        if self._results.where(part="D", rule=rule):
-            found.update(self._results.by_seed(_distance, part="D", rule=rule))
-        return found
-
-    def noises(self) -> dict[float, BySeed]:
-        """Distance to the optimum by τ, of the seeds with which every τ was run."""
-        return {tau: self._compared(self.distance("calibrated", tau)) for tau in self._noises}
-
-    def references(self) -> dict[str, BySeed]:
-        """Likewise of rules that are told more."""
-        rules = ("participation-ipw", "fedipw")
-        return {rule: self._compared(self.distance(rule)) for rule in rules}
-
-    def _compared(self, values: BySeed) -> BySeed:
-        return {seed: value for seed, value in values.items() if seed in self._seeds}
-
-    def strengths(self) -> dict[str, dict[float, BySeed]]:
-        """Gap by rule and strength, of those that were run."""
-        run = {(str(r.labels["rule"]), float(r.labels["strength"])) for r in self._results}
-        return {
-            rule: {s: self.gap(rule, s) for s in STRENGTHS if (rule, s) in run} for rule in RULES
-        }
-
-    def means(self) -> dict[str, BySeed]:
-        return {**{rule: self.gap(rule) for rule in RULES}, "calibrated": self.calibrated_gap()}
-
-    def courses(self) -> dict[str, pd.DataFrame]:
-        """Gap over the rounds by rule: a column for each seed."""
-        found = {}
-        for rule in RULES:
-            columns = {}
-            for result in self._results.where(part="A", rule=rule):
-                if result.ended:
-                    columns[result.seed] = result.course("loss") - self._least[result.seed]
-                result.close()
-            found[rule] = pd.DataFrame(columns)
-        return found
-
-    def table(self) -> pd.DataFrame:
-        rows = []
-        for result in self._results:
-            if not result.ended:
-                continue
-            labels = result.labels
-            rows.append(
-                {
-                    "part": result.part,
-                    "rule": labels["rule"],
-                    "strength": labels["strength"],
-                    "noise": labels.get("noise", math.nan),
-                    "seed": result.seed,
-                    "gap": self._gap(result),
-                    "distance": _distance(result),
-                    "effective size": float(result.account.rounds["effective_size"].mean()),
-                    "folded a round": float(result.account.rounds["folded"].mean()),
-                }
-            )
-            result.close()
-        return pd.DataFrame(rows)
-
-
-def _distance(result: Result) -> float:
-    return result.tail_mean("distance", _TAIL)
-
-
-def least_loss(read: Scenario) -> float:
-    """F(θ*): the least mean loss over the clients of a scenario with logistic regression, its ridge
-    included."""
-    opened = task_of(read, population(read)).open(read.devices, read.seed)
-    assert isinstance(opened, OpenLogisticRegression)
-    theta = opened.optimum()
-    losses = []
-    for index in range(read.devices):
-        x, y = opened.design(index)
-        z = x @ theta
-        losses.append(float(np.mean(np.logaddexp(0, z) - y * z)))
-    return float(np.mean(losses) + opened.ridge / 2 * theta @ theta)
-
-
-def _both_stages(found: _Found) -> Iterator[Claim]:
+def _both_stages(found: Found) -> Iterator[Claim]:
     only = found.gap("participation-ipw")
     yield higher(
         "A: FedAvg ends further from the target than participation-only weights",
@@ -371,7 +162,7 @@ def _both_stages(found: _Found) -> Iterator[Claim]:
         )
 
 
-def _stronger(found: _Found) -> Iterator[Claim]:
+def _stronger(found: Found) -> Iterator[Claim]:
     gaps = found.strengths()
     only = gaps["participation-ipw"]
     yield grows("B: the gap of FedAvg grows with the strength of enrollment bias", gaps["fedavg"])
@@ -380,7 +171,7 @@ def _stronger(found: _Found) -> Iterator[Claim]:
     yield grows("B: what participation-only leaves over FedIPW grows with it", more)
 
 
-def _by_means(found: _Found, quick: bool) -> Iterator[Claim]:
+def _by_means(found: Found, quick: bool) -> Iterator[Claim]:
     coarse = found.calibrated_gap()
     yield higher(
         "C: calibration on coarse indicators corrects in part: participation-only ends further",
@@ -418,21 +209,3 @@ def _proposition() -> Iterator[Claim]:
     oracle = OracleIpw(kind="oracle-ipw")
     most = max((left_by(oracle, case) for case in cases), key=abs)
     yield exact("E.1: the oracle's weights leave none", most, 0.0, 1e-12)
-
-
-def left_by(rule: Aggregator, case: TwoClients) -> float:
-    """Where a rule ends on average over who is enrolled, if everybody enrolled takes part: what a
-    client pulls with is how often it is enrolled, times what it weighs then. The optimum is 0."""
-    clients = ("plus", "minus")
-    devices = {client: Device(client, "both", place, 1) for place, client in enumerate(clients)}
-    oracle = Oracle(enrollment=case.enrollment.tolist())
-    participation = Participation([PROPENSITY])
-    participation.enter(Seen(place, True, {PROPENSITY: 1.0}, 0.0) for place in range(2))
-    cohort = Cohort(
-        1,
-        [Contribution(client, "both", 1, 0) for client in clients],
-        Population(clients, (), [{}, {}], devices, {}, oracle),
-        participation,
-    )
-    weights = np.array(rule.weigh(cohort, {}).weights)
-    return float(fixed_point(case.enrollment * weights, case.minimisers))

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 from muster.common.config import validate
 from muster.emulator.scenario import Scenario
-from muster.emulator.studies.fedipw import intercept
+from muster.emulator.studies.fedipw_fleet import intercept
 
 TOWN, VALLEY = "town", "valley"
 EACH = 32
