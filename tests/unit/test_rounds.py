@@ -132,6 +132,14 @@ def test_in_lockstep_a_round_waits_for_covariates_that_an_update_overtook() -> N
     assert round_.counted() == ["b"]
 
 
+def test_a_device_that_died_before_it_answered_counts_once_when_it_is_called_again() -> None:
+    round_ = opened("a", rules=Rules(lockstep=True, awaits_answers=True))
+    assert round_.receive(update(Key("a", 3, 1))).outcome is Outcome.ACCEPTED
+    assert accept(round_, "a", attempt=round_.call("a").attempt) is Outcome.ACCEPTED
+    assert round_.phase is Phase.FOLDING
+    assert round_.counted() == ["a"]
+
+
 @given(st.permutations(["a", "b", "c", "d"]))
 def test_in_lockstep_the_first_k_are_by_modelled_duration_whatever_arrives_first(
     order: list[str],
@@ -176,11 +184,11 @@ def test_another_body_under_the_same_key_is_refused() -> None:
     assert (receipt.outcome, receipt.reason) == (Outcome.REFUSED, Reason.OTHER_BODY)
 
 
-def test_another_attempt_of_a_device_that_counts_is_refused() -> None:
+def test_another_body_of_a_device_that_counts_is_refused_under_any_attempt() -> None:
     round_ = opened("a", "b")
     accept(round_, "a")
     round_.call("a")
-    receipt = round_.receive(update(Key("a", 3, 2)))
+    receipt = round_.receive(update(Key("a", 3, 2), b"other"))
     assert (receipt.outcome, receipt.reason) == (Outcome.REFUSED, Reason.OTHER_BODY)
 
 

@@ -268,8 +268,13 @@ class Coordinator:
         opened_at, began = self._clock.now(), self._clock.monotonic()
         settings = self.settings
         extra_s = self._sharing.of_round(number) if self._lockstep else None
-        tell_x = bool(self.config.x)
-        rules = Rules(self._lockstep, settings.round_goal(), settings.deadline_s, extra_s, tell_x)
+        rules = Rules(
+            self._lockstep,
+            settings.round_goal(),
+            settings.deadline_s,
+            extra_s,
+            awaits_answers=bool(self.config.x),
+        )
         round = Round(number, self.committed.version, rules)
         await self._somebody_present(began)
         self.intake.open(round, self._state)

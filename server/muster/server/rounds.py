@@ -175,7 +175,8 @@ class Round:
     def judge(self, update: Update) -> Receipt | None:
         """What is already known of an update before its body was looked at, or None.
 
-        Not called, called for another round, or the key was judged before.
+        Not called, called for another round, the key was judged before, or an earlier attempt
+        brought the same body and counts.
         """
         key = update.key
         if known := self.receipts.get(key):
@@ -188,6 +189,9 @@ class Round:
             return Receipt(key, Outcome.LATE, reason)
         if reason:
             return Receipt(key, Outcome.REFUSED, reason, self._expected(key))
+        accepted = self.cohort[key.client].accepted
+        if accepted is not None and accepted.checksum == update.checksum:
+            return Receipt(key, Outcome.ACCEPTED)
         return None
 
     def refuse(self, update: Update, reason: Reason, detail: str) -> Receipt:
