@@ -43,7 +43,6 @@ _COLUMNS, _PANEL_IN, _AROUND_IN = 3, 1.9, 0.5
 _MOST_LEVELS, _LETTERS = 5, 32
 _TAIL = 0.005
 _BINS = 200
-_DASHES = (0, (4, 3))
 # Weights that change nothing leave one line upon the other, and both to be seen.
 _WIDTHS = {ENROLLED: 1.0, PARTICIPATING: 3.2, WEIGHTED: 1.4}
 _FILLS = {POPULATION: style.PALE, ENROLLED: "#eceff2"}
@@ -154,7 +153,7 @@ def _course(axes: Axes, panel: Sequence[Covariate]) -> None:
         if stage != POPULATION:
             axes.plot(grid, course, color=COLOURS[stage], linewidth=_WIDTHS[stage])
     if covariate.kind == "Z" and covariate.reference != POPULATION:
-        axes.axvline(covariate.target, color=style.INK, linewidth=1.2, linestyle=_DASHES)
+        axes.axvline(covariate.target, color=style.INK, linewidth=1.2, linestyle=style.DASHES)
     axes.set(xlim=(edges[0], edges[-1]), ylim=(0, None), yticks=[])
     axes.xaxis.set_major_locator(MaxNLocator(5, steps=[1, 2, 5, 10]))
 
@@ -204,6 +203,6 @@ def _handles(shown: Sequence[Covariate]) -> list[Artist]:
         del handles[0]
     if any(covariate.reference != POPULATION and not covariate.is_level for covariate in fixed):
         label = "mean of the population"
-        line = Line2D([], [], color=style.INK, linewidth=1.2, linestyle=_DASHES, label=label)
+        line = Line2D([], [], color=style.INK, linewidth=1.2, linestyle=style.DASHES, label=label)
         handles.insert(0, line)
     return handles

@@ -168,7 +168,7 @@ def _course(axes: Axes, values: pd.Series, target: float | None) -> None:
     if name == "accuracy":
         axes.yaxis.set_major_formatter(PercentFormatter(xmax=1, symbol=" %"))
     if target is not None:
-        axes.axhline(target, color=style.ORANGE, linewidth=1.2, linestyle=(0, (4, 3)))
+        axes.axhline(target, color=style.ORANGE, linewidth=1.2, linestyle=style.DASHES)
         axes.annotate(f"target {text(target)}", (0, target), xycoords=("axes fraction", "data"),
                       xytext=(2, 3), textcoords="offset points", fontsize=9,
                       color=style.ORANGE)  # fmt: skip

@@ -28,8 +28,8 @@ REASONS: Mapping[str, str] = MappingProxyType(
     {
         "folded": style.BLUE,
         "not charging": "#f3d27a",
-        "battery": "#e69f00",
-        "metered": "#009e73",
+        "battery": style.AMBER,
+        "metered": style.GREEN,
         "busy": "#cc79a7",
         "unwilling": "#7fc4ee",
         "offline": KINDS["not reached"],

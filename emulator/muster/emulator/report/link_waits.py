@@ -18,9 +18,9 @@ from muster.emulator.summary import clean, seconds_text
 GROUP_COLOURS = (
     style.BLUE,
     style.ORANGE,
-    "#009e73",
+    style.GREEN,
     "#cc79a7",
-    "#e69f00",
+    style.AMBER,
     "#332288",
     "#7fc4ee",
     "#8c3a00",

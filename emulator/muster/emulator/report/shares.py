@@ -18,10 +18,9 @@ SHARES, FLOOR = "shares", "floor"
 MOST_LINES = 30
 
 # Okabe and Ito, less the yellow that paper swallows.
-_PALETTE = (style.BLUE, style.ORANGE, "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#332288")
+_PALETTE = (style.BLUE, style.ORANGE, style.GREEN, "#cc79a7", style.AMBER, "#56b4e9", "#332288")
 _OTHERS = "#9aa5b1"
 _MOST_ROUNDS = 500
-_DASHES = (0, (4, 3))
 
 
 def shares_of(account: Account) -> pd.DataFrame:
@@ -50,10 +49,10 @@ def shares(account: Account) -> Figure:
     draw = _lines if len(table.columns) <= MOST_LINES else _bands
     handles = draw(axes, drawn, account.clients.set_index("client")["group"])
     if floor is not None:
-        axes.axhline(floor, color=style.INK, linewidth=1.2, linestyle=_DASHES)
+        axes.axhline(floor, color=style.INK, linewidth=1.2, linestyle=style.DASHES)
         label = f"floor δ = {number_text(floor)}"
         handles.append(
-            Line2D([], [], color=style.INK, linewidth=1.2, linestyle=_DASHES, label=label)
+            Line2D([], [], color=style.INK, linewidth=1.2, linestyle=style.DASHES, label=label)
         )
     style.tidy(axes, finding(table, floor), "round", "ĉ")
     style.count(axes.xaxis)

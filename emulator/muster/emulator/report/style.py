@@ -16,10 +16,11 @@ from matplotlib.ticker import MaxNLocator
 
 INK, MUTED, GRID = "#1f2933", "#66727f", "#e6e9ed"
 # Okabe and Ito's blue and vermillion, which colour-blind readers tell apart.
-BLUE, ORANGE = "#0072b2", "#d55e00"
+BLUE, ORANGE, GREEN, AMBER = "#0072b2", "#d55e00", "#009e73", "#e69f00"
 PALE, LIGHT = "#d8e3ec", "#8fbcdb"
 
 WIDTH_IN, DPI = 9.0, 160
+DASHES = (0, (4, 3))
 _MOST_BARS, _SEPARATE_BARS, _FEWEST_SLOTS = 250, 60, 9
 
 

@@ -11,6 +11,7 @@ from matplotlib.ticker import NullLocator
 
 from muster.emulator.report.style import (
     BLUE,
+    GREEN,
     INK,
     MUTED,
     ORANGE,
@@ -23,7 +24,7 @@ from muster.emulator.report.style import (
 from muster.emulator.studies.agnostic_fleet import AGNOSTIC, NORMALISED, WEIGHTED
 from muster.emulator.studies.claims import BySeed
 
-COLOURS = {AGNOSTIC: BLUE, NORMALISED: "#009e73", WEIGHTED: ORANGE}
+COLOURS = {AGNOSTIC: BLUE, NORMALISED: GREEN, WEIGHTED: ORANGE}
 """Of the rules: Okabe and Ito's, which colour-blind readers tell apart."""
 
 

@@ -12,6 +12,7 @@ from matplotlib.lines import Line2D
 
 from muster.emulator.report.style import (
     BLUE,
+    GREEN,
     INK,
     MUTED,
     ORANGE,
@@ -21,7 +22,7 @@ from muster.emulator.report.style import (
     tidy,
 )
 
-COLOURS = {"unbiased": INK, "biased": ORANGE, "debiased": BLUE, "exact": "#009e73"}
+COLOURS = {"unbiased": INK, "biased": ORANGE, "debiased": BLUE, "exact": GREEN}
 """Of the schemes: Okabe and Ito's, which colour-blind readers tell apart."""
 NAMES = {"exact": "debiased by the exact c"}
 

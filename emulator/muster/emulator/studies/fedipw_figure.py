@@ -8,15 +8,15 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from muster.emulator.report.style import BLUE, INK, MUTED, ORANGE, new_figure, tidy
+from muster.emulator.report.style import AMBER, BLUE, GREEN, INK, MUTED, ORANGE, new_figure, tidy
 from muster.emulator.studies.claims import BySeed
 
 COLOURS = {
     "fedavg": ORANGE,
-    "participation-ipw": "#e69f00",
+    "participation-ipw": AMBER,
     "fedipw": BLUE,
     "oracle-ipw": INK,
-    "calibrated": "#009e73",
+    "calibrated": GREEN,
 }
 """Of the rules: Okabe and Ito's, which colour-blind readers tell apart."""
 

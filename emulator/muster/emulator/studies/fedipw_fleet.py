@@ -1,4 +1,4 @@
-"""The fleet of the study `fedipw`: a configuration that works, of methods.md, section 1."""
+"""The fleet of the study `fedipw`. The paper leaves its own open; in this one its effects show."""
 
 import math
 from collections.abc import Mapping
@@ -37,7 +37,7 @@ def scenario(
     strength: float = STRENGTH,
     noise: float | None = None,
 ) -> Scenario:
-    """methods.md, section 1: a configuration that works.
+    """A fleet whose enrollment and participation prefer the same devices.
 
     Args:
         strength: s of logit πᵉ = a₀ + s·βᵀZ, β = 1/√3 in each of three covariates.

@@ -106,7 +106,7 @@ class Result:
     def tail_mean(self, measure: str, share: float = 0.2) -> float:
         """Mean of `course` over the last `share` of the planned rounds; NaN when none was measured.
 
-        Early rounds, and the very last, hang on chance; see methods.md, section 1.
+        Early rounds, and the very last, hang on chance.
         """
         course = self.course(measure)
         return float(course[course.index > (1 - share) * self.scenario.server.rounds].mean())
