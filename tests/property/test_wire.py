@@ -114,11 +114,18 @@ def test_chunks_from_any_offset_give_the_rest(length: int, skip: int) -> None:
     assert all(0 < len(piece) <= CHUNK_BYTES for piece in pieces)
 
 
-@given(UPDATES, st.binary(max_size=40))
-def test_an_update_comes_back(update: Update, body: bytes) -> None:
-    wire = pb.Update.FromString(messages.encode_update(update, body).SerializeToString())
-    assert messages.decode_update(wire) == update
-    assert wire.body == body
+@given(UPDATES, NUMBERS)
+def test_the_header_of_an_upload_comes_back(update: Update, offset: int) -> None:
+    wire = pb.SubmitMessage.FromString(messages.encode_submit(update, offset).SerializeToString())
+    assert messages.decode_update(wire.header.update) == update
+    assert wire.header.offset == offset
+
+
+@given(UPDATES, st.sampled_from(["train_s", "slot_wait_s"]), st.sampled_from([-1.0, math.nan]))
+def test_an_update_of_no_duration_is_refused(update: Update, field: str, seconds: float) -> None:
+    wire = messages.encode_submit(update._replace(**{field: seconds}), 0).header.update
+    with pytest.raises(RemoteProtocolError, match=f"{field} is"):
+        messages.decode_update(wire)
 
 
 @given(RECEIPTS)
@@ -127,23 +134,24 @@ def test_a_receipt_comes_back(receipt: Receipt) -> None:
     assert messages.decode_receipt(wire) == receipt
 
 
-@given(
-    st.builds(
-        Answer,
-        KEYS,
-        st.sampled_from(Decision),
-        SECONDS,
-        st.none() | st.sampled_from(Reason),
-        st.none() | UPDATES,
-        st.just(b""),
-        st.none() | STATES,
-        X,
-        NUMBERS,
-    )
+ANSWERS = st.builds(
+    Answer,
+    KEYS,
+    st.sampled_from(Decision),
+    SECONDS,
+    st.none() | st.sampled_from(Reason),
+    st.none() | UPDATES,
+    st.none() | STATES,
+    X,
+    NUMBERS,
 )
-def test_an_answer_comes_back(answer: Answer) -> None:
-    wire = pb.Answer.FromString(messages.encode_answer(answer).SerializeToString())
-    assert messages.decode_answer(wire) == answer
+
+
+@given(st.lists(st.tuples(ANSWERS, st.binary(max_size=40)), max_size=3))
+def test_answers_come_back(said: list[tuple[Answer, bytes]]) -> None:
+    wire = pb.DeviceMessage.FromString(messages.encode_answers(said).SerializeToString())
+    expected = [(answer, body if answer.update else b"") for answer, body in said]
+    assert list(map(messages.decode_answer, wire.answers)) == expected
 
 
 @given(

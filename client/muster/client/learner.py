@@ -15,14 +15,12 @@ from muster.client.session import Session
 from muster.client.training import train
 from muster.common.clock import Clock
 from muster.common.compression import Codec, compress
-from muster.common.exchange import Call, Update
+from muster.common.exchange import Body, Call, Update
 from muster.common.lines import Line
 from muster.common.seeds import stream
 from muster.common.tensors import Schema, Vector
 from muster.tasks.task import OpenTask
 from muster.wire.bodies import checksum, decode_vector
-
-Body = bytes | memoryview
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,7 +4,7 @@ Errors of gRPC become errors of muster here. Nothing decides what to do about th
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Iterable, Sequence
 from typing import Any
 
 import grpc
@@ -19,6 +19,7 @@ from muster.common.errors import (
 )
 from muster.common.exchange import (
     Answer,
+    Body,
     Call,
     Fingerprint,
     Identity,
@@ -196,8 +197,7 @@ class Link:
 
     async def _upload(self, update: Update, body: bytes | memoryview, offset: int) -> Receipt:
         async def parts() -> AsyncIterator[pb.SubmitMessage]:
-            header = pb.SubmitHeader(update=messages.encode_update(update), offset=offset)
-            yield pb.SubmitMessage(header=header)
+            yield messages.encode_submit(update, offset)
             await call.initial_metadata()  # our turn; the server would hold what came before
             for chunk in chunks(body, offset, _piece_bytes(self._line.up_bps, UPLOAD_BYTES)):
                 yield pb.SubmitMessage(chunk=bytes(chunk))
@@ -273,8 +273,9 @@ class Attendance:
             raise Interrupted("the server ended the stream without a goodbye")
         return messages.decode_to_device(message)
 
-    async def answer(self, answers: Sequence[Answer]) -> None:
-        await self._write(pb.DeviceMessage(answers=[messages.encode_answer(a) for a in answers]))
+    async def answer(self, answers: Iterable[tuple[Answer, Body]]) -> None:
+        """Answer calls; with each comes the body of an update that travels inline."""
+        await self._write(messages.encode_answers(answers))
 
     async def heartbeat(self, seen: Sequence[Observation] = ()) -> None:
         devices = [messages.encode_observation(observation) for observation in seen]

@@ -118,11 +118,11 @@ class Memory:
 
     def hold(self, held: Held) -> None:
         """Remember a round, over the one before the last."""
-        states = held.before, held.after
-        lived = [(state.trained, state.life) for state in states]
-        facts = orjson.dumps([held.round, held.base_version, *lived, _told(held.update)])
+        before, after = held.before, held.after
+        lived = (before.trained, before.life), (after.trained, after.life)
+        facts = orjson.dumps((held.round, held.base_version, *lived, _told(held.update)))
         body = held.body if len(held.body) <= self._body_bytes else b""
-        parts = facts, *(state.residual for state in states), body
+        parts = facts, before.residual, after.residual, body
         self._number += 1
         head = _HEAD.pack(_NO_CHECKSUM, self._number, *map(len, parts))[len(_NO_CHECKSUM) :]
         checksum = xxhash.xxh3_64(head)
@@ -178,17 +178,16 @@ class Memory:
         return number, Held(round, base_version, before, after, _update(told), body)
 
 
-def _told(update: Update | None) -> dict[str, Any] | None:
+def _told(update: Update | None) -> tuple[Any, ...] | None:
     if update is None:
         return None
-    told = update._asdict()
-    told["key"], told["checksum"] = list(update.key), update.checksum.hex()
-    return told
+    key, examples, checksum, *numbers = update
+    return *key, examples, checksum.hex(), *numbers
 
 
-def _update(told: dict[str, Any] | None) -> Update | None:
+def _update(told: list[Any] | None) -> Update | None:
     if told is None:
         return None
-    told["key"], told["checksum"] = Key(*told["key"]), bytes.fromhex(told["checksum"])
-    told["loss"] = math.nan if told["loss"] is None else told["loss"]  # JSON has no NaN
-    return Update(**told)
+    client, round, attempt, examples, checksum, *numbers = told
+    numbers = [math.nan if number is None else number for number in numbers]  # JSON has no NaN
+    return Update(Key(client, round, attempt), examples, bytes.fromhex(checksum), *numbers)

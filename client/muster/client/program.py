@@ -224,12 +224,14 @@ class Pack:
             await attendance.heartbeat(seen)
 
     async def _listen(self, attendance: Attendance) -> None:
-        while not self._ended():
+        while True:
             message = await attendance.read()
             if attendance.silent:
                 continue
             self._backoff.reset()
             self._hear(message)
+            if message.goodbye is not None:
+                return
             if not message.calls:
                 continue
             self._newest_round = message.calls[0].key.round

@@ -78,7 +78,7 @@ def train(
             settings.trainer.kind,
         )
     if settings.local_steps == 0:
-        return Trained(np.zeros_like(received), len(examples), math.nan, 0)
+        return Trained(np.zeros(received.shape, np.float32), len(examples), math.nan, 0)
     needed = sum(parameter.numel() for parameter in module.parameters())
     if received.shape != (needed,):
         raise RemoteProtocolError(

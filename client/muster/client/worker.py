@@ -19,6 +19,7 @@ from muster.client.training import training_thread
 from muster.common.clock import Clock
 from muster.common.exchange import (
     Answer,
+    Body,
     Call,
     Commit,
     Decision,
@@ -26,6 +27,7 @@ from muster.common.exchange import (
     Reason,
     Receipt,
     ToDevice,
+    Update,
 )
 from muster.wire import CHUNK_BYTES
 
@@ -98,33 +100,34 @@ class Worker:
 
     async def _obey_inline(self, message: ToDevice, errand: Errand) -> None:
         """Answer with the updates inside, as many in one message as it may hold."""
-        answers: list[Answer] = []
+        together: list[tuple[Answer, Body]] = []
         size = 0
         base = _Base(message, errand, self._clock)
         choices = self._choose(message.calls, errand)
         for number, (call, choice) in enumerate(zip(message.calls, choices, strict=True), start=1):
-            if (answer := await self._answer_with_update(call, choice, base, errand)) is not None:
-                answers.append(answer)
-                size += len(answer.body) + _ENVELOPE_BYTES
-            full = answers and size + size // len(answers) > CHUNK_BYTES
-            if answers and (full or number == len(message.calls)):
-                await errand.attendance.answer(answers)
-                for answer in answers:
+            if (said := await self._answer_with_update(call, choice, base, errand)) is not None:
+                together.append(said)
+                size += len(said[1]) + _ENVELOPE_BYTES
+            full = together and size + size // len(together) > CHUNK_BYTES
+            if together and (full or number == len(message.calls)):
+                await errand.attendance.answer(together)
+                for answer, _ in together:
                     if answer.update is not None:
                         self._devices[answer.key.client].session.happen(Event.DELIVERED)
-                answers, size = [], 0
+                together, size = [], 0
 
     async def _answer_with_update(
         self, call: Call, choice: Choice, base: "_Base", errand: Errand
-    ) -> Answer | None:
+    ) -> tuple[Answer, Body] | None:
         """None: there is nothing to say."""
-        answer = self._answer(call, choice, errand)
         parcel = await self._parcel(call, choice, base, errand)
         if parcel is not None:
-            return answer._replace(update=parcel.update, body=bytes(parcel.body))
+            return self._answer(call, choice, errand, parcel.update), parcel.body
+        if choice.decision is Decision.ACCEPT:
+            return None
         if choice.decision is Decision.ABORT and self._fails_silently(choice):
-            return answer._replace(decision=Decision.ACCEPT, reason=None)
-        return None if choice.decision is Decision.ACCEPT else answer
+            choice = choice._replace(decision=Decision.ACCEPT, reason=None)
+        return self._answer(call, choice, errand), b""
 
     async def _obey_in_bulk(self, message: ToDevice, errand: Errand) -> None:
         """Say what will come, then send the updates one after the other."""
@@ -135,7 +138,7 @@ class Worker:
             else answer
             for answer in map(partial(self._answer, errand=errand), message.calls, choices)
         ]
-        await errand.attendance.answer(at_once)
+        await errand.attendance.answer([(answer, b"") for answer in at_once])
         base = _Base(message, errand, self._clock)
         for call, choice in zip(message.calls, choices, strict=True):
             if parcel := await self._parcel(call, choice, base, errand):
@@ -145,7 +148,7 @@ class Worker:
                 self._devices[call.key.client].session.happen(Event.DELIVERED)
             elif choice.decision is Decision.ABORT and not self._lockstep:
                 if not self._fails_silently(choice):
-                    await errand.attendance.answer([self._answer(call, choice, errand)])
+                    await errand.attendance.answer([(self._answer(call, choice, errand), b"")])
 
     async def _with_slots(
         self, calls: Sequence[Call], choices: Sequence[Choice]
@@ -168,7 +171,9 @@ class Worker:
         step = calls[0].key.round - 1 if self._lockstep else self._life_clock.step()
         return self._conduct.choose(calls, step, errand.committed, errand.work)
 
-    def _answer(self, call: Call, choice: Choice, errand: Errand) -> Answer:
+    def _answer(
+        self, call: Call, choice: Choice, errand: Errand, update: Update | None = None
+    ) -> Answer:
         device = self._devices[call.key.client]
         works = choice.decision is not Decision.DECLINE
         modelled_s = device.modelled_s(errand.work) * choice.share if works else 0.0
@@ -177,9 +182,10 @@ class Worker:
             choice.decision,
             modelled_s,
             choice.reason,
-            state=choice.seen,
-            x=choice.x,
-            away_rounds=choice.away,
+            update,
+            choice.seen,
+            choice.x,
+            choice.away,
         )
 
     def _fails_silently(self, choice: Choice) -> bool:
@@ -199,8 +205,9 @@ class Worker:
             return parcel
         device.session.happen(Event.CALLED)
         if choice.decision is Decision.ABORT:
-            began = self._clock.monotonic()
-            await self._as_long_as(device.train_s(errand.work) * choice.share, began)
+            if not self._lockstep:
+                began = self._clock.monotonic()
+                await self._as_long_as(device.train_s(errand.work) * choice.share, began)
             device.give_up(call, choice.before, choice.life)
             device.session.happen(Event.GAVE_UP)
             return None
@@ -221,13 +228,14 @@ class Worker:
             loop = asyncio.get_running_loop()
             parcel = await loop.run_in_executor(self._trainer, device.train, *order)
         self._trains_quickly = self._clock.monotonic() - began < self._quick_s
-        await self._as_long_as(device.train_s(errand.work) * choice.share, began)
+        if not self._lockstep:
+            await self._as_long_as(device.train_s(errand.work) * choice.share, began)
         device.session.happen(Event.TRAINED)
         return parcel
 
     async def _as_long_as(self, modelled_s: float, began: float) -> None:
         """Where time is not the rounds', a slow device takes its time."""
-        if not self._lockstep and modelled_s > 0:
+        if modelled_s > 0:
             await self._clock.sleep_until(began + modelled_s / self._settings.scale)
 
 
@@ -240,11 +248,9 @@ class _Base:
 
     def __init__(self, message: ToDevice, errand: Errand, clock: Clock) -> None:
         self._errand, self._clock = errand, clock
-        self.at_hand: bytes | memoryview | None = message.model[1] if message.model else None
+        self.at_hand: Body | None = message.model[1] if message.model else None
 
-    async def fetch(
-        self, call: Call, at: float, asked: float
-    ) -> tuple[bytes | memoryview | None, Download]:
+    async def fetch(self, call: Call, at: float, asked: float) -> tuple[Body | None, Download]:
         """Its body, and how it came; None when the server no longer has it.
 
         Args:

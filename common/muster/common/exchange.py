@@ -16,6 +16,10 @@ PROPENSITY = "participation_propensity"
 part when it is called."""
 
 
+Body = bytes | memoryview
+"""A model or an update as it travels."""
+
+
 class Decision(StrEnum):
     """A device's answer to a call."""
 
@@ -162,10 +166,11 @@ class Observation(NamedTuple):
 
 
 class Answer(NamedTuple):
-    """A device's answer to a call, with a small update's body inline.
+    """A device's answer to a call; the body of a small update travels with it.
 
     Attributes:
         modelled_s: seconds of work and transfers in the scenario's model of the device.
+        update: when it is small enough to travel inline.
         state: at the moment of the decision; None for one of which nothing ever changes.
         x: covariates X at that moment, in the scenario's order.
         away_rounds: in lockstep, of a device that is offline: rounds after this one for which it
@@ -177,7 +182,6 @@ class Answer(NamedTuple):
     modelled_s: float = 0.0
     reason: Reason | None = None
     update: Update | None = None
-    body: bytes = b""
     state: DeviceState | None = None
     x: tuple[float, ...] = ()
     away_rounds: int = 0

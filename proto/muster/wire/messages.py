@@ -8,11 +8,13 @@ import math
 from collections.abc import Iterable, Sequence
 from enum import StrEnum
 from functools import lru_cache
+from operator import attrgetter
 from typing import TypeVar
 
 from muster.common.errors import RemoteProtocolError
 from muster.common.exchange import (
     Answer,
+    Body,
     Call,
     Commit,
     Decision,
@@ -47,6 +49,12 @@ _REASON_OF: dict[int, Reason | None] = {0: None, **{n: value for value, n in _RE
 _OUTCOME_OF = {number: value for value, number in _OUTCOMES.items()}
 
 
+_SECONDS = ("train_s", "fetch_s", "modelled_s", "fetch_wait_s", "fetched_at", "slot_wait_s")
+"""Fields of an update that are finite and not negative."""
+
+_seconds_of = attrgetter(*_SECONDS)
+
+
 def _meaning(table: dict[int, E], number: int, field: str) -> E:
     try:
         return table[number]
@@ -65,27 +73,28 @@ def _finite(value: float, field: str) -> float:
 
 def encode_to_device(message: ToDevice) -> bytes:
     """A whole `pb.ServerMessage`, serialised: the model in it once for all devices."""
-    alone: bytes = pb.ServerMessage(
-        receipts=map(encode_receipt, message.receipts),
-        committed=encode_commit(message.committed) if message.committed is not None else None,
-        calls=map(_encode_call, message.calls),
-        goodbye=pb.Goodbye(status=message.goodbye) if message.goodbye is not None else None,
-        scenario_s=message.scenario_s,
-    ).SerializeToString()
+    out = pb.ServerMessage()
+    for receipt in message.receipts:
+        _fill_receipt(out.receipts.add(), receipt)
+    if message.committed is not None:
+        out.committed.round, out.committed.version = message.committed
+    for call in message.calls:
+        _fill_call(out.calls.add(), call)
+    if message.goodbye is not None:
+        out.goodbye.status = message.goodbye
+    if message.scenario_s is not None:
+        out.scenario_s = message.scenario_s
+    alone: bytes = out.SerializeToString()
     # Serialised messages that are joined are one message with the fields of both.
     return alone if message.model is None else alone + _encoded_model(message.model)
 
 
-def _encode_call(call: Call) -> pb.Call:
-    return pb.Call(
-        client=call.key.client,
-        round=call.key.round,
-        attempt=call.key.attempt,
-        base_version=call.base_version,
-        deadline_s=call.deadline_s,
-        model_checksum=call.model_checksum,
-        called_in_group=call.called_in_group,
-    )
+def _fill_call(out: pb.Call, call: Call) -> None:
+    out.client, out.round, out.attempt = call.key
+    out.base_version = call.base_version
+    out.deadline_s = call.deadline_s
+    out.model_checksum = call.model_checksum
+    out.called_in_group = call.called_in_group
 
 
 @lru_cache(maxsize=1)
@@ -119,15 +128,18 @@ def _decode_call(call: pb.Call) -> Call:
 
 
 def encode_receipt(receipt: Receipt) -> pb.Receipt:
-    return pb.Receipt(
-        client=receipt.key.client,
-        round=receipt.key.round,
-        attempt=receipt.key.attempt,
-        outcome=_OUTCOMES[receipt.outcome],  # type: ignore[arg-type]
-        reason=_REASONS[receipt.reason] if receipt.reason else 0,  # type: ignore[arg-type]
-        detail=receipt.detail,
-        offset=receipt.offset,
-    )
+    out = pb.Receipt()
+    _fill_receipt(out, receipt)
+    return out
+
+
+def _fill_receipt(out: pb.Receipt, receipt: Receipt) -> None:
+    out.client, out.round, out.attempt = receipt.key
+    out.outcome = _OUTCOMES[receipt.outcome]  # type: ignore[assignment]
+    if receipt.reason is not None:
+        out.reason = _REASONS[receipt.reason]  # type: ignore[assignment]
+    out.detail = receipt.detail
+    out.offset = receipt.offset
 
 
 def decode_receipt(receipt: pb.Receipt) -> Receipt:
@@ -159,37 +171,45 @@ def decode_schema(schema: pb.Schema) -> Schema:
 # --- device -> fleet ---------------------------------------------------------------------------
 
 
-def encode_answer(answer: Answer) -> pb.Answer:
-    out = pb.Answer(
-        client=answer.key.client,
-        round=answer.key.round,
-        attempt=answer.key.attempt,
-        decision=_DECISIONS[answer.decision],  # type: ignore[arg-type]
-        reason=_REASONS[answer.reason] if answer.reason else 0,  # type: ignore[arg-type]
-        modelled_s=answer.modelled_s,
-        update=encode_update(answer.update, answer.body) if answer.update else None,
-        away_rounds=answer.away_rounds,
-    )
+def encode_answers(answers: Iterable[tuple[Answer, Body]]) -> pb.DeviceMessage:
+    """Answers with the bodies of their updates, empty where there is none. They are written where
+    they stay: a message that is put into another is copied, and its body with it."""
+    out = pb.DeviceMessage()
+    for answer, body in answers:
+        _fill_answer(out.answers.add(), answer, body)
+    return out
+
+
+def _fill_answer(out: pb.Answer, answer: Answer, body: Body) -> None:
+    out.client, out.round, out.attempt = answer.key
+    out.decision = _DECISIONS[answer.decision]  # type: ignore[assignment]
+    if answer.reason is not None:
+        out.reason = _REASONS[answer.reason]  # type: ignore[assignment]
+    out.modelled_s = answer.modelled_s
+    if answer.update is not None:
+        _fill_update(out.update, answer.update)
+        out.update.body = bytes(body)
     if answer.state is not None:
         out.state.CopyFrom(_encode_state(answer.state))
     if answer.x:
         out.x.extend(answer.x)
-    return out
+    out.away_rounds = answer.away_rounds
 
 
-def decode_answer(answer: pb.Answer) -> Answer:
-    inline = answer.HasField("update")
-    return Answer(
+def decode_answer(answer: pb.Answer) -> tuple[Answer, bytes]:
+    """An answer, and the body of its update."""
+    update = answer.update if answer.HasField("update") else None
+    decoded = Answer(
         Key(answer.client, answer.round, answer.attempt),
         _meaning(_DECISION_OF, answer.decision, "decision"),
         _finite(answer.modelled_s, "modelled_s"),
         _REASON_OF.get(answer.reason),
-        decode_update(answer.update) if inline else None,
-        answer.update.body if inline else b"",
+        None if update is None else decode_update(update),
         _decode_state(answer.state) if answer.HasField("state") else None,
         _decode_x(answer.x) if answer.x else (),
         answer.away_rounds,
     )
+    return decoded, b"" if update is None else update.body
 
 
 def encode_observation(observation: Observation) -> pb.Observation:
@@ -238,39 +258,48 @@ def decode_identity(identity: pb.Identity) -> Identity:
     return Identity(identity.client, identity.examples, identity.capacity, dict(identity.z))
 
 
-def encode_update(update: Update, body: bytes = b"") -> pb.Update:
-    return pb.Update(
-        client=update.key.client,
-        round=update.key.round,
-        attempt=update.key.attempt,
-        examples=update.examples,
-        checksum=update.checksum,
-        length=update.length,
-        train_s=update.train_s,
-        fetch_s=update.fetch_s,
-        loss=update.loss,
-        body=body,
-        modelled_s=update.modelled_s,
-        fetch_wait_s=update.fetch_wait_s,
-        fetched_at=update.fetched_at,
-        slot_wait_s=update.slot_wait_s,
-    )
+def encode_submit(update: Update, offset: int) -> pb.SubmitMessage:
+    """The header of Submit, whose body follows from a byte of it on."""
+    out = pb.SubmitMessage()
+    _fill_update(out.header.update, update)
+    out.header.offset = offset
+    return out
+
+
+def _fill_update(out: pb.Update, update: Update) -> None:
+    out.client, out.round, out.attempt = update.key
+    out.examples = update.examples
+    out.checksum = update.checksum
+    out.length = update.length
+    out.train_s = update.train_s
+    out.fetch_s = update.fetch_s
+    out.loss = update.loss
+    out.modelled_s = update.modelled_s
+    out.fetch_wait_s = update.fetch_wait_s
+    out.fetched_at = update.fetched_at
+    out.slot_wait_s = update.slot_wait_s
 
 
 def decode_update(update: pb.Update) -> Update:
-    return Update(
+    decoded = Update(
         Key(update.client, update.round, update.attempt),
         update.examples,
         update.checksum,
         update.length,
-        _finite(update.train_s, "train_s"),
-        _finite(update.fetch_s, "fetch_s"),
+        update.train_s,
+        update.fetch_s,
         update.loss,
-        _finite(update.modelled_s, "modelled_s"),
-        _finite(update.fetch_wait_s, "fetch_wait_s"),
-        _finite(update.fetched_at, "fetched_at"),
-        _finite(update.slot_wait_s, "slot_wait_s"),
+        update.modelled_s,
+        update.fetch_wait_s,
+        update.fetched_at,
+        update.slot_wait_s,
     )
+    seconds = _seconds_of(decoded)
+    # One comparison for all of them; a NaN passes through the sum.
+    if not (min(seconds) >= 0 and sum(seconds) < math.inf):
+        for field in _SECONDS:
+            _finite(getattr(decoded, field), field)
+    return decoded
 
 
 def encode_fingerprint(fingerprint: Fingerprint) -> pb.Fingerprint:

@@ -12,7 +12,7 @@ ARITH 2013. 24 bytes per parameter.
 
 import math
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -26,7 +26,9 @@ TERMS = 1 << 22
 
 # Adding and subtracting 1.5·2^(52+e) rounds x to the grid 2^e, because there the spacing of float64
 # is 2^e; the difference from x is exact.
-_MAGNETS = [(exponent, 1.5 * 2.0 ** (52 + exponent)) for exponent in GRIDS]
+_MAGNETS = [1.5 * 2.0 ** (52 + exponent) for exponent in GRIDS]
+
+_any_bit, _largest, _least = np.bitwise_or.reduce, np.maximum.reduce, np.minimum.reduce
 
 BLOCK = 16_384
 """Entries worked on at once: a block's sums and what is added to them, 640 KiB, stay cached."""
@@ -58,6 +60,7 @@ class ExactSum:
     def __init__(self, parameters: int) -> None:
         self.parameters = parameters
         self._sums: Doubles = np.empty((len(GRIDS), parameters))
+        self._fine = False  # whether anything lies on the last grid, whose sum is unused otherwise
         self._bounds: list[float] = []
         block = min(BLOCK, parameters)
         self._x: Doubles = np.empty(block)
@@ -66,6 +69,7 @@ class ExactSum:
     def clear(self) -> None:
         """Back to the empty sum; the memory is kept."""
         self._bounds.clear()
+        self._fine = False
 
     def add(self, vector: Vector, weight: float) -> None:
         """Add weight·vector. Subtracting is adding with the opposite weight.
@@ -99,19 +103,21 @@ class ExactSum:
 
     def _extract(self, entries: Vector, weight: float, start: int, stop: int, first: bool) -> None:
         x, q = self._x[: stop - start], self._q[: stop - start]
-        np.multiply(entries, weight, out=x, dtype=np.float64)
-        for (exponent, magnet), sums in zip(_MAGNETS, self._sums, strict=True):
-            if exponent == GRIDS[-1] and not x.any():  # as a rule nothing is left for the last grid
-                q = x
-            else:
-                np.add(x, magnet, out=q)
-                np.subtract(q, magnet, out=q)
-                np.subtract(x, q, out=x)
-            # The first term is the sum: 24 bytes per parameter need not be set to 0 for it.
+        np.copyto(x, entries)
+        np.multiply(x, weight, out=x)
+        for magnet, sums in zip(_MAGNETS[:-1], self._sums[:-1], strict=True):
+            _cut(x, magnet, q)
+            # The first term is the sum: it need not be set to 0 for it.
             if first:
                 sums[start:stop] = q
-            elif q is not x:
+            else:
                 sums[start:stop] += q
+        if _any_bit(x.view(np.uint64)):  # as a rule nothing is left for the last grid
+            if not self._fine:
+                self._sums[-1] = 0.0
+                self._fine = True
+            _cut(x, _MAGNETS[-1], q)
+            self._sums[-1, start:stop] += q
 
     def total(self, start: int = 0, stop: int | None = None) -> Doubles:
         """Entries [start, stop) of the sum: float64, the three grids joined with two_sum."""
@@ -119,14 +125,28 @@ class ExactSum:
             return np.zeros(len(range(*slice(start, stop).indices(self.parameters))))
         coarse, middle, fine = self._sums[:, start:stop]
         high, low = _two_sum(coarse, middle)
-        return np.asarray(high + (low + fine))
+        if self._fine:
+            low += fine
+        high += low
+        return high
+
+
+def _cut(x: Doubles, magnet: float, q: Doubles) -> None:
+    """Move what lies on the grid of `magnet` from x to q."""
+    np.add(x, magnet, out=q)
+    np.subtract(q, magnet, out=q)
+    np.subtract(x, q, out=x)
 
 
 def _two_sum(a: Doubles, b: Doubles) -> tuple[Doubles, Doubles]:
-    """a + b as its float64 value and the exact rounding error (Knuth)."""
+    """a + b as its float64 value and the exact rounding error (Knuth), in new arrays."""
     total = a + b
     shadow = total - a
-    return total, (a - (total - shadow)) + (b - shadow)
+    rest = total - shadow
+    np.subtract(a, rest, out=rest)
+    np.subtract(b, shadow, out=shadow)
+    rest += shadow
+    return total, rest
 
 
 def apply(
@@ -141,12 +161,13 @@ def apply(
     with np.errstate(over="ignore", invalid="ignore"):
         for start in range(0, len(model), BLOCK):
             stop = min(start + BLOCK, len(model))
-            step: Any = total.total(start, stop)
+            step = total.total(start, stop)
             if scale != 1.0:
                 step *= scale
             step /= normaliser
-            step += keep * model[start:stop].astype(np.float64)
+            old = model[start:stop]
+            step += old if keep == 1.0 else keep * old.astype(np.float64)
             result[start:stop] = step
-    if not np.isfinite(np.max(result, initial=0.0) - np.min(result, initial=0.0)):
+    if len(result) and not (math.isfinite(_largest(result)) and math.isfinite(_least(result))):
         raise Diverged("the new model has entries that float32 cannot hold")
     return result

@@ -563,7 +563,7 @@ class Coordinator:
         for client in pack.devices:
             self._tell("left", client=client, why=why)
 
-    def answered(self, pack: Pack, answers: Sequence[Answer]) -> None:
+    def answered(self, pack: Pack, answers: Sequence[tuple[Answer, bytes]]) -> None:
         """Devices answered calls, perhaps with small updates inline."""
         receipts = self.intake.answered(pack, answers)
         pack.receipts += receipts

@@ -160,16 +160,17 @@ class Intake:
         spill.wait_s += waited_s
         return spill
 
-    def answered(self, pack: Pack, answers: Sequence[Answer]) -> list[Receipt]:
-        """Devices answered calls in one message; the receipts of updates that came inline."""
+    def answered(self, pack: Pack, answers: Sequence[tuple[Answer, bytes]]) -> list[Receipt]:
+        """Devices answered calls in one message, in which the bodies of small updates came too; the
+        receipts of these."""
         declined: list[str] = []
         receipts = []
-        for answer in answers:
+        for answer, body in answers:
             self._enter(pack, answer, declined)
-            if (update := answer.update) is not None:
-                receipts.append(self._received_inline(pack, update, answer.body))
+            if answer.update is not None:
+                receipts.append(self._received_inline(pack, answer.update, body))
         if declined:  # thousands in a message, and the ledger names them
-            self._tell("declined", round=answers[0].key.round, reasons=Counter(declined))
+            self._tell("declined", round=answers[0][0].key.round, reasons=Counter(declined))
         self._look()
         return receipts
 
@@ -178,19 +179,17 @@ class Intake:
         case."""
         round, client = self.round, answer.key.client
         device = pack.devices.get(client)
-        # The round keeps the answer until it closes, and the body may be large.
-        alone = answer._replace(body=b"") if answer.body else answer
         if device is None:
             return
         if answer.state is not None or answer.x:
             self.see(pack, Observation(client, answer.state, answer.x))
-        if round is None or round.answer(alone) is not None:
+        if round is None or round.answer(answer) is not None:
             return
         self._answered_at[client] = self._clock.now()
-        self.progress_at = self._clock.monotonic()
-        if self._lockstep and answer.reason is Reason.OFFLINE:
-            device.away_until = round.number + answer.away_rounds
+        self.progress_at = pack.heard_at
         if answer.decision is Decision.DECLINE:
+            if self._lockstep and answer.reason is Reason.OFFLINE:
+                device.away_until = round.number + answer.away_rounds
             declined.append(answer.reason.value if answer.reason else "")
         elif answer.update is None:  # otherwise what becomes of the update says it
             self._tell(
@@ -318,16 +317,16 @@ class Intake:
         if not self._folds_on_arrival:
             return
         staged.weight = self._rule.weight(contribution, self._state)
-        self._unfolded.put(staged)
         if self._small:
-            self._fold_now()
+            self._fold_now(staged)
         else:
+            self._unfolded.put(staged)
             self._folds.append(self._fold_beside())
 
-    def _fold_now(self) -> None:
+    def _fold_now(self, staged: Staged) -> None:
         """Without the worker, which costs more than a small vector; an error waits for `fold`."""
         try:
-            self._fold_waiting()
+            self._fold_together([staged])
         except MusterError as error:
             failed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
             failed.set_exception(error)
@@ -362,22 +361,26 @@ class Intake:
 
     def _fold_waiting(self) -> None:
         """Fold all that wait: together they cost less, and the next call may find none left."""
-        terms, bodies = [], []
+        together = []
         while not self._unfolded.empty():
-            staged = self._unfolded.get_nowait()
+            together.append(self._unfolded.get_nowait())
+        if together:
+            self._fold_together(together)
+
+    def _fold_together(self, together: Sequence[Staged]) -> None:
+        terms = []
+        for staged in together:
             weight, body = staged.weight, staged.body
-            if weight is None or not (math.isfinite(weight) and weight >= 0):
+            if weight is None or not 0 <= weight < math.inf:
                 client = staged.contribution.client
                 raise RunFailed(
                     f"the aggregator {self._rule.kind!r} gave {client} the weight {weight}; "
                     f"expected a finite number >= 0"
                 )
-            terms.append(Term(body.read, weight, body.measure.largest))
-            bodies.append(body)
-        if terms:
-            self.sum.add_terms(terms)
-        for body in bodies:  # a cohort's bodies would be many times the model
-            body.close()
+            terms.append(Term(body.read, weight, body.largest))
+        self.sum.add_terms(terms)
+        for staged in together:  # a cohort's bodies would be many times the model
+            staged.body.close()
 
     # --- the books -------------------------------------------------------------------------------
 

@@ -156,8 +156,9 @@ class FleetService(fleet_pb2_grpc.FleetServicer):
             if message.answers:
                 answers = [messages.decode_answer(answer) for answer in message.answers]
                 self._coordinator.answered(pack, answers)
-            for seen in message.heartbeat.devices:
-                self._coordinator.intake.see(pack, messages.decode_observation(seen))
+            if message.HasField("heartbeat"):
+                for seen in message.heartbeat.devices:
+                    self._coordinator.intake.see(pack, messages.decode_observation(seen))
 
     @staticmethod
     async def _write(outbox: Outbox, context: Context) -> None:

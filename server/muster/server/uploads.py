@@ -4,21 +4,25 @@ import math
 import os
 import tempfile
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 
 import numpy as np
 import xxhash
 
-from muster.common.compression import Codec, Pread, Whole, pread_of
+from muster.common.compression import Codec, Pread, Whole
 from muster.common.errors import RemoteProtocolError
 from muster.common.exchange import Reason, Update
 from muster.common.tensors import WIRE, Vector
 from muster.wire import CHUNK_BYTES
+from muster.wire.bodies import checksum
 
 _max, _min = np.maximum.reduce, np.minimum.reduce
 
+_DAMAGED = Reason.CHECKSUM, "the body is not what its checksum says; send it again"
 
-@dataclass(frozen=True, slots=True)
+
+@dataclass(frozen=True)
 class Form:
     """What a right body of a device looks like.
 
@@ -32,10 +36,15 @@ class Form:
     parameters: int
     max_norm: float | None = None
 
-    @property
+    @cached_property
     def length(self) -> int:
         """Bytes."""
         return self.codec.length(self.parameters)
+
+    @cached_property
+    def plain(self) -> bool:
+        """Whether a body is the float32 vector itself."""
+        return isinstance(self.codec, Whole)
 
 
 class Body:
@@ -44,20 +53,28 @@ class Body:
     def __init__(self, body: bytes, form: Form) -> None:
         self._form = form
         self._body = body
-        self.measure = Measure(form)
-        self.measure.add(body)
+        self._measure = Measure(form)
+
+    @property
+    def largest(self) -> float:
+        """The largest absolute entry, of a body without a fault."""
+        return self._measure.largest
 
     def fault(self, update: Update) -> tuple[Reason, str] | None:
         """What is wrong with it, or None."""
-        fault = self.measure.fault(update, pread_of(self._body))
-        if fault is None and len(self._body) != self._form.length:
+        if checksum(self._body) != update.checksum:
+            return _DAMAGED
+        if len(self._body) != self._form.length:
             found = f"a body of {len(self._body)} bytes; {update.length} were announced"
-            fault = Reason.LENGTH, found
-        return fault
+            return Reason.LENGTH, found
+        self._measure.add(self._body)
+        return self._measure.fault(self._pread)
 
     def read(self, start: int, stop: int) -> Vector:
-        form = self._form
-        return form.codec.read(pread_of(self._body), start, stop, form.parameters)
+        return self._form.codec.read(self._pread, start, stop, self._form.parameters)
+
+    def _pread(self, length: int, offset: int) -> memoryview:
+        return memoryview(self._body)[offset : offset + length]
 
     def close(self) -> None:
         """Let go of the body."""
@@ -79,7 +96,8 @@ class Spill:
         self._form = form
         self._file = spills.take()
         self._length = update.length
-        self.measure = Measure(form)
+        self._hash = xxhash.xxh3_128()
+        self._measure = Measure(form)
         self.received = self.senders = 0
         self.began_at = began_at - update.slot_wait_s
         self.wait_s, self.send_s = update.slot_wait_s, 0.0
@@ -102,7 +120,8 @@ class Spill:
                 f"a chunk of {len(chunk)} bytes at {self.received} of {self._length}: the header "
                 f"stated fewer"
             )
-        self.measure.add(chunk)
+        self._hash.update(chunk)
+        self._measure.add(chunk)
         os.pwrite(self._file, chunk, self.received)
         self.received = end
 
@@ -114,9 +133,16 @@ class Spill:
     def complete(self) -> bool:
         return self.received == self._length
 
+    @property
+    def largest(self) -> float:
+        """The largest absolute entry, of a complete body without a fault."""
+        return self._measure.largest
+
     def fault(self, update: Update) -> tuple[Reason, str] | None:
         """What is wrong with it now that it is complete, or None."""
-        return self.measure.fault(update, self._pread)
+        if self._hash.digest() != update.checksum:
+            return _DAMAGED
+        return self._measure.fault(self._pread)
 
     def read(self, start: int, stop: int) -> Vector:
         return self._form.codec.read(self._pread, start, stop, self._form.parameters)
@@ -158,21 +184,20 @@ class Spills:
 
 
 class Measure:
-    """What is learned of a body: checksum, largest entry, norm when asked.
+    """What is learned of a body: its largest entry, its norm when asked.
 
-    Of a whole float32 vector all of it while it arrives; of another form once it is complete.
+    Of a whole float32 vector while it arrives; of another form once it is complete.
     """
 
     def __init__(self, form: Form) -> None:
         self._form = form
-        self._plain = isinstance(form.codec, Whole)
-        self._hash = xxhash.xxh3_128()
         self._squares = 0.0
         self.largest = 0.0
 
     def add(self, piece: bytes) -> None:
-        self._hash.update(piece)
-        if not self._plain:
+        """Look at the next piece of a body."""
+        form = self._form
+        if not form.plain:
             return
         # A piece of a number is no number; a body with one has the wrong length.
         entries = np.frombuffer(piece, WIRE, len(piece) // WIRE.itemsize)
@@ -181,24 +206,21 @@ class Measure:
             extreme = max(float(_max(entries)), -float(_min(entries)))
             if not extreme <= self.largest:
                 self.largest = extreme if not math.isnan(self.largest) else self.largest
-        if self._form.max_norm is not None:
+        if form.max_norm is not None:
             doubles = entries.astype(np.float64)
             self._squares += float(doubles @ doubles)
 
-    def fault(self, update: Update, pread: Pread) -> tuple[Reason, str] | None:
-        """What is wrong with a complete body, or None."""
-        if self._hash.digest() != update.checksum:
-            return Reason.CHECKSUM, "the body is not what its checksum says; send it again"
-        if not self._plain:
+    def fault(self, pread: Pread) -> tuple[Reason, str] | None:
+        """What is wrong with a complete body that is what its checksum says, or None."""
+        form = self._form
+        if not form.plain:
             try:
-                extent = self._form.codec.check(pread, self._form.parameters)
+                self.largest, self._squares = form.codec.check(pread, form.parameters)
             except RemoteProtocolError as error:
                 return Reason.MALFORMED, str(error)
-            self.largest, self._squares = extent
         if not math.isfinite(self.largest):
             return Reason.NOT_FINITE, "the update has a NaN or an infinity: training diverged there"
-        max_norm = self._form.max_norm
-        if max_norm is not None and math.sqrt(self._squares) > max_norm:
+        if form.max_norm is not None and math.sqrt(self._squares) > form.max_norm:
             norm = math.sqrt(self._squares)
-            return Reason.NORM, f"the update's norm is {norm:.6g}; at most {max_norm} may be"
+            return Reason.NORM, f"the update's norm is {norm:.6g}; at most {form.max_norm} may be"
         return None
