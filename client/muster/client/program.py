@@ -33,6 +33,7 @@ from muster.common.exchange import (
     Identity,
     ToDevice,
 )
+from muster.common.processes import take_turns
 from muster.tasks.models import schema as schema_of_module
 from muster.tasks.task import OpenTask
 from muster.v1 import fleet_pb2 as pb
@@ -276,6 +277,7 @@ async def _end(parts: Sequence["asyncio.Task[None]"]) -> None:
 
 def main(config: PackProcess, task: OpenTask) -> None:
     """Live as the devices of a pack until the run is over."""
+    take_turns()
     uvloop.run(_live(config, task))
 
 

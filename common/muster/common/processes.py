@@ -1,8 +1,10 @@
-"""Processes that never outlive the one that started them."""
+"""How processes of a fleet live together: none outlives the one that started it, and they take
+turns on the machine's cores."""
 
 import ctypes
 import os
 import signal
+from contextlib import suppress
 
 PARENT = "MUSTER_PARENT"
 """Environment variable with the process id of the parent, for `die_with_parent`."""
@@ -29,3 +31,13 @@ def die_with_parent(parent: int | None = None) -> None:
         return
     if os.getppid() != parent:
         os.kill(os.getpid(), signal.SIGKILL)
+
+
+def take_turns() -> None:
+    """Have the kernel let this process's waking threads wait for their turn (Linux, SCHED_BATCH).
+
+    With a device to each process many wake at once, each interrupts another, and every one of them
+    finds the caches full of the others. Threads that are made later inherit it.
+    """
+    with suppress(OSError, AttributeError):  # not Linux, or forbidden: it goes on as before
+        os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))

@@ -138,8 +138,10 @@ def _fill_receipt(out: pb.Receipt, receipt: Receipt) -> None:
     out.outcome = _OUTCOMES[receipt.outcome]  # type: ignore[assignment]
     if receipt.reason is not None:
         out.reason = _REASONS[receipt.reason]  # type: ignore[assignment]
-    out.detail = receipt.detail
-    out.offset = receipt.offset
+    if receipt.detail:
+        out.detail = receipt.detail
+    if receipt.offset:
+        out.offset = receipt.offset
 
 
 def decode_receipt(receipt: pb.Receipt) -> Receipt:

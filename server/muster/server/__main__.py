@@ -25,7 +25,7 @@ from muster.common.errors import ConfigError, MusterError
 from muster.common.files import write_atomic
 from muster.common.journal import Journal
 from muster.common.lines import Line
-from muster.common.processes import die_with_parent
+from muster.common.processes import die_with_parent, take_turns
 from muster.common.tensors import schema_of
 from muster.server.config import ServerProcess
 from muster.server.coordinator import Coordinator
@@ -170,6 +170,7 @@ def _peak_rss_mib() -> float:
 
 def main() -> None:
     die_with_parent()
+    take_turns()
     logging.basicConfig(
         stream=sys.stderr, level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s"
     )

@@ -288,7 +288,8 @@ class Ledger:
         self._db.execute("BEGIN IMMEDIATE")
         try:
             for statement, rows in statements:
-                self._db.executemany(statement, rows)
+                if rows:
+                    self._db.executemany(statement, rows)
         except BaseException:
             self._db.execute("ROLLBACK")
             raise

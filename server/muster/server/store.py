@@ -30,13 +30,13 @@ class Store:
         self._folder = folder
         self._ledger = ledger
         self._header = safetensors_header(schema)
-        self._files: set[Path] = set()
+        self._files: set[str] = set()
         self._hashing = ThreadPoolExecutor(1, thread_name_prefix="sha256")
         folder.mkdir(exist_ok=True)
 
     def put_model(self, version: int, model: Vector) -> StoredVector:
         """Write a model; it is durable, but no version until a transaction names it."""
-        return self._put(self._model_path(version), *self.model_file(model))
+        return self._put(_model_name(version), *self.model_file(model))
 
     def put_state(self, version: int, state: State) -> StoredVector | None:
         """Write an aggregator's state; None for an empty one."""
@@ -44,7 +44,7 @@ class Store:
             return None
         # reshape keeps scalars 0-dimensional; ascontiguousarray alone would make them vectors.
         arrays = {n: np.ascontiguousarray(a).reshape(np.shape(a)) for n, a in state.items()}
-        return self._put(self._state_path(version), save(arrays))
+        return self._put(_state_name(version), save(arrays))
 
     def get_model(self, version: int) -> Vector:
         """Read a model: float32, shape (parameters,), read-only.
@@ -52,13 +52,13 @@ class Store:
         Raises:
             LedgerError: it is missing or not what was committed.
         """
-        file = self._get(self._model_path(version), self._ledger.model(version))
+        file = self._get(_model_name(version), self._ledger.model(version))
         return np.frombuffer(file, WIRE, offset=len(self._header)).astype(np.float32, copy=False)
 
     def get_state(self, version: int) -> State:
         """Read an aggregator's state."""
         stored = self._ledger.state(version)
-        return load(self._get(self._state_path(version), stored)) if stored else {}
+        return load(self._get(_state_name(version), stored)) if stored else {}
 
     def model_file(self, model: Vector) -> tuple[bytes, memoryview]:
         """The parts of a safetensors file with `model` in it."""
@@ -67,39 +67,33 @@ class Store:
     def remove(self, versions: Iterable[int]) -> None:
         """Remove the files of versions that the ledger has forgotten."""
         for version in versions:
-            for path in {self._model_path(version), self._state_path(version)} & self._files:
-                path.unlink()
-                self._files.discard(path)
+            for name in {_model_name(version), _state_name(version)} & self._files:
+                (self._folder / name).unlink()
+                self._files.discard(name)
 
     def clean(self, kept: Iterable[int]) -> None:
         """At start: remove what no transaction names."""
         remove_unfinished(self._folder)
-        named = {path for v in kept for path in (self._model_path(v), self._state_path(v))}
+        named = {name for v in kept for name in (_model_name(v), _state_name(v))}
         for path in self._folder.glob("*.safetensors"):
-            if path in named:
-                self._files.add(path)
+            if path.name in named:
+                self._files.add(path.name)
             else:
                 path.unlink()
 
-    def _model_path(self, version: int) -> Path:
-        return self._folder / f"{version:06d}.safetensors"
-
-    def _state_path(self, version: int) -> Path:
-        return self._folder / f"{version:06d}.state.safetensors"
-
-    def _put(self, path: Path, *parts: bytes | memoryview) -> StoredVector:
+    def _put(self, name: str, *parts: bytes | memoryview) -> StoredVector:
         size = sum(len(part) for part in parts)
         if size <= INLINE_BYTES + len(self._header):
             body = b"".join(parts)
             return StoredVector(hashlib.sha256(body).hexdigest(), size, body)
         # The file is written while it is hashed: SHA-256 is the slower of the two.
         digest = self._hashing.submit(_sha256, *parts)
-        write_atomic(path, *parts, durable=True)
-        self._files.add(path)
+        write_atomic(self._folder / name, *parts, durable=True)
+        self._files.add(name)
         return StoredVector(digest.result(), size, None)
 
-    def _get(self, path: Path, stored: StoredVector) -> bytes:
-        body = stored.body
+    def _get(self, name: str, stored: StoredVector) -> bytes:
+        path, body = self._folder / name, stored.body
         if body is None:
             try:
                 body = path.read_bytes()
@@ -108,8 +102,16 @@ class Store:
                     f"{path} is missing; the ledger names it. Put it back, or start afresh"
                 ) from None
         if _sha256(body) != stored.sha256:
-            raise LedgerError(f"{path.name} is not what was committed: its SHA-256 differs")
+            raise LedgerError(f"{name} is not what was committed: its SHA-256 differs")
         return body
+
+
+def _model_name(version: int) -> str:
+    return f"{version:06d}.safetensors"
+
+
+def _state_name(version: int) -> str:
+    return f"{version:06d}.state.safetensors"
 
 
 def _sha256(*parts: bytes | memoryview) -> str:
