@@ -24,7 +24,11 @@ CASES = [
     (10, 5_000_000, 8, "server peak at most 400 MiB"),
     (100, 5_000_000, 3, "server peak at most 10 % more than with 10 clients"),
 ]
-WARM_UP = 3
+
+
+def warm_up(clients: int, parameters: int) -> int:
+    """Rounds before those that count, of some seconds: the evaluation process imports torch."""
+    return max(3, 60_000_000 // (clients * parameters))
 
 
 def measure(
@@ -38,13 +42,14 @@ def measure(
     from muster.emulator import run
     from muster.emulator.scenario import Scenario
 
+    uncounted = warm_up(clients, parameters)
     scenario = validate(
         Scenario,
         {
             "name": f"echo-{clients}x{parameters}",
             "task": {"name": "echo:Echo", "parameters": parameters},
             "training": {"local_steps": 0},
-            "server": {"rounds": rounds + WARM_UP, "evaluate_every": rounds + WARM_UP},
+            "server": {"rounds": rounds + uncounted, "evaluate_every": rounds + uncounted},
             "groups": [{"name": "echo", "count": clients, "link": {"profile": link}}],
         },
         "benchmark",
@@ -58,7 +63,7 @@ def measure(
 
     with tempfile.TemporaryDirectory() as folder:
         done = run(scenario, out=Path(folder) / "run", show=show, backend=backend)
-        closed = list(done.ledger.rounds["closed_at"])[WARM_UP - 1 :]
+        closed = list(done.ledger.rounds["closed_at"])[uncounted - 1 :]
     times_ms = [1000 * (after - before) for before, after in pairwise(closed)]
     return {
         "system": "muster",
