@@ -111,6 +111,13 @@ def test_applying_divides_and_rounds_once() -> None:
     np.testing.assert_array_equal(descended, np.array([9.25, 18], np.float32))
 
 
+def test_a_model_from_one_end_of_float32_to_the_other_is_none() -> None:
+    model = np.array([3e38, -3e38], np.float32)
+    sums = ExactSum(2)
+    sums.add(np.zeros(2, np.float32), 1.0)
+    assert (apply(model, sums, keep=1.0, scale=1.0, normaliser=1.0) == model).all()
+
+
 def test_a_model_that_float32_cannot_hold_is_divergence() -> None:
     sums = ExactSum(1)
     sums.add(np.array([2.0**31], np.float32), 1.0)

@@ -121,7 +121,11 @@ def test_the_header_of_an_upload_comes_back(update: Update, offset: int) -> None
     assert wire.header.offset == offset
 
 
-@given(UPDATES, st.sampled_from(["train_s", "slot_wait_s"]), st.sampled_from([-1.0, math.nan]))
+@given(
+    UPDATES,
+    st.sampled_from(["train_s", "slot_wait_s"]),
+    st.sampled_from([-1.0, math.nan, math.inf]),
+)
 def test_an_update_of_no_duration_is_refused(update: Update, field: str, seconds: float) -> None:
     wire = messages.encode_submit(update._replace(**{field: seconds}), 0).header.update
     with pytest.raises(RemoteProtocolError, match=f"{field} is"):

@@ -140,11 +140,6 @@ def family(supervisor: int) -> dict[str, int]:
     return found
 
 
-def threads(pid: int) -> list[Path]:
-    """The threads of a process."""
-    return list(Path(f"/proc/{pid}/task").iterdir())
-
-
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     """The run folder of the test's run."""
@@ -232,14 +227,13 @@ def assert_resumes_to(sha256: str, folder: Path, muster: Callable[..., Command])
     assert_nothing_temporary(command, folder)
 
 
-# --- stopping ------------------------------------------------------------------------------------
-
-
 def test_the_server_and_the_devices_wait_for_their_turn_on_a_core(going: Command) -> None:
-    for name, pid in family(going.process.pid).items():
-        if name == "server" or name.startswith("dev-"):
-            policies = {os.sched_getscheduler(int(t.name)) for t in threads(pid)}
-            assert policies == {os.SCHED_BATCH}, f"all threads of {name}"
+    pids = family(going.process.pid)
+    for name in PROCESSES - {"nursery", "evaluation"}:
+        assert os.sched_getscheduler(pids[name]) == os.SCHED_BATCH, name
+
+
+# --- stopping ------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])

@@ -172,7 +172,7 @@ class Link:
             )
         return whole, came_at or self._clock.monotonic()
 
-    async def submit(self, update: Update, body: bytes | memoryview) -> Receipt:
+    async def submit(self, update: Update, body: Body) -> Receipt:
         """Upload an update, resuming where it broke; return the receipt.
 
         Raises:
@@ -195,7 +195,7 @@ class Link:
             else:
                 offset = receipt.offset
 
-    async def _upload(self, update: Update, body: bytes | memoryview, offset: int) -> Receipt:
+    async def _upload(self, update: Update, body: Body, offset: int) -> Receipt:
         async def parts() -> AsyncIterator[pb.SubmitMessage]:
             yield messages.encode_submit(update, offset)
             await call.initial_metadata()  # our turn; the server would hold what came before

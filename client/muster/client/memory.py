@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 import orjson
 import xxhash
 
-from muster.common.exchange import Commit, Key, Update
+from muster.common.exchange import Body, Commit, Key, Update
 from muster.common.files import remove_unfinished, write_atomic
 
 _HEAD = struct.Struct("<8sQIIII")
@@ -62,7 +62,7 @@ class Parcel(NamedTuple):
     """An update that can be sent; its key is that of the newest call."""
 
     update: Update
-    body: bytes | memoryview
+    body: Body
 
 
 class Held(NamedTuple):
@@ -77,7 +77,7 @@ class Held(NamedTuple):
     before: State
     after: State
     update: Update | None = None
-    body: bytes | memoryview = b""
+    body: Body = b""
 
 
 class Memory:
