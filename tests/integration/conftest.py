@@ -138,27 +138,35 @@ class Peer:
             pass
         return message.calls[0]
 
-    def update(self, value: float = 1.0, round: int = 1, attempt: int = 1, **changes: Any) -> Any:
-        """A right update whose body is in it; `changes` make it wrong."""
-        body = np.full(self.schema.parameters, value, "<f4").tobytes()
+    def update(
+        self,
+        value: float = 1.0,
+        round: int = 1,
+        attempt: int = 1,
+        body: bytes | None = None,
+        **changes: Any,
+    ) -> tuple[pb.Update, bytes]:
+        """A right update and its body; another body, and `changes`, make it wrong."""
+        right = np.full(self.schema.parameters, value, "<f4").tobytes()
         update = pb.Update(
             client=self.client,
             round=round,
             attempt=attempt,
             examples=10,
-            checksum=checksum(body),
-            length=len(body),
+            checksum=checksum(right),
+            length=len(right),
             loss=0.5,
-            body=body,
         )
         for name, changed in changes.items():
             setattr(update, name, changed)
-        return update
+        return update, right if body is None else body
 
-    async def send(self, update: pb.Update, decision: int = pb.DECISION_ACCEPT) -> None:
+    async def send(self, what: tuple[pb.Update, bytes], decision: int = pb.DECISION_ACCEPT) -> None:
         """Answer a call, with a small update inline."""
+        update, body = what
         await self.stream.write(
             pb.DeviceMessage(
+                bodies=[body],
                 answers=[
                     pb.Answer(
                         client=self.client,
@@ -167,7 +175,7 @@ class Peer:
                         decision=decision,  # type: ignore[arg-type]
                         update=update,
                     )
-                ]
+                ],
             )
         )
 

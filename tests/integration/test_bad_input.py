@@ -194,9 +194,7 @@ async def submit(
     peer: Any, call: pb.Call, value: float = 1.0, offset: int = 0, chunks: int | None = None
 ) -> pb.Receipt:
     """Upload an update from `offset`, `chunks` pieces of it."""
-    update = peer.update(value, call.round, call.attempt)
-    body = update.body
-    update.body = b""
+    update, body = peer.update(value, call.round, call.attempt)
 
     async def parts() -> Any:
         yield pb.SubmitMessage(header=pb.SubmitHeader(update=update, offset=offset))
@@ -257,8 +255,7 @@ async def test_a_chunk_that_cannot_be_right_ends_the_upload(world: Any, chunk: b
     w = await world(parameters=THREE_CHUNKS)
     a, _ = await w.both()
     call = await a.called()
-    update = a.update(round=call.round)
-    update.body = b""
+    update, _ = a.update(round=call.round)
     parts = [
         pb.SubmitMessage(header=pb.SubmitHeader(update=update)),
         pb.SubmitMessage(chunk=chunk),
@@ -282,6 +279,16 @@ async def test_an_answer_without_meaning_ends_its_stream_and_no_other(world: Any
     a, b = await w.both()
     await a.send(a.update(), decision=0)
     with pytest.raises(grpc.aio.AioRpcError, match="has no meaning here") as error:
+        await a.rest()
+    assert error.value.code() is grpc.StatusCode.INVALID_ARGUMENT
+    await finish_well(w, await w.attend("a"), b)
+
+
+async def test_a_body_without_an_update_ends_its_stream_and_no_other(world: Any) -> None:
+    w = await world()
+    a, b = await w.both()
+    await a.stream.write(pb.DeviceMessage(bodies=[bytes(16)]))
+    with pytest.raises(grpc.aio.AioRpcError, match="0 updates in a message with 1 bodies") as error:
         await a.rest()
     assert error.value.code() is grpc.StatusCode.INVALID_ARGUMENT
     await finish_well(w, await w.attend("a"), b)

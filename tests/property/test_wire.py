@@ -153,9 +153,45 @@ ANSWERS = st.builds(
 
 @given(st.lists(st.tuples(ANSWERS, st.binary(max_size=40)), max_size=3))
 def test_answers_come_back(said: list[tuple[Answer, bytes]]) -> None:
-    wire = pb.DeviceMessage.FromString(messages.encode_answers(said).SerializeToString())
+    wire = messages.encode_answers(said)
     expected = [(answer, body if answer.update else b"") for answer, body in said]
-    assert list(map(messages.decode_answer, wire.answers)) == expected
+    assert messages.decode_from_device(wire) == (expected, [])
+    # It is what any protobuf runtime reads, and what it writes is what is read here.
+    plain = pb.DeviceMessage.FromString(wire)
+    assert list(plain.bodies) == [body for answer, body in said if answer.update]
+    assert messages.decode_from_device(plain.SerializeToString()) == (expected, [])
+
+
+@pytest.mark.parametrize(
+    ("data", "why"),
+    [
+        (b"\x0a", "no length ends at byte 1"),
+        (b"\x0a" + bytes([0x80] * 11), "no length ends at byte 11"),
+        (b"\x0a\x05body", "a body of 5 begins at byte 2"),
+        (b"\x12\xff", "no DeviceMessage"),
+        (pb.DeviceMessage(bodies=[b"body"]).SerializeToString(), "0 updates .* 1 bodies"),
+        (
+            pb.DeviceMessage(
+                answers=[pb.Answer(decision=pb.DECISION_ACCEPT, update=pb.Update())]
+            ).SerializeToString(),
+            "1 updates .* 0 bodies",
+        ),
+    ],
+)
+def test_a_message_with_broken_bodies_is_refused(data: bytes, why: str) -> None:
+    with pytest.raises(RemoteProtocolError, match=why):
+        messages.decode_from_device(data)
+
+
+@pytest.mark.parametrize("parameters", [1, 100, 5000])
+def test_a_first_body_lies_where_its_numbers_are_aligned(parameters: int) -> None:
+    vector = np.arange(parameters, dtype=np.float32)
+    wire = messages.encode_to_device(ToDevice(model=body_view(vector)))
+    model = messages.decode_to_device(wire).model
+    assert model is not None
+    read = np.frombuffer(model, np.float32)
+    assert read.flags.aligned
+    np.testing.assert_array_equal(read, vector)
 
 
 @given(
@@ -163,15 +199,17 @@ def test_answers_come_back(said: list[tuple[Answer, bytes]]) -> None:
         ToDevice,
         st.lists(RECEIPTS, max_size=3),
         st.none() | st.builds(Commit, NUMBERS, NUMBERS),
-        st.none() | st.tuples(NUMBERS, st.binary(max_size=40)),
+        st.none() | st.binary(max_size=40),
         st.lists(CALLS, max_size=3),
         st.none() | st.text(max_size=10),
         st.none() | SECONDS,
     )
 )
 def test_what_the_server_says_comes_back(message: ToDevice) -> None:
-    wire = pb.ServerMessage.FromString(messages.encode_to_device(message))
+    wire = messages.encode_to_device(message)
     assert messages.decode_to_device(wire) == message
+    plain = pb.ServerMessage.FromString(wire)
+    assert messages.decode_to_device(plain.SerializeToString()) == message
 
 
 def test_a_fingerprint_comes_back() -> None:
@@ -182,13 +220,16 @@ def test_a_fingerprint_comes_back() -> None:
 @pytest.mark.parametrize("seconds", [-1.0, math.nan, math.inf])
 def test_seconds_that_are_no_duration_are_refused(seconds: float) -> None:
     with pytest.raises(RemoteProtocolError, match="modelled_s"):
-        messages.decode_answer(pb.Answer(decision=pb.DECISION_ACCEPT, modelled_s=seconds))
+        decode_alone(pb.Answer(decision=pb.DECISION_ACCEPT, modelled_s=seconds))
 
 
-@given(st.builds(Observation, st.text(max_size=9), st.none() | STATES, X))
-def test_an_observation_comes_back(seen: Observation) -> None:
-    wire = pb.Observation.FromString(messages.encode_observation(seen).SerializeToString())
-    assert messages.decode_observation(wire) == seen
+def decode_alone(answer: pb.Answer) -> None:
+    messages.decode_from_device(pb.DeviceMessage(answers=[answer]).SerializeToString())
+
+
+@given(st.lists(st.builds(Observation, st.text(max_size=9), st.none() | STATES, X), max_size=3))
+def test_what_devices_tell_unasked_comes_back(seen: list[Observation]) -> None:
+    assert messages.decode_from_device(messages.encode_heartbeat(seen)) == ([], seen)
 
 
 @given(
@@ -228,14 +269,15 @@ def test_an_impossible_identity_is_refused(wire: pb.Identity) -> None:
     ],
 )
 def test_an_impossible_observation_is_refused(wire: pb.Observation) -> None:
+    message = pb.DeviceMessage(heartbeat=pb.Heartbeat(devices=[wire]))
     with pytest.raises(RemoteProtocolError, match="expected"):
-        messages.decode_observation(wire)
+        messages.decode_from_device(message.SerializeToString())
 
 
 @given(st.integers(4, 2**31 - 1))
 def test_a_decision_from_the_future_is_refused(number: int) -> None:
     with pytest.raises(RemoteProtocolError, match="has no meaning here"):
-        messages.decode_answer(pb.Answer(decision=number))  # type: ignore[arg-type]
+        decode_alone(pb.Answer(decision=number))  # type: ignore[arg-type]
 
 
 @given(st.binary(max_size=200), st.binary(max_size=200))

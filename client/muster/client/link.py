@@ -4,7 +4,7 @@ Errors of gRPC become errors of muster here. Nothing decides what to do about th
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Iterable, Sequence
+from collections.abc import AsyncIterator, Sequence
 from typing import Any
 
 import grpc
@@ -36,6 +36,7 @@ from muster.v1 import fleet_pb2_grpc
 from muster.wire import CHUNK_BYTES, PROTOCOL_VERSION, SESSION, TOKEN, UPLOAD_BYTES, messages
 from muster.wire.bodies import checksum, chunks
 from muster.wire.channels import client_options
+from muster.wire.handlers import attend
 
 _ENROLL_S = 10.0
 _TRIES = 5
@@ -91,6 +92,7 @@ class Link:
         self._line = line
         self._partial: tuple[bytes, bytearray] = b"", bytearray()
         self._fleet = fleet_pb2_grpc.FleetStub(self._control)
+        self._attend = attend(self._control)
         self._transfers = fleet_pb2_grpc.FleetStub(self._bulk)
         self._token = token
         self._clock = clock
@@ -131,7 +133,7 @@ class Link:
 
     def attend(self) -> "Attendance":
         """Open the stream of calls and answers."""
-        return Attendance(self._fleet.Attend(metadata=self._session))
+        return Attendance(self._attend(metadata=self._session))
 
     async def fetch(self, call: Call, length: int) -> tuple[memoryview, float] | None:
         """Download a model version, resuming where it broke: the body, and the monotonic seconds at
@@ -273,15 +275,14 @@ class Attendance:
             raise Interrupted("the server ended the stream without a goodbye")
         return messages.decode_to_device(message)
 
-    async def answer(self, answers: Iterable[tuple[Answer, Body]]) -> None:
+    async def answer(self, answers: Sequence[tuple[Answer, Body]]) -> None:
         """Answer calls; with each comes the body of an update that travels inline."""
         await self._write(messages.encode_answers(answers))
 
     async def heartbeat(self, seen: Sequence[Observation] = ()) -> None:
-        devices = [messages.encode_observation(observation) for observation in seen]
-        await self._write(pb.DeviceMessage(heartbeat=pb.Heartbeat(devices=devices)))
+        await self._write(messages.encode_heartbeat(seen))
 
-    async def _write(self, message: pb.DeviceMessage) -> None:
+    async def _write(self, message: bytes) -> None:
         async with self._writing:
             if self.silent:
                 return

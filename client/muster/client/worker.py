@@ -248,7 +248,7 @@ class _Base:
 
     def __init__(self, message: ToDevice, errand: Errand, clock: Clock) -> None:
         self._errand, self._clock = errand, clock
-        self.at_hand: Body | None = message.model[1] if message.model else None
+        self.at_hand: Body | None = message.model
 
     async def fetch(self, call: Call, at: float, asked: float) -> tuple[Body | None, Download]:
         """Its body, and how it came; None when the server no longer has it.

@@ -222,14 +222,14 @@ class ToDevice:
     """One message of the server to a pack of devices.
 
     Attributes:
-        model: version and body of a small model that the calls are based on.
+        model: body of the base version of the calls, when it is small.
         goodbye: status of the run; nothing follows.
         scenario_s: scenario seconds now; where the clock is wall or scaled, and the life has begun.
     """
 
     receipts: Sequence[Receipt] = ()
     committed: Commit | None = None
-    model: tuple[int, bytes] | None = None
+    model: Body | None = None
     calls: Sequence[Call] = ()
     goodbye: str | None = None
     scenario_s: float | None = None

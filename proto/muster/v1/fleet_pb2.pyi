@@ -435,12 +435,17 @@ Global___Tensor: _TypeAlias = Tensor  # noqa: Y015
 class ServerMessage(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
+    MODEL_FIELD_NUMBER: _builtins.int
     RECEIPTS_FIELD_NUMBER: _builtins.int
     COMMITTED_FIELD_NUMBER: _builtins.int
-    MODEL_FIELD_NUMBER: _builtins.int
     CALLS_FIELD_NUMBER: _builtins.int
     GOODBYE_FIELD_NUMBER: _builtins.int
     SCENARIO_S_FIELD_NUMBER: _builtins.int
+    model: _builtins.bytes
+    """Body of the base version of the calls in this message, when it is small enough to travel inline.
+    Bodies MUST come first in a message, where encoders put them that go by the numbers: whoever reads
+    it can then take them without a copy.
+    """
     scenario_s: _builtins.float
     """Scenario seconds now, where the clock is wall or scaled: when a stream opens, and when the fleet
     has assembled. A device's life begins when it is first told; before, it is simply there.
@@ -452,10 +457,6 @@ class ServerMessage(_message.Message):
         """The newest committed round, when it changed since the last message."""
 
     @_builtins.property
-    def model(self) -> Global___Model:
-        """Base version of the calls in this message, when it is small enough to travel inline."""
-
-    @_builtins.property
     def calls(self) -> _containers.RepeatedCompositeFieldContainer[Global___Call]: ...
     @_builtins.property
     def goodbye(self) -> Global___Goodbye:
@@ -464,19 +465,24 @@ class ServerMessage(_message.Message):
     def __init__(
         self,
         *,
+        model: _builtins.bytes | None = ...,
         receipts: _abc.Iterable[Global___Receipt] | None = ...,
         committed: Global___Commit | None = ...,
-        model: Global___Model | None = ...,
         calls: _abc.Iterable[Global___Call] | None = ...,
         goodbye: Global___Goodbye | None = ...,
         scenario_s: _builtins.float | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_scenario_s", b"_scenario_s", "committed", b"committed", "goodbye", b"goodbye", "model", b"model", "scenario_s", b"scenario_s"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_model", b"_model", "_scenario_s", b"_scenario_s", "committed", b"committed", "goodbye", b"goodbye", "model", b"model", "scenario_s", b"scenario_s"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_scenario_s", b"_scenario_s", "calls", b"calls", "committed", b"committed", "goodbye", b"goodbye", "model", b"model", "receipts", b"receipts", "scenario_s", b"scenario_s"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_model", b"_model", "_scenario_s", b"_scenario_s", "calls", b"calls", "committed", b"committed", "goodbye", b"goodbye", "model", b"model", "receipts", b"receipts", "scenario_s", b"scenario_s"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__model: _TypeAlias = _typing.Literal["model"]  # noqa: Y015
+    _WhichOneofArgType__model: _TypeAlias = _typing.Literal["_model", b"_model"]  # noqa: Y015
     _WhichOneofReturnType__scenario_s: _TypeAlias = _typing.Literal["scenario_s"]  # noqa: Y015
     _WhichOneofArgType__scenario_s: _TypeAlias = _typing.Literal["_scenario_s", b"_scenario_s"]  # noqa: Y015
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__model) -> _WhichOneofReturnType__model | None: ...
+    @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__scenario_s) -> _WhichOneofReturnType__scenario_s | None: ...
 
 Global___ServerMessage: _TypeAlias = ServerMessage  # noqa: Y015
@@ -551,28 +557,6 @@ class Call(_message.Message):
 Global___Call: _TypeAlias = Call  # noqa: Y015
 
 @_typing.final
-class Model(_message.Message):
-    DESCRIPTOR: _descriptor.Descriptor
-
-    VERSION_FIELD_NUMBER: _builtins.int
-    BODY_FIELD_NUMBER: _builtins.int
-    version: _builtins.int
-    body: _builtins.bytes
-    def __init__(
-        self,
-        *,
-        version: _builtins.int = ...,
-        body: _builtins.bytes = ...,
-    ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["body", b"body", "version", b"version"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
-
-Global___Model: _TypeAlias = Model  # noqa: Y015
-
-@_typing.final
 class Goodbye(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -596,8 +580,13 @@ Global___Goodbye: _TypeAlias = Goodbye  # noqa: Y015
 class DeviceMessage(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
+    BODIES_FIELD_NUMBER: _builtins.int
     ANSWERS_FIELD_NUMBER: _builtins.int
     HEARTBEAT_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def bodies(self) -> _containers.RepeatedScalarFieldContainer[_builtins.bytes]:
+        """Of the updates in the answers, one for each and in their order, as the group's codec writes them."""
+
     @_builtins.property
     def answers(self) -> _containers.RepeatedCompositeFieldContainer[Global___Answer]: ...
     @_builtins.property
@@ -605,12 +594,13 @@ class DeviceMessage(_message.Message):
     def __init__(
         self,
         *,
+        bodies: _abc.Iterable[_builtins.bytes] | None = ...,
         answers: _abc.Iterable[Global___Answer] | None = ...,
         heartbeat: Global___Heartbeat | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["heartbeat", b"heartbeat"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["answers", b"answers", "heartbeat", b"heartbeat"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["answers", b"answers", "bodies", b"bodies", "heartbeat", b"heartbeat"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -773,7 +763,10 @@ Global___Answer: _TypeAlias = Answer  # noqa: Y015
 
 @_typing.final
 class Update(_message.Message):
-    """What a device returns. (run, round, client, attempt) is its key; run is the session's."""
+    """What a device returns. (run, round, client, attempt) is its key; run is the session's.
+
+    Its body travels beside it: in the same message of Attend, or in chunks behind the header of Submit.
+    """
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -786,7 +779,6 @@ class Update(_message.Message):
     TRAIN_S_FIELD_NUMBER: _builtins.int
     FETCH_S_FIELD_NUMBER: _builtins.int
     LOSS_FIELD_NUMBER: _builtins.int
-    BODY_FIELD_NUMBER: _builtins.int
     MODELLED_S_FIELD_NUMBER: _builtins.int
     FETCH_WAIT_S_FIELD_NUMBER: _builtins.int
     FETCHED_AT_FIELD_NUMBER: _builtins.int
@@ -805,8 +797,6 @@ class Update(_message.Message):
     fetch_s: _builtins.float
     loss: _builtins.float
     """Mean training loss over the local steps; not finite when there were none."""
-    body: _builtins.bytes
-    """The update as the group's codec writes it, when inline; empty in a Submit header, where it follows in chunks."""
     modelled_s: _builtins.float
     """As in Answer. The two travel on channels of their own, and either may come first."""
     fetch_wait_s: _builtins.float
@@ -829,7 +819,6 @@ class Update(_message.Message):
         train_s: _builtins.float = ...,
         fetch_s: _builtins.float = ...,
         loss: _builtins.float = ...,
-        body: _builtins.bytes = ...,
         modelled_s: _builtins.float = ...,
         fetch_wait_s: _builtins.float = ...,
         fetched_at: _builtins.float = ...,
@@ -837,7 +826,7 @@ class Update(_message.Message):
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["attempt", b"attempt", "body", b"body", "checksum", b"checksum", "client", b"client", "examples", b"examples", "fetch_s", b"fetch_s", "fetch_wait_s", b"fetch_wait_s", "fetched_at", b"fetched_at", "length", b"length", "loss", b"loss", "modelled_s", b"modelled_s", "round", b"round", "slot_wait_s", b"slot_wait_s", "train_s", b"train_s"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["attempt", b"attempt", "checksum", b"checksum", "client", b"client", "examples", b"examples", "fetch_s", b"fetch_s", "fetch_wait_s", b"fetch_wait_s", "fetched_at", b"fetched_at", "length", b"length", "loss", b"loss", "modelled_s", b"modelled_s", "round", b"round", "slot_wait_s", b"slot_wait_s", "train_s", b"train_s"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -964,9 +953,7 @@ class SubmitHeader(_message.Message):
     offset: _builtins.int
     """Byte of the body at which the chunks start."""
     @_builtins.property
-    def update(self) -> Global___Update:
-        """`body` is empty."""
-
+    def update(self) -> Global___Update: ...
     def __init__(
         self,
         *,

@@ -1,6 +1,7 @@
-"""Bodies: vectors as raw little-endian float32, their checksum, and their pieces."""
+"""Bodies: vectors as raw little-endian float32, their checksum, their pieces, and how small ones
+travel inside a message."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 import numpy as np
 import xxhash
@@ -45,6 +46,60 @@ def chunk_messages(body: memoryview) -> list[bytes]:
 def chunk_message(chunk: memoryview) -> bytes:
     """One message of Fetch, serialised."""
     return pb.ModelChunk(data=bytes(chunk)).SerializeToString()
+
+
+def with_bodies(message: bytes, bodies: Iterable[Body]) -> bytes:
+    """A serialised message with `bodies` as its field 1.
+
+    A protobuf runtime would copy each of them three times on the way, and again where it is read.
+    """
+    parts: list[Body] = []
+    for body in bodies:
+        parts += _prefix(len(body)), body
+    return b"".join((*parts, message))
+
+
+def split_bodies(data: bytes) -> tuple[list[memoryview], bytes]:
+    """The bodies that a serialised message begins with, without a copy, and the rest of it.
+
+    Raises:
+        RemoteProtocolError: it ends before a body does.
+    """
+    view, bodies, at = memoryview(data), [], 0
+    while data.startswith(_FIELD_1, at):
+        length, at = _varint(data, at + 1)
+        if at + length > len(data):
+            raise RemoteProtocolError(
+                f"a message of {len(data)} bytes; a body of {length} begins at byte {at} of it"
+            )
+        bodies.append(view[at : at + length])
+        at += length
+    return bodies, data[at:]
+
+
+_FIELD_1 = b"\x0a"
+"""Protobuf's tag of a field 1 that is as long as the number that follows says."""
+
+
+def _prefix(length: int) -> bytes:
+    """What precedes a body: four bytes, so that the numbers of a first one are aligned."""
+    return _FIELD_1 + bytes((length & 0x7F | 0x80, length >> 7 & 0x7F | 0x80, length >> 14))
+
+
+def _varint(data: bytes, at: int) -> tuple[int, int]:
+    """Protobuf's number at a place, and the place after it."""
+    number = shift = 0
+    for byte in data[at : at + _VARINT_BYTES]:
+        at += 1
+        number |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            return number, at
+        shift += 7
+    raise RemoteProtocolError(f"a message of {len(data)} bytes; no length ends at byte {at} of it")
+
+
+_VARINT_BYTES = 10
+"""The most that a number takes."""
 
 
 def chunks(body: Body, offset: int = 0, size: int = CHUNK_BYTES) -> Iterator[memoryview]:

@@ -1,9 +1,10 @@
-"""The Fleet service's methods for a gRPC server.
+"""The Fleet service's methods for a gRPC server, and Attend for a client.
 
-As the generated `add_FleetServicer_to_server` has them, but for what goes to many devices: the
-server's messages of Attend and the chunks of Fetch are serialised by `muster.wire`, once.
+As the generated code has them, but for what carries bodies: the messages of Attend and the chunks
+of Fetch are bytes here, which `muster.wire` writes and reads.
 """
 
+from collections.abc import Callable
 from typing import Any
 
 import grpc
@@ -15,14 +16,12 @@ _SERVICE = pb.DESCRIPTOR.services_by_name["Fleet"]
 
 
 def add_fleet_to_server(service: fleet_pb2_grpc.FleetServicer, server: grpc.aio.Server) -> None:
-    """Serve the methods of `service`; Attend and Fetch write bytes."""
+    """Serve the methods of `service`; Attend reads and writes bytes, Fetch writes them."""
     methods: dict[str, grpc.RpcMethodHandler[Any, Any]] = {
         "Enroll": grpc.unary_unary_rpc_method_handler(
             service.Enroll, pb.EnrollRequest.FromString, pb.EnrollReply.SerializeToString
         ),
-        "Attend": grpc.stream_stream_rpc_method_handler(
-            service.Attend, pb.DeviceMessage.FromString
-        ),
+        "Attend": grpc.stream_stream_rpc_method_handler(service.Attend),
         "Fetch": grpc.unary_stream_rpc_method_handler(service.Fetch, pb.FetchRequest.FromString),
         "Submit": grpc.stream_unary_rpc_method_handler(
             service.Submit, pb.SubmitMessage.FromString, pb.Receipt.SerializeToString
@@ -31,3 +30,8 @@ def add_fleet_to_server(service: fleet_pb2_grpc.FleetServicer, server: grpc.aio.
     server.add_generic_rpc_handlers(
         (grpc.method_handlers_generic_handler(_SERVICE.full_name, methods),)
     )
+
+
+def attend(channel: grpc.aio.Channel) -> Callable[..., grpc.aio.StreamStreamCall[bytes, bytes]]:
+    """The method Attend of the service behind a channel; it reads and writes bytes."""
+    return channel.stream_stream(f"/{_SERVICE.full_name}/Attend")

@@ -7,9 +7,10 @@ number that is not finite where one is needed.
 import math
 from collections.abc import Iterable, Sequence
 from enum import StrEnum
-from functools import lru_cache
 from operator import attrgetter
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
+
+from google.protobuf.message import DecodeError, Message
 
 from muster.common.errors import RemoteProtocolError
 from muster.common.exchange import (
@@ -31,7 +32,9 @@ from muster.common.exchange import (
 )
 from muster.common.tensors import Schema, schema_of
 from muster.v1 import fleet_pb2 as pb
+from muster.wire.bodies import split_bodies, with_bodies
 
+M = TypeVar("M", bound=Message)
 E = TypeVar("E", bound=StrEnum)
 
 
@@ -68,11 +71,18 @@ def _finite(value: float, field: str) -> float:
     return value
 
 
+def _parsed(kind: type[M], data: bytes) -> M:
+    try:
+        return kind.FromString(data)
+    except DecodeError as error:
+        raise RemoteProtocolError(f"{len(data)} bytes are no {kind.__name__}: {error}") from None
+
+
 # --- fleet -> device ---------------------------------------------------------------------------
 
 
 def encode_to_device(message: ToDevice) -> bytes:
-    """A whole `pb.ServerMessage`, serialised: the model in it once for all devices."""
+    """A `pb.ServerMessage`, serialised."""
     out = pb.ServerMessage()
     for receipt in message.receipts:
         _fill_receipt(out.receipts.add(), receipt)
@@ -85,8 +95,7 @@ def encode_to_device(message: ToDevice) -> bytes:
     if message.scenario_s is not None:
         out.scenario_s = message.scenario_s
     alone: bytes = out.SerializeToString()
-    # Serialised messages that are joined are one message with the fields of both.
-    return alone if message.model is None else alone + _encoded_model(message.model)
+    return alone if message.model is None else with_bodies(alone, [message.model])
 
 
 def _fill_call(out: pb.Call, call: Call) -> None:
@@ -97,20 +106,14 @@ def _fill_call(out: pb.Call, call: Call) -> None:
     out.called_in_group = call.called_in_group
 
 
-@lru_cache(maxsize=1)
-def _encoded_model(model: tuple[int, bytes]) -> bytes:
-    version, body = model
-    encoded: bytes = pb.ServerMessage(
-        model=pb.Model(version=version, body=body)
-    ).SerializeToString()
-    return encoded
-
-
-def decode_to_device(message: pb.ServerMessage) -> ToDevice:
+def decode_to_device(data: bytes) -> ToDevice:
+    """A serialised `pb.ServerMessage`."""
+    bodies, alone = split_bodies(data)
+    message = _parsed(pb.ServerMessage, alone)
     return ToDevice(
         receipts=list(map(decode_receipt, message.receipts)),
         committed=decode_commit(message.committed) if message.HasField("committed") else None,
-        model=(message.model.version, message.model.body) if message.HasField("model") else None,
+        model=bodies[-1] if bodies else None,
         calls=list(map(_decode_call, message.calls)),
         goodbye=message.goodbye.status if message.HasField("goodbye") else None,
         scenario_s=message.scenario_s if message.HasField("scenario_s") else None,
@@ -173,16 +176,36 @@ def decode_schema(schema: pb.Schema) -> Schema:
 # --- device -> fleet ---------------------------------------------------------------------------
 
 
-def encode_answers(answers: Iterable[tuple[Answer, Body]]) -> pb.DeviceMessage:
-    """Answers with the bodies of their updates, empty where there is none. They are written where
-    they stay: a message that is put into another is copied, and its body with it."""
+class FromDevice(NamedTuple):
+    """One message of a pack of devices.
+
+    Attributes:
+        answers: with the bodies of their updates.
+        seen: what devices tell that were not asked.
+    """
+
+    answers: Sequence[tuple[Answer, Body]]
+    seen: Sequence[Observation]
+
+
+def encode_answers(answers: Sequence[tuple[Answer, Body]]) -> bytes:
+    """A `pb.DeviceMessage`, serialised: answers with the bodies of their updates, which are left
+    out where there is none."""
     out = pb.DeviceMessage()
-    for answer, body in answers:
-        _fill_answer(out.answers.add(), answer, body)
-    return out
+    for answer, _ in answers:
+        _fill_answer(out.answers.add(), answer)
+    bodies = (body for answer, body in answers if answer.update is not None)
+    return with_bodies(out.SerializeToString(), bodies)
 
 
-def _fill_answer(out: pb.Answer, answer: Answer, body: Body) -> None:
+def encode_heartbeat(devices: Iterable[Observation]) -> bytes:
+    """A `pb.DeviceMessage`, serialised."""
+    heartbeat = pb.Heartbeat(devices=map(_encode_observation, devices))
+    encoded: bytes = pb.DeviceMessage(heartbeat=heartbeat).SerializeToString()
+    return encoded
+
+
+def _fill_answer(out: pb.Answer, answer: Answer) -> None:
     out.client, out.round, out.attempt = answer.key
     out.decision = _DECISIONS[answer.decision]  # type: ignore[assignment]
     if answer.reason is not None:
@@ -190,7 +213,6 @@ def _fill_answer(out: pb.Answer, answer: Answer, body: Body) -> None:
     out.modelled_s = answer.modelled_s
     if answer.update is not None:
         _fill_update(out.update, answer.update)
-        out.update.body = bytes(body)
     if answer.state is not None:
         out.state.CopyFrom(_encode_state(answer.state))
     if answer.x:
@@ -198,23 +220,36 @@ def _fill_answer(out: pb.Answer, answer: Answer, body: Body) -> None:
     out.away_rounds = answer.away_rounds
 
 
-def decode_answer(answer: pb.Answer) -> tuple[Answer, bytes]:
-    """An answer, and the body of its update."""
-    update = answer.update if answer.HasField("update") else None
-    decoded = Answer(
+def decode_from_device(data: bytes) -> FromDevice:
+    """A serialised `pb.DeviceMessage`."""
+    bodies, alone = split_bodies(data)
+    message = _parsed(pb.DeviceMessage, alone)
+    left = iter(bodies)
+    answers = [
+        (answer, next(left, b"") if answer.update is not None else b"")
+        for answer in map(_decode_answer, message.answers)
+    ]
+    updates = sum(answer.update is not None for answer, _ in answers)
+    if updates != len(bodies):
+        raise RemoteProtocolError(f"{updates} updates in a message with {len(bodies)} bodies")
+    seen = message.heartbeat.devices if message.HasField("heartbeat") else ()
+    return FromDevice(answers, list(map(_decode_observation, seen)))
+
+
+def _decode_answer(answer: pb.Answer) -> Answer:
+    return Answer(
         Key(answer.client, answer.round, answer.attempt),
         _meaning(_DECISION_OF, answer.decision, "decision"),
         _finite(answer.modelled_s, "modelled_s"),
         _REASON_OF.get(answer.reason),
-        None if update is None else decode_update(update),
+        decode_update(answer.update) if answer.HasField("update") else None,
         _decode_state(answer.state) if answer.HasField("state") else None,
         _decode_x(answer.x) if answer.x else (),
         answer.away_rounds,
     )
-    return decoded, b"" if update is None else update.body
 
 
-def encode_observation(observation: Observation) -> pb.Observation:
+def _encode_observation(observation: Observation) -> pb.Observation:
     return pb.Observation(
         client=observation.client,
         state=_encode_state(observation.state) if observation.state else None,
@@ -222,7 +257,7 @@ def encode_observation(observation: Observation) -> pb.Observation:
     )
 
 
-def decode_observation(observation: pb.Observation) -> Observation:
+def _decode_observation(observation: pb.Observation) -> Observation:
     state = _decode_state(observation.state) if observation.HasField("state") else None
     return Observation(observation.client, state, _decode_x(observation.x))
 

@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 from muster.common import seeds
 from muster.common.clock import Clock
 from muster.common.errors import Diverged, RunFailed
-from muster.common.exchange import Answer, Call, Commit, Outcome
+from muster.common.exchange import Answer, Body, Call, Commit, Outcome
 from muster.common.files import write_atomic
 from muster.common.schedules import rate_at
 from muster.common.tensors import Schema, Vector
@@ -344,7 +344,7 @@ class Coordinator:
                 key, of = round.call(client), self._called[device.group]
                 call = Call(key, round.base_version, deadline_s, self._checksum, of)
                 calls[device.pack].append(call)
-        model = (round.base_version, self._body) if self._inline else None
+        model = self._body if self._inline else None
         for pack, together in calls.items():
             pack.send(self.committed, together, None if self.bulk(pack) else model)
         self.intake.foretold(foretold)
@@ -563,7 +563,7 @@ class Coordinator:
         for client in pack.devices:
             self._tell("left", client=client, why=why)
 
-    def answered(self, pack: Pack, answers: Sequence[tuple[Answer, bytes]]) -> None:
+    def answered(self, pack: Pack, answers: Sequence[tuple[Answer, Body]]) -> None:
         """Devices answered calls, perhaps with small updates inline."""
         receipts = self.intake.answered(pack, answers)
         pack.receipts += receipts

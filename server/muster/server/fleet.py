@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 
 from muster.common.errors import Unauthenticated
 from muster.common.exchange import (
+    Body,
     Call,
     Commit,
     Fingerprint,
@@ -93,7 +94,7 @@ class Pack:
         self,
         committed: Commit,
         calls: Sequence[Call] = (),
-        model: tuple[int, bytes] | None = None,
+        model: Body | None = None,
         goodbye: str | None = None,
         scenario_s: float | None = None,
     ) -> None:

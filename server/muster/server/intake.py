@@ -17,6 +17,7 @@ from muster.common.compression import Codec, Whole
 from muster.common.errors import MusterError, RunFailed
 from muster.common.exchange import (
     Answer,
+    Body,
     Decision,
     Key,
     Observation,
@@ -33,7 +34,7 @@ from muster.server.config import Server
 from muster.server.fleet import Device, Fleet, Pack
 from muster.server.ledger import AnswerRow, Notes
 from muster.server.rounds import Phase, Round
-from muster.server.uploads import Body, Form, Spill, Spills
+from muster.server.uploads import Form, Inline, Spill, Spills
 from muster.wire import INLINE_BYTES
 
 Tell = Callable[..., None]
@@ -51,7 +52,7 @@ class Staged:
 
     update: Update
     contribution: Contribution
-    body: Body | Spill
+    body: Inline | Spill
     send_s: float
     weight: float | None = None
 
@@ -160,7 +161,7 @@ class Intake:
         spill.wait_s += waited_s
         return spill
 
-    def answered(self, pack: Pack, answers: Sequence[tuple[Answer, bytes]]) -> list[Receipt]:
+    def answered(self, pack: Pack, answers: Sequence[tuple[Answer, Body]]) -> list[Receipt]:
         """Devices answered calls in one message, in which the bodies of small updates came too; the
         receipts of these."""
         declined: list[str] = []
@@ -221,12 +222,12 @@ class Intake:
             self._tell("declined", round=round.number, reasons={Reason.OFFLINE.value: len(clients)})
             self._look()
 
-    def _received_inline(self, pack: Pack, update: Update, body: bytes) -> Receipt:
+    def _received_inline(self, pack: Pack, update: Update, body: Body) -> Receipt:
         receipt = self._known(pack, update)
         if receipt is not None:
             return self._record(update, receipt)
         form = self._forms[pack.devices[update.key.client].group]
-        return self._take(update, Body(body, form))
+        return self._take(update, Inline(body, form))
 
     def too_late(self, update: Update) -> Receipt:
         """The receipt of an update whose round closed while it was under way."""
@@ -255,7 +256,7 @@ class Intake:
         self._look()
         return receipt
 
-    def _take(self, update: Update, body: Body | Spill, send_s: float = 0.0) -> Receipt:
+    def _take(self, update: Update, body: Inline | Spill, send_s: float = 0.0) -> Receipt:
         round = self._round_of(update.key)
         assert round is not None  # or it would be known to be late
         fault = body.fault(update)
@@ -301,7 +302,7 @@ class Intake:
 
     # --- folding ---------------------------------------------------------------------------------
 
-    def _stage(self, update: Update, body: Body | Spill, send_s: float) -> None:
+    def _stage(self, update: Update, body: Inline | Spill, send_s: float) -> None:
         client = update.key.client
         self._answered_at.setdefault(client, self._clock.now())
         group = self._fleet.devices[client].group

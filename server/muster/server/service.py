@@ -151,14 +151,13 @@ class FleetService(fleet_pb2_grpc.FleetServicer):
                     self._coordinator.left(pack, why)
 
     async def _read(self, pack: Pack, context: Context) -> None:
-        while (message := await context.read()) is not grpc.aio.EOF:
+        while (data := await context.read()) is not grpc.aio.EOF:
             pack.heard_at = self._clock.monotonic()
-            if message.answers:
-                answers = [messages.decode_answer(answer) for answer in message.answers]
+            answers, observations = messages.decode_from_device(data)
+            if answers:
                 self._coordinator.answered(pack, answers)
-            if message.HasField("heartbeat"):
-                for seen in message.heartbeat.devices:
-                    self._coordinator.intake.see(pack, messages.decode_observation(seen))
+            for seen in observations:
+                self._coordinator.intake.see(pack, seen)
 
     @staticmethod
     async def _write(outbox: Outbox, context: Context) -> None:

@@ -12,7 +12,7 @@ import xxhash
 
 from muster.common.compression import Codec, Pread, Whole
 from muster.common.errors import RemoteProtocolError
-from muster.common.exchange import Reason, Update
+from muster.common.exchange import Body, Reason, Update
 from muster.common.tensors import WIRE, Vector
 from muster.wire import CHUNK_BYTES
 from muster.wire.bodies import checksum
@@ -47,10 +47,10 @@ class Form:
         return isinstance(self.codec, Whole)
 
 
-class Body:
+class Inline:
     """A whole update's body in memory: a small one."""
 
-    def __init__(self, body: bytes, form: Form) -> None:
+    def __init__(self, body: Body, form: Form) -> None:
         self._form = form
         self._body = body
         self._measure = Measure(form)
@@ -194,7 +194,7 @@ class Measure:
         self._squares = 0.0
         self.largest = 0.0
 
-    def add(self, piece: bytes) -> None:
+    def add(self, piece: Body) -> None:
         """Look at the next piece of a body."""
         form = self._form
         if not form.plain:
