@@ -1,13 +1,16 @@
 """Exact weighted sums of vectors: any order, any split, any replay gives the same bits.
 
 Every term is cut into three pieces that lie on fixed grids (2^-20, 2^-52, 2^-84), and each grid has
-a float64 sum of its own. Sums on a grid are exact while the total of |w x| stays below 2^32 and the
-terms below 2^22, so they do not depend on the order. What is left below 2^-85 is dropped from each
+a float64 sum of its own. Sums on a grid are exact while the total of |w x| stays below 2^31 and the
+terms below 2^20, so they do not depend on the order. What is left below 2^-85 is dropped from each
 term alone, the same way in any order.
+
+The first two sums are kept with 1.5·2^(52+e) in them. There the spacing of float64 is the grid 2^e:
+adding x to the sum rounds x to the grid, and what the sum grew by is the piece.
 
 Error-free extraction: Rump, Ogita, Oishi, Accurate floating-point summation, SIAM J. Sci. Comput.
 31 (2008); reproducible on fixed grids: Demmel, Nguyen, Fast reproducible floating-point summation,
-ARITH 2013. 24 bytes per parameter.
+ARITH 2013. 24 bytes per parameter, 32 where anything lies on the last grid.
 """
 
 import math
@@ -21,17 +24,16 @@ from muster.common.errors import Diverged
 from muster.common.tensors import Vector
 
 GRIDS = (-20, -52, -84)
-RANGE = 2.0**32
-TERMS = 1 << 22
+RANGE = 2.0**31
+TERMS = 1 << 20
 
-# Adding and subtracting 1.5·2^(52+e) rounds x to the grid 2^e, because there the spacing of float64
-# is 2^e; the difference from x is exact.
-_MAGNETS = [1.5 * 2.0 ** (52 + exponent) for exponent in GRIDS]
+_COARSE, _MIDDLE, _FINE = (1.5 * 2.0 ** (52 + exponent) for exponent in GRIDS)
+_STEP = 2.0 ** GRIDS[1]
 
 _any_bit, _largest, _least = np.bitwise_or.reduce, np.maximum.reduce, np.minimum.reduce
 
 BLOCK = 16_384
-"""Entries worked on at once: a block's sums and what is added to them, 640 KiB, stay cached."""
+"""Entries worked on at once: a block's sums and what is added to them, 512 KiB, stay cached."""
 
 Doubles = npt.NDArray[np.float64]
 ReadBlock = Callable[[int, int], Vector]
@@ -59,12 +61,12 @@ class ExactSum:
 
     def __init__(self, parameters: int) -> None:
         self.parameters = parameters
-        self._sums: Doubles = np.empty((len(GRIDS), parameters))
+        # The coarse and the middle sum, and room for the next of them: every term moves them on.
+        self._sums = [np.empty(parameters) for _ in range(3)]
+        self._last: Doubles = np.empty(parameters)
         self._fine = False  # whether anything lies on the last grid, whose sum is unused otherwise
         self._bounds: list[float] = []
-        block = min(BLOCK, parameters)
-        self._x: Doubles = np.empty(block)
-        self._q: Doubles = np.empty(block)
+        self._x: Doubles = np.empty(min(BLOCK, parameters))
 
     def clear(self) -> None:
         """Back to the empty sum; the memory is kept."""
@@ -97,45 +99,60 @@ class ExactSum:
             )
         for start in range(0, self.parameters, BLOCK):
             stop = min(start + BLOCK, self.parameters)
+            coarse, middle, room = (each[start:stop] for each in self._sums)
+            x = self._x[: stop - start]
             for position, term in enumerate(terms):
+                np.copyto(x, term.read(start, stop))
+                if term.weight != 1.0:
+                    np.multiply(x, term.weight, out=x)
+                # What an empty sum holds need not be written for its first term.
                 first = empty and position == 0
-                self._extract(term.read(start, stop), term.weight, start, stop, first)
+                _move(x, _COARSE if first else coarse, room, coarse)
+                _move(x, _MIDDLE if first else middle, coarse, middle)
+                self._keep(x, start, stop)
+                coarse, middle, room = room, coarse, middle
+        turn = len(terms) % 3
+        self._sums = self._sums[-turn:] + self._sums[:-turn]
 
-    def _extract(self, entries: Vector, weight: float, start: int, stop: int, first: bool) -> None:
-        x, q = self._x[: stop - start], self._q[: stop - start]
-        np.copyto(x, entries)
-        np.multiply(x, weight, out=x)
-        for magnet, sums in zip(_MAGNETS[:-1], self._sums[:-1], strict=True):
-            _cut(x, magnet, q)
-            # The first term is the sum: it need not be set to 0 for it.
-            if first:
-                sums[start:stop] = q
-            else:
-                sums[start:stop] += q
-        if _any_bit(x.view(np.uint64)):  # as a rule nothing is left for the last grid
-            if not self._fine:
-                self._sums[-1] = 0.0
-                self._fine = True
-            _cut(x, _MAGNETS[-1], q)
-            self._sums[-1, start:stop] += q
+    def _keep(self, x: Doubles, start: int, stop: int) -> None:
+        """Add a block of what is left of a term to the last sum, as a rule nothing."""
+        if not _any_bit(x.view(np.uint64)):
+            return
+        if not self._fine:
+            self._last[:] = 0.0
+            self._fine = True
+        np.add(x, _FINE, out=x)
+        np.subtract(x, _FINE, out=x)
+        self._last[start:stop] += x
 
     def total(self, start: int = 0, stop: int | None = None) -> Doubles:
         """Entries [start, stop) of the sum: float64, the three grids joined with two_sum."""
         if not self._bounds:
             return np.zeros(len(range(*slice(start, stop).indices(self.parameters))))
-        coarse, middle, fine = self._sums[:, start:stop]
-        high, low = _two_sum(coarse, middle)
-        if self._fine:
-            low += fine
+        coarse, middle = self._sums[0][start:stop] - _COARSE, self._sums[1][start:stop] - _MIDDLE
+        if not self._fine:
+            high, low = _two_sum(coarse, middle)
+        else:
+            # How ties were rounded depends on the order; in this form the sums no longer do.
+            fine = self._last[start:stop]
+            carry = np.floor(fine / _STEP) * _STEP
+            high, low = _two_sum(coarse, middle + carry)
+            low += fine - carry
         high += low
         return high
 
 
-def _cut(x: Doubles, magnet: float, q: Doubles) -> None:
-    """Move what lies on the grid of `magnet` from x to q."""
-    np.add(x, magnet, out=q)
-    np.subtract(q, magnet, out=q)
-    np.subtract(x, q, out=x)
+def _move(x: Doubles, before: Doubles | float, after: Doubles, grown: Doubles) -> None:
+    """Move what lies on the grid of a sum from x to the sum.
+
+    Args:
+        before: the sum.
+        after: where it is from now on.
+        grown: room, which `before` may be.
+    """
+    np.add(before, x, out=after)
+    np.subtract(after, before, out=grown)
+    np.subtract(x, grown, out=x)
 
 
 def _two_sum(a: Doubles, b: Doubles) -> tuple[Doubles, Doubles]:
