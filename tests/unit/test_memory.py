@@ -6,12 +6,13 @@ from hypothesis import strategies as st
 
 from muster.client.memory import Held, Memory, State
 from muster.common.exchange import Commit, Key, Update
+from muster.wire.bodies import checksum
 
 BODY = bytes(range(100))
 
 
 def held(round_: int, body: bytes = BODY) -> Held:
-    update = Update(Key("a", round_, 1), 5, b"sum", len(body), 0.25, 0.5, 1.5)
+    update = Update(Key("a", round_, 1), 5, checksum(body), len(body), 0.25, 0.5, 1.5)
     return Held(round_, round_ - 1, State(round_ - 1), State(round_), update, body)
 
 

@@ -25,19 +25,18 @@ from muster.wire.bodies import checksum, decode_vector
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """What the server said there is to learn."""
+    """What the server said there is to learn.
+
+    Attributes:
+        inline: whether models and updates travel inside Attend.
+    """
 
     run: str
     seed: int
     training: Training
     schema: Schema
-    inline_bytes: int
+    inline: bool
     heartbeat_s: float
-
-    @property
-    def inline(self) -> bool:
-        """Whether models and updates travel inside Attend."""
-        return self.schema.body_bytes <= self.inline_bytes
 
 
 class Download(NamedTuple):

@@ -257,8 +257,7 @@ class Attendance:
 
     def __init__(self, stream: Any) -> None:
         self._stream = stream
-        # A second write while one is under way breaks the call ("Internal error from Core").
-        self._writing = asyncio.Lock()
+        self._under_way: asyncio.Future[None] | None = None  # a write
         self.silent = False
 
     async def read(self) -> ToDevice:
@@ -283,20 +282,30 @@ class Attendance:
         await self._write(messages.encode_heartbeat(seen))
 
     async def _write(self, message: bytes) -> None:
-        async with self._writing:
-            if self.silent:
-                return
-            try:
-                await self._stream.write(message)
-            except grpc.aio.AioRpcError as error:
-                raise _ours(error) from None
-            except asyncio.InvalidStateError as error:
-                raise Interrupted(f"the stream has ended: {error}") from None
+        await self._written()
+        if self.silent:
+            return
+        self._under_way = written = asyncio.get_running_loop().create_future()
+        try:
+            await self._stream.write(message)
+        except grpc.aio.AioRpcError as error:
+            raise _ours(error) from None
+        except asyncio.InvalidStateError as error:
+            raise Interrupted(f"the stream has ended: {error}") from None
+        finally:
+            self._under_way = None
+            written.set_result(None)
+
+    async def _written(self) -> None:
+        """Wait while anything is being written: a second write would break the call ("Internal
+        error from Core"). A lock would cost every answer more than all the rest of it here."""
+        while self._under_way is not None:
+            await asyncio.wait([self._under_way])
 
     async def fall_silent(self) -> None:
         """Say nothing from now on, not in the middle of a message."""
-        async with self._writing:
-            self.silent = True
+        await self._written()
+        self.silent = True
 
     async def leave(self) -> None:
         """End the stream in order: a cancelled one leaks a little memory at the server."""

@@ -22,10 +22,12 @@ import xxhash
 
 from muster.common.exchange import Body, Commit, Key, Update
 from muster.common.files import remove_unfinished, write_atomic
+from muster.wire.bodies import checksum as body_checksum
 
 _HEAD = struct.Struct("<8sQIIII")
-"""XXH3-64 of what follows the checksum; number of the record; lengths of the facts (JSON: round,
-base version, state before, state after, update), of the two states' residuals and of the body."""
+"""XXH3-64 of what follows it up to the body, whose own is among the facts; number of the record;
+lengths of the facts (JSON: round, base version, state before, state after, update), of the two
+states' residuals and of the body."""
 
 BODY_BYTES = 1 << 20
 """Longer bodies stay in memory alone. A device that loses one trains again, to the same bits; the
@@ -125,11 +127,9 @@ class Memory:
         parts = facts, before.residual, after.residual, body
         self._number += 1
         head = _HEAD.pack(_NO_CHECKSUM, self._number, *map(len, parts))[len(_NO_CHECKSUM) :]
-        checksum = xxhash.xxh3_64(head)
-        for part in parts:
-            checksum.update(part)
-        record = checksum.digest(), head, *parts
-        size = sum(map(len, record))
+        told = b"".join((head, *parts[:-1]))
+        record = xxhash.xxh3_64_digest(told), told, body
+        size = len(_NO_CHECKSUM) + len(told) + len(body)
         if size > self._slot_bytes:
             self._begin_file(size + _SLACK_BYTES, record)
         else:
@@ -166,16 +166,20 @@ class Memory:
             return 0, None
         checksum, number, *lengths = _HEAD.unpack_from(record)
         ends = list(accumulate(lengths, initial=_HEAD.size))
-        end = ends[-1]
-        if len(record) < end or xxhash.xxh3_64_digest(record[len(_NO_CHECKSUM) : end]) != checksum:
+        *_, begins, end = ends
+        told = record[len(_NO_CHECKSUM) : begins]
+        if len(record) < end or xxhash.xxh3_64_digest(told) != checksum:
             return 0, None
         facts, *residuals, body = (record[start:stop] for start, stop in pairwise(ends))
-        round, base_version, *lived, told = orjson.loads(facts)
+        round, base_version, *lived, sent = orjson.loads(facts)
         before, after = (
             State(trained, residual, tuple(life))
             for (trained, life), residual in zip(lived, residuals, strict=True)
         )
-        return number, Held(round, base_version, before, after, _update(told), body)
+        update = _update(sent)
+        if body and (update is None or body_checksum(body) != update.checksum):
+            return 0, None
+        return number, Held(round, base_version, before, after, update, body)
 
 
 def _told(update: Update | None) -> tuple[Any, ...] | None:

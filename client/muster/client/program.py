@@ -214,7 +214,7 @@ class Pack:
             enrolled.seed,
             Training.from_json(enrolled.training),
             schema,
-            enrolled.inline_bytes,
+            schema.body_bytes <= enrolled.inline_bytes,
             enrolled.heartbeat_s,
         )
 
@@ -236,10 +236,10 @@ class Pack:
             if not message.calls:
                 continue
             self._newest_round = message.calls[0].key.round
-            idle = not self._busy and self._calls.empty()
-            if self._worker.quick and idle and len(message.calls) == 1:
-                await self._obey(message, attendance)
+            if self._worker.quick and not self._busy and len(message.calls) == 1:
+                await self._worker.obey(self._errand(message, attendance))
             else:
+                self._busy = True
                 self._calls.put_nowait(message)
 
     def _hear(self, message: ToDevice) -> None:
@@ -260,13 +260,11 @@ class Pack:
         while True:
             message = await self._calls.get()
             if message.calls[0].key.round >= self._newest_round:  # else closed while it waited
-                await self._obey(message, attendance)
+                await self._worker.obey(self._errand(message, attendance))
+            self._busy = not self._calls.empty()
 
-    async def _obey(self, message: ToDevice, attendance: Attendance) -> None:
-        self._busy = True
-        errand = Errand(attendance, self._link, self._work, self._committed)
-        await self._worker.obey(message, errand)
-        self._busy = not self._calls.empty()
+    def _errand(self, message: ToDevice, attendance: Attendance) -> Errand:
+        return Errand(message, attendance, self._link, self._work, self._committed)
 
 
 async def _end(parts: Sequence["asyncio.Task[None]"]) -> None:

@@ -5,7 +5,6 @@ import logging
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, nullcontext
 from functools import partial
-from typing import NamedTuple
 
 from muster.client.conduct import Choice, Conduct, Obedience
 from muster.client.config import Clock as ClockSettings
@@ -36,6 +35,9 @@ log = logging.getLogger("muster.client")
 _ENVELOPE_BYTES = 200
 """Of an answer besides its update's body, at most, by and large."""
 
+_NONE = Download()
+"""Of a model that came with the calls."""
+
 _SILENT = frozenset({Reason.DROP_OUT, Reason.POWERED_OFF})
 """Devices that give up for these say so in lockstep alone; else the server finds out."""
 
@@ -46,17 +48,41 @@ be away for that long, and a thread costs as much as a tiny model's round. In lo
 nothing to miss but the goodbye, and where many devices share a machine each takes the longer."""
 
 
-class Errand(NamedTuple):
-    """What calls are obeyed with.
+class Errand:
+    """A message's calls, and what they are obeyed with.
 
     Attributes:
         committed: the newest commit that the pack knows of.
+        model: body of the base version, once it is here: it came with the calls, or is fetched once
+            for all.
     """
 
-    attendance: Attendance
-    link: Link
-    work: Work
-    committed: Commit
+    __slots__ = ("attendance", "calls", "committed", "link", "model", "work")
+
+    def __init__(
+        self,
+        message: ToDevice,
+        attendance: Attendance,
+        link: Link,
+        work: Work,
+        committed: Commit,
+    ) -> None:
+        self.calls, self.model = message.calls, message.model
+        self.attendance = attendance
+        self.link = link
+        self.work = work
+        self.committed = committed
+
+    async def fetch(self, call: Call, clock: Clock, at: float, asked: float) -> Download | None:
+        """Fetch the model and return how it came; None when the server no longer has it.
+
+        Args:
+            at, asked: UNIX and monotonic seconds when the device began to wait for it.
+        """
+        if (fetched := await self.link.fetch(call, self.work.schema.body_bytes)) is None:
+            return None
+        self.model, came_at = fetched
+        return Download(at, came_at - asked, clock.monotonic() - asked)
 
 
 class Worker:
@@ -87,29 +113,28 @@ class Worker:
         self._clock = clock
         self._trainer = training_thread()
 
-    async def obey(self, message: ToDevice, errand: Errand) -> None:
+    async def obey(self, errand: Errand) -> None:
         """Answer calls: with the updates that are held for them, or with newly trained ones."""
         began = self._clock.monotonic()
         if errand.work.inline:
-            await self._obey_inline(message, errand)
+            await self._obey_inline(errand)
         else:
-            await self._obey_in_bulk(message, errand)
+            await self._obey_in_bulk(errand)
         # Where a slow device takes its time, that must not be time in which nobody listens.
         took_s = self._clock.monotonic() - began
         self.quick = self._lockstep and errand.work.inline and took_s < self._quick_s
 
-    async def _obey_inline(self, message: ToDevice, errand: Errand) -> None:
+    async def _obey_inline(self, errand: Errand) -> None:
         """Answer with the updates inside, as many in one message as it may hold."""
         together: list[tuple[Answer, Body]] = []
         size = 0
-        base = _Base(message, errand, self._clock)
-        choices = self._choose(message.calls, errand)
-        for number, (call, choice) in enumerate(zip(message.calls, choices, strict=True), start=1):
-            if (said := await self._answer_with_update(call, choice, base, errand)) is not None:
+        choices = self._choose(errand)
+        for number, (call, choice) in enumerate(zip(errand.calls, choices, strict=True), start=1):
+            if (said := await self._answer_with_update(call, choice, errand)) is not None:
                 together.append(said)
                 size += len(said[1]) + _ENVELOPE_BYTES
             full = together and size + size // len(together) > CHUNK_BYTES
-            if together and (full or number == len(message.calls)):
+            if together and (full or number == len(errand.calls)):
                 await errand.attendance.answer(together)
                 for answer, _ in together:
                     if answer.update is not None:
@@ -117,10 +142,10 @@ class Worker:
                 together, size = [], 0
 
     async def _answer_with_update(
-        self, call: Call, choice: Choice, base: "_Base", errand: Errand
+        self, call: Call, choice: Choice, errand: Errand
     ) -> tuple[Answer, Body] | None:
         """None: there is nothing to say."""
-        parcel = await self._parcel(call, choice, base, errand)
+        parcel = await self._parcel(call, choice, errand)
         if parcel is not None:
             return self._answer(call, choice, errand, parcel.update), parcel.body
         if choice.decision is Decision.ACCEPT:
@@ -129,19 +154,18 @@ class Worker:
             choice = choice._replace(decision=Decision.ACCEPT, reason=None)
         return self._answer(call, choice, errand), b""
 
-    async def _obey_in_bulk(self, message: ToDevice, errand: Errand) -> None:
+    async def _obey_in_bulk(self, errand: Errand) -> None:
         """Say what will come, then send the updates one after the other."""
-        choices = await self._with_slots(message.calls, self._choose(message.calls, errand))
+        choices = await self._with_slots(errand.calls, self._choose(errand))
         at_once = [
             answer._replace(decision=Decision.ACCEPT, reason=None)
             if answer.decision is Decision.ABORT and not self._lockstep
             else answer
-            for answer in map(partial(self._answer, errand=errand), message.calls, choices)
+            for answer in map(partial(self._answer, errand=errand), errand.calls, choices)
         ]
         await errand.attendance.answer([(answer, b"") for answer in at_once])
-        base = _Base(message, errand, self._clock)
-        for call, choice in zip(message.calls, choices, strict=True):
-            if parcel := await self._parcel(call, choice, base, errand):
+        for call, choice in zip(errand.calls, choices, strict=True):
+            if parcel := await self._parcel(call, choice, errand):
                 async with self._turn(call) as waited_s:
                     update = parcel.update._replace(slot_wait_s=waited_s)
                     warn_of_refusal(await errand.link.submit(update, parcel.body))
@@ -167,9 +191,9 @@ class Worker:
         """The seconds that a transfer waits for a channel slot, which is held meanwhile."""
         return nullcontext(0.0) if self._slots is None else self._slots.turn(call)
 
-    def _choose(self, calls: Sequence[Call], errand: Errand) -> list[Choice]:
-        step = calls[0].key.round - 1 if self._lockstep else self._life_clock.step()
-        return self._conduct.choose(calls, step, errand.committed, errand.work)
+    def _choose(self, errand: Errand) -> list[Choice]:
+        step = errand.calls[0].key.round - 1 if self._lockstep else self._life_clock.step()
+        return self._conduct.choose(errand.calls, step, errand.committed, errand.work)
 
     def _answer(
         self, call: Call, choice: Choice, errand: Errand, update: Update | None = None
@@ -191,9 +215,7 @@ class Worker:
     def _fails_silently(self, choice: Choice) -> bool:
         return not self._lockstep and choice.reason in _SILENT
 
-    async def _parcel(
-        self, call: Call, choice: Choice, base: "_Base", errand: Errand
-    ) -> Parcel | None:
+    async def _parcel(self, call: Call, choice: Choice, errand: Errand) -> Parcel | None:
         """The update of a call: held, or newly trained; None when none will come: the device
         declines, gives up, or its base version is gone."""
         device = self._devices[call.key.client]
@@ -211,17 +233,17 @@ class Worker:
             device.give_up(call, choice.before, choice.life)
             device.session.happen(Event.GAVE_UP)
             return None
-        body, download = base.at_hand, Download()
-        if body is None:
+        download: Download | None = _NONE
+        if errand.model is None:
             asked = self._clock.now(), self._clock.monotonic()
             async with self._turn(call):
-                body, download = await base.fetch(call, *asked)
-        if body is None:
+                download = await errand.fetch(call, self._clock, *asked)
+        if errand.model is None or download is None:
             device.session.happen(Event.OUTDATED)
             log.info("round %d was closed before its model came", call.key.round)
             return None
         began = self._clock.monotonic()
-        order = (call, body, errand.work, choice.before, choice.life, download)
+        order = (call, errand.model, errand.work, choice.before, choice.life, download)
         if self._trains_quickly:
             parcel = device.train(*order)
         else:
@@ -237,30 +259,6 @@ class Worker:
         """Where time is not the rounds', a slow device takes its time."""
         if modelled_s > 0:
             await self._clock.sleep_until(began + modelled_s / self._settings.scale)
-
-
-class _Base:
-    """The base version of a message's calls: it came with them, or is fetched once for all.
-
-    Attributes:
-        at_hand: its body, once it is here.
-    """
-
-    def __init__(self, message: ToDevice, errand: Errand, clock: Clock) -> None:
-        self._errand, self._clock = errand, clock
-        self.at_hand: Body | None = message.model
-
-    async def fetch(self, call: Call, at: float, asked: float) -> tuple[Body | None, Download]:
-        """Its body, and how it came; None when the server no longer has it.
-
-        Args:
-            at, asked: UNIX and monotonic seconds when the device began to wait for it.
-        """
-        length = self._errand.work.schema.body_bytes
-        if (fetched := await self._errand.link.fetch(call, length)) is None:
-            return None, Download()
-        self.at_hand, came_at = fetched
-        return self.at_hand, Download(at, came_at - asked, self._clock.monotonic() - asked)
 
 
 def warn_of_refusal(receipt: Receipt) -> None:
