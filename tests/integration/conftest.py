@@ -190,11 +190,15 @@ MakeWorld = Callable[..., Awaitable[World]]
 
 @pytest.fixture
 async def world(tmp_path: Path) -> AsyncIterator[MakeWorld]:
-    """Make a server for clients a and b; keyword arguments are those of [server]."""
+    """Make a server for clients a and b; other keyword arguments are those of [server]."""
     made: list[World] = []
 
     async def make(
-        parameters: int = 4, clock: str = "rounds", folder: Path = tmp_path, **server: Any
+        parameters: int = 4,
+        clock: str = "rounds",
+        folder: Path = tmp_path,
+        calls_ahead: bool = False,
+        **server: Any,
     ) -> World:
         schema = schema_of({"w": (parameters,)})
         config = ServerProcess(
@@ -205,6 +209,7 @@ async def world(tmp_path: Path) -> AsyncIterator[MakeWorld]:
             task="{}",
             training="{}",
             population=[Member(client=client, group="g", examples=10) for client in "ab"],
+            calls_ahead=calls_ahead,
             schema_=[TensorShape(name="w", shape=[parameters])],
             fleet_token=FLEET_TOKEN.hex(),
             operator_token=OPERATOR_TOKEN.hex(),

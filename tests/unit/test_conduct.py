@@ -9,7 +9,7 @@ from muster.client.config import Member
 from muster.client.learner import Learner
 from muster.client.life import Life
 from muster.client.memory import Held, Memory
-from muster.common.exchange import Call, Commit, Decision, Key, Reason
+from muster.common.exchange import Call, Decision, Key, Reason
 from muster.common.lines import Line
 
 CLIENT = "g-0000"
@@ -46,14 +46,13 @@ def conduct(folder: Path) -> tuple[Conduct, Memory]:
 
 def called(conduct: Conduct, round: int, attempt: int = 1) -> Choice:
     call = Call(Key(CLIENT, round, attempt), round - 1, None, b"")
-    committed = Commit(round - 1, round - 1)
-    (choice,) = conduct.choose([call], round - 1, committed, WORK)
+    (choice,) = conduct.choose([call], round - 1, WORK)
     return choice
 
 
 def remember(memory: Memory, round: int, choice: Choice) -> None:
     after = choice.before._replace(life=choice.life)
-    memory.hold(Held(round, round - 1, choice.before, after))
+    memory.hold(Held(round, b"", choice.before, after))
 
 
 def test_work_that_was_cut_short_drains_nothing_the_second_time(tmp_path: Path) -> None:

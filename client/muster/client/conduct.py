@@ -10,7 +10,7 @@ from muster.client.learner import Learner, Work
 from muster.client.life import Effort, Life, Row, effort_of
 from muster.client.lives import Lives
 from muster.client.memory import State
-from muster.common.exchange import Call, Commit, Decision, DeviceState, Observation, Reason
+from muster.common.exchange import Call, Decision, DeviceState, Observation, Reason
 from muster.common.seeds import IntArray
 
 
@@ -50,14 +50,12 @@ class Obedience:
     def __init__(self, learners: Mapping[str, Learner]) -> None:
         self._learners = learners
 
-    def choose(
-        self, calls: Sequence[Call], step: int, committed: Commit, work: Work
-    ) -> list[Choice]:
+    def choose(self, calls: Sequence[Call], step: int, work: Work) -> list[Choice]:
         return [
             Choice(
                 Decision.ACCEPT,
                 None,
-                self._learners[call.key.client].memory.before(call.key.round, committed),
+                self._learners[call.key.client].memory.before(call.key.round),
             )
             for call in calls
         ]
@@ -101,9 +99,7 @@ class Conduct:
         self._entered: dict[str, tuple[int, Row]] = {}
         self._efforts: tuple[Work, Effort] | None = None
 
-    def choose(
-        self, calls: Sequence[Call], step: int, committed: Commit, work: Work
-    ) -> list[Choice]:
+    def choose(self, calls: Sequence[Call], step: int, work: Work) -> list[Choice]:
         """What becomes of calls for one round, at the beginning of a step; a device that takes part
         is as it will be after its work."""
         lives, offline = self._lives, self._lives.unreachable(step)
@@ -114,7 +110,7 @@ class Conduct:
                 return [_OFFLINE._replace(away=int(rounds)) for rounds in away]
         stands = [not self._lockstep and self._holds_update_for(call) for call in calls]
         befores = [
-            State() if kept else self._settled(call, committed)
+            State() if kept else self._settled(call)
             for call, kept in zip(calls, stands, strict=True)
         ]
         effort = self._effort(work)
@@ -167,13 +163,12 @@ class Conduct:
             self._efforts = work, effort_of(train_s, lines, work.schema.body_bytes, bytes_up)
         return self._efforts[1]
 
-    def _settled(self, call: Call, committed: Commit) -> State:
+    def _settled(self, call: Call) -> State:
         """The state in which a device enters a round; its life is put back to it where need be."""
         client, round = call.key.client, call.key.round
         memory = self._learners[client].memory
-        before = memory.before(round, committed)
-        held = memory.held
-        undone = held is not None and before is held.before
+        before = memory.before(round)
+        undone = any(before is held.before for held in memory.held)
         row = before.life if undone or client in self._unsettled else ()
         newest, entered = self._entered.get(client, (0, ()))
         if newest == round:

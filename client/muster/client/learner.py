@@ -88,7 +88,7 @@ class Learner:
 
     def held_for(self, call: Call) -> Parcel | None:
         """The update that is held for a call, if one is."""
-        return self.memory.update_for(call.key, call.base_version)
+        return self.memory.update_for(call)
 
     def train(
         self,
@@ -132,13 +132,13 @@ class Learner:
             fetched_at=download.at,
         )
         after = State(before.trained + 1, residual, life)
-        self.memory.hold(Held(call.key.round, call.base_version, before, after, update, body))
+        self.memory.hold(Held(call.key.round, call.model_checksum, before, after, update, body))
         return Parcel(update, body)
 
     def give_up(self, call: Call, before: State, life: Row) -> None:
         """Remember a round whose work was lost; only the device's own state has changed."""
         after = before._replace(life=life)
-        self.memory.hold(Held(call.key.round, call.base_version, before, after))
+        self.memory.hold(Held(call.key.round, call.model_checksum, before, after))
 
     def _compressed(
         self, delta: Vector, before: State, seed: int, round: int

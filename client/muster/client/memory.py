@@ -1,8 +1,9 @@
-"""What a device remembers over its own death: its newest round, in a file of two slots.
+"""What a device remembers over its own death: its two newest rounds, in a file of two slots.
 
-A device keeps its state before a round, the state after it, and its update, until it learns that
-the round was committed. If the server forgets the round (it was killed), the device is called again
-from the state before, or sends the update it holds: nothing is trained, counted or drained twice.
+A device keeps its state before a round, the state after it, and its update. A server may call for a
+round while it still writes the one before down, for none later; if it forgets that one (it was
+killed), the device is called for both again, from the states before, or sends the updates it holds:
+nothing is trained, counted or drained twice.
 
 Rounds are written to the two slots in turn, each with a checksum, so that whatever instant kills
 the device one of them is whole. Writing over an open file costs a tenth of making and renaming one,
@@ -20,14 +21,14 @@ from typing import Any, NamedTuple
 import orjson
 import xxhash
 
-from muster.common.exchange import Body, Commit, Key, Update
+from muster.common.exchange import Body, Call, Key, Update
 from muster.common.files import remove_unfinished, write_atomic
 from muster.wire.bodies import checksum as body_checksum
 
 _HEAD = struct.Struct("<8sQIIII")
 """XXH3-64 of what follows it up to the body, whose own is among the facts; number of the record;
-lengths of the facts (JSON: round, base version, state before, state after, update), of the two
-states' residuals and of the body."""
+lengths of the facts (JSON: round, checksum of the model, state before, state after, update), of the
+two states' residuals and of the body."""
 
 BODY_BYTES = 1 << 20
 """Longer bodies stay in memory alone. A device that loses one trains again, to the same bits; the
@@ -71,11 +72,12 @@ class Held(NamedTuple):
     """A round that may not be committed yet.
 
     Attributes:
+        model: checksum of the base version's body.
         update: as it was or will be sent; None when the device gave up.
     """
 
     round: int
-    base_version: int
+    model: bytes
     before: State
     after: State
     update: Update | None = None
@@ -84,6 +86,9 @@ class Held(NamedTuple):
 
 class Memory:
     """The state file of one device.
+
+    Attributes:
+        held: its two newest rounds, or as many as it has had, in their order.
 
     Args:
         folder: `devices/<client>` of the run folder; made if it is not there.
@@ -97,66 +102,86 @@ class Memory:
         self._path = folder / "state.bin"
         self._file = os.open(self._path, os.O_RDWR | os.O_CREAT, 0o644)
         self._number, self._slot_bytes = 0, 0
-        self.held = self._read()
+        self.held: tuple[Held, ...] = self._read()
 
     def close(self) -> None:
         os.close(self._file)
 
-    def before(self, round: int, committed: Commit) -> State:
+    def before(self, round: int) -> State:
         """The state in which the device enters `round`."""
-        if self.held is None:
-            return State()
-        finished = self.held.round < round and self.held.round <= committed.round
-        return self.held.after if finished else self.held.before
+        earlier, later = None, None
+        for held in self.held:
+            if held.round == round:
+                return held.before
+            if held.round > round:
+                later = held if later is None or held.round < later.round else later
+            elif earlier is None or held.round > earlier.round:
+                earlier = held
+        if earlier is not None:
+            return earlier.after
+        return State() if later is None else later.before
 
-    def update_for(self, key: Key, base_version: int) -> Parcel | None:
+    def update_for(self, call: Call) -> Parcel | None:
         """The update held for a call, under the call's key; None if it must be trained."""
-        held = self.held
-        if held is None or held.round != key.round or held.base_version != base_version:
-            return None
-        if held.update is None or len(held.body) != held.update.length:
-            return None  # it gave up, or the body was lost with the process that trained it
-        return Parcel(held.update._replace(key=key), held.body)
+        for held in self.held:
+            if held.round == call.key.round and held.model == call.model_checksum:
+                # Else it gave up, or the body was lost with the process that trained it.
+                if held.update is not None and len(held.body) == held.update.length:
+                    return Parcel(held.update._replace(key=call.key), held.body)
+        return None
 
     def hold(self, held: Held) -> None:
         """Remember a round, over the one before the last."""
-        before, after = held.before, held.after
-        lived = (before.trained, before.life), (after.trained, after.life)
-        facts = orjson.dumps((held.round, held.base_version, *lived, _told(held.update)))
-        body = held.body if len(held.body) <= self._body_bytes else b""
-        parts = facts, before.residual, after.residual, body
         self._number += 1
-        head = _HEAD.pack(_NO_CHECKSUM, self._number, *map(len, parts))[len(_NO_CHECKSUM) :]
-        told = b"".join((head, *parts[:-1]))
-        record = xxhash.xxh3_64_digest(told), told, body
-        size = len(_NO_CHECKSUM) + len(told) + len(body)
+        record = self._record(self._number, held)
+        size = sum(map(len, record))
         if size > self._slot_bytes:
             self._begin_file(size + _SLACK_BYTES, record)
         else:
             # The slot's old record is no longer whole once this has begun; the other slot's is.
             os.pwritev(self._file, record, self._offset(self._number))
-        self.held = held
+        self.held = *map(self._lasting, self.held[-1:]), held
+
+    def _lasting(self, held: Held) -> Held:
+        """What stays of a round when the next one is held."""
+        return held if len(held.body) <= self._body_bytes else held._replace(body=b"")
+
+    def _record(self, number: int, held: Held) -> tuple[bytes, bytes, Body]:
+        """A record, in parts."""
+        before, after, body = held.before, held.after, self._lasting(held).body
+        lived = (before.trained, before.life), (after.trained, after.life)
+        facts = orjson.dumps((held.round, held.model.hex(), *lived, _told(held.update)))
+        parts = facts, before.residual, after.residual
+        lengths = *map(len, parts), len(body)
+        head = _HEAD.pack(_NO_CHECKSUM, number, *lengths)[len(_NO_CHECKSUM) :]
+        told = b"".join((head, *parts))
+        return xxhash.xxh3_64_digest(told), told, body
 
     def _offset(self, number: int) -> int:
         return _SLOT_TABLE.size + (number % _SLOTS) * self._slot_bytes
 
-    def _begin_file(self, slot_bytes: int, record: Sequence[bytes | memoryview]) -> None:
-        """A file with larger slots takes the place of the old one, with `record` in it."""
-        self._slot_bytes = slot_bytes
-        gap = bytes(self._offset(self._number) - _SLOT_TABLE.size)
-        write_atomic(self._path, _SLOT_TABLE.pack(slot_bytes), gap, *record)
+    def _begin_file(self, slot_bytes: int, record: Sequence[Body]) -> None:
+        """A file with larger slots takes the place of the old one, with `record` in it and the one
+        before."""
+        before = [self._record(self._number - 1, held) for held in self.held[-1:]]
+        self._slot_bytes = max([slot_bytes, *(sum(map(len, parts)) for parts in before)])
+        slots: list[Sequence[Body]] = [(), ()]
+        slots[self._number % _SLOTS] = record
+        slots[(self._number - 1) % _SLOTS] = before[0] if before else ()
+        room = bytes(self._slot_bytes - sum(map(len, slots[0])))
+        write_atomic(self._path, _SLOT_TABLE.pack(self._slot_bytes), *slots[0], room, *slots[1])
         os.close(self._file)
         self._file = os.open(self._path, os.O_RDWR)
 
-    def _read(self) -> Held | None:
+    def _read(self) -> tuple[Held, ...]:
         table = os.pread(self._file, _SLOT_TABLE.size, 0)
         if len(table) < _SLOT_TABLE.size:
-            return None
+            return ()
         (self._slot_bytes,) = _SLOT_TABLE.unpack(table)
-        records = [self._read_slot(slot) for slot in range(_SLOTS)]
-        number, held = max(records, key=lambda record: record[0])
-        self._number = number
-        return held
+        slots = [self._read_slot(slot) for slot in range(_SLOTS)]
+        slots.sort(key=lambda record: record[0])
+        self._number = slots[-1][0]
+        return tuple(held for _, held in slots if held is not None)
 
     def _read_slot(self, slot: int) -> tuple[int, Held | None]:
         """(number, round) of a slot; (0, None) when it is empty or torn."""
@@ -171,7 +196,7 @@ class Memory:
         if len(record) < end or xxhash.xxh3_64_digest(told) != checksum:
             return 0, None
         facts, *residuals, body = (record[start:stop] for start, stop in pairwise(ends))
-        round, base_version, *lived, sent = orjson.loads(facts)
+        round, model, *lived, sent = orjson.loads(facts)
         before, after = (
             State(trained, residual, tuple(life))
             for (trained, life), residual in zip(lived, residuals, strict=True)
@@ -179,7 +204,7 @@ class Memory:
         update = _update(sent)
         if body and (update is None or body_checksum(body) != update.checksum):
             return 0, None
-        return number, Held(round, base_version, before, after, update, body)
+        return number, Held(round, bytes.fromhex(model), before, after, update, body)
 
 
 def _told(update: Update | None) -> tuple[Any, ...] | None:

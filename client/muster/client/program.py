@@ -28,7 +28,6 @@ from muster.common import seeds
 from muster.common.clock import Clock, WallClock
 from muster.common.errors import RemoteProtocolError, TransportError, Unauthenticated
 from muster.common.exchange import (
-    Commit,
     Fingerprint,
     Identity,
     ToDevice,
@@ -96,7 +95,6 @@ class Pack:
             self._devices, self._conduct, config.clock, self._life_clock, self._slots, clock
         )
         self._link = self._new_link()
-        self._committed = Commit()
         self._busy = False
         self._newest_round = 0
         # What a back-off is for is that devices differ, and one from its earlier self.
@@ -150,7 +148,6 @@ class Pack:
         except RemoteProtocolError:
             self._happen(Event.REFUSED)
             raise
-        self._committed = messages.decode_commit(enrolled.committed)
         self._happen(Event.ENROLLED)
         attendance = self._link.attend()
         self._calls, self._busy = asyncio.Queue(), False
@@ -243,8 +240,6 @@ class Pack:
                 self._calls.put_nowait(message)
 
     def _hear(self, message: ToDevice) -> None:
-        if message.committed is not None:
-            self._committed = message.committed
         if message.scenario_s is not None:
             self._life_clock.begin(message.scenario_s)
         for receipt in message.receipts:
@@ -264,7 +259,7 @@ class Pack:
             self._busy = not self._calls.empty()
 
     def _errand(self, message: ToDevice, attendance: Attendance) -> Errand:
-        return Errand(message, attendance, self._link, self._work, self._committed)
+        return Errand(message, attendance, self._link, self._work)
 
 
 async def _end(parts: Sequence["asyncio.Task[None]"]) -> None:

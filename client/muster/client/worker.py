@@ -20,7 +20,6 @@ from muster.common.exchange import (
     Answer,
     Body,
     Call,
-    Commit,
     Decision,
     Outcome,
     Reason,
@@ -52,12 +51,11 @@ class Errand:
     """A message's calls, and what they are obeyed with.
 
     Attributes:
-        committed: the newest commit that the pack knows of.
         model: body of the base version, once it is here: it came with the calls, or is fetched once
             for all.
     """
 
-    __slots__ = ("attendance", "calls", "committed", "link", "model", "work")
+    __slots__ = ("attendance", "calls", "link", "model", "work")
 
     def __init__(
         self,
@@ -65,13 +63,11 @@ class Errand:
         attendance: Attendance,
         link: Link,
         work: Work,
-        committed: Commit,
     ) -> None:
         self.calls, self.model = message.calls, message.model
         self.attendance = attendance
         self.link = link
         self.work = work
-        self.committed = committed
 
     async def fetch(self, call: Call, clock: Clock, at: float, asked: float) -> Download | None:
         """Fetch the model and return how it came; None when the server no longer has it.
@@ -193,7 +189,7 @@ class Worker:
 
     def _choose(self, errand: Errand) -> list[Choice]:
         step = errand.calls[0].key.round - 1 if self._lockstep else self._life_clock.step()
-        return self._conduct.choose(errand.calls, step, errand.committed, errand.work)
+        return self._conduct.choose(errand.calls, step, errand.work)
 
     def _answer(
         self, call: Call, choice: Choice, errand: Errand, update: Update | None = None

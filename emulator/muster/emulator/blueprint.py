@@ -112,12 +112,17 @@ class Blueprint:
             moments=moments_of(scenario, residents),
             oracle=oracle_of(scenario, residents),
             x={group.name: _told(scenario, group) for group in scenario.groups},
+            calls_ahead=scenario.clock.kind == "rounds" and not self._eventful(),
             shared={g.name: g.shared_link.line() for g in scenario.groups if g.shaped},
             compression={group.name: group.link.compression for group in scenario.groups},
             schema_=[TensorShape(**tensor) for tensor in prepared["schema"]],
             fleet_token=secrets.token_hex(16),
             operator_token=secrets.token_hex(16),
         )
+
+    def _eventful(self) -> bool:
+        """Whether any device lives."""
+        return any(life_of(self.scenario, group).eventful for group in self.scenario.groups)
 
     def _run_identity(self) -> str:
         path = self.folder / "setup/run"
@@ -172,11 +177,8 @@ class Blueprint:
     def write_plan(self, prepared: Mapping[str, Any], progress: Progress) -> None:
         """What the run should do, for its report and for oracles, where that is not plain."""
         scenario = self.scenario
-        lively = any(
-            life_of(scenario, group).eventful or group.shared_link.slots is not None
-            for group in scenario.groups
-        )
-        if not lively or scenario.devices * scenario.server.rounds > _PLANNED:
+        slots = any(group.shared_link.slots is not None for group in scenario.groups)
+        if not (self._eventful() or slots) or scenario.devices * scenario.server.rounds > _PLANNED:
             return
         shapes = [math.prod(tensor["shape"]) for tensor in prepared["schema"]]
         learning = Learning(prepared["examples"], sum(shapes))

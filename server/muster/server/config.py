@@ -175,6 +175,10 @@ class ServerProcess(Section):
     x: dict[str, list[str]] = Field(default_factory=dict)
     """Names of the covariates X by group, in the order in which devices report them."""
 
+    calls_ahead: bool = False
+    """Whether a round may be called while the one before is written down, where models are inline:
+    not if devices live, who would have to live a step again when the server forgets it."""
+
     shared: dict[str, SharedLine] = Field(default_factory=dict)
     """What the devices of a group share, of the groups whose links limit or delay anything."""
 

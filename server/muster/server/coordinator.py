@@ -12,7 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from itertools import groupby
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from muster.common import seeds
 from muster.common.clock import Clock
@@ -53,8 +53,28 @@ _SETTLE_S = 2.0
 are taken to have come who can."""
 
 
+class Closed(NamedTuple):
+    """A round that is over, and not yet in the ledger.
+
+    Attributes:
+        state: the aggregator's after it.
+        traffic: bytes of its updates.
+    """
+
+    round: Round
+    row: RoundRow
+    answers: list[AnswerRow]
+    notes: Notes
+    model: Vector | None
+    state: State
+    traffic: Mapping[str, int]
+
+
 class Coordinator:
     """Runs the rounds of one run, from what the ledger says was committed.
+
+    In lockstep, with models inline, the next round's calls go out before a round is written, so
+    that devices work meanwhile. Nothing they say is heard before the round is durable.
 
     Attributes:
         intake: what devices say.
@@ -100,6 +120,8 @@ class Coordinator:
         self._stop: tuple[str, str] | None = None
         self._began_at: float | None = None
         self._stall: RunFailed | None = None
+        self._closed: Closed | None = None
+        self._calls_ahead = config.calls_ahead and self._inline and not self._behind
         self.intake = Intake(
             self.settings,
             self._lockstep,
@@ -147,10 +169,10 @@ class Coordinator:
             self._clock,
             self._tell,
         )
-        self._set_model(self._store.get_model(version), self._store.get_state(version))
+        self._set_model(version, self._store.get_model(version), self._store.get_state(version))
 
-    def _set_model(self, model: Vector, state: State) -> None:
-        self._model, self._state = model, state
+    def _set_model(self, version: int, model: Vector, state: State) -> None:
+        self._version, self._model, self._state = version, model, state
         body = body_view(model)
         self._checksum = checksum(body)
         if self._inline:
@@ -169,7 +191,7 @@ class Coordinator:
             KeyError: it is not the newest version, or it does not begin there.
         """
         body = body_view(self._model)
-        if version != self.committed.version or offset > len(body):
+        if version != self._version or offset > len(body):
             raise KeyError(version)
         if chunk_bytes < CHUNK_BYTES:
             return (chunk_message(chunk) for chunk in chunks(body, offset, chunk_bytes))
@@ -211,10 +233,13 @@ class Coordinator:
 
     async def _run_rounds(self) -> tuple[str, str]:
         await self._fleet_present()
-        while self._stop is None and self.committed.round < self.settings.rounds:
+        number = self.committed.round
+        while self._stop is None and number < self.settings.rounds:
             if await self.evaluations.target_reached(self.committed.version):
-                return "completed", f"the target was reached after round {self.committed.round}"
-            await self._run_round(self.committed.round + 1)
+                return "completed", f"the target was reached after round {number}"
+            number += 1
+            await self._run_round(number)
+        await self._enter_closed()
         if self._stop is not None:
             return self._stop
         version = self.committed.version
@@ -275,12 +300,18 @@ class Coordinator:
             extra_s,
             awaits_answers=bool(self.config.x),
         )
-        round = Round(number, self.committed.version, rules)
+        round = Round(number, self._version, rules)
         await self._somebody_present(began)
         self.intake.open(round, self._state)
         self._changed.clear()
-        round.select(self._select(number))
-        self._count_calls(round)
+        try:
+            round.select(self._select(number))
+            self._count_calls(round)
+            self._call(round.cohort)
+        finally:
+            if self._closed is not None:
+                await asyncio.sleep(0)  # the streams' turn: their calls go out
+                await self._enter_closed()
         self._tell(
             "round_opened",
             round=number,
@@ -288,12 +319,13 @@ class Coordinator:
             called=len(round.cohort),
             scenario_s=self._opened_s(number),
         )
-        self._call(round.cohort)
         await self._wait_for_close(round, began)
         if round.phase is Phase.COLLECTING:  # asked to stop
             round.happen(Event.ABANDONED)
             return
-        await self._close(round, opened_at, began)
+        self._closed = await self._close(round, opened_at, began)
+        if not (self._calls_ahead and number < self.settings.rounds and self._stop is None):
+            await self._enter_closed()
 
     def bulk(self, pack: Pack) -> bool:
         """Whether models and updates of a pack travel beside Attend, however small."""
@@ -413,7 +445,7 @@ class Coordinator:
 
     # --- closing a round -------------------------------------------------------------------------
 
-    async def _close(self, round: Round, opened_at: float, began: float) -> None:
+    async def _close(self, round: Round, opened_at: float, began: float) -> Closed:
         counted = await self.intake.counted()
         answers = self.intake.answer_rows(self._clock.now())
         weighing = await self._weigh(round, counted, answers)
@@ -440,25 +472,36 @@ class Coordinator:
             seconds=self._clock.monotonic() - began,
         )
         notes = self.intake.take_notes(folded, closed_at)
-        await self._work(self._commit, row, answers, notes, model, state)
-        round.happen(Event.COMMITTED)
-        self.committed = Commit(round.number, version)
+        closed = Closed(round, row, answers, notes, model, state, self.intake.traffic())
+        self.intake.close()
         if model is not None:
-            self._set_model(model, state)
+            self._set_model(version, model, state)
+        return closed
+
+    async def _enter_closed(self) -> None:
+        """Make the round that was closed last durable, if it is not."""
+        closed, self._closed = self._closed, None
+        if closed is None:
+            return
+        row = closed.row
+        await self._work(
+            self._commit, row, closed.answers, closed.notes, closed.model, closed.state
+        )
+        closed.round.happen(Event.COMMITTED)
+        self.committed = Commit(row.round, row.version)
         self._tell(
             "round_committed",
-            round=round.number,
-            version=version,
+            round=row.round,
+            version=row.version,
             outcome=row.outcome,
             called=row.called,
             accepted=row.accepted,
             folded=row.folded,
-            **self.intake.traffic(),
+            **closed.traffic,
             seconds=row.seconds,
         )
-        self.intake.close()
-        if model is not None:
-            await self.evaluations.after(round.number, version)
+        if closed.model is not None:
+            await self.evaluations.after(row.round, row.version)
 
     async def _weigh(
         self, round: Round, counted: Sequence[Staged], answers: Sequence[AnswerRow]
@@ -529,7 +572,7 @@ class Coordinator:
 
     def _offered(self, version: int) -> Vector:
         """What the run would offer as its model if it ended with `version`."""
-        if version == self.committed.version:
+        if version == self._version:
             return self._rule.result(self._state, self._model)
         return self._rule.result(self._store.get_state(version), self._store.get_model(version))
 

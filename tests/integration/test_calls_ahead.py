@@ -1,0 +1,142 @@
+"""A round that is called while the one before is written down."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from muster.server import service
+from muster.server.ledger import Ledger
+
+ROUNDS = 4
+
+
+async def deliver(w: Any, rounds: range) -> None:
+    """Two devices come, and answer calls for these rounds."""
+    peers = await w.both()
+    for round in rounds:
+        for peer, value in zip(peers, (1.0, 0.1), strict=True):
+            call = await peer.called()
+            assert call.round == round
+            await peer.send(peer.update(value * round, round, call.attempt))
+
+
+async def model_of(w: Any) -> bytes:
+    assert await w.finish() == ("completed", f"{ROUNDS} rounds")
+    model: bytes = (w.folder / "model.safetensors").read_bytes()
+    return model
+
+
+@pytest.fixture
+def said(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """What is called and what is committed, in the order in which it happens."""
+    order: list[str] = []
+    encode, commit = service.messages.encode_to_device, Ledger.commit
+
+    def encoded(message: Any) -> bytes:
+        order.extend(f"call {call.key.round}" for call in message.calls)
+        return encode(message)
+
+    def committed(self: Ledger, row: Any, *args: Any) -> None:
+        commit(self, row, *args)
+        order.append(f"commit {row.round}")
+
+    monkeypatch.setattr(service.messages, "encode_to_device", encoded)
+    monkeypatch.setattr(Ledger, "commit", committed)
+    return order
+
+
+async def test_devices_work_while_a_round_is_written(world: Any, said: list[str]) -> None:
+    w = await world(rounds=ROUNDS, calls_ahead=True)
+    await deliver(w, range(1, ROUNDS + 1))
+    await w.finish()
+    calls = [[f"call {round}"] * 2 for round in range(1, ROUNDS + 1)]
+    commits = [f"commit {round}" for round in range(1, ROUNDS + 1)]
+    assert said == [
+        *calls[0],
+        *calls[1],
+        commits[0],
+        *calls[2],
+        commits[1],
+        *calls[3],
+        *commits[2:],
+    ]
+    events = [(e["event"], e["round"]) for e in w.events if e["event"].startswith("round_")]
+    assert events == [(e, r) for r in range(1, 5) for e in ("round_opened", "round_committed")]
+
+
+async def test_nothing_is_heard_of_a_round_before_the_one_before_is_durable(
+    world: Any, said: list[str]
+) -> None:
+    w = await world(rounds=ROUNDS, calls_ahead=True)
+    heard = w.coordinator.intake.answered
+
+    def answered(pack: Any, answers: Any) -> Any:
+        said.extend(f"answer {answer.key.round}" for answer, _ in answers)
+        return heard(pack, answers)
+
+    w.coordinator.intake.answered = answered
+    await deliver(w, range(1, ROUNDS + 1))
+    await w.finish()
+    for round in range(2, ROUNDS + 1):
+        assert said.index(f"commit {round - 1}") < said.index(f"answer {round}")
+
+
+@pytest.mark.parametrize("lost", [1, 3])
+async def test_a_round_that_was_lost_while_it_was_written_is_run_again_and_the_next(
+    world: Any, tmp_path: Path, lost: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    smooth = await world(rounds=ROUNDS, calls_ahead=True, folder=folder(tmp_path / "smooth"))
+    await deliver(smooth, range(1, ROUNDS + 1))
+    expected = await model_of(smooth)
+
+    commit, where = Ledger.commit, folder(tmp_path / "lost")
+
+    def fails(self: Ledger, row: Any, *args: Any) -> None:
+        if row.round == lost:
+            raise OSError("no space left on the device")
+        commit(self, row, *args)
+
+    monkeypatch.setattr(Ledger, "commit", fails)
+    w = await world(rounds=ROUNDS, calls_ahead=True, folder=where)
+    peers = await w.both()
+    for round in range(1, lost + 1):
+        for peer, value in zip(peers, (1.0, 0.1), strict=True):
+            call = await peer.called()
+            await peer.send(peer.update(value * round, round, call.attempt))
+    assert [(await peer.called()).round for peer in peers] == [lost + 1] * 2
+    with pytest.raises(OSError, match="no space left"):
+        await w.running
+
+    monkeypatch.setattr(Ledger, "commit", commit)
+    again = await world(rounds=ROUNDS, calls_ahead=True, folder=where)
+    await deliver(again, range(lost, ROUNDS + 1))
+    assert await model_of(again) == expected
+    assert len(again.outcomes()) == 2 * ROUNDS
+    assert {outcome for _, outcome, _ in again.outcomes()} == {"folded"}
+
+
+@pytest.mark.parametrize("calls_ahead", [False, True])
+async def test_the_model_is_the_same_whether_rounds_are_called_ahead(
+    world: Any, calls_ahead: bool
+) -> None:
+    w = await world(rounds=ROUNDS, calls_ahead=calls_ahead)
+    await deliver(w, range(1, ROUNDS + 1))
+    model = np.frombuffer((await model_of(w))[-16:], np.float32)
+    np.testing.assert_allclose(model, np.full(4, (1 + 2 + 3 + 4) * 0.55), rtol=1e-6)
+
+
+async def test_a_run_that_is_stopped_has_written_what_was_closed(world: Any) -> None:
+    w = await world(rounds=ROUNDS, calls_ahead=True)
+    await deliver(w, range(1, 3))
+    await w.until("round_opened", round=3)
+    w.coordinator.stop("stopped", "by a test")
+    assert await w.finish() == ("stopped", "by a test")
+    assert w.coordinator.committed.round == 2
+    assert len(w.outcomes()) == 4
+
+
+def folder(path: Path) -> Path:
+    path.mkdir()
+    return path
