@@ -66,6 +66,15 @@ async def test_devices_work_while_a_round_is_written(world: Any, said: list[str]
     assert events == [(e, r) for r in range(1, 5) for e in ("round_opened", "round_committed")]
 
 
+async def test_where_a_target_may_end_the_run_a_round_is_written_before_the_next_is_called(
+    world: Any, said: list[str]
+) -> None:
+    w = await world(rounds=2, calls_ahead=True, target={"loss": 0.1})
+    await deliver(w, range(1, 3))
+    await w.finish()
+    assert said == ["call 1", "call 1", "commit 1", "call 2", "call 2", "commit 2"]
+
+
 async def test_nothing_is_heard_of_a_round_before_the_one_before_is_durable(
     world: Any, said: list[str]
 ) -> None:

@@ -4,8 +4,7 @@ Pure: no I/O and no clock. Arrays of shape (n,) hold all devices of a process, o
 same code with the same draws is behind both, so a plan tells what a run will do.
 
 A device's own state, and nothing else, depends on what it did. It is a row of STATE at the
-beginning of a step; the row before a round is kept until the round is committed, so that nothing
-drains twice.
+beginning of a step; the row before a round is kept, so that nothing drains twice.
 """
 
 from collections.abc import Sequence

@@ -489,7 +489,9 @@ Global___ServerMessage: _TypeAlias = ServerMessage  # noqa: Y015
 
 @_typing.final
 class Commit(_message.Message):
-    """Round and version are durable; what a device kept for rounds up to this one it may forget."""
+    """Round and version are durable; what a device kept for rounds up to this one it may forget. A server
+    calls for no round but the two that follow it.
+    """
 
     DESCRIPTOR: _descriptor.Descriptor
 

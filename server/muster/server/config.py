@@ -23,9 +23,14 @@ class Target(Section):
     loss: float | None = None
     """Reached when the loss is at most this."""
 
+    @property
+    def given(self) -> bool:
+        """Whether there is one at all."""
+        return self.accuracy is not None or self.loss is not None
+
     def reached(self, loss: float, accuracy: float | None) -> bool:
         """Whether an evaluation meets it; a target that names nothing is never met."""
-        if self.accuracy is None and self.loss is None:
+        if not self.given:
             return False
         return (self.loss is None or loss <= self.loss) and (
             self.accuracy is None or (accuracy is not None and accuracy >= self.accuracy)

@@ -12,7 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from itertools import groupby
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
 from muster.common import seeds
 from muster.common.clock import Clock
@@ -23,6 +23,7 @@ from muster.common.schedules import rate_at
 from muster.common.tensors import Schema, Vector
 from muster.server.accumulator import apply
 from muster.server.aggregators import Cohort, Need, State, Weighing
+from muster.server.closing import Closed, weighting
 from muster.server.config import ServerProcess
 from muster.server.evaluations import Evaluations
 from muster.server.evaluator import Evaluator
@@ -51,23 +52,6 @@ T = TypeVar("T")
 _SETTLE_S = 2.0
 """On clocks on which devices go: after a restart, seconds without a device that comes in which all
 are taken to have come who can."""
-
-
-class Closed(NamedTuple):
-    """A round that is over, and not yet in the ledger.
-
-    Attributes:
-        state: the aggregator's after it.
-        traffic: bytes of its updates.
-    """
-
-    round: Round
-    row: RoundRow
-    answers: list[AnswerRow]
-    notes: Notes
-    model: Vector | None
-    state: State
-    traffic: Mapping[str, int]
 
 
 class Coordinator:
@@ -121,7 +105,13 @@ class Coordinator:
         self._began_at: float | None = None
         self._stall: RunFailed | None = None
         self._closed: Closed | None = None
-        self._calls_ahead = config.calls_ahead and self._inline and not self._behind
+        # With a target, whether there is a next round is known when this one has been evaluated.
+        self._calls_ahead = (
+            config.calls_ahead
+            and self._inline
+            and not self._behind
+            and not self.settings.target.given
+        )
         self.intake = Intake(
             self.settings,
             self._lockstep,
@@ -466,7 +456,7 @@ class Coordinator:
             called=len(round.cohort),
             accepted=self.intake.accepted(),
             folded=len(folded),
-            **_weighting(weights if folded else [], normaliser),
+            **weighting(weights if folded else [], normaliser),
             opened_at=opened_at,
             closed_at=closed_at,
             seconds=self._clock.monotonic() - began,
@@ -489,17 +479,7 @@ class Coordinator:
         )
         closed.round.happen(Event.COMMITTED)
         self.committed = Commit(row.round, row.version)
-        self._tell(
-            "round_committed",
-            round=row.round,
-            version=row.version,
-            outcome=row.outcome,
-            called=row.called,
-            accepted=row.accepted,
-            folded=row.folded,
-            **closed.traffic,
-            seconds=row.seconds,
-        )
+        self._tell("round_committed", **closed.told())
         if closed.model is not None:
             await self.evaluations.after(row.round, row.version)
 
@@ -649,14 +629,3 @@ def _population_of(config: ServerProcess, fleet: Fleet) -> Population:
 def _columns(names: Mapping[str, Sequence[str]]) -> list[str]:
     """Covariates X that any group has, in the order in which groups name them."""
     return list(dict.fromkeys(name for of_group in names.values() for name in of_group))
-
-
-def _weighting(weights: Sequence[float], normaliser: float) -> dict[str, float | None]:
-    """What the ledger says of a round's weights; nothing of an empty round's."""
-    names = ("normaliser", "weight_sum", "weight_max", "effective_size")
-    if not weights:
-        return dict.fromkeys(names)
-    total = math.fsum(weights)
-    squares = math.fsum(weight * weight for weight in weights)
-    effective_size = total**2 / squares if squares else 0.0
-    return dict(zip(names, (normaliser, total, max(weights), effective_size), strict=True))

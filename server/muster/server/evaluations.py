@@ -82,7 +82,7 @@ class Evaluations:
     async def target_reached(self, version: int) -> bool:
         """Whether the run's target is met; waits for the evaluation where there is a target."""
         target = self._settings.target
-        if target.loss is None and target.accuracy is None:
+        if not target.given:
             return False
         await self.evaluator.drained()
         found = self._known.get(version)
