@@ -34,7 +34,7 @@ def warm_up(clients: int, parameters: int) -> int:
 def measure(
     clients: int, parameters: int, rounds: int, link: str = "none", backend: Any = "processes"
 ) -> dict[str, Any]:
-    """Run one case; times are between commits, so that nothing of a round is left out."""
+    """Run one case; times are from round's end to round's end, so that nothing is left out."""
     # The server, the nursery and the evaluation import the task by its name.
     os.environ["PYTHONPATH"] = str(HERE)
     sys.path.insert(0, str(HERE))
