@@ -49,7 +49,7 @@ def chunk_message(chunk: memoryview) -> bytes:
 
 
 def with_bodies(message: bytes, bodies: Iterable[Body]) -> bytes:
-    """A serialised message with `bodies` as its field 1.
+    """A serialised message with `bodies`, each below 2 MiB, as its field 1.
 
     A protobuf runtime would copy each of them three times on the way, and again where it is read.
     """
