@@ -118,6 +118,57 @@ def test_kills_change_nothing(scenario, tmp_path: Path, victims: str, size: str)
     assert_every_contribution_counts_once(undisturbed, planned)
 
 
+MORTAL = """
+import os, signal, sys
+from pathlib import Path
+
+from muster.server.aggregators.fedavg import FedAvg
+from muster.server.ledger import Ledger
+
+
+class Mortal(FedAvg):
+    pass
+
+
+def commit(self, row, *rest, written=Ledger.commit):
+    mark = Path(os.environ["MORTAL"]) / str(row.round)
+    if row.round % 4 == 0 and not mark.exists():
+        mark.touch()
+        os.kill(os.getpid(), signal.SIGKILL)
+    written(self, row, *rest)
+
+
+if "muster.server" in sys.orig_argv and "MORTAL" in os.environ:
+    Ledger.commit = commit
+"""
+"""A rule whose server dies as it begins to write every fourth round, once each: the next round has
+been called then, and devices have done its work."""
+
+
+def test_a_server_that_dies_while_it_writes_is_told_the_same_again(
+    scenario, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    modules, marks = tmp_path / "modules", tmp_path / "marks"
+    modules.mkdir()
+    marks.mkdir()
+    (modules / "mortal.py").write_text(MORTAL)
+    monkeypatch.syspath_prepend(modules)
+    paths = filter(None, [str(modules), os.environ.get("PYTHONPATH")])
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(paths))
+    feedback = {"compression": {"kind": "top-k", "ratio": 0.4}}
+    planned = scenario(
+        groups=[{"name": "dev", "count": 3, "link": feedback}],
+        server={"rounds": 18, "evaluate_every": 20, "aggregator": "mortal:Mortal"},
+        launch={"restarts": 1000},
+    )
+    undisturbed = run(planned, out=tmp_path / "undisturbed")
+    monkeypatch.setenv("MORTAL", str(marks))
+    done = run(planned, out=tmp_path / "killed")
+    assert sorted(int(mark.name) for mark in marks.iterdir()) == [4, 8, 12, 16]
+    assert done.summary["model_sha256"] == undisturbed.summary["model_sha256"]
+    assert_every_contribution_counts_once(done, planned)
+
+
 @pytest.mark.parametrize("victims", ["server", "devices"])
 def test_kills_change_nothing_of_a_life(scenario, tmp_path: Path, victims: str) -> None:
     group = {
