@@ -116,12 +116,13 @@ class Books:
         return rows
 
     def unheard(
-        self, round: int, decision: str, devices: Sequence[Device], at: float
+        self, round: int, decision: str, clients: Sequence[str], at: float
     ) -> list[AnswerRow]:
         """Of whom nothing was heard in a round, as they were last known: absent, or silent."""
+        devices = self._fleet.devices
         return [
-            AnswerRow(round, device.client, decision, None, *self._last_known(device), None, at)
-            for device in devices
+            AnswerRow(round, client, decision, None, *self._last_known(devices[client]), None, at)
+            for client in clients
         ]
 
     def participation(self, rows: Iterable[ParticipationRow]) -> Iterator[Seen]:

@@ -1,35 +1,56 @@
 """A round between its close and its commit."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from muster.common.tensors import Vector
 from muster.server.aggregators import State
-from muster.server.ledger import AnswerRow, Notes, RoundRow
-from muster.server.rounds import Round
+from muster.server.gathering import Gathering, Staged
+from muster.server.ledger import RoundRow
 
 
 class Closed(NamedTuple):
     """A round that is over, and not yet in the ledger.
 
     Attributes:
+        folded: the updates that count; none of an empty round.
+        version: of the model after it.
         model: the version it made; None for an empty round.
         state: the aggregator's after it.
-        traffic: bytes of its updates.
+        opened_at, closed_at: UNIX seconds.
     """
 
-    round: Round
-    row: RoundRow
-    answers: list[AnswerRow]
-    notes: Notes
+    gathering: Gathering
+    folded: Sequence[Staged]
+    weights: Sequence[float]
+    normaliser: float
+    version: int
     model: Vector | None
     state: State
-    traffic: Mapping[str, int]
+    opened_at: float
+    closed_at: float
+    seconds: float
 
-    def told(self) -> dict[str, Any]:
+    def row(self) -> RoundRow:
+        """What the ledger says of it."""
+        gathering, round = self.gathering, self.gathering.round
+        return RoundRow(
+            round=round.number,
+            base_version=round.base_version,
+            version=self.version,
+            outcome="empty" if self.model is None else "aggregated",
+            called=len(round.cohort),
+            accepted=gathering.accepted(),
+            folded=len(self.folded),
+            **weighting(self.weights if self.folded else (), self.normaliser),
+            opened_at=self.opened_at,
+            closed_at=self.closed_at,
+            seconds=self.seconds,
+        )
+
+    def told(self, row: RoundRow, model_bytes: int) -> dict[str, Any]:
         """What the journal says of it once it is committed."""
-        row = self.row
         return {
             "round": row.round,
             "version": row.version,
@@ -37,7 +58,7 @@ class Closed(NamedTuple):
             "called": row.called,
             "accepted": row.accepted,
             "folded": row.folded,
-            **self.traffic,
+            **self.gathering.traffic(model_bytes),
             "seconds": row.seconds,
         }
 

@@ -23,12 +23,13 @@ from muster.common.schedules import rate_at
 from muster.common.tensors import Schema, Vector
 from muster.server.accumulator import apply
 from muster.server.aggregators import Cohort, Need, State, Weighing
-from muster.server.closing import Closed, weighting
+from muster.server.closing import Closed
 from muster.server.config import ServerProcess
 from muster.server.evaluations import Evaluations
 from muster.server.evaluator import Evaluator
 from muster.server.fleet import Fleet, Pack
-from muster.server.intake import Intake, Staged, Tell
+from muster.server.gathering import Gathering, Staged
+from muster.server.intake import Intake, Tell
 from muster.server.ledger import (
     AnswerRow,
     EvaluationRow,
@@ -348,8 +349,9 @@ class Coordinator:
 
     def _count_calls(self, round: Round) -> None:
         """How many devices of every group are called: who grants slots waits for so many."""
-        called = (self.fleet.devices[client] for client in round.cohort) if self._behind else ()
-        self._called = Counter(d.group for d in called if d.away_until < round.number)
+        if self._behind:
+            called = (self.fleet.devices[client] for client in round.cohort)
+            self._called = Counter(d.group for d in called if d.away_until < round.number)
 
     def _call(self, clients: Iterable[str]) -> None:
         """Call those of the clients who are present and whom the round still expects."""
@@ -436,36 +438,30 @@ class Coordinator:
     # --- closing a round -------------------------------------------------------------------------
 
     async def _close(self, round: Round, opened_at: float, began: float) -> Closed:
+        gathering = self.intake.gathering
+        assert gathering is not None
         counted = await self.intake.counted()
-        answers = self.intake.answer_rows(self._clock.now())
-        weighing = await self._weigh(round, counted, answers)
+        weighing = await self._weigh(gathering, counted)
         weights, normaliser = weighing.weights, weighing.normaliser
         model = await self._work(self._step, round, weights, normaliser) if normaliser else None
-        folded = counted if model is not None else []
         if model is None and self._learns:
             self._participation.nobody()
-        version = round.base_version + (model is not None)
-        state = self._state if model is None else self._rule.next_state(weighing.state, model)
-        round.happen(Event.FOLDED)
-        closed_at = self._clock.now()
-        row = RoundRow(
-            round=round.number,
-            base_version=round.base_version,
-            version=version,
-            outcome="empty" if model is None else "aggregated",
-            called=len(round.cohort),
-            accepted=self.intake.accepted(),
-            folded=len(folded),
-            **weighting(weights if folded else [], normaliser),
+        closed = Closed(
+            gathering,
+            folded=() if model is None else counted,
+            weights=weights,
+            normaliser=normaliser,
+            version=round.base_version + (model is not None),
+            model=model,
+            state=self._state if model is None else self._rule.next_state(weighing.state, model),
             opened_at=opened_at,
-            closed_at=closed_at,
+            closed_at=self._clock.now(),
             seconds=self._clock.monotonic() - began,
         )
-        notes = self.intake.take_notes(folded, closed_at)
-        closed = Closed(round, row, answers, notes, model, state, self.intake.traffic())
+        round.happen(Event.FOLDED)
         self.intake.close()
         if model is not None:
-            self._set_model(version, model, state)
+            self._set_model(closed.version, model, closed.state)
         return closed
 
     async def _enter_closed(self) -> None:
@@ -473,31 +469,31 @@ class Coordinator:
         closed, self._closed = self._closed, None
         if closed is None:
             return
-        row = closed.row
-        await self._work(
-            self._commit, row, closed.answers, closed.notes, closed.model, closed.state
-        )
-        closed.round.happen(Event.COMMITTED)
+        row, books = closed.row(), self.intake.books
+        answers = closed.gathering.answer_rows(books, row.closed_at)
+        closed.gathering.enter(books, closed.folded, row.closed_at)
+        await self._work(self._commit, row, answers, books.take(), closed.model, closed.state)
+        closed.gathering.round.happen(Event.COMMITTED)
         self.committed = Commit(row.round, row.version)
-        self._tell("round_committed", **closed.told())
+        self._tell("round_committed", **closed.told(row, self.schema.body_bytes))
         if closed.model is not None:
             await self.evaluations.after(row.round, row.version)
 
-    async def _weigh(
-        self, round: Round, counted: Sequence[Staged], answers: Sequence[AnswerRow]
-    ) -> Weighing:
+    async def _weigh(self, gathering: Gathering, counted: Sequence[Staged]) -> Weighing:
         """The weights of a round, with which what counts is folded; normaliser 0: it is empty."""
         contributions = [staged.contribution for staged in counted]
         if self._learns:
             counts = {contribution.client for contribution in contributions}
+            books = self.intake.books
             rows = (
                 ParticipationRow(row.round, row.client, row.client in counts, row.x, row.x_age_s)
-                for row in answers
+                for row in gathering.answer_rows(books, self._clock.now())
             )
-            self._participation.enter(self.intake.books.participation(rows))
+            self._participation.enter(books.participation(rows))
         if len(counted) < self.settings.minimum:
             return Weighing((), 0.0, self._state)
-        cohort = Cohort(round.number, contributions, self._population, self._participation)
+        number = gathering.round.number
+        cohort = Cohort(number, contributions, self._population, self._participation)
         if self._rule.needs():  # fits and solvers take long, and devices go on talking
             loop = asyncio.get_running_loop()
             weighing = await loop.run_in_executor(
@@ -511,10 +507,10 @@ class Coordinator:
                 f"{len(counted)} updates"
             )
         await self.intake.fold(counted, weighing.weights)
-        self.intake.books.estimates(round.number, weighing.estimates)
+        self.intake.books.estimates(number, weighing.estimates)
         for warning in set(weighing.warnings) - self._warned:
             self._warned.add(warning)
-            self._tell("warned", round=round.number, by=self._rule.kind, warning=warning)
+            self._tell("warned", round=number, by=self._rule.kind, warning=warning)
         return weighing
 
     def _step(self, round: Round, weights: Sequence[float], normaliser: float) -> Vector:
@@ -605,7 +601,7 @@ class Coordinator:
         offered = self._offered(self.committed.version)
         write_atomic(self._run_folder / "model.safetensors", *self._store.model_file(offered))
         now = self._clock.now()
-        await self._work(self._ledger.note, self.intake.take_notes([], now))
+        await self._work(self._ledger.note, self.intake.books.take())
         forget = sorted(self._kept.keys() - {self.committed.version})
         await self._work(self._ledger.end, status, detail, now, forget)
         self._store.remove(forget)

@@ -9,7 +9,6 @@ import math
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from queue import SimpleQueue
 
 from muster.common.clock import Clock
@@ -31,8 +30,8 @@ from muster.server.accumulator import ExactSum, Term
 from muster.server.aggregators import Contribution, State
 from muster.server.books import Books
 from muster.server.config import Server
-from muster.server.fleet import Device, Fleet, Pack
-from muster.server.ledger import AnswerRow, Notes
+from muster.server.fleet import Fleet, Pack
+from muster.server.gathering import Gathering, Staged
 from muster.server.rounds import Phase, Round
 from muster.server.uploads import Form, Inline, Spill, Spills
 from muster.wire import INLINE_BYTES
@@ -41,26 +40,11 @@ Tell = Callable[..., None]
 """Records an event in the journal and shows it to who watches: `tell("received", round=3)`."""
 
 
-@dataclass(slots=True)
-class Staged:
-    """An accepted update that waits for its round to close.
-
-    Attributes:
-        weight: once it is known.
-        send_s: wall seconds the body took to arrive.
-    """
-
-    update: Update
-    contribution: Contribution
-    body: Inline | Spill
-    send_s: float
-    weight: float | None = None
-
-
 class Intake:
     """The updates of the open round, and the receipts of the one before.
 
     Attributes:
+        gathering: what the open round has gathered; None between two.
         books: what the next commit enters.
         progress_at: monotonic seconds of the last answer or piece of a model or an update.
         update_bytes: length of an update's body by group.
@@ -96,7 +80,6 @@ class Intake:
         self.progress_at = 0.0
         self._settings = settings
         self._lockstep = lockstep
-        self._absent: list[Device] = []
         self._schema = schema
         # By group; a group that is not named sends its updates whole.
         groups = {device.group: Whole(kind="none") for device in fleet.devices.values()}
@@ -125,8 +108,7 @@ class Intake:
         self._forget()
 
     def _forget(self) -> None:
-        self._staged: dict[str, Staged] = {}
-        self._answered_at: dict[str, float] = {}
+        self.gathering: Gathering | None = None
         self._folds: list[asyncio.Future[None]] = []
         self._unfolded: SimpleQueue[Staged] = SimpleQueue()
         self._uploads: dict[_Upload, Spill] = {}
@@ -136,13 +118,15 @@ class Intake:
         self.close()
         self.round, self._state = round, state
         devices = self._fleet.devices.values()
-        self._absent = [] if self._lockstep else [d for d in devices if not d.present]
+        absent = [] if self._lockstep else [d.client for d in devices if not d.present]
+        self.gathering = Gathering(round, absent)
         self.sum.clear()
 
     def close(self) -> None:
         """Give the bodies of the round back; its receipts stay until the next one closes."""
-        for staged in self._staged.values():
-            staged.body.close()
+        if self.gathering is not None:
+            for staged in self.gathering.staged.values():
+                staged.body.close()
         for spill in self._uploads.values():
             spill.close()
         self._forget()
@@ -186,7 +170,8 @@ class Intake:
             self.see(pack, Observation(client, answer.state, answer.x))
         if round is None or round.answer(answer) is not None:
             return
-        self._answered_at[client] = self._clock.now()
+        assert self.gathering is not None
+        self.gathering.answered_at[client] = self._clock.now()
         self.progress_at = pack.heard_at
         if answer.decision is Decision.DECLINE:
             if self._lockstep and answer.reason is Reason.OFFLINE:
@@ -304,10 +289,12 @@ class Intake:
 
     def _stage(self, update: Update, body: Inline | Spill, send_s: float) -> None:
         client = update.key.client
-        self._answered_at.setdefault(client, self._clock.now())
+        assert self.gathering is not None
+        self.gathering.answered_at.setdefault(client, self._clock.now())
         group = self._fleet.devices[client].group
         contribution = Contribution(client, group, update.examples, staleness=0)
-        staged = self._staged[client] = Staged(update, contribution, body, send_s)
+        staged = Staged(update, contribution, body, send_s)
+        self.gathering.staged[client] = staged
         self._tell(
             "received",
             round=update.key.round,
@@ -343,9 +330,11 @@ class Intake:
             Diverged: the sum left its range.
             RunFailed: the aggregator gave an impossible weight.
         """
-        assert self.round is not None
-        await asyncio.gather(*self._folds)
-        return [self._staged[client] for client in self.round.counted()]
+        assert self.gathering is not None
+        if self._folds:
+            await asyncio.gather(*self._folds)
+        staged = self.gathering.staged
+        return [staged[client] for client in self.gathering.round.counted()]
 
     async def fold(self, counted: Sequence[Staged], weights: Sequence[float]) -> None:
         """Fold what counts with its weights, where that did not happen on arrival.
@@ -384,53 +373,6 @@ class Intake:
             staged.body.close()
 
     # --- the books -------------------------------------------------------------------------------
-
-    def traffic(self) -> dict[str, int]:
-        """Bytes of the updates that were accepted in the open round, and of what they cost down."""
-        up = sum(staged.update.length for staged in self._staged.values())
-        return {"bytes_up": up, "bytes_down": len(self._staged) * self._schema.body_bytes}
-
-    def accepted(self) -> int:
-        """Devices that accepted the call of the open round, with those who then gave up."""
-        assert self.round is not None
-        answers = (member.answer for member in self.round.cohort.values())
-        return sum(a is not None and a.decision is not Decision.DECLINE for a in answers)
-
-    def answer_rows(self, at: float) -> list[AnswerRow]:
-        """What was said to the calls of the open round, and who was not there to be called."""
-        assert self.round is not None
-        return [
-            *self.books.answers(self.round, self._answered_at, at),
-            *self.books.unheard(self.round.number, "absent", self._absent, at),
-            *self.books.unheard(self.round.number, "silent", self._silent(), at),
-        ]
-
-    def _silent(self) -> list[Device]:
-        """Who was called and has not answered, beside those who are entered as absent."""
-        assert self.round is not None
-        if self._lockstep:
-            return []
-        absent = {device.client for device in self._absent}
-        cohort = self.round.cohort.items()
-        unheard = (client for client, member in cohort if member.answer is None)
-        return [self._fleet.devices[client] for client in unheard if client not in absent]
-
-    def take_notes(self, folded: list[Staged], at: float) -> Notes:
-        """What the next transaction enters: what became of this round's updates, and what came in
-        beside them since the last."""
-        counted = {staged.update.key.client for staged in folded}
-        overdue = set(self.round.overdue()) if self.round is not None else set()
-        why = Reason.GOAL_REACHED if self._settings.round_goal() else None
-        for client, staged in self._staged.items():
-            if client in counted:
-                self._note(staged.update, "folded", None, at, staged.weight, staged.send_s)
-            elif client in overdue:
-                self._note(staged.update, "late", Reason.DEADLINE, at, None, staged.send_s)
-            else:
-                self._note(staged.update, "dropped", why, at, None, staged.send_s)
-        if self.round is not None:
-            self.books.aborts(self.round, at)
-        return self.books.take()
 
     def _record(self, update: Update, receipt: Receipt) -> Receipt:
         """Enter what does not count, or not again."""

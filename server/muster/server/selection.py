@@ -5,8 +5,7 @@ A policy draws from a named stream of the round, so the same seed selects the sa
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Annotated
+from typing import Annotated, NamedTuple
 
 import numpy as np
 from pydantic import Field
@@ -16,8 +15,7 @@ from muster.common.plugins import Plugin, Registry
 Draws = Callable[[], np.random.Generator]
 
 
-@dataclass(frozen=True, slots=True)
-class Candidate:
+class Candidate(NamedTuple):
     """An enrolled device that may be called."""
 
     client: str
