@@ -25,6 +25,7 @@ import traceback
 from pathlib import Path
 from typing import Any, NoReturn
 
+import muster.client.first  # noqa: F401
 from muster.client import program
 from muster.client.config import NurseryProcess, PackProcess
 from muster.client.training import warm

@@ -32,7 +32,7 @@ from muster.common.exchange import (
     Identity,
     ToDevice,
 )
-from muster.common.processes import take_turns
+from muster.common.processes import rarely_collect, take_turns
 from muster.tasks.models import schema as schema_of_module
 from muster.tasks.task import OpenTask
 from muster.v1 import fleet_pb2 as pb
@@ -271,6 +271,7 @@ async def _end(parts: Sequence["asyncio.Task[None]"]) -> None:
 def main(config: PackProcess, task: OpenTask) -> None:
     """Live as the devices of a pack until the run is over."""
     take_turns()
+    rarely_collect()
     uvloop.run(_live(config, task))
 
 

@@ -2,6 +2,7 @@
 turns on the machine's cores."""
 
 import ctypes
+import gc
 import os
 import signal
 from contextlib import suppress
@@ -41,3 +42,15 @@ def take_turns() -> None:
     """
     with suppress(OSError, AttributeError):  # not Linux, or forbidden: it goes on as before
         os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))
+
+
+def rarely_collect() -> None:
+    """Collect what is garbage in cycles a few times a minute rather than a few times a second, and
+    never look at what is alive now: a collection walks through memory that nobody needs."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(_GARBAGE)
+
+
+_GARBAGE = 10_000
+"""Objects that may be garbage: some MiB at most."""

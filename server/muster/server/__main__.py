@@ -5,7 +5,6 @@ when the run came to an end (completed, diverged or stopped), 1 when it failed.
 """
 
 import asyncio
-import gc
 import json
 import logging
 import os
@@ -25,7 +24,7 @@ from muster.common.errors import ConfigError, MusterError
 from muster.common.files import write_atomic
 from muster.common.journal import Journal
 from muster.common.lines import Line
-from muster.common.processes import die_with_parent, take_turns
+from muster.common.processes import die_with_parent, rarely_collect, take_turns
 from muster.common.tensors import schema_of
 from muster.server.config import ServerProcess
 from muster.server.coordinator import Coordinator
@@ -94,9 +93,7 @@ async def serve(folder: Path) -> int:
     host, _, seen_port = (config.outside or f"{config.host}:{port}").rpartition(":")
     address = {"host": host, "port": int(seen_port), "pid": os.getpid()}
     write_atomic(folder / "setup/address.json", json.dumps(address).encode())
-    # What is alive now stays: collections need not look at it again, every few rounds.
-    gc.collect()
-    gc.freeze()
+    rarely_collect()
     try:
         status, detail = await coordinator.run(evaluator)
     except MusterError as error:
