@@ -96,6 +96,10 @@ class Launch(Section):
     """fork: from a warm parent, in milliseconds and with its memory shared. spawn: every process
     imports torch and reads its data by itself, in seconds; devices on a GPU always are."""
 
+    own_core: bool = True
+    """Linux, processes: whenever rounds wait for the server rather than for devices, as with tiny
+    models, the server has a core for itself and the devices have the others."""
+
     server_image: str = Field(default_factory=lambda: f"muster-server:{version('muster')}")
     """Docker: the image of the server and of gateways."""
 

@@ -15,12 +15,15 @@ from muster.common.clock import Clock
 from muster.common.errors import LaunchFailed, RunFailed
 from muster.common.files import write_atomic
 from muster.common.journal import Journal
+from muster.common.tensors import schema_of
 from muster.emulator.blueprint import Blueprint
 from muster.emulator.launch.backend import MakeBackend
+from muster.emulator.launch.placement import Placement, placeable
 from muster.emulator.network.running import Network
 from muster.emulator.scenario import Scenario
 from muster.emulator.tail import Tail
 from muster.server.config import ServerProcess
+from muster.wire import INLINE_BYTES
 
 if TYPE_CHECKING:
     from muster.client.config import PackProcess
@@ -75,6 +78,7 @@ class Supervisor:
         self._deaths: asyncio.Queue[tuple[str, int]] = asyncio.Queue()
         self._network = Network(clock, self._tell)
         self._traffic: asyncio.Task[None] | None = None
+        self._placing: asyncio.Task[None] | None = None
 
     async def run(self) -> None:
         """Run until the server has ended the run.
@@ -101,8 +105,9 @@ class Supervisor:
                 task.cancel()
             # What was being started is there now, and can be ended.
             await asyncio.gather(handling, starting, ended, return_exceptions=True)
-            if self._traffic is not None:
-                self._traffic.cancel()
+            for watch in (self._traffic, self._placing):
+                if watch is not None:
+                    watch.cancel()
             await self._network.close()
             await self.backend.close()
             watching.cancel()
@@ -138,7 +143,18 @@ class Supervisor:
         packs = self._blueprint.packs(server, address, self._network.ports, self.backend.devices)
         self._packs = {config.name: config for config in packs}
         await self.backend.start_packs(list(self._packs.values()))
+        self._start_placing(server)
         await self._write_plan(prepared)
+
+    def _start_placing(self, server: ServerProcess) -> None:
+        """See to it that a server whom rounds wait for has a core. With large models it uses
+        several."""
+        schema = schema_of({tensor.name: tensor.shape for tensor in server.schema_})
+        if not self.backend.places or not self.scenario.launch.own_core:
+            return
+        if schema.body_bytes <= INLINE_BYTES and len(cores := placeable()) > 1:
+            placement = Placement(lambda: self.backend.alive, cores, self._clock, self._tell)
+            self._placing = asyncio.create_task(placement.watch())
 
     async def _start_network(self, server: ServerProcess) -> None:
         """Start the gateways, and measure their links where the scenario says so: before the

@@ -23,10 +23,12 @@ class Backend(Protocol):
 
     Attributes:
         isolates: devices have no way to the server but through a gateway.
+        places: its processes may be placed on cores of this machine.
         devices: folder of the devices' states, as they see it.
     """
 
     isolates: bool
+    places: bool
     devices: str
 
     @property

@@ -107,6 +107,7 @@ class Containers:
     """
 
     isolates = True
+    places = False
     devices = STATE
 
     def __init__(self, scenario: Scenario, folder: Path, clock: Clock, died: Died) -> None:

@@ -39,6 +39,7 @@ class Processes:
     """
 
     isolates = False
+    places = True
 
     def __init__(self, folder: Path, clock: Clock, died: Died, spawn: bool = False) -> None:
         self.devices = str(folder / "devices")
