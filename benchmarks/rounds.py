@@ -27,8 +27,9 @@ CASES = [
 
 
 def warm_up(clients: int, parameters: int) -> int:
-    """Rounds before those that count, of some seconds: the evaluation process imports torch."""
-    return max(3, 60_000_000 // (clients * parameters))
+    """Rounds before those that count, of some seconds: the evaluation process imports torch, and
+    then the server is given a core."""
+    return max(3, 150_000_000 // (clients * parameters))
 
 
 def measure(

@@ -2,8 +2,7 @@
 
 Where a server and devices take turns on a core, each finds its caches full of the other. A round of
 10 device processes with nothing to train took 0.88 of its time when the server had one of two cores
-for itself; a round of 100, whose devices need both cores, 1.2 of it. So who is busy decides, once a
-second.
+for itself; a round of 100, whose devices need both cores, 1.2 of it. So who is busy decides.
 """
 
 import os
@@ -14,7 +13,7 @@ from typing import NamedTuple
 
 from muster.common.clock import Clock
 
-_LOOK_S = 1.0
+_LOOK_S = 0.5
 
 _BUSY = 0.6
 """Of a core, from which on rounds wait for the server."""
@@ -59,6 +58,14 @@ def load(server: int, cores: Sequence[int]) -> Load:
     return Load(sum(map(int, used)) / _TICKS, busy / _TICKS)
 
 
+def place(pid: int, cores: Sequence[int]) -> None:
+    """Have the threads of a process run on some cores; one that has ended is none."""
+    with suppress(OSError):
+        for thread in os.listdir(f"/proc/{pid}/task"):
+            with suppress(OSError):
+                os.sched_setaffinity(int(thread), cores)
+
+
 class Placement:
     """Keeps a run's processes on the cores where they should be.
 
@@ -75,18 +82,20 @@ class Placement:
         clock: Clock,
         tell: Callable[..., None],
         load: Callable[[int, Sequence[int]], Load] = load,
+        place: Callable[[int, Sequence[int]], None] = place,
     ) -> None:
         self._pids = pids
         self._cores = sorted(cores)
         self._clock = clock
         self._tell = tell
         self._load = load
+        self._place = place
         self._apart = False
         self._before: tuple[int, float, Load] | None = None
         self._placed: dict[int, bool] = {}
 
     async def watch(self) -> None:
-        """Look once a second."""
+        """Look twice a second."""
         while True:
             await self._clock.sleep_until(self._clock.monotonic() + _LOOK_S)
             self.look()
@@ -113,21 +122,13 @@ class Placement:
         self._before = server, now, found
         for name, pid in pids.items():
             if self._placed.get(pid, False) != self._apart:
-                place(pid, self._of("server" if name == "server" else "others"))
+                self._place(pid, self._of("server" if name == "server" else "others"))
         self._placed = dict.fromkeys(pids.values(), self._apart)
 
     def _of(self, whom: str) -> list[int]:
         if not self._apart:
             return self._cores
         return self._cores[:1] if whom == "server" else self._cores[1:]
-
-
-def place(pid: int, cores: Sequence[int]) -> None:
-    """Have the threads of a process run on some cores; one that has ended is none."""
-    with suppress(OSError):
-        for thread in os.listdir(f"/proc/{pid}/task"):
-            with suppress(OSError):
-                os.sched_setaffinity(int(thread), cores)
 
 
 def placeable() -> list[int]:
