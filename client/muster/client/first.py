@@ -6,7 +6,6 @@ finds more of them in the processor's caches: 10 processes take turns 4 % faster
 """
 
 import grpc.aio
-import orjson
 import uvloop
 import xxhash
 
@@ -14,4 +13,4 @@ import muster.client.memory
 import muster.client.session
 import muster.wire.messages
 
-__all__ = ["grpc", "muster", "orjson", "uvloop", "xxhash"]
+__all__ = ["grpc", "muster", "uvloop", "xxhash"]
