@@ -65,6 +65,8 @@ async def serve(folder: Path) -> int:
         if not journal.waiting:
             loop.call_later(_FLUSH_S, journal.flush)
         watchers.show(journal.add(event, **fields))
+        if event == "ended":  # before devices hear of it: who ends from now on was asked to
+            journal.flush()
 
     fleet = Fleet(
         Device(member.client, member.group, index, member.examples, line=member.line or Line())

@@ -1,0 +1,160 @@
+"""Rounds of several checkouts of muster, side by side: what a change of a few percent gains.
+
+python benchmarks/versions.py . ../before ../other --clients 10 --turns 20
+
+Each checkout needs its own environment (`make install` there). A fleet of each is alive all the
+time, and one runs while the others are stopped (SIGSTOP), for a part of a second each in a random
+order: the machine's speed drifts by a factor of two within minutes, and neighbouring turns see the
+same. The first is what the others are compared with.
+
+Turns are too short for `launch.own_core` to see who is busy; with --apart the server has the first
+core, and the devices have the others.
+"""
+
+import argparse
+import os
+import random
+import signal
+import sqlite3
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import closing, contextmanager, suppress
+from pathlib import Path
+
+from muster.emulator.launch.placement import place
+
+_WARM_S = 0.12
+"""Of a turn, before what is measured: the caches were another fleet's."""
+
+_MANY = 10_000_000
+"""Rounds: more than anybody waits for."""
+
+
+class Fleet:
+    """A running fleet of one checkout."""
+
+    def __init__(self, checkout: Path, clients: int, parameters: int, folder: Path) -> None:
+        self.checkout = checkout
+        python = checkout / ".venv/bin/python"
+        if not python.exists():
+            sys.exit(f"{checkout} has no environment ({python}); run make install there")
+        case = map(str, (clients, parameters, _MANY))
+        self._process = subprocess.Popen(
+            [python, "benchmarks/rounds.py", *case],
+            cwd=checkout,
+            start_new_session=True,
+            stdout=subprocess.DEVNULL,
+            env={**os.environ, "TMPDIR": str(folder)},
+        )
+        self._folder = folder
+        self.times_ms: list[float] = []
+
+    def _pids(self) -> list[int]:
+        below: dict[int, list[int]] = {}
+        for path in Path("/proc").glob("[0-9]*/stat"):
+            with suppress(OSError):
+                parent = int(path.read_text().rpartition(")")[2].split()[1])
+                below.setdefault(parent, []).append(int(path.parent.name))
+        found, left = [], [self._process.pid]
+        while left:
+            found.append(pid := left.pop())
+            left += below.get(pid, [])
+        return found
+
+    def signal(self, number: int) -> None:
+        """Send a signal to all of its processes."""
+        for pid in self._pids():
+            with suppress(ProcessLookupError):
+                os.kill(pid, number)
+
+    def rounds(self) -> int:
+        """Rounds that are durable so far."""
+        for ledger in self._folder.glob("*/run/ledger.sqlite"):
+            with closing(sqlite3.connect(f"file:{ledger}?mode=ro", uri=True)) as database:
+                with suppress(sqlite3.OperationalError):  # it is just being made
+                    return int(database.execute("SELECT count(*) FROM rounds").fetchone()[0])
+        return 0
+
+    def wait_for(self, rounds: int) -> None:
+        """Wait until it has run so many rounds."""
+        while self.rounds() < rounds:
+            if self._process.poll() is not None:
+                sys.exit(f"{self.checkout}: the fleet ended with {self._process.returncode}")
+            time.sleep(0.1)
+
+    def place_apart(self) -> None:
+        """The server on the first core, the devices on the others."""
+        first, *others = sorted(os.sched_getaffinity(0))
+        for pid in self._pids():
+            command = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
+            for module, cores in ((b"muster.server", [first]), (b"muster.client.nursery", others)):
+                if module in command:
+                    place(pid, cores)
+
+    def run(self, seconds: float, apart: bool) -> None:
+        """Have its turn."""
+        if apart:
+            self.place_apart()
+        self.signal(signal.SIGCONT)
+        time.sleep(_WARM_S)
+        rounds, began = self.rounds(), time.perf_counter()
+        time.sleep(seconds)
+        more, took_s = self.rounds() - rounds, time.perf_counter() - began
+        self.signal(signal.SIGSTOP)
+        self.times_ms.append(1000 * took_s / max(more, 1))
+
+    def end(self) -> None:
+        """Leave nothing behind."""
+        self.signal(signal.SIGCONT)
+        self._process.send_signal(signal.SIGTERM)
+        with suppress(subprocess.TimeoutExpired):
+            self._process.wait(20)
+        self.signal(signal.SIGKILL)
+        self._process.wait()
+
+
+@contextmanager
+def fleets(checkouts: Sequence[Path], clients: int, parameters: int) -> Iterator[list[Fleet]]:
+    """A fleet of each, warm and stopped."""
+    with tempfile.TemporaryDirectory() as folder:
+        found: list[Fleet] = []
+        try:
+            for number, checkout in enumerate(checkouts):
+                own = Path(folder) / str(number)
+                own.mkdir()
+                found.append(Fleet(checkout.resolve(), clients, parameters, own))
+                found[-1].wait_for(max(3, 30_000 // clients))
+                found[-1].signal(signal.SIGSTOP)
+            yield found
+        finally:
+            for fleet in found:
+                fleet.end()
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("checkouts", type=Path, nargs="+")
+    parser.add_argument("--clients", type=int, default=10)
+    parser.add_argument("--parameters", type=int, default=10_000)
+    parser.add_argument("--turns", type=int, default=20)
+    parser.add_argument("--seconds", type=float, default=0.3, help="of a turn")
+    parser.add_argument("--apart", action="store_true", help="the server has a core for itself")
+    settings = parser.parse_args()
+    with fleets(settings.checkouts, settings.clients, settings.parameters) as found:
+        for _ in range(settings.turns):
+            for fleet in random.sample(found, len(found)):
+                fleet.run(settings.seconds, settings.apart)
+    first = found[0].times_ms
+    print(f"{'ms a round':>12} {'of the first':>14}")
+    for fleet in found:
+        of_first = statistics.median(a / b for a, b in zip(fleet.times_ms, first, strict=True))
+        median = statistics.median(fleet.times_ms)
+        print(f"{median:12.3f} {of_first:14.3f}  {fleet.checkout}")
+
+
+if __name__ == "__main__":
+    main()
