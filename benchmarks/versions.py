@@ -76,7 +76,9 @@ class Fleet:
         for ledger in self._folder.glob("*/run/ledger.sqlite"):
             with closing(sqlite3.connect(f"file:{ledger}?mode=ro", uri=True)) as database:
                 with suppress(sqlite3.OperationalError):  # it is just being made
-                    return int(database.execute("SELECT count(*) FROM rounds").fetchone()[0])
+                    return int(
+                        database.execute("SELECT coalesce(max(round), 0) FROM rounds").fetchone()[0]
+                    )
         return 0
 
     def wait_for(self, rounds: int) -> None:
@@ -105,7 +107,9 @@ class Fleet:
         time.sleep(seconds)
         more, took_s = self.rounds() - rounds, time.perf_counter() - began
         self.signal(signal.SIGSTOP)
-        self.times_ms.append(1000 * took_s / max(more, 1))
+        if not more:
+            sys.exit(f"{self.checkout}: no round in {took_s:.1f} s; take longer turns (--seconds)")
+        self.times_ms.append(1000 * took_s / more)
 
     def end(self) -> None:
         """Leave nothing behind."""

@@ -32,6 +32,10 @@ def test_the_server_never_imports_torch() -> None:
     assert not loaded("import muster.server.__main__") & {"torch", "pandas", "matplotlib"}
 
 
+def test_what_a_device_imports_before_torch_does_not_import_it() -> None:
+    assert not loaded("import muster.client.first")
+
+
 def test_the_command_line_answers_without_what_is_slow_to_import() -> None:
     call = "main(['--help'], standalone_mode=False)"
     assert not loaded(f"from muster.emulator.cli import main; {call}")

@@ -112,3 +112,24 @@ def test_a_round_without_local_steps_has_no_loss_to_remember(tmp_path: Path) -> 
     Memory(tmp_path).hold(no_loss._replace(update=no_loss.update._replace(loss=math.nan)))
     (found,) = Memory(tmp_path).held
     assert math.isnan(found.update.loss)
+
+
+def test_states_are_remembered_to_the_bit(tmp_path: Path) -> None:
+    before = State(6, b"", (0.1, 2.0))
+    after = State(7, bytes(range(12)), (1 / 3, math.inf, -0.0))
+    gave_up = Held(7, model(7), before, after)
+    Memory(tmp_path).hold(gave_up)
+    assert Memory(tmp_path).held == (gave_up,)
+
+
+@pytest.mark.parametrize("left", [0, 5, 40, 300])
+def test_a_file_that_lost_its_end_is_made_anew(tmp_path: Path, left: int) -> None:
+    memory = Memory(tmp_path)
+    for round_ in (1, 2):
+        memory.hold(held(round_))
+    path = tmp_path / "state.bin"
+    path.write_bytes(path.read_bytes()[:left])
+    memory = Memory(tmp_path)
+    for round_ in (3, 4):
+        memory.hold(held(round_))
+    assert Memory(tmp_path).held == (held(3), held(4))

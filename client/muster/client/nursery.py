@@ -13,7 +13,6 @@ The supervisor speaks over a socket pair, one JSON object a line. To the nursery
 (a `PackProcess`). From it: `ready`, `failed`, `started`, `exited`.
 """
 
-import gc
 import json
 import logging
 import os
@@ -31,7 +30,7 @@ from muster.client.config import NurseryProcess, PackProcess
 from muster.client.training import warm
 from muster.common.errors import MusterError
 from muster.common.files import write_atomic
-from muster.common.processes import die_with_parent
+from muster.common.processes import die_with_parent, rarely_collect
 from muster.common.tensors import WIRE, safetensors_header
 from muster.tasks.models import initial_vector, schema
 from muster.tasks.task import OpenTask
@@ -153,9 +152,7 @@ def main() -> None:
     except MusterError as error:
         supervisor.sendall(json.dumps({"event": "failed", "why": str(error)}).encode() + b"\n")
         sys.exit(1)
-    # What is alive now is never collected: a collection in a child would copy its pages.
-    gc.collect()
-    gc.freeze()
+    rarely_collect()
     nursery.say("ready", **prepared)
     nursery.tend()
 

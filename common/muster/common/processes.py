@@ -45,12 +45,12 @@ def take_turns() -> None:
 
 
 def rarely_collect() -> None:
-    """Collect what is garbage in cycles a few times a minute rather than a few times a second, and
-    never look at what is alive now: a collection walks through memory that nobody needs."""
+    """Collect garbage that is in cycles seldom, and never look at what is alive now: a collection
+    walks through memory that nobody needs, and in a fork it copies what it touches."""
     gc.collect()
     gc.freeze()
     gc.set_threshold(_GARBAGE)
 
 
 _GARBAGE = 10_000
-"""Objects that may be garbage: some MiB at most."""
+"""More objects than at the last collection, some MiB at most; Python's own is 700."""

@@ -18,7 +18,7 @@ from muster.common.journal import Journal
 from muster.common.tensors import schema_of
 from muster.emulator.blueprint import Blueprint
 from muster.emulator.launch.backend import MakeBackend
-from muster.emulator.launch.placement import Placement, placeable
+from muster.emulator.launch.placement import Placement, usable_cores
 from muster.emulator.network.running import Network
 from muster.emulator.scenario import Scenario
 from muster.emulator.tail import Tail
@@ -150,10 +150,9 @@ class Supervisor:
         """See to it that a server whom rounds wait for has a core. With large models it uses
         several."""
         schema = schema_of({tensor.name: tensor.shape for tensor in server.schema_})
-        if not self.backend.places or not self.scenario.launch.own_core:
-            return
-        if schema.body_bytes <= INLINE_BYTES and len(cores := placeable()) > 1:
-            placement = Placement(lambda: self.backend.alive, cores, self._clock, self._tell)
+        small, cores = schema.body_bytes <= INLINE_BYTES, usable_cores()
+        if self.scenario.launch.own_core and small and len(cores) > 1:
+            placement = Placement(lambda: self.backend.placeable, cores, self._clock, self._tell)
             self._placing = asyncio.create_task(placement.watch())
 
     async def _start_network(self, server: ServerProcess) -> None:

@@ -78,9 +78,7 @@ class Intake:
         self.round: Round | None = None
         self.sum = ExactSum(schema.parameters)
         self.progress_at = 0.0
-        self._settings = settings
         self._lockstep = lockstep
-        self._schema = schema
         # By group; a group that is not named sends its updates whole.
         groups = {device.group: Whole(kind="none") for device in fleet.devices.values()}
         self._forms = {

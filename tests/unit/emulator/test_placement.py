@@ -7,9 +7,9 @@ from collections.abc import Iterator, Sequence
 import pytest
 
 from muster.common.testing import ManualClock
-from muster.emulator.launch.placement import Load, Placement, apart, load, place, placeable
+from muster.emulator.launch.placement import Load, Placement, apart, load, place, usable_cores
 
-needs_linux = pytest.mark.skipif(not placeable(), reason="processes cannot be placed here")
+needs_linux = pytest.mark.skipif(not usable_cores(), reason="processes cannot be placed here")
 
 
 @pytest.mark.parametrize(
@@ -103,16 +103,16 @@ def sleeper() -> Iterator[int]:
 
 @needs_linux
 def test_a_process_runs_where_it_was_placed(sleeper: int) -> None:
-    last = placeable()[-1]
+    last = usable_cores()[-1]
     place(sleeper, [last])
     assert os.sched_getaffinity(sleeper) == {last}
-    place(sleeper, placeable())
-    assert os.sched_getaffinity(sleeper) == set(placeable())
+    place(sleeper, usable_cores())
+    assert os.sched_getaffinity(sleeper) == set(usable_cores())
 
 
 @needs_linux
 def test_what_a_process_uses_is_seen(sleeper: int) -> None:
-    cores = placeable()
+    cores = usable_cores()
     before = load(os.getpid(), cores)
     limit = time.process_time() + 0.1
     while time.process_time() < limit:
@@ -127,6 +127,6 @@ def test_what_a_process_uses_is_seen(sleeper: int) -> None:
 def test_a_process_that_has_ended_is_not_placed() -> None:
     process = subprocess.Popen([sys.executable, "-c", ""])
     process.wait()
-    place(process.pid, placeable())
+    place(process.pid, usable_cores())
     with pytest.raises(OSError, match="No such file"):
-        load(process.pid, placeable())
+        load(process.pid, usable_cores())

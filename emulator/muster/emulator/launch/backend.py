@@ -23,12 +23,10 @@ class Backend(Protocol):
 
     Attributes:
         isolates: devices have no way to the server but through a gateway.
-        places: its processes may be placed on cores of this machine.
         devices: folder of the devices' states, as they see it.
     """
 
     isolates: bool
-    places: bool
     devices: str
 
     @property
@@ -43,6 +41,11 @@ class Backend(Protocol):
     @property
     def alive(self) -> Mapping[str, int]:
         """Process ids of what lives, by name."""
+        ...
+
+    @property
+    def placeable(self) -> Mapping[str, int]:
+        """Process ids, by name, of what may be placed on cores of this machine."""
         ...
 
     def settled(self, server: ServerProcess) -> ServerProcess:

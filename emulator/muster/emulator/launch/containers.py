@@ -107,7 +107,6 @@ class Containers:
     """
 
     isolates = True
-    places = False
     devices = STATE
 
     def __init__(self, scenario: Scenario, folder: Path, clock: Clock, died: Died) -> None:
@@ -143,6 +142,11 @@ class Containers:
         """1 for each that lives, by name; packs that share a container by their own names."""
         packs = {pack: 1 for pack, name in self._packs.items() if name in self._alive}
         return {**self._alive, **packs}
+
+    @property
+    def placeable(self) -> Mapping[str, int]:
+        """Nothing: Docker says on which cores a container runs."""
+        return {}
 
     def settled(self, server: ServerProcess) -> ServerProcess:
         """It listens in its container, and its evaluation is a container of its own."""

@@ -2,7 +2,8 @@
 
 Where a server and devices take turns on a core, each finds its caches full of the other. A round of
 10 device processes with nothing to train took 0.88 of its time when the server had one of two cores
-for itself; a round of 100, whose devices need both cores, 1.2 of it. So who is busy decides.
+for itself; a round of 100, whose devices need both cores, 1.2 of it. So who is busy decides. The
+evaluation is one of the others.
 """
 
 import os
@@ -49,12 +50,12 @@ def load(server: int, cores: Sequence[int]) -> Load:
         OSError: there is no such process.
     """
     used = Path(f"/proc/{server}/stat").read_text().rpartition(")")[2].split()[11:13]
-    lines = (line.split() for line in Path("/proc/stat").read_text().splitlines())
-    of_core = {name: list(map(int, numbers)) for name, *numbers in lines if name.startswith("cpu")}
+    names = {f"cpu{core}" for core in cores}
     busy = 0
-    for core in cores:
-        user, nice, system, _, _, irq, softirq, *_ = of_core[f"cpu{core}"]
-        busy += user + nice + system + irq + softirq
+    for name, *ticks in map(str.split, Path("/proc/stat").read_text().splitlines()):
+        if name in names:
+            user, nice, system, _, _, irq, softirq, *_ = map(int, ticks)
+            busy += user + nice + system + irq + softirq
     return Load(sum(map(int, used)) / _TICKS, busy / _TICKS)
 
 
@@ -131,8 +132,11 @@ class Placement:
         return self._cores[:1] if whom == "server" else self._cores[1:]
 
 
-def placeable() -> list[int]:
-    """The cores on which processes of ours may be placed; none where that is not possible."""
+def usable_cores() -> list[int]:
+    """The cores on which processes of ours may be placed; none where it cannot be seen how busy
+    they are."""
     if not hasattr(os, "sched_getaffinity") or not Path("/proc/stat").exists():
         return []
-    return sorted(os.sched_getaffinity(0))
+    # A container may be shown a table with other numbers than its cores have.
+    cores, seen = sorted(os.sched_getaffinity(0)), Path("/proc/stat").read_text().split()
+    return cores if {f"cpu{core}" for core in cores} <= set(seen) else []

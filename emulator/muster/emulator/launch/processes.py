@@ -39,7 +39,6 @@ class Processes:
     """
 
     isolates = False
-    places = True
 
     def __init__(self, folder: Path, clock: Clock, died: Died, spawn: bool = False) -> None:
         self.devices = str(folder / "devices")
@@ -70,6 +69,12 @@ class Processes:
     def alive(self) -> Mapping[str, int]:
         """Process ids of what lives, by "server", "nursery", gateway or pack."""
         return self.pids
+
+    @property
+    def placeable(self) -> Mapping[str, int]:
+        """All that live, and the evaluation, which the server starts."""
+        below = _children(self.pids["server"]) if "server" in self.pids else []
+        return {**self.pids, **{f"evaluation {pid}": pid for pid in below}}
 
     def settled(self, server: ServerProcess) -> ServerProcess:
         """It listens on this machine alone, and starts its evaluation by itself."""
