@@ -2,6 +2,7 @@
 
 import os
 import signal
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -10,9 +11,12 @@ import pytest
 
 from muster.common.errors import ConfigError, RunFailed
 from muster.emulator import run
+from muster.emulator.account import LEDGER
 from muster.emulator.network.config import GatewayProcess
 from muster.emulator.planning import plan
 from muster.emulator.scenario import Scenario
+from muster.server.ledger import Ledger
+from muster.server.untold import untold
 
 pytestmark = pytest.mark.usefixtures("nothing_left")
 
@@ -53,6 +57,12 @@ def test_a_fleet_behind_gateways_does_what_its_plan_says(scenario, tmp_path: Pat
     assert (of_country["outcome"] == "late").sum() == country.late.sum()
     assert (of_country["outcome"] == "folded").sum() == (country.delivered - country.late).sum()
     assert (sent.query("outcome == 'late'")["reason"] == "deadline").all()
+
+    # Nothing but the ledger is needed to tell of rounds.
+    with closing(Ledger(done.folder / LEDGER)) as ledger:
+        told = [fields for _, fields in untold(done.folder / "none", ledger)]
+    for event, again in zip(done.ledger.events("round_committed", "evaluated"), told, strict=True):
+        assert again | {"at": 0} == {key: event[key] for key in again} | {"at": 0}
 
     transfers = done.ledger.transfers
     assert set(transfers["direction"]) == {"up", "down"}

@@ -6,6 +6,7 @@ import math
 import sqlite3
 import tomllib
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -15,6 +16,8 @@ from muster.client.config import Training
 from muster.emulator import resume, run
 from muster.emulator.population import names_of
 from muster.emulator.scenario import Scenario, read_scenario
+from muster.server.ledger import Ledger
+from muster.server.untold import untold
 
 pytestmark = pytest.mark.usefixtures("nothing_left")
 
@@ -96,6 +99,27 @@ def test_the_summary_agrees_with_the_ledger_and_the_model(folder: Path) -> None:
     assert summary["final"]["loss"] == pytest.approx(loss)
     assert summary["final"]["accuracy"] == pytest.approx(accuracy)
     assert summary["final"]["accuracy"] > 0.6
+
+
+def test_what_the_journal_lost_is_in_the_ledger(folder: Path, tmp_path: Path) -> None:
+    names = ("round_committed", "evaluated")
+    lines = (folder / "journal.jsonl").read_bytes().splitlines(keepends=True)
+    events = [json.loads(line) for line in lines]
+    ledger = Ledger(folder / "ledger.sqlite")
+
+    def without_writer(event: dict[str, Any]) -> dict[str, Any]:
+        return {key: v for key, v in event.items() if key not in ("at", "role", "incarnation")}
+
+    journal = tmp_path / "journal.jsonl"
+    for whole in range(len(lines)):
+        lost = [without_writer(event) for event in events[whole:] if event["event"] in names]
+        # A server that was killed wrote whole lines; a power cut may leave some of one.
+        for torn in (b"", lines[whole][:30], lines[whole][:-1][:-1]):
+            journal.write_bytes(b"".join(lines[:whole]) + torn)
+            told = [{"event": event, **fields} for event, fields in untold(journal, ledger)]
+            assert [without_writer(event) for event in told] == lost
+    assert not untold(folder / "journal.jsonl", ledger)
+    ledger.close()
 
 
 def test_the_resolved_scenario_states_every_default_and_reads_as_itself(folder: Path) -> None:

@@ -30,7 +30,7 @@ class Journal:
     def add(self, event: str, **fields: Any) -> bytes:
         """Record `event` and return its line, a JSON object; `flush` writes it.
 
-        A number that is not finite becomes null.
+        A number that is not finite becomes null. `at`, UNIX seconds, is now unless it is given.
         """
         line = orjson.dumps({"event": event, "at": self._clock.now(), **self._writer, **fields})
         self._lines.append(line)

@@ -68,6 +68,7 @@ class Standing:
     def _server_started(self, event: Event) -> None:
         self.population, self.rounds = event["population"], event["rounds"]
         self.round = event["round"]
+        self._committed_at = None  # it may have told of rounds of the server before it
 
     def _enrolled(self, event: Event) -> None:
         self.enrolled.add(event["client"])

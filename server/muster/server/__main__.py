@@ -35,6 +35,7 @@ from muster.server.ledger import Ledger, MemberRow
 from muster.server.operator import OperatorService, Watchers
 from muster.server.service import FleetService
 from muster.server.store import Store
+from muster.server.untold import untold
 from muster.v1 import operator_pb2_grpc
 from muster.wire.channels import server_options
 from muster.wire.handlers import add_fleet_to_server
@@ -68,6 +69,9 @@ async def serve(folder: Path) -> int:
         if event == "ended":  # before devices hear of it: who ends from now on was asked to
             journal.flush()
 
+    if incarnation > 1:
+        for event, fields in untold(folder / "journal.jsonl", ledger):
+            tell(event, **fields)
     fleet = Fleet(
         Device(member.client, member.group, index, member.examples, line=member.line or Line())
         for index, member in enumerate(config.population)

@@ -49,18 +49,25 @@ class Closed(NamedTuple):
             seconds=self.seconds,
         )
 
-    def told(self, row: RoundRow, model_bytes: int) -> dict[str, Any]:
-        """What the journal says of it once it is committed."""
-        return {
-            "round": row.round,
-            "version": row.version,
-            "outcome": row.outcome,
-            "called": row.called,
-            "accepted": row.accepted,
-            "folded": row.folded,
-            **self.gathering.traffic(model_bytes),
-            "seconds": row.seconds,
-        }
+
+def told(row: RoundRow, bytes_up: int, bytes_down: int) -> dict[str, Any]:
+    """What the journal says of a round that is committed.
+
+    Args:
+        bytes_up: of the accepted updates.
+        bytes_down: of the models that they cost.
+    """
+    return {
+        "round": row.round,
+        "version": row.version,
+        "outcome": row.outcome,
+        "called": row.called,
+        "accepted": row.accepted,
+        "folded": row.folded,
+        "bytes_up": bytes_up,
+        "bytes_down": bytes_down,
+        "seconds": row.seconds,
+    }
 
 
 def weighting(weights: Sequence[float], normaliser: float) -> dict[str, float | None]:

@@ -23,7 +23,7 @@ from muster.common.schedules import rate_at
 from muster.common.tensors import Schema, Vector
 from muster.server.accumulator import apply
 from muster.server.aggregators import Cohort, Need, State, Weighing
-from muster.server.closing import Closed
+from muster.server.closing import Closed, told
 from muster.server.config import ServerProcess
 from muster.server.evaluations import Evaluations
 from muster.server.evaluator import Evaluator
@@ -475,7 +475,8 @@ class Coordinator:
         await self._work(self._commit, row, answers, books.take(), closed.model, closed.state)
         closed.gathering.round.happen(Event.COMMITTED)
         self.committed = Commit(row.round, row.version)
-        self._tell("round_committed", **closed.told(row, self.schema.body_bytes))
+        traffic = closed.gathering.traffic(self.schema.body_bytes)
+        self._tell("round_committed", **told(row, *traffic))
         if closed.model is not None:
             await self.evaluations.after(row.round, row.version)
 

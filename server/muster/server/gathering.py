@@ -42,10 +42,10 @@ class Gathering:
     answered_at: dict[str, float] = field(default_factory=dict)
     _rows: list[AnswerRow] | None = None
 
-    def traffic(self, model_bytes: int) -> dict[str, int]:
+    def traffic(self, model_bytes: int) -> tuple[int, int]:
         """Bytes of the accepted updates, and of what they cost down."""
         up = sum(staged.update.length for staged in self.staged.values())
-        return {"bytes_up": up, "bytes_down": len(self.staged) * model_bytes}
+        return up, len(self.staged) * model_bytes
 
     def accepted(self) -> int:
         """Devices that accepted the call, with those who then gave up."""

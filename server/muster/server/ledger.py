@@ -429,6 +429,27 @@ class Ledger:
         for *row, _ in rows:
             yield ToldRow(*row)
 
+    def rounds_after(self, round: int) -> list[tuple[RoundRow, int, int]]:
+        """Rounds after one, with the bytes that what they gathered took up and down."""
+        columns = ", ".join(f"r.{name}" for name in RoundRow._fields)
+        # An update that came when its round was over is entered later than the round.
+        rows = self._db.execute(
+            f"SELECT {columns}, coalesce(sum(c.bytes_up), 0), coalesce(sum(c.bytes_down), 0) "
+            "FROM rounds r LEFT JOIN contributions c ON c.round = r.round AND c.at = r.closed_at "
+            "WHERE r.round > ? GROUP BY r.round ORDER BY r.round",
+            (round,),
+        )
+        return [(RoundRow(*row), up, down) for *row, up, down in rows]
+
+    def evaluations_after(self, version: int) -> list[dict[str, Any]]:
+        """Evaluations of versions after one, as the journal tells of them."""
+        names = ("version", "round", "loss", "accuracy", "seconds", "at")
+        rows = self._db.execute(
+            f"SELECT {', '.join(names)} FROM evaluations WHERE version > ? ORDER BY version",
+            (version,),
+        )
+        return [dict(zip(names, row, strict=True)) for row in rows]
+
     # --- writing ---------------------------------------------------------------------------------
 
     def commit(
