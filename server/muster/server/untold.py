@@ -15,7 +15,7 @@ from muster.server.closing import told
 from muster.server.ledger import Ledger
 
 Told = tuple[str, dict[str, Any]]
-"""An event and its fields; `at` is when it became durable."""
+"""An event and its fields; `at` is when the round was closed or the version measured."""
 
 
 def untold(journal: Path, ledger: Ledger) -> list[Told]:

@@ -282,13 +282,14 @@ def test_the_time_left_follows_the_pace_of_the_newest_rounds() -> None:
 def test_a_restarted_server_begins_with_no_sessions_and_does_not_slow_the_pace() -> None:
     standing = standing_after(*start_up(), committed(1, at=2.0), committed(2, at=4.0))
     standing.happen({"event": "died", "process": "server", "status": -9})
-    standing.happen(started(40, round=2))
+    standing.happen(committed(3, at=6.0))  # what the server before it could not tell
+    standing.happen(started(40, round=3))
     assert standing.starting
     assert not standing.enrolled
     assert not standing.present
-    standing.happen(committed(3, at=500.0))
-    standing.happen(committed(4, at=502.0))
-    assert standing.left_s == 2.0 * 36
+    standing.happen(committed(4, at=500.0))
+    standing.happen(committed(5, at=502.0))
+    assert standing.left_s == 2.0 * 35
 
 
 def test_uploads_of_the_open_round_count_until_the_round_does() -> None:
