@@ -81,6 +81,8 @@ class _LeastSquares(OpenSynthetic):
         return (outputs.squeeze(1) - y).square() / 2, None
 
     def minimiser(self, weights: Sequence[float] | Parameters) -> Parameters:
+        if sum(self.examples) < self._dimension:
+            return self._combination(weights)
         # Normal equations: (Σ p_i XᵢᵀXᵢ/nᵢ + ridge I) θ = Σ p_i Xᵢᵀyᵢ/nᵢ, here times Σ weights.
         left, right = np.zeros(()), np.zeros(())
         for index, weight in zip(range(len(self.examples)), weights, strict=True):
@@ -89,6 +91,20 @@ class _LeastSquares(OpenSynthetic):
             right = right + weight / len(x) * (x.T @ y)
         left = left + self.ridge * sum(weights) * np.eye(len(right))
         return np.linalg.lstsq(left, right)[0].astype(np.float64)
+
+    def _combination(self, weights: Sequence[float] | Parameters) -> Parameters:
+        """Return `minimiser` where examples are fewer than parameters, of which there may be very
+        many: a combination of the examples, θ = Aᵀα with (A Aᵀ + ridge I) α = b."""
+        rows, values = [], []
+        for index, weight in zip(range(len(self.examples)), weights, strict=True):
+            x, y = self.design(index)
+            share = np.sqrt(weight / len(x))
+            rows.append(share * x)
+            values.append(share * y)
+        a, b = np.concatenate(rows), np.concatenate(values)
+        left = a @ a.T + self.ridge * sum(weights) * np.eye(len(b))
+        combination: Parameters = a.T @ np.linalg.lstsq(left, b)[0]
+        return combination
 
 
 class OpenLinearRegression(_LeastSquares):

@@ -42,9 +42,34 @@ def test_the_gradient_of_the_weighted_objective_is_zero_at_its_optimum(bias: boo
     assert np.linalg.norm(optimum - opened.optimum()) > 0.1
 
 
-def test_weights_of_another_population_are_refused() -> None:
+@pytest.mark.parametrize("bias", [False, True])
+@pytest.mark.parametrize("weights", [[0.7, 0.2, 0.1], [3, 0, 1]])
+@pytest.mark.parametrize("ridge", [0.0, 0.01])
+def test_the_optimum_of_few_examples_is_the_one_of_least_norm(
+    ridge: float, weights: list[float], bias: bool
+) -> None:
+    task = LinearRegression(
+        dimension=40, examples_per_client=10, ridge=ridge, model=Linear(bias=bias)
+    )
+    opened = task.open(population=3, seed=3)
+    rows = [opened.design(index) for index in range(3)]
+    p = np.array(weights) / sum(weights)
+    left = sum(share / 10 * x.T @ x for share, (x, _) in zip(p, rows, strict=True))
+    right = sum(share / 10 * x.T @ y for share, (x, y) in zip(p, rows, strict=True))
+    expected = np.linalg.pinv(left + ridge * np.eye(40 + bias), rcond=1e-10) @ right
+    np.testing.assert_allclose(opened.optimum(weights), expected, atol=1e-10)
+
+
+def test_the_optimum_of_very_many_parameters_takes_no_matrix_of_them() -> None:
+    opened = LinearRegression(dimension=300_000, examples_per_client=5).open(2, seed=1)
+    x, y = opened.test().x.astype(np.float64), opened.test().y
+    np.testing.assert_allclose(x @ opened.optimum(), y, rtol=1e-6)
+
+
+@pytest.mark.parametrize("dimension", [10, 500])
+def test_weights_of_another_population_are_refused(dimension: int) -> None:
     with pytest.raises(ValueError, match="zip"):
-        LinearRegression().open(population=3, seed=1).optimum([0.5, 0.5])
+        LinearRegression(dimension=dimension).open(population=3, seed=1).optimum([0.5, 0.5])
 
 
 def test_without_noise_and_heterogeneity_every_client_has_the_same_optimum() -> None:
