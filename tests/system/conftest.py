@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from muster.common.config import validate
+from muster.emulator import supervisor
 from muster.emulator.scenario import Scenario
 
 MakeScenario = Callable[..., Scenario]
@@ -52,6 +53,12 @@ def processes_with(text: str) -> list[str]:
             if state != "Z" and (text in command or any(text in link for link in links)):
                 found.append(command)
     return found
+
+
+@pytest.fixture
+def shown_soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who hears of rounds a tenth of a second late kills nobody of a run that is fast."""
+    monkeypatch.setattr(supervisor, "_LOOK_S", 0.005)
 
 
 @pytest.fixture

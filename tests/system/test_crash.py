@@ -11,19 +11,13 @@ import pytest
 
 from muster.client.memory import Memory
 from muster.common import seeds
-from muster.emulator import Run, run, supervisor
+from muster.emulator import Run, run
 from muster.emulator.scenario import Scenario
 
-pytestmark = pytest.mark.usefixtures("nothing_left")
+pytestmark = pytest.mark.usefixtures("nothing_left", "shown_soon")
 
 KILLS = int(os.environ.get("MUSTER_KILLS", "6"))
 """Of a run; `make soak` has 20."""
-
-
-@pytest.fixture(autouse=True)
-def _shown_soon(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A killer who hears of rounds a tenth of a second late kills no run that is fast."""
-    monkeypatch.setattr(supervisor, "_LOOK_S", 0.005)
 
 
 class Killer:

@@ -94,7 +94,8 @@ class _LeastSquares(OpenSynthetic):
 
     def _combination(self, weights: Sequence[float] | Parameters) -> Parameters:
         """Return `minimiser` where examples are fewer than parameters, of which there may be very
-        many: a combination of the examples, θ = Aᵀα with (A Aᵀ + ridge I) α = b."""
+        many: a combination of the examples, θ = Aᵀα with (A Aᵀ + ridge Σ p_i I) α = b, where client
+        i has the rows √(p_i/nᵢ) Xᵢ of A and √(p_i/nᵢ) yᵢ of b."""
         rows, values = [], []
         for index, weight in zip(range(len(self.examples)), weights, strict=True):
             x, y = self.design(index)

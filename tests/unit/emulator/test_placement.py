@@ -85,6 +85,15 @@ def test_who_comes_later_is_placed_too() -> None:
     assert m.where == {20: [2], 13: [4, 7]}
 
 
+def test_who_comes_as_the_server_loses_its_core_may_run_everywhere() -> None:
+    m = Machine()
+    m.go_on(0.9, 1.0)
+    m.where.clear()
+    m.pids["c"] = 13  # forked by somebody who had the others' cores
+    m.go_on(0.2, 1.0)
+    assert m.where == {pid: [2, 4, 7] for pid in (10, 11, 12, 13)}
+
+
 def test_a_server_that_is_gone_when_it_is_looked_at_is_none() -> None:
     def gone(server: int, cores: Sequence[int]) -> Load:
         raise ProcessLookupError

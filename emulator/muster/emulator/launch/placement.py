@@ -121,8 +121,11 @@ class Placement:
                 self._apart = wanted
                 self._tell("placed", server=self._of("server"), others=self._of("others"))
         self._before = server, now, found
+        if not (self._apart or self._placed):
+            return  # so far everybody is where the kernel put it
         for name, pid in pids.items():
-            if self._placed.get(pid, False) != self._apart:
+            # A new one has the cores of who started it.
+            if self._placed.get(pid) is not self._apart:
                 self._place(pid, self._of("server" if name == "server" else "others"))
         self._placed = dict.fromkeys(pids.values(), self._apart)
 
