@@ -1,0 +1,14 @@
+"""A transport in memory with the semantics of gRPC over TCP, for deterministic simulations.
+
+Streams are ordered, and all streams of a connection share one ordered pipe in each direction.
+A message is lost only when its connection is lost. Writers wait when nobody reads (flow control).
+Half-close, cancellation, deadlines, status codes, metadata and `wait_for_ready` behave as in
+`grpc.aio`; `tests/conformance` compares the two.
+
+A `Network` decides how long every frame travels and where connections break. It works on any
+event loop; a simulation hands in one with virtual time.
+"""
+
+from muster.wire.in_memory.network import Host, Network, Verdict
+
+__all__ = ["Host", "Network", "Verdict"]

@@ -1,0 +1,201 @@
+"""The network of a simulation: hosts, connections, and the frames that travel on them."""
+
+import asyncio
+import contextvars
+from collections import deque
+from collections.abc import Callable
+from enum import Enum
+from itertools import count
+from typing import TYPE_CHECKING, Protocol
+
+from muster.wire.channels import Options
+from muster.wire.in_memory.frames import Frame, Kind
+
+if TYPE_CHECKING:
+    from muster.wire.in_memory.client import Channel
+    from muster.wire.in_memory.server import Server
+
+
+class Verdict(Enum):
+    """What becomes of a frame that is about to arrive."""
+
+    ARRIVES = "arrives"
+    BREAKS_BEFORE = "the connection breaks before it arrives"
+    BREAKS_AFTER = "the connection breaks right after it arrived"
+    VANISHES = "the connection carries nothing any more, and neither end is told"
+
+
+class Weather(Protocol):
+    """Decides how long things take and what breaks."""
+
+    def delay_s(self, source: str, target: str) -> float:
+        """Seconds for one frame, and for one end to notice that a connection broke."""
+        ...
+
+    def judge(self, source: str, target: str, method: str, frame: Frame) -> Verdict:
+        """What becomes of a frame that is about to arrive."""
+        ...
+
+
+class Calm:
+    """Nothing takes any time, nothing breaks."""
+
+    def delay_s(self, source: str, target: str) -> float:
+        return 0.0
+
+    def judge(self, source: str, target: str, method: str, frame: Frame) -> Verdict:
+        return Verdict.ARRIVES
+
+
+class End(Protocol):
+    """One end of a connection."""
+
+    def receive(self, frame: Frame) -> None: ...
+
+    def lose(self) -> None:
+        """The connection is gone."""
+        ...
+
+
+class Network:
+    """Hosts that reach each other by name; the host of an address is what precedes its colon.
+
+    Args:
+        keepalive_s: after so many seconds both ends notice that a connection carries nothing.
+    """
+
+    def __init__(self, weather: Weather | None = None, keepalive_s: float = 40.0) -> None:
+        self.weather = weather or Calm()
+        self.keepalive_s = keepalive_s
+        self.loop = asyncio.get_running_loop()
+        # Frames travel on behalf of nobody: a killed process does not stop those it sent.
+        self.context = contextvars.copy_context()
+        self.connections: list[Connection] = []
+        self.free_ports = count(40_000)
+        self._listening: dict[str, Server] = {}
+
+    def host(self, name: str) -> "Host":
+        """The transport of one host."""
+        return Host(self, name)
+
+    def listen(self, address: str, server: "Server") -> bool:
+        """Whether the address was free."""
+        return self._listening.setdefault(address, server) is server
+
+    def unlisten(self, server: "Server") -> None:
+        """Free the server's addresses."""
+        taken = [address for address, there in self._listening.items() if there is server]
+        for address in taken:
+            del self._listening[address]
+
+    def connect(self, source: str, address: str, client: End) -> "Connection | None":
+        """A connection to whoever listens at `address`; None: nobody does."""
+        server = self._listening.get(address)
+        if server is None:
+            return None
+        connection = Connection(self, source, server.host)
+        connection.ends = client, server.accept(connection)
+        self.connections.append(connection)
+        return connection
+
+    def kill(self, host: str) -> None:
+        """End a host: it listens no longer, and the far ends of its connections lose them."""
+        gone = [address for address, there in self._listening.items() if there.host == host]
+        for address in gone:
+            del self._listening[address]
+        for connection in list(self.connections):
+            if host in connection.hosts:
+                connection.break_()
+
+
+class Connection:
+    """One TCP connection: two ordered pipes.
+
+    Attributes:
+        hosts: of the client and of the server.
+        ends: likewise; each receives what the other sends.
+        methods: of the calls on it, by stream.
+    """
+
+    ends: tuple[End, End]
+
+    def __init__(self, network: Network, client: str, server: str) -> None:
+        self.hosts = client, server
+        self.methods: dict[int, str] = {}
+        self.open = True
+        self._network = network
+        self._silent = self._closing = False
+        self._pipes = deque[Frame](), deque[Frame]()
+
+    def send(self, target: int, frame: Frame) -> None:
+        """Put a frame on the pipe to the end `target` (0: the client)."""
+        if not self.open:
+            return
+        pipe = self._pipes[target]
+        pipe.append(frame)
+        if len(pipe) == 1:
+            self._later(self._arrive, target)
+
+    def _later(self, call: Callable[[int], None], target: int) -> None:
+        network = self._network
+        delay_s = network.weather.delay_s(self.hosts[1 - target], self.hosts[target])
+        network.loop.call_later(delay_s, call, target, context=network.context)
+
+    def _arrive(self, target: int) -> None:
+        if not self.open or self._silent:
+            return
+        pipe = self._pipes[target]
+        frame = pipe[0]
+        method = self.methods.get(frame.stream, "")
+        source, there = self.hosts[1 - target], self.hosts[target]
+        verdict = self._network.weather.judge(source, there, method, frame)
+        if verdict is Verdict.VANISHES:
+            self._silent = True
+            network = self._network
+            network.loop.call_later(network.keepalive_s, self.break_, context=network.context)
+            return
+        if verdict is not Verdict.BREAKS_BEFORE:
+            pipe.popleft()
+            self.ends[target].receive(frame)
+        if verdict is not Verdict.ARRIVES or (self._closing and not self._pipes[0]):
+            self.break_()
+        elif pipe:
+            self._later(self._arrive, target)
+
+    def close(self) -> None:
+        """Break once everything that was sent to the client has arrived."""
+        self._closing = True
+        if not self._pipes[0]:
+            self.break_()
+
+    def break_(self) -> None:
+        """Lose what is on its way; each end notices when its turn comes."""
+        if self.open:
+            self.open = False
+            self._network.connections.remove(self)
+            for target in (0, 1):
+                self._later(self._lose, target)
+
+    def _lose(self, target: int) -> None:
+        self.ends[target].lose()
+
+
+class Host:
+    """A `Transport`: the connections of one host."""
+
+    def __init__(self, network: Network, name: str) -> None:
+        self._network = network
+        self.name = name
+
+    def channel(self, address: str, options: Options) -> "Channel":
+        from muster.wire.in_memory.client import Channel
+
+        return Channel(self._network, self.name, address)
+
+    def server(self, options: Options) -> "Server":
+        from muster.wire.in_memory.server import Server
+
+        return Server(self._network, self.name)
+
+
+__all__ = ["Calm", "Connection", "End", "Host", "Kind", "Network", "Verdict", "Weather"]
