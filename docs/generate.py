@@ -471,7 +471,9 @@ PAGES: Mapping[str, Mapping[str, Callable[[], list[str]]]] = {
         "operator": calls("operator.proto"),
         "limits": limits,
         "rounds": transitions(muster.server.rounds.TRANSITIONS, muster.server.rounds.Phase),
-        "session": transitions(muster.client.session.TRANSITIONS, muster.client.session.Phase),
+        "session": transitions(
+            muster.client.session.ON_RUNNING_CLOCKS, muster.client.session.Phase
+        ),
         "decisions": numbers(pb.Decision, "DECISION", Decision),
         "outcomes": numbers(pb.Outcome, "OUTCOME", Outcome),
         "reasons": numbers(pb.Reason, "REASON", Reason),

@@ -61,6 +61,7 @@ class Learner:
         body_bytes: as of `Memory`.
         codec: how its updates travel.
         line: its link in the scenario's model.
+        lockstep: whether a round waits for every device that it called.
     """
 
     def __init__(
@@ -72,10 +73,11 @@ class Learner:
         body_bytes: int,
         codec: Codec,
         line: Line,
+        lockstep: bool,
         clock: Clock,
     ) -> None:
         self.client = config.client
-        self.session = Session(config.client)
+        self.session = Session(config.client, lockstep)
         self.memory = Memory(folder, body_bytes)
         self.examples = task.client(config.index)
         self._task = task

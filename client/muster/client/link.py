@@ -37,6 +37,7 @@ from muster.wire import CHUNK_BYTES, PROTOCOL_VERSION, SESSION, TOKEN, UPLOAD_BY
 from muster.wire.bodies import checksum, chunks
 from muster.wire.channels import client_options
 from muster.wire.handlers import attend
+from muster.wire.transport import GRPC, Transport
 
 _ENROLL_S = 10.0
 _TRIES = 5
@@ -83,12 +84,15 @@ class Link:
         address: "host:port" of the server or of the pack's gateway.
         token: the fleet's token, shown to enroll.
         line: what to expect of the connection: how long to be patient, how much to send at once.
+        transport: what carries the calls.
     """
 
-    def __init__(self, address: str, token: bytes, clock: Clock, line: Line) -> None:
+    def __init__(
+        self, address: str, token: bytes, clock: Clock, line: Line, transport: Transport = GRPC
+    ) -> None:
         options = client_options(line)
-        self._control = grpc.aio.insecure_channel(address, options=options)
-        self._bulk = grpc.aio.insecure_channel(address, options=options)
+        self._control = transport.channel(address, options)
+        self._bulk = transport.channel(address, options)
         self._line = line
         self._partial: tuple[bytes, bytearray] = b"", bytearray()
         self._fleet = fleet_pb2_grpc.FleetStub(self._control)
@@ -115,7 +119,7 @@ class Link:
             fingerprint=messages.encode_fingerprint(fingerprint),
         )
         try:
-            reply = await self._fleet.Enroll(
+            reply: pb.EnrollReply = await self._fleet.Enroll(
                 request,
                 metadata=((TOKEN, self._token),),
                 timeout=_ENROLL_S + self._line.patience_s(request.ByteSize()),
@@ -136,43 +140,73 @@ class Link:
         return Attendance(self._attend(metadata=self._session))
 
     async def fetch(self, call: Call, length: int) -> tuple[memoryview, float] | None:
-        """Download a model version, resuming where it broke: the body, and the monotonic seconds at
-        which it began to come; None when the server no longer has it, because its round was closed
-        meanwhile.
+        """Download a model version, resuming where it broke.
+
+        Returns:
+            The body, and the monotonic seconds at which it began to come; None when the server no
+            longer has the version.
 
         Raises:
-            RemoteProtocolError: what came is not what the call announced.
-            TransportError: it broke too often.
+            RemoteProtocolError: what came is repeatedly not what the call announced.
+            TransportError: the transfer broke too often.
         """
-        if self._partial[0] != call.model_checksum:  # else a session before this one began it
-            self._partial = call.model_checksum, bytearray()
-        body, came_at = self._partial[1], None
-        chunk_bytes = _piece_bytes(self._line.down_bps, CHUNK_BYTES)
-        patience = _Patience(self._clock)
-        while came_at is None or len(body) < length:
-            request = pb.FetchRequest(
-                version=call.base_version, offset=len(body), chunk_bytes=chunk_bytes
-            )
-            fetching = self._transfers.Fetch(request, metadata=self._session, wait_for_ready=True)
+        patience, damaged, came_at = _Patience(self._clock), 0, None
+        while True:
+            body = self._partial_of(call.model_checksum)
             try:
-                await fetching.initial_metadata()  # our turn; the body comes at once
-                turn = self._clock.monotonic()
-                async for chunk in fetching:
-                    came_at = came_at or turn
-                    body += chunk.data
-                break
+                began_at = await self._download(call, body, length)
             except grpc.aio.AioRpcError as error:
                 if error.code() is grpc.StatusCode.NOT_FOUND:
                     return None
-                await patience.over(_ours(error), len(body))
+                if error.code() is grpc.StatusCode.OUT_OF_RANGE:
+                    self._forget_partial()
+                    await patience.over(Interrupted(f"the server refused the offset: {error}"), 0)
+                else:
+                    await patience.over(_ours(error), len(body))
+                continue
+            came_at = came_at or began_at
+            if len(body) < length:  # the stream ended in order, but too early
+                await patience.over(Interrupted(f"{len(body)} of {length} bytes came"), len(body))
+                continue
+            self._forget_partial()
+            if len(body) == length and checksum(memoryview(body)) == call.model_checksum:
+                return memoryview(body), came_at or self._clock.monotonic()
+            damaged += 1
+            if damaged == _TRIES:
+                raise RemoteProtocolError(
+                    f"version {call.base_version} came {damaged} times as {len(body)} bytes with "
+                    f"another checksum; expected {length}"
+                )
+
+    def _partial_of(self, model_checksum: bytes) -> bytearray:
+        """What an earlier try, perhaps in an earlier session, has left of a model."""
+        if self._partial[0] != model_checksum:
+            self._partial = model_checksum, bytearray()
+        return self._partial[1]
+
+    def _forget_partial(self) -> None:
         self._partial = b"", bytearray()
-        whole = memoryview(body)
-        if len(whole) != length or checksum(whole) != call.model_checksum:
-            raise RemoteProtocolError(
-                f"version {call.base_version} came as {len(body)} bytes with another checksum; "
-                f"expected {length}"
-            )
-        return whole, came_at or self._clock.monotonic()
+
+    async def _download(self, call: Call, body: bytearray, length: int) -> float | None:
+        """Append to `body` what is missing of a model; the monotonic seconds at which the first
+        byte came, None when nothing was missing."""
+        if len(body) >= length:
+            return None
+        fetching = self._transfers.Fetch(
+            pb.FetchRequest(
+                version=call.base_version,
+                offset=len(body),
+                chunk_bytes=_piece_bytes(self._line.down_bps, CHUNK_BYTES),
+            ),
+            metadata=self._session,
+            wait_for_ready=True,
+        )
+        await fetching.initial_metadata()  # our turn; the body comes at once
+        turn, began_at = self._clock.monotonic(), None
+        async for chunk in fetching:
+            began_at = began_at or turn
+            body += chunk.data
+        return began_at
 
     async def submit(self, update: Update, body: Body) -> Receipt:
         """Upload an update, resuming where it broke; return the receipt.

@@ -37,6 +37,7 @@ from muster.tasks.models import schema as schema_of_module
 from muster.tasks.task import OpenTask
 from muster.v1 import fleet_pb2 as pb
 from muster.wire import messages
+from muster.wire.transport import GRPC, Transport
 
 log = logging.getLogger("muster.client")
 
@@ -51,8 +52,12 @@ class _Away(Exception):
 class Pack:
     """The devices of one process, from their first connection to the server's goodbye."""
 
-    def __init__(self, config: PackProcess, task: OpenTask, clock: Clock) -> None:
+    def __init__(
+        self, config: PackProcess, task: OpenTask, clock: Clock, transport: Transport = GRPC
+    ) -> None:
         self._config = config
+        self._transport = transport
+        lockstep = config.clock.kind == "rounds"
         self._clock = clock
         module = task.module().to(config.torch_device)
         self._schema = schema_of_module(module)
@@ -68,6 +73,7 @@ class Pack:
                 body_bytes,
                 config.compression,
                 config.line,
+                lockstep,
                 clock,
             )
             for member in config.devices
@@ -83,7 +89,6 @@ class Pack:
         ]
         self._conduct: Conduct | Obedience = Obedience(self._devices)
         if config.life is not None:
-            lockstep = config.clock.kind == "rounds"
             self._conduct = Conduct(
                 config.life, config.seed, config.devices, self._devices, lockstep
             )
@@ -105,7 +110,8 @@ class Pack:
 
     def _new_link(self) -> Link:
         config = self._config
-        return Link(config.address, bytes.fromhex(config.token), self._clock, config.least)
+        token = bytes.fromhex(config.token)
+        return Link(config.address, token, self._clock, config.least, self._transport)
 
     async def live(self) -> None:
         """Until the server says goodbye, or refuses the devices.

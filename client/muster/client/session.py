@@ -5,6 +5,9 @@ Rule 1: every change of phase is a row of TRANSITIONS.
 Rule 2: a broken connection (`LOST`) is no failure: whatever the device was doing for a round, it is
 called again for it when it comes back, and gives the same update.
 
+Rule 3: in lockstep every accepted call ends in an update or an abort. Only on clocks that run may a
+device drop a call (`OUTDATED`), because its round was closed meanwhile.
+
     AWAY --WOKE--> ENROLLING --ENROLLED--> IDLE --CALLED--> TRAINING --TRAINED--> DELIVERING
      ^                 |                    ^ |                                       |
      +------LOST-------+--REFUSED--> ENDED  | +--CALLED_AGAIN (it holds the update)-->+
@@ -57,8 +60,6 @@ TRANSITIONS: Mapping[tuple[Phase, Event], Phase] = MappingProxyType(
         (Phase.IDLE, Event.GOODBYE): Phase.ENDED,
         (Phase.TRAINING, Event.TRAINED): Phase.DELIVERING,
         (Phase.TRAINING, Event.GAVE_UP): Phase.IDLE,
-        # On the wall clock a round may close while its model is still on the way.
-        (Phase.TRAINING, Event.OUTDATED): Phase.IDLE,
         (Phase.TRAINING, Event.LOST): Phase.AWAY,
         (Phase.TRAINING, Event.GOODBYE): Phase.ENDED,
         (Phase.DELIVERING, Event.DELIVERED): Phase.IDLE,
@@ -67,13 +68,23 @@ TRANSITIONS: Mapping[tuple[Phase, Event], Phase] = MappingProxyType(
     }
 )
 
+ON_RUNNING_CLOCKS: Mapping[tuple[Phase, Event], Phase] = MappingProxyType(
+    # On the wall clock a round may close while its model is still on the way.
+    {**TRANSITIONS, (Phase.TRAINING, Event.OUTDATED): Phase.IDLE}
+)
+
 
 class Session:
-    """The phase a device is in."""
+    """The phase a device is in.
 
-    def __init__(self, client: str) -> None:
+    Args:
+        lockstep: whether a round waits for every device that it called.
+    """
+
+    def __init__(self, client: str, lockstep: bool) -> None:
         self.client = client
         self.phase = Phase.AWAY
+        self._transitions = TRANSITIONS if lockstep else ON_RUNNING_CLOCKS
 
     def happen(self, event: Event) -> Phase:
         """Move to the phase that `event` leads to and return it.
@@ -81,5 +92,5 @@ class Session:
         Raises:
             LocalProtocolError: `event` has no row for this phase; the phase is unchanged.
         """
-        self.phase = next_phase(TRANSITIONS, self.phase, event, self.client)
+        self.phase = next_phase(self._transitions, self.phase, event, self.client)
         return self.phase

@@ -16,6 +16,7 @@ from muster.client.session import Event
 from muster.client.slots import Slots
 from muster.client.training import training_thread
 from muster.common.clock import Clock
+from muster.common.errors import Interrupted
 from muster.common.exchange import (
     Answer,
     Body,
@@ -235,6 +236,9 @@ class Worker:
             async with self._turn(call):
                 download = await errand.fetch(call, self._clock, *asked)
         if errand.model is None or download is None:
+            if self._lockstep:  # the round is open, and waits: the session begins anew
+                version = call.base_version
+                raise Interrupted(f"the server has no version {version}, for which it called")
             device.session.happen(Event.OUTDATED)
             log.info("round %d was closed before its model came", call.key.round)
             return None

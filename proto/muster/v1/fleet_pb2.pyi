@@ -881,11 +881,9 @@ class FetchRequest(_message.Message):
     CHUNK_BYTES_FIELD_NUMBER: _builtins.int
     version: _builtins.int
     offset: _builtins.int
-    """Byte of the body to start from."""
+    """Byte of the body to start from; from its end on nothing is sent. A larger offset is OUT_OF_RANGE."""
     chunk_bytes: _builtins.int
-    """Bytes of a chunk, at most CHUNK_BYTES of muster.wire, which 0 stands for; `offset` may be any
-    with smaller ones. Of a chunk that breaks off nothing is kept, and a slow link breaks often.
-    """
+    """Bytes of a chunk, at most CHUNK_BYTES of muster.wire, which 0 stands for. Of a chunk that breaks off nothing is kept, and a slow link breaks often."""
     def __init__(
         self,
         *,

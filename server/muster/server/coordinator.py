@@ -179,16 +179,17 @@ class Coordinator:
             chunk_bytes: at most so many in a message; `CHUNK_BYTES` are made once for all.
 
         Raises:
-            KeyError: it is not the newest version, or it does not begin there.
+            KeyError: it is not the newest version.
+            IndexError: its body ends before that byte.
         """
         body = body_view(self._model)
-        if version != self._version or offset > len(body):
+        if version != self._version:
             raise KeyError(version)
-        if chunk_bytes < CHUNK_BYTES:
-            return (chunk_message(chunk) for chunk in chunks(body, offset, chunk_bytes))
+        if offset > len(body):
+            raise IndexError(offset)
         first, rest = divmod(offset, CHUNK_BYTES)
-        if rest and offset < len(body):
-            raise KeyError(offset)
+        if chunk_bytes < CHUNK_BYTES or rest:
+            return (chunk_message(chunk) for chunk in chunks(body, offset, chunk_bytes))
         return self._chunks[first:]
 
     async def run(self, evaluator: Evaluator) -> tuple[str, str]:

@@ -170,16 +170,22 @@ class FleetService(fleet_pb2_grpc.FleetServicer):
         async with errors_as_status(context):
             self._pack(context)
             coordinator = self._coordinator
-            chunk_bytes = request.chunk_bytes or CHUNK_BYTES
+            chunk_bytes = min(request.chunk_bytes or CHUNK_BYTES, CHUNK_BYTES)
             async with self._transfers:
                 try:
                     chunks = coordinator.model_from(request.version, request.offset, chunk_bytes)
                 except KeyError:
-                    version, length = coordinator.committed.version, coordinator.schema.body_bytes
                     await context.abort(
                         grpc.StatusCode.NOT_FOUND,
-                        f"version {request.version} from byte {request.offset}; this server has "
-                        f"version {version} of {length} bytes in chunks of {CHUNK_BYTES}",
+                        f"expected the newest version; found {request.version}. Ask again when "
+                        f"called",
+                    )
+                except IndexError:
+                    length = coordinator.schema.body_bytes
+                    await context.abort(
+                        grpc.StatusCode.OUT_OF_RANGE,
+                        f"expected an offset of at most {length} bytes; found {request.offset}. "
+                        f"Fetch from 0",
                     )
                 await context.send_initial_metadata(())  # it is the device's turn
                 for chunk in chunks:

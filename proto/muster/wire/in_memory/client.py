@@ -213,7 +213,8 @@ class Call:
         elif frame.kind is Kind.WINDOW:
             self._outgoing.was_read(frame.payload)
         elif frame.kind is Kind.STATUS:
-            self.end(*frame.payload, drop=False)
+            code, details = frame.payload
+            self.end(code, details, drop=False)
 
     def _greet(self) -> None:
         if not self._greeting.done():

@@ -1,0 +1,101 @@
+"""Downloads over connections that break at chosen points."""
+
+from collections.abc import Callable
+from typing import Any
+
+import grpc
+import pytest
+
+from muster.client.link import Link
+from muster.common.clock import WallClock
+from muster.common.errors import RemoteProtocolError, TransportError
+from muster.common.exchange import Call, Key
+from muster.common.lines import Line
+from muster.v1 import fleet_pb2 as pb
+from muster.wire.bodies import checksum, chunk_message, chunks
+from muster.wire.in_memory import Network, Verdict
+from muster.wire.in_memory.frames import Frame, Kind
+
+BODY = bytes(range(256)) * 100
+CHUNK = 16 << 10
+SLOW = Line(down_bps=1e3)
+"""Its device asks for chunks of 16 KiB, two of which make up the body."""
+
+
+class Breaks:
+    """Breaks a connection before each of some frames of Fetch, counted from 0."""
+
+    def __init__(self, *numbers: int, kind: Kind | None = None) -> None:
+        self._numbers = numbers
+        self._kind = kind
+        self._seen = 0
+        self.offsets: list[int] = []
+
+    def delay_s(self, source: str, target: str) -> float:
+        return 0.0
+
+    def judge(self, source: str, target: str, method: str, frame: Frame) -> Verdict:
+        if source == "server" and self._kind in (None, frame.kind):
+            self._seen += 1
+            if self._seen - 1 in self._numbers:
+                return Verdict.BREAKS_BEFORE
+        return Verdict.ARRIVES
+
+
+async def fetched(breaks: Breaks, serve: Callable[[pb.FetchRequest], bytes]) -> Any:
+    """What a device makes of a server whose answers to Fetch are chunks of `serve(request)`."""
+    network = Network(breaks)
+
+    async def fetch(request: pb.FetchRequest, context: Any) -> None:
+        breaks.offsets.append(request.offset)
+        body = serve(request)
+        await context.send_initial_metadata(())
+        for chunk in chunks(body, 0, request.chunk_bytes):
+            await context.write(chunk_message(chunk))
+
+    server = network.host("server").server([])
+    handler = grpc.unary_stream_rpc_method_handler(fetch, pb.FetchRequest.FromString)
+    server.add_generic_rpc_handlers(
+        (grpc.method_handlers_generic_handler("muster.v1.Fleet", {"Fetch": handler}),)
+    )
+    server.add_insecure_port("server:1")
+    await server.start()
+    link = Link("server:1", bytes(16), WallClock(), SLOW, network.host("device"))
+    call = Call(Key("a", 1, 1), 0, 0.0, checksum(BODY))
+    try:
+        return await link.fetch(call, len(BODY))
+    finally:
+        await link.close()
+
+
+async def test_a_break_between_the_last_byte_and_the_end_of_the_stream_costs_nothing() -> None:
+    breaks = Breaks(0, kind=Kind.STATUS)
+    body, _ = await fetched(breaks, lambda request: BODY[request.offset :])
+    assert bytes(body) == BODY
+    assert breaks.offsets == [0], "the body was complete: there was nothing to ask for"
+
+
+@pytest.mark.parametrize("frame", range(4))
+async def test_a_break_before_any_frame_is_resumed(frame: int) -> None:
+    breaks = Breaks(frame)
+    body, _ = await fetched(breaks, lambda request: BODY[request.offset :])
+    assert bytes(body) == BODY
+    assert breaks.offsets in ([0], [0, 0], [0, CHUNK])
+
+
+async def test_a_body_that_comes_too_long_is_fetched_again_and_then_refused() -> None:
+    with pytest.raises(RemoteProtocolError, match="came 5 times as 25604 bytes"):
+        await fetched(Breaks(), lambda request: BODY + b"more")
+
+
+async def test_a_body_that_was_damaged_once_is_fetched_again() -> None:
+    damaged = [BODY[:-1] + b"?"]
+    breaks = Breaks()
+    body, _ = await fetched(breaks, lambda request: damaged.pop() if damaged else BODY)
+    assert bytes(body) == BODY
+    assert breaks.offsets == [0, 0]
+
+
+async def test_a_stream_that_ends_early_is_not_tried_for_ever() -> None:
+    with pytest.raises(TransportError, match=r"0 of 25600 bytes"):
+        await fetched(Breaks(), lambda request: b"")
