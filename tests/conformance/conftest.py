@@ -134,7 +134,7 @@ async def serve(request: pytest.FixtureRequest) -> AsyncIterator[Serve]:
         await server.start()
         proxy = Proxy(port)
         listening = await asyncio.start_server(proxy.serve, "127.0.0.1", 0)
-        address = "127.0.0.1:{}".format(listening.sockets[0].getsockname()[1])
+        address = f"127.0.0.1:{listening.sockets[0].getsockname()[1]}"
         channel = GRPC.channel(address, client_options())
 
         async def close() -> None:

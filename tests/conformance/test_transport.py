@@ -95,9 +95,13 @@ async def test_answers_that_were_sent_before_an_abort_arrive(serve: Serve) -> No
 
     ends = await serve(unary_stream=method)
     call, found = ends.method("unary_stream")(b""), []
-    with pytest.raises(grpc.aio.AioRpcError) as caught:
+
+    async def read_on() -> None:
         while True:
             found.append(await call.read())
+
+    with pytest.raises(grpc.aio.AioRpcError) as caught:
+        await read_on()
     assert found == [b"1", b"2"]
     assert caught.value.code() is grpc.StatusCode.NOT_FOUND
 

@@ -17,12 +17,12 @@ import pytest
 from muster.common.clock import WallClock
 from muster.common.exchange import Fingerprint
 from muster.common.tensors import Schema, schema_of
-from muster.server.__main__ import listen, members_of
 from muster.server.config import Member, Server, ServerProcess, TensorShape
 from muster.server.coordinator import Coordinator
 from muster.server.fleet import Device, Fleet
 from muster.server.ledger import Ledger
 from muster.server.operator import OperatorService, Watchers
+from muster.server.program import listen, members_of
 from muster.server.service import FleetService
 from muster.server.store import Store
 from muster.server.testing import NoEvaluation

@@ -6,7 +6,6 @@ import pytest
 
 from muster.common.errors import LedgerError
 from muster.common.tensors import schema_of
-from muster.server.__main__ import members_of
 from muster.server.config import Member, Server, ServerProcess
 from muster.server.ledger import (
     SCHEMA_VERSION,
@@ -23,6 +22,7 @@ from muster.server.ledger import (
     ToldRow,
     TransferRow,
 )
+from muster.server.program import members_of
 from muster.server.store import Store
 
 ROW = RoundRow(1, 0, 1, "aggregated", 2, 2, 1, 5.0, 5.0, 5.0, 1.0, 10.0, 11.0, 1.0)

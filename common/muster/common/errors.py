@@ -17,6 +17,8 @@
 Messages say what was expected, what was found, and what to do next.
 """
 
+import sqlite3
+
 
 class MusterError(Exception):
     """Root of everything muster raises on purpose."""
@@ -72,3 +74,15 @@ class RunFailed(MusterError):
 
 class LaunchFailed(RunFailed):
     """A process could not be started, or died unasked."""
+
+
+def reason_of(error: BaseException) -> str:
+    """Why something failed, in a sentence for a person."""
+    if isinstance(error, MusterError):
+        return str(error)
+    if isinstance(error, OSError) and error.strerror is not None:
+        where = f"{error.filename}: " if error.filename is not None else ""
+        return f"the operating system refused: {where}{error.strerror}"
+    if isinstance(error, sqlite3.Error):
+        return f"the ledger could not be read or written: {error}"
+    return f"an error that nobody foresaw, {type(error).__name__}: {error}"

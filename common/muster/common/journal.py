@@ -22,7 +22,11 @@ class Journal:
     """
 
     def __init__(self, path: Path, role: str, incarnation: int, clock: Clock) -> None:
-        self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+        self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o644)
+        # A power cut may have torn the last line; it must not swallow the next one.
+        size = os.fstat(self._file).st_size
+        torn = size > 0 and os.pread(self._file, 1, size - 1) != b"\n"
+        self._unwritten = b"\n" if torn else b""
         self._writer = {"role": role, "incarnation": incarnation}
         self._clock = clock
         self._lines: list[bytes] = []
@@ -42,12 +46,25 @@ class Journal:
         return bool(self._lines)
 
     def flush(self) -> None:
-        """Hand the lines to the kernel: they survive the death of this process."""
+        """Hand the lines to the kernel: they survive the death of this process.
+
+        Raises:
+            OSError: not all could be written, as on a full disk; the next flush writes the rest.
+        """
         if self._lines:
-            os.write(self._file, b"\n".join([*self._lines, b""]))
+            self._unwritten += b"\n".join([*self._lines, b""])
             self._lines.clear()
+        while self._unwritten:
+            written = os.write(self._file, self._unwritten)
+            self._unwritten = self._unwritten[written:]
 
     def close(self) -> None:
-        """Flush and close."""
-        self.flush()
-        os.close(self._file)
+        """Flush and close.
+
+        Raises:
+            OSError: as `flush`; the file is closed all the same.
+        """
+        try:
+            self.flush()
+        finally:
+            os.close(self._file)

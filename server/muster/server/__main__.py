@@ -5,173 +5,48 @@ when the run came to an end (completed, diverged or stopped), 1 when it failed.
 """
 
 import asyncio
-import json
 import logging
-import os
 import signal
+import sqlite3
 import sys
-from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
-import grpc
 import uvloop
-from safetensors.numpy import load_file
 
-from muster.common.clock import WallClock
-from muster.common.errors import ConfigError, MusterError
-from muster.common.files import write_atomic
-from muster.common.journal import Journal
-from muster.common.lines import Line
+from muster.common.clock import Clock, WallClock
+from muster.common.errors import MusterError, reason_of
 from muster.common.processes import die_with_parent, rarely_collect, take_turns
-from muster.common.tensors import schema_of
 from muster.server.config import ServerProcess
-from muster.server.coordinator import Coordinator
-from muster.server.evaluations import setup_of
-from muster.server.evaluator import Evaluator
-from muster.server.fleet import Device, Fleet
-from muster.server.ledger import Ledger, MemberRow
-from muster.server.operator import OperatorService, Watchers
-from muster.server.service import FleetService
-from muster.server.store import Store
-from muster.server.untold import untold
-from muster.v1 import operator_pb2_grpc
-from muster.wire.channels import server_options
-from muster.wire.handlers import add_fleet_to_server
+from muster.server.evaluator import EvaluationProcess, RemoteEvaluation, SpawnedEvaluation
+from muster.server.program import Surroundings, serve
+from muster.wire.transport import GRPC
 
 log = logging.getLogger("muster.server")
 
-_FLUSH_S = 0.02
-"""How long a line of the journal may wait: a system call for every answer takes 4 % of a round."""
 
-_GOODBYE_S = 5.0
-"""How long devices have to end their streams after the goodbye."""
-
-
-async def serve(folder: Path) -> int:
-    """Run the server in `folder`; return the exit status."""
-    config = ServerProcess.from_json((folder / "setup/server.json").read_bytes())
+def on_this_machine() -> Surroundings:
+    """The surroundings of a real server."""
     clock = WallClock()
-    schema = schema_of({tensor.name: tensor.shape for tensor in config.schema_})
-    ledger = Ledger(folder / "ledger.sqlite")
-    incarnation = ledger.begin(
-        config.run, members_of(config), clock.now(), len(config.population), config.moments
-    )
-    journal = Journal(folder / "journal.jsonl", "server", incarnation, clock)
-    watchers = Watchers()
-    loop = asyncio.get_running_loop()
+    return Surroundings(clock, GRPC, sqlite3.connect, _evaluation(clock), _when_signalled)
 
-    def tell(event: str, **fields: Any) -> None:
-        if not journal.waiting:
-            loop.call_later(_FLUSH_S, journal.flush)
-        watchers.show(journal.add(event, **fields))
-        if event == "ended":  # before devices hear of it: who ends from now on was asked to
-            journal.flush()
 
-    if incarnation > 1:
-        for event, fields in untold(folder / "journal.jsonl", ledger):
-            tell(event, **fields)
-    fleet = Fleet(
-        Device(member.client, member.group, index, member.examples, line=member.line or Line())
-        for index, member in enumerate(config.population)
-        if member.enrolled
-    )
-    store = Store(folder / "models", ledger, schema)
-    coordinator = Coordinator(config, schema, fleet, ledger, store, folder, clock, tell)
-    coordinator.load(schema.flatten(load_file(folder / "setup/initial.safetensors")))
-    evaluator = Evaluator(
-        setup_of(config),
-        coordinator.evaluations.done,
-        folder / "logs/evaluation.log",
-        clock,
-        config.evaluation,
-    )
-    await evaluator.start()
-    server = grpc.aio.server(options=server_options(least_lines(config, fleet)))
-    service = FleetService(coordinator, clock)
-    add_fleet_to_server(service, server)
-    operator_pb2_grpc.add_OperatorServicer_to_server(
-        OperatorService(coordinator, watchers, incarnation, clock), server
-    )
-    port = listen(server, config)
+def _evaluation(clock: Clock) -> Callable[[ServerProcess, Path], EvaluationProcess]:
+    def made(config: ServerProcess, folder: Path) -> EvaluationProcess:
+        if config.evaluation is not None:
+            return RemoteEvaluation(config.evaluation, clock)
+        return SpawnedEvaluation(folder / "logs/evaluation.log")
+
+    return made
+
+
+def _when_signalled(stop: Callable[[], None]) -> None:
     for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, coordinator.stop, "stopped", "asked by a signal")
-    await server.start()
-    # Whoever waits for the server reads this file; it is there only when the port answers.
-    host, _, seen_port = (config.outside or f"{config.host}:{port}").rpartition(":")
-    address = {"host": host, "port": int(seen_port), "pid": os.getpid()}
-    write_atomic(folder / "setup/address.json", json.dumps(address).encode())
-    rarely_collect()
-    try:
-        status, detail = await coordinator.run(evaluator)
-    except MusterError as error:
-        log.error("%s", error)
-        status, detail = "failed", str(error)
-    await coordinator.finish(status, detail, _peak_rss_mib())
-    watchers.ended.set()
-    await _all_left(fleet, clock)
-    await server.stop(grace=1.0)
-    await evaluator.close()
-    journal.close()
-    ledger.close()
-    return 1 if status == "failed" else 0
+        asyncio.get_running_loop().add_signal_handler(number, stop)
 
 
-def least_lines(config: ServerProcess, fleet: Fleet) -> Iterator[Line]:
-    """The devices' links when all that may transfer at once share them."""
-    in_group = Counter(device.group for device in fleet.devices.values())
-    for device in fleet.devices.values():
-        shared = config.shared.get(device.group)
-        at_once = min(in_group[device.group], config.server.transfers)
-        yield device.line if shared is None else shared.least(device.line, at_once)
-
-
-def members_of(config: ServerProcess) -> Iterator[MemberRow]:
-    """What the books show of the population before anybody enrolls."""
-    for position, member in enumerate(config.population):
-        if member.enrolled or config.server.information == "full":
-            yield MemberRow(
-                member.client,
-                member.group,
-                position,
-                member.examples,
-                member.enrolled,
-                None if member.z is None else json.dumps(member.z, sort_keys=True),
-            )
-
-
-def listen(server: grpc.aio.Server, config: ServerProcess) -> int:
-    """Bind the port of the run.
-
-    Raises:
-        ConfigError: it is taken.
-    """
-    address = f"{config.host}:{config.port}"
-    try:
-        port = server.add_insecure_port(address)
-    except RuntimeError:
-        port = 0
-    if not port:
-        raise ConfigError(
-            f"{address} is in use or not an address of this machine; choose another "
-            f"server.port, or 0 for any free one"
-        )
-    return port
-
-
-async def _all_left(fleet: Fleet, clock: WallClock) -> None:
-    limit = clock.monotonic() + _GOODBYE_S
-    while fleet.present and clock.monotonic() < limit:
-        await clock.sleep_until(clock.monotonic() + 0.01)
-
-
-def _peak_rss_mib() -> float:
-    """Not getrusage: what it says survives exec, and counts the parent's memory."""
-    for line in Path("/proc/self/status").read_text().splitlines():
-        if line.startswith("VmHWM:"):
-            return int(line.split()[1]) / 1024
-    return 0.0
+async def _serve(folder: Path) -> int:
+    return await serve(folder, on_this_machine())
 
 
 def main() -> None:
@@ -180,10 +55,11 @@ def main() -> None:
     logging.basicConfig(
         stream=sys.stderr, level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s"
     )
+    rarely_collect()
     try:
-        status = uvloop.run(serve(Path(sys.argv[1])))
-    except MusterError as error:
-        log.error("%s", error)
+        status = uvloop.run(_serve(Path(sys.argv[1])))
+    except (MusterError, OSError, sqlite3.Error) as error:
+        log.error("%s", reason_of(error))
         status = 1
     sys.exit(status)
 

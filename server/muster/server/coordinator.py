@@ -5,9 +5,10 @@ vectors, their files and the ledger's transactions with them run in one worker t
 """
 
 import asyncio
+import logging
 import math
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from itertools import groupby
@@ -16,7 +17,8 @@ from typing import Any, TypeVar
 
 from muster.common import seeds
 from muster.common.clock import Clock
-from muster.common.errors import Diverged, RunFailed
+from muster.common.concurrency import run_beside
+from muster.common.errors import Diverged, RunFailed, reason_of
 from muster.common.exchange import Answer, Body, Call, Commit, Outcome
 from muster.common.files import write_atomic
 from muster.common.schedules import rate_at
@@ -47,6 +49,8 @@ from muster.server.store import Store
 from muster.server.uploads import Spills
 from muster.wire import CHUNK_BYTES, INLINE_BYTES
 from muster.wire.bodies import body_view, checksum, chunk_message, chunk_messages, chunks
+
+log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
@@ -104,7 +108,7 @@ class Coordinator:
         self._changed = asyncio.Event()
         self._stop: tuple[str, str] | None = None
         self._began_at: float | None = None
-        self._stall: RunFailed | None = None
+        self._failure: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._closed: Closed | None = None
         # With a target, whether there is a next round is known when this one has been evaluated.
         self._calls_ahead = (
@@ -209,21 +213,27 @@ class Coordinator:
         )
         self._worker.submit(self._rule.prepare)
         self.intake.progress_at = self._clock.monotonic()
-        watching = [asyncio.create_task(self._watch_for_absence())]
+        watchers = [self._watch_for_absence(), self._watch_for_failure()]
         if self._lockstep:
-            watching.append(asyncio.create_task(self._watch_for_stalls()))
+            watchers.append(self._watch_for_stalls())
         try:
-            for version, round in list(self._kept.items()):  # what an earlier incarnation left out
-                await self.evaluations.after(round, version)
-            return await self._run_rounds()
+            return await run_beside(self._run_rounds(), *watchers)
         except Diverged as error:
             return "diverged", str(error)
         finally:
-            for watch in watching:
-                watch.cancel()
             self.intake.close()
 
+    def fail(self, error: Exception) -> None:
+        """End the run with an error that happened outside its rounds, as in a call of a device."""
+        if not self._failure.done():
+            self._failure.set_exception(error)
+
+    async def _watch_for_failure(self) -> None:
+        await asyncio.shield(self._failure)
+
     async def _run_rounds(self) -> tuple[str, str]:
+        for version, round in list(self._kept.items()):  # what an earlier incarnation left out
+            await self.evaluations.after(round, version)
         await self._fleet_present()
         number = self.committed.round
         while self._stop is None and number < self.settings.rounds:
@@ -375,15 +385,9 @@ class Coordinator:
         self.intake.foretold(foretold)
 
     async def _wait_for_close(self, round: Round, began: float) -> None:
-        """Until the round closes or the run is to stop.
-
-        Raises:
-            RunFailed: lockstep, and no device has said a word for `stall_s`.
-        """
+        """Until the round closes or the run is to stop."""
         if self._lockstep:
             await self._changed.wait()
-            if self._stall is not None:
-                raise self._stall
         elif self.settings.deadline_s is None:
             await self._changed.wait()
         elif not await self._changed_by(began + self.settings.deadline_s):
@@ -391,15 +395,17 @@ class Coordinator:
 
     async def _watch_for_stalls(self) -> None:
         """In lockstep: one watch for the whole run, since a timer for each round costs a tenth of
-        it."""
+        it.
+
+        Raises:
+            RunFailed: no device has said a word for `stall_s`.
+        """
         while True:
             limit = self.intake.progress_at + self.settings.stall_s
             if self._clock.monotonic() >= limit:
                 round = self.intake.round
                 if round is not None and round.phase is Phase.COLLECTING:
-                    self._stall = RunFailed(self._stalled(round))
-                    self._changed.set()
-                    return
+                    raise RunFailed(self._stalled(round))
                 self.intake.progress_at = self._clock.monotonic()
             else:
                 await self._clock.sleep_until(limit)
@@ -598,18 +604,41 @@ class Coordinator:
         self._stop = self._stop or (status, detail)
         self._changed.set()
 
-    async def finish(self, status: str, detail: str, peak_rss_mib: float) -> None:
-        """Write the result, close the books, say goodbye."""
-        offered = self._offered(self.committed.version)
-        write_atomic(self._run_folder / "model.safetensors", *self._store.model_file(offered))
-        now = self._clock.now()
-        await self._work(self._ledger.note, self.intake.books.take())
-        forget = sorted(self._kept.keys() - {self.committed.version})
-        await self._work(self._ledger.end, status, detail, now, forget)
-        self._store.remove(forget)
-        self._tell("ended", status=status, detail=detail, server_peak_rss_mib=peak_rss_mib)
+    async def finish(self, status: str, detail: str, peak_rss_mib: float) -> tuple[str, str]:
+        """Write the result, close the account, say goodbye; return how the run ended.
+
+        A part that fails, as on a full disk, keeps none of the others from being done, and makes
+        the run a failed one.
+        """
+        parts: list[Callable[[], Awaitable[None]]] = [
+            self._write_result,
+            lambda: self._end_account(status, detail),
+        ]
+        for part in parts:
+            try:
+                await part()
+            except Exception as error:
+                log.error("the end of the run: %s", reason_of(error), exc_info=error)
+                if status != "failed":
+                    status, detail = "failed", reason_of(error)
+        try:
+            self._tell("ended", status=status, detail=detail, server_peak_rss_mib=peak_rss_mib)
+        except OSError as error:
+            log.error("the journal: %s", reason_of(error))
+            status = "failed"
         for pack in self.fleet.packs():
             pack.send(self.committed, goodbye=status)
+        return status, detail
+
+    async def _write_result(self) -> None:
+        offered = self._offered(self.committed.version)
+        write_atomic(self._run_folder / "model.safetensors", *self._store.model_file(offered))
+
+    async def _end_account(self, status: str, detail: str) -> None:
+        await self._work(self._ledger.note, self.intake.books.take())
+        forget = sorted(self._kept.keys() - {self.committed.version})
+        await self._work(self._ledger.end, status, detail, self._clock.now(), forget)
+        self._store.remove(forget)
 
 
 def _population_of(config: ServerProcess, fleet: Fleet) -> Population:

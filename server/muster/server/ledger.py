@@ -7,7 +7,7 @@ not.) One connection writes; with two, SQLite before 3.51.3 can corrupt the log 
 import json
 import math
 import sqlite3
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib import resources
 from pathlib import Path
@@ -240,16 +240,23 @@ def _forgetting(versions: Sequence[int]) -> list[_Statement]:
     ]
 
 
+Connect = Callable[..., sqlite3.Connection]
+"""As `sqlite3.connect`."""
+
+
 class Ledger:
     """The account of a run, for its one writer. Not for several threads at once."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, connect: Connect = sqlite3.connect) -> None:
         """Open or create the ledger at `path`.
+
+        Args:
+            connect: opens the file; a simulation hands in one whose disk may be full.
 
         Raises:
             LedgerError: it is damaged or of another schema.
         """
-        self._db = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
+        self._db = connect(path, isolation_level=None, check_same_thread=False)
         try:
             self._open(path)
         except sqlite3.DatabaseError as error:

@@ -75,7 +75,7 @@ class OperatorService(operator_pb2_grpc.OperatorServicer):
             raise Unauthenticated("the operator's token is missing or wrong")
 
     async def Status(self, request: pb.StatusRequest, context: Context) -> pb.StatusReply:
-        async with errors_as_status(context):
+        async with errors_as_status(context, self._coordinator.fail):
             self._check(context)
             return self._status()
 
@@ -98,7 +98,7 @@ class OperatorService(operator_pb2_grpc.OperatorServicer):
         return reply
 
     async def Watch(self, request: pb.WatchRequest, context: Context) -> None:  # type: ignore[override]
-        async with errors_as_status(context):
+        async with errors_as_status(context, self._coordinator.fail):
             self._check(context)
             queue = self._watchers.join()
             try:
@@ -113,7 +113,7 @@ class OperatorService(operator_pb2_grpc.OperatorServicer):
                 self._watchers.leave(queue)
 
     async def Stop(self, request: pb.StopRequest, context: Context) -> pb.StopReply:
-        async with errors_as_status(context):
+        async with errors_as_status(context, self._coordinator.fail):
             self._check(context)
             self._coordinator.stop("stopped", "the operator asked for it")
             return pb.StopReply()

@@ -2,7 +2,8 @@
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator
+import sqlite3
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -36,15 +37,24 @@ Context = grpc.aio.ServicerContext[Any, Any]
 
 
 @asynccontextmanager
-async def errors_as_status(context: Context) -> AsyncIterator[None]:
+async def errors_as_status(
+    context: Context, fail: Callable[[Exception], None]
+) -> AsyncIterator[None]:
     """Abort the call with the status its error stands for.
 
-    An error without a row in STATUS is a bug of ours: INTERNAL, with a traceback in the log.
+    An error without a row in STATUS is a bug of ours: INTERNAL, with a traceback in the log. What
+    the operating system or the ledger refuse is no peer's fault: it ends the run.
+
+    Args:
+        fail: ends the run with an error.
     """
     try:
         yield
     except tuple(STATUS) as error:
         await context.abort(STATUS[type(error)], str(error))
+    except (OSError, sqlite3.Error) as error:
+        fail(error)
+        await context.abort(grpc.StatusCode.INTERNAL, "the run fails: see the server's log")
     except MusterError as error:
         log.exception("a call failed in a way nobody planned")
         await context.abort(grpc.StatusCode.INTERNAL, f"internal error: {type(error).__name__}")
@@ -74,7 +84,7 @@ class FleetService(fleet_pb2_grpc.FleetServicer):
     # --- Enroll ----------------------------------------------------------------------------------
 
     async def Enroll(self, request: pb.EnrollRequest, context: Context) -> pb.EnrollReply:
-        async with errors_as_status(context):
+        async with errors_as_status(context, self._coordinator.fail):
             if not same_token(metadata(context, TOKEN), self._token):
                 raise Unauthenticated("the fleet's token is missing or wrong")
             refusal = self._unwelcome(request)
@@ -129,7 +139,7 @@ class FleetService(fleet_pb2_grpc.FleetServicer):
     # --- Attend ----------------------------------------------------------------------------------
 
     async def Attend(self, request_iterator: Any, context: Context) -> None:  # type: ignore[override]
-        async with errors_as_status(context):
+        async with errors_as_status(context, self._coordinator.fail):
             pack = self._pack(context)
             outbox = self._fleet.attend(pack, self._clock.monotonic())
             self._coordinator.attended(pack)
@@ -167,7 +177,7 @@ class FleetService(fleet_pb2_grpc.FleetServicer):
     # --- Fetch -----------------------------------------------------------------------------------
 
     async def Fetch(self, request: pb.FetchRequest, context: Context) -> None:  # type: ignore[override]
-        async with errors_as_status(context):
+        async with errors_as_status(context, self._coordinator.fail):
             self._pack(context)
             coordinator = self._coordinator
             chunk_bytes = min(request.chunk_bytes or CHUNK_BYTES, CHUNK_BYTES)
@@ -177,8 +187,8 @@ class FleetService(fleet_pb2_grpc.FleetServicer):
                 except KeyError:
                     await context.abort(
                         grpc.StatusCode.NOT_FOUND,
-                        f"expected the newest version; found {request.version}. Ask again when "
-                        f"called",
+                        f"version {request.version} was asked for; this server has version "
+                        f"{coordinator.committed.version}",
                     )
                 except IndexError:
                     length = coordinator.schema.body_bytes
@@ -195,7 +205,7 @@ class FleetService(fleet_pb2_grpc.FleetServicer):
     # --- Probe -----------------------------------------------------------------------------------
 
     async def Probe(self, request_iterator: Any, context: Context) -> AsyncIterator[pb.ProbeReply]:
-        async with errors_as_status(context):
+        async with errors_as_status(context, self._coordinator.fail):
             if not same_token(metadata(context, TOKEN), self._token):
                 raise Unauthenticated("the fleet's token is missing or wrong")
             async for reply in probe(request_iterator, self._clock):
@@ -204,7 +214,7 @@ class FleetService(fleet_pb2_grpc.FleetServicer):
     # --- Submit ----------------------------------------------------------------------------------
 
     async def Submit(self, request_iterator: Any, context: Context) -> pb.Receipt:
-        async with errors_as_status(context):
+        async with errors_as_status(context, self._coordinator.fail):
             pack = self._pack(context)
             first = await context.read()
             if first is grpc.aio.EOF or first.WhichOneof("part") != "header":

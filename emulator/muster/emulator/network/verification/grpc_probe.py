@@ -1,6 +1,7 @@
 """What gRPC makes of a link, with the channel options that devices and server use."""
 
 import asyncio
+import logging
 import math
 import sys
 from collections.abc import AsyncIterator, Iterable
@@ -20,6 +21,8 @@ from muster.v1 import fleet_pb2 as pb
 from muster.v1 import fleet_pb2_grpc
 from muster.wire import TOKEN, UPLOAD_BYTES
 from muster.wire.channels import client_options, server_options
+
+log = logging.getLogger(__name__)
 
 _FLEET = pb.DESCRIPTOR.services_by_name["Fleet"].full_name
 
@@ -58,7 +61,7 @@ class ProbeServer:
         )
 
     async def _probe(self, requests: Any, context: Context) -> AsyncIterator[pb.ProbeReply]:
-        async with errors_as_status(context):
+        async with errors_as_status(context, log.exception):
             if not same_token(metadata(context, TOKEN), self._token):
                 raise Unauthenticated("the fleet's token is missing or wrong")
             async for reply in probe(requests, self._clock):

@@ -1,0 +1,191 @@
+"""The server of one run, from the opening of its ledger to its last goodbye."""
+
+import asyncio
+import json
+import logging
+import os
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from safetensors.numpy import load_file
+
+from muster.common.clock import Clock
+from muster.common.errors import ConfigError, MusterError, reason_of
+from muster.common.files import write_atomic
+from muster.common.journal import Journal
+from muster.common.lines import Line
+from muster.common.tensors import schema_of
+from muster.server.config import ServerProcess
+from muster.server.coordinator import Coordinator
+from muster.server.evaluations import setup_of
+from muster.server.evaluator import EvaluationProcess, Evaluator
+from muster.server.fleet import Device, Fleet
+from muster.server.ledger import Connect, Ledger, MemberRow
+from muster.server.operator import OperatorService, Watchers
+from muster.server.service import FleetService
+from muster.server.store import Store
+from muster.server.untold import untold
+from muster.v1 import operator_pb2_grpc
+from muster.wire.channels import server_options
+from muster.wire.handlers import add_fleet_to_server
+from muster.wire.transport import Transport
+
+log = logging.getLogger("muster.server")
+
+_FLUSH_S = 0.02
+"""How long a line of the journal may wait: a system call for every answer takes 4 % of a round."""
+
+_GOODBYE_S = 5.0
+"""How long devices have to end their streams after the goodbye."""
+
+
+@dataclass(frozen=True)
+class Surroundings:
+    """What a server finds around it: a machine, or a simulation.
+
+    Attributes:
+        connect: opens the ledger's file.
+        evaluation: what evaluates the models of a run, of which it is told the settings and the
+            folder.
+        when_asked: registers what is called when somebody asks the server to stop.
+    """
+
+    clock: Clock
+    transport: Transport
+    connect: Connect
+    evaluation: Callable[[ServerProcess, Path], EvaluationProcess]
+    when_asked: Callable[[Callable[[], None]], None]
+
+
+async def serve(folder: Path, around: Surroundings) -> int:
+    """Run the server in `folder`; return the exit status.
+
+    Raises:
+        MusterError, OSError, sqlite3.Error: the run could not begin.
+    """
+    config = ServerProcess.from_json((folder / "setup/server.json").read_bytes())
+    clock = around.clock
+    schema = schema_of({tensor.name: tensor.shape for tensor in config.schema_})
+    ledger = Ledger(folder / "ledger.sqlite", around.connect)
+    incarnation = ledger.begin(
+        config.run, members_of(config), clock.now(), len(config.population), config.moments
+    )
+    journal = Journal(folder / "journal.jsonl", "server", incarnation, clock)
+    watchers = Watchers()
+    loop = asyncio.get_running_loop()
+
+    def flush() -> None:
+        try:
+            journal.flush()
+        except OSError as error:
+            coordinator.fail(error)
+
+    def tell(event: str, **fields: Any) -> None:
+        if not journal.waiting:
+            loop.call_later(_FLUSH_S, flush)
+        watchers.show(journal.add(event, **fields))
+        if event == "ended":  # before devices hear of it: who ends from now on was asked to
+            journal.flush()
+
+    fleet = Fleet(
+        Device(member.client, member.group, index, member.examples, line=member.line or Line())
+        for index, member in enumerate(config.population)
+        if member.enrolled
+    )
+    store = Store(folder / "models", ledger, schema)
+    coordinator = Coordinator(config, schema, fleet, ledger, store, folder, clock, tell)
+    if incarnation > 1:
+        for event, fields in untold(folder / "journal.jsonl", ledger):
+            tell(event, **fields)
+    coordinator.load(schema.flatten(load_file(folder / "setup/initial.safetensors")))
+    evaluator = Evaluator(
+        setup_of(config), coordinator.evaluations.done, around.evaluation(config, folder)
+    )
+    await evaluator.start()
+    server = around.transport.server(server_options(least_lines(config, fleet)))
+    add_fleet_to_server(FleetService(coordinator, clock), server)
+    operator_pb2_grpc.add_OperatorServicer_to_server(
+        OperatorService(coordinator, watchers, incarnation, clock), server
+    )
+    port = listen(server, config)
+    around.when_asked(lambda: coordinator.stop("stopped", "asked by a signal"))
+    await server.start()
+    # Whoever waits for the server reads this file; it is there only when the port answers.
+    host, _, seen_port = (config.outside or f"{config.host}:{port}").rpartition(":")
+    address = {"host": host, "port": int(seen_port), "pid": os.getpid()}
+    write_atomic(folder / "setup/address.json", json.dumps(address).encode())
+    try:
+        status, detail = await coordinator.run(evaluator)
+    except Exception as error:
+        foreseen = isinstance(error, MusterError)
+        log.error("%s", reason_of(error), exc_info=None if foreseen else error)
+        status, detail = "failed", reason_of(error)
+    status, _ = await coordinator.finish(status, detail, _peak_rss_mib())
+    watchers.ended.set()
+    await _all_left(fleet, clock)
+    await server.stop(grace=1.0)
+    await evaluator.close()
+    with suppress(OSError):  # a full disk; `finish` has told of it
+        journal.close()
+    ledger.close()
+    return 1 if status == "failed" else 0
+
+
+def least_lines(config: ServerProcess, fleet: Fleet) -> Iterator[Line]:
+    """The devices' links when all that may transfer at once share them."""
+    in_group = Counter(device.group for device in fleet.devices.values())
+    for device in fleet.devices.values():
+        shared = config.shared.get(device.group)
+        at_once = min(in_group[device.group], config.server.transfers)
+        yield device.line if shared is None else shared.least(device.line, at_once)
+
+
+def members_of(config: ServerProcess) -> Iterator[MemberRow]:
+    """What the books show of the population before anybody enrolls."""
+    for position, member in enumerate(config.population):
+        if member.enrolled or config.server.information == "full":
+            yield MemberRow(
+                member.client,
+                member.group,
+                position,
+                member.examples,
+                member.enrolled,
+                None if member.z is None else json.dumps(member.z, sort_keys=True),
+            )
+
+
+def listen(server: Any, config: ServerProcess) -> int:
+    """Bind the port of the run.
+
+    Raises:
+        ConfigError: it is taken.
+    """
+    address = f"{config.host}:{config.port}"
+    try:
+        port = int(server.add_insecure_port(address))
+    except RuntimeError:
+        port = 0
+    if not port:
+        raise ConfigError(
+            f"{address} is in use or not an address of this machine; choose another "
+            f"server.port, or 0 for any free one"
+        )
+    return port
+
+
+async def _all_left(fleet: Fleet, clock: Clock) -> None:
+    limit = clock.monotonic() + _GOODBYE_S
+    while fleet.present and clock.monotonic() < limit:
+        await clock.sleep_until(clock.monotonic() + 0.01)
+
+
+def _peak_rss_mib() -> float:
+    """Not getrusage: what it says survives exec, and counts the parent's memory."""
+    for line in Path("/proc/self/status").read_text().splitlines():
+        if line.startswith("VmHWM:"):
+            return int(line.split()[1]) / 1024
+    return 0.0
