@@ -201,11 +201,14 @@ class Link:
             metadata=self._session,
             wait_for_ready=True,
         )
-        await fetching.initial_metadata()  # our turn; the body comes at once
-        turn, began_at = self._clock.monotonic(), None
-        async for chunk in fetching:
-            began_at = began_at or turn
-            body += chunk.data
+        try:
+            await fetching.initial_metadata()  # our turn; the body comes at once
+            turn, began_at = self._clock.monotonic(), None
+            async for chunk in fetching:
+                began_at = began_at or turn
+                body += chunk.data
+        finally:
+            fetching.cancel()  # or the server would hold the turn of a device that does not read
         return began_at
 
     async def submit(self, update: Update, body: Body) -> Receipt:

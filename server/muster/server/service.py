@@ -54,7 +54,7 @@ async def errors_as_status(
         await context.abort(STATUS[type(error)], str(error))
     except (OSError, sqlite3.Error) as error:
         fail(error)
-        await context.abort(grpc.StatusCode.INTERNAL, "the run fails: see the server's log")
+        await context.abort(grpc.StatusCode.UNAVAILABLE, "the run fails")
     except MusterError as error:
         log.exception("a call failed in a way nobody planned")
         await context.abort(grpc.StatusCode.INTERNAL, f"internal error: {type(error).__name__}")

@@ -32,6 +32,10 @@ class Weather(Protocol):
         """Seconds for one frame, and for one end to notice that a connection broke."""
         ...
 
+    def reachable(self, source: str, target: str) -> bool:
+        """Whether a connection can be made now."""
+        ...
+
     def judge(self, source: str, target: str, method: str, frame: Frame) -> Verdict:
         """What becomes of a frame that is about to arrive."""
         ...
@@ -42,6 +46,9 @@ class Calm:
 
     def delay_s(self, source: str, target: str) -> float:
         return 0.0
+
+    def reachable(self, source: str, target: str) -> bool:
+        return True
 
     def judge(self, source: str, target: str, method: str, frame: Frame) -> Verdict:
         return Verdict.ARRIVES
@@ -91,7 +98,7 @@ class Network:
     def connect(self, source: str, address: str, client: End) -> "Connection | None":
         """A connection to whoever listens at `address`; None: nobody does."""
         server = self._listening.get(address)
-        if server is None:
+        if server is None or not self.weather.reachable(source, server.host):
             return None
         connection = Connection(self, source, server.host)
         connection.ends = client, server.accept(connection)
@@ -103,6 +110,10 @@ class Network:
         gone = [address for address, there in self._listening.items() if there.host == host]
         for address in gone:
             del self._listening[address]
+        self.cut(host)
+
+    def cut(self, host: str) -> None:
+        """Break the connections of a host."""
         for connection in list(self.connections):
             if host in connection.hosts:
                 connection.break_()

@@ -1,0 +1,138 @@
+"""What a crash leaves of files.
+
+SQLite and files are real. A killed process loses nothing that it handed to the kernel; the files
+are replaced by copies all the same, so that what a dead process still holds open is not the file
+that its successor opens. A power cut keeps what was synced, and of the rest what the seed decides.
+"""
+
+import errno
+import os
+import shutil
+import sqlite3
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from random import Random
+from typing import Any
+
+_PAGE = 512
+
+
+class Disk:
+    """The files of one run folder: what of them was synced, and whether there is room.
+
+    Attributes:
+        full: what cannot be written for want of room: "ledger", "journal", "model", "upload".
+        writes: how often each of them was written.
+    """
+
+    def __init__(self, folder: Path, random: Random, strikes: Mapping[str, int]) -> None:
+        self.folder = folder
+        self.full = set[str]()
+        self.writes = Counter[str]()
+        self._random = random
+        self._strikes = strikes
+        self._synced: set[Path] = set()
+
+    def connect(self, *args: Any, **options: Any) -> sqlite3.Connection:
+        """As `sqlite3.connect`, with commits that fail when there is no room."""
+        disk = self
+
+        class Connection(sqlite3.Connection):
+            def execute(self, sql: str, *values: Any) -> sqlite3.Cursor:
+                if sql == "COMMIT" and not disk.has_room("ledger"):
+                    super().execute("ROLLBACK")
+                    raise sqlite3.OperationalError("database or disk is full")
+                return super().execute(sql, *values)
+
+        return sqlite3.connect(*args, factory=Connection, **options)
+
+    def has_room(self, what: str) -> bool:
+        """Count a write; whether it can be done."""
+        if self.writes[what] == self._strikes.get(what):
+            self.full.add(what)
+        self.writes[what] += 1
+        return what not in self.full
+
+    @contextmanager
+    def mounted(self) -> Iterator[None]:
+        """Have this process's writes go by the rules of this disk, as long as this lasts."""
+        system = {name: getattr(os, name) for name in ("fsync", "write", "pwrite")}
+
+        def refuse(what: str) -> None:
+            if not self.has_room(what):
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+        def fsync(file: int) -> None:
+            path = Path(os.readlink(f"/proc/self/fd/{file}"))
+            if path.parent.name == "models":
+                refuse("model")
+            system["fsync"](file)
+            # A new file is written under another name and renamed; then its folder is synced.
+            self._synced.update(path.iterdir() if path.is_dir() else [path])
+
+        def write(file: int, data: Any) -> int:
+            if os.readlink(f"/proc/self/fd/{file}").endswith("journal.jsonl"):
+                refuse("journal")
+            return int(system["write"](file, data))
+
+        def pwrite(file: int, data: Any, offset: int) -> int:
+            refuse("upload")
+            return int(system["pwrite"](file, data, offset))
+
+        for name, call in (("fsync", fsync), ("write", write), ("pwrite", pwrite)):
+            setattr(os, name, call)
+        try:
+            yield
+        finally:
+            for name, call in system.items():
+                setattr(os, name, call)
+
+    def server_killed(self) -> None:
+        """Replace what the server had open."""
+        for path in (*self.folder.glob("ledger.sqlite*"), self.folder / "journal.jsonl"):
+            _replace(path)
+
+    def device_killed(self, clients: list[str]) -> None:
+        """Replace what a pack had open."""
+        for client in clients:
+            _replace(self.folder / "devices" / client / "state.bin")
+
+    def power_cut(self) -> None:
+        """Lose what was not synced, or a part of it; SQLite has synced every commit."""
+        self.server_killed()
+        journal = self.folder / "journal.jsonl"
+        if journal.exists() and self._random.random() < 0.7:
+            data = journal.read_bytes()
+            journal.write_bytes(data[: self._random.randrange(len(data) + 1)])
+        for path in self.folder.glob("devices/*/state.bin"):
+            _replace(path)
+            self._lose(path)
+        for path in self.folder.glob("models/*"):
+            if path not in self._synced:
+                self._lose(path)
+
+    def _lose(self, path: Path) -> None:
+        fate = self._random.random()
+        if fate < 0.3:
+            path.unlink()
+        elif fate < 0.6:
+            data = path.read_bytes()
+            torn = bytearray(data)
+            for start in range(0, len(data), _PAGE):
+                if self._random.random() < 0.3:
+                    end = min(len(data), start + _PAGE)
+                    torn[start:end] = bytes(end - start)
+            path.write_bytes(bytes(torn))
+        elif fate < 0.7:
+            path.write_bytes(b"")
+
+
+def _replace(path: Path) -> None:
+    if path.exists():
+        dead = path.with_name(path.name + ".dead")
+        os.replace(path, dead)
+        if not path.name.endswith("-shm"):  # it is made anew from the log
+            shutil.copyfile(dead, path)
+        dead.unlink()

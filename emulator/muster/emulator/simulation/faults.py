@@ -1,0 +1,141 @@
+"""What can go wrong in a simulated history.
+
+A fault is a plain value with the count at which it strikes, so that a history is reproduced from
+its faults, shortened by leaving some out, and searched by listing all of them.
+"""
+
+from dataclasses import dataclass
+from random import Random
+from typing import Literal
+
+
+@dataclass(frozen=True)
+class Break:
+    """A connection breaks when the frame `frame` of the history is about to arrive.
+
+    Attributes:
+        how: "before" it arrives, "after" it arrived, or "silently": nothing arrives any more, and
+            both ends learn of it when their keepalive runs out.
+    """
+
+    frame: int
+    how: Literal["before", "after", "silently"] = "before"
+
+
+@dataclass(frozen=True)
+class Kill:
+    """A process is killed before its callback `step`; it is started again."""
+
+    process: str
+    step: int
+
+
+@dataclass(frozen=True)
+class PowerCut:
+    """The machine loses its power before callback `step` of the history: every process is killed,
+    and of what was not synced the files keep what the seed decides."""
+
+    step: int
+
+
+@dataclass(frozen=True)
+class Pause:
+    """A process stands still for some seconds before its callback `step`."""
+
+    process: str
+    step: int
+    seconds: float
+
+
+@dataclass(frozen=True)
+class GatewayDown:
+    """The gateway of a device is killed at callback `step` of the history: its connections break,
+    and for some seconds none can be made."""
+
+    device: str
+    step: int
+    seconds: float
+
+
+@dataclass(frozen=True)
+class ClockJump:
+    """The UNIX time of all processes jumps at callback `step` of the history."""
+
+    step: int
+    seconds: float
+
+
+@dataclass(frozen=True)
+class DiskFull:
+    """The disk is full for what the server writes.
+
+    Attributes:
+        what: what cannot be written from the write `write` on, counted over all of that kind:
+            "ledger" (a commit), "journal", "model" or "upload".
+    """
+
+    what: Literal["ledger", "journal", "model", "upload"]
+    write: int
+
+
+@dataclass(frozen=True)
+class Rogue:
+    """A device that is up to no good: it accepts every call, opens transfers and does not go on
+    with them, and gives up when the server has ended them.
+
+    Attributes:
+        kind: what it opens: uploads of which only the header comes, uploads with empty chunks,
+            or downloads that it does not read.
+    """
+
+    kind: Literal["header", "empty", "unread"]
+
+
+Fault = Break | Kill | PowerCut | Pause | GatewayDown | ClockJump | DiskFull | Rogue
+
+
+@dataclass(frozen=True)
+class Extent:
+    """How much happens in an undisturbed history: where faults can strike.
+
+    Attributes:
+        processes: callbacks of each process.
+    """
+
+    frames: int
+    steps: int
+    processes: dict[str, int]
+
+
+def drawn(random: Random, extent: Extent, rogue: bool) -> list[Fault]:
+    """Up to four faults of a history, as the seed decides."""
+    faults: list[Fault] = []
+    if rogue:
+        faults.append(Rogue(random.choice(["header", "empty", "unread"])))
+    for _ in range(random.choice([0, 1, 1, 2, 2, 3, 4])):
+        faults.append(_one(random, extent))
+    return faults
+
+
+def _one(random: Random, extent: Extent) -> Fault:
+    # Faults make a history longer, so that later ones may strike beyond the undisturbed end.
+    frame = random.randrange(int(1.5 * extent.frames) + 1)
+    step = random.randrange(int(1.5 * extent.steps) + 1)
+    process = random.choice(sorted(extent.processes))
+    own_step = random.randrange(int(1.5 * extent.processes[process]) + 1)
+    device = random.choice(sorted(set(extent.processes) - {"server", "evaluation"}))
+    kind = random.random()
+    if kind < 0.40:
+        return Break(frame, random.choice(["before", "before", "after", "silently"]))
+    if kind < 0.70:
+        return Kill(process, own_step)
+    if kind < 0.78:
+        return Pause(process, own_step, random.choice([0.5, 5.0, 50.0]))
+    if kind < 0.84:
+        return GatewayDown(device, step, random.choice([0.5, 5.0]))
+    if kind < 0.89:
+        return PowerCut(step)
+    if kind < 0.93:
+        return ClockJump(step, random.choice([-3600.0, -1.0, 1.0, 3600.0]))
+    what = random.choice(["ledger", "ledger", "journal", "model", "upload"])
+    return DiskFull(what, random.randrange(8))

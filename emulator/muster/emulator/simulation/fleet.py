@@ -1,0 +1,147 @@
+"""The fleets that are simulated, and what their programs are started with."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from muster.client.config import PackProcess
+from muster.client.nursery import prepare
+from muster.common.config import validate
+from muster.common.files import write_atomic
+from muster.emulator.blueprint import Blueprint
+from muster.emulator.scenario import Scenario
+from muster.server.config import ServerProcess
+from muster.tasks.task import OpenTask
+from muster.tasks.tasks import read_task
+
+SERVER = "server:5001"
+"""Where the server listens on the simulated network."""
+
+LARGE = 17_000
+"""Parameters of a model that does not fit into a message of Attend."""
+
+
+def _scenario(name: str, **sections: Any) -> Scenario:
+    values: dict[str, Any] = {
+        "name": name,
+        "seed": 3,
+        "task": {"name": "linear", "dimension": 3, "heterogeneity": 1.0, "examples_per_client": 8},
+        "training": {"learning_rate": 0.05, "local_steps": 1, "batch_size": 4},
+        "groups": [{"name": "dev", "count": 2}],
+    }
+    return validate(Scenario, {**values, **sections}, name)
+
+
+_LARGE_TASK = {"name": "linear", "dimension": LARGE, "examples_per_client": 4}
+_LARGE_TRAINING = {"learning_rate": 1e-6, "local_steps": 1, "batch_size": 4}
+_FEEDBACK = {"compression": {"kind": "top-k", "ratio": 0.4}}
+
+
+@cache
+def scenarios() -> Mapping[str, Scenario]:
+    """By name: small fleets that between them use every part of the protocol."""
+    found = [
+        _scenario("inline", server={"rounds": 3, "heartbeat_s": 2.0}),
+        _scenario(
+            "packs",
+            server={"rounds": 3, "evaluate_every": 2},
+            groups=[{"name": "dev", "count": 4, "devices_per_process": 2, "link": _FEEDBACK}],
+        ),
+        _scenario(
+            "large",
+            task=_LARGE_TASK,
+            training=_LARGE_TRAINING,
+            server={"rounds": 2, "transfers": 1},
+        ),
+        _scenario(
+            "slow",
+            task=_LARGE_TASK,
+            training=_LARGE_TRAINING,
+            server={"rounds": 2, "transfers": 2},
+            groups=[{"name": "dev", "count": 2, "link": {"up": "64 kbit/s", "down": "64 kbit/s"}}],
+        ),
+        _scenario(
+            "goal",
+            server={
+                "rounds": 3,
+                "deadline_s": 10.0,
+                "selection": {"kind": "uniform", "k": 2, "over_selection": 1.5},
+                "aggregator": "agnostic",
+            },
+            groups=[
+                {"name": "quick", "count": 2, "device": {"examples_per_s": 10}},
+                {"name": "late", "count": 2, "device": {"examples_per_s": 0.1}},
+            ],
+        ),
+        _scenario(
+            "life",
+            server={"rounds": 4},
+            clock={"round_s": 3600},
+            groups=[
+                {
+                    "name": "dev",
+                    "count": 3,
+                    "device": {"profile": "phone"},
+                    "availability": {"kind": "markov", "mean_up_s": 7200, "mean_down_s": 3600},
+                    "participation": {"drop_out": 0.3},
+                }
+            ],
+        ),
+        _scenario(
+            "wall",
+            server={"rounds": 4, "deadline_s": 5.0, "heartbeat_s": 2.0, "goal": 1},
+            clock={"kind": "wall"},
+        ),
+        _scenario(
+            "wall-large",
+            task=_LARGE_TASK,
+            training=_LARGE_TRAINING,
+            server={"rounds": 3, "deadline_s": 5.0, "transfers": 1},
+            clock={"kind": "wall"},
+        ),
+    ]
+    return {scenario.name: scenario for scenario in found}
+
+
+@dataclass(frozen=True)
+class Programs:
+    """What the programs of a fleet are started with.
+
+    Attributes:
+        initial: the file of the initial model.
+        packs: with the folder `devices` still to be named.
+    """
+
+    scenario: Scenario
+    server: ServerProcess
+    initial: bytes
+    packs: tuple[PackProcess, ...]
+    task: OpenTask
+
+    def enter(self, folder: Path) -> list[PackProcess]:
+        """Make the run folder, with its settings; the packs of that folder."""
+        for part in ("setup", "logs", "devices", "models"):
+            (folder / part).mkdir(parents=True, exist_ok=True)
+        write_atomic(folder / "setup/server.json", self.server.to_json().encode())
+        write_atomic(folder / "setup/initial.safetensors", self.initial)
+        devices = {"folder": str(folder / "devices")}
+        return [pack.model_copy(update=devices) for pack in self.packs]
+
+
+def programs_of(scenario: Scenario, folder: Path) -> Programs:
+    """Prepare a scenario's programs, as a run does; `folder` is needed for that alone."""
+    for part in ("setup", "devices"):
+        (folder / part).mkdir(parents=True)
+    blueprint = Blueprint(scenario, folder)
+    task = read_task(blueprint.task.to_json()).open(scenario.devices, scenario.seed)
+    prepared = prepare(task, folder)
+    host, _, port = SERVER.rpartition(":")
+    server = blueprint.server(prepared).model_copy(update={"host": host, "port": int(port)})
+    packs = blueprint.packs(server, SERVER, lambda group: None, "")
+    initial = (folder / "setup/initial.safetensors").read_bytes()
+    # Read as a program reads it, so that nothing is here that does not travel.
+    server = ServerProcess.from_json(json.dumps(json.loads(server.to_json())))
+    return Programs(scenario, server, initial, tuple(packs), task)

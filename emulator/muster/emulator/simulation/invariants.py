@@ -1,0 +1,131 @@
+"""What must hold of every history, whatever went wrong in it."""
+
+import hashlib
+import json
+import sqlite3
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+from muster.emulator.simulation.faults import Fault, PowerCut, Rogue
+from muster.emulator.simulation.fleet import Programs
+
+
+def model_hash(folder: Path) -> str:
+    """SHA-256 of the final model."""
+    return hashlib.sha256((folder / "model.safetensors").read_bytes()).hexdigest()
+
+
+def broken_by(
+    programs: Programs, folder: Path, faults: Sequence[Fault], expected: str | None
+) -> Iterator[str]:
+    """What a completed run in `folder` violates, a sentence each.
+
+    Args:
+        expected: hash of the model of the undisturbed run; None: it is not to be compared.
+    """
+    with closing(sqlite3.connect(folder / "ledger.sqlite")) as ledger:
+        yield from _rounds(programs, ledger)
+        yield from _contributions(ledger)
+        yield from _versions(ledger)
+        yield from _journal(ledger, folder, faults)
+    yield from _leftovers(folder)
+    if expected is not None and _reproducible(programs, faults):
+        found = model_hash(folder)
+        if found != expected:
+            yield f"the model is {found[:12]}, and {expected[:12]} in the undisturbed run"
+
+
+def _reproducible(programs: Programs, faults: Sequence[Fault]) -> bool:
+    """Whether the model must be that of the undisturbed run: in lockstep, with honest devices, and
+    unless a power cut took what devices remember of earlier rounds."""
+    scenario = programs.scenario
+    remembers = scenario.name in ("packs", "life")
+    power_cut = any(isinstance(fault, PowerCut) for fault in faults)
+    rogue = any(isinstance(fault, Rogue) for fault in faults)
+    return scenario.clock.kind == "rounds" and not rogue and not (power_cut and remembers)
+
+
+def _rounds(programs: Programs, ledger: sqlite3.Connection) -> Iterator[str]:
+    status, detail = ledger.execute("SELECT status, detail FROM run").fetchone()
+    if status != "completed":
+        yield f"the ledger says that the run {status}: {detail}"
+    rounds = [row[0] for row in ledger.execute("SELECT round FROM rounds ORDER BY round")]
+    if rounds != list(range(1, programs.scenario.server.rounds + 1)):
+        yield f"the ledger has the rounds {rounds}"
+    query = "SELECT round, base_version, version, outcome FROM rounds ORDER BY round"
+    newest = 0
+    for round, base_version, version, outcome in ledger.execute(query):
+        if base_version != newest or version != newest + (outcome == "aggregated"):
+            yield f"round {round} leads from version {base_version} to {version} ({outcome})"
+        newest = version
+
+
+def _contributions(ledger: sqlite3.Connection) -> Iterator[str]:
+    twice = ledger.execute(
+        "SELECT round, client FROM contributions WHERE outcome = 'folded' "
+        "GROUP BY round, client HAVING count(*) > 1"
+    )
+    for round, client in twice:
+        yield f"{client} counts twice in round {round}"
+    query = (
+        "SELECT r.round, r.folded, count(c.client) FROM rounds r LEFT JOIN contributions c "
+        "ON c.round = r.round AND c.outcome = 'folded' GROUP BY r.round"
+    )
+    for round, folded, found in ledger.execute(query):
+        if folded != found:
+            yield f"round {round} folded {folded} updates and has {found} contributions"
+    stale = ledger.execute(
+        "SELECT c.round, c.client, c.staleness FROM contributions c JOIN rounds r USING (round) "
+        "WHERE c.outcome = 'folded' AND c.staleness != r.base_version - c.base_version"
+    )
+    for round, client, staleness in stale:
+        yield f"the staleness of {client} in round {round} is not {staleness}"
+    unsaid = ledger.execute(
+        "SELECT c.round, c.client FROM contributions c LEFT JOIN answers a USING (round, client) "
+        "WHERE c.outcome = 'folded' AND a.decision IS NOT 'accept'"
+    )
+    for round, client in unsaid:
+        yield f"{client} counts in round {round} and has not accepted its call"
+
+
+def _versions(ledger: sqlite3.Connection) -> Iterator[str]:
+    missing = ledger.execute(
+        "SELECT version FROM rounds WHERE version NOT IN (SELECT version FROM versions)"
+    )
+    for (version,) in missing:
+        yield f"version {version} is missing"
+
+
+def _journal(ledger: sqlite3.Connection, folder: Path, faults: Sequence[Fault]) -> Iterator[str]:
+    """The journal tells every committed round and every evaluation once."""
+    events = list(_events(folder / "journal.jsonl"))
+    for event, field, table in (
+        ("round_committed", "round", "rounds"),
+        ("evaluated", "version", "evaluations"),
+    ):
+        told = Counter(found[field] for found in events if found["event"] == event)
+        known = {row[0] for row in ledger.execute(f"SELECT {field} FROM {table}")}
+        if again := [number for number, times in told.items() if times > 1]:
+            yield f"the journal tells {event} of {again} more than once"
+        if told.keys() != known:
+            missing, surplus = known - told.keys(), told.keys() - known
+            yield f"{event}: the journal lacks {sorted(missing)} and invents {sorted(surplus)}"
+
+
+def _events(path: Path) -> Iterator[dict[str, Any]]:
+    for line in path.read_bytes().splitlines():
+        try:
+            yield json.loads(line)
+        except ValueError:
+            continue  # torn by a power cut
+
+
+def _leftovers(folder: Path) -> Iterator[str]:
+    """Files of versions that nobody needs any more."""
+    left = sorted(path.name for path in (folder / "models").iterdir())
+    unfinished = [name for name in left if name.endswith(".tmp")]
+    if len(left) > 2 or unfinished:
+        yield f"models/ still has {left}"

@@ -1,0 +1,100 @@
+"""A device that is up to no good."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import suppress
+from typing import Any
+
+import grpc
+
+from muster.client.config import PackProcess
+from muster.common.clock import Clock
+from muster.common.exchange import Answer, Call, Decision, Fingerprint, Identity, Reason, Update
+from muster.tasks.task import OpenTask
+from muster.v1 import fleet_pb2 as pb
+from muster.v1 import fleet_pb2_grpc
+from muster.wire import PROTOCOL_VERSION, SESSION, TOKEN, messages
+from muster.wire.handlers import attend
+from muster.wire.transport import Transport
+
+_TRANSFERS = 8
+_AGAIN_S = 0.5
+
+
+class RoguePack:
+    """Accepts every call, opens transfers that do not go on, and gives up when they were ended.
+
+    Args:
+        kind: as in `muster.emulator.simulation.faults.Rogue`.
+    """
+
+    def __init__(
+        self, config: PackProcess, task: OpenTask, clock: Clock, transport: Transport, kind: str
+    ) -> None:
+        self._config = config
+        self._clock = clock
+        self._kind = kind
+        self._channel = transport.channel(config.address, [])
+        self._fleet = fleet_pb2_grpc.FleetStub(self._channel)
+        self._identities = [
+            Identity(member.client, len(task.client(member.index)), config.capacity, member.z)
+            for member in config.devices
+        ]
+        self._schema_bytes = 0
+
+    async def live(self) -> None:
+        """Until the goodbye."""
+        while True:
+            try:
+                if await self._attend():
+                    break
+            except (grpc.aio.AioRpcError, asyncio.InvalidStateError):
+                await self._clock.sleep_until(self._clock.monotonic() + _AGAIN_S)
+        await self._channel.close()
+
+    async def _attend(self) -> bool:
+        fingerprint = messages.encode_fingerprint(Fingerprint("rogue", "none", "cpu", 1))
+        reply = await self._fleet.Enroll(
+            pb.EnrollRequest(
+                protocol_version=PROTOCOL_VERSION,
+                devices=[messages.encode_identity(identity) for identity in self._identities],
+                fingerprint=fingerprint,
+            ),
+            metadata=((TOKEN, bytes.fromhex(self._config.token)),),
+        )
+        metadata = ((SESSION, reply.enrolled.session),)
+        self._schema_bytes = messages.decode_schema(reply.enrolled.schema).body_bytes
+        stream = attend(self._channel)(metadata=metadata)
+        while (data := await stream.read()) is not grpc.aio.EOF:
+            message = messages.decode_to_device(data)
+            if message.goodbye is not None:
+                await stream.done_writing()
+                return True
+            for call in message.calls:
+                await stream.write(self._answer(call, Decision.ACCEPT))
+                await asyncio.gather(*(self._hold(call, metadata) for _ in range(_TRANSFERS)))
+                await stream.write(self._answer(call, Decision.ABORT))
+        return False
+
+    def _answer(self, call: Call, decision: Decision) -> bytes:
+        reason = Reason.DROP_OUT if decision is Decision.ABORT else None
+        return messages.encode_answers([(Answer(call.key, decision, 0.0, reason), b"")])
+
+    async def _hold(self, call: Call, metadata: Any) -> None:
+        """Open a transfer, and do nothing until the server ends it."""
+        with suppress(grpc.aio.AioRpcError):
+            if self._kind == "unread":
+                request = pb.FetchRequest(version=call.base_version, chunk_bytes=4096)
+                fetching = self._fleet.Fetch(request, metadata=metadata)
+                await fetching.code()
+            else:
+                await self._fleet.Submit(self._parts(call), metadata=metadata)
+
+    async def _parts(self, call: Call) -> AsyncIterator[pb.SubmitMessage]:
+        examples = next(i.examples for i in self._identities if i.client == call.key.client)
+        update = Update(call.key, examples, bytes(16), self._schema_bytes, 0.0, 0.0, 0.0)
+        yield messages.encode_submit(update, 0)
+        while True:
+            await self._clock.sleep_until(self._clock.monotonic() + 1.0)
+            if self._kind == "empty":
+                yield pb.SubmitMessage(chunk=b"")

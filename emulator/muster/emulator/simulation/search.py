@@ -1,0 +1,149 @@
+"""Search for histories that violate an invariant: at random, or all there are."""
+
+import gc
+import shutil
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from itertools import combinations
+from pathlib import Path
+from random import Random
+
+import torch
+
+from muster.emulator.simulation.faults import Break, Extent, Fault, Kill, drawn
+from muster.emulator.simulation.fleet import Programs, programs_of, scenarios
+from muster.emulator.simulation.history import History, Outcome
+from muster.emulator.simulation.invariants import broken_by, model_hash
+
+_MEMORY = Path("/dev/shm")
+"""Where histories have their files: a sync costs nothing there."""
+
+ROGUES = frozenset({"large", "wall-large"})
+"""Scenarios in which a device may be up to no good: those whose models travel in bulk."""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What decides a history."""
+
+    scenario: str
+    seed: int
+    faults: tuple[Fault, ...]
+
+
+@dataclass(frozen=True)
+class Reference:
+    """The undisturbed run of a scenario."""
+
+    programs: Programs
+    extent: Extent
+    model: str
+
+
+class Simulator:
+    """Plays histories in a folder of its own.
+
+    Args:
+        folder: where the histories' files go.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._references: dict[str, Reference] = {}
+        torch.set_num_threads(1)
+
+    def reference(self, scenario: str) -> Reference:
+        """The undisturbed run of a scenario, played the first time."""
+        if scenario not in self._references:
+            programs = programs_of(scenarios()[scenario], self._folder / f"{scenario}-programs")
+            with self._run_folder() as folder:
+                history = History(programs, folder, 0)
+                outcome = history.play()
+                found = outcome.violations + list(broken_by(programs, folder, (), None))
+                if found:
+                    raise RuntimeError(f"{scenario} without any fault: {found}")
+                reference = Reference(programs, outcome.extent, model_hash(folder))
+            history.close()
+            self._references[scenario] = reference
+        return self._references[scenario]
+
+    def play(self, plan: Plan, traced: bool = False) -> Outcome:
+        """Play a history, and check what is left of it."""
+        reference = self.reference(plan.scenario)
+        with self._run_folder() as folder, _no_collection():
+            history = History(reference.programs, folder, plan.seed, plan.faults, traced)
+            outcome = history.play()
+            if not outcome.violations and outcome.status == "completed":
+                found = broken_by(reference.programs, folder, plan.faults, reference.model)
+                outcome.violations += found
+        history.close()
+        return outcome
+
+    @contextmanager
+    def _run_folder(self) -> Iterator[Path]:
+        folder = Path(tempfile.mkdtemp(dir=self._folder))
+        try:
+            yield folder
+        finally:
+            shutil.rmtree(folder)
+
+    def random_plan(self, seed: int) -> Plan:
+        """The history of a seed."""
+        random = Random(seed)
+        names = sorted(scenarios())
+        scenario = names[seed % len(names)]
+        rogue = scenario in ROGUES and random.random() < 0.25
+        extent = self.reference(scenario).extent
+        return Plan(scenario, seed, tuple(drawn(random, extent, rogue)))
+
+    def every_plan(self, scenario: str, pairs: bool) -> Iterator[Plan]:
+        """Every history of a scenario in which one connection breaks or one process dies, and with
+        `pairs` every one with two of these."""
+        extent = self.reference(scenario).extent
+        single = [
+            *(Break(frame, "before") for frame in range(extent.frames)),
+            *(
+                Kill(process, step)
+                for process, steps in sorted(extent.processes.items())
+                if process != "evaluation"
+                for step in range(1, steps + 1)
+            ),
+        ]
+        for fault in single:
+            yield Plan(scenario, 0, (fault,))
+        if pairs:
+            for two in combinations(single, 2):
+                yield Plan(scenario, 0, two)
+
+    def shortest(self, plan: Plan) -> Plan:
+        """The plan without the faults that it does not need to violate something."""
+        faults: Sequence[Fault] = plan.faults
+        shorter = True
+        while shorter:
+            shorter = False
+            for place in range(len(faults)):
+                fewer = (*faults[:place], *faults[place + 1 :])
+                if self.play(Plan(plan.scenario, plan.seed, fewer)).violations:
+                    faults, shorter = fewer, True
+                    break
+        return Plan(plan.scenario, plan.seed, tuple(faults))
+
+
+@contextmanager
+def simulator() -> Iterator[Simulator]:
+    """A simulator with a folder in memory, where the machine has one."""
+    where = _MEMORY if _MEMORY.is_dir() else None
+    with tempfile.TemporaryDirectory(dir=where, prefix="muster-simulation-") as folder:
+        yield Simulator(Path(folder))
+
+
+@contextmanager
+def _no_collection() -> Iterator[None]:
+    """Within a history nothing may depend on when garbage is collected."""
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.enable()

@@ -1,0 +1,291 @@
+"""An event loop with virtual time, on which several simulated processes run.
+
+Rule 1: a callback belongs to the process in whose context it was scheduled. Within a process
+callbacks run in the order in which they became ready, as asyncio promises; which process runs next
+is drawn from the seed.
+
+Rule 2: time stands still while any process can run; then it jumps to the next timer.
+
+Rule 3: a killed process never runs again. Nothing of it is unwound: no `finally`, no `except`.
+"""
+
+import asyncio
+import contextvars
+import heapq
+from collections import deque
+from collections.abc import Callable
+from concurrent.futures import Executor
+from contextlib import suppress
+from itertools import count
+from random import Random
+from typing import Any
+
+EPOCH_S = 1_700_000_000.0
+"""UNIX seconds at virtual time 0."""
+
+
+class Stuck(Exception):
+    """No process can ever run again, or too much virtual time has passed."""
+
+
+class Process:
+    """One simulated process.
+
+    Attributes:
+        steps: callbacks that it has run.
+    """
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.alive = True
+        self.killed = False
+        self.paused = False
+        self.steps = 0
+        self.ready: deque[asyncio.Handle] = deque()
+        self.tasks: list[asyncio.Task[Any]] = []
+        # When each of its worker threads is free again.
+        self.busy_until: dict[int, float] = {}
+
+    def __repr__(self) -> str:
+        return f"<process {self.name}>"
+
+
+PROCESS: contextvars.ContextVar[Process] = contextvars.ContextVar("PROCESS")
+"""The process that runs."""
+
+
+class VirtualLoop(asyncio.BaseEventLoop):
+    """The loop of one history.
+
+    Args:
+        random: draws the order of processes and the speed of worker threads.
+        before_step: called before every callback with its process; it may kill it.
+        most_s: virtual seconds after which a history that has not ended is stuck.
+
+    Attributes:
+        steps: callbacks that have run.
+        lost: what asyncio says of exceptions that nobody took.
+    """
+
+    def __init__(
+        self, random: Random, before_step: Callable[[Process], None], most_s: float
+    ) -> None:
+        super().__init__()
+        self._random = random
+        self._before_step = before_step
+        self._most_s = most_s
+        self._elapsed = 0.0
+        self._timers: list[tuple[float, int, asyncio.TimerHandle, Process]] = []
+        self._numbers = count()
+        self._runnable: list[Process] = []
+        self.outside = Process("outside")
+        self._processes = [self.outside]
+        self.steps = 0
+        self.lost: list[dict[str, Any]] = []
+        self.set_exception_handler(lambda _, context: self.lost.append(context))
+        self.set_task_factory(_owned_task)
+
+    # --- processes -------------------------------------------------------------------------------
+
+    def start(self, name: str, main: Callable[[], Any]) -> tuple[Process, "asyncio.Task[Any]"]:
+        """Start a process whose main coroutine `main` makes."""
+        process, context = Process(name), contextvars.copy_context()
+        self._processes.append(process)
+        context.run(PROCESS.set, process)
+        return process, self.create_task(context.run(main), context=context)
+
+    def kill(self, process: Process) -> None:
+        """Kill it; one that has ended before is only cleared away."""
+        process.killed = process.killed or any(not task.done() for task in process.tasks[:1])
+        process.alive = False
+        process.ready.clear()
+        if process in self._runnable:
+            self._runnable.remove(process)
+
+    def pause(self, process: Process) -> None:
+        process.paused = True
+        if process in self._runnable:
+            self._runnable.remove(process)
+
+    def resume(self, process: Process) -> None:
+        process.paused = False
+        if process.alive and process.ready:
+            self._runnable.append(process)
+
+    def _make_ready(self, handle: asyncio.Handle, process: Process) -> None:
+        if not process.alive:
+            return
+        process.ready.append(handle)
+        if len(process.ready) == 1 and not process.paused:
+            self._runnable.append(process)
+
+    # --- what asyncio asks of a loop -------------------------------------------------------------
+
+    def time(self) -> float:
+        return self._elapsed
+
+    def call_soon(
+        self, callback: Any, *args: Any, context: contextvars.Context | None = None
+    ) -> asyncio.Handle:
+        context = contextvars.copy_context() if context is None else context
+        handle = asyncio.Handle(callback, args, self, context)
+        self._make_ready(handle, context.get(PROCESS, self.outside))
+        return handle
+
+    call_soon_threadsafe = call_soon
+
+    def call_at(
+        self, when: float, callback: Any, *args: Any, context: contextvars.Context | None = None
+    ) -> asyncio.TimerHandle:
+        context = contextvars.copy_context() if context is None else context
+        handle = asyncio.TimerHandle(when, callback, args, self, context)
+        process = context.get(PROCESS, self.outside)
+        heapq.heappush(self._timers, (when, next(self._numbers), handle, process))
+        return handle
+
+    def _timer_handle_cancelled(self, handle: asyncio.TimerHandle) -> None:
+        """A cancelled timer is passed over when its time comes."""
+
+    def run_in_executor(self, executor: Executor | None, func: Any, *args: Any) -> Any:
+        """Run a worker thread's job at an instant drawn from the seed, one after the other."""
+        process = PROCESS.get(self.outside)
+        done = self.create_future()
+        key = id(executor)
+        begins = max(self._elapsed, process.busy_until.get(key, 0.0)) + self._took_s()
+        ends = begins + self._took_s()
+        process.busy_until[key] = ends
+        result: list[Any] = []
+
+        def run() -> None:
+            try:
+                result[:] = [func(*args), None]
+            except BaseException as error:
+                result[:] = [None, error]
+
+        def deliver() -> None:
+            if done.cancelled():
+                return
+            value, error = result
+            if error is None:
+                done.set_result(value)
+            else:
+                done.set_exception(error)
+
+        self.call_at(begins, run)
+        self.call_at(ends, deliver)
+        return done
+
+    def _took_s(self) -> float:
+        return self._random.random() * 0.01
+
+    def _run_once(self) -> None:
+        while not self._runnable:
+            self._jump()
+        runnable = self._runnable
+        place = self._random.randrange(len(runnable)) if len(runnable) > 1 else 0
+        process = runnable[place]
+        self.steps += 1
+        process.steps += 1
+        self._before_step(process)
+        if not process.alive or process.paused:
+            return
+        handle = process.ready.popleft()
+        if not process.ready:
+            self._runnable.remove(process)
+        if not handle.cancelled():
+            handle._run()
+
+    def _jump(self) -> None:
+        """Go to the next timer, and make what is due there ready."""
+        if self._stopping:
+            self._runnable.append(self.outside)
+            self.outside.ready.append(asyncio.Handle(lambda: None, (), self))
+            return
+        if not self._timers:
+            raise Stuck("nobody waits for a timer, and nobody can run")
+        when = max(self._elapsed, self._timers[0][0])
+        if when > self._most_s:
+            raise Stuck(f"not over after {self._most_s:g} virtual seconds")
+        self._elapsed = when
+        waiting = []
+        while self._timers and self._timers[0][0] <= when:
+            timer = heapq.heappop(self._timers)
+            _, _, handle, process = timer
+            if handle.cancelled() or not process.alive:
+                continue
+            if process.paused:
+                waiting.append(timer)
+            else:
+                self._make_ready(handle, process)
+        for timer in waiting:  # a timer of a stopped process fires when that goes on
+            heapq.heappush(self._timers, (when + 0.1, *timer[1:]))
+
+    def unclaimed(self) -> list[str]:
+        """Exceptions that nobody took, of processes that were not killed."""
+        found = [f"{lost.get('message')}: {lost.get('exception')!r}" for lost in self.lost]
+        for process in self._processes:
+            if process.killed:
+                continue
+            for task in process.tasks:
+                # What asyncio looks at before it logs "exception was never retrieved".
+                if task.done() and not task.cancelled() and task._log_traceback:  # type: ignore[attr-defined]
+                    found.append(f"{task.get_coro().__qualname__}: {task.exception()!r}")  # type: ignore[union-attr]
+        return found
+
+    def abandon(self) -> None:
+        """After a history, and when its files are gone: unwind what was killed, now that it can do
+        no harm."""
+        self._timers.clear()
+        self._runnable.clear()
+        for process in self._processes:
+            process.alive = False
+            for task in process.tasks:
+                _quiet(task)
+            process.tasks.clear()
+            process.ready.clear()
+        self.close()
+
+
+def _quiet(task: "asyncio.Task[Any]") -> None:
+    """End a task of which nobody wants to hear."""
+    if task.done():
+        if not task.cancelled():
+            task.exception()
+        return
+    task._log_destroy_pending = False  # type: ignore[attr-defined]
+    with suppress(BaseException):
+        task.get_coro().close()  # type: ignore[union-attr]
+
+
+def _owned_task(
+    loop: asyncio.AbstractEventLoop, coro: Any, context: contextvars.Context | None = None
+) -> "asyncio.Task[Any]":
+    task = asyncio.Task(coro, loop=loop, context=context)
+    owner = PROCESS.get(None) if context is None else context.get(PROCESS)
+    if owner is not None:
+        owner.tasks.append(task)
+    return task
+
+
+class VirtualClock:
+    """A process's clock on a virtual loop.
+
+    Attributes:
+        ahead_s: how far UNIX time is ahead of what it should be.
+    """
+
+    def __init__(self, loop: VirtualLoop) -> None:
+        self._loop = loop
+        self.ahead_s = 0.0
+
+    def now(self) -> float:
+        return EPOCH_S + self._loop.time() + self.ahead_s
+
+    def monotonic(self) -> float:
+        return self._loop.time()
+
+    async def sleep_until(self, instant: float) -> None:
+        await asyncio.sleep(max(0.0, instant - self._loop.time()))
+
+    def pause(self, seconds: float) -> None:
+        raise NotImplementedError("nothing that is simulated sleeps without its event loop")
