@@ -19,14 +19,13 @@ class Backoff:
 
     def __init__(self, draws: np.random.Generator) -> None:
         self._draws = draws
-        self._tries = 0
+        self._cap_s = FIRST_S
 
     def next_s(self) -> float:
         """Seconds to wait before the next try."""
-        cap = min(LONGEST_S, FIRST_S * 2.0**self._tries)
-        self._tries += 1
+        cap, self._cap_s = self._cap_s, min(LONGEST_S, 2 * self._cap_s)
         return float(self._draws.uniform(0.0, cap))
 
     def reset(self) -> None:
         """It worked: begin anew next time."""
-        self._tries = 0
+        self._cap_s = FIRST_S

@@ -161,11 +161,16 @@ class Pack:
             asyncio.create_task(part(attendance))
             for part in (self._listen, self._work_on, self._beat, *self._leaving())
         ]
+        listening, *others = parts
         try:
             # The goodbye ends listening; the failure of any part ends them all.
-            done, _ = await asyncio.wait(parts, return_when=asyncio.FIRST_COMPLETED)
-            for part in done:
-                part.result()
+            await asyncio.wait(parts, return_when=asyncio.FIRST_COMPLETED)
+            if listening.done():
+                listening.result()
+            else:
+                for part in others:
+                    if part.done():
+                        part.result()
         except _Away:
             if self._silently:
                 # Whoever cancels the reading breaks the stream, and the server would notice.
@@ -175,6 +180,8 @@ class Pack:
             raise
         finally:
             await _end(parts)
+        # Not before: a call that is being obeyed until then is no call of a device that has ended.
+        self._happen(Event.GOODBYE)
         with suppress(TransportError):
             await attendance.leave()
 
@@ -250,8 +257,6 @@ class Pack:
             self._life_clock.begin(message.scenario_s)
         for receipt in message.receipts:
             warn_of_refusal(receipt)
-        if message.goodbye is not None:
-            self._happen(Event.GOODBYE)
 
     async def _work_on(self, attendance: Attendance) -> None:
         """Obey calls that take long, one message after the other, while `_listen` goes on.

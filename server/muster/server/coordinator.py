@@ -481,7 +481,6 @@ class Coordinator:
         closed.gathering.enter(books, closed.folded, row.closed_at)
         await self._work(self._commit, row, answers, books.take(), closed.model, closed.state)
         closed.gathering.round.happen(Event.COMMITTED)
-        self.committed = Commit(row.round, row.version)
         traffic = closed.gathering.traffic(self.schema.body_bytes)
         self._tell("round_committed", **told(row, *traffic))
         if closed.model is not None:
@@ -548,11 +547,13 @@ class Coordinator:
         needed = {row.version, row.base_version, *self.evaluations.waiting()}
         forget = sorted(self._kept.keys() - needed)
         self._ledger.commit(row, answers, notes, stored, stored_state, forget)
+        # Here, where it is true: whoever waits for this may be cancelled meanwhile.
+        self.committed = Commit(row.round, row.version)
+        if model is not None:
+            self._kept[row.version] = row.round
         self._store.remove(forget)
         for version in forget:
             del self._kept[version]
-        if model is not None:
-            self._kept[row.version] = row.round
 
     def _offered(self, version: int) -> Vector:
         """What the run would offer as its model if it ended with `version`."""
@@ -611,6 +612,7 @@ class Coordinator:
         the run a failed one.
         """
         parts: list[Callable[[], Awaitable[None]]] = [
+            self._commit_ended,
             self._write_result,
             lambda: self._end_account(status, detail),
         ]
@@ -629,6 +631,10 @@ class Coordinator:
         for pack in self.fleet.packs():
             pack.send(self.committed, goodbye=status)
         return status, detail
+
+    async def _commit_ended(self) -> None:
+        """Wait for a commit that is under way: only then it is known what is committed."""
+        await self._work(lambda: None)
 
     async def _write_result(self) -> None:
         offered = self._offered(self.committed.version)

@@ -2,10 +2,10 @@
 
 import asyncio
 from random import Random
-from typing import Any
 
 from muster.emulator.simulation.virtual_time import VirtualLoop
 from muster.server.evaluation import Measured, Order
+from muster.server.evaluator import Writer
 
 _LIMIT = 1 << 26
 
@@ -16,46 +16,54 @@ class SimulatedEvaluation:
     def __init__(self, loop: VirtualLoop, random: Random) -> None:
         self._loop = loop
         self._random = random
-        self._alive = True
         self._results = asyncio.StreamReader(limit=_LIMIT, loop=loop)
-        self._orders = asyncio.StreamReader(limit=_LIMIT, loop=loop)
-        self._task: asyncio.Task[Any] | None = None
+        self._orders = _Orders(asyncio.StreamReader(limit=_LIMIT, loop=loop))
 
-    async def open(self) -> tuple[asyncio.StreamReader, "SimulatedEvaluation"]:
-        _, self._task = self._loop.start("evaluation", self._evaluate)
-        return self._results, self
+    async def open(self) -> tuple[asyncio.StreamReader, Writer]:
+        self._loop.start("evaluation", self._evaluate)
+        return self._results, self._orders
 
     async def _evaluate(self) -> None:
-        await self._orders.readline()  # the settings
-        while line := await self._orders.readline():
+        orders = self._orders.reader
+        await orders.readline()  # the settings
+        while line := await orders.readline():
             order = Order.from_json(line)
-            body = await self._orders.readexactly(order.length)
+            body = await orders.readexactly(order.length)
             await asyncio.sleep(self._random.random() * 0.2)
             measured = Measured(order.version, order.round, float(sum(body)), None, {}, 0.1)
-            if self._alive:
+            if self._orders.open:
                 self._results.feed_data(measured.to_json() + b"\n")
 
     def die(self) -> None:
         """It was killed."""
-        if self._alive:
-            self._alive = False
+        if self._orders.open:
+            self._orders.open = False
             self._results.feed_eof()
 
     async def ended(self) -> str:
         return " by a signal"
 
-    # --- as a writer -----------------------------------------------------------------------------
+    async def close(self) -> None:
+        self._orders.open = False
+
+
+class _Orders:
+    """The server's end of the evaluation's standard input."""
+
+    def __init__(self, reader: asyncio.StreamReader) -> None:
+        self.reader = reader
+        self.open = True
 
     def write(self, data: bytes | memoryview) -> None:
-        if self._alive:
-            self._orders.feed_data(data)
+        if self.open:
+            self.reader.feed_data(data)
 
     async def drain(self) -> None:
-        if not self._alive:
+        if not self.open:
             raise ConnectionResetError("the evaluation is gone")
 
     def is_closing(self) -> bool:
-        return not self._alive
+        return not self.open
 
-    async def close(self) -> None:
-        self._alive = False
+    def close(self) -> None:
+        self.open = False

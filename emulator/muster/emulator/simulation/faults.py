@@ -4,6 +4,7 @@ A fault is a plain value with the count at which it strikes, so that a history i
 its faults, shortened by leaving some out, and searched by listing all of them.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from random import Random
 from typing import Literal
@@ -65,6 +66,9 @@ class ClockJump:
     seconds: float
 
 
+Written = Literal["ledger", "journal", "model", "upload"]
+
+
 @dataclass(frozen=True)
 class DiskFull:
     """The disk is full for what the server writes.
@@ -74,7 +78,7 @@ class DiskFull:
             "ledger" (a commit), "journal", "model" or "upload".
     """
 
-    what: Literal["ledger", "journal", "model", "upload"]
+    what: Written
     write: int
 
 
@@ -90,6 +94,8 @@ class Rogue:
 
     kind: Literal["header", "empty", "unread"]
 
+
+_WRITTEN: Sequence[Written] = ("ledger", "ledger", "journal", "model", "upload")
 
 Fault = Break | Kill | PowerCut | Pause | GatewayDown | ClockJump | DiskFull | Rogue
 
@@ -137,5 +143,4 @@ def _one(random: Random, extent: Extent) -> Fault:
         return PowerCut(step)
     if kind < 0.93:
         return ClockJump(step, random.choice([-3600.0, -1.0, 1.0, 3600.0]))
-    what = random.choice(["ledger", "ledger", "journal", "model", "upload"])
-    return DiskFull(what, random.randrange(8))
+    return DiskFull(random.choice(_WRITTEN), random.randrange(8))

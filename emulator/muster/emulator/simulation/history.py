@@ -10,9 +10,8 @@ from contextlib import closing, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from muster.client.config import PackProcess
 from muster.client.program import Pack
 from muster.common.errors import MusterError
 from muster.emulator.simulation.disk import Disk
@@ -36,6 +35,9 @@ from muster.server.config import ServerProcess
 from muster.server.program import Surroundings, serve
 from muster.wire.in_memory import Network, Verdict
 from muster.wire.in_memory.frames import Frame
+
+if TYPE_CHECKING:
+    from muster.client.config import PackProcess
 
 _MOST_S = 3000.0
 """Virtual seconds after which a history is stuck; the longest stall is 120, and may come often."""
@@ -91,7 +93,7 @@ class History:
         self.folder = folder
         self.faults = list(faults)
         self._random = Random(seed)
-        strikes = {fault.what: fault.write for fault in faults if isinstance(fault, DiskFull)}
+        strikes: dict[str, int] = {f.what: f.write for f in faults if isinstance(f, DiskFull)}
         self._disk = Disk(folder, self._random, strikes)
         self._loop = VirtualLoop(self._random, self._before_step, _MOST_S)
         self._clock = VirtualClock(self._loop)
@@ -114,6 +116,7 @@ class History:
         self._packs: dict[str, PackProcess] = {}
         self._killed = asyncio.Event()
         self._resumed_at = 0
+        self._power_failed = False
         self.outcome = Outcome(Extent(0, 0, {}))
 
     # --- the history -----------------------------------------------------------------------------
@@ -150,7 +153,7 @@ class History:
         network = Network(self, _KEEPALIVE_S)
         self._network = network
         self._packs = {pack.name: pack for pack in self.programs.enter(self.folder)}
-        for attempt in range(_ATTEMPTS):
+        for _ in range(_ATTEMPTS):
             status, detail = await self._run_once()
             self._tell(f"the run ended: {status}: {detail}")
             self.outcome.status = status
@@ -178,25 +181,21 @@ class History:
         self._start_server()
         for name in self._packs:
             self._start_pack(name)
-        while True:
+        while (ended := await self._restart_dead()) is None:
+            if self._dead():
+                continue
             self._killed.clear()
-            waiting = {task for process, task in self._running.values() if process.alive}
+            waiting = {task for _, task in self._running.values()}
             killed = asyncio.ensure_future(self._killed.wait())
             await asyncio.wait({killed, *waiting}, return_when=asyncio.FIRST_COMPLETED)
             killed.cancel()
-            await asyncio.sleep(0)
-            ended = await self._restart_dead()
-            if ended is not None:
-                break
         await self._all_leave()
         return ended
 
     async def _restart_dead(self) -> tuple[str, str] | None:
         """Start again what was killed or died; how the run ended, if the server says so."""
-        for name, (process, task) in list(self._running.items()):
-            if process.alive and not task.done():
-                continue
-            del self._running[name]
+        for name in self._dead():
+            process, task = self._running.pop(name)
             if process.alive:
                 self._end(process)
                 if name == "server":
@@ -213,7 +212,19 @@ class History:
                 self._start_server()
             elif name in self._packs and self._ended_in_journal() is None:
                 self._start_pack(name)
+        if self._power_failed:  # whoever goes on with the run then starts all of it
+            self._power_failed = False
+            for name in [name for name in self._packs if name not in self._running]:
+                self._start_pack(name)
         return None
+
+    def _dead(self) -> list[str]:
+        """Processes that were killed, or have ended."""
+        running = self._running.items()
+        return [name for name, (process, task) in running if not process.alive or task.done()]
+
+    def _is_running(self, name: str) -> bool:
+        return name in self._running and name not in self._dead()
 
     def _said(self, task: "asyncio.Task[Any]") -> tuple[str, str]:
         if (error := task.exception()) is not None:
@@ -309,8 +320,9 @@ class History:
         if process is loop.outside:
             return
         self._steps[name] += 1
-        if (fault := self._by_process.pop((name, self._steps[name]), None)) is not None:
-            self._strike(fault, process)
+        own = name, self._steps[name]
+        if own in self._by_process:
+            self._strike(self._by_process.pop(own), process)
 
     def _strike(self, fault: Fault, process: Process | None = None) -> None:
         self._tell(f"FAULT {fault}")
@@ -322,10 +334,11 @@ class History:
                         evaluation.die()
                 else:
                     self._kill(process)
-            case PowerCut():
+            case PowerCut() if self._is_running("server"):
                 for running, _ in list(self._running.values()):
                     self._kill(running)
                 self._disk.power_cut()
+                self._power_failed = True
             case Pause():
                 assert process is not None
                 self._pause(process, fault.seconds)

@@ -64,7 +64,7 @@ class RoguePack:
         )
         metadata = ((SESSION, reply.enrolled.session),)
         self._schema_bytes = messages.decode_schema(reply.enrolled.schema).body_bytes
-        stream = attend(self._channel)(metadata=metadata)
+        stream: Any = attend(self._channel)(metadata=metadata)
         while (data := await stream.read()) is not grpc.aio.EOF:
             message = messages.decode_to_device(data)
             if message.goodbye is not None:

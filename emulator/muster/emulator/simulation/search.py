@@ -102,7 +102,7 @@ class Simulator:
         """Every history of a scenario in which one connection breaks or one process dies, and with
         `pairs` every one with two of these."""
         extent = self.reference(scenario).extent
-        single = [
+        single: list[Fault] = [
             *(Break(frame, "before") for frame in range(extent.frames)),
             *(
                 Kill(process, step)

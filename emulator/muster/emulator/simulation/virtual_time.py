@@ -124,7 +124,7 @@ class VirtualLoop(asyncio.BaseEventLoop):
     def time(self) -> float:
         return self._elapsed
 
-    def call_soon(
+    def call_soon(  # type: ignore[override]
         self, callback: Any, *args: Any, context: contextvars.Context | None = None
     ) -> asyncio.Handle:
         context = contextvars.copy_context() if context is None else context
@@ -132,9 +132,9 @@ class VirtualLoop(asyncio.BaseEventLoop):
         self._make_ready(handle, context.get(PROCESS, self.outside))
         return handle
 
-    call_soon_threadsafe = call_soon
+    call_soon_threadsafe = call_soon  # type: ignore[assignment]
 
-    def call_at(
+    def call_at(  # type: ignore[override]
         self, when: float, callback: Any, *args: Any, context: contextvars.Context | None = None
     ) -> asyncio.TimerHandle:
         context = contextvars.copy_context() if context is None else context
@@ -146,7 +146,9 @@ class VirtualLoop(asyncio.BaseEventLoop):
     def _timer_handle_cancelled(self, handle: asyncio.TimerHandle) -> None:
         """A cancelled timer is passed over when its time comes."""
 
-    def run_in_executor(self, executor: Executor | None, func: Any, *args: Any) -> Any:
+    def run_in_executor(  # type: ignore[override]
+        self, executor: Executor | None, func: Any, *args: Any
+    ) -> Any:
         """Run a worker thread's job at an instant drawn from the seed, one after the other."""
         process = PROCESS.get(self.outside)
         done = self.create_future()
@@ -197,7 +199,7 @@ class VirtualLoop(asyncio.BaseEventLoop):
 
     def _jump(self) -> None:
         """Go to the next timer, and make what is due there ready."""
-        if self._stopping:
+        if self._stopping:  # type: ignore[attr-defined]
             self._runnable.append(self.outside)
             self.outside.ready.append(asyncio.Handle(lambda: None, (), self))
             return
@@ -223,14 +225,9 @@ class VirtualLoop(asyncio.BaseEventLoop):
     def unclaimed(self) -> list[str]:
         """Exceptions that nobody took, of processes that were not killed."""
         found = [f"{lost.get('message')}: {lost.get('exception')!r}" for lost in self.lost]
-        for process in self._processes:
-            if process.killed:
-                continue
-            for task in process.tasks:
-                # What asyncio looks at before it logs "exception was never retrieved".
-                if task.done() and not task.cancelled() and task._log_traceback:  # type: ignore[attr-defined]
-                    found.append(f"{task.get_coro().__qualname__}: {task.exception()!r}")  # type: ignore[union-attr]
-        return found
+        honest = (process for process in self._processes if not process.killed)
+        tasks = (task for process in honest for task in process.tasks if _is_unclaimed(task))
+        return found + [f"{_name(task)}: {task.exception()!r}" for task in tasks]
 
     def abandon(self) -> None:
         """After a history, and when its files are gone: unwind what was killed, now that it can do
@@ -246,6 +243,15 @@ class VirtualLoop(asyncio.BaseEventLoop):
         self.close()
 
 
+def _is_unclaimed(task: Any) -> bool:
+    """What asyncio looks at before it logs that an exception was never retrieved."""
+    return task.done() and not task.cancelled() and bool(task._log_traceback)
+
+
+def _name(task: Any) -> str:
+    return str(task.get_coro().__qualname__)
+
+
 def _quiet(task: "asyncio.Task[Any]") -> None:
     """End a task of which nobody wants to hear."""
     if task.done():
@@ -254,7 +260,7 @@ def _quiet(task: "asyncio.Task[Any]") -> None:
         return
     task._log_destroy_pending = False  # type: ignore[attr-defined]
     with suppress(BaseException):
-        task.get_coro().close()  # type: ignore[union-attr]
+        task.get_coro().close()
 
 
 def _owned_task(
