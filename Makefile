@@ -58,6 +58,11 @@ soak: install  ## the long tests, and the crash tests with 20 kills of every sor
 	MUSTER_SOAK=1 MUSTER_KILLS=20 $(BIN)/pytest tests/system/test_crash.py
 	MUSTER_SOAK=1 $(BIN)/pytest -m soak --deselect tests/system/test_crash.py
 
+N ?= 2000
+FIRST ?= 0
+simulate: install  ## whole runs in virtual time with faults: N=2000 seeds from FIRST=0, or SEED=17 again with a trace, or EVERY=inline (PAIRS=1)
+	$(BIN)/python -m muster.emulator.simulation $(if $(SEED),--seed $(SEED),$(if $(EVERY),--every $(EVERY) $(if $(PAIRS),--pairs),--number $(N) --first $(FIRST)))
+
 bench: install  ## round overhead, bulk transfer, scale, device life, links, selection: tables, and benchmarks/out/*.json (about 35 minutes)
 	$(BIN)/python benchmarks/rounds.py
 	$(BIN)/python benchmarks/scale.py
@@ -91,4 +96,4 @@ layout-check:  ## source roots are portions of one namespace
 	@if ls */muster/__init__.py 2>/dev/null; then echo "a file */muster/__init__.py would hide the other roots: remove it"; exit 1; fi
 	@for part in */muster/*/; do case $$part in *__pycache__*) ;; *) [ -f "$${part}py.typed" ] || { echo "$${part}py.typed is missing"; exit 1; };; esac; done
 
-.PHONY: help install run up down test soak check proto proto-check docs docs-check layout-check bench bench-peers images images-check wheels test-docker
+.PHONY: help install run up down test soak simulate check proto proto-check docs docs-check layout-check bench bench-peers images images-check wheels test-docker

@@ -211,9 +211,8 @@ class Coordinator:
             population=len(self.fleet.devices),
             rounds=self.settings.rounds,
         )
-        self._worker.submit(self._rule.prepare)
         self.intake.progress_at = self._clock.monotonic()
-        watchers = [self._watch_for_absence(), self._watch_for_failure()]
+        watchers = [self._watch_for_absence(), self._watch_for_failure(), self._prepare_rule()]
         if self._lockstep:
             watchers.append(self._watch_for_stalls())
         try:
@@ -222,6 +221,10 @@ class Coordinator:
             return "diverged", str(error)
         finally:
             self.intake.close()
+
+    async def _prepare_rule(self) -> None:
+        """Import what the rule needs while devices start."""
+        await asyncio.get_running_loop().run_in_executor(self._worker, self._rule.prepare)
 
     def fail(self, error: Exception) -> None:
         """End the run with an error that happened outside its rounds, as in a call of a device."""

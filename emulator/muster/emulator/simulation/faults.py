@@ -118,8 +118,8 @@ def drawn(random: Random, extent: Extent, rogue: bool) -> list[Fault]:
     faults: list[Fault] = []
     if rogue:
         faults.append(Rogue(random.choice(["header", "empty", "unread"])))
-    for _ in range(random.choice([0, 1, 1, 2, 2, 3, 4])):
-        faults.append(_one(random, extent))
+    number = random.choice([0, 1, 1, 2, 2, 3, 4])
+    faults += [_one(random, extent) for _ in range(number)]
     return faults
 
 

@@ -246,9 +246,9 @@ class History:
         if not path.exists():
             return None
         for line in path.read_bytes()[self._resumed_at :].splitlines():
-            with suppress(ValueError):
-                event = json.loads(line)
-                if event["event"] == "ended":
+            if line.startswith(b'{"event":"ended"'):
+                with suppress(ValueError):
+                    event = json.loads(line)
                     return event["status"], event["detail"]
         return None
 

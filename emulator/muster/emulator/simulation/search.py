@@ -53,6 +53,9 @@ class Simulator:
         self._folder = folder
         self._references: dict[str, Reference] = {}
         torch.set_num_threads(1)
+        # What is imported by now is not garbage, and takes long to look through.
+        gc.collect()
+        gc.freeze()
 
     def reference(self, scenario: str) -> Reference:
         """The undisturbed run of a scenario, played the first time."""
@@ -146,4 +149,5 @@ def _no_collection() -> Iterator[None]:
     try:
         yield
     finally:
+        gc.collect(1)
         gc.enable()

@@ -1,0 +1,13 @@
+"""Histories of whole runs, in virtual time."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from muster.emulator.simulation.search import Simulator, simulator
+
+
+@pytest.fixture(scope="session")
+def simulated() -> Iterator[Simulator]:
+    with simulator() as found:
+        yield found

@@ -1,0 +1,71 @@
+"""Histories that must not violate anything, and how they are reproduced."""
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+from muster.emulator.simulation.faults import Break, Kill, PowerCut, Rogue
+from muster.emulator.simulation.fleet import scenarios
+from muster.emulator.simulation.search import Plan, Simulator
+
+HISTORIES = int(os.environ.get("MUSTER_HISTORIES", "2000"))
+"""Random histories that are played; other seeds than those of `make simulate`."""
+
+
+@pytest.mark.timeout(1500)
+def test_random_histories_violate_nothing() -> None:
+    command = [sys.executable, "-m", "muster.emulator.simulation"]
+    played = subprocess.run(
+        [*command, "--number", str(HISTORIES), "--first", "1000000000"],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert played.returncode == 0, played.stdout + played.stderr
+    assert f"{HISTORIES} histories" in played.stdout.splitlines()[-1]
+    assert played.stdout.rstrip().endswith("; 0 violate")
+
+
+@pytest.mark.parametrize("scenario", sorted(scenarios()))
+def test_the_same_history_takes_the_same_course(simulated: Simulator, scenario: str) -> None:
+    names = sorted(scenarios())
+    for round in range(3):
+        plan = simulated.random_plan(50 * len(names) + round * len(names) + names.index(scenario))
+        assert plan.scenario == scenario
+        first, second = (simulated.play(plan, traced=True) for _ in range(2))
+        assert first.trace == second.trace
+        assert first.trace
+
+
+def test_every_sort_of_fault_is_drawn(simulated: Simulator) -> None:
+    drawn = {type(fault).__name__ for n in range(400) for fault in simulated.random_plan(n).faults}
+    assert drawn == {
+        "Break",
+        "ClockJump",
+        "DiskFull",
+        "GatewayDown",
+        "Kill",
+        "Pause",
+        "PowerCut",
+        "Rogue",
+    }
+
+
+def test_every_single_fault_of_the_smallest_fleet(simulated: Simulator) -> None:
+    violations = {
+        plan.faults: outcome.violations
+        for plan in simulated.every_plan("inline", pairs=False)
+        if (outcome := simulated.play(plan)).violations
+    }
+    assert not violations
+
+
+def test_faults_strike(simulated: Simulator) -> None:
+    """A history with faults is another than one without."""
+    calm = simulated.play(Plan("large", 0, ()), traced=True)
+    for fault in (Break(20), Kill("server", 60), PowerCut(200), Rogue("header")):
+        outcome = simulated.play(Plan("large", 0, (fault,)), traced=True)
+        assert outcome.trace != calm.trace
+        assert not outcome.violations
