@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from muster.emulator.simulation.faults import Break, Kill, PowerCut, Rogue
+from muster.emulator.simulation.faults import Break, DiskFull, Kill, PowerCut, Rogue, Written
 from muster.emulator.simulation.fleet import scenarios
 from muster.emulator.simulation.search import Plan, Simulator
 
@@ -69,3 +69,24 @@ def test_faults_strike(simulated: Simulator) -> None:
         outcome = simulated.play(Plan("large", 0, (fault,)), traced=True)
         assert outcome.trace != calm.trace
         assert not outcome.violations
+
+
+@pytest.mark.parametrize(
+    ("what", "write", "reason"),
+    [
+        ("ledger", 3, "the ledger could not be read or written: database or disk is full"),
+        ("model", 1, "No space left on device"),
+        ("upload", 1, "No space left on device"),
+        ("journal", 1, "No space left on device"),
+    ],
+)
+def test_a_full_disk_ends_the_run_with_the_systems_reason_and_nothing_is_lost(
+    simulated: Simulator, what: Written, write: int, reason: str
+) -> None:
+    outcome = simulated.play(Plan("large", 0, (DiskFull(what, write),)))
+    # With a full journal only the exit status and the log can say it; see the invariants.
+    assert [reason in failure for failure in outcome.failures] == [True] or (
+        what == "journal" and outcome.failures == ["the journal does not say"]
+    )
+    assert outcome.status == "completed", "it went on when there was room again"
+    assert not outcome.violations
