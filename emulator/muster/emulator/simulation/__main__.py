@@ -11,7 +11,6 @@ import os
 import sys
 from collections import Counter
 from collections.abc import Callable
-from concurrent.futures import ProcessPoolExecutor, as_completed
 
 from muster.common.clock import WallClock
 from muster.emulator.simulation.batches import Batch, exhaustive_batch, random_batch
@@ -44,12 +43,9 @@ def search(arguments: argparse.Namespace) -> int:
     played, endings, violations = 0, Counter[str](), 0
     # Each process starts afresh: torch's threads do not survive a fork.
     context = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(
-        arguments.processes, mp_context=context, max_tasks_per_child=_BATCHES
-    ) as pool:
-        pending = [pool.submit(play, batch) for batch in batches]
-        for done in as_completed(pending):
-            batch = done.result()
+    # Not concurrent.futures: with max_tasks_per_child its pool stops for ever in Python 3.11.
+    with context.Pool(arguments.processes, maxtasksperchild=_BATCHES) as pool:
+        for batch in pool.imap_unordered(play, batches):
             played += batch.played
             endings += batch.endings
             for plan, violation in batch.violations:
@@ -62,7 +58,6 @@ def search(arguments: argparse.Namespace) -> int:
                 reported = now
                 _print(_progress(played, now - began, endings, violations))
             if violations >= arguments.most:
-                pool.shutdown(wait=False, cancel_futures=True)
                 break
     _print(_progress(played, clock.monotonic() - began, endings, violations))
     return 1 if violations else 0

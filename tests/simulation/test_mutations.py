@@ -1,0 +1,193 @@
+"""Defects that the simulation must find again when their fixes are taken back.
+
+Each test puts the defective code back, and searches the histories that one kind of fault makes.
+"""
+
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+from typing import Any
+
+import grpc
+import pytest
+
+from muster.client.link import Link, _ours, _Patience, _piece_bytes
+from muster.client.worker import Worker
+from muster.common.errors import RemoteProtocolError
+from muster.emulator.simulation.faults import Break, DiskFull, Fault
+from muster.emulator.simulation.search import Plan, Simulator
+from muster.server.coordinator import Coordinator
+from muster.server.evaluation import Measured
+from muster.server.evaluator import Evaluator
+from muster.v1 import fleet_pb2 as pb
+from muster.wire import CHUNK_BYTES
+from muster.wire.bodies import body_view, checksum, chunk_message, chunks
+
+
+def violations(simulated: Simulator, plans: Iterable[Plan], most: int = 400) -> list[str]:
+    """What the first of these histories violates that violates anything."""
+    for number, plan in enumerate(plans):
+        if number == most:
+            break
+        if found := simulated.play(plan).violations:
+            return found
+    return []
+
+
+def breaks(scenario: str, frames: range) -> Callable[[], Iterable[Plan]]:
+    """Histories with two connections that break, one after the other."""
+    return lambda: (
+        Plan(scenario, 0, (Break(frame), Break(frame + gap)))
+        for frame in frames
+        for gap in range(1, 25)
+    )
+
+
+# --- 1: a fetch past the end ---------------------------------------------------------------------
+
+
+def old_model_from(
+    self: Coordinator, version: int, offset: int, chunk_bytes: int
+) -> Iterable[bytes]:
+    body = body_view(self._model)
+    if version != self._version or offset > len(body):
+        raise KeyError(version)
+    if chunk_bytes < CHUNK_BYTES:
+        return (chunk_message(chunk) for chunk in chunks(body, offset, chunk_bytes))
+    first, rest = divmod(offset, CHUNK_BYTES)
+    if rest and offset < len(body):
+        raise KeyError(offset)
+    return self._chunks[first:]
+
+
+async def old_fetch(self: Link, call: Any, length: int) -> Any:
+    if self._partial[0] != call.model_checksum:
+        self._partial = call.model_checksum, bytearray()
+    body, came_at = self._partial[1], None
+    chunk_bytes = _piece_bytes(self._line.down_bps, CHUNK_BYTES)
+    patience = _Patience(self._clock)
+    while came_at is None or len(body) < length:
+        request = pb.FetchRequest(
+            version=call.base_version, offset=len(body), chunk_bytes=chunk_bytes
+        )
+        fetching = self._transfers.Fetch(request, metadata=self._session, wait_for_ready=True)
+        try:
+            await fetching.initial_metadata()
+            turn = self._clock.monotonic()
+            async for chunk in fetching:
+                came_at = came_at or turn
+                body += chunk.data
+            break
+        except grpc.aio.AioRpcError as error:
+            if error.code() is grpc.StatusCode.NOT_FOUND:
+                return None
+            await patience.over(_ours(error), len(body))
+        finally:
+            fetching.cancel()
+    self._partial = b"", bytearray()
+    whole = memoryview(body)
+    if len(whole) != length or checksum(whole) != call.model_checksum:
+        raise RemoteProtocolError(f"{len(body)} bytes came with another checksum")
+    return whole, came_at or self._clock.monotonic()
+
+
+def test_a_fetch_past_the_end_is_found(
+    simulated: Simulator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plans = breaks("large", range(20, 60))
+    assert not violations(simulated, plans(), most=60), "the histories are fine as the code is"
+    monkeypatch.setattr(Coordinator, "model_from", old_model_from)
+    monkeypatch.setattr(Link, "fetch", old_fetch)
+    found = violations(simulated, plans())
+    assert found
+    assert "another checksum" in found[0] or "stalled" in found[0]
+
+
+def test_an_accepted_call_that_is_dropped_in_lockstep_is_found(
+    simulated: Simulator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def not_found(self: Link, call: Any, length: int, fetch: Any = Link.fetch) -> Any:
+        if call.key.round == 2 and not seen:
+            seen.append(call)
+            return None
+        return await fetch(self, call, length)
+
+    seen: list[Any] = []
+    monkeypatch.setattr(Link, "fetch", not_found)
+    assert not simulated.play(Plan("large", 0, ())).violations, "the session begins anew"
+    assert seen
+    seen.clear()
+    parcel = Worker._parcel
+
+    async def drops(self: Worker, call: Any, choice: Any, errand: Any) -> Any:
+        self._lockstep, kept = False, self._lockstep
+        try:
+            return await parcel(self, call, choice, errand)
+        finally:
+            self._lockstep = kept
+
+    monkeypatch.setattr(Worker, "_parcel", drops)
+    assert simulated.play(Plan("large", 0, ())).violations
+
+
+# --- 6: lost exceptions --------------------------------------------------------------------------
+
+
+async def old_read(self: Evaluator, results: Any) -> None:
+    """An exception of `done` ends the task, and nobody hears of it."""
+    while line := await results.readline():
+        measured = Measured.from_json(line)
+        await self._done(measured)
+        self._waiting.discard(measured.version)
+        self._room.release()
+        if not self._waiting:
+            self._idle.set()
+
+
+def full_ledgers() -> Iterable[Plan]:
+    for write in range(2, 12):
+        fault: Fault = DiskFull("ledger", write)
+        yield Plan("inline", write, (fault,))
+
+
+def test_an_exception_that_the_evaluator_loses_is_found(
+    simulated: Simulator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert not violations(simulated, full_ledgers())
+    monkeypatch.setattr(Evaluator, "_read", old_read)
+    found = violations(simulated, full_ledgers())
+    assert any("does not end" in line or "nobody took" in line for line in found)
+
+
+def test_a_failure_outside_the_rounds_that_ends_nothing_is_found(
+    simulated: Simulator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plans = [Plan("large", seed, (DiskFull("upload", 1),)) for seed in range(5)]
+    assert not violations(simulated, plans)
+    monkeypatch.setattr(Coordinator, "fail", lambda self, error: None)
+    assert violations(simulated, plans)
+
+
+# --- what the search itself is for ---------------------------------------------------------------
+
+
+def test_a_device_that_counts_twice_is_found(
+    simulated: Simulator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The ledger's index refuses a second contribution of a device in a round."""
+    from muster.server.rounds import Round
+
+    monkeypatch.setattr(Round, "counted", lambda self: [*self.cohort, *list(self.cohort)[:1]])
+    assert simulated.play(Plan("inline", 0, ())).violations
+
+
+def test_a_shrunk_history_keeps_only_what_it_needs(
+    simulated: Simulator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Evaluator, "_read", old_read)
+    plan = next(
+        plan
+        for short in full_ledgers()
+        for plan in [replace(short, faults=(Break(3), *short.faults, Break(30, "after")))]
+        if simulated.play(plan).violations
+    )
+    assert [type(fault) for fault in simulated.shortest(plan).faults] == [DiskFull]
