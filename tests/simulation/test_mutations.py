@@ -13,7 +13,8 @@ import pytest
 from muster.client.link import Link, _ours, _Patience, _piece_bytes
 from muster.client.worker import Worker
 from muster.common.errors import RemoteProtocolError
-from muster.emulator.simulation.faults import Break, DiskFull, Fault
+from muster.common.exchange import Commit
+from muster.emulator.simulation.faults import Break, DiskFull, Fault, Kill
 from muster.emulator.simulation.search import Plan, Simulator
 from muster.server.coordinator import Coordinator
 from muster.server.evaluation import Measured
@@ -191,3 +192,20 @@ def test_a_shrunk_history_keeps_only_what_it_needs(
         if simulated.play(plan).violations
     )
     assert [type(fault) for fault in simulated.shortest(plan).faults] == [DiskFull]
+
+
+def test_a_round_that_devices_hear_of_before_it_is_durable_is_found(
+    simulated: Simulator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    close = Coordinator._close
+
+    async def tells_first(self: Coordinator, round: Any, *rest: Any) -> Any:
+        closed = await close(self, round, *rest)
+        self.committed = Commit(round.number, closed.version)
+        for pack in self.fleet.packs():
+            pack.send(self.committed)
+        return closed
+
+    monkeypatch.setattr(Coordinator, "_close", tells_first)
+    plans = [Plan("large", 0, (Kill("server", step),)) for step in range(60, 130)]
+    assert any("were told" in line for line in violations(simulated, plans))

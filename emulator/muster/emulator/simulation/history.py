@@ -33,8 +33,9 @@ from muster.emulator.simulation.rogue import RoguePack
 from muster.emulator.simulation.virtual_time import Process, Stuck, VirtualClock, VirtualLoop
 from muster.server.config import ServerProcess
 from muster.server.program import Surroundings, serve
+from muster.wire import messages
 from muster.wire.in_memory import Network, Verdict
-from muster.wire.in_memory.frames import Frame
+from muster.wire.in_memory.frames import Frame, Kind
 
 if TYPE_CHECKING:
     from muster.client.config import PackProcess
@@ -117,6 +118,7 @@ class History:
         self._killed = asyncio.Event()
         self._resumed_at = 0
         self._power_failed = False
+        self._told = 0
         self.outcome = Outcome(Extent(0, 0, {}))
 
     # --- the history -----------------------------------------------------------------------------
@@ -270,8 +272,19 @@ class History:
             for evaluation in self._evaluations:
                 evaluation.die()
             self._disk.server_killed()
+            self._check_told()
         elif process.name in self._packs:
             self._disk.device_killed([d.client for d in self._packs[process.name].devices])
+
+    def _check_told(self) -> None:
+        """What devices were told is committed must be in the ledger of a server that is gone."""
+        path = self.folder / "ledger.sqlite"
+        with closing(sqlite3.connect(path)) as ledger, suppress(sqlite3.OperationalError):
+            (durable,) = ledger.execute("SELECT coalesce(max(round), 0) FROM rounds").fetchone()
+            if durable < self._told:
+                self.outcome.violations.append(
+                    f"devices were told that round {self._told} is committed; the ledger has {durable}"
+                )
 
     # --- processes -------------------------------------------------------------------------------
 
@@ -373,6 +386,9 @@ class History:
     def judge(self, source: str, target: str, method: str, frame: Frame) -> Verdict:
         """Whether a frame arrives."""
         fault = self._breaks.get(self._frames)
+        if source == "server" and frame.kind is Kind.MESSAGE and method.endswith("/Attend"):
+            committed = messages.decode_to_device(frame.payload).committed
+            self._told = max(self._told, committed.round if committed else 0)
         if self._traced:
             size = f" {len(frame.payload)} B" if isinstance(frame.payload, bytes) else ""
             call = method.rpartition("/")[2]
