@@ -198,6 +198,7 @@ async def world(tmp_path: Path) -> AsyncIterator[MakeWorld]:
         clock: str = "rounds",
         folder: Path = tmp_path,
         calls_ahead: bool = False,
+        training: str = "{}",
         **server: Any,
     ) -> World:
         schema = schema_of({"w": (parameters,)})
@@ -207,7 +208,7 @@ async def world(tmp_path: Path) -> AsyncIterator[MakeWorld]:
             clock=clock,  # type: ignore[arg-type]
             server=Server.model_validate({"rounds": 1, **server}),
             task="{}",
-            training="{}",
+            training=training,
             population=[Member(client=client, group="g", examples=10) for client in "ab"],
             calls_ahead=calls_ahead,
             schema_=[TensorShape(name="w", shape=[parameters])],

@@ -41,12 +41,8 @@ from muster.wire.transport import GRPC, Transport
 
 log = logging.getLogger("muster.client")
 
-_WORKING = 1
-"""Place of `_work_on` among the parts of an attendance."""
-
-
-class _Away(Exception):
-    """The device can no longer be reached."""
+_LISTENING, _WORKING = 0, 1
+"""Places of `_listen` and `_work_on` among the parts of an attendance."""
 
 
 class Pack:
@@ -121,22 +117,34 @@ class Pack:
         """
         try:
             while not self._ended():
+                broken: str | None = None
                 try:
                     await self._attend()
-                except _Away:
-                    await self._link.close()
-                    self._happen(Event.LOST)
-                    await self._until_back()
-                    self._link = self._new_link()
                 except (TransportError, Unauthenticated) as error:
-                    self._happen(Event.LOST)
-                    wait_s = self._backoff.next_s()
-                    log.info("away: %s; again in %.2f s", error, wait_s)
-                    await self._clock.sleep_until(self._clock.monotonic() + wait_s)
+                    broken = str(error)
+                # Not before the error is gone: as long as it is there, so are the frames that it
+                # passed, the stream in them, and the stream's connection.
+                if broken is not None:
+                    await self._wait_to_return(broken)
+                elif not self._ended():
+                    await self._stay_away()
         finally:
             await self._link.close()
             if self._slots is not None:
                 self._slots.close()
+
+    async def _wait_to_return(self, why: str) -> None:
+        self._happen(Event.LOST)
+        wait_s = self._backoff.next_s()
+        log.info("away: %s; again in %.2f s", why, wait_s)
+        await self._clock.sleep_until(self._clock.monotonic() + wait_s)
+
+    async def _stay_away(self) -> None:
+        """Close the connection of a device that cannot be reached, until it can."""
+        await self._link.close()
+        self._happen(Event.LOST)
+        await self._until_back()
+        self._link = self._new_link()
 
     def _happen(self, event: Event) -> None:
         """What happens to the connection happens to every device."""
@@ -147,6 +155,13 @@ class Pack:
         return all(device.session.phase is Phase.ENDED for device in self._devices.values())
 
     async def _attend(self) -> None:
+        """Be present until the server says goodbye or the device can no longer be reached.
+
+        Raises:
+            TransportError: the connection broke.
+            Unauthenticated: the session is over; a new one begins with enrolling.
+            RemoteProtocolError: the server refuses the devices, or broke the protocol.
+        """
         self._happen(Event.WOKE)
         try:
             enrolled = await self._link.enroll(self._identities, self._fingerprint)
@@ -161,29 +176,29 @@ class Pack:
             asyncio.create_task(part(attendance))
             for part in (self._listen, self._work_on, self._beat, *self._leaving())
         ]
-        listening, *others = parts
+        said_goodbye = False
         try:
-            # The goodbye ends listening; the failure of any part ends them all.
-            await asyncio.wait(parts, return_when=asyncio.FIRST_COMPLETED)
-            if listening.done():
-                listening.result()
-            else:
-                for part in others:
-                    if part.done():
-                        part.result()
-        except _Away:
-            if self._silently:
+            # The goodbye ends listening, leaving ends watching; the failure of any part ends all.
+            error = await _first_error(parts)
+            said_goodbye = _ended_in_order(parts[_LISTENING])
+            if error is None and self._silently and not said_goodbye:
                 # Whoever cancels the reading breaks the stream, and the server would notice.
                 await attendance.fall_silent()
                 parts[_WORKING].cancel()
                 await self._until_back()
-            raise
         finally:
             await _end(parts)
-        # Not before: a call that is being obeyed until then is no call of a device that has ended.
-        self._happen(Event.GOODBYE)
-        with suppress(TransportError):
-            await attendance.leave()
+        if said_goodbye:
+            # Not before: a call that is being obeyed until then is no call of a device that has
+            # ended.
+            self._happen(Event.GOODBYE)
+            with suppress(TransportError):
+                await attendance.leave()
+        elif error is not None:
+            try:
+                raise error
+            finally:
+                del error  # which would keep itself, by its traceback and this frame
 
     # --- presence, where time is not the rounds' -------------------------------------------------
 
@@ -194,12 +209,11 @@ class Pack:
         return [self._watch_availability] if goes_away and config.life is not None else []
 
     async def _watch_availability(self, attendance: Attendance) -> None:
-        """Raise _Away as soon as the device cannot be reached; the life begins when the server says
+        """Return as soon as the device cannot be reached; the life begins when the server says
         so."""
         await self._life_clock.begun.wait()
         while not self._conduct.away(step := self._life_clock.step()):
             await self._life_clock.until(step + 1)
-        raise _Away
 
     @property
     def _silently(self) -> bool:
@@ -273,10 +287,27 @@ class Pack:
         return Errand(message, attendance, self._link, self._work)
 
 
-async def _end(parts: Sequence["asyncio.Task[None]"]) -> None:
+def _ended_in_order(part: "asyncio.Task[None]") -> bool:
+    return part.done() and not part.cancelled() and part.exception() is None
+
+
+async def _first_error(parts: Sequence["asyncio.Task[None]"]) -> BaseException | None:
+    """Wait until a part ends; return what it failed with, if it did.
+
+    The error is not raised here: a traceback with a frame that knows the tasks, each of which knows
+    its own error, would be a cycle. It would keep the stream, and with it a socket at either end,
+    until garbage is collected, which devices do rarely.
+    """
+    done, _ = await asyncio.wait(parts, return_when=asyncio.FIRST_COMPLETED)
+    return next((error for part in done if (error := part.exception()) is not None), None)
+
+
+async def _end(parts: "list[asyncio.Task[None]]") -> None:
+    """Cancel the parts that still run, wait for their end, and forget them all."""
     for part in parts:
         part.cancel()
     await asyncio.gather(*parts, return_exceptions=True)
+    parts.clear()
 
 
 def main(config: PackProcess, task: OpenTask) -> None:
