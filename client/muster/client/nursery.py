@@ -132,7 +132,6 @@ def prepare(task: OpenTask, folder: Path) -> dict[str, Any]:
 
 
 def main() -> None:
-    die_with_parent()
     # A Ctrl-C at the terminal reaches the whole group; the supervisor decides what it means.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     logging.basicConfig(

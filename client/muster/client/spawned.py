@@ -12,13 +12,11 @@ import sys
 from muster.client import program
 from muster.client.config import PackProcess
 from muster.common.errors import MusterError
-from muster.common.processes import die_with_parent
 from muster.tasks.tasks import read_task
 
 
 def main() -> int:
     """Live as the pack; the exit status."""
-    die_with_parent()
     # A Ctrl-C at the terminal reaches the whole group; the supervisor decides what it means.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     logging.basicConfig(

@@ -5,6 +5,7 @@ import ctypes
 import gc
 import os
 import signal
+import sys
 from contextlib import suppress
 
 PARENT = "MUSTER_PARENT"
@@ -16,7 +17,8 @@ _PR_SET_PDEATHSIG = 1
 def die_with_parent(parent: int | None = None) -> None:
     """Have the kernel kill this process when the thread that started it is gone (Linux).
 
-    A parent that died before this call is noticed by its id: the child was handed to another.
+    A parent that died before this call is noticed by its id: the child was handed to another. Call
+    this before imports that take long.
 
     Args:
         parent: its process id; default: the environment variable PARENT; nothing happens where
@@ -32,6 +34,12 @@ def die_with_parent(parent: int | None = None) -> None:
         return
     if os.getppid() != parent:
         os.kill(os.getpid(), signal.SIGKILL)
+
+
+def child_command(module: str, *arguments: str) -> list[str]:
+    """The command of a program that dies with this process, from before its imports on; PARENT
+    must be in its environment."""
+    return [sys.executable, "-m", "muster.common.child", module, *arguments]
 
 
 def take_turns() -> None:

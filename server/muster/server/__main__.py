@@ -16,7 +16,7 @@ import uvloop
 
 from muster.common.clock import Clock, WallClock
 from muster.common.errors import MusterError, reason_of
-from muster.common.processes import die_with_parent, rarely_collect, take_turns
+from muster.common.processes import rarely_collect, take_turns
 from muster.server.config import ServerProcess
 from muster.server.evaluator import EvaluationProcess, RemoteEvaluation, SpawnedEvaluation
 from muster.server.program import Surroundings, serve
@@ -50,7 +50,6 @@ async def _serve(folder: Path) -> int:
 
 
 def main() -> None:
-    die_with_parent()
     take_turns()
     logging.basicConfig(
         stream=sys.stderr, level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s"

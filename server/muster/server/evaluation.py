@@ -19,7 +19,6 @@ from pydantic import Field
 
 from muster.common.clock import WallClock
 from muster.common.config import Section
-from muster.common.processes import die_with_parent
 from muster.common.tensors import WIRE
 from muster.server.breakdown import Breakdown, Part, by_group
 from muster.tasks.tasks import read_task
@@ -128,7 +127,6 @@ def serve(address: str) -> None:
 
 
 if __name__ == "__main__":
-    die_with_parent()
     if len(sys.argv) > 1:
         serve(sys.argv[1])
     else:

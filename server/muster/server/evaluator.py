@@ -2,14 +2,13 @@
 
 import asyncio
 import os
-import sys
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any, Protocol
 
 from muster.common.clock import Clock
 from muster.common.errors import RunFailed
-from muster.common.processes import PARENT
+from muster.common.processes import PARENT, child_command
 from muster.common.tensors import Vector
 from muster.server.evaluation import Measured, Order, Setup
 from muster.wire.bodies import body_view, chunks
@@ -72,9 +71,7 @@ class SpawnedEvaluation:
         log = os.open(self._log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
         try:
             self._process = await asyncio.create_subprocess_exec(
-                sys.executable,
-                "-m",
-                "muster.server.evaluation",
+                *child_command("muster.server.evaluation"),
                 stdin=asyncio.subprocess.PIPE,
                 stdout=asyncio.subprocess.PIPE,
                 stderr=log,

@@ -10,7 +10,6 @@ import json
 import os
 import signal
 import socket
-import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -18,7 +17,7 @@ from typing import Any
 from muster.client.config import NurseryProcess, PackProcess
 from muster.common.clock import Clock
 from muster.common.errors import LaunchFailed
-from muster.common.processes import PARENT
+from muster.common.processes import PARENT, child_command
 from muster.emulator.launch.backend import Died
 from muster.emulator.network.config import GatewayProcess, Ports, gateway_name
 from muster.server.config import ServerProcess
@@ -243,9 +242,7 @@ class Processes:
         )
         try:
             process = await asyncio.create_subprocess_exec(
-                sys.executable,
-                "-m",
-                *module,
+                *child_command(*module),
                 stdout=log,
                 stderr=log,
                 # A Ctrl-C at the terminal is ours to answer; a group of their own keeps it away.

@@ -19,7 +19,6 @@ import uvloop
 from muster.common.clock import WallClock
 from muster.common.errors import LaunchFailed, MusterError
 from muster.common.files import write_atomic
-from muster.common.processes import die_with_parent
 from muster.emulator.network.config import GatewayProcess, Ports
 from muster.emulator.network.control import Control
 from muster.emulator.network.gateway import Gateway
@@ -72,7 +71,6 @@ def _open_many_files() -> None:
 
 
 def main() -> None:
-    die_with_parent()
     _open_many_files()
     logging.basicConfig(
         stream=sys.stderr, level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s"

@@ -10,11 +10,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from muster.common.processes import die_with_parent
-
 
 def main() -> None:
-    die_with_parent()
     try:
         for line in sys.stdin:
             sys.stdout.write(json.dumps(obey(json.loads(line))) + "\n")

@@ -7,14 +7,13 @@ import asyncio
 import json
 import os
 import signal
-import sys
 import tomllib
 from collections import deque
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from muster.common.clock import Clock
-from muster.common.processes import PARENT
+from muster.common.processes import PARENT, child_command
 from muster.emulator.launch.backend import BackendName
 from muster.emulator.studies.plan import PlannedRun
 
@@ -100,9 +99,7 @@ class Workers:
 
 async def _start() -> asyncio.subprocess.Process:
     return await asyncio.create_subprocess_exec(
-        sys.executable,
-        "-m",
-        "muster.emulator.studies",
+        *child_command("muster.emulator.studies"),
         stdin=asyncio.subprocess.PIPE,
         stdout=asyncio.subprocess.PIPE,
         # A Ctrl-C at the terminal is ours to answer, once.

@@ -1,0 +1,89 @@
+"""Programs die with the process that started them, also while they still import."""
+
+import os
+import select
+import signal
+import subprocess
+import sys
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+
+PROGRAMS = [
+    "muster.client.nursery",
+    "muster.client.spawned",
+    "muster.server",
+    "muster.server.evaluation",
+    "muster.emulator.network",
+    "muster.emulator.studies",
+]
+
+DEADLINE_S = 60.0
+"""Far beyond what anything here takes."""
+
+PARENT = """
+import os, subprocess, sys
+from muster.common.processes import PARENT, child_command
+command = child_command(sys.argv[1])
+child = subprocess.Popen(command, env={**os.environ, PARENT: str(os.getpid())})
+child.wait()
+"""
+
+SLOW = """
+import os, signal
+os.write(1, f"{os.getpid()}\\n".encode())
+signal.pause()
+"""
+"""A module whose import never ends, under the name of one that every program imports."""
+
+
+def comes(file: int, what: str) -> None:
+    assert select.select([file], [], [], DEADLINE_S)[0], f"waited {DEADLINE_S:g} s for {what}"
+
+
+@pytest.mark.parametrize("program", PROGRAMS)
+def test_a_program_whose_parent_dies_while_it_imports_dies_too(
+    program: str, tmp_path: Path
+) -> None:
+    (tmp_path / "pydantic.py").write_text(SLOW)
+    parent = subprocess.Popen(
+        [sys.executable, "-c", PARENT, program],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        env={**os.environ, "PYTHONPATH": str(tmp_path)},
+    )
+    with parent:
+        assert parent.stdout is not None
+        comes(parent.stdout.fileno(), f"the first import of {program}")
+        child = int(parent.stdout.readline())
+        handle = os.pidfd_open(child)
+        try:
+            parent.kill()
+            comes(handle, f"the death of {program}")
+        finally:
+            with suppress(ProcessLookupError):
+                signal.pidfd_send_signal(handle, signal.SIGKILL)
+            os.close(handle)
+
+
+def test_a_program_whose_parent_is_gone_already_imports_nothing(tmp_path: Path) -> None:
+    (tmp_path / "late.py").write_text("print('imported')")
+    ended = subprocess.run(
+        [sys.executable, "-m", "muster.common.child", "late"],
+        capture_output=True,
+        env={**os.environ, "PYTHONPATH": str(tmp_path), "MUSTER_PARENT": "1"},
+        check=False,
+    )
+    assert (ended.returncode, ended.stdout) == (-signal.SIGKILL, b"")
+
+
+def test_a_program_reads_its_arguments_as_if_it_were_started_alone(tmp_path: Path) -> None:
+    (tmp_path / "alone.py").write_text("import sys; print(__name__, sys.argv[1:])")
+    ended = subprocess.run(
+        [sys.executable, "-m", "muster.common.child", "alone", "a", "b"],
+        capture_output=True,
+        env={**os.environ, "PYTHONPATH": str(tmp_path)},
+        check=False,
+    )
+    assert ended.stdout == b"__main__ ['a', 'b']\n"
