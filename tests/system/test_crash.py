@@ -11,13 +11,14 @@ import pytest
 
 from muster.client.memory import Memory
 from muster.common import seeds
+from muster.common.errors import RunFailed
 from muster.emulator import Run, run
 from muster.emulator.scenario import Scenario
 
 pytestmark = pytest.mark.usefixtures("nothing_left", "shown_soon")
 
 KILLS = int(os.environ.get("MUSTER_KILLS", "6"))
-"""Of a run; `make soak` has 20."""
+"""Of a run; `make soak` has 20. The storm of the soak tests has as many, half of them in starts."""
 
 
 class Killer:
@@ -176,6 +177,106 @@ def test_a_server_that_dies_while_it_writes_is_told_the_same_again(
     assert sorted(int(mark.name) for mark in marks.iterdir()) == [4, 8, 12, 16]
     assert done.summary["model_sha256"] == undisturbed.summary["model_sha256"]
     assert_every_contribution_counts_once(done, planned)
+
+
+STILLBORN = """
+import os, random, signal, sys
+from functools import partial
+from pathlib import Path
+
+marks, share = Path(os.environ["STILLBORN"]), float(os.environ["STILLBORN_SHARE"])
+
+
+def live_shortly(events):
+    drawn = random.Random(f"{marks.name} {len(list((marks / 'starts').iterdir()))}")
+    (marks / "starts" / f"{os.getpid()}").touch()
+    if drawn.random() >= share:
+        return
+    for kill in range(int(os.environ["STILLBORN_KILLS"])):
+        try:
+            (marks / "kills" / f"{kill}").touch(exist_ok=False)
+            break
+        except FileExistsError:
+            continue
+    else:
+        return
+    left = drawn.randrange(events)
+
+    def count(event, arguments):
+        nonlocal left
+        left -= 1
+        if left == -1:  # os.kill is an event too
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    sys.addaudithook(count)
+
+
+victims = os.environ["STILLBORN_VICTIMS"].split()
+if "server" in victims and "muster.server" in sys.orig_argv:
+    live_shortly(8000)
+if "nursery" in victims and "muster.client.nursery" in sys.orig_argv:
+    live_shortly(20000)
+if "gateway" in victims and "muster.emulator.network" in sys.orig_argv:
+    live_shortly(4000)
+if "devices" in victims and "muster.client.nursery" in sys.orig_argv:
+    os.register_at_fork(after_in_child=partial(live_shortly, 40))
+"""
+"""A `sitecustomize`, which Python imports first of all. It kills processes while they start: after
+a number of audit events (imports, opened files, sockets) that is drawn from those of a start."""
+
+
+class Stillborn:
+    """Kills in starts, which STILLBORN carries out in the processes of the runs of a test.
+
+    Args:
+        victims: "server", "nursery", "gateway", "devices", or several of them.
+        share: of the starts that end early, until there were enough kills.
+    """
+
+    def __init__(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, victims: str, kills: int, share=1.0
+    ) -> None:
+        modules, self._marks = tmp_path / "stillborn", tmp_path / "marks"
+        for folder in (modules, self._marks / "starts", self._marks / "kills"):
+            folder.mkdir(parents=True)
+        (modules / "sitecustomize.py").write_text(STILLBORN)
+        paths = filter(None, [str(modules), os.environ.get("PYTHONPATH")])
+        monkeypatch.setenv("PYTHONPATH", os.pathsep.join(paths))
+        monkeypatch.setenv("STILLBORN", str(self._marks))
+        monkeypatch.setenv("STILLBORN_VICTIMS", victims)
+        monkeypatch.setenv("STILLBORN_KILLS", str(kills))
+        monkeypatch.setenv("STILLBORN_SHARE", str(share))
+
+    @property
+    def kills(self) -> int:
+        return len(list((self._marks / "kills").iterdir()))
+
+
+@pytest.mark.parametrize("victims", ["server", "nursery", "devices"])
+def test_deaths_while_processes_start_use_up_restarts_and_change_nothing(
+    scenario, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, victims: str
+) -> None:
+    planned = scenario(
+        server={"rounds": 6, "evaluate_every": 6, "aggregator": "agnostic"},
+        launch={"restarts": KILLS},
+    )
+    undisturbed = run(planned, out=tmp_path / "undisturbed")
+    stillborn = Stillborn(tmp_path, monkeypatch, victims, KILLS)
+    done = run(planned, out=tmp_path / "killed")
+    assert stillborn.kills == KILLS
+    statuses = [event["status"] for event in done.ledger.events("died")]
+    assert statuses == [-signal.SIGKILL] * KILLS
+    assert done.summary["model_sha256"] == undisturbed.summary["model_sha256"]
+    assert_every_contribution_counts_once(done, planned)
+
+
+def test_a_process_that_never_gets_through_its_start_ends_the_run_by_name(
+    scenario, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    Stillborn(tmp_path, monkeypatch, "server", kills=3)
+    with pytest.raises(RunFailed, match="server ended unasked by signal 9") as failed:
+        run(scenario(launch={"restarts": 2}), out=tmp_path / "run")
+    assert f"muster run --resume {tmp_path / 'run'}" in str(failed.value)
 
 
 @pytest.mark.parametrize("victims", ["server", "devices"])

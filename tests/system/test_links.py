@@ -9,6 +9,7 @@ from typing import Any
 import pandas as pd
 import pytest
 
+from muster.common import seeds
 from muster.common.errors import ConfigError, RunFailed
 from muster.emulator import run
 from muster.emulator.account import LEDGER
@@ -185,23 +186,61 @@ def test_what_links_cannot_do_is_refused(scenario) -> None:
         assert sentence in str(error.value)
 
 
+def kill_the_gateway(folder: Path) -> None:
+    """Kill the process that writes the log of the group's gateway."""
+    for process in Path("/proc").iterdir():
+        try:
+            log = os.readlink(process / "fd/2")
+        except OSError:
+            continue
+        if log == str(folder / "logs/gateway-dev.log"):
+            os.kill(int(process.name), signal.SIGKILL)
+
+
 def test_a_gateway_that_dies_ends_the_run_by_name(scenario, tmp_path: Path) -> None:
     folder = tmp_path / "run"
 
     def kill(event: dict[str, Any]) -> None:
         if event["event"] == "round_committed" and event["round"] == 3:
-            for process in Path("/proc").iterdir():
-                try:
-                    log = os.readlink(process / "fd/2")
-                except OSError:
-                    continue
-                if log == str(folder / "logs/gateway-dev.log"):
-                    os.kill(int(process.name), signal.SIGKILL)
+            kill_the_gateway(folder)
 
     planned = scenario(
         server={"rounds": 2000, "evaluate_every": 2000},
         groups=[{"name": "dev", "count": 2, "link": {"profile": "unshaped"}}],
-        launch={"restarts": 5},
     )
     with pytest.raises(RunFailed, match="gateway-dev ended unasked by signal 9"):
         run(planned, out=folder, show=kill)
+
+
+@pytest.mark.usefixtures("shown_soon")
+def test_gateways_that_die_come_back_where_they_were(scenario, tmp_path: Path) -> None:
+    """Slots make it hard: what the devices have said of a round must not be forgotten."""
+    folder, kills, draws = tmp_path / "run", 5, seeds.stream(1, "kills", "gateway")
+    waits = [int(draws.integers(3, 60)) for _ in range(kills)]
+
+    def kill(event: dict[str, Any]) -> None:
+        if event["event"] in ("started", "died"):
+            return
+        if waits:
+            waits[0] -= 1
+            if waits[0] == 0:
+                kill_the_gateway(folder)
+                del waits[0]
+
+    group = {
+        "name": "dev",
+        "count": 4,
+        "link": {"profile": "unshaped"},
+        "shared_link": {"slots": 2, "overflow": "subset"},
+    }
+    planned = scenario(
+        server={"rounds": 80, "evaluate_every": 80},
+        groups=[group],
+        launch={"restarts": kills},
+    )
+    undisturbed = run(planned, out=tmp_path / "undisturbed")
+    done = run(planned, out=folder, show=kill)
+    assert not waits, "the run was over before the killer was done"
+    assert [event["process"] for event in done.ledger.events("died")] == ["gateway-dev"] * kills
+    assert done.summary["model_sha256"] == undisturbed.summary["model_sha256"]
+    assert set(done.ledger.rounds["folded"]) == {2}

@@ -6,10 +6,10 @@ scenario has `launch.restarts` left.
 
 import asyncio
 import json
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from muster.common.clock import Clock
 from muster.common.errors import LaunchFailed, RunFailed
@@ -17,8 +17,9 @@ from muster.common.files import write_atomic
 from muster.common.journal import Journal
 from muster.common.tensors import schema_of
 from muster.emulator.blueprint import Blueprint
-from muster.emulator.launch.backend import MakeBackend
+from muster.emulator.launch.backend import EndedBeforeReady, MakeBackend, ending
 from muster.emulator.launch.placement import Placement, usable_cores
+from muster.emulator.network.config import GatewayProcess, Ports, gateway_name
 from muster.emulator.network.running import Network
 from muster.emulator.scenario import Scenario
 from muster.emulator.tail import Tail
@@ -42,6 +43,7 @@ class _NoLonger(Exception):
 
 
 Show = Callable[[dict[str, Any]], None]
+T = TypeVar("T")
 
 
 class Supervisor:
@@ -74,10 +76,11 @@ class Supervisor:
         self._failure: RunFailed | None = None
         self._stopping = False
         self._serving = False
+        self._served = False
+        self._server: ServerProcess
         self._packs: dict[str, PackProcess] = {}
         self._deaths: asyncio.Queue[tuple[str, int]] = asyncio.Queue()
-        self._network = Network(clock, self._tell)
-        self._traffic: asyncio.Task[None] | None = None
+        self._network = Network(self.backend, clock, self._tell)
         self._placing: asyncio.Task[None] | None = None
 
     async def run(self) -> None:
@@ -105,9 +108,8 @@ class Supervisor:
                 task.cancel()
             # What was being started is there now, and can be ended.
             await asyncio.gather(handling, starting, ended, return_exceptions=True)
-            for watch in (self._traffic, self._placing):
-                if watch is not None:
-                    watch.cancel()
+            if self._placing is not None:
+                self._placing.cancel()
             await self._network.close()
             await self.backend.close()
             watching.cancel()
@@ -120,6 +122,8 @@ class Supervisor:
         """Ask for an orderly end: the run's status becomes stopped. Asking twice does not wait."""
         if self._stopping or not self._serving:
             when = "at once" if self._serving else "before the run began"
+            if self._served and not self._serving:
+                when = "while the server started again"
             self._failure = self._failure or RunFailed(f"stopped {when}")
             self._ended.set()
         self._stopping = True
@@ -129,22 +133,48 @@ class Supervisor:
     # --- starting --------------------------------------------------------------------------------
 
     async def _start(self) -> None:
-        prepared = await self.backend.start_nursery(self._blueprint.nursery())
-        self._tell("started", process="nursery")
-        server = self.backend.settled(self._blueprint.server(prepared))
-        self._write_server(server)
+        nursery = self._blueprint.nursery()
+        prepared = await self._until_ready(
+            "nursery", lambda: self.backend.start_nursery(nursery), "started"
+        )
+        self._server = server = self.backend.settled(self._blueprint.server(prepared))
+        self._write_server()
         await self._start_network(server)
-        address = await self.backend.start_server()
-        self._serving = True
-        self._tell("started", process="server")
-        # A restarted server must be where the devices know it to be.
-        self._write_server(server.model_copy(update={"port": int(address.rpartition(":")[2])}))
+        address = await self._start_server("started")
         await self._network.lead_to(address)
         packs = self._blueprint.packs(server, address, self._network.ports, self.backend.devices)
         self._packs = {config.name: config for config in packs}
         await self.backend.start_packs(list(self._packs.values()))
         self._start_placing(server)
         await self._write_plan(prepared)
+
+    async def _until_ready(self, name: str, start: Callable[[], Awaitable[T]], event: str) -> T:
+        """Start a program; start it again when it ends before it is ready.
+
+        Args:
+            event: of the journal, for a program that is ready.
+
+        Raises:
+            LaunchFailed: it ended, and no restart is left; or it takes too long.
+        """
+        while True:
+            try:
+                started = await start()
+            except EndedBeforeReady as ended:
+                self._use_up_a_restart(name, ended.status)
+                event = "restarted"
+            else:
+                self._tell(event, process=name)
+                return started
+
+    async def _start_server(self, event: str) -> str:
+        """Start the server and return its address, which is the same whenever it starts again."""
+        self._serving = False
+        address = await self._until_ready("server", self.backend.start_server, event)
+        self._serving = self._served = True
+        self._server = self._server.model_copy(update={"port": int(address.rpartition(":")[2])})
+        self._write_server()
+        return address
 
     def _start_placing(self, server: ServerProcess) -> None:
         """See to it that a server whom rounds wait for has a core. With large models it uses
@@ -158,11 +188,15 @@ class Supervisor:
     async def _start_network(self, server: ServerProcess) -> None:
         """Start the gateways, and measure their links where the scenario says so: before the
         server, which waits for devices, and before the first of them."""
-        configs = self._blueprint.gateways(server.fleet_token, self.backend.isolates)
-        await self._network.start(configs, self.backend)
+        for config in self._blueprint.gateways(server.fleet_token, self.backend.isolates):
+            await self._network.add(config, await self._start_gateway(config, "started"))
         if self.scenario.verify:
-            await self._network.verify(self.scenario.name, self.backend)
-        self._traffic = asyncio.create_task(self._network.watch())
+            await self._network.verify(self.scenario.name)
+        self._network.watch()
+
+    async def _start_gateway(self, config: GatewayProcess, event: str) -> Ports:
+        name = gateway_name(config.group)
+        return await self._until_ready(name, lambda: self.backend.start_gateway(config), event)
 
     async def _write_plan(self, prepared: dict[str, Any]) -> None:
         def write() -> None:
@@ -175,8 +209,8 @@ class Supervisor:
         if self._stopping:
             raise _NoLonger
 
-    def _write_server(self, server: ServerProcess) -> None:
-        write_atomic(self.folder / "setup/server.json", server.to_json().encode())
+    def _write_server(self) -> None:
+        write_atomic(self.folder / "setup/server.json", self._server.to_json().encode())
 
     # --- deaths ----------------------------------------------------------------------------------
 
@@ -199,23 +233,38 @@ class Supervisor:
             return
         if self._ended.is_set():
             return
+        gateways = self._network.names
+        # The nursery cannot be replaced: its devices die with it.
+        replaceable = name in {"server", "evaluation", *self._packs, *gateways}
+        self._use_up_a_restart(name, status, replaceable)
+        if name == "server":
+            await self._start_server("restarted")
+        elif name in gateways:
+            config = self._network.again(name)
+            await self._network.add(config, await self._start_gateway(config, "restarted"))
+        else:
+            if name == "evaluation":
+                await self.backend.start_evaluation()
+            else:
+                await self.backend.start_packs([self._packs[name]])
+            self._tell("restarted", process=name)
+
+    def _use_up_a_restart(self, name: str, status: int, replaceable: bool = True) -> None:
+        """Record a death that a restart makes good.
+
+        Raises:
+            LaunchFailed: no restart is left, or the program cannot be replaced.
+        """
         devices = len(self._packs[name].devices) if name in self._packs else 0
         self._tell("died", process=name, status=status, devices=devices)
-        # A gateway that comes back has forgotten its ports and its slots.
-        replaceable = name == "server" or name in self._packs
-        if not replaceable or self._restarts_left == 0 or self._stopping:
-            how = f"by signal {-status}" if status < 0 else f"with status {status}"
-            who = f"{name} ({devices} devices)" if devices > 1 else name
-            raise LaunchFailed(
-                f"{who} ended unasked {how}{self.backend.last_lines(name)}\n"
-                f"Go on where it was: muster run --resume {self.folder}"
-            )
-        self._restarts_left -= 1
-        if name == "server":
-            await self.backend.start_server()
-        else:
-            await self.backend.start_packs([self._packs[name]])
-        self._tell("restarted", process=name)
+        if replaceable and self._restarts_left and not self._stopping:
+            self._restarts_left -= 1
+            return
+        who = f"{name} ({devices} devices)" if devices > 1 else name
+        raise LaunchFailed(
+            f"{who} {ending(status)}{self.backend.last_lines(name)}\n"
+            f"Go on where it was: muster run --resume {self.folder}"
+        )
 
     def _tail_says_ended(self) -> bool:
         self._look()

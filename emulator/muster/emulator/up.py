@@ -48,6 +48,7 @@ from muster.emulator.launch.daemon import (
 from muster.emulator.launch.processes import Processes
 from muster.emulator.launch.services import SERVER_PORT, STATE, Service, Site, project_of
 from muster.emulator.network.config import Ports
+from muster.emulator.network.words import no_words
 from muster.emulator.scenario import Scenario, read_scenario
 from muster.emulator.standing import Standing
 from muster.emulator.tail import Tail
@@ -249,6 +250,7 @@ def fleet(
     services = [site.server(outside), site.evaluation()]
     address, ports = f"server:{SERVER_PORT}", dict[str, Ports]()
     for config in blueprint.gateways(server.fleet_token, everywhere=True):
+        no_words(config.words)
         leading = config.model_copy(update={"upstream": address})
         gateway, ports[config.group] = site.gateway(leading, free_port())
         services.append(gateway)
@@ -289,7 +291,8 @@ def _start(
     scenario: Scenario, folder: Path, compose: list[str], say: Say, clock: Clock, began: float
 ) -> Up:
     tail, standing = Tail(folder / "journal.jsonl"), Standing()
-    (folder / "setup/address.json").unlink(missing_ok=True)
+    for left in (folder / "setup/address.json", *folder.glob("setup/*.words/*")):
+        left.unlink(missing_ok=True)
     hand_over(folder, Site(scenario, folder).user)
     log = folder / "logs/compose.log"
     say("starting containers")

@@ -222,6 +222,30 @@ async def test_slots_are_granted_when_all_have_spoken(start) -> None:
     await other.hang_up()
 
 
+async def test_a_gateway_that_is_started_again_knows_what_devices_have_said(
+    start, tmp_path
+) -> None:
+    shared, words = SharedLine(slots=1, overflow="subset"), str(tmp_path / "words.jsonl")
+    granted_of_4 = granted(shared, 7, "phones", 4, {"a", "b"})
+    world = await start(shared=shared, words=words)
+    talk = await Talk.begin(world, "decaf0")
+    assert (await talk.contend("c", 4, False, 3))["granted"] is False
+    talk.say(do="contend", client="a", round=4, active=True, of=3)
+    assert (await talk.ask(do="take", client="x", round=4))["error"]  # so it has heard of a
+    # c has its answer and says nothing more; a asks again.
+    world = await start(shared=shared, words=words)
+    one, other = await Talk.begin(world, "decaf0"), await Talk.begin(world, "decaf0")
+    one.say(do="contend", client="a", round=4, active=True, of=3)
+    assert (await other.contend("b", 4, True, 3))["granted"] == ("b" in granted_of_4)
+    assert (await one.hear())["granted"] == ("a" in granted_of_4)
+    # All have spoken, and only b has not got its answer.
+    world = await start(shared=shared, words=words)
+    last = await Talk.begin(world, "decaf0")
+    assert (await last.contend("b", 4, True, 3))["granted"] == ("b" in granted_of_4)
+    for each in (talk, one, other, last):
+        await each.hang_up()
+
+
 async def test_a_broken_connection_gives_its_slot_back(start) -> None:
     world = await start(shared=SharedLine(slots=1, overflow="queue"))
     first, second, third = [await Talk.begin(world, "decaf0") for _ in range(3)]

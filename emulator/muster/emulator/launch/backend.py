@@ -6,13 +6,35 @@ from typing import Any, Literal, Protocol
 
 from muster.client.config import NurseryProcess, PackProcess
 from muster.common.clock import Clock
+from muster.common.errors import LaunchFailed
 from muster.emulator.network.config import GatewayProcess, Ports
 from muster.emulator.scenario import Scenario
 from muster.server.config import ServerProcess
 
 Died = Callable[[str, int], None]
-"""Told of every death: what died ("server", a gateway's or a pack's name …) and its exit status,
-negative for a signal."""
+"""Told of every death of a program that was ready, or that is never waited for: what died
+("server", a gateway's or a pack's name …) and its exit status, negative for a signal."""
+
+
+class EndedBeforeReady(LaunchFailed):
+    """A program ended while it started. Only this error says so; `Died` is not told.
+
+    Attributes:
+        name, status: as `Died` is told of a death.
+
+    Args:
+        last_lines: the end of the program's log, for the message.
+    """
+
+    def __init__(self, name: str, status: int, last_lines: str) -> None:
+        super().__init__(f"the {name} {ending(status)} before it was ready{last_lines}")
+        self.name, self.status = name, status
+
+
+def ending(status: int) -> str:
+    """How a program ended, for a message."""
+    how = f"by signal {-status}" if status < 0 else f"with status {status}"
+    return f"ended unasked {how}"
 
 
 BackendName = Literal["processes", "docker"]
@@ -56,15 +78,18 @@ class Backend(Protocol):
         """Have the task prepared; what was learned of it: `examples`, `schema`.
 
         Raises:
-            LaunchFailed: it could not be.
+            EndedBeforeReady: the nursery died; it can be started again.
+            LaunchFailed: the task cannot be prepared, or it takes too long.
         """
         ...
 
     async def start_gateway(self, config: GatewayProcess) -> Ports:
-        """Start the gateway of a group; where it listens.
+        """Start the gateway of a group; where it listens. One that is started again, with
+        `config.again`, listens where it did.
 
         Raises:
-            LaunchFailed: it ended before its ports were open.
+            EndedBeforeReady: it died before its ports were open; it can be started again.
+            LaunchFailed: it takes too long.
         """
         ...
 
@@ -73,12 +98,18 @@ class Backend(Protocol):
         it.
 
         Raises:
-            LaunchFailed: it ended before its port answered.
+            EndedBeforeReady: it died before its port answered; it can be started again.
+            LaunchFailed: it takes too long.
         """
         ...
 
+    async def start_evaluation(self) -> None:
+        """Start the evaluation where it is no child of the server, and none lives."""
+        ...
+
     async def start_packs(self, configs: Sequence[PackProcess]) -> None:
-        """Start packs of devices."""
+        """Start packs of devices, or start them again. Packs that share a container start
+        together, whichever of them is asked for."""
         ...
 
     def stop_server(self) -> None:

@@ -25,7 +25,7 @@ from muster.client.config import NurseryProcess, PackProcess
 from muster.common.clock import Clock
 from muster.common.errors import ConfigError, LaunchFailed
 from muster.emulator import doctor, knowledge
-from muster.emulator.launch.backend import Died
+from muster.emulator.launch.backend import Died, EndedBeforeReady
 from muster.emulator.launch.daemon import (
     connect,
     connected,
@@ -49,6 +49,7 @@ from muster.emulator.launch.services import (
     project_of,
 )
 from muster.emulator.network.config import GatewayProcess, Ports, gateway_name
+from muster.emulator.network.words import no_words
 from muster.emulator.scenario import Scenario
 from muster.server.config import ServerProcess
 
@@ -118,6 +119,10 @@ class Containers:
         self._project = project_of(folder)
         self._alive: dict[str, int] = {}
         self._packs: dict[str, str] = {}
+        self._services: dict[str, Service] = {}
+        self._turns: dict[str, asyncio.Lock] = {}
+        self._starting = set[str]()
+        self._ended_early: dict[str, int] = {}
         self._loop = asyncio.get_running_loop()
         self._since = int(clock.now())
         self._closing = threading.Event()
@@ -178,10 +183,18 @@ class Containers:
 
     async def start_gateway(self, config: GatewayProcess) -> Ports:
         await self._call(self._open)
-        service, ports = self._site.gateway(config, free_port())
-        await self._start(service)
-        await self._until(service.name, partial(_answers, *ports.controllers))
+        if config.again is None:
+            await self._call(self._no_words, config)
+        # A gateway that is started again is published where it was.
+        outside = config.again.controllers[1] if config.again is not None else free_port()
+        service, ports = self._site.gateway(config, outside)
+        await self._start_until(service, partial(_answers, *ports.controllers))
         return ports
+
+    def _no_words(self, config: GatewayProcess) -> None:
+        no_words(config.words)
+        if config.words is not None:
+            os.chown(Path(config.words).parent, *self._site.user)
 
     async def start_server(self) -> str:
         """Start the server, and the evaluation where it does not run; both know each other."""
@@ -189,13 +202,15 @@ class Containers:
         await asyncio.to_thread(address.unlink, missing_ok=True)
         await self._call(self._open)
         await self._call(self._hand_over)
-        if "evaluation" not in self._alive:
-            await self._start(self._site.evaluation())
+        await self.start_evaluation()
         service = self._site.server(self._outside)
-        await self._start(service)
-        await self._until(service.name, address.exists)
+        await self._start_until(service, address.exists)
         (port,) = service.ports
         return f"{service.name}:{port}"
+
+    async def start_evaluation(self) -> None:
+        if "evaluation" not in self._alive:
+            await self._start(self._site.evaluation())
 
     def _hand_over(self) -> None:
         """The server's user owns what it writes to; once, before there are devices."""
@@ -204,9 +219,15 @@ class Containers:
             hand_over(self._folder, self._site.user)
 
     async def start_packs(self, configs: Sequence[PackProcess]) -> None:
-        for service, packs in self._site.devices(configs):
+        again = {self._packs[pack.name] for pack in configs if pack.name in self._packs}
+        for name in again:
+            await self._start(self._services[name])
+        for service, packs in self._site.devices(
+            [pack for pack in configs if pack.name not in self._packs]
+        ):
             for pack in packs:
                 self._packs[pack.name] = service.name
+            self._services[service.name] = service
             await self._call(self._own_states, packs)
             await self._start(service)
 
@@ -224,14 +245,42 @@ class Containers:
     # --- one container ---------------------------------------------------------------------------
 
     async def _start(self, service: Service) -> None:
-        self._alive[service.name] = 1  # before: its death may be told before its start is over
-        try:
-            await self._call(self._run, service)
-        except LaunchFailed as error:
-            self._alive.pop(service.name, None)
-            raise LaunchFailed(
-                f"the container {service.name} could not be started: {error}"
-            ) from None
+        # A container that ends at once may be wanted again while its start is not over.
+        async with self._turns.setdefault(service.name, asyncio.Lock()):
+            self._alive[service.name] = 1  # before: its death may be told before its start is over
+            try:
+                await self._call(self._run, service)
+            except LaunchFailed as error:
+                self._alive.pop(service.name, None)
+                raise LaunchFailed(
+                    f"the container {service.name} could not be started: {error}"
+                ) from None
+
+    async def _start_until(self, service: Service, ready: Callable[[], bool]) -> None:
+        """Start a container, and wait until it is ready.
+
+        Raises:
+            EndedBeforeReady: it ended before that.
+            LaunchFailed: it takes too long.
+        """
+        name, limit = service.name, self._clock.monotonic() + _READY_S
+        self._starting.add(name)
+        self._ended_early.pop(name, None)
+        await self._start(service)
+        while True:
+            ended = self._ended_early.get(name)  # asked first: it may have been ready and ended
+            if await asyncio.to_thread(ready):
+                break
+            if ended is not None:
+                raise EndedBeforeReady(name, ended, self.last_lines(name))
+            if self._clock.monotonic() > limit:
+                raise LaunchFailed(
+                    f"the {name} was not ready after {_READY_S:g} s{self.last_lines(name)}"
+                )
+            await self._clock.sleep_until(self._clock.monotonic() + _POLL_S)
+        self._starting.discard(name)
+        if name in self._ended_early:
+            self._died(name, self._ended_early.pop(name))
 
     def _run(self, service: Service) -> None:
         with suppress(docker.errors.NotFound):  # its predecessor, which died
@@ -274,13 +323,6 @@ class Containers:
     def _container(self, name: str) -> Any:
         return self._client.containers.get(f"{self._project}-{docker_name(name)}")
 
-    async def _until(self, name: str, ready: Callable[[], bool]) -> None:
-        limit = self._clock.monotonic() + _READY_S
-        while not await asyncio.to_thread(ready):
-            if name not in self._alive or self._clock.monotonic() > limit:
-                raise LaunchFailed(f"the {name} did not come up{self.last_lines(name)}")
-            await self._clock.sleep_until(self._clock.monotonic() + _POLL_S)
-
     # --- deaths ----------------------------------------------------------------------------------
 
     def _watch(self) -> None:
@@ -304,9 +346,11 @@ class Containers:
     def _ended(self, name: str, status: int) -> None:
         if self._alive.pop(name, None) is None:
             return
-        packs = [pack for pack, where in self._packs.items() if where == name]
-        # A container with one pack is that pack to whoever may start it anew.
-        self._died(packs[0] if len(packs) == 1 else name, status)
+        if name in self._starting:
+            self._ended_early[name] = status
+            return
+        # A container's packs die together, and one of them stands for all that start again.
+        self._died(next((p for p, where in self._packs.items() if where == name), name), status)
 
     # --- the end ---------------------------------------------------------------------------------
 

@@ -18,8 +18,9 @@ from muster.client.config import NurseryProcess, PackProcess
 from muster.common.clock import Clock
 from muster.common.errors import LaunchFailed
 from muster.common.processes import PARENT, child_command
-from muster.emulator.launch.backend import Died
+from muster.emulator.launch.backend import Died, EndedBeforeReady
 from muster.emulator.network.config import GatewayProcess, Ports, gateway_name
+from muster.emulator.network.words import no_words
 from muster.server.config import ServerProcess
 from muster.wire.channels import ENVIRONMENT
 
@@ -53,6 +54,8 @@ class Processes:
         self._reading: asyncio.Task[None] | None = None
         self._waiting: set[asyncio.Task[None]] = set()
         self._prepared: asyncio.Future[dict[str, Any]]
+        self._starting = set[str]()
+        self._ended_early: dict[str, int] = {}
         self.pids: dict[str, int] = {}
 
     @property
@@ -85,8 +88,11 @@ class Processes:
         """Start the nursery; return what it learned of the task: `examples`, `schema`.
 
         Raises:
-            LaunchFailed: it did not come up.
+            EndedBeforeReady: it died; it can be started again.
+            LaunchFailed: it says why the task cannot be prepared, or takes too long.
         """
+        self._hang_up()
+        self._begin("nursery")
         ours, theirs = socket.socketpair()
         with theirs:
             self._nursery = await self._start(
@@ -102,11 +108,11 @@ class Processes:
         reader, self._control = await asyncio.open_connection(sock=ours)
         self._reading = asyncio.create_task(self._read(reader))
         try:
-            return await asyncio.wait_for(self._prepared, _READY_S)
+            prepared = await asyncio.wait_for(self._prepared, _READY_S)
         except TimeoutError:
-            raise LaunchFailed(
-                f"the nursery was not ready after {_READY_S:g} s{self.last_lines('nursery')}"
-            ) from None
+            raise self._too_slow("nursery") from None
+        self._ready("nursery")
+        return prepared
 
     async def _read(self, reader: asyncio.StreamReader) -> None:
         while line := await reader.readline():
@@ -153,13 +159,18 @@ class Processes:
         """Start the server in the run folder; return its address, host:port.
 
         Raises:
-            LaunchFailed: it ended before its port answered.
+            EndedBeforeReady: it died before its port answered.
+            LaunchFailed: it takes too long.
         """
         address = str(self._folder / "setup/address.json")
         _remove(address)
+        self._begin("server")
         self._server = await self._start("server", ["muster.server", str(self._folder)])
         found = json.loads(await self._word_of("server", address))
         return f"{found['host']}:{found['port']}"
+
+    async def start_evaluation(self) -> None:
+        """Nothing: the server starts it."""
 
     # --- gateways --------------------------------------------------------------------------------
 
@@ -167,11 +178,15 @@ class Processes:
         """Start the gateway of a group; return where it listens.
 
         Raises:
-            LaunchFailed: it ended before its ports were open.
+            EndedBeforeReady: it died before its ports were open.
+            LaunchFailed: it takes too long.
         """
         name, ready = gateway_name(config.group), config.ready
         assert ready is not None
         _remove(ready)
+        if config.again is None:
+            no_words(config.words)
+        self._begin(name)
         gateway = await self._start(
             name, ["muster.emulator.network"], stdin=asyncio.subprocess.PIPE
         )
@@ -182,17 +197,37 @@ class Processes:
         return Ports.from_json(await self._word_of(name, ready))
 
     async def _word_of(self, name: str, path: str) -> bytes:
-        """What a process writes when it is ready.
+        """Wait for what a process writes when it is ready, and return it.
 
         Raises:
-            LaunchFailed: it ended before, or takes too long.
+            EndedBeforeReady: it ended before that.
+            LaunchFailed: it takes too long.
         """
         limit = self._clock.monotonic() + _READY_S
-        while (word := _read(path)) is None:
-            if name not in self.pids or self._clock.monotonic() > limit:
-                raise LaunchFailed(f"the {name} did not come up{self.last_lines(name)}")
+        while True:
+            ended = self._ended_early.get(name)  # asked first: it may have written and ended
+            if (word := _read(path)) is not None:
+                self._ready(name)
+                return word
+            if ended is not None:
+                raise EndedBeforeReady(name, ended, self.last_lines(name))
+            if self._clock.monotonic() > limit:
+                raise self._too_slow(name)
             await self._clock.sleep_until(self._clock.monotonic() + _POLL_S)
-        return word
+
+    def _begin(self, name: str) -> None:
+        """From now on, and until it is ready, a program's death is for who waits for it."""
+        self._starting.add(name)
+        self._ended_early.pop(name, None)
+
+    def _ready(self, name: str) -> None:
+        """From now on a program's death is told; also one that has happened meanwhile."""
+        self._starting.discard(name)
+        if name in self._ended_early:
+            self._died(name, self._ended_early.pop(name))
+
+    def _too_slow(self, name: str) -> LaunchFailed:
+        return LaunchFailed(f"the {name} was not ready after {_READY_S:g} s{self.last_lines(name)}")
 
     def stop_server(self) -> None:
         """Ask the server to end the run as stopped."""
@@ -210,13 +245,18 @@ class Processes:
                 process.kill()
         if self._waiting:
             await asyncio.wait(self._waiting)
+        self._hang_up()
+        for pid in [*self.pids.values(), *below]:
+            await self._gone(pid)
+
+    def _hang_up(self) -> None:
+        """End the connection to the nursery, if there is one."""
         if self._control is not None:
             self._control.close()
             self._control = None
         if self._reading is not None:
             self._reading.cancel()
-        for pid in [*self.pids.values(), *below]:
-            await self._gone(pid)
+            self._reading = None
 
     async def _gone(self, pid: int) -> None:
         """A device whose nursery was killed is not our child: look until the kernel is done."""
@@ -270,9 +310,12 @@ class Processes:
         if name == "nursery" and self._reading is not None:
             await asyncio.wait({self._reading})  # its last words may say why
         if name == "nursery" and not self._prepared.done():
-            why = f"the nursery ended with status {status}{self.last_lines(name)}"
-            self._prepared.set_exception(LaunchFailed(why))
-        self._died(name, status)
+            ended = EndedBeforeReady(name, status, self.last_lines(name))
+            self._prepared.set_exception(ended)
+        elif name in self._starting:
+            self._ended_early[name] = status
+        else:
+            self._died(name, status)
 
 
 def _remove(path: str) -> None:

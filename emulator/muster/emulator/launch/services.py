@@ -32,6 +32,7 @@ CONTROL_PORT: Final = 7000
 BACKBONE: Final = "backbone"
 RUN: Final = "/run/muster"
 STATE: Final = "/state"
+WORDS: Final = "/words"
 CONFIG: Final = "/config.json"
 OWN: Final = "/own"
 
@@ -175,8 +176,13 @@ class Site:
         """A group's gateway, its control port published at port `outside` of this machine."""
         name = gateway_name(config.group)
         inside = config.model_copy(
-            update={"host": "0.0.0.0", "first_port": CONTROL_PORT, "ready": None}
+            update={"host": "0.0.0.0", "first_port": CONTROL_PORT, "ready": None, "again": None}
         )
+        words: list[Mount] = []
+        if config.words is not None:
+            place = Path(config.words)
+            inside = inside.model_copy(update={"words": f"{WORDS}/{place.name}"})
+            words = [Mount(str(place.parent), WORDS, writable=True)]
         traces = {
             trace
             for each in config.devices
@@ -190,7 +196,7 @@ class Site:
             command=_reading("muster.emulator.network"),
             networks=[BACKBONE, group_network(config.group)],
             limits=_GATEWAY,
-            mounts=[self._config(name, inside), *(Mount(trace, trace) for trace in traces)],
+            mounts=[self._config(name, inside), *words, *(Mount(trace, trace) for trace in traces)],
             environment=self._environment(),
             ports={CONTROL_PORT: outside},
             health=_listens(CONTROL_PORT),

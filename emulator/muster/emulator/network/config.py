@@ -35,8 +35,15 @@ class GatewayProcess(Section):
     first_port: int = 0
     """The control port; those of the devices follow it, in their order. 0: any free ones."""
 
+    again: "Ports | None" = None
+    """Where it listened before it died; it listens there again."""
+
     ready: str | None = None
     """A file that it writes when all ports are open: JSON of Ports."""
+
+    words: str | None = None
+    """A file in which it keeps what devices have said about slots, for itself when it is started
+    again; absent: there are no slots."""
 
     controller_token: str
     """Hexadecimal; who shows it may change settings."""

@@ -24,6 +24,7 @@ import logging
 import math
 from collections.abc import Callable, Mapping
 from contextlib import suppress
+from pathlib import Path
 from types import MappingProxyType
 from typing import Annotated, Any, Literal
 
@@ -37,6 +38,7 @@ from muster.emulator.network.faults import Fault, FaultName
 from muster.emulator.network.gateway import Gateway
 from muster.emulator.network.links import Shape
 from muster.emulator.network.slots import Slots, Whose
+from muster.emulator.network.words import Word, Words
 
 log = logging.getLogger("muster.gateway")
 
@@ -155,6 +157,9 @@ class Control:
     def __init__(self, gateway: Gateway, clock: Clock) -> None:
         self._gateway, self._clock, self._config = gateway, clock, gateway.config
         self._slots = Slots(self._config.shared, self._config.seed, self._config.group)
+        self._words = Words(Path(self._config.words)) if self._config.words else None
+        for word in self._words.all() if self._words is not None else ():
+            self._slots.contend(*word)
         self._asked: dict[tuple[str, Whose], list[Say]] = {}
         self._taken: dict[Whose, Say] = {}
         self._heard = clock.monotonic()
@@ -165,7 +170,8 @@ class Control:
         Raises:
             OSError: it cannot be opened.
         """
-        host, port = self._config.host, self._config.first_port
+        again, host, port = self._config.again, self._config.host, self._config.first_port
+        port = again.control if again else port
         return await asyncio.start_server(self._talk, host, port, limit=_LINE_BYTES)
 
     async def keep_lease(self) -> None:
@@ -275,6 +281,8 @@ class Control:
                         f"{of} devices cannot be called: {self._config.group!r} has "
                         f"{len(self._gateway.devices)}"
                     )
+                if self._words is not None:
+                    self._words.add(Word(round, client, active, of))
                 self._asked.setdefault(("contend", (round, client)), []).append(say)
                 for whose, granted in self._slots.contend(round, client, active, of).items():
                     self._tell("contend", whose, granted=granted)

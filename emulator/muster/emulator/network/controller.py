@@ -47,11 +47,11 @@ class Controller:
             Unauthenticated: the token is not the controller's.
         """
         controller = cls(ports, token, clock)
-        await controller._open()
+        await controller.open()
         return controller
 
     async def __aenter__(self) -> Self:
-        await self._open()
+        await self.open()
         return self
 
     async def __aexit__(self, *_: object) -> None:
@@ -127,7 +127,7 @@ class Controller:
         told = await self._ask(do="ping")
         return float(told["lease_s"])
 
-    async def _open(self) -> None:
+    async def open(self) -> None:
         host, port = self._ports.controllers
         try:
             self._streams = await asyncio.open_connection(host, port, limit=_LINE_BYTES)

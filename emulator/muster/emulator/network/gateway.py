@@ -139,14 +139,15 @@ class Gateway:
         Raises:
             OSError: they cannot be opened.
         """
-        ports, first = {}, self.config.first_port
+        ports, first, again = {}, self.config.first_port, self.config.again
         for number, device in enumerate(self.devices.values(), start=1):
             listener = socket.socket(_family(self.config.host), socket.SOCK_STREAM)
             self._listeners.append(listener)
             listener.setblocking(False)
             fit_buffers(listener, device)  # what it accepts has its buffers
             listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            listener.bind((self.config.host, first + number if first else 0))
+            port = first + number if first else 0
+            listener.bind((self.config.host, again.devices[device.client] if again else port))
             listener.listen(_BACKLOG)
             self._listen_on(listener, device)
             ports[device.client] = listener.getsockname()[1]

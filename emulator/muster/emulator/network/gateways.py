@@ -7,7 +7,7 @@ from pathlib import Path
 from muster.emulator.lives import by_group
 from muster.emulator.network.config import GatewayDevice, GatewayProcess, gateway_name
 from muster.emulator.population import Resident
-from muster.emulator.scenario import Scenario
+from muster.emulator.scenario import Group, Scenario
 
 _NOWHERE = "127.0.0.1:9"
 """Where gateways would lead before they are told where the server is."""
@@ -41,6 +41,14 @@ def gateways_of(
                 shared=group.shared_link.line(),
                 upstream=_NOWHERE,
                 ready=str(setup / f"{gateway_name(group.name)}.json"),
+                words=_words(group, setup),
                 controller_token=secrets.token_hex(16),
                 device_token=device_token,
             )
+
+
+def _words(group: Group, setup: Path) -> str | None:
+    """Where a gateway keeps what devices said about slots: a folder of its own, for a container."""
+    if group.shared_link.slots is None:
+        return None
+    return str(setup / f"{gateway_name(group.name)}.words" / "words.jsonl")

@@ -1,0 +1,49 @@
+"""What devices have said about slots, over the death of their gateway."""
+
+from pathlib import Path
+
+from muster.emulator.network.words import Word, Words, no_words
+
+
+def test_words_are_read_again_in_their_order(tmp_path: Path) -> None:
+    path = tmp_path / "words"
+    words, said = (
+        Words(path),
+        [Word(4, "b", True, 3), Word(4, "a", False, 3), Word(5, "a", True, 2)],
+    )
+    for word in said:
+        words.add(word)
+    assert Words(path).all() == words.all() == said
+
+
+def test_the_first_word_of_a_device_in_a_round_holds(tmp_path: Path) -> None:
+    words = Words(tmp_path / "words")
+    words.add(Word(4, "a", True, 3))
+    words.add(Word(4, "a", False, 2))
+    assert Words(tmp_path / "words").all() == [Word(4, "a", True, 3)]
+
+
+def test_words_of_two_rounds_are_kept(tmp_path: Path) -> None:
+    words = Words(tmp_path / "words")
+    for round in (1, 2, 3, 4):
+        words.add(Word(round, "a", True, 1))
+    assert [word.round for word in Words(tmp_path / "words").all()] == [3, 4]
+
+
+def test_half_a_word_was_never_said(tmp_path: Path) -> None:
+    path = tmp_path / "words"
+    Words(path).add(Word(4, "a", True, 3))
+    path.write_bytes(path.read_bytes() + Word(4, "b", True, 3).line[:-4])
+    words = Words(path)
+    assert words.all() == [Word(4, "a", True, 3)]
+    words.add(Word(4, "c", True, 3))
+    assert Words(path).all() == [Word(4, "a", True, 3), Word(4, "c", True, 3)]
+
+
+def test_a_run_begins_without_words(tmp_path: Path) -> None:
+    path = tmp_path / "gateway-g.words/words.jsonl"
+    no_words(str(path))
+    Words(path).add(Word(4, "a", True, 3))
+    no_words(str(path))
+    assert Words(path).all() == []
+    no_words(None)
