@@ -21,7 +21,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.timeout(300))
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def scenario() -> MakeScenario:
     """A small scenario; keyword arguments replace whole sections."""
 

@@ -65,9 +65,10 @@ class Killer:
         return sorted(found)
 
     def _is_victim(self, command: list[bytes], log: str) -> bool:
-        if self._victims == "server":
-            return b"muster.server" in command
-        return log.startswith("dev-")
+        if b"muster.server" in command:
+            return self._victims in ("server", "all")
+        device = log.startswith("dev-")
+        return device if self._victims == "devices" else device or log.startswith("gateway-")
 
 
 def assert_every_contribution_counts_once(done: Run, scenario: Scenario) -> None:
@@ -252,20 +253,57 @@ class Stillborn:
         return len(list((self._marks / "kills").iterdir()))
 
 
-@pytest.mark.parametrize("victims", ["server", "nursery", "devices"])
+SHORT: dict[str, Any] = {
+    "server": {"rounds": 6, "evaluate_every": 6, "aggregator": "agnostic"},
+    "groups": [{"name": "dev", "count": 3, "link": {"profile": "unshaped"}}],
+}
+
+
+@pytest.fixture(scope="module")
+def sha256_of_short(scenario, tmp_path_factory: pytest.TempPathFactory) -> str:
+    """The hash of the model with which SHORT ends when nobody dies."""
+    done = run(scenario(**SHORT), out=tmp_path_factory.mktemp("short") / "run", report=False)
+    return str(done.summary["model_sha256"])
+
+
+@pytest.mark.parametrize(
+    ("victims", "kills"), [("server", KILLS), ("devices", KILLS), ("gateway", 2), ("nursery", 2)]
+)
 def test_deaths_while_processes_start_use_up_restarts_and_change_nothing(
-    scenario, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, victims: str
+    scenario,
+    sha256_of_short: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    victims: str,
+    kills: int,
 ) -> None:
-    planned = scenario(
-        server={"rounds": 6, "evaluate_every": 6, "aggregator": "agnostic"},
-        launch={"restarts": KILLS},
-    )
-    undisturbed = run(planned, out=tmp_path / "undisturbed")
-    stillborn = Stillborn(tmp_path, monkeypatch, victims, KILLS)
-    done = run(planned, out=tmp_path / "killed")
-    assert stillborn.kills == KILLS
+    planned = scenario(**SHORT, launch={"restarts": kills})
+    stillborn = Stillborn(tmp_path, monkeypatch, victims, kills)
+    done = run(planned, out=tmp_path / "killed", report=False)
+    assert stillborn.kills == kills
     statuses = [event["status"] for event in done.ledger.events("died")]
-    assert statuses == [-signal.SIGKILL] * KILLS
+    assert statuses == [-signal.SIGKILL] * kills
+    assert done.summary["model_sha256"] == sha256_of_short
+    assert_every_contribution_counts_once(done, planned)
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(7200)
+def test_a_storm_of_kills_half_of_them_in_starts_changes_nothing(
+    scenario, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    far = {"name": "dev-far", "count": 2, "link": {"profile": "unshaped"}}
+    planned = scenario(
+        groups=[{"name": "dev", "count": 3}, far],
+        server={"rounds": 20 * KILLS, "evaluate_every": 100, "aggregator": "agnostic"},
+        launch={"restarts": 2 * KILLS},
+    )
+    undisturbed = run(planned, out=tmp_path / "undisturbed", report=False)
+    starts = Stillborn(tmp_path, monkeypatch, "server gateway devices", KILLS // 2, share=0.6)
+    killer = Killer(tmp_path / "killed", "all", KILLS - KILLS // 2, 60)
+    done = run(planned, out=tmp_path / "killed", report=False, show=killer.show)
+    assert killer.left == 0, "the run was over before the killer was done"
+    assert starts.kills == KILLS // 2
     assert done.summary["model_sha256"] == undisturbed.summary["model_sha256"]
     assert_every_contribution_counts_once(done, planned)
 
@@ -275,7 +313,7 @@ def test_a_process_that_never_gets_through_its_start_ends_the_run_by_name(
 ) -> None:
     Stillborn(tmp_path, monkeypatch, "server", kills=3)
     with pytest.raises(RunFailed, match="server ended unasked by signal 9") as failed:
-        run(scenario(launch={"restarts": 2}), out=tmp_path / "run")
+        run(scenario(launch={"restarts": 2}), out=tmp_path / "run", report=False)
     assert f"muster run --resume {tmp_path / 'run'}" in str(failed.value)
 
 

@@ -89,8 +89,9 @@ class Launch(Section):
     """How the processes are kept."""
 
     restarts: Annotated[int, Field(ge=0)] = 0
-    """Deaths of the server or of devices that are made good before the run fails. Whatever the
-    number, a run that failed can be resumed."""
+    """Deaths of the server, of gateways or of devices, also while they start, that are made good
+    before the run fails; of the nursery only while it starts. Whatever the number, a run that
+    failed can be resumed."""
 
     start: Literal["fork", "spawn"] = "fork"
     """fork: from a warm parent, in milliseconds and with its memory shared. spawn: every process

@@ -1,0 +1,216 @@
+"""What the supervisor makes of deaths, with a backend that starts nothing."""
+
+import asyncio
+import json
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from muster.client.config import NurseryProcess, PackProcess
+from muster.common.clock import WallClock
+from muster.common.config import validate
+from muster.common.errors import LaunchFailed, RunFailed
+from muster.emulator.folder import make_run_folder
+from muster.emulator.launch.backend import Died, EndedBeforeReady
+from muster.emulator.network.config import GatewayProcess, Ports
+from muster.emulator.scenario import Scenario
+from muster.emulator.supervisor import Supervisor
+from muster.server.config import ServerProcess
+
+PREPARED = {"examples": [10, 10], "schema": [{"name": "w", "shape": [4]}]}
+
+
+class Backend:
+    """Pretends to start programs.
+
+    Attributes:
+        deaths: by program, with which statuses it dies before it is ready, start by start; None: it
+            never becomes ready.
+        started: what was started, in order.
+        died: tells the supervisor of a death.
+    """
+
+    isolates = False
+    devices = "devices"
+    here = "127.0.0.1"
+
+    def __init__(self, deaths: Mapping[str, list[int | None]]) -> None:
+        self.deaths = {name: list(statuses) for name, statuses in deaths.items()}
+        self.started: list[str] = []
+        self.alive: dict[str, int] = {}
+        self.placeable: dict[str, int] = {}
+        self.died: Died
+        self.happened = asyncio.Event()
+        self.ports: list[int] = []
+        self.folder: Path
+
+    def made(self, scenario: Scenario, folder: Path, clock: Any, died: Died) -> "Backend":
+        self.folder, self.died = folder, died
+        return self
+
+    async def start(self, name: str) -> None:
+        self.started.append(name)
+        self.happened.set()
+        if self.deaths.get(name):
+            status = self.deaths[name].pop(0)
+            if status is None:
+                await asyncio.get_running_loop().create_future()
+            raise EndedBeforeReady(name, status or 0, "")
+
+    async def times(self, number: int, name: str) -> None:
+        """Return when a program has been started so often."""
+        while self.started.count(name) < number:
+            self.happened.clear()
+            await self.happened.wait()
+
+    def within_reach(self, group: str, ports: Ports) -> Ports:
+        return ports
+
+    def settled(self, server: ServerProcess) -> ServerProcess:
+        return server
+
+    async def start_nursery(self, config: NurseryProcess) -> dict[str, Any]:
+        await self.start("nursery")
+        return PREPARED
+
+    async def start_gateway(self, config: GatewayProcess) -> Ports:
+        raise NotImplementedError
+
+    async def start_evaluation(self) -> None:
+        self.started.append("evaluation")
+
+    async def start_server(self) -> str:
+        self.ports.append(json.loads((self.folder / "setup/server.json").read_text())["port"])
+        await self.start("server")
+        return "127.0.0.1:7123"
+
+    async def start_packs(self, configs: Sequence[PackProcess]) -> None:
+        for config in configs:
+            await self.start(config.name)
+
+    def stop_server(self) -> None:
+        self.started.append("stop")
+
+    async def close(self) -> None:
+        self.started.append("close")
+
+    def last_lines(self, name: str) -> str:
+        return ". No lines"
+
+
+Make = Callable[..., tuple[Supervisor, Backend]]
+
+
+@pytest.fixture
+def make(tmp_path: Path) -> Make:
+    def make(restarts: int, **deaths: list[int | None]) -> tuple[Supervisor, Backend]:
+        values = {
+            "name": "test",
+            "task": {"name": "linear", "dimension": 3},
+            "server": {"rounds": 1},
+            "groups": [{"name": "dev", "count": 2}],
+            "launch": {"restarts": restarts, "own_core": False},
+        }
+        backend = Backend(deaths)
+        supervisor = Supervisor(
+            validate(Scenario, values, "test"),
+            make_run_folder("test", tmp_path / "run"),
+            WallClock(),
+            lambda event: None,
+            backend.made,
+        )
+        return supervisor, backend
+
+    return make
+
+
+def events(supervisor: Supervisor) -> list[tuple[str, str]]:
+    lines = (supervisor.folder / "journal.jsonl").read_text().splitlines()
+    return [(event["event"], event["process"]) for event in map(json.loads, lines)]
+
+
+def end_well(supervisor: Supervisor, backend: Backend) -> None:
+    """The server says that the run is over, and everybody ends."""
+    with open(supervisor.folder / "journal.jsonl", "a") as journal:
+        journal.write('{"event":"ended","process":"server","status":"completed"}\n')
+    backend.died("server", 0)
+
+
+@pytest.mark.parametrize("name", ["nursery", "server"])
+async def test_a_program_that_dies_while_it_starts_uses_up_restarts(make: Make, name: str) -> None:
+    supervisor, backend = make(2, **{name: [-9, 1]})
+    running = asyncio.create_task(supervisor.run())
+    await backend.times(1, "dev-0001")
+    end_well(supervisor, backend)
+    await running
+    assert backend.started.count(name) == 3
+    mine = [event for event, process in events(supervisor) if process == name]
+    assert mine[:3] == ["died", "died", "restarted"]
+
+
+async def test_a_program_that_dies_too_often_while_it_starts_ends_the_run(make: Make) -> None:
+    supervisor, backend = make(2, server=[-9, -9, -15])
+    with pytest.raises(LaunchFailed, match=r"server ended unasked by signal 15\. No lines\n"):
+        await supervisor.run()
+    assert backend.started == ["nursery", "server", "server", "server", "close"]
+
+
+async def test_a_server_that_dies_again_while_it_starts_again_comes_back(make: Make) -> None:
+    supervisor, backend = make(3)
+    running = asyncio.create_task(supervisor.run())
+    await backend.times(1, "dev-0001")
+    backend.deaths["server"] = [-9, -9]
+    backend.died("server", -9)
+    await backend.times(4, "server")
+    end_well(supervisor, backend)
+    await running
+    # It comes back where devices know it to be.
+    assert backend.ports == [0, 7123, 7123, 7123]
+
+
+async def test_deaths_before_and_after_a_program_is_ready_use_up_the_same_restarts(
+    make: Make,
+) -> None:
+    supervisor, backend = make(2, server=[-9])
+    running = asyncio.create_task(supervisor.run())
+    await backend.times(1, "dev-0001")
+    backend.died("dev-0000", 1)
+    await backend.times(2, "dev-0000")
+    backend.died("dev-0001", 1)
+    with pytest.raises(LaunchFailed, match="dev-0001 ended unasked with status 1"):
+        await running
+
+
+async def test_a_nursery_that_dies_with_its_devices_ends_the_run(make: Make) -> None:
+    supervisor, backend = make(5)
+    running = asyncio.create_task(supervisor.run())
+    await backend.times(1, "dev-0001")
+    backend.died("nursery", -9)
+    with pytest.raises(LaunchFailed, match="nursery ended unasked by signal 9"):
+        await running
+
+
+async def test_an_evaluation_that_is_a_program_of_its_own_is_started_again(make: Make) -> None:
+    supervisor, backend = make(1)
+    running = asyncio.create_task(supervisor.run())
+    await backend.times(1, "dev-0001")
+    backend.died("evaluation", -9)
+    backend.died("server", 0)  # of a run that has not ended: it uses up a restart, and none is left
+    with pytest.raises(LaunchFailed, match="server ended unasked with status 0"):
+        await running
+    assert backend.started.count("evaluation") == 1
+
+
+async def test_a_run_that_is_stopped_while_its_server_starts_again_ends_at_once(make: Make) -> None:
+    supervisor, backend = make(5)
+    running = asyncio.create_task(supervisor.run())
+    await backend.times(1, "dev-0001")
+    backend.deaths["server"] = [None]
+    backend.died("server", -9)
+    await backend.times(2, "server")
+    supervisor.stop()
+    with pytest.raises(RunFailed, match="stopped while the server started again"):
+        await running
+    assert "stop" not in backend.started
