@@ -6,6 +6,9 @@ from muster.client.config import Clock as ClockSettings
 from muster.common.clock import Clock
 
 
+_HAIR_S = 1e-6
+
+
 class LifeClock:
     """Steps of device life on the wall clock, or on a scaled one.
 
@@ -39,6 +42,8 @@ class LifeClock:
 
     async def until(self, step: int) -> None:
         """Return when a step has begun."""
-        await self._clock.sleep_until(
-            self._zero + step * self._settings.round_s / self._settings.scale
-        )
+        instant = self._zero + step * self._settings.round_s / self._settings.scale
+        await self._clock.sleep_until(instant)
+        while self.step() < step:  # rounding has put the instant a hair before the step
+            instant += _HAIR_S
+            await self._clock.sleep_until(instant)

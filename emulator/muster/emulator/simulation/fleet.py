@@ -95,6 +95,26 @@ def scenarios() -> Mapping[str, Scenario]:
             server={"rounds": 4, "deadline_s": 5.0, "heartbeat_s": 2.0, "goal": 1},
             clock={"kind": "wall"},
         ),
+        *(
+            _scenario(
+                f"wall-{absence}",
+                server={"rounds": 5, "deadline_s": 4.0, "heartbeat_s": 2.0},
+                clock={"kind": "wall", "round_s": 1.0},
+                groups=[
+                    {
+                        "name": "dev",
+                        "count": 3,
+                        "availability": {
+                            "kind": "markov",
+                            "mean_up_s": 6.0,
+                            "mean_down_s": 3.0,
+                            "absence": absence,
+                        },
+                    }
+                ],
+            )
+            for absence in ("close", "silent")
+        ),
         _scenario(
             "wall-large",
             task=_LARGE_TASK,

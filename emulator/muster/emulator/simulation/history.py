@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 _MOST_S = 3000.0
 """Virtual seconds after which a history is stuck; the longest stall is 120, and may come often."""
 
-_MOST_STEPS = 2_000_000
+_MOST_STEPS = 200_000
 """Callbacks after which it is."""
 
 _AGAIN_S = 0.5
@@ -283,7 +283,8 @@ class History:
             (durable,) = ledger.execute("SELECT coalesce(max(round), 0) FROM rounds").fetchone()
             if durable < self._told:
                 self.outcome.violations.append(
-                    f"devices were told that round {self._told} is committed; the ledger has {durable}"
+                    f"devices were told that round {self._told} is committed; "
+                    f"the ledger has {durable}"
                 )
 
     # --- processes -------------------------------------------------------------------------------
