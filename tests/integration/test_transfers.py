@@ -132,15 +132,40 @@ async def test_an_upload_that_its_round_cut_off_is_late(world: Any) -> None:
     async with gateway(w.port, Shape(up_bps=4e6)) as way:
         ports = way.listen()
         async with linked(ports["a"], "a") as link:
-            _stream, call = await called(w, link)
-            receipt = await link.submit(*an_update(call, FIVE_MEBI))
+            stream, call = await called(w, link)
+            sending = asyncio.create_task(link.submit(*an_update(call, FIVE_MEBI)))
+            while not (message := await stream.read()).receipts:
+                pass
+            link.judged(message.receipts[0])  # otherwise it would send all of it
+            receipt = await sending
             assert (receipt.outcome, receipt.reason) == (Outcome.LATE, Reason.DEADLINE)
         w.coordinator.stop("stopped", "enough")
         await w.finish()
     assert w.outcomes() == [("a", "late", "deadline")]
     with sqlite3.connect(w.folder / "ledger.sqlite") as ledger:
-        assert ledger.execute("SELECT count(*) FROM transfers").fetchone() == (0,)
+        [(ending, nbytes)] = ledger.execute("SELECT ending, bytes FROM transfers").fetchall()
+        assert ledger.execute("SELECT bytes_up FROM contributions").fetchall() == [(nbytes,)]
     ledger.close()
+    assert ending == "cut off"
+    assert 0 < nbytes < FIVE_MEBI * 4
+
+
+async def test_an_upload_that_outlasts_several_rounds_is_late_in_its_own(world: Any) -> None:
+    # Its first chunk has come after half a second, and three rounds.
+    w = await world(parameters=100_000, clock="wall", deadline_s=0.15, rounds=20)
+    async with gateway(w.port, Shape(up_bps=4e6)) as way:
+        ports = way.listen()
+        async with linked(ports["a"], "a") as link:
+            _stream, call = await called(w, link)
+            receipt = await link.submit(*an_update(call, 100_000))
+            assert (receipt.outcome, receipt.reason) == (Outcome.LATE, Reason.DEADLINE)
+            assert w.coordinator.intake.round.number > 2
+        w.coordinator.stop("stopped", "enough")
+        assert await w.finish() == ("stopped", "enough")
+    with sqlite3.connect(w.folder / "ledger.sqlite") as ledger:
+        rows = ledger.execute("SELECT round, base_version, outcome FROM contributions").fetchall()
+    ledger.close()
+    assert rows == [(1, 0, "late")]
 
 
 async def test_a_model_over_a_link_that_is_cut_again_and_again_arrives_whole(world: Any) -> None:

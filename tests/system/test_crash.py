@@ -77,6 +77,9 @@ def assert_every_contribution_counts_once(done: Run, scenario: Scenario) -> None
     assert committed == list(range(1, rounds + 1))
     evaluated = [event["version"] for event in done.ledger.events("evaluated")]
     assert evaluated == list(done.ledger.evaluations["version"])
+    for way in ("bytes_up", "bytes_down"):  # also of rounds that a killed server could not tell
+        told = sum(event[way] for event in done.ledger.events("round_committed", "ended"))
+        assert told == done.summary[way]
     folded = done.ledger.contributions.query("outcome == 'folded'")
     assert len(folded) == rounds * devices
     assert not folded.duplicated(["round", "client"]).any()

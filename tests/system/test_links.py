@@ -15,7 +15,9 @@ from muster.emulator import run
 from muster.emulator.account import LEDGER
 from muster.emulator.network.config import GatewayProcess
 from muster.emulator.planning import plan
+from muster.emulator.report import link_sections
 from muster.emulator.scenario import Scenario
+from muster.emulator.standing import Standing
 from muster.server.ledger import Ledger
 from muster.server.untold import untold
 
@@ -69,8 +71,57 @@ def test_a_fleet_behind_gateways_does_what_its_plan_says(scenario, tmp_path: Pat
     assert set(transfers["direction"]) == {"up", "down"}
     assert len(transfers) == 2 * len(sent.query("outcome in ('folded', 'late')"))
     assert (transfers[["wait_s", "seconds"]] >= 0).all().all()
+    assert (transfers["ending"] == "complete").all()
     assert list(done.ledger.events("traffic"))
     assert (done.folder / "figures/waits.png").is_file()
+
+
+def test_everybody_counts_the_same_bytes_also_of_updates_that_came_too_late(
+    scenario, tmp_path: Path
+) -> None:
+    # Four updates of 39,040 bytes take 2.1 s: in every round at least one of them is too late.
+    groups = [{"name": "dev", "count": 4, "shared_link": {"up": "600 kbit/s"}}]
+    planned = scenario(
+        task={**DIGITS, "hidden": [130]},
+        server={
+            "rounds": 3,
+            "deadline_s": 2.0,
+            "evaluate_every": 3,
+            "selection": {"kind": "uniform", "k": 3, "over_selection": 1.5},
+        },
+        groups=groups,
+        clock={"kind": "wall"},
+    )
+    standing = Standing()
+    done = run(planned, out=tmp_path / "run", show=standing.happen)
+    account, summary = done.ledger, done.summary
+    assert summary["outcomes"]["late"] >= 3
+
+    # What was called for has its transfers, with what really travelled.
+    accepted = account.answers.query("decision == 'accept'")[["round", "client"]]
+    assert len(accepted) == 12
+    moved = account.transfers.groupby(["round", "client", "direction"])["bytes"].sum().unstack()
+    assert set(moved.index) == set(accepted.itertuples(index=False, name=None))
+    assert (moved["down"] == 39_040).all()
+    assert (moved["up"] <= 39_040).all()
+    updates = account.contributions.groupby(["round", "client"])[["bytes_up", "bytes_down"]].sum()
+    assert updates.to_numpy().tolist() == moved[["up", "down"]].to_numpy().tolist()
+
+    # The progress, the journal, the summary and the report.
+    for way in ("up", "down"):
+        total = summary[f"bytes_{way}"]
+        assert total == moved[way].sum() == getattr(standing, f"bytes_{way}")
+        told = account.events("round_committed", "ended")
+        assert total == sum(event[f"bytes_{way}"] for event in told)
+        assert total == account.client_totals[f"bytes_{way}"].sum()
+        assert total == summary["transfers"]["dev"][way]["bytes"]
+        # Of each device two connections, and of each of 24 transfers headers, frames and answers.
+        passed = account.traffic[f"bytes_{way}"].sum()
+        assert 0 <= passed - total <= 8 * 1024 + 24 * 1024
+    waited = link_sections.waits(account, summary)
+    assert waited is not None
+    assert waited.table is not None
+    assert {row[0] for row in waited.table.rows} == set(account.clients["client"])
 
 
 def test_links_change_when_updates_come_and_not_what_is_learned(scenario, tmp_path: Path) -> None:

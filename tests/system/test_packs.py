@@ -40,6 +40,9 @@ def test_packed_and_unpacked_devices_give_the_same_model(
         done = run(planned, out=tmp_path / str(together))
         assert set(done.ledger.contributions["outcome"]) == {"folded"}
         assert len(list((done.folder / "logs").glob("dev-*"))) == -(-5 // together)
+        # A model travels to a pack once in each of the five rounds, and is counted once.
+        down = done.ledger.contributions["bytes_down"]
+        assert down.sum() == done.summary["bytes_down"] == 5 * -(-5 // together) * down.max()
         hashes.add(done.summary["model_sha256"])
     assert len(hashes) == 1
 

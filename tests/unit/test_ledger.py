@@ -25,8 +25,8 @@ from muster.server.ledger import (
 from muster.server.program import members_of
 from muster.server.store import Store
 
-ROW = RoundRow(1, 0, 1, "aggregated", 2, 2, 1, 5.0, 5.0, 5.0, 1.0, 10.0, 11.0, 1.0)
-ANSWER = AnswerRow(1, "a", "accept", None, None, None, None, 0.0, 10.5)
+ROW = RoundRow(1, 0, 1, "aggregated", 2, 2, 1, 5.0, 5.0, 5.0, 1.0, 40, 60, 10.0, 11.0, 1.0)
+ANSWER = AnswerRow(1, "a", "accept", None, None, None, None, 0.0, 40, 10.5)
 CONTRIBUTION = ContributionRow(
     1, "a", 1, 0, 0, 5.0, 5, 1.0, 40, 40, 0, 0.1, 0.2, 0.3, "folded", None, 10.9
 )
@@ -54,7 +54,7 @@ def test_a_commit_is_durable_in_full_synchronous_mode(ledger: Ledger) -> None:
 def test_a_round_is_committed_with_everything_that_belongs_to_it(
     ledger: Ledger, tmp_path: Path
 ) -> None:
-    transfer = TransferRow(1, "a", 1, "up", 40, 2.0, 0.5, 0.25, 1280.0)
+    transfer = TransferRow(1, "a", 1, "up", 40, 2.0, 0.5, 0.25, 1280.0, "complete")
     notes = Notes([CONTRIBUTION], [transfer], [("a", "{}", 2.0, "{}", 1.0)])
     ledger.commit(ROW, [ANSWER], notes, MODEL, MODEL)
     ledger.close()

@@ -65,7 +65,10 @@ def test_what_an_open_round_says_of_everybody() -> None:
     round.select(["a", "c"])
     round.answer(Answer(round.call("a"), Decision.ACCEPT, x=(0.25, 1.0)))
     b.see(Observation("b", None, (0.5, 0.0)), 0.0)
-    answers = [*books.answers(round, {}, 0.0), *books.unheard(1, "absent", ["b", "c", "d"], 0.0)]
+    answers = [
+        *books.answers(round, {}, 0.0),
+        *books.unheard(round, "absent", ["b", "c", "d"], 0.0),
+    ]
     rows = [ParticipationRow(1, r.client, r.client == "a", r.x, r.x_age_s) for r in answers]
     seen = list(books.participation(rows))
     assert seen[0] == Seen(0, True, {"load": 0.25, "charge": 1.0}, 0.0)
@@ -105,7 +108,7 @@ def test_what_devices_told_is_known_to_the_next_incarnation() -> None:
     assert b.z is None
     assert a.seen == Observation("a", state, (0.5, 1.0))
     clock.advance(1.0)
-    [row] = books.unheard(1, "absent", ["a"], 0.0)
+    [row] = books.unheard(Round(1, 0, Rules(lockstep=False)), "absent", ["a"], 0.0)
     assert row.x == told.x
     assert row.x_age_s == pytest.approx(30 + 60 * (2 + 1), rel=1e-6)
 

@@ -23,6 +23,7 @@ from muster.common.exchange import (
     Call,
     Fingerprint,
     Identity,
+    Key,
     Observation,
     Outcome,
     Reason,
@@ -101,6 +102,8 @@ class Link:
         self._token = token
         self._clock = clock
         self._session: tuple[tuple[str, bytes], ...] = ()
+        self._sending: Key | None = None
+        self._judged: Receipt | None = None
 
     async def close(self) -> None:
         await self._control.close()
@@ -218,7 +221,8 @@ class Link:
             TransportError: it broke too often.
         """
         offset, patience = 0, _Patience(self._clock)
-        while True:
+        self._sending, self._judged = update.key, None
+        while self._judged is None:
             try:
                 receipt = await self._upload(update, body, offset)
             except grpc.aio.AioRpcError as error:
@@ -233,12 +237,21 @@ class Link:
                 return receipt
             else:
                 offset = receipt.offset
+        return self._judged
+
+    def judged(self, receipt: Receipt) -> None:
+        """Take a receipt that came over Attend. If its update is still being sent, no more of it
+        is sent."""
+        if receipt.key == self._sending:
+            self._judged = receipt
 
     async def _upload(self, update: Update, body: Body, offset: int) -> Receipt:
         async def parts() -> AsyncIterator[pb.SubmitMessage]:
             yield messages.encode_submit(update, offset)
             await call.initial_metadata()  # our turn; the server would hold what came before
             for chunk in chunks(body, offset, _piece_bytes(self._line.up_bps, UPLOAD_BYTES)):
+                if self._judged is not None:
+                    return
                 yield pb.SubmitMessage(chunk=bytes(chunk))
 
         call = self._transfers.Submit(parts(), metadata=self._session, wait_for_ready=True)

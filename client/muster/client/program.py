@@ -271,6 +271,7 @@ class Pack:
             self._life_clock.begin(message.scenario_s)
         for receipt in message.receipts:
             warn_of_refusal(receipt)
+            self._link.judged(receipt)
 
     async def _work_on(self, attendance: Attendance) -> None:
         """Obey calls that take long, one message after the other, while `_listen` goes on.

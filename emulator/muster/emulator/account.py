@@ -56,6 +56,7 @@ class RunRow:
         started_at: UNIX seconds, of the first incarnation.
         began_at: scenario time 0 in UNIX seconds, on the wall and scaled clocks.
         population: devices, whether the server knows them or not.
+        bytes_up, bytes_down: of bodies that travelled outside of all committed rounds.
     """
 
     id: str
@@ -66,6 +67,8 @@ class RunRow:
     ended_at: float | None
     began_at: float | None
     population: int
+    bytes_up: int
+    bytes_down: int
 
 
 class Account:
@@ -236,31 +239,36 @@ class Account:
 
     @cached_property
     def round_totals(self) -> pd.DataFrame:
-        """`rounds` with the bytes of each: `bytes_up`, `bytes_down` and `bytes_wasted`.
-
-        Wasted bytes went up in updates that were not folded.
-        """
+        """`rounds` with `bytes_wasted`: bytes that went up in updates that were not folded."""
         sent = self.contributions
-        wasted = sent["bytes_up"].where(sent["outcome"] != "folded", 0)
-        sums = (
-            sent[["round", "bytes_up", "bytes_down"]]
-            .assign(bytes_wasted=wasted)
-            .groupby("round")
-            .sum()
-        )
-        totals = self.rounds.join(sums, on="round")
-        columns = ["bytes_up", "bytes_down", "bytes_wasted"]
-        totals[columns] = totals[columns].fillna(0)
-        return totals
+        folded = sent[sent["outcome"] == "folded"].groupby("round")["bytes_up"].sum()
+        useful = self.rounds["round"].map(folded).fillna(0).astype("int64")
+        return self.rounds.assign(bytes_wasted=self.rounds["bytes_up"] - useful)
+
+    @cached_property
+    def traffic_totals(self) -> tuple[int, int]:
+        """Bytes of all bodies that came from devices, and that went to them."""
+        rounds, run = self.rounds, self.run
+        up, down = int(rounds["bytes_up"].sum()), int(rounds["bytes_down"].sum())
+        return up + run.bytes_up, down + run.bytes_down
 
     @cached_property
     def client_totals(self) -> pd.DataFrame:
-        """`clients` with a count for each of `OUTCOMES`, their bytes, and the mean `train_s`."""
+        """`clients` with a count for each of `OUTCOMES`, their bytes, and the mean `train_s`.
+
+        The bytes of models and updates that travelled in chunks are those of `transfers`, those of
+        the others are in `answers` and `contributions`.
+        """
         sent = self.contributions
         counts = pd.crosstab(sent["client"], sent["outcome"]).reindex(columns=list(OUTCOMES))
         by_client = sent.groupby("client")
-        sums = by_client.agg({"bytes_up": "sum", "bytes_down": "sum", "train_s": "mean"})
+        sums = by_client.agg({"bytes_up": "sum", "train_s": "mean"})
+        models = self._query("SELECT client, sum(bytes_down) FROM answers GROUP BY client")
         totals = self.clients.join(counts, on="client").join(sums, on="client")
+        totals["bytes_down"] = totals["client"].map(dict(models))
+        for direction, moved in self.transfers.groupby("direction"):
+            in_chunks = totals["client"].map(moved.groupby("client")["bytes"].sum())
+            totals[f"bytes_{direction}"] = in_chunks.fillna(totals[f"bytes_{direction}"])
         whole = [*OUTCOMES, "bytes_up", "bytes_down"]
         totals[whole] = totals[whole].fillna(0).astype("int64")
         return totals

@@ -24,6 +24,8 @@ class Standing:
     Attributes:
         round: the last one committed, also by an earlier incarnation of the server.
         enrolled: clients with a session of the present server.
+        bytes_up, bytes_down: of bodies that came from devices and went to them, in the whole run.
+        arriving: bytes of the updates that have come in the open round.
         measuring: what of the links is being measured before the run; empty: nothing.
         notices: what a person should know, one line each; the displays take them out.
     """
@@ -68,6 +70,7 @@ class Standing:
     def _server_started(self, event: Event) -> None:
         self.population, self.rounds = event["population"], event["rounds"]
         self.round = event["round"]
+        self.bytes_up, self.bytes_down = event["bytes_up"], event["bytes_down"]
         self._committed_at = None  # it may have told of rounds of the server before it
 
     def _enrolled(self, event: Event) -> None:
@@ -120,6 +123,9 @@ class Standing:
 
     def _ended(self, event: Event) -> None:
         self.status, self.detail = clean(event["status"]), clean(event["detail"] or "")
+        self.bytes_up += event["bytes_up"]
+        self.bytes_down += event["bytes_down"]
+        self.arriving = 0
 
 
 _HANDLERS: dict[str, Callable[[Standing, Event], None]] = {

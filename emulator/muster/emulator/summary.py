@@ -48,6 +48,7 @@ def outline(account: "Account", status: str | None = None) -> dict[str, Any]:
     run, totals, sent = account.run, account.round_totals, account.contributions
     opportunities = account.enrolled * len(totals)
     outcomes = _outcomes(account)
+    bytes_up, bytes_down = account.traffic_totals
     summary = {
         "name": account.name,
         "run": run.id,
@@ -61,8 +62,8 @@ def outline(account: "Account", status: str | None = None) -> dict[str, Any]:
         "participation_rate": outcomes["folded"] / opportunities if opportunities else None,
         "updates_folded": outcomes["folded"],
         "outcomes": outcomes,
-        "bytes_up": int(sent["bytes_up"].sum()),
-        "bytes_down": int(sent["bytes_down"].sum()),
+        "bytes_up": bytes_up,
+        "bytes_down": bytes_down,
         "bytes_saved": int(sent["bytes_saved"].sum()),
         "seconds": float(totals["seconds"].sum()),
         "model_sha256": None,

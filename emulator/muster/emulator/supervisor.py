@@ -110,6 +110,7 @@ class Supervisor:
             await asyncio.gather(handling, starting, ended, return_exceptions=True)
             if self._placing is not None:
                 self._placing.cancel()
+                await asyncio.gather(self._placing, return_exceptions=True)
             await self._network.close()
             await self.backend.close()
             watching.cancel()

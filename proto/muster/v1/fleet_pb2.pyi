@@ -451,7 +451,11 @@ class ServerMessage(_message.Message):
     has assembled. A device's life begins when it is first told; before, it is simply there.
     """
     @_builtins.property
-    def receipts(self) -> _containers.RepeatedCompositeFieldContainer[Global___Receipt]: ...
+    def receipts(self) -> _containers.RepeatedCompositeFieldContainer[Global___Receipt]:
+        """Of updates that came inside answers; and of updates that are still being sent, which the device
+        stops.
+        """
+
     @_builtins.property
     def committed(self) -> Global___Commit:
         """The newest committed round, when it changed since the last message."""

@@ -99,6 +99,10 @@ class FleetServicer:
         metadata; what arrives before that waits in its memory. The receipt is the only acceptance point. The same body under
         the same key gets the same receipt; another body is refused. A broken upload resumes: a header
         whose offset is not where the server stands is answered at once by RESUME with that offset.
+
+        If the round is closed before all of the update has come, its receipt travels in Attend first. The
+        device then SHOULD send no further chunk and end its side; the server reads what is under way until
+        then, for the account, and answers.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -61,6 +61,10 @@ class FleetStub:
     metadata; what arrives before that waits in its memory. The receipt is the only acceptance point. The same body under
     the same key gets the same receipt; another body is refused. A broken upload resumes: a header
     whose offset is not where the server stands is answered at once by RESUME with that offset.
+
+    If the round is closed before all of the update has come, its receipt travels in Attend first. The
+    device then SHOULD send no further chunk and end its side; the server reads what is under way until
+    then, for the account, and answers.
     """
     Probe: _grpc.StreamStreamMultiCallable[_fleet_pb2.ProbeMessage, _fleet_pb2.ProbeReply]
     """Measures a link, for `muster verify`. Authorised by the fleet's token, like Enroll. Every message
@@ -93,6 +97,10 @@ class FleetAsyncStub(FleetStub):
     metadata; what arrives before that waits in its memory. The receipt is the only acceptance point. The same body under
     the same key gets the same receipt; another body is refused. A broken upload resumes: a header
     whose offset is not where the server stands is answered at once by RESUME with that offset.
+
+    If the round is closed before all of the update has come, its receipt travels in Attend first. The
+    device then SHOULD send no further chunk and end its side; the server reads what is under way until
+    then, for the account, and answers.
     """
     Probe: _aio.StreamStreamMultiCallable[_fleet_pb2.ProbeMessage, _fleet_pb2.ProbeReply]  # type: ignore[assignment]
     """Measures a link, for `muster verify`. Authorised by the fleet's token, like Enroll. Every message
@@ -146,6 +154,10 @@ class FleetServicer(metaclass=_abc_1.ABCMeta):
         metadata; what arrives before that waits in its memory. The receipt is the only acceptance point. The same body under
         the same key gets the same receipt; another body is refused. A broken upload resumes: a header
         whose offset is not where the server stands is answered at once by RESUME with that offset.
+
+        If the round is closed before all of the update has come, its receipt travels in Attend first. The
+        device then SHOULD send no further chunk and end its side; the server reads what is under way until
+        then, for the account, and answers.
         """
 
     @_abc_1.abstractmethod

@@ -19,11 +19,11 @@ from muster.server.ledger import (
     Notes,
     ParticipationRow,
     ToldRow,
-    TransferRow,
 )
 from muster.server.participation import Seen
 from muster.server.rounds import Round
-from muster.server.uploads import Spill
+from muster.server.traffic import Traffic
+from muster.server.uploads import Cost
 
 _Told = tuple[str | None, str | None, float | None]
 """What a device told of itself: state and X as JSON, and how many scenario seconds ago; None: not
@@ -32,6 +32,11 @@ known."""
 
 class Books:
     """Rows of the ledger that wait for its next transaction.
+
+    Attributes:
+        traffic: of models and updates that travel in chunks.
+        inline_up, inline_down: bytes of the updates inside answers, and of the models inside calls,
+            since the last transaction; of models, in rounds that have ended.
 
     Args:
         x_names: names of the covariates X by group.
@@ -52,10 +57,24 @@ class Books:
         self._clock = clock
         self._scale = scale
         self._notes = Notes()
+        self.traffic = Traffic(schema.body_bytes, clock)
+        self.inline_up = self.inline_down = 0
 
-    def take(self) -> Notes:
-        """What came in since the last time."""
+    def take(self, round: int) -> Notes:
+        """What came in since the last time.
+
+        Args:
+            round: the newest round.
+        """
         notes, self._notes = self._notes, Notes()
+        notes.transfers += self.traffic.take(round)
+        notes.bytes_up, notes.bytes_down = self.inline_up, self.inline_down
+        self.inline_up = self.inline_down = 0
+        for row in notes.transfers:
+            if row.direction == "up":
+                notes.bytes_up += row.bytes
+            else:
+                notes.bytes_down += row.bytes
         return notes
 
     def enrolled(self, pack: Pack) -> None:
@@ -110,20 +129,25 @@ class Books:
                     answer.reason.value if answer.reason else None,
                     *told,
                     durations.get(client, answer.modelled_s),
+                    member.model_bytes,
                     answered_at.get(client, at),
                 )
             )
         return rows
 
     def unheard(
-        self, round: int, decision: str, clients: Sequence[str], at: float
+        self, round: Round, decision: str, clients: Sequence[str], at: float
     ) -> list[AnswerRow]:
         """Of whom nothing was heard in a round, as they were last known: absent, or silent."""
-        devices = self._fleet.devices
-        return [
-            AnswerRow(round, client, decision, None, *self._last_known(devices[client]), None, at)
-            for client in clients
-        ]
+        rows = []
+        for client in clients:
+            told = self._last_known(self._fleet.devices[client])
+            member = round.cohort.get(client)
+            model_bytes = member.model_bytes if member else 0
+            rows.append(
+                AnswerRow(round.number, client, decision, None, *told, None, model_bytes, at)
+            )
+        return rows
 
     def participation(self, rows: Iterable[ParticipationRow]) -> Iterator[Seen]:
         """Everybody in a round."""
@@ -162,38 +186,8 @@ class Books:
             answer = member.answer
             if answer is not None and answer.decision is Decision.ABORT:
                 given_up = Update(answer.key, 0, b"", 0, 0.0, 0.0, math.nan, answer.modelled_s)
-                self.contribution(given_up, round.base_version, "dropped", answer.reason, at)
-
-    def transferred(self, update: Update, body: Spill) -> None:
-        """A model came to a device, and its update to us, in chunks."""
-        down = self._schema.body_bytes
-        if update.fetched_at > 0:
-            seconds = max(0.0, update.fetch_s - update.fetch_wait_s)
-            self._transfer(update, "down", down, update.fetched_at, update.fetch_wait_s, seconds)
-        self._transfer(update, "up", update.length, body.began_at, body.wait_s, body.send_s)
-
-    def _transfer(
-        self,
-        update: Update,
-        direction: str,
-        length: int,
-        began_at: float,
-        wait_s: float,
-        seconds: float,
-    ) -> None:
-        self._notes.transfers.append(
-            TransferRow(
-                round=update.key.round,
-                client=update.key.client,
-                attempt=update.key.attempt,
-                direction=direction,
-                bytes=length,
-                began_at=began_at,
-                wait_s=wait_s,
-                seconds=seconds,
-                rate_bps=8 * length / seconds if seconds > 0 else None,
-            )
-        )
+                fate = "dropped", answer.reason, at
+                self.contribution(given_up, round.base_version, *fate, Cost(), whole=False)
 
     def contribution(
         self,
@@ -202,11 +196,18 @@ class Books:
         outcome: str,
         reason: Reason | None,
         at: float,
+        cost: Cost,
+        model_bytes: int = 0,
         weight: float | None = None,
-        send_s: float = 0.0,
+        whole: bool = True,
     ) -> None:
-        """What became of an update; one without a body was never sent."""
-        sent = update.length > 0
+        """What became of an update.
+
+        Args:
+            model_bytes: of the model inside its call, if no other update is charged with it.
+            whole: all of its body came, and it is as long as it should be.
+        """
+        up, down, send_s = cost
         self._notes.contributions.append(
             ContributionRow(
                 round=update.key.round,
@@ -217,9 +218,9 @@ class Books:
                 weight=weight,
                 examples=update.examples,
                 mask_ratio=1.0,
-                bytes_up=update.length,
-                bytes_down=self._schema.body_bytes if sent else 0,
-                bytes_saved=self._schema.body_bytes - update.length if sent else 0,
+                bytes_up=up,
+                bytes_down=down + model_bytes,
+                bytes_saved=self._schema.body_bytes - update.length if whole else 0,
                 train_s=update.train_s,
                 transfer_s=update.fetch_s + send_s,
                 loss=update.loss if math.isfinite(update.loss) else None,

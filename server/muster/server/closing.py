@@ -32,8 +32,13 @@ class Closed(NamedTuple):
     closed_at: float
     seconds: float
 
-    def row(self) -> RoundRow:
-        """What the ledger says of it."""
+    def row(self, bytes_up: int, bytes_down: int) -> RoundRow:
+        """What the ledger says of it.
+
+        Args:
+            bytes_up: of bodies that came since the round before was committed.
+            bytes_down: of bodies that went.
+        """
         gathering, round = self.gathering, self.gathering.round
         return RoundRow(
             round=round.number,
@@ -44,19 +49,16 @@ class Closed(NamedTuple):
             accepted=gathering.accepted(),
             folded=len(self.folded),
             **weighting(self.weights if self.folded else (), self.normaliser),
+            bytes_up=bytes_up,
+            bytes_down=bytes_down,
             opened_at=self.opened_at,
             closed_at=self.closed_at,
             seconds=self.seconds,
         )
 
 
-def told(row: RoundRow, bytes_up: int, bytes_down: int) -> dict[str, Any]:
-    """What the journal says of a round that is committed.
-
-    Args:
-        bytes_up: of the accepted updates.
-        bytes_down: of the models that they cost.
-    """
+def told(row: RoundRow) -> dict[str, Any]:
+    """What the journal says of a round that is committed."""
     return {
         "round": row.round,
         "version": row.version,
@@ -64,8 +66,8 @@ def told(row: RoundRow, bytes_up: int, bytes_down: int) -> dict[str, Any]:
         "called": row.called,
         "accepted": row.accepted,
         "folded": row.folded,
-        "bytes_up": bytes_up,
-        "bytes_down": bytes_down,
+        "bytes_up": row.bytes_up,
+        "bytes_down": row.bytes_down,
         "seconds": row.seconds,
     }
 

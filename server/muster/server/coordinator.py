@@ -58,6 +58,10 @@ _SETTLE_S = 2.0
 """On clocks on which devices go: after a restart, seconds without a device that comes in which all
 are taken to have come who can."""
 
+_LAST_UPLOADS_S = 5.0
+"""When the run has ended, seconds in which what is under way of uploads that it cut off may still
+arrive, and is counted."""
+
 
 class Coordinator:
     """Runs the rounds of one run, from what the ledger says was committed.
@@ -110,6 +114,7 @@ class Coordinator:
         self._began_at: float | None = None
         self._failure: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._closed: Closed | None = None
+        self._last = Notes()  # what travelled when no further round was committed, once entered
         # With a target, whether there is a next round is known when this one has been evaluated.
         self._calls_ahead = (
             config.calls_ahead
@@ -203,6 +208,7 @@ class Coordinator:
             RunFailed: it cannot go on.
         """
         self.evaluations.begin(evaluator)
+        bytes_up, bytes_down = self._ledger.traffic()
         self._tell(
             "server_started",
             run=self.config.run,
@@ -210,6 +216,8 @@ class Coordinator:
             version=self.committed.version,
             population=len(self.fleet.devices),
             rounds=self.settings.rounds,
+            bytes_up=bytes_up,
+            bytes_down=bytes_down,
         )
         self.intake.progress_at = self._clock.monotonic()
         watchers = [self._watch_for_absence(), self._watch_for_failure(), self._prepare_rule()]
@@ -220,7 +228,24 @@ class Coordinator:
         except Diverged as error:
             return "diverged", str(error)
         finally:
-            self.intake.close()
+            self._drop_open_round()
+
+    def _drop_open_round(self) -> None:
+        """Drop the round that the end of the run leaves open, if one is; what travelled counts."""
+        round = self.intake.round
+        if round is not None:
+            if round.phase is Phase.COLLECTING:
+                round.happen(Event.ABANDONED)
+            self.intake.books.inline_down += round.model_bytes()
+        self._close_intake()
+
+    def _close_intake(self) -> None:
+        """Take no more updates for the open round, and tell devices that still send one to stop."""
+        for receipt in self.intake.close():
+            pack = self.fleet.devices[receipt.key.client].pack
+            if pack is not None and pack.outbox is not None:
+                pack.receipts.append(receipt)
+                pack.send(self.committed)
 
     async def _prepare_rule(self) -> None:
         """Import what the rule needs while devices start."""
@@ -384,7 +409,10 @@ class Coordinator:
                 calls[device.pack].append(call)
         model = self._body if self._inline else None
         for pack, together in calls.items():
-            pack.send(self.committed, together, None if self.bulk(pack) else model)
+            inline = None if self.bulk(pack) else model
+            sent = pack.send(self.committed, together, inline)
+            if sent:
+                round.cohort[together[0].key.client].model_bytes += sent
         self.intake.foretold(foretold)
 
     async def _wait_for_close(self, round: Round, began: float) -> None:
@@ -469,7 +497,7 @@ class Coordinator:
             seconds=self._clock.monotonic() - began,
         )
         round.happen(Event.FOLDED)
-        self.intake.close()
+        self._close_intake()
         if model is not None:
             self._set_model(closed.version, model, closed.state)
         return closed
@@ -479,13 +507,15 @@ class Coordinator:
         closed, self._closed = self._closed, None
         if closed is None:
             return
-        row, books = closed.row(), self.intake.books
-        answers = closed.gathering.answer_rows(books, row.closed_at)
-        closed.gathering.enter(books, closed.folded, row.closed_at)
-        await self._work(self._commit, row, answers, books.take(), closed.model, closed.state)
-        closed.gathering.round.happen(Event.COMMITTED)
-        traffic = closed.gathering.traffic(self.schema.body_bytes)
-        self._tell("round_committed", **told(row, *traffic))
+        books, gathering = self.intake.books, closed.gathering
+        answers = gathering.answer_rows(books, closed.closed_at)
+        gathering.enter(books, closed.folded, closed.closed_at)
+        books.inline_down += gathering.round.model_bytes()
+        notes = books.take(gathering.round.number)
+        row = closed.row(notes.bytes_up, notes.bytes_down)
+        await self._work(self._commit, row, answers, notes, closed.model, closed.state)
+        gathering.round.happen(Event.COMMITTED)
+        self._tell("round_committed", **told(row))
         if closed.model is not None:
             await self.evaluations.after(row.round, row.version)
 
@@ -627,7 +657,14 @@ class Coordinator:
                 if status != "failed":
                     status, detail = "failed", reason_of(error)
         try:
-            self._tell("ended", status=status, detail=detail, server_peak_rss_mib=peak_rss_mib)
+            self._tell(
+                "ended",
+                status=status,
+                detail=detail,
+                bytes_up=self._last.bytes_up,
+                bytes_down=self._last.bytes_down,
+                server_peak_rss_mib=peak_rss_mib,
+            )
         except OSError as error:
             log.error("the journal: %s", reason_of(error))
             status = "failed"
@@ -644,7 +681,9 @@ class Coordinator:
         write_atomic(self._run_folder / "model.safetensors", *self._store.model_file(offered))
 
     async def _end_account(self, status: str, detail: str) -> None:
-        await self._work(self._ledger.note, self.intake.books.take())
+        last = await self.intake.last_notes(self._clock.monotonic() + _LAST_UPLOADS_S)
+        await self._work(self._ledger.note, last)
+        self._last = last
         forget = sorted(self._kept.keys() - {self.committed.version})
         await self._work(self._ledger.end, status, detail, self._clock.now(), forget)
         self._store.remove(forget)

@@ -97,10 +97,11 @@ class Pack:
         model: Body | None = None,
         goodbye: str | None = None,
         scenario_s: float | None = None,
-    ) -> None:
-        """Queue what has not been told yet; nothing happens while they are away."""
+    ) -> int:
+        """Queue what has not been told yet, and return the bytes of the models in it; nothing
+        happens while they are away."""
         if self.outbox is None:
-            return
+            return 0
         news = committed if committed != self.told else None
         receipts, self.receipts, self.told = self.receipts, [], committed
         starts = range(0, max(len(calls), len(receipts), 1), _TOGETHER)
@@ -110,6 +111,7 @@ class Pack:
             last_word = goodbye if start == starts[-1] else None
             message = ToDevice(receipts[part], news, based_on, calls[part], last_word, scenario_s)
             self.outbox.put_nowait(message)
+        return 0 if model is None else len(model) * -(-len(calls) // _TOGETHER)
 
 
 class Fleet:

@@ -8,7 +8,7 @@ from muster.server.aggregators import Contribution
 from muster.server.books import Books
 from muster.server.ledger import AnswerRow
 from muster.server.rounds import Round
-from muster.server.uploads import Inline, Spill
+from muster.server.uploads import Cost, Inline, Spill
 
 
 @dataclass(slots=True)
@@ -16,14 +16,14 @@ class Staged:
     """An accepted update that waits for its round to close.
 
     Attributes:
+        cost: what travelled for it, without the model inside its call.
         weight: once it is known.
-        send_s: wall seconds the body took to arrive.
     """
 
     update: Update
     contribution: Contribution
     body: Inline | Spill
-    send_s: float
+    cost: Cost
     weight: float | None = None
 
 
@@ -42,11 +42,6 @@ class Gathering:
     answered_at: dict[str, float] = field(default_factory=dict)
     _rows: list[AnswerRow] | None = None
 
-    def traffic(self, model_bytes: int) -> tuple[int, int]:
-        """Bytes of the accepted updates, and of what they cost down."""
-        up = sum(staged.update.length for staged in self.staged.values())
-        return up, len(self.staged) * model_bytes
-
     def accepted(self) -> int:
         """Devices that accepted the call, with those who then gave up."""
         answers = (member.answer for member in self.round.cohort.values())
@@ -55,11 +50,10 @@ class Gathering:
     def answer_rows(self, books: Books, at: float) -> list[AnswerRow]:
         """What was said to the calls, and of whom nothing was heard; the first time decides."""
         if self._rows is None:
-            number = self.round.number
             self._rows = [
                 *books.answers(self.round, self.answered_at, at),
-                *books.unheard(number, "absent", self.absent, at),
-                *books.unheard(number, "silent", self._silent(), at),
+                *books.unheard(self.round, "absent", self.absent, at),
+                *books.unheard(self.round, "silent", self._silent(), at),
             ]
         return self._rows
 
@@ -84,5 +78,6 @@ class Gathering:
             elif client in overdue:
                 outcome = "late", Reason.DEADLINE
             weight = staged.weight if client in counted else None
-            books.contribution(staged.update, base_version, *outcome, at, weight, staged.send_s)
+            update, cost, claimed = staged.update, staged.cost, self.round.cohort[client].claim()
+            books.contribution(update, base_version, *outcome, at, cost, claimed, weight)
         books.aborts(self.round, at)

@@ -7,8 +7,9 @@ books, whether they count or not.
 import asyncio
 import math
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from queue import SimpleQueue
 
 from muster.common.clock import Clock
@@ -32,8 +33,10 @@ from muster.server.books import Books
 from muster.server.config import Server
 from muster.server.fleet import Fleet, Pack
 from muster.server.gathering import Gathering, Staged
-from muster.server.rounds import Phase, Round
-from muster.server.uploads import Form, Inline, Spill, Spills
+from muster.server.ledger import Notes
+from muster.server.rounds import Member, Phase, Round
+from muster.server.traffic import Transfer
+from muster.server.uploads import Cost, Form, Inline, Spill, Spills
 from muster.wire import INLINE_BYTES
 
 Tell = Callable[..., None]
@@ -102,6 +105,7 @@ class Intake:
         self._folds_on_arrival = self._rule.weights == "on-arrival" and not decided_later
         self._small = schema.body_bytes <= INLINE_BYTES
         self._past: Round | None = None
+        self._cut_off: dict[_Upload, Spill] = {}
         self._state: State = {}
         self._forget()
 
@@ -120,28 +124,78 @@ class Intake:
         self.gathering = Gathering(round, absent)
         self.sum.clear()
 
-    def close(self) -> None:
-        """Give the bodies of the round back; its receipts stay until the next one closes."""
+    def close(self) -> list[Receipt]:
+        """Give the bodies of the round back; its receipts stay until the next one closes.
+
+        Returns:
+            The receipts of updates that are still being sent: their devices are to stop.
+        """
         if self.gathering is not None:
             for staged in self.gathering.staged.values():
                 staged.body.close()
-        for spill in self._uploads.values():
-            spill.close()
+        stop = self._cut_off_uploads()
         self._forget()
         self._past, self.round = self.round or self._past, None
+        return stop
+
+    def _cut_off_uploads(self) -> list[Receipt]:
+        """Decide on the updates that have not come whole."""
+        stop: list[Receipt] = []
+        if not (self._uploads or self._cut_off):
+            return stop
+        moving = self.books.traffic.moving
+        kept = {u: spill for u, spill in self._cut_off.items() if moving(spill.transfers)}
+        for upload, spill in self._uploads.items():
+            assert self.round is not None  # uploads are those of the open round
+            kept[upload], spill.verdict = spill, self.round.receive(spill.update)
+            spill.close()
+            if moving(spill.transfers):
+                stop.append(spill.verdict)
+        self._cut_off = kept
+        return stop
 
     # --- what devices say ------------------------------------------------------------------------
 
-    def upload(self, update: Update, waited_s: float) -> Spill:
-        """The body of an update so far, whose device has waited for its turn to send the rest; an
-        unfinished one stays until its round closes."""
+    def upload(self, pack: Pack, update: Update, asked_at: float) -> Spill:
+        """The body of an update so far, of which the device is to send the rest; an unfinished one
+        stays until its round closes.
+
+        Args:
+            asked_at: UNIX seconds when the device began to wait for its turn.
+        """
         spill = self._uploads.get(_upload(update))
         if spill is None:
+            assert self.round is not None  # or the update would be known to be late
             form = self._forms[self._fleet.devices[update.key.client].group]
-            spill = self._spills.open(update, form, self._clock.now() - waited_s)
+            spill = self._spills.open(update, form, self.round.base_version)
             self._uploads[_upload(update)] = spill
-        spill.wait_s += waited_s
+        spill.ask(update, asked_at)
+        spill.model_bytes += self._fetched(pack, update)
         return spill
+
+    @contextmanager
+    def sending(self, spill: Spill) -> Iterator[Transfer]:
+        """The transfer of a part of an update, whose turn has come; it ends with the context."""
+        assert spill.asked_at is not None
+        asked_at, spill.asked_at = spill.asked_at, None
+        spill.senders += 1
+        try:
+            with self.books.traffic.upload(spill.update.key, asked_at) as transfer:
+                spill.transfers.append(transfer)
+                yield transfer
+        finally:
+            if spill.verdict is not None:
+                self._enter_cut_off(spill)
+
+    def newest_call(self, pack: Pack) -> Key:
+        """The newest call of a device of a pack that has not spoken, or else of any."""
+        for round in (self.round, self._past):
+            cohort = round.cohort if round is not None else {}
+            called = [client for client in pack.devices if client in cohort]
+            if round is not None and called:
+                client = next((each for each in called if not cohort[each].spoke), called[0])
+                return Key(client, round.number, cohort[client].attempt)
+        return Key(next(iter(pack.devices)), 0, 0)
 
     def answered(self, pack: Pack, answers: Sequence[tuple[Answer, Body]]) -> list[Receipt]:
         """Devices answered calls in one message, in which the bodies of small updates came too; the
@@ -206,21 +260,54 @@ class Intake:
             self._look()
 
     def _received_inline(self, pack: Pack, update: Update, body: Body) -> Receipt:
+        length = len(body)
+        self.books.inline_up += length
         receipt = self._known(pack, update)
         if receipt is not None:
-            return self._record(update, receipt)
+            return self._record(update, receipt, Cost(length))
         form = self._forms[pack.devices[update.key.client].group]
-        return self._take(update, Inline(body, form))
-
-    def too_late(self, update: Update) -> Receipt:
-        """The receipt of an update whose round closed while it was under way."""
-        round = self._round_of(update.key)
-        return self._record(update, round.admit(update) if round else _not_open(update.key))
+        cost = form.inline_cost if length == form.length else Cost(length)
+        return self._take(update, Inline(body, form), cost)
 
     def judge(self, pack: Pack, update: Update) -> Receipt | None:
         """The receipt of an update whose body need not be looked at, or None."""
         receipt = self._known(pack, update)
-        return None if receipt is None else self._record(update, receipt)
+        if receipt is None:
+            return None
+        cost = Cost(down=self._fetched(pack, update))
+        # What came of it before its round was closed, if it broke off then.
+        if update.key.client in pack.devices:
+            broken = self._cut_off.pop(_upload(update), None)
+            if broken is not None:
+                cost = Cost(broken.arrived, cost.down + broken.model_bytes, broken.send_s)
+        return self._record(update, receipt, cost)
+
+    def _enter_cut_off(self, spill: Spill) -> None:
+        """Enter an update whose round was closed while it was being sent, unless that was done."""
+        if self._cut_off.pop(_upload(spill.update), None) is not None:
+            assert spill.verdict is not None
+            cost = Cost(spill.arrived, spill.model_bytes, spill.send_s)
+            self._record(spill.update, spill.verdict, cost, spill.base_version)
+
+    async def last_notes(self, limit: float) -> Notes:
+        """What the ledger is still to be told when no other round will be committed.
+
+        Args:
+            limit: monotonic seconds until which uploads that are under way may arrive.
+        """
+        traffic = self.books.traffic
+        sending = [spill for spill in self._cut_off.values() if traffic.moving(spill.transfers)]
+        await traffic.end(limit)
+        for spill in sending:
+            self._enter_cut_off(spill)
+        return self.books.take(self._past.number if self._past else 0)
+
+    def _fetched(self, pack: Pack, update: Update) -> int:
+        """Bytes of the model that a device fetched for an update; each is returned once."""
+        if update.key.client not in pack.devices:
+            return 0
+        key = update.key if self._member(update.key) else None
+        return self.books.traffic.fetched(pack, update, key)
 
     def receive(self, pack: Pack, update: Update, body: Spill) -> Receipt:
         """Judge a complete update; an accepted one is staged, and folded when the rule allows.
@@ -229,26 +316,25 @@ class Intake:
         """
         self._uploads.pop(_upload(update), None)
         self.progress_at = self._clock.monotonic()
-        send_s = body.wait_s + body.send_s
+        cost = Cost(body.arrived, body.model_bytes, body.send_s)
         receipt = self._known(pack, update)
         if receipt is not None:
             body.close()
-            return self._record(update, receipt)
-        self.books.transferred(update, body)
-        receipt = self._take(update, body, send_s)
+            return self._record(update, receipt, cost)
+        receipt = self._take(update, body, cost)
         self._look()
         return receipt
 
-    def _take(self, update: Update, body: Inline | Spill, send_s: float = 0.0) -> Receipt:
+    def _take(self, update: Update, body: Inline | Spill, cost: Cost) -> Receipt:
         round = self._round_of(update.key)
         assert round is not None  # or it would be known to be late
         fault = body.fault(update)
         receipt = round.refuse(update, *fault) if fault else round.admit(update)
         if receipt.outcome is Outcome.ACCEPTED:
-            self._stage(update, body, send_s)
+            self._stage(update, body, cost)
         else:
             body.close()
-            self._record(update, receipt)
+            self._record(update, receipt, cost)
         return receipt
 
     def _known(self, pack: Pack, update: Update) -> Receipt | None:
@@ -279,19 +365,24 @@ class Intake:
         past = self._past
         return past if past is not None and key.round == past.number else self.round
 
+    def _member(self, key: Key) -> Member | None:
+        """The device as a member of the cohort of its update's round, if the server knows it."""
+        round = self._round_of(key)
+        return round.cohort.get(key.client) if round and round.number == key.round else None
+
     def _look(self) -> None:
         if self.round is not None and self.round.phase is not Phase.COLLECTING:
             self._closed()
 
     # --- folding ---------------------------------------------------------------------------------
 
-    def _stage(self, update: Update, body: Inline | Spill, send_s: float) -> None:
+    def _stage(self, update: Update, body: Inline | Spill, cost: Cost) -> None:
         client = update.key.client
         assert self.gathering is not None
         self.gathering.answered_at.setdefault(client, self._clock.now())
         group = self._fleet.devices[client].group
         contribution = Contribution(client, group, update.examples, staleness=0)
-        staged = Staged(update, contribution, body, send_s)
+        staged = Staged(update, contribution, body, cost)
         self.gathering.staged[client] = staged
         self._tell(
             "received",
@@ -372,12 +463,27 @@ class Intake:
 
     # --- the books -------------------------------------------------------------------------------
 
-    def _record(self, update: Update, receipt: Receipt) -> Receipt:
-        """Enter what does not count, or not again."""
+    def _record(
+        self, update: Update, receipt: Receipt, cost: Cost, base_version: int | None = None
+    ) -> Receipt:
+        """Enter what does not count, or not again.
+
+        Args:
+            base_version: of its round; None: of the open round or the one before.
+        """
         outcome = "duplicate" if receipt.outcome is Outcome.ACCEPTED else receipt.outcome.value
-        reason = receipt.reason
-        if update.key.client in self._fleet.devices:
-            self._note(update, outcome, reason, self._clock.now())
+        reason, device = receipt.reason, self._fleet.devices.get(update.key.client)
+        if device is not None:
+            if base_version is None:
+                round = self._round_of(update.key)
+                base_version = round.base_version if round else 0
+            whole = cost.up >= update.length == self.update_bytes[device.group]
+            fate, model_bytes = (outcome, reason, self._clock.now()), 0
+            # The update of which this is a duplicate is charged with the model.
+            if outcome != "duplicate" and reason is not Reason.UNKNOWN_CLIENT:
+                member = self._member(update.key)
+                model_bytes = member.claim() if member else 0
+            self.books.contribution(update, base_version, *fate, cost, model_bytes, whole=whole)
         self._tell(
             outcome,
             round=update.key.round,
@@ -385,19 +491,6 @@ class Intake:
             reason=reason,
         )
         return receipt
-
-    def _note(
-        self,
-        update: Update,
-        outcome: str,
-        reason: Reason | None,
-        at: float,
-        weight: float | None = None,
-        send_s: float = 0.0,
-    ) -> None:
-        round = self._round_of(update.key)
-        base_version = round.base_version if round else 0
-        self.books.contribution(update, base_version, outcome, reason, at, weight, send_s)
 
 
 _Upload = tuple[str, int, bytes]

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 from muster.common.errors import LedgerError
 
-SCHEMA_VERSION = 5
+SCHEMA_VERSION = 6
 
 
 class MemberRow(NamedTuple):
@@ -43,6 +43,8 @@ class RoundRow(NamedTuple):
     weight_sum: float | None
     weight_max: float | None
     effective_size: float | None
+    bytes_up: int
+    bytes_down: int
     opened_at: float
     closed_at: float
     seconds: float
@@ -59,6 +61,7 @@ class AnswerRow(NamedTuple):
     x: str | None
     x_age_s: float | None
     modelled_s: float | None
+    bytes_down: int
     at: float
 
 
@@ -96,6 +99,7 @@ class TransferRow(NamedTuple):
     wait_s: float
     seconds: float
     rate_bps: float | None
+    ending: str
 
 
 class EstimateRow(NamedTuple):
@@ -193,6 +197,8 @@ class Notes:
     """What waits for the next transaction.
 
     Attributes:
+        bytes_up, bytes_down: of the bodies that came from devices and went to them, in chunks and
+            inside other messages.
         sessions: (client, JSON of its fingerprint, time, JSON of its Z, capacity) of devices that
             enrolled.
     """
@@ -201,6 +207,8 @@ class Notes:
     transfers: list[TransferRow] = field(default_factory=list)
     sessions: list[tuple[str, str, float, str, float]] = field(default_factory=list)
     estimates: list[EstimateRow] = field(default_factory=list)
+    bytes_up: int = 0
+    bytes_down: int = 0
 
     def statements(self) -> list[_Statement]:
         return [
@@ -436,17 +444,22 @@ class Ledger:
         for *row, _ in rows:
             yield ToldRow(*row)
 
-    def rounds_after(self, round: int) -> list[tuple[RoundRow, int, int]]:
-        """Rounds after one, with the bytes that what they gathered took up and down."""
-        columns = ", ".join(f"r.{name}" for name in RoundRow._fields)
-        # An update that came when its round was over is entered later than the round.
+    def rounds_after(self, round: int) -> list[RoundRow]:
+        """Rounds after one."""
+        columns = ", ".join(RoundRow._fields)
         rows = self._db.execute(
-            f"SELECT {columns}, coalesce(sum(c.bytes_up), 0), coalesce(sum(c.bytes_down), 0) "
-            "FROM rounds r LEFT JOIN contributions c ON c.round = r.round AND c.at = r.closed_at "
-            "WHERE r.round > ? GROUP BY r.round ORDER BY r.round",
-            (round,),
+            f"SELECT {columns} FROM rounds WHERE round > ? ORDER BY round", (round,)
         )
-        return [(RoundRow(*row), up, down) for *row, up, down in rows]
+        return [RoundRow(*row) for row in rows]
+
+    def traffic(self) -> tuple[int, int]:
+        """Bytes of all bodies that came from devices, and that went to them."""
+        totals = [
+            f"(SELECT coalesce(sum({column}), 0) FROM rounds) + (SELECT {column} FROM run)"
+            for column in ("bytes_up", "bytes_down")
+        ]
+        up, down = self._db.execute(f"SELECT {', '.join(totals)}").fetchone()
+        return int(up), int(down)
 
     def evaluations_after(self, version: int) -> list[dict[str, Any]]:
         """Evaluations of versions after one, as the journal tells of them."""
@@ -471,7 +484,8 @@ class Ledger:
         """Make a round durable, with its version when it has one: all of it or nothing.
 
         Args:
-            notes: contributions of this round, and what else has happened since the last commit.
+            notes: contributions of this round, and what else has happened since the last commit;
+                its bytes are those of `row`.
             forget: versions whose bytes are no longer needed; their files are the caller's to
                 remove afterwards.
         """
@@ -488,7 +502,9 @@ class Ledger:
 
     def note(self, notes: "Notes") -> None:
         """Make notes durable outside a round's commit."""
-        self._transaction(notes.statements())
+        traffic = "UPDATE run SET bytes_up = bytes_up + ?, bytes_down = bytes_down + ?"
+        statement = (traffic, [(notes.bytes_up, notes.bytes_down)])
+        self._transaction([*notes.statements(), statement])
 
     def enter_initial(self, model: StoredVector, state: StoredVector | None) -> None:
         """Enter version 0."""

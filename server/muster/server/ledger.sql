@@ -10,7 +10,9 @@ CREATE TABLE run (
     ended_at REAL,
     began_at REAL,                 -- scenario time 0 on the wall or scaled clock: the fleet was there
     population INTEGER NOT NULL,   -- devices, whether the server knows them or not
-    moments TEXT NOT NULL          -- JSON of the population's means of the covariates Z
+    moments TEXT NOT NULL,         -- JSON of the population's means of the covariates Z
+    bytes_up INTEGER NOT NULL DEFAULT 0,   -- of bodies that travelled when no further round was
+    bytes_down INTEGER NOT NULL DEFAULT 0  -- committed: they are part of no row of rounds
 );
 
 CREATE TABLE clients (
@@ -40,6 +42,8 @@ CREATE TABLE rounds (
     effective_size REAL,           -- (sum w)^2 / sum w^2
     loss REAL,                     -- of the model the run would offer after this round
     accuracy REAL,                 -- likewise; NULL where the task has none
+    bytes_up INTEGER NOT NULL,     -- of all bodies that came from devices, and that went to them,
+    bytes_down INTEGER NOT NULL,   -- since the round before was committed, for whatever round
     opened_at REAL NOT NULL,
     closed_at REAL NOT NULL,
     seconds REAL NOT NULL          -- wall seconds from opening to commit
@@ -57,6 +61,8 @@ CREATE TABLE answers (
     x_age_s REAL,                  -- scenario seconds since; 0 but where it is as last known: of the
                                    -- absent, the silent, and those whose update overtook their answer
     modelled_s REAL,               -- of work and transfers, in the scenario's model of the device
+    bytes_down INTEGER NOT NULL DEFAULT 0,  -- of the model inside the message that called it; 0:
+                                   -- it is fetched, or went to another device of the same pack
     at REAL NOT NULL,
     PRIMARY KEY (round, client)
 ) WITHOUT ROWID;
@@ -70,8 +76,9 @@ CREATE TABLE contributions (
     weight REAL,                   -- NULL unless folded
     examples INTEGER NOT NULL,
     mask_ratio REAL NOT NULL,      -- share of the coordinates that were trained
-    bytes_up INTEGER NOT NULL,     -- of the update's body
-    bytes_down INTEGER NOT NULL,   -- of the model's body
+    bytes_up INTEGER NOT NULL,     -- of the update's body, that came: less than its length if it
+                                   -- was cut off, more if a part was sent again
+    bytes_down INTEGER NOT NULL,   -- of the model's body, that went to the device for this update
     bytes_saved INTEGER NOT NULL,  -- by compression: the update as float32, less bytes_up
     train_s REAL,
     transfer_s REAL,               -- fetching the model and sending the update
@@ -82,16 +89,17 @@ CREATE TABLE contributions (
 );
 CREATE UNIQUE INDEX counted_once ON contributions (round, client) WHERE outcome = 'folded';
 
-CREATE TABLE transfers (          -- of models and updates that travelled in chunks
+CREATE TABLE transfers (          -- calls in which a model or an update travelled in chunks
     round INTEGER NOT NULL,
     client TEXT NOT NULL,
     attempt INTEGER NOT NULL,
     direction TEXT NOT NULL,       -- down: the model, up: the update
-    bytes INTEGER NOT NULL,        -- of the body
+    bytes INTEGER NOT NULL,        -- of the body, that travelled in this call
     began_at REAL NOT NULL,        -- when it was asked for; down by the device's clock
     wait_s REAL NOT NULL,          -- before its first byte: for a channel slot, the server's turn
     seconds REAL NOT NULL,         -- from then to its last byte
-    rate_bps REAL                  -- achieved: bits of the body a second; NULL where it took no time
+    rate_bps REAL,                 -- achieved: bits of the body a second; NULL where it took no time
+    ending TEXT NOT NULL           -- complete; cut off: its round was closed before; broken
 );
 
 CREATE TABLE estimates (          -- what a round's weights rest on, as its aggregator says

@@ -98,6 +98,8 @@ class Member:
         accepted: the update that counts, if one does.
         late: in lockstep, an update that was too late by itself.
         spoke: nothing more is expected of it: it declined, gave up, or its update was judged.
+        model_bytes: of models that went to it inside the messages that called it.
+        claimed_bytes: those of them with which an update has been charged.
     """
 
     attempt: int = 0
@@ -106,6 +108,14 @@ class Member:
     accepted: Update | None = None
     late: Update | None = None
     spoke: bool = False
+    model_bytes: int = 0
+    claimed_bytes: int = 0
+
+    def claim(self) -> int:
+        """Charge an update with the models that went to the device; their bytes."""
+        claimed = self.model_bytes - self.claimed_bytes
+        self.claimed_bytes = self.model_bytes
+        return claimed
 
 
 @dataclass(slots=True)
@@ -145,6 +155,10 @@ class Round:
         member = self.cohort[client]
         member.attempt += 1
         return Key(client, self.number, member.attempt)
+
+    def model_bytes(self) -> int:
+        """Bytes of the models that went inside the messages that called the cohort."""
+        return sum([member.model_bytes for member in self.cohort.values()])
 
     def expects(self, client: str) -> bool:
         """Whether the round still waits for the device."""
@@ -299,6 +313,8 @@ class Round:
         )
 
     def _why_closed(self) -> Reason:
+        if self.phase is Phase.DROPPED:
+            return Reason.ROUND_CLOSED
         return Reason.GOAL_REACHED if self._goal_reached() else Reason.DEADLINE
 
 

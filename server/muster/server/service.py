@@ -4,7 +4,7 @@ import asyncio
 import logging
 import sqlite3
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any
 
 import grpc
@@ -20,6 +20,7 @@ from muster.common.exchange import Outcome, Reason, Receipt, Update
 from muster.server.coordinator import Coordinator
 from muster.server.fleet import Outbox, Pack, same_token
 from muster.server.probe import probe
+from muster.server.traffic import Transfer
 from muster.v1 import fleet_pb2 as pb
 from muster.v1 import fleet_pb2_grpc
 from muster.wire import CHUNK_BYTES, INLINE_BYTES, PROTOCOL_VERSION, SESSION, TOKEN, messages
@@ -178,8 +179,9 @@ class FleetService(fleet_pb2_grpc.FleetServicer):
 
     async def Fetch(self, request: pb.FetchRequest, context: Context) -> None:  # type: ignore[override]
         async with errors_as_status(context, self._coordinator.fail):
-            self._pack(context)
+            pack, asked_at = self._pack(context), self._clock.now()
             coordinator = self._coordinator
+            intake, length = coordinator.intake, coordinator.schema.body_bytes
             chunk_bytes = min(request.chunk_bytes or CHUNK_BYTES, CHUNK_BYTES)
             async with self._transfers:
                 try:
@@ -191,16 +193,20 @@ class FleetService(fleet_pb2_grpc.FleetServicer):
                         f"{coordinator.committed.version}",
                     )
                 except IndexError:
-                    length = coordinator.schema.body_bytes
                     await context.abort(
                         grpc.StatusCode.OUT_OF_RANGE,
                         f"expected an offset of at most {length} bytes; found {request.offset}. "
                         f"Fetch from 0",
                     )
                 await context.send_initial_metadata(())  # it is the device's turn
-                for chunk in chunks:
-                    await context.write(chunk)
-                    coordinator.intake.progress_at = self._clock.monotonic()
+                key, rest = intake.newest_call(pack), length - request.offset
+                traffic = intake.books.traffic
+                with traffic.download(pack, key, request.offset, asked_at) as transfer:
+                    for chunk in chunks:
+                        await context.write(chunk)
+                        transfer.bytes = min(rest, transfer.bytes + chunk_bytes)
+                        intake.progress_at = self._clock.monotonic()
+                    transfer.ending = "complete"
 
     # --- Probe -----------------------------------------------------------------------------------
 
@@ -227,30 +233,51 @@ class FleetService(fleet_pb2_grpc.FleetServicer):
 
     async def _receive(self, update: Update, offset: int, pack: Pack, context: Context) -> Receipt:
         clock, intake = self._clock, self._coordinator.intake
-        began = clock.monotonic()
-        async with self._transfers:
+        asked_at = clock.now()
+        async with AsyncExitStack() as turn:
+            await turn.enter_async_context(self._transfers)
             if known := intake.judge(pack, update):  # while it waited for its turn
+                if known.outcome is Outcome.LATE:
+                    intake.books.traffic.upload_in_vain(update.key, asked_at)
                 return known
-            turn = clock.monotonic()
-            spill = intake.upload(update, turn - began)
+            spill = intake.upload(pack, update, asked_at)
             if offset != spill.received:
                 return Receipt(update.key, Outcome.RESUME, offset=spill.received)
-            spill.senders += 1
-            sender = spill.senders
             await context.send_initial_metadata(())  # it is the device's turn
-            try:
+            with intake.sending(spill) as transfer:
+                sender = spill.senders
                 while not spill.complete:
                     message = await context.read()
-                    if spill.closed:  # with its round, on the wall clock
-                        return intake.too_late(update)
+                    ended = message is grpc.aio.EOF
+                    transfer.bytes += 0 if ended else len(message.chunk)
+                    if spill.verdict is not None:  # its round was closed, on the wall clock
+                        transfer.ending = "cut off"
+                        await turn.aclose()
+                        if not ended:
+                            await self._drain(transfer, update.length - offset, context)
+                        break
                     # One that came back is another sender; what the first had sent is not in order.
-                    if message is grpc.aio.EOF or spill.senders != sender:
+                    if ended or spill.senders != sender:
                         return Receipt(update.key, Outcome.RESUME, offset=spill.received)
                     spill.write(message.chunk)
                     intake.progress_at = pack.heard_at = clock.monotonic()
-            finally:
-                spill.send_s += clock.monotonic() - turn
-        return intake.receive(pack, update, spill)
+                else:
+                    transfer.ending = "complete"
+        return spill.verdict or intake.receive(pack, update, spill)
+
+    @staticmethod
+    async def _drain(transfer: Transfer, length: int, context: Context) -> None:
+        """Read what was under way when the round of an update was closed, which would travel
+        anyway, until the device ends its side; count it and nothing else.
+
+        Args:
+            length: the most that can come.
+        """
+        while transfer.bytes < length:
+            message = await context.read()
+            if message is grpc.aio.EOF or not message.chunk:
+                return
+            transfer.bytes += len(message.chunk)
 
 
 def _refusal(reason: Reason, detail: str) -> pb.Refusal:

@@ -24,7 +24,7 @@ def untold(journal: Path, ledger: Ledger) -> list[Told]:
     rounds = ledger.rounds_after(_newest(journal, "round_committed", "round"))
     evaluations = ledger.evaluations_after(_newest(journal, "evaluated", "version"))
     events = [
-        *(("round_committed", told(*round) | {"at": round[0].closed_at}) for round in rounds),
+        *(("round_committed", told(round) | {"at": round.closed_at}) for round in rounds),
         *(("evaluated", fields) for fields in evaluations),
     ]
     return sorted(events, key=lambda event: event[1]["at"])

@@ -6,20 +6,38 @@ import tempfile
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import xxhash
 
 from muster.common.compression import Codec, Pread, Whole
 from muster.common.errors import RemoteProtocolError
-from muster.common.exchange import Body, Reason, Update
+from muster.common.exchange import Body, Reason, Receipt, Update
 from muster.common.tensors import WIRE, Vector
 from muster.wire import CHUNK_BYTES
 from muster.wire.bodies import checksum
 
+if TYPE_CHECKING:
+    from muster.server.traffic import Transfer
+
 _max, _min = np.maximum.reduce, np.minimum.reduce
 
 _DAMAGED = Reason.CHECKSUM, "the body is not what its checksum says; send it again"
+
+
+class Cost(NamedTuple):
+    """What travelled for an update.
+
+    Attributes:
+        up: bytes of its body that came.
+        down: bytes of the model that its device fetched for it.
+        send_s: wall seconds in which it waited for its turn and was sent.
+    """
+
+    up: int = 0
+    down: int = 0
+    send_s: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -40,6 +58,11 @@ class Form:
     def length(self) -> int:
         """Bytes."""
         return self.codec.length(self.parameters)
+
+    @cached_property
+    def inline_cost(self) -> Cost:
+        """Of a right body that comes inside an answer; made once for all."""
+        return Cost(self.length)
 
     @cached_property
     def plain(self) -> bool:
@@ -85,13 +108,25 @@ class Spill:
     """A large update's body as its chunks arrive.
 
     Attributes:
+        update: as the newest of its headers states it.
         received: bytes held, in order and without gaps; where a broken upload resumes.
-        began_at: UNIX seconds when the device began to wait for its turn to send it.
-        wait_s, send_s: wall seconds until its turn came, and in which it arrived.
+        asked_at: UNIX seconds when the device began to wait for its turn to send the next part;
+            None while it sends.
+        transfers: in which it has come so far.
+        model_bytes: of the model that went to the device for this update.
         senders: calls that have sent of it; the newest alone goes on.
+        base_version: of the round that it is for.
+        verdict: the receipt, if its round was closed before all of it had come.
     """
 
-    def __init__(self, spills: "Spills", update: Update, form: Form, began_at: float) -> None:
+    def __init__(self, spills: "Spills", update: Update, form: Form, base_version: int) -> None:
+        self.update = update
+        self.base_version = base_version
+        self.asked_at: float | None = None
+        self.transfers: list[Transfer] = []
+        self.model_bytes = 0
+        self.verdict: Receipt | None = None
+        self._slot_attempt = 0
         self._spills = spills
         self._form = form
         self._file = spills.take()
@@ -99,8 +134,19 @@ class Spill:
         self._hash = xxhash.xxh3_128()
         self._measure = Measure(form)
         self.received = self.senders = 0
-        self.began_at = began_at - update.slot_wait_s
-        self.wait_s, self.send_s = update.slot_wait_s, 0.0
+
+    def ask(self, update: Update, at: float) -> None:
+        """Note that the device asks for its turn to send the next part.
+
+        Args:
+            at: UNIX seconds when it began to wait at the server.
+        """
+        self.update = update
+        if self.asked_at is None:
+            self.asked_at = at
+            if update.key.attempt != self._slot_attempt:  # it waited for a slot once in an attempt
+                self.asked_at -= update.slot_wait_s
+                self._slot_attempt = update.key.attempt
 
     def write(self, chunk: bytes) -> None:
         """Append a chunk.
@@ -126,8 +172,14 @@ class Spill:
         self.received = end
 
     @property
-    def closed(self) -> bool:
-        return self._file < 0
+    def arrived(self) -> int:
+        """Bytes of the body that have come, with those that came twice."""
+        return sum(transfer.bytes for transfer in self.transfers)
+
+    @property
+    def send_s(self) -> float:
+        """Wall seconds in which the device waited and sent."""
+        return sum(transfer.wait_s + transfer.seconds for transfer in self.transfers)
 
     @property
     def complete(self) -> bool:
@@ -167,9 +219,9 @@ class Spills:
         self._folder = folder
         self._free: list[int] = []
 
-    def open(self, update: Update, form: Form, began_at: float) -> Spill:
+    def open(self, update: Update, form: Form, base_version: int) -> Spill:
         """A spill for an update that begins to arrive."""
-        return Spill(self, update, form, began_at)
+        return Spill(self, update, form, base_version)
 
     def take(self) -> int:
         """A file descriptor; what the file held before is written over."""

@@ -94,7 +94,8 @@ class RunFolder:
         self.version += folded > 0
         for client, outcome in outcomes.items():
             self._add("answers", round=self.rounds, client=client, decision="accept",
-                      state=states.get(client), modelled_s=0.75, at=self.time)  # fmt: skip
+                      state=states.get(client), modelled_s=0.75, at=self.time,
+                      bytes_down=(sent or {}).get(client, {}).get("bytes_down", 1000))  # fmt: skip
             self.contribute(client, outcome, base_version=base, **(sent or {}).get(client, {}))
         for client, reason in aborted.items():
             self._add("answers", round=self.rounds, client=client, decision="abort",
@@ -120,6 +121,10 @@ class RunFolder:
             folded=folded, normaliser=total or None, weight_sum=total,
             weight_max=max(weights, default=0.0),
             effective_size=total**2 / squares if squares else 0.0,
+            **{
+                way: sum((sent or {}).get(client, {}).get(way, 1000) for client in outcomes)
+                for way in ("bytes_up", "bytes_down")
+            },
             opened_at=opened_at, closed_at=self.time, seconds=seconds,
         )  # fmt: skip
         return self.rounds
@@ -145,7 +150,7 @@ class RunFolder:
         columns = {
             "round": self.rounds, "client": client, "attempt": 1, "direction": direction,
             "bytes": size, "began_at": STARTED_AT + began_s, "wait_s": wait_s, "seconds": seconds,
-            "rate_bps": 8 * size / seconds if seconds else None,
+            "rate_bps": 8 * size / seconds if seconds else None, "ending": "complete",
         }  # fmt: skip
         self._add("transfers", **columns | row)
 

@@ -9,6 +9,7 @@ import pytest
 
 from muster.common.errors import ConfigError, LedgerError
 from muster.emulator.account import SCHEMA_VERSION, Account
+from muster.emulator.summary import outline
 
 
 def test_every_table_has_the_columns_of_the_ledger_also_when_it_is_empty(run: Any) -> None:
@@ -83,6 +84,30 @@ def test_totals_of_a_round_say_how_many_bytes_were_for_nothing(run: Any) -> None
     with Account(run.commit()) as account:
         columns = ["bytes_up", "bytes_down", "bytes_wasted"]
         assert account.round_totals[columns].to_numpy().tolist() == [[1300, 2000, 300], [0, 0, 0]]
+
+
+def test_the_totals_are_of_all_that_travelled(run: Any) -> None:
+    run.clients("a", "b")
+    run.round({"a": "folded", "b": "late"})
+    run._ledger.execute("UPDATE run SET bytes_up = 30, bytes_down = 5")
+    with Account(run.commit()) as account:
+        assert account.traffic_totals == (2030, 2005)
+        told = outline(account)
+        assert (told["bytes_up"], told["bytes_down"]) == (2030, 2005)
+
+
+def test_a_client_has_the_bytes_that_travelled_in_chunks_or_inside_other_messages(
+    run: Any,
+) -> None:
+    run.clients("chunks", "inside")
+    run.round({"chunks": "late: deadline", "inside": "folded"})
+    run.transfer("chunks", "down", 0.0, 0.0, 1.0, bytes=700)
+    run.transfer("chunks", "up", 0.0, 0.0, 1.0, bytes=300, ending="broken")
+    run.transfer("chunks", "up", 0.0, 0.0, 1.0, bytes=50, ending="cut off")
+    with Account(run.commit()) as account:
+        totals = account.client_totals.set_index("client")[["bytes_up", "bytes_down"]]
+    assert totals.loc["chunks"].tolist() == [350, 700]
+    assert totals.loc["inside"].tolist() == [1000, 1000]
 
 
 def test_totals_of_a_client_count_what_became_of_its_updates(run: Any) -> None:

@@ -54,7 +54,8 @@ def evaluated(round: int, loss: float | None, accuracy: float | None) -> dict[st
 
 def started(rounds: int, population: int = 10, round: int = 0) -> dict[str, Any]:
     return {"event": "server_started", "run": "r", "round": round, "version": round,
-            "population": population, "rounds": rounds, "at": 0.0}  # fmt: skip
+            "population": population, "rounds": rounds, "bytes_up": 0, "bytes_down": 0,
+            "at": 0.0}  # fmt: skip
 
 
 def opened(round: int, at: float = 0.0) -> dict[str, Any]:
@@ -66,7 +67,8 @@ def client(event: str, name: str) -> dict[str, Any]:
 
 
 def ended(status: str = "completed", detail: str = "") -> dict[str, Any]:
-    return {"event": "ended", "status": status, "detail": detail, "at": 0.0}
+    return {"event": "ended", "status": status, "detail": detail, "bytes_up": 0, "bytes_down": 0,
+            "at": 0.0}  # fmt: skip
 
 
 def warned(round: int, by: str, warning: str) -> dict[str, Any]:
@@ -298,6 +300,16 @@ def test_uploads_of_the_open_round_count_until_the_round_does() -> None:
     assert standing.arriving == 700
     standing.happen(committed(1, bytes_up=700))
     assert (standing.arriving, standing.bytes_up) == (0, 700)
+
+
+def test_the_totals_are_those_of_the_whole_run_whoever_served_it() -> None:
+    standing = standing_after(started(40), committed(1, bytes_up=700, bytes_down=900))
+    standing.happen({"event": "died", "process": "server", "status": -9})
+    standing.happen(committed(2, bytes_up=70, bytes_down=90))  # told by the next server
+    standing.happen(started(40, round=2) | {"bytes_up": 770, "bytes_down": 990})
+    standing.happen(committed(3, bytes_up=7, bytes_down=9))
+    standing.happen(ended() | {"bytes_up": 1000, "bytes_down": 2000})
+    assert (standing.bytes_up, standing.bytes_down) == (1777, 2999)
 
 
 def test_who_left_is_no_longer_present() -> None:

@@ -246,6 +246,7 @@ def test_few_shares_are_lines_by_group_and_many_are_bands(run: Any) -> None:
 
 BARE = {
     "base_version": 0, "version": 0, "outcome": "empty", "called": 0, "accepted": 0, "folded": 0,
+    "bytes_up": 0, "bytes_down": 0,
     "opened_at": 0.0, "closed_at": 0.0, "seconds": 0.0,
 }  # fmt: skip
 

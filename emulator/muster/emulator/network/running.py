@@ -140,7 +140,8 @@ class Network:
             )
 
     def watch(self) -> None:
-        """From now on tell of every gateway about every second what it delivered."""
+        """From now on tell of every gateway about every second what it delivered; and when the
+        connections end, what it delivered since the last second."""
         self._watches = {}
         for group in self._gateways:
             self._watch(group)
@@ -155,14 +156,18 @@ class Network:
 
     async def _tell_traffic(self, group: str, controller: Controller) -> None:
         try:
-            before = await controller.stats()
-            while True:
-                await self._clock.sleep_until(self._clock.monotonic() + _EVERY_S)
+            before, cancelled = await controller.stats(), None
+            while cancelled is None:
+                try:
+                    await self._clock.sleep_until(self._clock.monotonic() + _EVERY_S)
+                except asyncio.CancelledError as error:
+                    cancelled = error
                 now = await controller.stats()
                 moved = _moved(before, now)
                 if moved["bytes_up"] or moved["bytes_down"]:
                     self._tell("traffic", group=group, **moved)
                 before = now
+            raise cancelled
         except TransportError:
             return  # the gateway's death is the supervisor's to tell
 

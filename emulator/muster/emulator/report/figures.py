@@ -87,6 +87,8 @@ def traffic(account: Account) -> Figure:
         style.say(axes, "No traffic", "No round was committed.")
         return figure
     sent = totals.set_index("round")[["bytes_up", "bytes_down", "bytes_wasted"]].cumsum()
+    # What travelled when the last round had been committed is shown with that round.
+    sent.iloc[-1] += [account.run.bytes_up, account.run.bytes_down, account.run.bytes_up]
     sent.loc[sent.index[0] - 1] = 0
     sent = sent.sort_index()
     size, unit = _unit(float(sent.to_numpy().max()))

@@ -52,7 +52,8 @@ def rates(account: Account, summary: Summary) -> Section | None:
     note = (
         "Link: what a device's own link moves in the long run. Part of it: of what the group "
         "shares, by how many transferred at once. Waiting and transferring: shares of the time of "
-        "the rounds in which the devices transferred."
+        "the rounds in which the devices transferred; more than all of it, where transfers outlast "
+        "their rounds. A transfer that was cut off or broke counts as far as it came."
     )
     text = (
         "A dot on the line uses its link to the full; a link that fades has dots above it too. "
@@ -133,7 +134,11 @@ def use(account: Account, summary: Summary) -> Section | None:
     span, by_group = span_of(traffic), traffic.groupby("group", sort=False)
     rows = [_use_row(str(name), way, told, span) for name, told in by_group for way in DIRECTIONS]
     columns = ["group", "", "moved", "mean rate", "shared", "used", "nearly full"]
-    note = f"Nearly full: share of the time in which {percent_text(BUSY)} or more was used."
+    note = (
+        "Moved: all that the gateways passed on, bodies of models and updates and the protocol "
+        f"around them. Nearly full: share of the time in which {percent_text(BUSY)} or more was "
+        "used."
+    )
     text = (
         "A shared link that is full while a round is open decides how long the round lasts; one "
         "that never is could be shared by more devices."

@@ -251,14 +251,17 @@ def totals_of(moves: pd.DataFrame, rounds: pd.DataFrame) -> pd.DataFrame:
     rate, and of the time of the rounds in which its devices transferred the shares that they spent
     waiting and transferring."""
     round_s = moves["round"].map(rounds.set_index("round")["seconds"])
-    timed = moves.assign(round_s=round_s.where(~moves.duplicated(["client", "round", "direction"])))
+    timed = moves.assign(
+        round_s=round_s.where(~moves.duplicated(["client", "round", "direction"])),
+        moved_s=moves["seconds"].where(moves["bytes"] > 0),
+    )
     rows = timed.groupby(["group", "direction"], observed=True)
     table = pd.DataFrame(
         {
             "transfers": rows.size(),
             "bytes": rows["bytes"].sum(),
-            "median_s": rows["seconds"].median(),
-            "p90_s": rows["seconds"].quantile(0.9),
+            "median_s": rows["moved_s"].median(),
+            "p90_s": rows["moved_s"].quantile(0.9),
             "median_wait_s": rows["wait_s"].median(),
             "rate_bps": rows["rate_bps"].median(),
             "own_bps": rows["own_bps"].median(),
