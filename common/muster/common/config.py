@@ -5,6 +5,8 @@ reader's and the reference page's (docs/scenario.md is generated from it).
 """
 
 import difflib
+import re
+import tomllib
 from collections.abc import Mapping, Sequence
 from typing import Any, Self, TypeVar, get_args
 
@@ -14,6 +16,15 @@ from pydantic_core import ErrorDetails
 from muster.common.errors import ConfigError
 
 S = TypeVar("S", bound="Section")
+
+_LEVELS = 50
+"""Levels of tables and lists in a file; a scenario has about six."""
+
+_TOO_DEEP = f"expected at most {_LEVELS} levels of tables and lists in each other, found more"
+_TOO_LONG = "expected whole numbers of at most 64 bits, found a longer one"
+
+_SHOWN = 120
+"""Characters of a wrong value that a message shows."""
 
 
 class Section(BaseModel):
@@ -42,6 +53,50 @@ class Section(BaseModel):
             return cls.model_validate_json(text)
         except ValidationError as error:
             raise ConfigError(_report(error, cls, f"JSON of {cls.__name__}")) from None
+
+
+def parse_toml(text: str, source: str) -> dict[str, Any]:
+    """Return the tables of a TOML text.
+
+    Args:
+        source: where the text comes from, for the message.
+
+    Raises:
+        ConfigError: as `require_plain`.
+        tomllib.TOMLDecodeError: it is not TOML.
+    """
+    try:
+        values = tomllib.loads(text)
+    except tomllib.TOMLDecodeError:
+        raise
+    except RecursionError:
+        raise ConfigError(f"{source}: {_TOO_DEEP}") from None
+    except ValueError:  # Python reads no whole number of more than 4,300 digits
+        raise ConfigError(f"{source}: {_TOO_LONG}") from None
+    require_plain(values, source)
+    return values
+
+
+def require_plain(values: Mapping[str, Any], source: str) -> None:
+    """Check that a file's values are not nested too deeply, and its whole numbers have 64 bits.
+
+    Code that walks through values calls itself once for every level, and Python ends that with a
+    RecursionError. TOML promises no longer whole numbers.
+
+    Raises:
+        ConfigError: they are not so.
+    """
+    waiting: list[tuple[int, object]] = [(0, values)]
+    while waiting:
+        level, value = waiting.pop()
+        if level > _LEVELS:
+            raise ConfigError(f"{source}: {_TOO_DEEP}")
+        if isinstance(value, int) and not -(2**63) <= value < 2**63:
+            raise ConfigError(f"{source}: {_TOO_LONG}")
+        if isinstance(value, Mapping):
+            value = list(value.values())
+        if isinstance(value, list):
+            waiting += [(level + 1, inner) for inner in value]
 
 
 def validate(cls: type[S], values: Mapping[str, Any], source: str) -> S:
@@ -77,7 +132,13 @@ def _mistake(detail: ErrorDetails, cls: type[Section]) -> str:
     if detail["type"] == "value_error":
         told = message.removeprefix("Value error, ")
         return f"{path}: {told}" if path else told
-    return f"{path}: expected {message.removeprefix('Input should be ')}, found {found!r}"
+    expected = re.sub(r"^\w+ should ", "to ", re.sub(r"^\w+ should be ", "", message))
+    return f"{path}: expected {expected}, found {_short(found)}"
+
+
+def _short(value: object) -> str:
+    text = repr(value)
+    return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}…"
 
 
 def _suggestion(cls: type[Section], path: tuple[int | str, ...]) -> str:

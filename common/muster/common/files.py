@@ -1,7 +1,12 @@
-"""Files that are either whole or not there."""
+"""Files that are either whole or not there, and refusals where the operating system refuses."""
 
+import errno
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
+
+from muster.common.errors import ConfigError
 
 _TEMPORARY = ".tmp"
 
@@ -14,16 +19,60 @@ def write_atomic(path: Path, *parts: bytes | memoryview, durable: bool = False) 
             the death of any process, but not of the machine.
     """
     temporary = path.with_name(path.name + _TEMPORARY)
-    with open(temporary, "wb", buffering=0) as file:
-        for part in parts:
-            rest = memoryview(part)
-            while rest:
-                rest = rest[file.write(rest) :]
-        if durable:
-            os.fsync(file.fileno())
-    os.replace(temporary, path)
+    try:
+        with open(temporary, "wb", buffering=0) as file:
+            for part in parts:
+                rest = memoryview(part)
+                while rest:
+                    rest = rest[file.write(rest) :]
+            if durable:
+                os.fsync(file.fileno())
+        os.replace(temporary, path)
+    except OSError as error:
+        with suppress(OSError):
+            temporary.unlink()
+        error.filename = error.filename or str(path)  # a full disk has no name
+        raise
     if durable:
         fsync_folder(path.parent)
+
+
+@contextmanager
+def refusal_of(what: str, advice: str) -> Iterator[None]:
+    """Turn an error of the operating system into a refusal.
+
+    Args:
+        what: what cannot be done, for example "runs/a cannot be made".
+
+    Raises:
+        ConfigError: an OSError came out of the body.
+    """
+    try:
+        yield
+    except BrokenPipeError:  # of standard output or error, not of a file
+        raise
+    except OSError as error:
+        raise ConfigError(f"{what}: {os_reason(error)}; {advice}") from None
+
+
+def os_reason(error: OSError) -> str:
+    """What the operating system says, with the file that it says it of."""
+    path = error.filename2 or error.filename
+    return f"{error.strerror or error}" + (f" ({path})" if path else "")
+
+
+def require_writable(path: Path) -> None:
+    """Check that a file can be written at `path`, before the work that makes its content.
+
+    Raises:
+        ConfigError: it cannot.
+    """
+    with refusal_of(f"{path} cannot be written", "name another file"):
+        if path.is_dir():
+            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
+        temporary = path.with_name(path.name + _TEMPORARY)
+        temporary.touch()
+        temporary.unlink()
 
 
 def fsync_folder(folder: Path) -> None:

@@ -11,13 +11,14 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial, wraps
 from pathlib import Path
-from typing import TYPE_CHECKING, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, ParamSpec, TextIO, TypeVar
 
 import click
 
 from muster.common.clock import WallClock
 from muster.common.errors import ConfigError, LedgerError, MusterError
-from muster.emulator.folder import shown
+from muster.common.files import os_reason, refusal_of, require_writable, write_atomic
+from muster.emulator.folder import making, shown
 
 if TYPE_CHECKING:
     from muster.emulator.launch.backend import BackendName
@@ -44,16 +45,45 @@ def _failures_as_status(command: Callable[P, T]) -> Callable[P, T]:
         try:
             return command(*args, **kwargs)
         except (ConfigError, LedgerError) as error:
-            click.echo(f"error: {error}", err=True)
+            _complain(error)
             sys.exit(2)
         except MusterError as error:
-            click.echo(f"error: {error}", err=True)
+            _complain(error)
             sys.exit(1)
 
     return guarded
 
 
-@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+class _Commands(click.Group):
+    """The commands. What the operating system refuses and no command expects is told in a line."""
+
+    def main(self, *args: Any, **kwargs: Any) -> Any:
+        try:
+            return super().main(*args, **kwargs)
+        except OSError as error:
+            # An error of a file names it; what has no name is standard output.
+            what = "" if error.filename else "standard output cannot be written: "
+            _complain(what + os_reason(error))
+            _abandon(sys.stdout)
+            sys.exit(1)
+
+
+def _complain(error: object) -> None:
+    try:
+        click.echo(f"error: {error}", err=True)
+    except OSError:  # the exit status says it too
+        _abandon(sys.stderr)
+
+
+def _abandon(stream: TextIO) -> None:
+    """Keep Python from trying again, when it ends, to write what a stream did not take."""
+    try:
+        stream.flush()
+    except OSError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
+
+
+@click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(package_name="muster")
 def main() -> None:
     """A federated-learning fleet, emulated over real networking."""
@@ -127,13 +157,13 @@ def plan(scenario: Path, out: Path | None, settings: tuple[str, ...], data: str 
     read = read_scenario(scenario, settings, data)
     folder = Path("plans") / read.name if out is None else out
     clock = WallClock()
-    began = clock.monotonic()
-    with click.progressbar(length=100, file=sys.stderr, label="planning") as bar:
-        found = plan(read, progress=lambda done, of: bar.update(100 * done // of - bar.pos))
-    took_s = clock.monotonic() - began
-    folder.mkdir(parents=True, exist_ok=True)
-    write_plan(folder, found)
-    write_figure(folder / "plan.png", found)
+    with making(folder):
+        began = clock.monotonic()
+        with click.progressbar(length=100, file=sys.stderr, label="planning") as bar:
+            found = plan(read, progress=lambda done, of: bar.update(100 * done // of - bar.pos))
+        took_s = clock.monotonic() - began
+        write_plan(folder, found)
+        write_figure(folder / "plan.png", found)
     click.echo(describe(found))
     click.echo(f"\n  planned in {took_s:.1f} s; {shown(folder)}/plan.png, plan.csv, population.csv")
 
@@ -164,11 +194,12 @@ def verify(
     data: str | None,
 ) -> None:
     """Measure SCENARIO's links: rates, round trips and fairness, against what was asked."""
-    from muster.common.files import write_atomic
     from muster.emulator.scenario import read_scenario
     from muster.wire.channels import ENVIRONMENT
 
     read = read_scenario(scenario, settings, data)
+    if out is not None:
+        require_writable(out)
     # gRPC reads them when it is imported, and should be here what it is in devices.
     for name, value in {**ENVIRONMENT, "GRPC_VERBOSITY": "ERROR"}.items():
         os.environ.setdefault(name, value)
@@ -416,7 +447,10 @@ def report(folder: Path) -> None:
     from muster.emulator.folder import run_folder
     from muster.emulator.report import write_report
 
-    click.echo(shown(write_report(run_folder(folder))))
+    run = run_folder(folder)
+    with refusal_of(f"the report of {shown(run)} cannot be written", "make the folder writable"):
+        page = write_report(run)
+    click.echo(shown(page))
 
 
 @main.group()
@@ -435,7 +469,8 @@ def import_trace(source: Path, out: Path) -> None:
     from muster.emulator.fedscale import import_fedscale
 
     traces = import_fedscale(source)
-    write_traces(out, traces)
+    with refusal_of(f"{out} cannot be written", "name another file"):
+        write_traces(out, traces)
     click.echo(f"{len(traces):,} traces in {shown(out)}")
 
 
@@ -450,7 +485,8 @@ def export_trace(folder: Path, out: Path) -> None:
     from muster.emulator.trace_export import traces_of_run
 
     traces = traces_of_run(run_folder(folder))
-    write_traces(out, traces)
+    with refusal_of(f"{out} cannot be written", "name another file"):
+        write_traces(out, traces)
     click.echo(f"{len(traces):,} traces in {shown(out)}")
 
 

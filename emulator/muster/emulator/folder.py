@@ -3,40 +3,99 @@
 import fcntl
 import os
 import secrets
+import shutil
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager
 from datetime import datetime
 from pathlib import Path
 from typing import IO
 
 from muster.common.errors import ConfigError
+from muster.common.files import refusal_of, write_atomic
+
+SCENARIO = "scenario.toml"
 
 _PARTS = ("setup", "logs", "devices", "models", "figures")
 
 
-def make_run_folder(name: str, out: Path | None) -> Path:
+def make_run_folder(name: str, out: Path | None, scenario: str) -> Path:
     """Make the folder of a new run: `out`, or `runs/<name>-<time>` with `runs/latest` beside it.
 
+    Args:
+        scenario: the resolved scenario, which the folder keeps as scenario.toml.
+
     Raises:
-        ConfigError: `out` holds something already.
+        ConfigError: `out` holds something already, or cannot be written; nothing is left of it.
+    """
+    folder = new_folder(name, out, "muster run")
+    with making(folder):
+        for part in _PARTS:
+            (folder / part).mkdir(exist_ok=True)
+        # Tokens lie in setup/: nobody else on the machine may read them.
+        (folder / "setup").chmod(0o700)
+        write_atomic(folder / SCENARIO, scenario.encode())
+        if out is None:
+            _point_latest(folder)
+    return folder
+
+
+def new_folder(name: str, out: Path | None, command: str) -> Path:
+    """Return the folder to make: `out`, or `runs/<name>-<time>`.
+
+    Args:
+        command: how to go on with what a folder holds already, for the message.
+
+    Raises:
+        ConfigError: `out` holds something already, or cannot be looked into.
     """
     if out is None:
         stamp = datetime.now().strftime("%Y%m%d-%H%M%S")
         folder = Path("runs") / f"{name}-{stamp}"
         while folder.exists():
             folder = folder.with_name(f"{name}-{stamp}-{secrets.token_hex(2)}")
+        return folder
+    with _writing(out):
+        used = out.exists() and (not out.is_dir() or any(out.iterdir()))
+    if used:
+        raise ConfigError(
+            f"--out {out} exists and is not an empty folder; name another, or go on with it by "
+            f"{command} --resume {out}"
+        )
+    return out
+
+
+@contextmanager
+def making(folder: Path) -> Iterator[None]:
+    """Make `folder` where it is missing. When the body fails, all that was made is removed again.
+
+    Raises:
+        ConfigError: it cannot be made, or no file can be written in it.
+    """
+    with _writing(folder):
+        missing = [path for path in (folder, *folder.parents) if not path.exists()]
+        before = set() if missing else set(folder.iterdir())
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            probe = folder / f".probe-{os.getpid()}"
+            probe.touch()
+            probe.unlink()
+            yield
+        except BaseException:
+            made = missing[-1:] or [path for path in folder.iterdir() if path not in before]
+            for path in made:
+                _remove(path)
+            raise
+
+
+def _writing(folder: Path) -> AbstractContextManager[None]:
+    return refusal_of(f"{folder} cannot be written", "name another folder with --out")
+
+
+def _remove(path: Path) -> None:
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path, ignore_errors=True)
     else:
-        folder = out
-        if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-            raise ConfigError(
-                f"--out {folder} exists and is not an empty folder; name another, or go on with "
-                f"it by --resume {folder}"
-            )
-    for part in _PARTS:
-        (folder / part).mkdir(parents=True, exist_ok=True)
-    # Tokens lie in setup/: nobody else on the machine may read them.
-    (folder / "setup").chmod(0o700)
-    if out is None:
-        _point_latest(folder)
-    return folder
+        path.unlink(missing_ok=True)
 
 
 def _point_latest(folder: Path) -> None:
@@ -44,7 +103,11 @@ def _point_latest(folder: Path) -> None:
     new = folder.parent / f".latest-{os.getpid()}"
     new.unlink(missing_ok=True)
     new.symlink_to(folder.name)
-    os.replace(new, latest)
+    try:
+        os.replace(new, latest)
+    except OSError:
+        new.unlink()
+        raise
 
 
 def run_folder(path: Path) -> Path:
@@ -53,7 +116,7 @@ def run_folder(path: Path) -> Path:
     Raises:
         ConfigError: there is none.
     """
-    if not (path / "scenario.toml").is_file():
+    if not (path / SCENARIO).is_file():
         raise ConfigError(
             f"{path} is not a run folder: it has no scenario.toml. `muster run` makes them under "
             f"runs/, and runs/latest is the newest"

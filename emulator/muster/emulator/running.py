@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 
 from muster.common.clock import Clock, WallClock
 from muster.common.errors import ConfigError, RunFailed
-from muster.common.files import write_atomic
 from muster.emulator import doctor
 from muster.emulator.conclusion import conclude
 from muster.emulator.folder import make_run_folder, own, run_folder
@@ -69,8 +68,7 @@ def run(
     if not isinstance(scenario, Scenario):
         scenario = read_scenario(Path(scenario))
     require(scenario, backend)
-    folder = make_run_folder(scenario.name, Path(out) if out is not None else None)
-    write_atomic(folder / "scenario.toml", scenario.to_toml().encode())
+    folder = make_run_folder(scenario.name, None if out is None else Path(out), scenario.to_toml())
     return _run_in(folder.resolve(), scenario, backend, report, show, clock or WallClock())
 
 

@@ -19,7 +19,7 @@ from muster.client.covariates import Covariates, column_names
 from muster.client.device import Device
 from muster.client.logit import Logit
 from muster.client.participation import Participation
-from muster.common.config import Section, validate
+from muster.common.config import Section, parse_toml, require_plain, validate
 from muster.common.errors import ConfigError
 from muster.emulator.enrollment import All, AnyEnrollment
 from muster.emulator.network.links import Link, SharedLink
@@ -29,13 +29,14 @@ from muster.tasks.tasks import AnyTask
 
 DATA_VARIABLE = "MUSTER_DATA"
 
-_NAME = r"^[A-Za-z0-9][A-Za-z0-9._-]*$"
+Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$", max_length=100)]
+"""A name that is part of names of files: two of them, and what stands beside, are a name again."""
 
 
 class Group(Section):
     """Devices that share a description."""
 
-    name: Annotated[str, Field(pattern=_NAME)]
+    name: Name
     """Part of the devices' names and of their folders."""
 
     count: Annotated[int, Field(gt=0)]
@@ -115,7 +116,7 @@ class Launch(Section):
 class Scenario(Section):
     """A whole experiment."""
 
-    name: Annotated[str, Field(pattern=_NAME)]
+    name: Name
     """Of the experiment; part of the run folder's name."""
 
     seed: Annotated[int, Field(ge=0)] = 0
@@ -263,7 +264,7 @@ def read_scenario(
         ConfigError: naming every mistake.
     """
     try:
-        values = tomllib.loads(path.read_text(encoding="utf-8"))
+        values = parse_toml(path.read_text(encoding="utf-8"), str(path))
     except FileNotFoundError:
         raise ConfigError(f"there is no scenario {path}; examples/ has some") from None
     except (OSError, UnicodeDecodeError) as error:
@@ -273,6 +274,7 @@ def read_scenario(
     for setting in settings:
         key, value = _pair(setting) if isinstance(setting, str) else setting
         _set(values, key, copy.deepcopy(value))
+    require_plain(values, str(path))
     _set_data(values, data or os.environ.get(DATA_VARIABLE), path)
     _set_files(values, path)
     return validate(Scenario, values, str(path))
@@ -281,7 +283,7 @@ def read_scenario(
 def setting_value(text: str) -> Any:
     """The value of a setting as a person types it: TOML, and what is not TOML is plain text."""
     try:
-        return tomllib.loads(f"value = {text}")["value"]
+        return parse_toml(f"value = {text}", "a setting")["value"]
     except tomllib.TOMLDecodeError:
         return text
 
@@ -330,9 +332,9 @@ def _set_data(values: dict[str, Any], directory: str | None, scenario: Path) -> 
         return
     stated = data.get("directory")
     if directory is None and isinstance(stated, str):
-        directory = str(scenario.parent / Path(stated).expanduser())
+        directory = _path("task.data.directory", stated, scenario.parent)
     if directory is not None:
-        found = str(Path(directory).expanduser().resolve())
+        found = _path("task.data.directory", directory, Path())
         values["task"] = {**task, "data": {**data, "directory": found}}
 
 
@@ -355,4 +357,12 @@ def _set_files(values: dict[str, Any], scenario: Path) -> None:
 
 def _settle(table: object, key: str, scenario: Path) -> None:
     if isinstance(table, dict) and isinstance(table.get(key), str):
-        table[key] = str((scenario.parent / Path(table[key]).expanduser()).resolve())
+        table[key] = _path(key, table[key], scenario.parent)
+
+
+def _path(key: str, text: str, parent: Path) -> str:
+    """The path that a setting names, absolute."""
+    try:
+        return str((parent / Path(text).expanduser()).resolve())
+    except (ValueError, RuntimeError, OSError) as error:
+        raise ConfigError(f"{key}: {text!r} cannot be a path: {error}") from None

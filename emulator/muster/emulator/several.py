@@ -5,15 +5,15 @@ what has ended, resume what began, run the rest.
 """
 
 import fcntl
-import secrets
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from datetime import datetime
 from pathlib import Path
 from typing import Any
 
 from muster.common.errors import ConfigError, MusterError
+from muster.common.files import write_atomic
 from muster.emulator import running
+from muster.emulator.folder import making, new_folder
 from muster.emulator.scenario import Scenario
 from muster.emulator.summary import read_summary
 from muster.emulator.supervisor import Show
@@ -32,27 +32,19 @@ def unwatched(title: str) -> AbstractContextManager[Show]:
     return nullcontext(lambda event: None)
 
 
-def make_folder(name: str, out: Path | None, command: str) -> Path:
-    """Make `out`, or `runs/<name>-<time>`.
+def make_folder(name: str, out: Path | None, command: str, plan: str) -> Path:
+    """Make `out`, or `runs/<name>-<time>`, with a plan in it.
 
     Args:
         command: how to go on with what a folder holds already, for the message.
+        plan: JSON of what will be run.
 
     Raises:
-        ConfigError: `out` holds something already.
+        ConfigError: `out` holds something already, or cannot be written; nothing is left of it.
     """
-    folder = out
-    if folder is None:
-        stamp = datetime.now().strftime("%Y%m%d-%H%M%S")
-        folder = Path("runs") / f"{name}-{stamp}"
-        while folder.exists():
-            folder = folder.with_name(f"{name}-{stamp}-{secrets.token_hex(2)}")
-    elif folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-        raise ConfigError(
-            f"--out {folder} exists and is not an empty folder; name another, or go on with it "
-            f"by {command} --resume {folder}"
-        )
-    folder.mkdir(parents=True, exist_ok=True)
+    folder = new_folder(name, out, command)
+    with making(folder):
+        write_atomic(folder / PLAN, plan.encode())
     return folder
 
 

@@ -99,9 +99,8 @@ def up(
     _require(scenario)
     _make_images(scenario, say)
     containers.require(scenario)
-    folder = make_run_folder(scenario.name, out).resolve()
+    folder = make_run_folder(scenario.name, out, scenario.to_toml()).resolve()
     with own(folder), _or_nothing(folder, say):
-        write_atomic(folder / "scenario.toml", scenario.to_toml().encode())
         say("preparing the task")
         asyncio.run(_prepare(scenario, folder, clock))
         return _start(scenario, folder, compose, say, clock, began)

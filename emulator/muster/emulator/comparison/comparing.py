@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from muster.common.errors import ConfigError, MusterError
-from muster.common.files import write_atomic
 from muster.emulator import doctor
 from muster.emulator.comparison.plan import Plan, make_plan
 from muster.emulator.several import (
@@ -82,9 +81,8 @@ def compare(
     """
     plan = make_plan(Path(scenario), vary, seeds, settings, data)
     folder = make_folder(
-        f"{plan.name}-compare", Path(out) if out is not None else None, "muster compare"
+        f"{plan.name}-compare", None if out is None else Path(out), "muster compare", plan.to_json()
     )
-    write_atomic(folder / PLAN, plan.to_json().encode())
     return _go_on(folder.resolve(), plan, watch)
 
 

@@ -10,7 +10,6 @@ from pathlib import Path
 
 from muster.common.clock import Clock, WallClock
 from muster.common.errors import ConfigError, MusterError
-from muster.common.files import write_atomic
 from muster.emulator import running
 from muster.emulator.several import (
     PLAN,
@@ -61,9 +60,8 @@ def study(
     for planned in plan.runs:
         running.require(planned.run.scenario, options.backend)
     folder = make_folder(
-        f"study-{found.name}", Path(out) if out is not None else None, "muster study"
+        f"study-{found.name}", None if out is None else Path(out), "muster study", plan.to_json()
     )
-    write_atomic(folder / PLAN, plan.to_json().encode())
     _announce(plan, jobs, say)
     return _go_on(folder.resolve(), plan, jobs, watch, say, clock or WallClock())
 
