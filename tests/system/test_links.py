@@ -12,7 +12,7 @@ import pytest
 from muster.common import seeds
 from muster.common.errors import ConfigError, RunFailed
 from muster.emulator import run
-from muster.emulator.account import LEDGER
+from muster.emulator.folder import LEDGER
 from muster.emulator.network.config import GatewayProcess
 from muster.emulator.planning import plan
 from muster.emulator.report import link_sections

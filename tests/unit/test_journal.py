@@ -1,50 +1,57 @@
-"""The journal's file, when not every byte can be written."""
+"""The journal on a disk that is full, or was."""
 
 import errno
 import json
 import os
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from muster.common import journal as module
 from muster.common.journal import Journal
 from muster.common.testing import ManualClock
 
 
-def events(path: Path) -> list[str]:
-    return [json.loads(line)["event"] for line in path.read_text().splitlines()]
+def lines(path: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in path.read_bytes().splitlines()]
 
 
-def test_a_torn_last_line_does_not_swallow_the_next(tmp_path: Path) -> None:
-    path = tmp_path / "journal.jsonl"
-    path.write_text('{"event": "first"}\n{"event": "to')
-    journal = Journal(path, "server", 2, ManualClock())
-    journal.add("second")
-    journal.close()
-    first, torn, second = path.read_text().splitlines()
-    assert torn == '{"event": "to'
-    assert [json.loads(line)["event"] for line in (first, second)] == ["first", "second"]
-
-
-def test_what_a_full_disk_refused_is_written_by_the_next_flush(
+def test_a_write_that_takes_only_a_part_is_gone_on_with(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    path, write, room = tmp_path / "journal.jsonl", os.write, [10]
-
-    def write_as_far_as_it_goes(file: int, data: bytes) -> int:
-        if room and room[0] == 0:
-            raise OSError(errno.ENOSPC, "No space left on device")
-        written = write(file, data[: room[0]] if room else data)
-        if room:
-            room[0] -= written
-        return written
-
-    journal = Journal(path, "server", 1, ManualClock())
-    journal.add("first")
-    monkeypatch.setattr(os, "write", write_as_far_as_it_goes)
-    with pytest.raises(OSError, match="No space left"):
-        journal.flush()
-    journal.add("second")
-    room.clear()
+    journal = Journal(tmp_path / "journal.jsonl", "server", 1, ManualClock())
+    monkeypatch.setattr(
+        module.os, "write", lambda file, data, write=os.write: write(file, bytes(data[:7]))
+    )
+    journal.add("a")
+    journal.add("b")
     journal.close()
-    assert events(path) == ["first", "second"]
+    assert [event["event"] for event in lines(tmp_path / "journal.jsonl")] == ["a", "b"]
+
+
+def test_what_could_not_be_written_is_told_once_and_closing_goes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "journal.jsonl"
+    journal = Journal(path, "server", 1, ManualClock())
+
+    def full(*_: object) -> int:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(module.os, "write", full)
+    journal.add("a")
+    with pytest.raises(OSError, match="No space left on device") as error:
+        journal.flush()
+    assert error.value.filename == str(path)
+    journal.close()
+
+
+def test_a_line_that_was_torn_does_not_tear_the_next(tmp_path: Path) -> None:
+    path = tmp_path / "journal.jsonl"
+    path.write_bytes(b'{"event":"a"}\n{"ev')
+    journal = Journal(path, "server", 2, ManualClock())
+    journal.add("b")
+    journal.close()
+    first, torn, last = path.read_bytes().splitlines()
+    assert (first, torn, json.loads(last)["event"]) == (b'{"event":"a"}', b'{"ev', "b")

@@ -137,7 +137,10 @@ def _mistake(detail: ErrorDetails, cls: type[Section]) -> str:
 
 
 def _short(value: object) -> str:
-    text = repr(value)
+    try:
+        text = repr(value)
+    except (RecursionError, ValueError):  # nested too deeply, or a whole number that is too long
+        text = f"a {type(value).__name__} that is too large to show"
     return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}…"
 
 

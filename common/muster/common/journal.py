@@ -22,11 +22,9 @@ class Journal:
     """
 
     def __init__(self, path: Path, role: str, incarnation: int, clock: Clock) -> None:
+        self._path = path
         self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o644)
-        # A power cut may have torn the last line; it must not swallow the next one.
-        size = os.fstat(self._file).st_size
-        torn = size > 0 and os.pread(self._file, 1, size - 1) != b"\n"
-        self._unwritten = b"\n" if torn else b""
+        self._torn = _is_torn(self._file)
         self._writer = {"role": role, "incarnation": incarnation}
         self._clock = clock
         self._lines: list[bytes] = []
@@ -49,22 +47,30 @@ class Journal:
         """Hand the lines to the kernel: they survive the death of this process.
 
         Raises:
-            OSError: not all could be written, as on a full disk; the next flush writes the rest.
+            OSError: the disk is full, for example; the lines are lost.
         """
-        if self._lines:
-            self._unwritten += b"\n".join([*self._lines, b""])
-            self._lines.clear()
-        while self._unwritten:
-            written = os.write(self._file, self._unwritten)
-            self._unwritten = self._unwritten[written:]
+        if not self._lines:
+            return
+        data = b"\n".join([*([b""] if self._torn else []), *self._lines, b""])
+        self._lines.clear()
+        self._torn = True
+        try:
+            while data := data[os.write(self._file, data) :]:
+                pass
+        except OSError as error:
+            error.filename = str(self._path)
+            raise
+        self._torn = False
 
     def close(self) -> None:
-        """Flush and close.
-
-        Raises:
-            OSError: as `flush`; the file is closed all the same.
-        """
+        """Flush and close."""
         try:
             self.flush()
         finally:
             os.close(self._file)
+
+
+def _is_torn(file: int) -> bool:
+    """Whether the last line of a file is unfinished: a full disk or a power cut tore it."""
+    size = os.fstat(file).st_size
+    return size > 0 and os.pread(file, 1, size - 1) != b"\n"

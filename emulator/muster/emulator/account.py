@@ -22,11 +22,11 @@ import numpy as np
 import orjson
 import pandas as pd
 
+from muster.common.config import parse_toml
 from muster.common.errors import ConfigError, LedgerError
 from muster.common.exchange import Reason
-from muster.server.ledger import SCHEMA_VERSION
-
-LEDGER, JOURNAL, SCENARIO = "ledger.sqlite", "journal.jsonl", "scenario.toml"
+from muster.emulator.folder import JOURNAL, LEDGER, SCENARIO
+from muster.emulator.ledger_file import damaged, open_ledger
 
 OUTCOMES = ("folded", "late", "dropped", "refused", "duplicate")
 """What becomes of an update; every contribution has exactly one."""
@@ -84,7 +84,7 @@ class Account:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self._path = folder / LEDGER
-        self._connection = _open(self._path)
+        self._connection = open_ledger(self._path)
         # An account that nobody closes must not hold the write-ahead log for ever.
         self._finalizer = weakref.finalize(self, self._connection.close)
         self.run = self._run_row()
@@ -287,7 +287,7 @@ class Account:
             ConfigError: the file is not TOML.
         """
         try:
-            return tomllib.loads(self.scenario_text)
+            return parse_toml(self.scenario_text, str(self.folder / SCENARIO))
         except tomllib.TOMLDecodeError as error:
             raise ConfigError(
                 f"{self.folder / SCENARIO}: expected the TOML that the run wrote, found: {error}; "
@@ -338,7 +338,7 @@ class Account:
         try:
             return self._connection.execute(sql).fetchall()
         except sqlite3.DatabaseError as error:
-            raise _damaged(self._path, error) from error
+            raise damaged(self._path, error) from error
 
 
 def _calls(answers: pd.DataFrame, sent: pd.DataFrame, clients: pd.DataFrame) -> pd.DataFrame:
@@ -385,51 +385,9 @@ def _by_call(rows: pd.DataFrame, names: "pd.Index[str]") -> pd.DataFrame:
     return rows.drop(columns=["round", "client"]).set_index(numbers)[places >= 0]
 
 
-def _open(path: Path) -> sqlite3.Connection:
-    if not path.is_file():
-        raise LedgerError(
-            f"{path}: expected the account of a run, found no such file; give the folder that "
-            f"`muster run` printed (runs/latest is the newest). A run that failed before its "
-            f"server started has only logs/"
-        )
-    try:
-        connection, version = _begin(path)
-    except sqlite3.DatabaseError as error:
-        raise _damaged(path, error) from error
-    if version != SCHEMA_VERSION:
-        connection.close()
-        raise LedgerError(
-            f"{path}: expected schema version {SCHEMA_VERSION}, found {version}; read this run "
-            f"with the muster that wrote it (0: nothing has written it yet)"
-        )
-    return connection
-
-
-def _begin(path: Path) -> tuple[sqlite3.Connection, int]:
-    # Without a write-ahead log nobody has the ledger open, and the file is all there is. Telling
-    # SQLite so keeps it from leaving a log of its own, and lets it read an archive on a read-only
-    # disk. A server that begins now writes to a new log first, not to the file.
-    alone = not path.with_name(f"{path.name}-wal").exists()
-    uri = f"{path.absolute().as_uri()}?mode=ro{'&immutable=1' if alone else ''}"
-    connection = sqlite3.connect(uri, uri=True, isolation_level=None, check_same_thread=False)
-    try:
-        connection.execute("BEGIN")
-        return connection, connection.execute("PRAGMA user_version").fetchone()[0]
-    except sqlite3.DatabaseError:
-        connection.close()
-        raise
-
-
-def _damaged(path: Path, error: sqlite3.Error) -> LedgerError:
-    return LedgerError(
-        f"{path}: expected a readable ledger, but SQLite says: {error}; restore the file from a "
-        f"copy, or repeat the run (`sqlite3 {path.name} .recover` saves what can be read)"
-    )
-
-
 def _parsed(line: str) -> dict[str, Any]:
     try:
-        event = json.loads(line)
-    except json.JSONDecodeError:
+        event = orjson.loads(line)
+    except orjson.JSONDecodeError:
         return {}
     return event if isinstance(event, dict) else {}

@@ -8,7 +8,7 @@ import json
 import os
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial, wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ParamSpec, TextIO, TypeVar
@@ -64,19 +64,19 @@ class _Commands(click.Group):
             # An error of a file names it; what has no name is standard output.
             what = "" if error.filename else "standard output cannot be written: "
             _complain(what + os_reason(error))
-            _abandon(sys.stdout)
             sys.exit(1)
+        finally:
+            _abandon(sys.stdout)
+            _abandon(sys.stderr)
 
 
 def _complain(error: object) -> None:
-    try:
+    with suppress(OSError):  # the exit status says it too
         click.echo(f"error: {error}", err=True)
-    except OSError:  # the exit status says it too
-        _abandon(sys.stderr)
 
 
 def _abandon(stream: TextIO) -> None:
-    """Keep Python from trying again, when it ends, to write what a stream did not take."""
+    """Keep Python from trying again, when it ends, to write what a stream has not taken."""
     try:
         stream.flush()
     except OSError:
@@ -113,7 +113,7 @@ def run(
     """Run SCENARIO: a server, and a process for every device."""
     from muster.emulator import running
     from muster.emulator.folder import run_folder
-    from muster.emulator.progress import progress
+    from muster.emulator.progress import LenientProgress, progress
     from muster.emulator.scenario import read_scenario
     from muster.emulator.summary import describe
 
@@ -124,7 +124,7 @@ def run(
     source = scenario if resume is None else run_folder(resume) / "scenario.toml"
     assert source is not None
     read = read_scenario(source, settings, data)
-    display = progress(sys.stderr, WallClock(), title=read.name, quiet=quiet)
+    display = LenientProgress(progress(sys.stderr, WallClock(), title=read.name, quiet=quiet))
     try:
         if resume is not None:
             done = running.resume(resume, backend=backend, show=display.show)
@@ -493,10 +493,10 @@ def export_trace(folder: Path, out: Path) -> None:
 @contextmanager
 def _watching(title: str, quiet: bool) -> "Iterator[Show]":
     """Show one run of several: live on a terminal, else its problems and, unless quiet, its end."""
-    from muster.emulator.progress import progress
+    from muster.emulator.progress import LenientProgress, progress
 
     few_lines = quiet or not sys.stderr.isatty()
-    display = progress(sys.stderr, WallClock(), title=title, quiet=few_lines)
+    display = LenientProgress(progress(sys.stderr, WallClock(), title=title, quiet=few_lines))
     try:
         yield display.show
     except MusterError as error:

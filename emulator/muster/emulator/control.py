@@ -8,8 +8,8 @@ from typing import Any
 
 import grpc
 
-from muster.common.errors import RunFailed, Unreachable
-from muster.emulator.folder import run_folder
+from muster.common.errors import ConfigError, RunFailed, Unreachable
+from muster.emulator.folder import read_setup, run_folder
 from muster.v1 import operator_pb2 as pb
 from muster.v1 import operator_pb2_grpc
 from muster.wire import OPERATOR
@@ -26,16 +26,23 @@ def _operator(folder: Path) -> Iterator[tuple[Any, Metadata]]:
 
     Raises:
         Unreachable: no server is running there.
+        ConfigError: what the folder says of the server cannot be read.
     """
     folder = run_folder(folder)
+    anew = f"`muster run --resume {folder}` writes it anew"
     try:
-        address = json.loads((folder / "setup/address.json").read_text())
-        token = json.loads((folder / "setup/server.json").read_text())["operator_token"]
+        address = read_setup(folder, "address.json", {"host": str, "port": int}, anew)
+        token = read_setup(folder, "server.json", {"operator_token": str}, anew)["operator_token"]
+        metadata = ((OPERATOR, bytes.fromhex(token)),)
     except FileNotFoundError:
         raise Unreachable(f"no server has been started in {folder}") from None
+    except ValueError:
+        raise ConfigError(
+            f"{folder}/setup/server.json: expected a hexadecimal operator_token; {anew}"
+        ) from None
     channel = grpc.insecure_channel(f"{address['host']}:{address['port']}", client_options())
     try:
-        yield operator_pb2_grpc.OperatorStub(channel), ((OPERATOR, bytes.fromhex(token)),)
+        yield operator_pb2_grpc.OperatorStub(channel), metadata
     except grpc.RpcError as error:
         call: Any = error
         if call.code() in (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.UNAUTHENTICATED):

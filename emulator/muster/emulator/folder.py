@@ -4,18 +4,20 @@ import fcntl
 import os
 import secrets
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from datetime import datetime
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
+
+import orjson
 
 from muster.common.errors import ConfigError
-from muster.common.files import refusal_of, write_atomic
+from muster.common.files import os_reason, refusal_of, write_atomic
 
-SCENARIO = "scenario.toml"
+LEDGER, JOURNAL, SCENARIO = "ledger.sqlite", "journal.jsonl", "scenario.toml"
 
-_PARTS = ("setup", "logs", "devices", "models", "figures")
+PARTS = ("setup", "logs", "devices", "models", "figures")
 
 
 def make_run_folder(name: str, out: Path | None, scenario: str) -> Path:
@@ -29,7 +31,7 @@ def make_run_folder(name: str, out: Path | None, scenario: str) -> Path:
     """
     folder = new_folder(name, out, "muster run")
     with making(folder):
-        for part in _PARTS:
+        for part in PARTS:
             (folder / part).mkdir(exist_ok=True)
         # Tokens lie in setup/: nobody else on the machine may read them.
         (folder / "setup").chmod(0o700)
@@ -124,6 +126,38 @@ def run_folder(path: Path) -> Path:
     return path.resolve()
 
 
+def afresh(folder: Path) -> str:
+    """How to run a folder's scenario again from the beginning, for messages."""
+    return f"run it afresh: muster run {folder / SCENARIO} --out OTHER"
+
+
+def read_setup(folder: Path, name: str, kinds: Mapping[str, type], advice: str) -> dict[str, Any]:
+    """Read a JSON file of `setup/`.
+
+    Args:
+        kinds: the keys that it must have, and the types of their values.
+        advice: what to do when the file is not so.
+
+    Raises:
+        ConfigError: it is not such a file.
+        FileNotFoundError: there is none.
+    """
+    try:
+        values = orjson.loads((folder / "setup" / name).read_bytes())
+        if all(isinstance(values[key], kind) for key, kind in kinds.items()):
+            return dict(values)
+        found = "other values"
+    except FileNotFoundError:
+        raise
+    except OSError as error:
+        found = os_reason(error)
+    except (ValueError, TypeError, LookupError) as error:
+        found = f"{type(error).__name__}: {error}"
+    raise ConfigError(
+        f"{folder}/setup/{name}: expected JSON with {', '.join(kinds)}, found {found}; {advice}"
+    )
+
+
 def shown(path: Path) -> str:
     """A path as a person would type it here."""
     try:
@@ -136,9 +170,11 @@ def own(folder: Path) -> IO[str]:
     """Lock the folder for this process, until the returned file is closed.
 
     Raises:
-        ConfigError: another process runs in it.
+        ConfigError: another process runs in it, or it has no `setup/` that can be written.
     """
-    lock = open(folder / "setup/lock", "a")
+    setup = folder / "setup"
+    with refusal_of(f"{setup}: expected the folder that the run made", afresh(folder)):
+        lock = open(setup / "lock", "a")
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:

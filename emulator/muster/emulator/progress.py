@@ -9,6 +9,7 @@ that came from peers are cleaned before they are shown anywhere.
 
 import math
 import os
+from contextlib import suppress
 from typing import Protocol, TextIO
 
 from rich.console import Console, Group
@@ -51,6 +52,25 @@ def progress(stream: TextIO, clock: Clock, *, title: str, quiet: bool = False) -
     if quiet or not stream.isatty() or os.environ.get("TERM") == "dumb":
         return Lines(stream, clock, title=title, quiet=quiet)
     return LivePanel(stream, title=title)
+
+
+class LenientProgress:
+    """Shows a run until the stream takes no more: a full disk or a closed terminal ends no run."""
+
+    def __init__(self, display: Progress) -> None:
+        self._display: Progress | None = display
+
+    def show(self, event: Event) -> None:
+        if self._display is not None:
+            try:
+                self._display.show(event)
+            except OSError:
+                self._display = None
+
+    def close(self) -> None:
+        if self._display is not None:
+            with suppress(OSError):
+                self._display.close()
 
 
 class Lines:

@@ -11,11 +11,13 @@ from typing import TYPE_CHECKING, Any
 
 from muster.common.clock import Clock, WallClock
 from muster.common.errors import ConfigError, RunFailed
+from muster.common.files import os_reason
 from muster.emulator import doctor
 from muster.emulator.conclusion import conclude
 from muster.emulator.folder import make_run_folder, own, run_folder
 from muster.emulator.launch.backend import BackendName
 from muster.emulator.launch.choice import backend_of
+from muster.emulator.resumption import require_resumable
 from muster.emulator.scenario import Scenario, read_scenario
 from muster.emulator.supervisor import Show, Supervisor
 
@@ -83,7 +85,9 @@ def resume(
     """Go on with a run where its ledger ends; a run that is complete is reported again.
 
     Raises:
-        ConfigError: there is no run in `folder`, or it is going on.
+        ConfigError: there is no run in `folder`, it is going on, or its files are not as it left
+            them; nothing was started.
+        LedgerError: its account is damaged; nothing was started.
         RunFailed: it failed again.
     """
     folder = run_folder(Path(folder))
@@ -116,12 +120,25 @@ def _run_in(
 ) -> Run:
     with ExitStack() as stack:
         stack.enter_context(own(folder))
+        require_resumable(folder)
         failure: RunFailed | None = None
         try:
             _drive(_supervise(scenario, folder, backend, clock, show))
         except RunFailed as error:
             failure = error
-        concluded = conclude(folder, "failed" if failure else None, report=report)
+        except OSError as error:
+            failure = RunFailed(
+                f"the run was ended by an error of the operating system: {os_reason(error)}\n"
+                f"Go on where it was: muster run --resume {folder}"
+            )
+        try:
+            concluded = conclude(folder, "failed" if failure else None, report=report)
+        except OSError as error:
+            raise RunFailed(
+                f"{failure or 'the run has ended'}\n"
+                f"Its summary and report cannot be written: {os_reason(error)}\n"
+                f"Make room, then write them: muster run --resume {folder}"
+            ) from None
         if concluded is None:
             raise failure or RunFailed(f"the run left no ledger that can be read in {folder}")
         summary, account = concluded

@@ -21,6 +21,7 @@ from muster.emulator.launch.backend import EndedBeforeReady, MakeBackend, ending
 from muster.emulator.launch.placement import Placement, usable_cores
 from muster.emulator.network.config import GatewayProcess, Ports, gateway_name
 from muster.emulator.network.running import Network
+from muster.emulator.resumption import last_incarnation
 from muster.emulator.scenario import Scenario
 from muster.emulator.tail import Tail
 from muster.server.config import ServerProcess
@@ -299,7 +300,6 @@ class Supervisor:
 
 
 def _next_incarnation(folder: Path) -> int:
-    path = folder / "setup/supervisor.json"
-    number = 1 + (json.loads(path.read_text())["incarnation"] if path.exists() else 0)
-    write_atomic(path, json.dumps({"incarnation": number}).encode())
+    number = 1 + last_incarnation(folder)
+    write_atomic(folder / "setup/supervisor.json", json.dumps({"incarnation": number}).encode())
     return number

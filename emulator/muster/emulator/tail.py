@@ -27,4 +27,13 @@ class Tail:
             os.close(file)
         whole, newline, _ = written.rpartition(b"\n")
         self._offset += len(whole) + len(newline)
-        return [orjson.loads(line) for line in whole.splitlines()]
+        return [event for line in whole.splitlines() if (event := _event(line))]
+
+
+def _event(line: bytes) -> dict[str, Any] | None:
+    """The event of a line; None where a full disk or a power cut tore it."""
+    try:
+        event = orjson.loads(line)
+    except orjson.JSONDecodeError:
+        return None
+    return event if isinstance(event, dict) and "event" in event else None

@@ -49,6 +49,7 @@ from muster.emulator.launch.processes import Processes
 from muster.emulator.launch.services import SERVER_PORT, STATE, Service, Site, project_of
 from muster.emulator.network.config import Ports
 from muster.emulator.network.words import no_words
+from muster.emulator.resumption import require_resumable
 from muster.emulator.scenario import Scenario, read_scenario
 from muster.emulator.standing import Standing
 from muster.emulator.tail import Tail
@@ -125,8 +126,10 @@ def up_again(folder: Path, *, say: Say = print, clock: Clock | None = None) -> U
     with connected() as client:
         if containers_of(client, folder):
             raise ConfigError(f"{folder} has containers; `muster down {folder}` removes them")
-    with own(folder), _or_nothing(folder, say):
-        return _start(scenario, folder, compose, say, clock, began)
+    with own(folder):
+        require_resumable(folder)
+        with _or_nothing(folder, say):
+            return _start(scenario, folder, compose, say, clock, began)
 
 
 def describe(up: Up) -> str:

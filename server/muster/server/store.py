@@ -36,7 +36,7 @@ class Store:
 
     def put_model(self, version: int, model: Vector) -> StoredVector:
         """Write a model; it is durable, but no version until a transaction names it."""
-        return self._put(_model_name(version), *self.model_file(model))
+        return self._put(model_name(version), *self.model_file(model))
 
     def put_state(self, version: int, state: State) -> StoredVector | None:
         """Write an aggregator's state; None for an empty one."""
@@ -44,7 +44,7 @@ class Store:
             return None
         # reshape keeps scalars 0-dimensional; ascontiguousarray alone would make them vectors.
         arrays = {n: np.ascontiguousarray(a).reshape(np.shape(a)) for n, a in state.items()}
-        return self._put(_state_name(version), save(arrays))
+        return self._put(state_name(version), save(arrays))
 
     def get_model(self, version: int) -> Vector:
         """Read a model: float32, shape (parameters,), read-only.
@@ -52,13 +52,13 @@ class Store:
         Raises:
             LedgerError: it is missing or not what was committed.
         """
-        file = self._get(_model_name(version), self._ledger.model(version))
+        file = self._get(model_name(version), self._ledger.model(version))
         return np.frombuffer(file, WIRE, offset=len(self._header)).astype(np.float32, copy=False)
 
     def get_state(self, version: int) -> State:
         """Read an aggregator's state."""
         stored = self._ledger.state(version)
-        return load(self._get(_state_name(version), stored)) if stored else {}
+        return load(self._get(state_name(version), stored)) if stored else {}
 
     def model_file(self, model: Vector) -> tuple[bytes, memoryview]:
         """The parts of a safetensors file with `model` in it."""
@@ -67,14 +67,14 @@ class Store:
     def remove(self, versions: Iterable[int]) -> None:
         """Remove the files of versions that the ledger has forgotten."""
         for version in versions:
-            for name in {_model_name(version), _state_name(version)} & self._files:
+            for name in {model_name(version), state_name(version)} & self._files:
                 (self._folder / name).unlink()
                 self._files.discard(name)
 
     def clean(self, kept: Iterable[int]) -> None:
         """At start: remove what no transaction names."""
         remove_unfinished(self._folder)
-        named = {name for v in kept for name in (_model_name(v), _state_name(v))}
+        named = {name for v in kept for name in (model_name(v), state_name(v))}
         for path in self._folder.glob("*.safetensors"):
             if path.name in named:
                 self._files.add(path.name)
@@ -106,11 +106,13 @@ class Store:
         return body
 
 
-def _model_name(version: int) -> str:
+def model_name(version: int) -> str:
+    """The file of a version."""
     return f"{version:06d}.safetensors"
 
 
-def _state_name(version: int) -> str:
+def state_name(version: int) -> str:
+    """The file of the aggregator's state at a version."""
     return f"{version:06d}.state.safetensors"
 
 

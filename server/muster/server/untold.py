@@ -21,8 +21,8 @@ Told = tuple[str, dict[str, Any]]
 def untold(journal: Path, ledger: Ledger) -> list[Told]:
     """Rounds committed and versions evaluated after the last ones that the journal has, in the
     order in which they happened."""
-    rounds = ledger.rounds_after(_newest(journal, "round_committed", "round"))
-    evaluations = ledger.evaluations_after(_newest(journal, "evaluated", "version"))
+    rounds = ledger.rounds_after(newest(journal, "round_committed", "round"))
+    evaluations = ledger.evaluations_after(newest(journal, "evaluated", "version"))
     events = [
         *(("round_committed", told(round) | {"at": round.closed_at}) for round in rounds),
         *(("evaluated", fields) for fields in evaluations),
@@ -30,7 +30,7 @@ def untold(journal: Path, ledger: Ledger) -> list[Told]:
     return sorted(events, key=lambda event: event[1]["at"])
 
 
-def _newest(journal: Path, event: str, field: str) -> int:
+def newest(journal: Path, event: str, field: str) -> int:
     """A field of the last event of that name; -1: there is none."""
     if not journal.exists() or not journal.stat().st_size:
         return -1
@@ -41,6 +41,6 @@ def _newest(journal: Path, event: str, field: str) -> int:
             begin, end = lines.rfind(b"\n", 0, at) + 1, lines.find(b"\n", at)
             try:
                 return int(orjson.loads(lines[begin : end if end >= 0 else None])[field])
-            except orjson.JSONDecodeError:  # a power cut tore it
+            except (ValueError, LookupError, TypeError):  # a power cut tore it
                 at = lines.rfind(name, 0, begin)
     return -1

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from muster.emulator.account import SCHEMA_VERSION
+from muster.server.ledger import SCHEMA_VERSION
 
 STARTED_AT = 1_750_000_000.0
 FINGERPRINT = {"torch": "2.13.0+cpu", "cpu_capability": "AVX2", "device": "cpu", "threads": 1}

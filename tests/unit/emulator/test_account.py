@@ -8,8 +8,9 @@ from typing import Any
 import pytest
 
 from muster.common.errors import ConfigError, LedgerError
-from muster.emulator.account import SCHEMA_VERSION, Account
+from muster.emulator.account import Account
 from muster.emulator.summary import outline
+from muster.server.ledger import SCHEMA_VERSION
 
 
 def test_every_table_has_the_columns_of_the_ledger_also_when_it_is_empty(run: Any) -> None:

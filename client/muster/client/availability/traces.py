@@ -154,7 +154,7 @@ def _read_json(path: Path, text: str) -> dict[str, Trace]:
         found = json.loads(text, object_pairs_hook=_without_doubles)
     except json.JSONDecodeError as error:
         raise ConfigError(f"{path}, line {error.lineno}: {error.msg}") from None
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise ConfigError(f"{path}: {error}") from None
     if not isinstance(found, dict):
         raise ConfigError(f"{path}: expected an object of clients, found {type(found).__name__}")

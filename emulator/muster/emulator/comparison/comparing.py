@@ -94,7 +94,7 @@ def resume_comparison(folder: Path | str, *, watch: Watch = unwatched) -> Compar
     """
     folder = Path(folder)
     try:
-        text = (folder / PLAN).read_text(encoding="utf-8")
+        text = (folder / PLAN).read_bytes()
     except OSError:
         raise ConfigError(
             f"{folder} is not a comparison: it has no {PLAN}. `muster compare` makes them"

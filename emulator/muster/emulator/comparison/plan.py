@@ -13,6 +13,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import orjson
+
 from muster.common.config import validate
 from muster.common.errors import ConfigError
 from muster.emulator import doctor
@@ -67,14 +69,14 @@ class Plan:
         return json.dumps({"name": self.name, "runs": runs}, indent=1, ensure_ascii=False) + "\n"
 
     @classmethod
-    def from_json(cls, text: str, source: str) -> "Plan":
+    def from_json(cls, text: str | bytes, source: str) -> "Plan":
         """Read what `to_json` wrote.
 
         Raises:
             ConfigError: it is not a plan, or a scenario in it is none any more.
         """
         try:
-            values = json.loads(text)
+            values = orjson.loads(text)
             runs = [
                 PlannedRun(**{**run, "scenario": validate(Scenario, run["scenario"], source)})
                 for run in values["runs"]

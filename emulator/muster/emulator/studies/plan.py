@@ -7,6 +7,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from importlib.metadata import version
 
+import orjson
+
 from muster.common.config import validate
 from muster.common.errors import ConfigError
 from muster.emulator.comparison.variants import folder_names
@@ -72,14 +74,14 @@ class Plan:
         return json.dumps(values, indent=1, ensure_ascii=False) + "\n"
 
     @classmethod
-    def from_json(cls, text: str, source: str) -> "Plan":
+    def from_json(cls, text: str | bytes, source: str) -> "Plan":
         """Read what `to_json` wrote.
 
         Raises:
             ConfigError: it is not a plan, or a scenario in it is none any more.
         """
         try:
-            values = json.loads(text)
+            values = orjson.loads(text)
             runs = [
                 PlannedRun(
                     row["folder"],

@@ -96,7 +96,7 @@ def read_plan(folder: Path) -> Plan:
         ConfigError: there is none.
     """
     try:
-        text = (folder / PLAN).read_text(encoding="utf-8")
+        text = (folder / PLAN).read_bytes()
     except OSError:
         raise ConfigError(
             f"{folder} is not a study: it has no {PLAN}. `muster study` makes them"

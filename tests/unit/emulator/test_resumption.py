@@ -1,0 +1,317 @@
+"""Going on with a run: what its folder lacks or holds wrongly is found before anything starts."""
+
+import hashlib
+import json
+import shutil
+import sqlite3
+from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+
+from muster.emulator import running
+from muster.emulator.cli import main
+from muster.emulator.scenario import DATA_VARIABLE
+from muster.emulator.tail import Tail
+
+SCENARIO = """
+name = "plain"
+[task]
+name = "linear"
+[server]
+rounds = 9
+[[groups]]
+name = "a"
+count = 2
+"""
+
+
+class Started(Exception):
+    """The run would begin now."""
+
+
+Resume = Callable[[], Result]
+
+
+@pytest.fixture
+def resume(run: Any, monkeypatch: pytest.MonkeyPatch) -> Resume:
+    """Goes on with a run of three rounds, up to the moment at which processes would be started."""
+    monkeypatch.delenv(DATA_VARIABLE, raising=False)
+
+    def started(*_: object) -> None:
+        raise Started
+
+    monkeypatch.setattr(running, "_supervise", started)
+    run.scenario(SCENARIO)
+    run.clients("a-0000", "a-0001")
+    for number in (1, 2, 3):
+        run.round({"a-0000": "folded"})
+        run._add("versions", version=number, round=number, sha256="", bytes=3, body=b"abc")
+    run._ledger.execute("UPDATE versions SET sha256 = ?", (hashlib.sha256(b"abc").hexdigest(),))
+    (run.path / "journal.jsonl").write_text(
+        "".join(
+            f'{{"event":"round_committed","at":{number}.0,"round":{number}}}\n'
+            for number in (1, 2, 3)
+        )
+    )
+    for part in ("setup", "logs", "devices", "models", "figures"):
+        (run.path / part).mkdir()
+    (run.path / "setup/run").write_text("run-1")
+    (run.path / "setup/supervisor.json").write_text('{"incarnation": 1}')
+    run.commit()
+    run.close()
+    return lambda: CliRunner().invoke(main, ["run", "--quiet", "--resume", str(run.path)])
+
+
+def assert_refused(result: Result, *said: str) -> None:
+    """Exit status 2 and the words on standard error; nothing was started."""
+    assert result.exit_code == 2, (result.output, result.exception)
+    assert result.stderr.startswith("error: ")
+    for words in said:
+        assert words in result.stderr
+
+
+def assert_started(result: Result) -> None:
+    assert isinstance(result.exception, Started), (result.output, result.exception)
+
+
+def test_a_run_folder_as_a_run_left_it_is_gone_on_with(resume: Resume) -> None:
+    assert_started(resume())
+
+
+# --- setup/ --------------------------------------------------------------------------------------
+
+
+def test_a_run_folder_without_setup_is_refused(run: Any, resume: Resume) -> None:
+    shutil.rmtree(run.path / "setup")
+    assert_refused(resume(), "setup", "expected", "afresh", "scenario.toml --out")
+    assert not (run.path / "setup").exists()
+
+
+def test_a_file_in_the_place_of_setup_is_refused(run: Any, resume: Resume) -> None:
+    shutil.rmtree(run.path / "setup")
+    (run.path / "setup").write_text("garbage")
+    assert_refused(resume(), "setup", "Not a directory")
+
+
+@pytest.mark.parametrize("content", [b"", b"\xff\xfe", b"run-2", b"run-1\n"])
+def test_an_identity_other_than_the_ledgers_is_refused(
+    run: Any, resume: Resume, content: bytes
+) -> None:
+    (run.path / "setup/run").write_bytes(content)
+    assert_refused(resume(), "setup/run", "expected 'run-1', the run of ledger.sqlite")
+
+
+def test_a_missing_identity_is_refused_with_what_it_has_to_be(run: Any, resume: Resume) -> None:
+    (run.path / "setup/run").unlink()
+    assert_refused(resume(), "setup/run", "expected 'run-1', the run of ledger.sqlite")
+
+
+@pytest.mark.parametrize(
+    "content", [b"", b"\xff", b"{", b"[" * 5000, b"[]", b"{}", b'{"incarnation": "x"}']
+)
+def test_garbage_in_a_file_of_setup_is_refused(run: Any, resume: Resume, content: bytes) -> None:
+    (run.path / "setup/supervisor.json").write_bytes(content)
+    assert_refused(resume(), "setup/supervisor.json", "expected", "incarnation")
+
+
+# --- the ledger ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("damage", [slice(0, 16), slice(0, 100), slice(100, 8192)])
+def test_a_damaged_ledger_is_refused(run: Any, resume: Resume, damage: slice) -> None:
+    ledger = run.path / "ledger.sqlite"
+    content = bytearray(ledger.read_bytes())
+    content[damage] = b"\xa5" * len(content[damage])
+    ledger.write_bytes(content)
+    assert_refused(resume(), "ledger.sqlite", "expected a readable ledger")
+
+
+def test_a_ledger_that_is_cut_short_is_refused(run: Any, resume: Resume) -> None:
+    ledger = run.path / "ledger.sqlite"
+    ledger.write_bytes(ledger.read_bytes()[:-4096])
+    assert_refused(resume(), "ledger.sqlite", "expected a readable ledger")
+
+
+def test_what_is_no_ledger_is_refused(run: Any, resume: Resume) -> None:
+    (run.path / "ledger.sqlite").write_bytes(b"not a database" * 100)
+    assert_refused(resume(), "ledger.sqlite", "expected a readable ledger")
+
+
+def test_another_programs_database_is_refused(run: Any, resume: Resume) -> None:
+    (run.path / "ledger.sqlite").unlink()
+    with closing(sqlite3.connect(run.path / "ledger.sqlite")) as db:
+        db.execute("CREATE TABLE mine (number)")
+        db.commit()
+    assert_refused(resume(), "ledger.sqlite", "expected schema version")
+
+
+def test_a_ledger_of_another_schema_is_refused(run: Any, resume: Resume) -> None:
+    with closing(sqlite3.connect(run.path / "ledger.sqlite")) as db:
+        db.execute("PRAGMA user_version = 1")
+    assert_refused(resume(), "expected schema version", "found 1")
+
+
+def test_another_runs_ledger_is_refused(run: Any, resume: Resume) -> None:
+    with closing(sqlite3.connect(run.path / "ledger.sqlite")) as db:
+        db.execute("UPDATE run SET id = 'another'")
+        db.commit()
+    assert_refused(resume(), "setup/run", "expected 'another', the run of ledger.sqlite")
+
+
+def test_a_deleted_ledger_is_refused_where_the_journal_has_rounds(run: Any, resume: Resume) -> None:
+    (run.path / "ledger.sqlite").unlink()
+    assert_refused(
+        resume(),
+        "ledger.sqlite: expected the 3 rounds that journal.jsonl tells of, found none",
+        "copy",
+        "scenario.toml --out",
+    )
+    assert not (run.path / "ledger.sqlite").exists()
+
+
+def test_an_emptied_ledger_is_refused_where_the_journal_has_rounds(
+    run: Any, resume: Resume
+) -> None:
+    (run.path / "ledger.sqlite").write_bytes(b"")
+    assert_refused(resume(), "expected the 3 rounds that journal.jsonl tells of, found none")
+
+
+def test_an_older_copy_of_the_ledger_is_refused(run: Any, resume: Resume) -> None:
+    with closing(sqlite3.connect(run.path / "ledger.sqlite")) as db:
+        db.execute("DELETE FROM rounds WHERE round > 1")
+        db.commit()
+    assert_refused(resume(), "expected the 3 rounds that journal.jsonl tells of, found 1")
+
+
+def test_a_ledger_with_more_rounds_than_the_journal_is_gone_on_with(
+    run: Any, resume: Resume
+) -> None:
+    (run.path / "journal.jsonl").write_text('{"event":"round_committed","round":1}\n{"ev')
+    assert_started(resume())
+
+
+@pytest.mark.parametrize("content", [None, b""])
+def test_a_run_that_failed_before_its_first_round_may_have_no_ledger(
+    run: Any, resume: Resume, content: bytes | None
+) -> None:
+    (run.path / "journal.jsonl").write_text('{"event": "started", "process": "nursery"}\n')
+    (run.path / "ledger.sqlite").unlink()
+    (run.path / "setup/run").write_text("0123456789abcdef")
+    if content is not None:
+        (run.path / "ledger.sqlite").write_bytes(content)
+    assert_started(resume())
+
+
+def test_a_journal_with_lines_that_are_none_hides_no_round(run: Any, resume: Resume) -> None:
+    (run.path / "ledger.sqlite").unlink()
+    with (run.path / "journal.jsonl").open("a") as journal:
+        journal.write('{"event":"round_committed","round":null}\n')
+        journal.write('{"event":"round_committed"}\n["event":"round_committed"')
+    assert_refused(resume(), "expected the 3 rounds that journal.jsonl tells of")
+
+
+# --- the model -----------------------------------------------------------------------------------
+
+
+def test_a_model_file_that_the_ledger_names_and_is_missing_is_refused(
+    run: Any, resume: Resume
+) -> None:
+    with closing(sqlite3.connect(run.path / "ledger.sqlite")) as db:
+        db.execute("UPDATE versions SET body = NULL WHERE version = 3")
+        db.commit()
+    assert_refused(resume(), "000003.safetensors is missing")
+    (run.path / "models/000003.safetensors").write_bytes(b"abd")
+    assert_refused(resume(), "000003.safetensors is not what was committed")
+    (run.path / "models/000003.safetensors").write_bytes(b"abc")
+    assert_started(resume())
+
+
+# --- the other folders ---------------------------------------------------------------------------
+
+
+def test_folders_that_a_run_fills_are_made_again(run: Any, resume: Resume) -> None:
+    for part in ("logs", "models", "figures"):
+        (run.path / part).rmdir()
+    assert_started(resume())
+    assert (run.path / "logs").is_dir()
+
+
+def test_a_file_in_the_place_of_a_folder_is_refused(run: Any, resume: Resume) -> None:
+    (run.path / "logs").rmdir()
+    (run.path / "logs").write_text("")
+    assert_refused(resume(), "cannot be written", "logs")
+
+
+# --- a running server ----------------------------------------------------------------------------
+
+GARBAGE = [b"", b"\xff", b"{", b"[" * 5000, b"[]", b"{}", b'{"host": 1, "port": "x"}']
+
+
+@pytest.mark.parametrize("command", ["status", "watch", "stop"])
+@pytest.mark.parametrize("name", ["address.json", "server.json"])
+@pytest.mark.parametrize("content", GARBAGE, ids=range(len(GARBAGE)))
+def test_garbage_where_a_server_says_how_to_reach_it_is_refused(
+    run: Any, command: str, name: str, content: bytes
+) -> None:
+    (run.path / "setup").mkdir()
+    (run.path / "setup/address.json").write_text('{"host": "127.0.0.1", "port": 9}')
+    (run.path / "setup/server.json").write_text('{"operator_token": "00"}')
+    (run.path / "setup" / name).write_bytes(content)
+    result = CliRunner().invoke(main, [command, str(run.path)])
+    assert_refused(result, f"setup/{name}: expected", "--resume")
+
+
+@pytest.mark.parametrize("command", ["status", "watch", "stop"])
+def test_a_run_folder_without_setup_has_no_server(run: Any, command: str) -> None:
+    result = CliRunner().invoke(main, [command, str(run.path)])
+    assert result.exit_code == 1
+    assert result.stderr.startswith("error: no server has been started in ")
+
+
+# --- the report ----------------------------------------------------------------------------------
+
+
+def test_a_report_needs_no_setup(run: Any) -> None:
+    run.round({})
+    result = CliRunner().invoke(main, ["report", str(run.commit())])
+    assert result.exit_code == 0, result.output
+
+
+@pytest.mark.parametrize("name", ["figures", "report.html"])
+def test_a_report_that_cannot_be_written_is_refused(run: Any, name: str) -> None:
+    run.round({})
+    if name == "figures":
+        (run.path / name).write_text("")
+    else:
+        (run.path / name).mkdir()
+    result = CliRunner().invoke(main, ["report", str(run.commit())])
+    assert_refused(result, "cannot be written", name)
+
+
+@pytest.mark.parametrize("text", ["[" * 3000, f"a = {'[' * 3000}", "a = ", "a = 0x" + "f" * 5000])
+def test_a_scenario_that_cannot_be_read_is_refused_by_a_report(run: Any, text: str) -> None:
+    run.round({})
+    run.scenario(text)
+    assert_refused(CliRunner().invoke(main, ["report", str(run.commit())]), "scenario.toml")
+
+
+# --- the journal ---------------------------------------------------------------------------------
+
+
+def test_a_line_of_the_journal_that_is_none_is_passed_over(tmp_path: Path) -> None:
+    journal = tmp_path / "journal.jsonl"
+    tail = Tail(journal)
+    journal.write_bytes(b'{"event": "a"}\n{"eve{"event": "b"}\n[1]\n{"event": "c"}\n{"ev')
+    assert [event["event"] for event in tail.new()] == ["a", "c"]
+
+
+def test_plans_of_several_runs_are_refused_when_they_are_garbage(tmp_path: Path) -> None:
+    for command in ("compare", "study"):
+        for content in (b"", b"\xff", b"[" * 5000, b"[]", json.dumps({"runs": [1]}).encode()):
+            (tmp_path / "plan.json").write_bytes(content)
+            result = CliRunner().invoke(main, [command, "--resume", str(tmp_path)])
+            assert_refused(result, "plan.json")
