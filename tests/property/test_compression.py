@@ -215,7 +215,7 @@ def test_a_negative_step_is_refused_and_one_that_is_no_number_is_not_finite() ->
 
 
 def test_settings_are_checked() -> None:
-    with pytest.raises(ConfigError, match="ratio: expected greater than 0"):
+    with pytest.raises(ConfigError, match="ratio: expected more than 0"):
         validate(BUILT_IN["top-k"], {"kind": "top-k", "ratio": 0.0}, "test")
     with pytest.raises(ValueError, match="no codec called 'gzip'; there are: float16, int8, none"):
         codec("gzip")

@@ -13,6 +13,7 @@ import pytest
 from safetensors.numpy import load_file
 
 from muster.client.config import Training
+from muster.common.errors import ConfigError
 from muster.emulator import resume, run
 from muster.emulator.population import names_of
 from muster.emulator.scenario import Scenario, read_scenario
@@ -233,3 +234,21 @@ def test_gradients_are_folded_with_the_servers_step(scenario, tmp_path: Path) ->
     one, other = (load_file(done.folder / "model.safetensors") for done in (by_gradient, by_delta))
     for name, tensor in one.items():
         np.testing.assert_allclose(tensor, other[name], rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("task", "count", "said"),
+    [
+        ({"name": "digits", "labels": [0, 77]}, 2, r"task\.labels: .* found 77"),
+        ({"name": "digits"}, 2000, r"task\.partition: 2000 clients .* found 1437"),
+        ({"name": "digits", "hidden": [99_999, 99_999]}, 2, r"task\.model: 10,007,.* parameters"),
+    ],
+    ids=["labels", "partition", "model"],
+)
+def test_a_task_that_cannot_be_opened_is_refused_and_nothing_is_left(
+    scenario, tmp_path: Path, task: dict[str, Any], count: int, said: str
+) -> None:
+    groups = [{"name": "d", "count": count, "devices_per_process": count}]
+    with pytest.raises(ConfigError, match=said):
+        run(scenario(task=task, groups=groups), out=tmp_path / "run")
+    assert list(tmp_path.iterdir()) == []

@@ -14,10 +14,10 @@ import pytest
 from click.testing import CliRunner, Result
 
 from muster.common import files
-from muster.common.errors import ConfigError
+from muster.common.errors import ConfigError, RunFailed
 from muster.common.files import write_atomic
 from muster.emulator.cli import main
-from muster.emulator.folder import make_run_folder
+from muster.emulator.folder import new_run_folder
 from muster.emulator.scenario import DATA_VARIABLE
 
 PLAIN = """
@@ -115,13 +115,42 @@ def test_a_run_folder_that_cannot_be_finished_is_removed_again(tmp_path: Path) -
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(out / "scenario.toml"))
 
     with pytest.raises(ConfigError, match=r"run cannot be written: No space left on device"):
-        make_run_folder("plain", out, Full("text"))
+        with new_run_folder("plain", out, Full("text")):
+            pytest.fail("it has no scenario")
     assert list(tmp_path.iterdir()) == []
 
 
 def test_a_new_run_folder_holds_its_scenario(tmp_path: Path) -> None:
-    folder = make_run_folder("plain", tmp_path / "run", "name = 'plain'\n")
-    assert (folder / "scenario.toml").read_text() == "name = 'plain'\n"
+    with new_run_folder("plain", tmp_path / "run", "name = 'plain'\n") as folder:
+        assert (folder / "scenario.toml").read_text() == "name = 'plain'\n"
+    assert folder.exists()
+
+
+def test_a_run_that_is_refused_late_leaves_no_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(ConfigError, match="late"), new_run_folder("late", None, ""):
+        raise ConfigError("late")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_run_that_is_refused_late_is_not_the_newest(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with new_run_folder("plain", None, "") as old:
+        pass
+    with pytest.raises(ConfigError, match="late"), new_run_folder("late", None, ""):
+        raise ConfigError("late")
+    assert sorted(path.name for path in Path("runs").iterdir()) == ["latest", old.name]
+    assert Path("runs/latest").resolve() == old.resolve()
+
+
+def test_a_run_that_fails_keeps_its_folder(tmp_path: Path) -> None:
+    with pytest.raises(RunFailed), new_run_folder("plain", tmp_path / "run", "text"):
+        raise RunFailed("later")
+    assert (tmp_path / "run/scenario.toml").exists()
 
 
 @pytest.mark.parametrize("name", ["a" * 101, "a" * 300])

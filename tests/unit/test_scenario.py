@@ -76,10 +76,10 @@ cuont = 3
 MISTAKES = """
 sed: unknown key; did you mean 'seed'?
 task.dimension: expected a valid integer, found 'five'
-training.learning_rate: expected a positive number or a schedule's table, found -1.0
-training.batch_size: expected a positive whole number or "full", found 0
+training.learning_rate: expected a number from 1e-12 to 1e+06 or a schedule's table, found -1.0
+training.batch_size: expected a whole number from 1 to 100,000,000 or "full", found 0
 server.rounds: required, but missing
-server.transfers: expected greater than 0, found 0
+server.transfers: expected at least 1, found 0
 server.selection.k: required, but missing
 server.aggregator: there is no aggregator called 'fedavgg'; there are: \
 agnostic, fedavg, or your own as 'module:Class'

@@ -7,10 +7,11 @@ import math
 from collections.abc import Mapping
 from typing import Annotated, Literal, Self
 
-from pydantic import BeforeValidator, Field, NonNegativeFloat, model_validator
+from pydantic import BeforeValidator, Field, model_validator
 
 from muster.client.life import Being, Life
 from muster.client.trainer import AnyTrainer
+from muster.common.bounds import MOST_EXAMPLES, Count, ExampleCount, NotNegative, Positive
 from muster.common.compression import AnyCodec, Whole
 from muster.common.config import Section
 from muster.common.lines import Line
@@ -18,10 +19,12 @@ from muster.common.schedules import Rate, rate_at
 
 
 def _batch_size(value: object) -> object:
-    if value == "full" or (type(value) is int and value > 0):
+    if value == "full" or (type(value) is int and 1 <= value <= MOST_EXAMPLES):
         return value
     # One sentence here, where the union would report one mistake per alternative.
-    raise ValueError(f'expected a positive whole number or "full", found {value!r}')
+    raise ValueError(
+        f'expected a whole number from 1 to {MOST_EXAMPLES:,} or "full", found {value!r}'
+    )
 
 
 class Training(Section):
@@ -33,20 +36,20 @@ class Training(Section):
     learning_rate: Rate = 0.1
     """η: a positive number, or a schedule over rounds."""
 
-    local_steps: Annotated[int, Field(ge=0)] | None = None
+    local_steps: Annotated[int, Field(ge=0, le=1_000_000)] | None = None
     """Minibatch steps of a round, over reshuffled passes; 0 trains nothing. Or `local_epochs`."""
 
-    local_epochs: Annotated[int, Field(gt=0)] | None = None
+    local_epochs: Count | None = None
     """Passes over the device's examples in a round; 1 where `local_steps` is absent too."""
 
-    batch_size: Annotated[int | Literal["full"], BeforeValidator(_batch_size)] = 32
+    batch_size: Annotated[ExampleCount | Literal["full"], BeforeValidator(_batch_size)] = 32
     """Examples of a minibatch; the last one of a pass may be smaller. "full": all examples."""
 
-    projection_radius: Annotated[float, Field(gt=0)] | None = None
+    projection_radius: Positive | None = None
     """After every local step the parameters are projected onto the ball of this radius around the
     origin, θ ← Π_C(θ − η g) (agnostic FedAvg). Absent: no projection."""
 
-    proximal_mu: NonNegativeFloat = 0.0
+    proximal_mu: NotNegative = 0.0
     """μ of the term μ/2 ‖θ − received‖² that FedProx adds to the local loss (Li et al., Federated
     Optimization in Heterogeneous Networks, MLSys 2020, eq. 2)."""
 
@@ -99,11 +102,11 @@ class Clock(Section):
     """rounds: lockstep, on scenario time, reproducible. wall: as it comes. scaled: life goes
     `scale` times as fast as the clock on the wall."""
 
-    round_s: Annotated[float, Field(gt=0)] = 60.0
+    round_s: Annotated[float, Field(ge=0.01, le=604_800)] = 60.0
     """A step of device life, in scenario seconds: lockstep advances by it with every round;
     otherwise it is how long a draw of availability holds."""
 
-    scale: Annotated[float, Field(gt=0)] = 1.0
+    scale: Annotated[float, Field(ge=1e-3, le=1e6)] = 1.0
     """scaled: scenario seconds per second."""
 
     starts_at_h: Annotated[float, Field(ge=0, lt=24)] = 0.0

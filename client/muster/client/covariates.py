@@ -16,6 +16,7 @@ from typing import Annotated, Any, Final, Self
 import numpy as np
 from pydantic import BeforeValidator, Field, SerializeAsAny, field_validator, model_validator
 
+from muster.common.bounds import Number
 from muster.common.config import Section
 from muster.common.distributions import (
     AnyDistribution,
@@ -60,7 +61,7 @@ def _parse_x(value: object) -> object:
     return parse_number(value)
 
 
-AnyX = Annotated[float | str | SerializeAsAny[Distribution], BeforeValidator(_parse_x)]
+AnyX = Annotated[Number | str | SerializeAsAny[Distribution], BeforeValidator(_parse_x)]
 """A covariate X as a setting: the name of a device's quantity, or a distribution of numbers."""
 
 

@@ -10,12 +10,14 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, field_validator, model_validator
 
+from muster.common.bounds import LogDeviation, LongTime
 from muster.common.config import Section
 from muster.common.distributions import AnyNumber, Uniform
 
 Share = Annotated[float, Field(ge=0, le=1)]
-Positive = Annotated[float, Field(gt=0)]
-NotNegative = Annotated[float, Field(ge=0)]
+Current = Annotated[float, Field(ge=0, le=1e6)]
+Load = Annotated[float, Field(ge=0.01, le=1e6)]
+Hours = Annotated[float, Field(ge=0, le=24)]
 
 
 class Battery(Section):
@@ -25,41 +27,41 @@ class Battery(Section):
     nothing else is said.
     """
 
-    capacity_mah: Positive = 4400.0
+    capacity_mah: Annotated[float, Field(ge=1, le=1e9)] = 4400.0
     """Of the full battery."""
 
     initial: AnyNumber = Uniform(kind="uniform", low=0.1, high=1.0)
     """Charge at scenario time 0, as a share; uniform from 0.1 to 1 as in Flower's battery-aware
     simulator (nozzolillo01/battery-aware-federated-learning). Cut to [0, 1]."""
 
-    idle_ma: Positive = 20.0
+    idle_ma: Load = 20.0
     """Drawn while nobody uses the device: between suspended (10 mA) and idle (28.6 mA)."""
 
-    use_ma: Positive = 450.0
+    use_ma: Load = 450.0
     """Drawn while somebody uses it: screen at half brightness and a little computing."""
 
-    training_ma: NotNegative = 400.0
+    training_ma: Current = 400.0
     """Drawn by training besides: four little and two middle cores (408 mA); all eight: 900."""
 
-    wifi_rx_ma: NotNegative = 98.0
+    wifi_rx_ma: Current = 98.0
     """Drawn by receiving over Wi-Fi."""
 
-    wifi_tx_ma: NotNegative = 470.0
+    wifi_tx_ma: Current = 470.0
     """Drawn by sending over Wi-Fi."""
 
-    cellular_rx_ma: NotNegative = 145.0
+    cellular_rx_ma: Current = 145.0
     """Drawn by receiving over the modem."""
 
-    cellular_tx_ma: NotNegative = 292.0
+    cellular_tx_ma: Current = 292.0
     """Drawn by sending over the modem, at a middling signal."""
 
-    charger_ma: Positive = 1500.0
+    charger_ma: Load = 1500.0
     """Of the charger: a dedicated USB port (BC 1.2 DCP)."""
 
     taper_from: Share = 0.8
     """Charge from which the charging current falls. Assumption."""
 
-    taper: Positive = 0.12
+    taper: Annotated[float, Field(ge=0.01, le=100)] = 0.12
     """τ of the falling current, I = I₀ exp(−(charge − taper_from)/τ). Assumption."""
 
     revives_at: Share = 0.05
@@ -79,22 +81,22 @@ class Charging(Section):
     night_start_h: Annotated[float, Field(ge=12, lt=36)] = 23.0
     """Local hour at which that happens, mean; 25 is one o'clock. Assumption."""
 
-    night_start_sd_h: NotNegative = 1.2
+    night_start_sd_h: Hours = 1.2
     """Its standard deviation. Assumption."""
 
     night_hours: Annotated[float, Field(ge=0, le=12)] = 7.0
     """How long it stays plugged in, mean; never more than 12. Assumption."""
 
-    night_hours_sd: NotNegative = 1.2
+    night_hours_sd: Hours = 1.2
     """Its standard deviation. Assumption."""
 
     top_ups_per_day: Annotated[float, Field(ge=0, le=3)] = 0.8
     """Mean of a Poisson number, begun from 8 to 22 local time; never more than 6. Assumption."""
 
-    top_up_s: Positive = 1500.0
+    top_up_s: LongTime = 1500.0
     """How long one lasts, median of a log-normal. Assumption."""
 
-    top_up_sigma: NotNegative = 0.8
+    top_up_sigma: LogDeviation = 0.8
     """σ of that log-normal. Assumption."""
 
     forced_below: Share = 0.2
@@ -113,7 +115,7 @@ class Use(Section):
     idle_by_day: Share = 0.7
     """Likewise in the other hours. Assumption."""
 
-    spell_s: Positive = 900.0
+    spell_s: Annotated[float, Field(ge=60, le=1e9)] = 900.0
     """How long a draw holds. Assumption."""
 
 

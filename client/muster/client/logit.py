@@ -5,6 +5,7 @@ from collections.abc import Mapping
 import numpy as np
 from pydantic import Field
 
+from muster.common.bounds import Number
 from muster.common.config import Section
 from muster.common.seeds import FloatArray
 
@@ -12,13 +13,13 @@ from muster.common.seeds import FloatArray
 class Logit(Section):
     """p = 1 / (1 + exp(−(intercept + Σ z·Z + Σ x·X)))."""
 
-    intercept: float
+    intercept: Number
     """The log-odds where all covariates are 0: ln(p / (1 − p))."""
 
-    z: dict[str, float] = Field(default_factory=dict)
+    z: dict[str, Number] = Field(default_factory=dict)
     """Coefficients of covariates Z, by name; a level of a category is `name=level`."""
 
-    x: dict[str, float] = Field(default_factory=dict)
+    x: dict[str, Number] = Field(default_factory=dict)
     """Coefficients of covariates X, by name."""
 
     def chance(

@@ -28,7 +28,7 @@ import muster.client.first  # noqa: F401
 from muster.client import program
 from muster.client.config import NurseryProcess, PackProcess
 from muster.client.training import warm
-from muster.common.errors import MusterError
+from muster.common.errors import ConfigError, MusterError
 from muster.common.files import write_atomic
 from muster.common.processes import die_with_parent, rarely_collect
 from muster.common.tensors import WIRE, safetensors_header
@@ -149,7 +149,9 @@ def main() -> None:
         nursery = Nursery(config, task, supervisor)
         prepared = prepare(task, Path(config.folder))
     except MusterError as error:
-        supervisor.sendall(json.dumps({"event": "failed", "why": str(error)}).encode() + b"\n")
+        event = "refused" if isinstance(error, ConfigError) else "failed"
+        supervisor.sendall(json.dumps({"event": event, "why": str(error)}).encode() + b"\n")
+        supervisor.recv(1)  # until the supervisor goes away: it has the reason, and needs no death
         sys.exit(1)
     rarely_collect()
     nursery.say("ready", **prepared)

@@ -23,6 +23,14 @@ _LEVELS = 50
 _TOO_DEEP = f"expected at most {_LEVELS} levels of tables and lists in each other, found more"
 _TOO_LONG = "expected whole numbers of at most 64 bits, found a longer one"
 
+_BOUNDS = {
+    "greater_than": ("more than", "gt"),
+    "greater_than_equal": ("at least", "ge"),
+    "less_than": ("less than", "lt"),
+    "less_than_equal": ("at most", "le"),
+}
+"""Words for a bound, by pydantic's type of the mistake, and where pydantic states the bound."""
+
 _SHOWN = 120
 """Characters of a wrong value that a message shows."""
 
@@ -132,6 +140,11 @@ def _mistake(detail: ErrorDetails, cls: type[Section]) -> str:
     if detail["type"] == "value_error":
         told = message.removeprefix("Value error, ")
         return f"{path}: {told}" if path else told
+    if detail["type"] in _BOUNDS:
+        words, key = _BOUNDS[detail["type"]]
+        bound = detail["ctx"][key]
+        text = f"{bound:,}" if isinstance(bound, int) else f"{bound:g}"
+        return f"{path}: expected {words} {text}, found {_short(found)}"
     expected = re.sub(r"^\w+ should ", "to ", re.sub(r"^\w+ should be ", "", message))
     return f"{path}: expected {expected}, found {_short(found)}"
 

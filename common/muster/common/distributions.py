@@ -17,8 +17,9 @@ from typing import Annotated, Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import BeforeValidator, Field, SerializeAsAny, model_validator
+from pydantic import BeforeValidator, SerializeAsAny, model_validator
 
+from muster.common.bounds import LARGEST, LogDeviation, NotNegative, Number, Positive, in_range
 from muster.common.plugins import Plugin, Registry
 from muster.common.seeds import FloatArray, normals
 
@@ -56,7 +57,7 @@ class Distribution(Plugin):
 class Constant(Distribution):
     """The same for all. A bare number or text means it too."""
 
-    value: float | str
+    value: Number | str
     """A number, or text."""
 
     @model_validator(mode="after")
@@ -77,10 +78,10 @@ class Constant(Distribution):
 class Normal(Distribution):
     """Gaussian (Box, Muller, A note on the generation of random normal deviates, 1958)."""
 
-    mean: float = 0.0
+    mean: Number = 0.0
     """Of the values."""
 
-    sd: Annotated[float, Field(ge=0)] = 1.0
+    sd: NotNegative = 1.0
     """Standard deviation."""
 
     def draw(
@@ -92,10 +93,10 @@ class Normal(Distribution):
 class Uniform(Distribution):
     """Alike everywhere between two numbers."""
 
-    low: float = 0.0
+    low: Number = 0.0
     """The least value."""
 
-    high: float = 1.0
+    high: Number = 1.0
     """What no value exceeds."""
 
     @model_validator(mode="after")
@@ -113,10 +114,10 @@ class Uniform(Distribution):
 class LogNormal(Distribution):
     """median · exp(sigma · N(0, 1)): positive, with a long tail upward."""
 
-    median: Annotated[float, Field(gt=0)]
+    median: Positive
     """Half of the values are below."""
 
-    sigma: Annotated[float, Field(ge=0)]
+    sigma: LogDeviation
     """Standard deviation of the values' logarithm."""
 
     def draw(
@@ -131,7 +132,7 @@ class Categorical(Distribution):
     values: list[str]
     """The words."""
 
-    weights: list[Annotated[float, Field(ge=0)]] | None = None
+    weights: list[NotNegative] | None = None
     """How often each comes, in any unit; absent: all alike."""
 
     @model_validator(mode="after")
@@ -213,8 +214,11 @@ class File(Distribution):
             row = cells.index("") + 1
             raise ValueError(f"{self.path}: row {row} has nothing in column {self.column!r}")
         found = _numbers_or_text(cells)
-        if found.dtype.kind == "f" and not np.isfinite(found).all():
-            raise ValueError(f"{self.path}: column {self.column!r} has numbers that are not finite")
+        if found.dtype.kind == "f" and not (np.abs(found) <= LARGEST).all():
+            raise ValueError(
+                f"{self.path}: expected numbers from {-LARGEST:g} to {LARGEST:g} in column "
+                f"{self.column!r}, found others"
+            )
         clients = _column(header, table, "client")
         if clients is None:
             return found, None
@@ -277,7 +281,7 @@ def parse_number(value: object) -> object:
 
 
 def _parse(value: object, expected: str) -> object:
-    if isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value):
+    if isinstance(value, int | float) and not isinstance(value, bool) and in_range(value):
         return float(value)
     if isinstance(value, Mapping | Distribution):
         return DISTRIBUTIONS.parse(value)
@@ -285,11 +289,11 @@ def _parse(value: object, expected: str) -> object:
 
 
 AnyDistribution = Annotated[
-    float | str | SerializeAsAny[Distribution], BeforeValidator(parse_distribution)
+    Number | str | SerializeAsAny[Distribution], BeforeValidator(parse_distribution)
 ]
 """Numbers or text as a setting: the same for all devices, or a distribution."""
 
-AnyNumber = Annotated[float | SerializeAsAny[Distribution], BeforeValidator(parse_number)]
+AnyNumber = Annotated[Number | SerializeAsAny[Distribution], BeforeValidator(parse_number)]
 """A number as a setting: the same for all devices, or a distribution of numbers."""
 
 

@@ -15,13 +15,19 @@ from typing import Annotated
 
 from pydantic import BeforeValidator, Field, SerializeAsAny
 
+from muster.common.bounds import Positive
 from muster.common.plugins import Plugin, Registry
+
+SMALLEST_RATE, LARGEST_RATE = 1e-12, 1e6
+
+LearningRate = Annotated[float, Field(ge=SMALLEST_RATE, le=LARGEST_RATE)]
+"""A learning rate, far beyond those that train anything on both sides."""
 
 
 class Schedule(Plugin):
     """A learning rate as a function of the round."""
 
-    initial: Annotated[float, Field(gt=0)]
+    initial: LearningRate
     """The rate of round 1."""
 
     @abstractmethod
@@ -43,7 +49,7 @@ class Inverse(Schedule):
     shift = t₀. A small shift with a large initial rate can first drive the model far away.
     """
 
-    shift: Annotated[float, Field(gt=0)] = 1.0
+    shift: Positive = 1.0
     """Rounds after which the rate is half of `initial`."""
 
     def at(self, round: int) -> float:
@@ -53,7 +59,7 @@ class Inverse(Schedule):
 class InverseSqrt(Schedule):
     """η_t = initial · √(shift / (t + shift)), the decay of convex analyses."""
 
-    shift: Annotated[float, Field(gt=0)] = 1.0
+    shift: Positive = 1.0
     """A third of the number of rounds after which the rate is half of `initial`."""
 
     def at(self, round: int) -> float:
@@ -63,7 +69,7 @@ class InverseSqrt(Schedule):
 class Exponential(Schedule):
     """η_t = initial · decay^t."""
 
-    decay: Annotated[float, Field(gt=0, le=1)] = 0.99
+    decay: Annotated[float, Field(ge=1e-12, le=1)] = 0.99
     """What is left of the rate from one round to the next."""
 
     def at(self, round: int) -> float:
@@ -82,13 +88,16 @@ SCHEDULES = Registry("learning-rate schedule", "muster.schedules", BUILT_IN)
 def parse_rate(value: object) -> object:
     """Read a bare number, or a table that names a schedule."""
     if isinstance(value, int | float):
-        if isinstance(value, bool) or not 0 < value < math.inf:
-            raise ValueError(f"expected a positive number or a schedule's table, found {value!r}")
+        if isinstance(value, bool) or not SMALLEST_RATE <= value <= LARGEST_RATE:
+            raise ValueError(
+                f"expected a number from {SMALLEST_RATE:g} to {LARGEST_RATE:g} or a schedule's "
+                f"table, found {value!r}"
+            )
         return float(value)
     return SCHEDULES.parse(value)
 
 
-Rate = Annotated[float | SerializeAsAny[Schedule], BeforeValidator(parse_rate)]
+Rate = Annotated[LearningRate | SerializeAsAny[Schedule], BeforeValidator(parse_rate)]
 """A learning rate as a setting: the same in every round, or a schedule."""
 
 

@@ -4,8 +4,7 @@ from collections import OrderedDict
 from math import gcd
 from typing import TYPE_CHECKING
 
-from pydantic import PositiveInt
-
+from muster.common.bounds import Depth, Width
 from muster.tasks.model import Model
 
 if TYPE_CHECKING:
@@ -33,10 +32,10 @@ class Cnn(_Pictures):
     Data, AISTATS 2017, section 3: 1,663,370 parameters for pictures of 28×28 pixels and 10 labels.
     """
 
-    channels: PositiveInt = 32
+    channels: Width = 32
     """Of the first convolution; the second has twice as many."""
 
-    hidden: PositiveInt = 512
+    hidden: Width = 512
     """Units of the fully connected layer."""
 
     def build(self, inputs: tuple[int, ...], outputs: int) -> "nn.Module":
@@ -60,6 +59,13 @@ class Cnn(_Pictures):
             )
         )
 
+    def parameters(self, inputs: tuple[int, ...], outputs: int) -> int:
+        height, width = inputs[-2:]
+        flat = 2 * self.channels * (height // 4) * (width // 4)
+        convolutions = self.channels * (25 * _colours(inputs) + 1)
+        convolutions += 2 * self.channels * (25 * self.channels + 1)
+        return convolutions + self.hidden * (flat + 1) + outputs * (self.hidden + 1)
+
 
 class Resnet(_Pictures):
     """A small residual network with group normalisation, which keeps no running means.
@@ -71,13 +77,13 @@ class Resnet(_Pictures):
     Decentralized Machine Learning, ICML 2020, find for federated learning.
     """
 
-    width: PositiveInt = 16
+    width: Width = 16
     """Channels of the first stage."""
 
-    blocks: PositiveInt = 1
+    blocks: Depth = 1
     """Blocks of each stage; He et al. have 3 in their network of 20 layers."""
 
-    groups: PositiveInt = 4
+    groups: Width = 4
     """Groups of channels of a normalisation, where they divide the channels."""
 
     def build(self, inputs: tuple[int, ...], outputs: int) -> "nn.Module":
@@ -103,6 +109,16 @@ class Resnet(_Pictures):
         layers["flatten"] = nn.Flatten()
         layers["output"] = nn.Linear(before, outputs)
         return nn.Sequential(layers)
+
+    def parameters(self, inputs: tuple[int, ...], outputs: int) -> int:
+        found, before = self.width * (9 * _colours(inputs) + 2), self.width
+        for stage in range(3):
+            width = self.width << stage
+            # Two convolutions with their normalisations; the first block of a stage may differ.
+            found += (self.blocks - 1) * (18 * width + 4) * width
+            found += (9 * (before + width) + 4) * width + (before * width if stage else 0)
+            before = width
+        return found + outputs * (before + 1)
 
 
 def _colours(inputs: tuple[int, ...]) -> int:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
-from pydantic import Field, PositiveInt
 
+from muster.common.bounds import Count, NotNegative
 from muster.common.seeds import stream
 from muster.tasks.synthetic import OpenSynthetic, Parameters, Synthetic
 from muster.tasks.task import Examples, predict
@@ -28,10 +28,10 @@ class LogisticRegression(Synthetic):
     `distance`, where a plane divides the examples without error: take more of them.
     """
 
-    examples_per_client: PositiveInt = 50
+    examples_per_client: Count = 50
     """Examples of each client."""
 
-    scale: Annotated[float, Field(ge=0)] = 2.0
+    scale: NotNegative = 2.0
     """How sure the labels are; 0: a fair coin."""
 
     def open(self, population: int, seed: int) -> OpenLogisticRegression:

@@ -29,6 +29,14 @@ class Model(Plugin):
             outputs: classes, or predicted values.
         """
 
+    def parameters(self, inputs: tuple[int, ...], outputs: int) -> int:
+        """Return how many parameters `build` would make; 0 where only building it can tell.
+
+        Args:
+            inputs, outputs: as for `build`.
+        """
+        return 0
+
     def refusal(self, inputs: tuple[int, ...], *, tokens: bool) -> str | None:
         """Return why the model cannot take such examples, or None if it can.
 

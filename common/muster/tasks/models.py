@@ -9,11 +9,13 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from contextlib import contextmanager
+from itertools import pairwise
 from math import prod
 from typing import TYPE_CHECKING, Annotated, Literal
 
-from pydantic import BeforeValidator, Field, PositiveInt, SerializeAsAny
+from pydantic import BeforeValidator, Field, SerializeAsAny
 
+from muster.common.bounds import PARAMETERS, Width
 from muster.common.errors import ConfigError
 from muster.common.seeds import integer
 from muster.common.tensors import Schema, Vector, schema_of
@@ -38,6 +40,9 @@ class Linear(Model):
     def build(self, inputs: tuple[int, ...], outputs: int) -> nn.Module:
         return _linear(inputs, outputs, bias=self.bias)
 
+    def parameters(self, inputs: tuple[int, ...], outputs: int) -> int:
+        return (prod(inputs) + self.bias) * outputs
+
 
 class Softmax(Model):
     """Softmax regression: a linear score with bias for each class, from parameters that are all 0.
@@ -48,6 +53,9 @@ class Softmax(Model):
     def build(self, inputs: tuple[int, ...], outputs: int) -> nn.Module:
         return _linear(inputs, outputs, bias=True)
 
+    def parameters(self, inputs: tuple[int, ...], outputs: int) -> int:
+        return (prod(inputs) + 1) * outputs
+
 
 class Mlp(Model):
     """Fully connected hidden layers; torch's default initialisation.
@@ -55,7 +63,7 @@ class Mlp(Model):
     `hidden = [200, 200]` on MNIST is the 2NN of McMahan et al., AISTATS 2017.
     """
 
-    hidden: list[PositiveInt] = Field(default=[200])
+    hidden: Annotated[list[Width], Field(max_length=100)] = Field(default=[200])
     """Units of each hidden layer."""
 
     activation: Literal["relu", "tanh"] = "relu"
@@ -73,6 +81,10 @@ class Mlp(Model):
             width = units
         layers["output"] = nn.Linear(width, outputs)
         return nn.Sequential(layers)
+
+    def parameters(self, inputs: tuple[int, ...], outputs: int) -> int:
+        widths = [prod(inputs), *self.hidden, outputs]
+        return sum((before + 1) * units for before, units in pairwise(widths))
 
 
 def _linear(inputs: tuple[int, ...], outputs: int, bias: bool) -> nn.Module:
@@ -107,10 +119,14 @@ def initial_module(
         tokens: whether examples are texts.
 
     Raises:
-        ConfigError: the model cannot take such examples.
+        ConfigError: the model cannot take such examples, or is too large.
     """
     if reason := model.refusal(inputs, tokens=tokens):
         raise ConfigError(f"task.model: {reason}")
+    if (size := model.parameters(inputs, outputs)) > PARAMETERS:
+        raise ConfigError(
+            f"task.model: {size:,} parameters, expected at most {PARAMETERS:,}; take smaller layers"
+        )
     with seeded(seed, "model"):
         return model.build(inputs, outputs)
 

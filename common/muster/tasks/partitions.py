@@ -15,18 +15,18 @@ import numpy.typing as npt
 from pydantic import (
     BeforeValidator,
     Field,
-    PositiveInt,
     SerializeAsAny,
     field_validator,
     model_validator,
 )
 
+from muster.common.bounds import Count, ExampleCount
 from muster.common.errors import ConfigError
 from muster.common.plugins import Plugin, Registry
 from muster.common.seeds import stream
 
 Indices = npt.NDArray[np.int64]
-Labels = list[Annotated[int, Field(ge=0)]]
+Labels = list[Annotated[int, Field(ge=0, le=1_000_000)]]
 """Labels as a setting."""
 
 
@@ -85,7 +85,7 @@ class Dirichlet(Partition):
     alpha: Annotated[float, Field(ge=1e-6, le=1e6)] = 0.5
     """Concentration; Hsu et al. look at 0 to 100, and 0.5 is where most comparisons are made."""
 
-    minimum: PositiveInt = 1
+    minimum: ExampleCount = 1
     """Examples that every client holds at least; taken from those that hold most."""
 
     def split(self, labels: npt.NDArray[np.int64], clients: int, seed: int) -> list[Indices]:
@@ -120,7 +120,7 @@ class ByLabel(Partition):
     client is drawn.
     """
 
-    labels_per_client: PositiveInt = 2
+    labels_per_client: Count = 2
     """Labels that each client holds."""
 
     def split(self, labels: npt.NDArray[np.int64], clients: int, seed: int) -> list[Indices]:
@@ -168,7 +168,7 @@ class Assigned(Partition):
     labels: list[Labels]
     """For each device, in the order of the population, its labels of the data set."""
 
-    examples_per_client: PositiveInt | None = None
+    examples_per_client: ExampleCount | None = None
     """Examples that each client holds, divided evenly among its labels, the first named more often
     where it does not come out even. Absent: all there are."""
 
@@ -244,7 +244,7 @@ class Shards(Partition):
     two shards most clients hold two labels.
     """
 
-    shards_per_client: PositiveInt = 2
+    shards_per_client: ExampleCount = 2
     """Shards that each client is dealt."""
 
     def split(self, labels: npt.NDArray[np.int64], clients: int, seed: int) -> list[Indices]:
@@ -266,7 +266,7 @@ class Quantity(Partition):
     alpha: Annotated[float, Field(ge=1e-6, le=1e6)] = 0.5
     """Concentration of the sizes."""
 
-    minimum: PositiveInt = 1
+    minimum: ExampleCount = 1
     """Examples that every client holds at least; the law divides the others."""
 
     def split(self, labels: npt.NDArray[np.int64], clients: int, seed: int) -> list[Indices]:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar, Literal, Self
+from typing import TYPE_CHECKING, Annotated, ClassVar, Literal, Self
 
-from pydantic import PositiveInt, field_validator, model_validator
+from pydantic import Field, field_validator, model_validator
 
+from muster.common.bounds import Count
 from muster.tasks import texts
 from muster.tasks.classification import FromFiles
 from muster.tasks.models import AnyModel, Softmax
@@ -14,6 +15,10 @@ from muster.tasks.recurrent import Lstm
 
 if TYPE_CHECKING:
     from muster.tasks.datasets import Dataset
+
+
+TextLength = Annotated[int, Field(ge=1, le=10_000)]
+"""Words or characters that a model reads one after the other."""
 
 
 class News(FromFiles):
@@ -28,10 +33,10 @@ class News(FromFiles):
     model: AnyModel = Softmax(kind="softmax")
     """What is trained."""
 
-    vocabulary: PositiveInt = 4000
+    vocabulary: Count = 4000
     """Words that are known: the commonest in the training posts."""
 
-    tokens: PositiveInt = 150
+    tokens: TextLength = 150
     """Words of a post that a model of tokens reads."""
 
     features: Literal["words", "tokens"] | None = None
@@ -70,16 +75,16 @@ class Shakespeare(FromFiles):
     partition: AnyPartition = Natural(kind="natural")
     """Which device holds which examples; natural: each is one of the roles."""
 
-    characters: PositiveInt = 80
+    characters: TextLength = 80
     """Characters that the model reads before the one it is asked for."""
 
-    stride: PositiveInt = 10
+    stride: Count = 10
     """Characters between two examples."""
 
-    test_stride: PositiveInt = 50
+    test_stride: Count = 50
     """Characters between two test examples."""
 
-    minimum: PositiveInt = 2000
+    minimum: Count = 2000
     """Characters of a role that is a user; 99 roles have 2,000."""
 
     @field_validator("model")

@@ -2,8 +2,7 @@
 
 from typing import TYPE_CHECKING, ClassVar, Literal
 
-from pydantic import PositiveInt
-
+from muster.common.bounds import Depth, Width
 from muster.tasks.model import Model
 
 if TYPE_CHECKING:
@@ -19,13 +18,13 @@ class Lstm(Model):
 
     tokens: ClassVar[bool] = True
 
-    embedding: PositiveInt = 64
+    embedding: Width = 64
     """Length of a token's embedding."""
 
-    hidden: PositiveInt = 64
+    hidden: Width = 64
     """Units of each direction."""
 
-    layers: PositiveInt = 1
+    layers: Depth = 1
     """LSTMs on top of one another."""
 
     bidirectional: bool = True
@@ -47,3 +46,11 @@ class Lstm(Model):
             self.pooling,
             outputs,
         )
+
+    def parameters(self, inputs: tuple[int, ...], outputs: int) -> int:
+        directions = 2 if self.bidirectional else 1
+        found, width = inputs[1] * self.embedding, self.embedding
+        for _ in range(self.layers):
+            found += directions * 4 * self.hidden * (width + self.hidden + 2)
+            width = directions * self.hidden
+        return found + outputs * (width + 1)

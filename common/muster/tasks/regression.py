@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Annotated, ClassVar
 
 import numpy as np
-from pydantic import Field, NonNegativeFloat, PositiveInt, model_validator
+from pydantic import Field, model_validator
 
+from muster.common.bounds import Count, NotNegative
 from muster.common.seeds import stream
 from muster.tasks.models import Linear
 from muster.tasks.synthetic import OpenSynthetic, Parameters, Synthetic
@@ -27,10 +28,10 @@ class LinearRegression(Synthetic):
     error; the test set is all clients' examples together.
     """
 
-    examples_per_client: PositiveInt = 50
+    examples_per_client: Count = 50
     """Examples of each client."""
 
-    noise: NonNegativeFloat = 0.1
+    noise: NotNegative = 0.1
     """Standard deviation of what x does not explain."""
 
     def open(self, population: int, seed: int) -> OpenLinearRegression:
@@ -49,10 +50,10 @@ class Quadratic(Synthetic):
     mean squared error is f_i, and minibatches give stochastic gradients; "full" gives exact ones.
     """
 
-    heterogeneity: NonNegativeFloat = 1.0
+    heterogeneity: NotNegative = 1.0
     """Standard deviation, in every coordinate, of a client's θ_i around θ₀."""
 
-    condition: Annotated[float, Field(ge=1)] = 10.0
+    condition: Annotated[float, Field(ge=1, le=1e9)] = 10.0
     """Largest eigenvalue of A_i over the smallest."""
 
     @model_validator(mode="after")
@@ -72,6 +73,10 @@ class Quadratic(Synthetic):
 
 class _LeastSquares(OpenSynthetic):
     """Half the mean squared error."""
+
+    @staticmethod
+    def unknowns(task: Synthetic, examples: int) -> int:
+        return min(task.parameters, examples)  # see `_combination`
 
     def loss(self, outputs: Tensor, y: Tensor) -> Tensor:
         error = outputs.squeeze(1) - y  # (batch,)

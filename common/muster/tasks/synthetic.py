@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from abc import abstractmethod
 from collections.abc import Mapping
 from functools import cached_property
@@ -13,12 +12,12 @@ import numpy.typing as npt
 from pydantic import (
     BeforeValidator,
     Field,
-    NonNegativeFloat,
-    PositiveInt,
     field_validator,
     model_validator,
 )
 
+from muster.common.bounds import Count, NotNegative, Number, in_range
+from muster.common.errors import ConfigError
 from muster.common.seeds import stream
 from muster.tasks.models import AnyModel, Linear, Model, Softmax, initial_module, initial_vector
 from muster.tasks.task import Examples, OpenTask, Task, held_out
@@ -49,10 +48,10 @@ def _parse_effects(value: object) -> object:
 
 
 def _is_number(value: object) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+    return isinstance(value, int | float) and not isinstance(value, bool) and in_range(value)
 
 
-Effects = Annotated[list[str] | dict[str, list[float]], BeforeValidator(_parse_effects)]
+Effects = Annotated[list[str] | dict[str, list[Number]], BeforeValidator(_parse_effects)]
 
 
 class Synthetic(Task):
@@ -63,10 +62,10 @@ class Synthetic(Task):
     model: AnyModel = Linear(kind="linear")
     """What is trained."""
 
-    dimension: PositiveInt = 10
+    dimension: Count = 10
     """Length of x."""
 
-    heterogeneity: NonNegativeFloat = 0.0
+    heterogeneity: NotNegative = 0.0
     """Standard deviation, in every coordinate, of a client's θ_i around θ₀."""
 
     covariates: Effects = Field(default_factory=list[str])
@@ -76,7 +75,7 @@ class Synthetic(Task):
     With covariates θ₀, γ_j and θ_i are of the slopes and then, where the model has a `bias`, of the
     constant; without, data have no constant."""
 
-    ridge: NonNegativeFloat = 0.0
+    ridge: NotNegative = 0.0
     """Coefficient of ½‖θ‖², over all parameters, in what is minimised: in local training, in the
     loss that is reported, and in the optimum."""
 
@@ -111,6 +110,27 @@ class Synthetic(Task):
         return frozenset(self.covariates)
 
 
+_NUMBERS = 10**9
+"""Of all clients' examples: 4 GB, which the evaluation holds at once."""
+
+_UNKNOWNS = 5000
+"""Of the equations of an optimum, whose matrix is solved in a minute and has 200 MB."""
+
+
+def _require_size(task: Synthetic, population: int, each: int, unknowns: int) -> None:
+    numbers = population * each * task.dimension
+    if numbers > _NUMBERS:
+        raise ConfigError(
+            f"task: the examples of {population:,} devices are {numbers:,} numbers, expected at "
+            f"most {_NUMBERS:,}; take a smaller dimension, fewer examples or fewer devices"
+        )
+    if isinstance(task.model, Linear) and unknowns > _UNKNOWNS:
+        raise ConfigError(
+            f"task.dimension: the optimum, which models are compared with, has {unknowns:,} "
+            f"unknowns, expected at most {_UNKNOWNS:,}; take a smaller dimension, or another model"
+        )
+
+
 class OpenSynthetic(OpenTask):
     """A synthetic problem; a client's examples are drawn when they are asked for.
 
@@ -122,6 +142,7 @@ class OpenSynthetic(OpenTask):
     streams: ClassVar[str]
 
     def __init__(self, task: Synthetic, each: int, population: int, seed: int) -> None:
+        _require_size(task, population, each, self.unknowns(task, population * each))
         self.examples = [len(held_out(each, task.validation_ratio, seed, 0)[0])] * population
         self.ridge = task.ridge
         self._settings = task
@@ -130,6 +151,11 @@ class OpenSynthetic(OpenTask):
         self._ratio = task.validation_ratio
         self._seed = seed
         self.theta = stream(seed, self.streams, "theta").standard_normal(task.parameters)
+
+    @staticmethod
+    def unknowns(task: Synthetic, examples: int) -> int:
+        """Return how many equations the optimum takes, with so many examples in all."""
+        return task.parameters
 
     @abstractmethod
     def drawn(self, index: int) -> Examples:

@@ -18,6 +18,7 @@ from pydantic import BeforeValidator, Field, SerializeAsAny, model_validator
 
 from muster.client.covariates import column_names
 from muster.client.logit import sigmoid
+from muster.common.bounds import Number, in_range
 from muster.common.config import Section
 from muster.common.distributions import Values
 from muster.common.plugins import Plugin, Registry
@@ -77,10 +78,10 @@ class Bernoulli(Enrollment):
 class Range(Section):
     """Numbers that are accepted, both ends included."""
 
-    min: float | None = None
+    min: Number | None = None
     """The least; absent: any."""
 
-    max: float | None = None
+    max: Number | None = None
     """The most; absent: any."""
 
     @model_validator(mode="after")
@@ -105,7 +106,9 @@ def _parse_condition(value: object) -> object:
     if isinstance(value, list) and value:
         if all(isinstance(accepted, str) for accepted in value):
             return value
-        if all(isinstance(a, int | float) and not isinstance(a, bool) for a in value):
+        if all(
+            isinstance(a, int | float) and not isinstance(a, bool) and in_range(a) for a in value
+        ):
             return [float(accepted) for accepted in value]
     if isinstance(value, Range):
         return value
@@ -115,7 +118,7 @@ def _parse_condition(value: object) -> object:
     )
 
 
-Condition = Annotated[list[str] | list[float] | Range, BeforeValidator(_parse_condition)]
+Condition = Annotated[list[str] | list[Number] | Range, BeforeValidator(_parse_condition)]
 """What is accepted of a covariate."""
 
 
@@ -162,10 +165,10 @@ class Rule(Enrollment):
 class Logistic(Enrollment):
     """P(E = 1 | Z) = 1 / (1 + exp(−(intercept + Σ coefficient · Z)))."""
 
-    intercept: float = 0.0
+    intercept: Number = 0.0
     """Log-odds of a device whose covariates are all 0."""
 
-    z: dict[str, float] = Field(default_factory=dict)
+    z: dict[str, Number] = Field(default_factory=dict)
     """Coefficients by covariate Z; for a word, by `name=level`."""
 
     def propensity(

@@ -20,25 +20,37 @@ LEDGER, JOURNAL, SCENARIO = "ledger.sqlite", "journal.jsonl", "scenario.toml"
 PARTS = ("setup", "logs", "devices", "models", "figures")
 
 
-def make_run_folder(name: str, out: Path | None, scenario: str) -> Path:
+@contextmanager
+def new_run_folder(name: str, out: Path | None, scenario: str) -> Iterator[Path]:
     """Make the folder of a new run: `out`, or `runs/<name>-<time>` with `runs/latest` beside it.
+
+    When the body refuses the run with a ConfigError, nothing is left of the folder.
 
     Args:
         scenario: the resolved scenario, which the folder keeps as scenario.toml.
 
     Raises:
-        ConfigError: `out` holds something already, or cannot be written; nothing is left of it.
+        ConfigError: `out` holds something already, or cannot be written.
     """
     folder = new_folder(name, out, "muster run")
-    with making(folder):
-        for part in PARTS:
-            (folder / part).mkdir(exist_ok=True)
-        # Tokens lie in setup/: nobody else on the machine may read them.
-        (folder / "setup").chmod(0o700)
-        write_atomic(folder / SCENARIO, scenario.encode())
-        if out is None:
-            _point_latest(folder)
-    return folder
+    latest = folder.parent / "latest"
+    before = os.readlink(latest) if out is None and latest.is_symlink() else None
+    try:
+        with making(folder, undo_on=(ConfigError, OSError)):
+            for part in PARTS:
+                (folder / part).mkdir(exist_ok=True)
+            # Tokens lie in setup/: nobody else on the machine may read them.
+            (folder / "setup").chmod(0o700)
+            write_atomic(folder / SCENARIO, scenario.encode())
+            if out is None:
+                _point(latest, folder.name)
+            yield folder
+    except ConfigError:
+        if out is None and latest.is_symlink() and not latest.exists():
+            latest.unlink()
+            if before is not None:
+                _point(latest, before)
+        raise
 
 
 def new_folder(name: str, out: Path | None, command: str) -> Path:
@@ -67,8 +79,13 @@ def new_folder(name: str, out: Path | None, command: str) -> Path:
 
 
 @contextmanager
-def making(folder: Path) -> Iterator[None]:
-    """Make `folder` where it is missing. When the body fails, all that was made is removed again.
+def making(
+    folder: Path, undo_on: type[BaseException] | tuple[type[BaseException], ...] = BaseException
+) -> Iterator[None]:
+    """Make `folder` where it is missing; remove again all that was made when the body fails.
+
+    Args:
+        undo_on: the failures after which it is removed.
 
     Raises:
         ConfigError: it cannot be made, or no file can be written in it.
@@ -82,7 +99,7 @@ def making(folder: Path) -> Iterator[None]:
             probe.touch()
             probe.unlink()
             yield
-        except BaseException:
+        except undo_on:
             made = missing[-1:] or [path for path in folder.iterdir() if path not in before]
             for path in made:
                 _remove(path)
@@ -100,13 +117,13 @@ def _remove(path: Path) -> None:
         path.unlink(missing_ok=True)
 
 
-def _point_latest(folder: Path) -> None:
-    latest = folder.parent / "latest"
-    new = folder.parent / f".latest-{os.getpid()}"
+def _point(link: Path, target: str) -> None:
+    """Make a symbolic link, or point it elsewhere."""
+    new = link.with_name(f".{link.name}-{os.getpid()}")
     new.unlink(missing_ok=True)
-    new.symlink_to(folder.name)
+    new.symlink_to(target)
     try:
-        os.replace(new, latest)
+        os.replace(new, link)
     except OSError:
         new.unlink()
         raise

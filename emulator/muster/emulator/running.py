@@ -14,7 +14,7 @@ from muster.common.errors import ConfigError, RunFailed
 from muster.common.files import os_reason
 from muster.emulator import doctor
 from muster.emulator.conclusion import conclude
-from muster.emulator.folder import make_run_folder, own, run_folder
+from muster.emulator.folder import new_run_folder, own, run_folder
 from muster.emulator.launch.backend import BackendName
 from muster.emulator.launch.choice import backend_of
 from muster.emulator.resumption import require_resumable
@@ -64,14 +64,15 @@ def run(
         show: called with every event of the journal.
 
     Raises:
-        ConfigError: the scenario is wrong; nothing was started.
+        ConfigError: the scenario is wrong; nothing was started, or nothing of it is left.
         RunFailed: the run failed; the folder holds what it did, and can be resumed.
     """
     if not isinstance(scenario, Scenario):
         scenario = read_scenario(Path(scenario))
     require(scenario, backend)
-    folder = make_run_folder(scenario.name, None if out is None else Path(out), scenario.to_toml())
-    return _run_in(folder.resolve(), scenario, backend, report, show, clock or WallClock())
+    chosen = None if out is None else Path(out)
+    with new_run_folder(scenario.name, chosen, scenario.to_toml()) as folder:
+        return _run_in(folder.resolve(), scenario, backend, report, show, clock or WallClock())
 
 
 def resume(

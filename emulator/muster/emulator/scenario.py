@@ -19,6 +19,7 @@ from muster.client.covariates import Covariates, column_names
 from muster.client.device import Device
 from muster.client.logit import Logit
 from muster.client.participation import Participation
+from muster.common.bounds import DEVICES, DeviceCount
 from muster.common.config import Section, parse_toml, require_plain, validate
 from muster.common.errors import ConfigError
 from muster.emulator.enrollment import All, AnyEnrollment
@@ -28,6 +29,9 @@ from muster.server.config import Server
 from muster.tasks.tasks import AnyTask
 
 DATA_VARIABLE = "MUSTER_DATA"
+
+_STEPS_PER_S = 100
+"""Steps of device life in a second of wall time. A step takes a device up to a millisecond."""
 
 Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$", max_length=100)]
 """A name that is part of names of files: two of them, and what stands beside, are a name again."""
@@ -39,14 +43,14 @@ class Group(Section):
     name: Name
     """Part of the devices' names and of their folders."""
 
-    count: Annotated[int, Field(gt=0)]
+    count: DeviceCount
     """Devices in the group."""
 
-    devices_per_process: Annotated[int, Field(gt=0)] = 1
+    devices_per_process: DeviceCount = 1
     """Devices that share a process and its connection, one message carrying many answers; each
     still has its own identity, state, data and random streams. 1: a process for each."""
 
-    devices_per_container: Annotated[int, Field(gt=0)] = 1
+    devices_per_container: DeviceCount = 1
     """With the docker backend, devices that share a container, each in a process of its own."""
 
     covariates: Covariates = Covariates()
@@ -89,7 +93,7 @@ class Group(Section):
 class Launch(Section):
     """How the processes are kept."""
 
-    restarts: Annotated[int, Field(ge=0)] = 0
+    restarts: Annotated[int, Field(ge=0, le=1_000_000)] = 0
     """Deaths of the server, of gateways or of devices, also while they start, that are made good
     before the run fails; of the nursery only while it starts. Whatever the number, a run that
     failed can be resumed."""
@@ -109,7 +113,7 @@ class Launch(Section):
     """Docker: the image of devices and of the evaluation; one derived from ours may bring packages
     of your own."""
 
-    devices_per_gpu: Annotated[int, Field(gt=0)] = 8
+    devices_per_gpu: DeviceCount = 8
     """Processes that may train on one GPU; each takes some hundred MiB of its memory."""
 
 
@@ -119,14 +123,14 @@ class Scenario(Section):
     name: Name
     """Of the experiment; part of the run folder's name."""
 
-    seed: Annotated[int, Field(ge=0)] = 0
+    seed: Annotated[int, Field(ge=0, lt=2**63)] = 0
     """Everything random is drawn from it."""
 
     clock: Clock = Clock()
     task: AnyTask
     training: Training = Field(default_factory=Training)
     server: Server
-    groups: Annotated[list[Group], Field(min_length=1)]
+    groups: Annotated[list[Group], Field(min_length=1, max_length=10_000)]
     launch: Launch = Launch()
     verify: bool = False
     """Measure every link before the run, in short; what `muster verify` does at length. A link that
@@ -178,6 +182,8 @@ def _contradictions(scenario: Scenario) -> Sequence[str]:
     names = [group.name for group in scenario.groups]
     if twice := sorted({name for name in names if names.count(name) > 1}):
         found.append(f"groups: two groups are called {', '.join(twice)}; a name is used once")
+    if scenario.devices > DEVICES:
+        found.append(f"groups: {scenario.devices:,} devices in all, expected at most {DEVICES:,}")
     wanted = getattr(scenario.server.selection, "k", None)
     if wanted is not None and wanted > scenario.devices:
         found.append(
@@ -186,14 +192,19 @@ def _contradictions(scenario: Scenario) -> Sequence[str]:
     goal = scenario.server.round_goal()
     if goal is not None and goal > scenario.devices:
         found.append(f"server.goal: {goal} updates, of a population of {scenario.devices}")
-    if goal is not None and scenario.server.minimum > goal:
-        found.append(f"server.minimum: {scenario.server.minimum} is more than the goal of {goal}")
+    found += _too_many_wanted(scenario.server, wanted, goal, scenario.devices)
     kind = scenario.clock.kind
     if kind != "rounds" and scenario.server.deadline_s is None:
         found.append(
             f"server.deadline_s: required with clock.kind = {kind!r}, where devices may go"
         )
     shaped = any(group.shaped for group in scenario.groups)
+    steps_per_s = scenario.clock.scale / scenario.clock.round_s
+    if kind != "rounds" and steps_per_s > _STEPS_PER_S:
+        found.append(
+            f"clock.round_s: devices would live {steps_per_s:,.0f} steps in a second of wall time, "
+            f"expected at most {_STEPS_PER_S}; take a longer step, or a smaller clock.scale"
+        )
     if kind == "scaled" and scenario.clock.scale != 1 and shaped:
         found.append(
             f"clock.scale: {scenario.clock.scale:g}, but links are real and in wall time; with "
@@ -209,6 +220,20 @@ def _contradictions(scenario: Scenario) -> Sequence[str]:
         reasons = scenario.server.aggregator.refusals(scenario.conditions)
         found += [f"server.aggregator: {reason}" for reason in reasons]
     return found
+
+
+def _too_many_wanted(
+    server: Server, wanted: int | None, goal: int | None, devices: int
+) -> Iterator[str]:
+    """A minimum of updates that no round can reach, so that every round would be empty."""
+    if goal is not None:
+        most, why = goal, f"the goal of {goal}"
+    elif wanted is not None:
+        most, why = wanted, f"the {wanted} devices that a round calls"
+    else:
+        most, why = devices, f"the population of {devices}"
+    if server.minimum > most:
+        yield f"server.minimum: {server.minimum} is more than {why}"
 
 
 def _missing_covariates(scenario: Scenario) -> Iterator[str]:

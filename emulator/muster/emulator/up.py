@@ -29,7 +29,7 @@ from muster.common.processes import die_with_parent
 from muster.emulator.blueprint import Blueprint
 from muster.emulator.conclusion import conclude
 from muster.emulator.down import Say, end
-from muster.emulator.folder import make_run_folder, own, run_folder, shown
+from muster.emulator.folder import new_run_folder, own, run_folder, shown
 from muster.emulator.launch import containers
 from muster.emulator.launch.compose import (
     COMPOSE,
@@ -100,11 +100,12 @@ def up(
     _require(scenario)
     _make_images(scenario, say)
     containers.require(scenario)
-    folder = make_run_folder(scenario.name, out, scenario.to_toml()).resolve()
-    with own(folder), _or_nothing(folder, say):
-        say("preparing the task")
-        asyncio.run(_prepare(scenario, folder, clock))
-        return _start(scenario, folder, compose, say, clock, began)
+    with new_run_folder(scenario.name, out, scenario.to_toml()) as new:
+        folder = new.resolve()
+        with own(folder), _or_nothing(folder, say):
+            say("preparing the task")
+            asyncio.run(_prepare(scenario, folder, clock))
+            return _start(scenario, folder, compose, say, clock, began)
 
 
 def up_again(folder: Path, *, say: Say = print, clock: Clock | None = None) -> Up:

@@ -4,6 +4,7 @@ from typing import Annotated, Literal
 
 from pydantic import BeforeValidator, Field, SerializeAsAny
 
+from muster.common.bounds import DeviceCount, LongTime, NotNegative, Number, Positive, RoundCount
 from muster.common.compression import AnyCodec
 from muster.common.config import Section
 from muster.common.lines import Line, SharedLine
@@ -20,7 +21,7 @@ class Target(Section):
     accuracy: Annotated[float, Field(gt=0, le=1)] | None = None
     """Reached when the accuracy is at least this."""
 
-    loss: float | None = None
+    loss: Number | None = None
     """Reached when the loss is at most this."""
 
     @property
@@ -43,31 +44,31 @@ class Guard(Section):
     finite: Literal[True] = True
     """Updates with a NaN or an infinity are refused; an exact sum cannot hold them."""
 
-    max_norm: Annotated[float, Field(gt=0)] | None = None
+    max_norm: Positive | None = None
     """Largest Euclidean norm of an update; absent: any."""
 
 
 class Server(Section):
     """How rounds are run."""
 
-    rounds: Annotated[int, Field(gt=0)]
+    rounds: RoundCount
     """Rounds to run."""
 
     mode: Literal["synchronous"] = "synchronous"
     """A round closes at its goal, when every device called has spoken, or at its deadline."""
 
-    goal: Annotated[int, Field(gt=0)] | None = None
+    goal: DeviceCount | None = None
     """Updates that close a round; absent: all that were accepted, or the k of an over-selecting
     policy."""
 
-    deadline_s: Annotated[float, Field(gt=0)] | None = None
+    deadline_s: LongTime | None = None
     """How long a round waits for updates; absent: without end. In lockstep it is compared with
     each update's modelled duration, on the wall clock it is a timer."""
 
-    minimum: Annotated[int, Field(ge=1)] = 1
+    minimum: DeviceCount = 1
     """With fewer updates the round is recorded as empty and the model stays."""
 
-    evaluate_every: Annotated[int, Field(gt=0)] = 1
+    evaluate_every: RoundCount = 1
     """Rounds between evaluations; the last version is always evaluated."""
 
     evaluate_groups: bool = False
@@ -84,16 +85,16 @@ class Server(Section):
     """What the server knows of the population. full: covariates Z and enrollment of every device.
     limited: those of the enrolled alone, and the population's means of Z."""
 
-    transfers: Annotated[int, Field(gt=0)] = 8
+    transfers: DeviceCount = 8
     """Uploads and downloads at once; the rest queue in order."""
 
-    stall_s: Annotated[float, Field(gt=0)] = 120.0
+    stall_s: Annotated[float, Field(ge=0.01, le=1e6)] = 120.0
     """Lockstep: wall seconds without a word from any device after which the run fails."""
 
-    heartbeat_s: Annotated[float, Field(gt=0)] = 10.0
+    heartbeat_s: Annotated[float, Field(ge=0.01, le=3600)] = 10.0
     """Wall seconds between a device's heartbeats; two without a word and it counts as absent."""
 
-    moments_noise: Annotated[float, Field(ge=0)] = 0.0
+    moments_noise: NotNegative = 0.0
     """How far the population's means are from the truth that the server is told: standard deviation
     of a normal error, drawn once for each of them."""
 

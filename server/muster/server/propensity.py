@@ -15,12 +15,12 @@ import math
 import warnings
 from abc import abstractmethod
 from collections.abc import Mapping
-from typing import Annotated, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from pydantic import Field
 
+from muster.common.bounds import Positive
 from muster.common.overlap import overlap
 from muster.common.plugins import Plugin, Registry
 from muster.common.seeds import BoolArray, FloatArray
@@ -74,7 +74,7 @@ class Logistic(Classifier):
     Where all took part, or nobody did, the chance of everybody is (k + ½) / (n + 1).
     """
 
-    ridge: Annotated[float, Field(gt=0)] = 0.01
+    ridge: Positive = 0.01
     """Added to the loss, which is summed over rows, is ½ · ridge · Σ c_j², c_j the change of the
     log-odds per standard deviation of a column. Light: it decides only where columns say the same,
     or tell those who came from the others without error."""

@@ -10,6 +10,7 @@ from typing import Annotated, NamedTuple
 import numpy as np
 from pydantic import Field
 
+from muster.common.bounds import DeviceCount
 from muster.common.plugins import Plugin, Registry
 
 Draws = Callable[[], np.random.Generator]
@@ -46,10 +47,10 @@ class All(Selection):
 
 
 class _KOf(Selection):
-    k: Annotated[int, Field(gt=0)]
+    k: DeviceCount
     """Devices wanted per round; all of them where there are fewer."""
 
-    over_selection: Annotated[float, Field(ge=1.0)] = 1.0
+    over_selection: Annotated[float, Field(ge=1, le=1000)] = 1.0
     """Call k times this many, rounded up, and close the round with the first k updates. Production
     systems call 1.3 times as many (Bonawitz et al., MLSys 2019, section 9)."""
 

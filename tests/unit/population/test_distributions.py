@@ -144,17 +144,17 @@ def test_a_setting_survives_the_resolved_scenario_and_the_way_to_a_process(value
 
 
 BAD = [
-    ({"kind": "normal", "sd": -1.0}, ".sd: expected greater than or equal to 0, found -1.0"),
+    ({"kind": "normal", "sd": -1.0}, ".sd: expected at least 0, found -1.0"),
     ({"kind": "normal", "mean": "x"}, ".mean: expected a valid number, found 'x'"),
     ({"kind": "normal", "mean": math.nan}, ".mean: expected a finite number, found nan"),
     ({"kind": "uniform", "low": 2.0, "high": 1.0}, ": low = 2 is above high = 1"),
     (
         {"kind": "log-normal", "median": 0.0, "sigma": 1.0},
-        ".median: expected greater than 0, found 0.0",
+        ".median: expected at least 1e-12, found 0.0",
     ),
     (
         {"kind": "log-normal", "median": 1.0, "sigma": -0.5},
-        ".sigma: expected greater than or equal to 0, found -0.5",
+        ".sigma: expected at least 0, found -0.5",
     ),
     ({"kind": "categorical"}, ".values: required, but missing"),
     ({"kind": "categorical", "values": []}, ": values is empty; expected at least one"),
@@ -169,7 +169,7 @@ BAD = [
     ),
     (
         {"kind": "categorical", "values": ["a", "b"], "weights": [1.0, -1.0]},
-        ".weights[1]: expected greater than or equal to 0, found -1.0",
+        ".weights[1]: expected at least 0, found -1.0",
     ),
     (
         {"kind": "categorical", "values": ["a", "b"], "weights": [0.0, 0.0]},
@@ -274,7 +274,7 @@ def test_a_file_without_clients_is_read_by_position_in_the_population(tmp_path: 
         ("", "has no column 'age'; there are: "),
         ("age\n1\n\n3\n", "row 2 has nothing in column 'age'"),
         ("os,age\na,1\nb\n", "row 2 has nothing in column 'age'"),
-        ("age\n1\nnan\n2\n", "column 'age' has numbers that are not finite"),
+        ("age\n1\nnan\n2\n", "expected numbers from -1e.12 to 1e.12 in column 'age'"),
     ],
 )
 def test_a_file_that_lacks_what_is_needed_is_refused(tmp_path: Path, text: str, said: str) -> None:

@@ -98,7 +98,7 @@ def test_logistic_propensities_stay_in_range_and_exact_in_the_tails() -> None:
             "where.age: min = 2 is above max = 1",
         ),
         ({"kind": "rule", "where": {"age": {"least": 2}}}, "where.age.least: unknown key"),
-        ({"kind": "bernoulli", "probability": 1.5}, "enrollment.probability: expected less than"),
+        ({"kind": "bernoulli", "probability": 1.5}, "enrollment.probability: expected at most"),
         ({"kind": "logistic", "z": {"age": "a"}}, "enrollment.z.age: expected a valid number"),
         ({"kind": "lottery"}, "there are: all, bernoulli, logistic, rule"),
     ],

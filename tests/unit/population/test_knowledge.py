@@ -8,8 +8,10 @@ import pytest
 from muster.client.life import Being
 from muster.client.lives import Lives
 from muster.common.config import validate
+from muster.common.distributions import Uniform
 from muster.common.errors import ConfigError
 from muster.common.exchange import PROPENSITY
+from muster.common.seeds import FloatArray
 from muster.emulator.exact import EventGroup, shares_by_enumeration, shares_of_groups
 from muster.emulator.knowledge import moments_of, population_of, require
 from muster.emulator.lives import life_of, members_of
@@ -85,7 +87,13 @@ def test_a_level_is_a_column_whatever_is_in_the_word(level: str, named: bool) ->
 
 
 def test_means_that_are_too_large_for_a_number_are_refused() -> None:
-    wide = {"covariates": {"z": {"age": 1e200}}}
+    class Huge(Uniform):
+        """A distribution of the user's own, whose numbers have no bounds."""
+
+        def draw(self, numbers: FloatArray, *_: object) -> FloatArray:
+            return np.full(len(numbers), 1e200)
+
+    wide = {"covariates": {"z": {"age": Huge(kind="huge")}}}
     require(scenario(wide))
     squared = {"kind": "calibrated", "on": ["age ^ 2"]}
     with pytest.raises(ConfigError, match=r"mean of 'age \^ 2' is inf, expected a finite number"):

@@ -10,6 +10,7 @@ import pytest
 from muster.client.covariates import Covariates
 from muster.common.distributions import Categorical, File, LogNormal, Normal, Uniform
 from muster.common.errors import ConfigError
+from muster.common.seeds import FloatArray
 from muster.emulator.enrollment import All, Bernoulli, Enrollment, Logistic, Range, Rule
 from muster.emulator.population import Resident, names_of, population, write_population
 
@@ -174,7 +175,13 @@ def test_mistakes_are_told_with_the_keys_path(tmp_path: Path) -> None:
 
 
 def test_covariates_that_are_no_finite_numbers_are_refused() -> None:
-    wide = replace(GATES, covariates=Covariates(z={"age": LogNormal(median=1.0, sigma=2000.0)}))
+    class Infinite(LogNormal):
+        """A distribution of the user's own, of which nothing is known."""
+
+        def draw(self, numbers: FloatArray, *_: object) -> FloatArray:
+            return np.where(numbers[:, 0] < 0.5, math.inf, 1.0)
+
+    wide = replace(GATES, covariates=Covariates(z={"age": Infinite(median=1.0, sigma=1.0)}))
     said = refused(PHONES, wide)
     assert said.startswith("groups[1].covariates.z.age: expected finite numbers, and ")
     assert ": inf); take a distribution with smaller values" in said

@@ -101,7 +101,7 @@ def test_labels_that_the_data_do_not_have_are_refused(unknown: list[int]) -> Non
         ([1], "task.labels: expected two labels at least to choose between, found [1]"),
         ([], "task.labels: expected two labels at least to choose between, found []"),
         ([1, 2, 1], "task.labels: expected each label once, found 1 twice"),
-        ([1, -2], "task.labels[1]: expected greater than or equal to 0, found -2"),
+        ([1, -2], "task.labels[1]: expected at least 0, found -2"),
     ],
 )
 def test_labels_that_make_no_task_are_refused_when_the_scenario_is_read(

@@ -6,8 +6,12 @@ from torch import nn
 from muster.common.errors import ConfigError
 from muster.common.tensors import schema_of
 from muster.tasks.models import (
+    Cnn,
     Linear,
+    Lstm,
     Mlp,
+    Model,
+    Resnet,
     Softmax,
     initial_module,
     initial_vector,
@@ -36,6 +40,35 @@ def test_linear_models_start_at_zero_and_have_the_bias_that_was_asked_for() -> N
     assert initial_vector(Linear().build((4,), 1)).tolist() == [0.0] * 4
     assert initial_vector(Linear(bias=True).build((4,), 1)).tolist() == [0.0] * 5
     assert initial_vector(Softmax().build((2, 2), 3)).tolist() == [0.0] * 15
+
+
+@pytest.mark.parametrize(
+    ("model", "inputs"),
+    [
+        (Linear(), (2, 4)),
+        (Linear(bias=True), (4,)),
+        (Softmax(), (2, 4)),
+        (Mlp(hidden=[]), (4,)),
+        (Mlp(hidden=[5, 3]), (2, 4)),
+        (Cnn(channels=3, hidden=7), (9, 12)),
+        (Cnn(channels=3, hidden=7), (3, 8, 8)),
+        (Resnet(width=6, blocks=1), (8, 8)),
+        (Resnet(width=6, blocks=3), (3, 8, 8)),
+        (Lstm(embedding=5, hidden=3, layers=1), (8, 11)),
+        (Lstm(embedding=5, hidden=3, layers=3, bidirectional=False), (8, 11)),
+    ],
+    ids=repr,
+)
+def test_a_model_knows_its_size_before_it_is_built(model: Model, inputs: tuple[int, ...]) -> None:
+    module = model.build(inputs, 4)
+    built = sum(parameter.numel() for parameter in module.parameters())
+    assert model.parameters(inputs, 4) == built
+
+
+def test_a_model_that_is_too_large_is_refused_before_it_is_built() -> None:
+    # 2 · 99,999 + 100,000 · 99,999 + 100,000
+    with pytest.raises(ConfigError, match=r"task.model: 10,000,199,998 parameters, expected"):
+        initial_module(Mlp(hidden=[99_999, 99_999]), (1,), 1, seed=1)
 
 
 def test_initial_parameters_depend_on_the_seed_alone() -> None:

@@ -2,8 +2,11 @@ import numpy as np
 import pytest
 import torch
 
+from muster.common.errors import ConfigError
+from muster.tasks.logistic import LogisticRegression
 from muster.tasks.models import Linear, Mlp, load_vector
-from muster.tasks.regression import LinearRegression, OpenLinearRegression
+from muster.tasks.regression import LinearRegression, OpenLinearRegression, Quadratic
+from muster.tasks.task import Task
 
 
 def gradient_at(
@@ -109,3 +112,23 @@ def test_the_loss_refuses_to_broadcast_outputs_against_values() -> None:
     opened = LinearRegression().open(population=1, seed=1)
     outputs, y = torch.tensor([[1.0], [2.0]]), torch.tensor([0.0, 4.0])
     assert opened.loss(outputs, y).item() == pytest.approx((1 + 4) / 2 / 2)
+
+
+@pytest.mark.parametrize(
+    ("task", "said"),
+    [
+        (
+            LinearRegression(dimension=1_000_000),
+            r"task: the examples of 30 devices are 1,500,000,0",
+        ),
+        (
+            LinearRegression(dimension=6000, examples_per_client=300),
+            r"task\.dimension: .* 6,000 unk",
+        ),
+        (Quadratic(dimension=5001), r"task\.dimension: .* has 5,001 unknowns"),
+        (LogisticRegression(dimension=5001), r"task\.dimension: .* has 5,001 unknowns"),
+    ],
+)
+def test_a_problem_that_is_too_large_is_refused_when_it_is_opened(task: Task, said: str) -> None:
+    with pytest.raises(ConfigError, match=said):
+        task.open(population=30, seed=1)

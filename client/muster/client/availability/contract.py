@@ -20,6 +20,9 @@ import numpy as np
 from muster.common.plugins import Plugin
 from muster.common.seeds import BoolArray, FloatArray, IntArray, Numbers
 
+_MOST_AHEAD = 4
+"""Numbers for each step that are drawn at once, where a step has more of them."""
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Cast:
@@ -54,6 +57,8 @@ class Cast:
             every_s: scenario seconds from one index to the next; absent: a step.
         """
         ahead = self.ahead if every_s is None else self.ahead * self.step_s / every_s
+        # A step may be a week, of which nobody needs every minute's number at once.
+        ahead = min(ahead, _MOST_AHEAD * self.ahead)
         return Numbers(self.seed, purpose, self.clients, width, max(4, math.ceil(ahead)))
 
     def scene(self, step: int, x: Mapping[str, FloatArray] | None = None) -> "Scene":

@@ -33,7 +33,7 @@ class _Diurnal(Process):
 class Diurnal(Availability):
     """Every step anew, with a probability that rises and falls with the local hour."""
 
-    ratio: Annotated[float, Field(ge=1)] = 4.0
+    ratio: Annotated[float, Field(ge=1, le=1e6)] = 4.0
     """Probability at the peak over that at the trough, twelve hours later (Bonawitz et al., MLSys
     2019, section 9: four times as many devices at the best hour as at the worst)."""
 

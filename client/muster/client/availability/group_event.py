@@ -13,6 +13,7 @@ from pydantic import Field, model_validator
 
 from muster.client.availability.contract import Availability, Cast, Process, Scene
 from muster.client.logit import sigmoid
+from muster.common.bounds import LongTime, Number
 from muster.common.distributions import Normal
 from muster.common.seeds import BoolArray, FloatArray, Numbers
 
@@ -95,11 +96,11 @@ class GroupEvent(Availability):
     device_probability: Annotated[float, Field(gt=0, le=1)] = 0.95
     """Event: of a device being available when it happens (Harrak et al., figure 1)."""
 
-    beta: float = 1.0
+    beta: Number = 1.0
     """Latent: what one standard deviation of G adds to the log-odds. The default is an
     assumption."""
 
-    tau_s: Annotated[float, Field(gt=0)] = 1800.0
+    tau_s: LongTime = 1800.0
     """Latent: scenario seconds after which the correlation of G has fallen to 1/e. The default is
     an assumption: outages of half an hour."""
 

@@ -8,12 +8,13 @@ the same stream.
 
 import math
 from functools import cached_property
-from typing import Annotated, Self
+from typing import Self
 
 import numpy as np
-from pydantic import Field, model_validator
+from pydantic import model_validator
 
 from muster.client.availability.contract import Availability, Cast, Process, Scene
+from muster.common.bounds import DeviceCount, Positive
 from muster.common.seeds import BoolArray, FloatArray, Numbers
 
 _SCAN = 0.25
@@ -164,13 +165,13 @@ class KOfN(Availability):
     A device more or less in the group changes the draws of all.
     """
 
-    k: Annotated[int, Field(gt=0)]
+    k: DeviceCount
     """Devices that are available in a step."""
 
-    weights: list[Annotated[float, Field(gt=0)]] | None = None
+    weights: list[Positive] | None = None
     """One for every device of the group, in their order. Absent, and `decay` too: all equal."""
 
-    decay: Annotated[float, Field(gt=0)] | None = None
+    decay: Positive | None = None
     """Device i, from 0, has the weight exp(−i / decay), instead of `weights`. The experiments of
     Convergence of Agnostic Federated Averaging have 100 devices, k = 10 and decay = 10."""
 

@@ -6,15 +6,16 @@ how long its i-th dwell lasts; instants are sums in that order, so it never matt
 were asked for.
 """
 
-from typing import Annotated
-
 import numpy as np
-from pydantic import Field
 
 from muster.client.availability.contract import Availability, Cast, Process, Scene
+from muster.common.bounds import LongTime
 from muster.common.seeds import BoolArray, FloatArray, IntArray, Numbers
 
 _BLOCK = 64
+
+_MOST_SWITCHES = 1000
+"""Of a device in a step: every one of them is drawn."""
 
 
 class _Own:
@@ -98,11 +99,20 @@ class Markov(Availability):
     mean_up_s / (mean_up_s + mean_down_s).
     """
 
-    mean_up_s: Annotated[float, Field(gt=0)]
+    mean_up_s: LongTime
     """Mean of how long it stays available, scenario seconds."""
 
-    mean_down_s: Annotated[float, Field(gt=0)]
+    mean_down_s: LongTime
     """Mean of how long it stays away, scenario seconds."""
 
     def process(self, cast: Cast) -> Process:
         return _Markov(cast, self.mean_up_s, self.mean_down_s)
+
+    def check(self, group: str, size: int, step_s: float) -> None:
+        both_s = self.mean_up_s + self.mean_down_s
+        if 2 * step_s / both_s > _MOST_SWITCHES:
+            raise ValueError(
+                f"mean_up_s + mean_down_s = {both_s:g} s: a device would switch about "
+                f"{2 * step_s / both_s:,.0f} times in a step of clock.round_s = {step_s:g} s, "
+                f"expected at most {_MOST_SWITCHES:,}; take longer means or shorter steps"
+            )

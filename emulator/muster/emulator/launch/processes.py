@@ -16,7 +16,7 @@ from typing import Any
 
 from muster.client.config import NurseryProcess, PackProcess
 from muster.common.clock import Clock
-from muster.common.errors import LaunchFailed
+from muster.common.errors import ConfigError, LaunchFailed
 from muster.common.processes import PARENT, child_command
 from muster.emulator.launch.backend import Died, EndedBeforeReady
 from muster.emulator.network.config import GatewayProcess, Ports, gateway_name
@@ -88,8 +88,9 @@ class Processes:
         """Start the nursery; return what it learned of the task: `examples`, `schema`.
 
         Raises:
+            ConfigError: the task cannot be opened for this population.
             EndedBeforeReady: it died; it can be started again.
-            LaunchFailed: it says why the task cannot be prepared, or takes too long.
+            LaunchFailed: it takes too long.
         """
         self._hang_up()
         self._begin("nursery")
@@ -118,10 +119,12 @@ class Processes:
         while line := await reader.readline():
             event = json.loads(line)
             match event["event"]:
-                case "ready" | "failed" if self._prepared.done():
+                case "ready" | "refused" | "failed" if self._prepared.done():
                     pass
                 case "ready":
                     self._prepared.set_result(event)
+                case "refused":
+                    self._prepared.set_exception(ConfigError(event["why"]))
                 case "failed":
                     self._prepared.set_exception(LaunchFailed(event["why"]))
                 case "started":

@@ -8,6 +8,7 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import Field, model_validator
 
 from muster.common import seeds
+from muster.common.bounds import DeviceCount
 from muster.common.compression import AnyCodec, Whole
 from muster.common.config import Section
 from muster.common.lines import Line, Overflow, SharedLine
@@ -45,6 +46,13 @@ PRESETS: Mapping[str, Mapping[str, Any]] = {
 elsewhere, where one-way delays were copied as round trips: `rtt` here is there and back."""
 
 
+LinkRate = Annotated[Bandwidth, Field(ge=1e3, le=1e12)]
+"""At 1 kbit/s a device still enrolls in some seconds, and takes minutes for a small model."""
+
+Delay = Annotated[Duration, Field(ge=0, le=30)]
+"""With a minute gRPC gives up a connection before it is there; with half of one it comes up."""
+
+
 class Link(Section):
     """How each device of a group is connected."""
 
@@ -52,16 +60,16 @@ class Link(Section):
     """Presets of what follows. none: devices connect to the server directly, which costs nothing.
     unshaped: through a gateway that passes everything on, and can be cut."""
 
-    down: Annotated[Bandwidth, Field(gt=0)] | None = None
+    down: LinkRate | None = None
     """Rate towards the device; absent: no limit."""
 
-    up: Annotated[Bandwidth, Field(gt=0)] | None = None
+    up: LinkRate | None = None
     """Rate from the device; absent: no limit."""
 
-    rtt: Annotated[Duration, Field(ge=0)] = 0.0
+    rtt: Delay = 0.0
     """Added to a small message there and back, half on each way."""
 
-    jitter: Annotated[Duration, Field(ge=0)] = 0.0
+    jitter: Delay = 0.0
     """Standard deviation of what is added to the delay of each way, a normal number that is never
     below 0 and never lets bytes overtake each other."""
 
@@ -69,10 +77,10 @@ class Link(Section):
     """σ of the rates' log-normal variation, mean 1, in time: m·exp(σX − σ²/2) with X an AR(1)
     process. σ = √ln(1 + CV²)."""
 
-    fading_time: Annotated[Duration, Field(gt=0)] = 8.0
+    fading_time: Annotated[Duration, Field(ge=0.01, le=1e6)] = 8.0
     """Time constant of that process; 5 to 12 s in Mahimahi's cellular traces."""
 
-    fading_step: Annotated[Duration, Field(ge=0.05)] = 0.25
+    fading_step: Annotated[Duration, Field(ge=0.05, le=1e6)] = 0.25
     """How long a rate holds; a low-orbit satellite's path changes every 15 s."""
 
     loss: Annotated[float, Field(ge=0, le=0.5)] = 0.0
@@ -142,13 +150,13 @@ class Link(Section):
 class SharedLink(Section):
     """What all devices of a group share."""
 
-    down: Annotated[Bandwidth, Field(gt=0)] | None = None
+    down: LinkRate | None = None
     """Rate towards all devices of the group together; absent: no limit."""
 
-    up: Annotated[Bandwidth, Field(gt=0)] | None = None
+    up: LinkRate | None = None
     """Rate from all devices of the group together; absent: no limit."""
 
-    slots: Annotated[int, Field(gt=0)] | None = None
+    slots: DeviceCount | None = None
     """Devices that can transfer in a round; absent: all. Slots need lockstep."""
 
     overflow: Overflow = "queue"

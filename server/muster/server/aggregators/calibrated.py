@@ -6,11 +6,12 @@ enrollment and data have in common; else a part of the way.
 """
 
 from collections.abc import Iterator, Sequence
-from typing import Annotated, Any, Literal
+from typing import Any, Literal
 
 import numpy as np
-from pydantic import Field, field_validator
+from pydantic import field_validator
 
+from muster.common.bounds import Positive
 from muster.common.errors import ConfigError
 from muster.common.features import Feature
 from muster.common.seeds import BoolArray, FloatArray
@@ -34,7 +35,7 @@ class Calibrated(InversePropensity):
     """b(Z): columns of Z, or features of them, "z1 > 0", "z1 ^ 2", "z1 * z2". Absent: all columns
     of Z."""
 
-    penalty: Annotated[float, Field(gt=0)] = 100.0
+    penalty: Positive = 100.0
     """soft: what a squared distance of means, in standard deviations, counts beside the mean square
     of n·q − 1. While no q is 0, the part 1/(1 + penalty) of a distance remains."""
 

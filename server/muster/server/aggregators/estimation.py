@@ -91,7 +91,7 @@ class ParticipationModel(Section):
     x: list[str] | None = None
     """Covariates X that it looks at; absent: all."""
 
-    refit_growth: Annotated[float, Field(gt=1)] = 1.25
+    refit_growth: Annotated[float, Field(gt=1, le=1000)] = 1.25
     """It is learned again when there are this many times the rounds of the last time."""
 
     def refusals(self, conditions: Conditions) -> Iterator[str]:

@@ -25,7 +25,7 @@ class Importance(Aggregator):
     """estimated: ĉ, from the rounds so far, this one included. exact: the true c, which the
     emulator works out where it can."""
 
-    delta: Annotated[float, Field(gt=0, le=1)] = 0.01
+    delta: Annotated[float, Field(ge=1e-9, le=1)] = 0.01
     """δ: a ĉ below it counts as this, which bounds the weights by 1/(M·δ)."""
 
     def weigh(self, cohort: Cohort, state: State) -> Weighing:

@@ -27,7 +27,7 @@ class InversePropensity(Aggregator):
     """hajek: divide by the sum of the round's weights, which varies far less. horvitz-thompson: by
     the number that the weights estimate; exact on average."""
 
-    floor: Annotated[float, Field(gt=0, lt=1)] = 1e-3
+    floor: Annotated[float, Field(ge=1e-9, lt=1)] = 1e-3
     """Propensities below it count as this; how many did is in the ledger."""
 
     def normaliser_of(self, weights: Sequence[float], estimated: float) -> float:

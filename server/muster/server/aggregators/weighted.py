@@ -25,7 +25,7 @@ class WeightedNormalised(Averaging):
     weighs: ClassVar[Literal["updates", "parameters"]] = "parameters"
     weights: ClassVar[Literal["on-arrival", "at-close"]] = "at-close"
 
-    p: list[Annotated[float, Field(ge=0)]] | None = None
+    p: list[Annotated[float, Field(ge=0, le=1)]] | None = None
     """p_i of every device of the population, in its order; they sum to 1. Absent: the exact
     p_i = E[1{i in S}/|S|], S not empty, which the emulator works out where it can."""
 
