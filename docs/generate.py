@@ -23,6 +23,7 @@ from muster.client.availability import AVAILABILITIES, Availability
 from muster.client.device import DROP_OUT, PROFILES, Device
 from muster.client.networks import NETWORKS
 from muster.common import schedules
+from muster.common.bounds import LARGEST
 from muster.common.compression import CODECS
 from muster.common.config import Section
 from muster.common.distributions import DISTRIBUTIONS
@@ -215,13 +216,25 @@ def _classes(registry: Registry[Any]) -> Iterable[type[Plugin]]:
 
 def _limits(metadata: Iterable[Any]) -> str:
     found = [
-        f"{sign} {getattr(limit, name):g}"
+        text
         for limit in metadata
         for cls, name, sign in _SIGNS
-        if isinstance(limit, cls)
+        if isinstance(limit, cls) and (text := _limit(sign, getattr(limit, name)))
     ]
     patterns = [p for m in metadata if (p := getattr(m, "pattern", None))]
     return "".join(f", {text}" for text in [*found, *(f"matching `{p}`" for p in patterns)])
+
+
+def _limit(sign: str, value: float) -> str:
+    """A limit; empty for those that the page states once for all numbers."""
+    if abs(value) == LARGEST:
+        return ""
+    if value == 1 / LARGEST:
+        return "> 0"
+    if value == 2**63:
+        return f"{sign} 2⁶³"
+    text = f"{value:,}" if isinstance(value, int) else f"{value:g}"
+    return f"{sign} {re.sub(r'e[+]0*', 'e', text)}"
 
 
 def _default(field: FieldInfo) -> str:

@@ -58,7 +58,7 @@ Width = Annotated[int, Field(ge=1, le=100_000)]
 PARAMETERS = 2**28
 """Parameters of a model: 1 GiB as float32, and 6 GiB in a server that adds up updates of it."""
 
-Depth = Annotated[int, Field(ge=1, le=100)]
+Depth = Annotated[int, Field(ge=1, le=32)]
 """Layers or blocks on top of one another."""
 
 

@@ -1,0 +1,280 @@
+"""A scenario with a number at one of its bounds is refused, or starts: what its processes are given
+can be computed, sent and read, lives can be lived, and a round's learning can begin."""
+
+import copy
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from functools import partial
+from pathlib import Path
+from types import UnionType
+from typing import Annotated, Any, Union, get_args, get_origin
+
+import numpy as np
+import pytest
+from annotated_types import Ge, Gt, Le, Lt
+from pydantic.fields import FieldInfo
+
+from muster.client.availability import AVAILABILITIES
+from muster.client.config import Clock, PackProcess, Training
+from muster.client.device import Battery, Charging, Device, Use
+from muster.client.nursery import prepare
+from muster.client.participation import Participation
+from muster.client.training import train
+from muster.common.compression import CODECS
+from muster.common.config import Section, validate
+from muster.common.distributions import DISTRIBUTIONS
+from muster.common.errors import ConfigError
+from muster.common.plugins import Registry
+from muster.common.schedules import SCHEDULES
+from muster.emulator import doctor
+from muster.emulator.blueprint import Blueprint
+from muster.emulator.enrollment import ENROLLMENTS
+from muster.emulator.network.config import GatewayProcess
+from muster.emulator.network.links import Link, SharedLink
+from muster.emulator.planning import plan
+from muster.emulator.planning.plan import Learning
+from muster.emulator.scenario import Group, Launch, Scenario
+from muster.server.aggregators import AGGREGATORS
+from muster.server.aggregators.estimation import ParticipationModel
+from muster.server.config import Guard, Server, ServerProcess, Target
+from muster.server.propensity import CLASSIFIERS
+from muster.server.selection import SELECTIONS
+from muster.tasks.models import MODELS, initial_vector
+from muster.tasks.partitions import PARTITIONS
+from muster.tasks.tasks import TASKS
+
+BASE: dict[str, Any] = {
+    "name": "ends",
+    "task": {"name": "linear", "examples_per_client": 5},
+    "training": {"local_steps": 1},
+    "server": {"rounds": 2, "deadline_s": 5.0},
+    "groups": [{
+        "name": "a",
+        "count": 2,
+        "covariates": {"z": {"age": {"kind": "normal"}}, "x": {"load": {"kind": "uniform"}}},
+    }],
+}  # fmt: skip
+
+PHONE = {"device": {"profile": "phone"}, "participation": {"require": ["charging", "idle"]}}
+DIGITS = {"task": {"name": "digits", "model": "softmax", "partition": {"kind": "iid"}}}
+
+REQUIRED: dict[tuple[str, str], dict[str, Any]] = {
+    ("selection", "uniform"): {"k": 1},
+    ("selection", "weighted"): {"k": 1},
+    ("availability", "k-of-n"): {"k": 1},
+    ("availability", "markov"): {"mean_up_s": 60.0, "mean_down_s": 60.0},
+    ("availability", "bernoulli"): {"probability": 0.5},
+    ("availability", "diurnal"): {"mean": 0.01},
+    ("availability", "group-event"): {"probability": 0.5},
+    ("availability", "logistic"): {"intercept": 0.0},
+    ("distribution", "constant"): {"value": 1.0},
+    ("distribution", "log-normal"): {"median": 1.0, "sigma": 0.5},
+    ("distribution", "categorical"): {"values": ["a", "b"]},
+    ("distribution", "uniform"): {"low": -1e12, "high": 1e12},
+    ("enrollment", "bernoulli"): {"probability": 1.0},
+    ("enrollment", "rule"): {"where": {"age": {"min": -1e12}}},
+    ("learning-rate schedule", "constant"): {"initial": 0.1},
+    ("learning-rate schedule", "exponential"): {"initial": 0.1},
+    ("learning-rate schedule", "inverse"): {"initial": 0.1},
+    ("learning-rate schedule", "inverse-sqrt"): {"initial": 0.1},
+    ("partition", "assigned"): {"labels": [[0, 1], [2, 3]]},
+    ("partition", "by-label"): {"labels_per_client": 10},
+}
+"""Settings without a default, and some that leave room, by the noun and the kind of a plug-in."""
+
+BESIDE: dict[tuple[str, str], dict[str, Any]] = {
+    ("clock", "scale"): {"kind": "scaled", "round_s": 604_800.0},
+    ("groups.0.availability", "beta"): {"form": "latent"},
+    ("groups.0.availability", "tau_s"): {"form": "latent"},
+    ("groups.0.availability", "weights"): {"k": 1},
+    ("groups.0.device.battery", "taper"): {"taper_from": 0.0},
+}
+"""What stands beside a number so that it means something, by its table and its name."""
+
+Place = tuple[str, dict[str, Any]]
+"""Where a table stands in a scenario, dotted, and what else the scenario then has."""
+
+TABLES: dict[type[Section], Place] = {
+    Scenario: ("", {}),
+    Clock: ("clock", {"clock": {"kind": "wall"}}),
+    Training: ("training", {"training": {}}),
+    Server: ("server", {}),
+    Target: ("server.target", {}),
+    Guard: ("server.guard", {}),
+    ParticipationModel: (
+        "server.aggregator.participation",
+        {"server": {"aggregator": {"kind": "fedipw"}}},
+    ),
+    Launch: ("launch", {}),
+    Group: ("groups.0", {}),
+    Device: ("groups.0.device", {"groups": PHONE}),
+    Battery: ("groups.0.device.battery", {"groups": PHONE}),
+    Charging: ("groups.0.device.charging", {"groups": PHONE}),
+    Use: ("groups.0.device.use", {"groups": PHONE}),
+    Participation: ("groups.0.participation", {"groups": PHONE}),
+    Link: ("groups.0.link", {}),
+    SharedLink: ("groups.0.shared_link", {}),
+}
+PLUG_INS: list[tuple[Registry[Any], Place]] = [
+    (TASKS, ("task", {})),
+    (MODELS, ("task.model", DIGITS)),
+    (PARTITIONS, ("task.partition", DIGITS)),
+    (SCHEDULES, ("training.learning_rate", {})),
+    (SELECTIONS, ("server.selection", {})),
+    (AGGREGATORS, ("server.aggregator", {})),
+    (CLASSIFIERS, (
+        "server.aggregator.participation.classifier", {"server": {"aggregator": {"kind": "fedipw"}}}
+    )),
+    (DISTRIBUTIONS, ("groups.0.covariates.z.more", {})),
+    (DISTRIBUTIONS, ("groups.0.covariates.x.more", {})),
+    (DISTRIBUTIONS, ("groups.0.device.examples_per_s", {"groups": PHONE})),
+    (DISTRIBUTIONS, ("groups.0.device.time_zone", {"groups": PHONE})),
+    (DISTRIBUTIONS, ("groups.0.device.battery.initial", {"groups": PHONE})),
+    (ENROLLMENTS, ("groups.0.enrollment", {})),
+    (AVAILABILITIES, ("groups.0.availability", {"groups": PHONE})),
+    (CODECS, ("groups.0.link.compression", {})),
+]  # fmt: skip
+
+FILES = {"file", "trace", "20news", "cifar10", "fashion-mnist", "mnist", "shakespeare", "uci-har"}
+"""Kinds that need files."""
+
+TOO_LONG = {
+    ("groups.0", "count"): "tests/unit/population computes a population of so many",
+    ("server", "rounds"): "no run and no plan is so long",
+    ("training", "local_steps"): "so many steps take minutes",
+    ("training", "local_epochs"): "so many epochs take minutes",
+}
+"""Upper bounds that are only read here."""
+
+
+def bounds_of(annotation: Any, metadata: list[Any], wrap: Callable[[Any], Any]) -> Iterator[Any]:
+    """The values at both ends of every number of an annotation, in the lists it stands in."""
+    origin, args = get_origin(annotation), get_args(annotation)
+    if origin is Annotated:
+        spread = [m for e in args[1:] for m in (e.metadata if isinstance(e, FieldInfo) else [e])]
+        yield from bounds_of(args[0], metadata + spread, wrap)
+    elif origin in (Union, UnionType):
+        for part in args:
+            yield from bounds_of(part, metadata, wrap)
+    elif origin is list:
+        yield from bounds_of(args[0], [], lambda value: wrap([value]))
+    elif origin is dict:
+        yield from bounds_of(args[1], [], lambda value: wrap({"age": value}))
+    elif annotation is int or annotation is float:
+        for mark in metadata:
+            value = _end(mark, annotation)
+            if value is not None:
+                yield wrap(value)
+
+
+def _end(mark: Any, kind: type) -> Any:
+    step = 1 if kind is int else None
+    if isinstance(mark, Ge):
+        return mark.ge
+    if isinstance(mark, Le):
+        return mark.le
+    if isinstance(mark, Gt):
+        return mark.gt + step if step else float(np.nextafter(mark.gt, np.inf))
+    if isinstance(mark, Lt):
+        return mark.lt - step if step else float(np.nextafter(mark.lt, -np.inf))
+    return None
+
+
+def places() -> Iterator[tuple[type[Section], str, dict[str, Any], dict[str, Any]]]:
+    """Every table: its class, where it is, what stands in it, and what else the scenario has."""
+    for table, (path, more) in TABLES.items():
+        yield table, path, {}, more
+    for registry, (path, more) in PLUG_INS:
+        key = "name" if registry is TASKS else "kind"
+        for kind, plug_in in registry.built_in.items():
+            if kind not in FILES:
+                needed = REQUIRED.get((registry.noun, kind), {})
+                yield plug_in, path, {key: kind, **needed}, more
+
+
+def cases() -> Iterator[Any]:
+    for table, path, inside, more in places():
+        for name, field in table.model_fields.items():
+            key = field.alias or name
+            ends = bounds_of(field.annotation, field.metadata, partial(_shaped, key))
+            for value in {repr(value): value for value in ends}.values():
+                kind = inside.get("kind") or inside.get("name") or ""
+                full = {**inside, **BESIDE.get((path, key), {}), key: value}
+                yield pytest.param(path, full, more, id=f"{path}-{kind}-{key}={value!r}")
+
+
+def _shaped(key: str, value: Any) -> Any:
+    """A value in a list or a table as long as the base scenario needs it."""
+    match key, value:
+        case "covariates", {"age": [number]}:
+            return {"age": [number] * 10}
+        case "x", {"age": number}:
+            return {"load": number}
+        case "weights" | "labels", [value]:
+            return [value, value]
+        case (("down" | "up"), _):
+            return f"{value} bit/s"
+        case (("rtt" | "jitter" | "fading_time" | "fading_step"), _):
+            return f"{value} s"
+    return value
+
+
+def scenario_with(path: str, table: dict[str, Any], more: dict[str, Any]) -> Scenario:
+    """The base scenario with other sections, and a table somewhere in it."""
+    values = copy.deepcopy(BASE)
+    for key, section in copy.deepcopy(more).items():
+        place = values["groups"][0] if key == "groups" else values.setdefault(key, {})
+        if key == "task":
+            place.clear()
+        place.update(section)
+    place = values
+    *above, last = path.split(".") if path else [""]
+    for part in above:
+        place = place[0] if part == "0" else place.setdefault(part, {})
+    if path.endswith(".0") or not path:
+        place = place[0] if path else place
+        place.update(table)
+    elif isinstance(place.get(last), dict) and not {"kind", "name"} & table.keys():
+        place[last].update(table)
+    else:
+        place[last] = table
+    return validate(Scenario, values, "ends")
+
+
+def start(scenario: Scenario, folder: Path) -> None:
+    """What a run does before its first round, and the learning of one device, in this process."""
+    doctor.require(scenario)
+    blueprint = Blueprint(scenario, folder)
+    task = blueprint.task.open(scenario.devices, scenario.seed)
+    prepared = prepare(task, folder)
+    server = ServerProcess.from_json(blueprint.server(prepared).to_json())
+    for gateway in blueprint.gateways("00", everywhere=False):
+        GatewayProcess.from_json(gateway.to_json())
+    for pack in blueprint.packs(server, "127.0.0.1:1", lambda group: None, str(folder)):
+        PackProcess.from_json(pack.to_json())
+    module = task.module()
+    plan(scenario, Learning(task.examples, len(initial_vector(module))))
+    training: Training = scenario.training
+    with np.errstate(all="ignore"):  # a rate of a million makes no number
+        train(
+            task,
+            module,
+            initial_vector(module),
+            task.client(0),
+            training,
+            seed=scenario.seed,
+            client="a-0000",
+            round=1,
+            base_version=0,
+        )
+
+
+@pytest.mark.parametrize(("path", "table", "more"), list(cases()))
+def test_a_scenario_with_a_number_at_its_bound_is_refused_or_starts(
+    path: str, table: dict[str, Any], more: dict[str, Any], tmp_path: Path
+) -> None:
+    (tmp_path / "setup").mkdir()
+    with suppress(ConfigError):
+        scenario = scenario_with(path, table, more)
+        if not any(key in table and table[key] != 1 for place, key in TOO_LONG if place == path):
+            start(scenario, tmp_path)
