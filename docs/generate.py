@@ -170,15 +170,19 @@ def _extra(annotation: Any) -> list[Any]:
 
 def _type(field: FieldInfo) -> str:
     if (quantity := _quantity_of(field)) is not None:
-        return f"like `{quantity.example}`" + _limits(field.metadata)
+        return f"like `{quantity.example}`" + _limits(_marks(field), quantity.text)
     return _word(field.annotation) + _limits(field.metadata)
 
 
 def _quantity_of(field: FieldInfo) -> Quantity | None:
     """What a field with a unit is marked by."""
+    return next((mark for mark in _marks(field) if isinstance(mark, Quantity)), None)
+
+
+def _marks(field: FieldInfo) -> list[Any]:
+    """What is annotated to a field, or to what its value may be."""
     parts = [field.annotation, *_alternatives(field.annotation)]
-    marks = [*field.metadata, *(mark for part in parts for mark in _extra(part))]
-    return next((mark for mark in marks if isinstance(mark, Quantity)), None)
+    return [*field.metadata, *(mark for part in parts for mark in _extra(part))]
 
 
 def _word(kind: Any) -> str:
@@ -214,19 +218,21 @@ def _classes(registry: Registry[Any]) -> Iterable[type[Plugin]]:
     return registry.built_in.values()
 
 
-def _limits(metadata: Iterable[Any]) -> str:
+def _limits(metadata: Iterable[Any], text_of: Callable[[float], str] | None = None) -> str:
     found = [
         text
         for limit in metadata
         for cls, name, sign in _SIGNS
-        if isinstance(limit, cls) and (text := _limit(sign, getattr(limit, name)))
+        if isinstance(limit, cls) and (text := _limit(sign, getattr(limit, name), text_of))
     ]
     patterns = [p for m in metadata if (p := getattr(m, "pattern", None))]
     return "".join(f", {text}" for text in [*found, *(f"matching `{p}`" for p in patterns)])
 
 
-def _limit(sign: str, value: float) -> str:
+def _limit(sign: str, value: float, text_of: Callable[[float], str] | None) -> str:
     """A limit; empty for those that the page states once for all numbers."""
+    if text_of is not None:
+        return f"{sign} {text_of(value)}"
     if abs(value) == LARGEST:
         return ""
     if value == 1 / LARGEST:

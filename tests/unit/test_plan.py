@@ -1,11 +1,13 @@
 """What a plan says without running anything."""
 
 import numpy as np
+import pytest
 
 from muster.common.config import validate
+from muster.common.errors import ConfigError
 from muster.common.exchange import Reason
 from muster.emulator.planning import plan
-from muster.emulator.planning.plan import Learning
+from muster.emulator.planning.plan import Learning, instants
 from muster.emulator.planning.tables import describe
 from muster.emulator.scenario import Scenario
 
@@ -97,3 +99,19 @@ def test_a_battery_pays_for_transfers_also_where_no_speed_is_modelled() -> None:
     found = Learning.of(scenario({"name": "a", "device": {"battery": {}}}))
     assert found.parameters > 0, "the radio drains by the size of the model"
     assert Learning.of(scenario({"name": "a"})).parameters == 0
+
+
+def test_a_plan_of_too_many_steps_is_refused() -> None:
+    clock = {"kind": "scaled", "scale": 100.0, "round_s": 10.0}
+    server = {"rounds": 2001, "deadline_s": 1000.0}
+    with pytest.raises(ConfigError, match=r"server.deadline_s: .* 20,000,001 steps .* 10,000,000"):
+        plan(scenario({"name": "a"}, clock=clock, server=server), LEARNING)
+
+
+def test_a_day_of_long_steps_counts_by_its_ticks() -> None:
+    lockstep = scenario({"name": "a"}, clock={"round_s": 3600.0}, server={"rounds": 24})
+    assert instants(lockstep) == 24 * 12
+    wall = scenario(
+        {"name": "a"}, clock={"kind": "wall"}, server={"rounds": 11, "deadline_s": 600.0}
+    )
+    assert instants(wall) == 10 * 10 + 1

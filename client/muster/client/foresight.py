@@ -16,7 +16,7 @@ from muster.common.seeds import BoolArray, FloatArray, IntArray
 _STEPS = 32
 """Steps of a block."""
 
-_TICK_S = 300.0
+TICK_S = 300.0
 """Within a step nothing but the clock is looked at more often than this, scenario seconds."""
 
 
@@ -43,7 +43,7 @@ class Foresight:
     """
 
     def __init__(self, life: Life, cast: Cast, surroundings: Surroundings) -> None:
-        self.ticks = max(1, int(np.ceil(life.step_s / _TICK_S)))
+        self.ticks = max(1, int(np.ceil(life.step_s / TICK_S)))
         self.tick_s = life.step_s / self.ticks
         self._life = life
         self._cast = cast

@@ -19,15 +19,16 @@ from muster.emulator.network.config import GatewayProcess, Ports
 from muster.emulator.network.gateways import gateways_of
 from muster.emulator.oracle import oracle_of
 from muster.emulator.planning import plan
-from muster.emulator.planning.plan import Learning, Progress
+from muster.emulator.planning.plan import Learning, Progress, instants
 from muster.emulator.planning.tables import write_plan
 from muster.emulator.population import population, write_population
 from muster.emulator.scenario import Group, Scenario
 from muster.server.config import Member, ServerProcess, TensorShape
 from muster.wire import CHUNK_BYTES
 
-_PLANNED = 5_000_000
-"""Device-rounds of which a run writes its plan, some seconds; of more, `muster plan` does."""
+_PLANNED = 10_000_000
+"""Instants of devices' lives of which a run writes its plan, some seconds; of more, `muster plan`
+does. The end of a run waits for its plan."""
 
 
 class Blueprint:
@@ -178,7 +179,7 @@ class Blueprint:
         """What the run should do, for its report and for oracles, where that is not plain."""
         scenario = self.scenario
         slots = any(group.shared_link.slots is not None for group in scenario.groups)
-        if not (self._eventful() or slots) or scenario.devices * scenario.server.rounds > _PLANNED:
+        if not (self._eventful() or slots) or scenario.devices * instants(scenario) > _PLANNED:
             return
         shapes = [math.prod(tensor["shape"]) for tensor in prepared["schema"]]
         learning = Learning(prepared["examples"], sum(shapes))

@@ -31,3 +31,22 @@ def test_rounds_are_called_ahead_in_lockstep_where_nobody_lives(
     (tmp_path / "setup").mkdir()
     prepared = {"examples": [10, 10, 10], "schema": [{"name": "w", "shape": [2]}]}
     assert Blueprint(scenario, tmp_path).server(prepared).calls_ahead is ahead
+
+
+def test_a_plan_that_would_take_long_is_left_to_muster_plan(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A round on the wall clock is planned to last its deadline, which may be years."""
+    values = {
+        "name": "test",
+        "task": {"name": "linear"},
+        "clock": {"kind": "wall"},
+        "server": {"rounds": 2, "deadline_s": 1e9},
+        "groups": [PHONES],
+    }
+    (tmp_path / "setup").mkdir()
+    prepared = {"examples": [10, 10], "schema": [{"name": "w", "shape": [2]}]}
+    monkeypatch.setattr("muster.emulator.blueprint.plan", pytest.fail)
+    blueprint = Blueprint(validate(Scenario, values, "test"), tmp_path)
+    blueprint.write_plan(prepared, lambda done, of: None)
+    assert not (tmp_path / "plan.csv").exists()

@@ -4,18 +4,22 @@ In lockstep the plan is what will happen: the same draws, the same selection, th
 other clocks it supposes that every round lasts its deadline.
 """
 
+import math
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Self
+from typing import Any, Self
 
 import numpy as np
 
 from muster.client.config import Member
+from muster.client.foresight import TICK_S
 from muster.client.life import CODE, VERDICTS, Effort, Verdict, effort_of
 from muster.client.lives import Lives
 from muster.common import seeds
+from muster.common.bounds import ROUNDS
+from muster.common.errors import ConfigError
 from muster.common.exchange import Reason
 from muster.common.lines import Line, extra_seconds, granted
 from muster.common.seeds import FloatArray, IntArray
@@ -26,6 +30,9 @@ from muster.server.selection import All, Candidate, Weighted
 
 _TOGETHER = 4096
 """Devices computed at once: their arrays fit into a core's cache."""
+
+_MOST_STEPS = ROUNDS
+"""Of a device's life; in lockstep a step is a round."""
 
 _AHEAD = 1024
 """Steps whose numbers are drawn at once, at most."""
@@ -160,15 +167,15 @@ def plan(
         learning: absent: it is found out, where it matters.
 
     Raises:
-        ConfigError: nobody is enrolled, or data is missing.
+        ConfigError: nobody is enrolled, data is missing, or the lives are too long.
     """
     if not isinstance(scenario, Scenario):
         scenario = read_scenario(Path(scenario))
     residents = population(scenario)
+    steps = _steps(scenario)
     learning = learning or Learning.of(scenario)
     enrolled = [resident for resident in residents if resident.enrolled]
     calls = _Calls(scenario, enrolled, learning.examples)
-    steps = _steps(scenario)
     done, of = 0, len(enrolled) * len(steps)
     groups = []
     for group, of_group in by_group(scenario, residents):
@@ -188,13 +195,40 @@ def plan(
     return Plan(scenario, lockstep, residents, times_s, groups)
 
 
-def _steps(scenario: Scenario) -> IntArray:
-    """The step at which each round opens."""
-    rounds, clock = np.arange(scenario.server.rounds), scenario.clock
+def instants(scenario: Scenario) -> float:
+    """How many instants of a device's life a plan computes, one after the other."""
+    ticks = math.ceil(scenario.clock.round_s / TICK_S)
+    return ticks * (_last_step(scenario) + 1)
+
+
+def _last_step(scenario: Scenario) -> float:
+    """The step at which the last round opens."""
+    return float(_step_of(scenario, scenario.server.rounds - 1))
+
+
+def _step_of(scenario: Scenario, rounds: Any) -> Any:
+    """The step that it is after some rounds, a number or an array."""
+    clock = scenario.clock
     if clock.kind == "rounds":
         return rounds
     deadline_s = scenario.server.deadline_s or clock.round_s
-    return (rounds * deadline_s * clock.scale // clock.round_s).astype(np.int64)
+    return rounds * deadline_s * clock.scale // clock.round_s
+
+
+def _steps(scenario: Scenario) -> IntArray:
+    """The step at which each round opens.
+
+    Raises:
+        ConfigError: they are too many to be computed.
+    """
+    if (steps := _last_step(scenario) + 1) > _MOST_STEPS:
+        raise ConfigError(
+            f"server.deadline_s: a plan supposes that every round lasts its deadline, which makes "
+            f"{steps:,.0f} steps of clock.round_s, expected at most {_MOST_STEPS:,}; take a "
+            f"shorter deadline, fewer rounds or longer steps"
+        )
+    found: IntArray = _step_of(scenario, np.arange(scenario.server.rounds)).astype(np.int64)
+    return found
 
 
 class _Calls:
