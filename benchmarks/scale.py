@@ -23,6 +23,9 @@ from typing import Any
 HERE = Path(__file__).parent
 ECHO = "echo:Echo"
 
+_ENDLESS = 1_000_000
+"""Rounds of a run; it is stopped when the rounds of the case are done and the memory is weighed."""
+
 
 @dataclass(frozen=True)
 class Case:
@@ -67,6 +70,7 @@ def _measure(case: Case) -> Found:
     from muster.common.clock import WallClock
     from muster.common.config import validate
     from muster.emulator import run
+    from muster.emulator.control import stop
     from muster.emulator.scenario import Scenario
 
     mlp = {"name": "linear", "dimension": 50, "model": "mlp", "hidden": [100]}
@@ -77,7 +81,7 @@ def _measure(case: Case) -> Found:
             "name": "scale",
             "task": echo if case.parameters else mlp,
             "training": {"local_steps": 0} if case.parameters else {"local_epochs": 1},
-            "server": {"rounds": case.rounds, "evaluate_every": case.rounds, "stall_s": 600.0},
+            "server": {"rounds": _ENDLESS, "evaluate_every": case.rounds, "stall_s": 600.0},
             "groups": [
                 {
                     "name": "d",
@@ -92,6 +96,7 @@ def _measure(case: Case) -> Found:
     began = clock.monotonic()
     cpu: list[tuple[int, float]] = []
     weighing: list[threading.Thread] = []
+    stopping: list[threading.Thread] = []
 
     def show(event: dict[str, Any]) -> None:
         match event["event"]:
@@ -105,15 +110,20 @@ def _measure(case: Case) -> Found:
                     weighing[0].start()
                 with suppress(FileNotFoundError, ProcessLookupError):  # it ended meanwhile
                     cpu.append((event["round"], _cpu_s(_server(folder))))
+                # Not before everything is weighed: a process that has ended weighs nothing.
+                if event["round"] >= case.rounds and not (weighing[0].is_alive() or stopping):
+                    stopping.append(threading.Thread(target=stop, args=(folder,)))
+                    stopping[0].start()
             case "ended":
                 found.server_peak_mib = event["server_peak_rss_mib"]
 
     with tempfile.TemporaryDirectory() as parent:
         folder = Path(parent) / "run"
         done = run(scenario, out=folder, show=show)
-        found.round_s = list(done.ledger.rounds["seconds"])
-    weighing[0].join()
-    (first, began_s), *_, (last, ended_s) = cpu
+        found.round_s = list(done.ledger.rounds["seconds"])[: case.rounds]
+    for thread in (*weighing, *stopping):
+        thread.join()
+    (first, began_s), *_, (last, ended_s) = cpu[: case.rounds]
     found.server_cpu_ms = 1000 * (ended_s - began_s) / (case.devices * (last - first))
     return found
 
@@ -128,15 +138,17 @@ def _cpu_s(pid: int) -> float:
 
 
 def _weigh(found: Found, server: int) -> None:
-    """Memory of the device processes, which are the nursery's children."""
+    """Memory of the device processes, which are the nursery's children, and of all processes.
+
+    Every process is read once, while the run goes on; one that has ended would count as nothing.
+    """
     ours = _children(os.getpid())
-    devices = [pid for child in ours if child != server for pid in _children(child)]
-    rollups = [rollup for pid in devices if (rollup := _rollup(pid))]
-    found.pss_mib = statistics.fmean(r["Pss"] for r in rollups) / 1024
-    private = [r["Private_Clean"] + r["Private_Dirty"] for r in rollups]
+    devices = [_rollup(pid) for child in ours if child != server for pid in _children(child)]
+    others = [_rollup(pid) for pid in (os.getpid(), *ours, *_children(server))]
+    found.pss_mib = statistics.fmean(r["Pss"] for r in devices) / 1024
+    private = [r["Private_Clean"] + r["Private_Dirty"] for r in devices]
     found.private_mib = statistics.fmean(private) / 1024
-    everything = [*devices, *ours, *_children(server)]
-    found.fleet_mib = sum(_rollup(pid).get("Pss", 0) for pid in everything) / 1024
+    found.fleet_mib = sum(rollup["Pss"] for rollup in (*devices, *others)) / 1024
 
 
 def _children(pid: int) -> list[int]:
@@ -145,11 +157,8 @@ def _children(pid: int) -> list[int]:
 
 
 def _rollup(pid: int) -> dict[str, int]:
-    """Memory of a process in KiB; empty when it is gone."""
-    try:
-        lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()[1:]
-    except (FileNotFoundError, ProcessLookupError):
-        return {}
+    """Memory of a process in KiB; it must not have ended."""
+    lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()[1:]
     return {name: int(rest.split()[0]) for name, _, rest in (line.partition(":") for line in lines)}
 
 
