@@ -14,11 +14,12 @@ import grpc
 import numpy as np
 import pytest
 
-from muster.common.clock import WallClock
+from muster.common.clock import Clock, WallClock
 from muster.common.exchange import Fingerprint
 from muster.common.tensors import Schema, schema_of
 from muster.server.config import Member, Server, ServerProcess, TensorShape
 from muster.server.coordinator import Coordinator
+from muster.server.endpoint import add_services
 from muster.server.fleet import Device, Fleet
 from muster.server.ledger import Ledger
 from muster.server.operator import OperatorService, Watchers
@@ -31,7 +32,6 @@ from muster.v1 import fleet_pb2_grpc, operator_pb2_grpc
 from muster.wire import PROTOCOL_VERSION, SESSION, TOKEN, messages
 from muster.wire.bodies import checksum
 from muster.wire.channels import client_options, server_options
-from muster.wire.handlers import add_fleet_to_server
 
 FLEET_TOKEN, OPERATOR_TOKEN = bytes(16), bytes([1] * 16)
 FINGERPRINT = messages.encode_fingerprint(Fingerprint("test", "test", "cpu", 1))
@@ -60,21 +60,24 @@ class World:
         self.channels.append(channel)
         return operator_pb2_grpc.OperatorStub(channel)
 
-    async def enroll(self, client: str, **changes: Any) -> pb.EnrollReply:
+    async def enroll(self, *clients: str, **changes: Any) -> pb.EnrollReply:
+        """Enroll the devices of a process."""
         request = pb.EnrollRequest(
             protocol_version=changes.get("protocol_version", PROTOCOL_VERSION),
             devices=[
                 pb.Identity(client=client, examples=changes.get("examples", 10), capacity=1.0)
+                for client in clients
             ],
             fingerprint=FINGERPRINT,
         )
         return await self.stub().Enroll(request, metadata=((TOKEN, FLEET_TOKEN),))
 
-    async def attend(self, client: str) -> Peer:
-        session = (await self.enroll(client)).enrolled.session
+    async def attend(self, *clients: str) -> Peer:
+        """Enroll devices and open their stream; the peer speaks for the first of them."""
+        session = (await self.enroll(*clients)).enrolled.session
         stub = self.stub()
         stream = stub.Attend(metadata=((SESSION, session),))
-        peer = Peer(client, session, stub, stream, self.coordinator.schema)
+        peer = Peer(clients[0], session, stub, stream, self.coordinator.schema)
         await peer.read()  # the greeting
         return peer
 
@@ -190,7 +193,12 @@ MakeWorld = Callable[..., Awaitable[World]]
 
 @pytest.fixture
 async def world(tmp_path: Path) -> AsyncIterator[MakeWorld]:
-    """Make a server for clients a and b; other keyword arguments are those of [server]."""
+    """Make a server for some clients; other keyword arguments are those of [server].
+
+    Keyword arguments:
+        clients: their names, one letter each.
+        time: the server's clock.
+    """
     made: list[World] = []
 
     async def make(
@@ -199,8 +207,11 @@ async def world(tmp_path: Path) -> AsyncIterator[MakeWorld]:
         folder: Path = tmp_path,
         calls_ahead: bool = False,
         training: str = "{}",
+        clients: str = "ab",
+        time: Clock | None = None,
         **server: Any,
     ) -> World:
+        time = time or WallClock()
         schema = schema_of({"w": (parameters,)})
         config = ServerProcess(
             run="run",
@@ -209,7 +220,7 @@ async def world(tmp_path: Path) -> AsyncIterator[MakeWorld]:
             server=Server.model_validate({"rounds": 1, **server}),
             task="{}",
             training=training,
-            population=[Member(client=client, group="g", examples=10) for client in "ab"],
+            population=[Member(client=client, group="g", examples=10) for client in clients],
             calls_ahead=calls_ahead,
             schema_=[TensorShape(name="w", shape=[parameters])],
             fleet_token=FLEET_TOKEN.hex(),
@@ -219,7 +230,7 @@ async def world(tmp_path: Path) -> AsyncIterator[MakeWorld]:
             Device(m.client, m.group, i, m.examples) for i, m in enumerate(config.population)
         )
         ledger = Ledger(folder / "ledger.sqlite")
-        ledger.begin("run", members_of(config), at=0.0, population=2, moments={})
+        ledger.begin("run", members_of(config), at=0.0, population=len(clients), moments={})
         store = Store(folder / "models", ledger, schema)
         watchers, waking = Watchers(), set()
 
@@ -234,13 +245,11 @@ async def world(tmp_path: Path) -> AsyncIterator[MakeWorld]:
             async with found.happened:
                 found.happened.notify_all()
 
-        coordinator = Coordinator(config, schema, fleet, ledger, store, folder, WallClock(), tell)
+        coordinator = Coordinator(config, schema, fleet, ledger, store, folder, time, tell)
         coordinator.load(np.zeros(parameters, np.float32))
         grpc_server = grpc.aio.server(options=server_options())
-        add_fleet_to_server(FleetService(coordinator, WallClock()), grpc_server)
-        operator_pb2_grpc.add_OperatorServicer_to_server(
-            OperatorService(coordinator, watchers, 1, WallClock()), grpc_server
-        )
+        operator = OperatorService(coordinator, watchers, 1, time)
+        add_services(grpc_server, FleetService(coordinator, time), operator)
         found = World(coordinator, grpc_server, listen(grpc_server, config), folder)
         await grpc_server.start()
         found.running = asyncio.create_task(coordinator.run(NoEvaluation()))  # type: ignore[arg-type]

@@ -85,7 +85,6 @@ async def test_the_operators_calls_take_the_operators_token(world: Any) -> None:
     [
         ({"round": 2}, pb.REASON_WRONG_ROUND),
         ({"attempt": 2}, pb.REASON_NOT_CALLED),
-        ({"client": "b"}, pb.REASON_UNKNOWN_CLIENT),
         ({"length": 12}, pb.REASON_LENGTH),
         ({"examples": 0}, pb.REASON_EXAMPLES),
         ({"examples": 11}, pb.REASON_EXAMPLES),

@@ -1,4 +1,5 @@
 import math
+from typing import Any
 
 import numpy as np
 import pytest
@@ -6,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import array_shapes, arrays
 
+from muster.client.networks import NETWORKS
 from muster.common.errors import RemoteProtocolError
 from muster.common.exchange import (
     Answer,
@@ -25,8 +27,9 @@ from muster.common.exchange import (
 )
 from muster.common.tensors import Schema, TensorSpec, safetensors_header, schema_of
 from muster.v1 import fleet_pb2 as pb
-from muster.wire import CHUNK_BYTES, messages
+from muster.wire import CHUNK_BYTES, LEAST_CHUNK_BYTES, messages
 from muster.wire.bodies import body_view, checksum, chunks, decode_vector
+from muster.wire.messages import LARGEST
 
 FLOATS = st.floats(width=32, allow_nan=True, allow_infinity=True)
 TENSORS = st.dictionaries(
@@ -38,9 +41,10 @@ TENSORS = st.dictionaries(
     max_size=5,
 )
 NUMBERS = st.integers(0, 2**32 - 1)
+LARGE = st.integers(0, LARGEST)
 SECONDS = st.floats(0, 1e9)
 KEYS = st.builds(Key, st.text(max_size=20), NUMBERS, NUMBERS)
-FINITE = st.floats(allow_nan=False, allow_infinity=False)
+FINITE = st.floats(-1e30, 1e30)
 X = st.lists(FINITE, max_size=3).map(tuple)
 STATES = st.builds(
     DeviceState,
@@ -54,9 +58,9 @@ STATES = st.builds(
 UPDATES = st.builds(
     Update,
     KEYS,
-    examples=st.integers(0, 2**64 - 1),
-    checksum=st.binary(max_size=16),
-    length=st.integers(0, 2**64 - 1),
+    examples=LARGE,
+    checksum=st.binary(min_size=16, max_size=16),
+    length=LARGE,
     train_s=SECONDS,
     fetch_s=SECONDS,
     loss=st.floats(allow_nan=False),
@@ -71,7 +75,7 @@ RECEIPTS = st.builds(
     st.sampled_from(Outcome),
     st.none() | st.sampled_from(Reason),
     st.text(max_size=30),
-    st.integers(0, 2**64 - 1),
+    LARGE,
 )
 CALLS = st.builds(Call, KEYS, NUMBERS, SECONDS, st.binary(max_size=16), NUMBERS)
 
@@ -138,20 +142,33 @@ def test_a_receipt_comes_back(receipt: Receipt) -> None:
     assert messages.decode_receipt(wire) == receipt
 
 
-ANSWERS = st.builds(
+BARE_ANSWERS = st.builds(
     Answer,
     KEYS,
     st.sampled_from(Decision),
     SECONDS,
     st.none() | st.sampled_from(Reason),
-    st.none() | UPDATES,
+    st.none(),
     st.none() | STATES,
     X,
     NUMBERS,
 )
+ANSWERS = BARE_ANSWERS | st.builds(
+    lambda answer, update: answer._replace(
+        decision=Decision.ACCEPT, update=update._replace(key=answer.key)
+    ),
+    BARE_ANSWERS,
+    UPDATES,
+)
 
 
-@given(st.lists(st.tuples(ANSWERS, st.binary(max_size=40)), max_size=3))
+@given(
+    st.lists(
+        st.tuples(ANSWERS, st.binary(max_size=40)),
+        max_size=3,
+        unique_by=lambda said: said[0].key.client,
+    )
+)
 def test_answers_come_back(said: list[tuple[Answer, bytes]]) -> None:
     wire = messages.encode_answers(said)
     expected = [(answer, body if answer.update else b"") for answer, body in said]
@@ -172,7 +189,9 @@ def test_answers_come_back(said: list[tuple[Answer, bytes]]) -> None:
         (pb.DeviceMessage(bodies=[b"body"]).SerializeToString(), "0 updates .* 1 bodies"),
         (
             pb.DeviceMessage(
-                answers=[pb.Answer(decision=pb.DECISION_ACCEPT, update=pb.Update())]
+                answers=[
+                    pb.Answer(decision=pb.DECISION_ACCEPT, update=pb.Update(checksum=bytes(16)))
+                ]
             ).SerializeToString(),
             "1 updates .* 0 bodies",
         ),
@@ -227,7 +246,13 @@ def decode_alone(answer: pb.Answer) -> None:
     messages.decode_from_device(pb.DeviceMessage(answers=[answer]).SerializeToString())
 
 
-@given(st.lists(st.builds(Observation, st.text(max_size=9), st.none() | STATES, X), max_size=3))
+@given(
+    st.lists(
+        st.builds(Observation, st.text(max_size=9), st.none() | STATES, X),
+        max_size=3,
+        unique_by=lambda seen: seen.client,
+    )
+)
 def test_what_devices_tell_unasked_comes_back(seen: list[Observation]) -> None:
     assert messages.decode_from_device(messages.encode_heartbeat(seen)) == ([], seen)
 
@@ -252,6 +277,8 @@ def test_an_identity_comes_back(identity: Identity) -> None:
         pb.Identity(client="a", examples=1, capacity=0.0),
         pb.Identity(client="a", examples=1, capacity=1.5),
         pb.Identity(client="a", examples=1, capacity=1.0, z={"age": math.nan}),
+        pb.Identity(client="a", examples=1, capacity=1.0, z={"age": -1e31}),
+        pb.Identity(client="a", examples=LARGEST + 1, capacity=1.0),
     ],
 )
 def test_an_impossible_identity_is_refused(wire: pb.Identity) -> None:
@@ -266,6 +293,8 @@ def test_an_impossible_identity_is_refused(wire: pb.Identity) -> None:
         pb.Observation(client="a", state=pb.DeviceState(battery=math.nan)),
         pb.Observation(client="a", state=pb.DeviceState(hour=24.0)),
         pb.Observation(client="a", x=[0.0, math.inf]),
+        pb.Observation(client="a", x=[1e31]),
+        pb.Observation(client="a", state=pb.DeviceState(battery=1.0, network="pigeon")),
     ],
 )
 def test_an_impossible_observation_is_refused(wire: pb.Observation) -> None:
@@ -283,3 +312,98 @@ def test_a_decision_from_the_future_is_refused(number: int) -> None:
 @given(st.binary(max_size=200), st.binary(max_size=200))
 def test_other_bodies_have_other_checksums(one: bytes, other: bytes) -> None:
     assert (checksum(one) == checksum(other)) == (one == other)
+
+
+# --- bounds --------------------------------------------------------------------------------------
+
+UPDATE = pb.Update(client="a", round=1, attempt=1, examples=1, checksum=bytes(16), length=4)
+ANSWER = pb.Answer(client="a", round=1, attempt=1, decision=pb.DECISION_ACCEPT, update=UPDATE)
+
+
+@given(st.integers(LARGEST + 1, 2**64 - 1), st.sampled_from(["examples", "length"]))
+def test_an_update_of_impossible_size_is_refused(number: int, field: str) -> None:
+    wire = pb.Update.FromString(UPDATE.SerializeToString())
+    setattr(wire, field, number)
+    with pytest.raises(RemoteProtocolError, match=f"{field} is {number}; expected at most"):
+        messages.decode_update(wire)
+
+
+def test_sums_over_the_largest_numbers_fit_into_an_integer_of_the_ledger() -> None:
+    rounds, devices = 800, 10_000
+    assert rounds * devices * LARGEST < 2**63
+
+
+@pytest.mark.parametrize("length", [0, 15, 17, 3000])
+def test_a_checksum_of_another_length_is_refused(length: int) -> None:
+    with pytest.raises(RemoteProtocolError, match=f"a checksum of {length} bytes; expected 16"):
+        messages.decode_update(pb.Update(checksum=bytes(length)))
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"decision": pb.DECISION_DECLINE},
+        {"decision": pb.DECISION_ABORT},
+        {"client": "b"},
+        {"round": 2},
+        {"attempt": 2},
+    ],
+)
+def test_an_update_in_an_answer_to_something_else_is_refused(changes: dict[str, Any]) -> None:
+    wire = pb.Answer.FromString(ANSWER.SerializeToString())
+    wire.MergeFrom(pb.Answer(**changes))
+    message = pb.DeviceMessage(bodies=[bytes(4)], answers=[wire])
+    with pytest.raises(RemoteProtocolError, match="expected an update in an answer that accepts"):
+        messages.decode_from_device(message.SerializeToString())
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        pb.DeviceMessage(bodies=[bytes(4)] * 2, answers=[ANSWER, ANSWER]),
+        pb.DeviceMessage(heartbeat=pb.Heartbeat(devices=[pb.Observation(client="a")] * 2)),
+    ],
+)
+def test_a_device_that_speaks_twice_in_a_message_is_refused(message: pb.DeviceMessage) -> None:
+    with pytest.raises(RemoteProtocolError, match=r"2 entries of 1 devices .* 'a'"):
+        messages.decode_from_device(message.SerializeToString())
+
+
+def test_an_upload_that_does_not_know_how_much_arrived_may_state_any_offset() -> None:
+    any_offset = pb.SubmitMessage(header=pb.SubmitHeader(update=UPDATE, offset=2**63 - 1))
+    assert messages.decode_submit(any_offset)[1] == 2**63 - 1
+    any_offset.header.offset += 1
+    with pytest.raises(RemoteProtocolError, match="offset is"):
+        messages.decode_submit(any_offset)
+
+
+@pytest.mark.parametrize("chunk_bytes", [1, LEAST_CHUNK_BYTES - 1, CHUNK_BYTES + 1, 2**32 - 1])
+def test_chunks_of_another_size_are_refused(chunk_bytes: int) -> None:
+    with pytest.raises(RemoteProtocolError, match=f"chunk_bytes is {chunk_bytes}; expected 4096"):
+        messages.decode_fetch(pb.FetchRequest(chunk_bytes=chunk_bytes))
+
+
+def test_a_download_in_chunks_of_any_other_size_may_begin_anywhere() -> None:
+    asked = messages.decode_fetch(pb.FetchRequest(version=3, offset=7))
+    assert asked == (3, 7, CHUNK_BYTES)
+    with pytest.raises(RemoteProtocolError, match="offset is"):
+        messages.decode_fetch(pb.FetchRequest(offset=LARGEST + 1))
+
+
+@pytest.mark.parametrize("field", ["torch", "cpu_capability", "device"])
+def test_a_fingerprint_with_a_long_name_is_refused(field: str) -> None:
+    with pytest.raises(RemoteProtocolError, match=f"length of {field} is 201"):
+        messages.decode_fingerprint(pb.Fingerprint(**{field: "x" * 201}))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("seconds", [-1.0, math.nan, math.inf, 1e13])
+def test_a_server_that_tells_an_impossible_time_is_refused(seconds: float) -> None:
+    with pytest.raises(RemoteProtocolError, match="scenario_s is"):
+        messages.decode_to_device(messages.encode_to_device(ToDevice(scenario_s=seconds)))
+
+
+def test_the_networks_on_the_wire_are_those_that_devices_have() -> None:
+    for network in NETWORKS:
+        state = DeviceState(1.0, True, True, network.name, True, 0.0)
+        seen = [Observation("a", state, ())]
+        assert messages.decode_from_device(messages.encode_heartbeat(seen)).seen == seen

@@ -1,10 +1,10 @@
 """Protobuf messages to domain objects and back.
 
 Decoding raises `RemoteProtocolError` for what no correct peer sends: an enum without a meaning, a
-number that is not finite where one is needed.
+number that is not finite where one is needed or out of its bounds. What passes can be written down:
+the account's integers have 63 bits, and the sums over its columns do not overflow.
 """
 
-import math
 from collections.abc import Iterable, Sequence
 from enum import StrEnum
 from operator import attrgetter
@@ -32,6 +32,7 @@ from muster.common.exchange import (
 )
 from muster.common.tensors import Schema, schema_of
 from muster.v1 import fleet_pb2 as pb
+from muster.wire import CHUNK_BYTES, LEAST_CHUNK_BYTES
 from muster.wire.bodies import split_bodies, with_bodies
 
 M = TypeVar("M", bound=Message)
@@ -52,6 +53,22 @@ _REASON_OF: dict[int, Reason | None] = {0: None, **{n: value for value, n in _RE
 _OUTCOME_OF = {number: value for value, number in _OUTCOMES.items()}
 
 
+LARGEST = 1 << 40
+"""The largest length in bytes and the largest number of examples. The sum of eight million of them
+is below 2⁶³, where SQLite's integers end."""
+
+_LONGEST_S = 1e12
+"""The largest number of seconds: 30,000 years. UNIX time is below it, and sums are finite."""
+
+_LARGEST_COVARIATE = 1e30
+"""The largest absolute value of a covariate: squares of products of two are finite."""
+
+_CHECKSUM_BYTES = 16
+_LONGEST_NAME = 200
+"""Characters of the names in a fingerprint."""
+
+_NETWORKS = frozenset({"ethernet", "wifi", "cellular"})
+
 _SECONDS = ("train_s", "fetch_s", "modelled_s", "fetch_wait_s", "fetched_at", "slot_wait_s")
 """Fields of an update that are finite and not negative."""
 
@@ -66,9 +83,34 @@ def _meaning(table: dict[int, E], number: int, field: str) -> E:
 
 
 def _finite(value: float, field: str) -> float:
-    if not 0 <= value < math.inf:
-        raise RemoteProtocolError(f"{field} is {value}; expected a finite number of seconds >= 0")
+    if not 0 <= value <= _LONGEST_S:
+        raise RemoteProtocolError(
+            f"{field} is {value}; expected a number of seconds from 0 to {_LONGEST_S:g}"
+        )
     return value
+
+
+def _bounded(value: int, field: str, most: int = LARGEST) -> int:
+    if value > most:
+        raise RemoteProtocolError(f"{field} is {value}; expected at most {most}")
+    return value
+
+
+def _covariates(values: Sequence[float], field: str) -> Sequence[float]:
+    if not all(abs(value) <= _LARGEST_COVARIATE for value in values):  # a NaN compares as false
+        raise RemoteProtocolError(
+            f"{field} {list(values)}; expected finite numbers of at most {_LARGEST_COVARIATE:g}"
+        )
+    return values
+
+
+def _check_once(clients: Sequence[str]) -> None:
+    if len(clients) > 1 and len(set(clients)) < len(clients):
+        twice = next(client for client in clients if clients.count(client) > 1)
+        raise RemoteProtocolError(
+            f"{len(clients)} entries of {len(set(clients))} devices in a message; expected one of "
+            f"each, found more of {twice[:_LONGEST_NAME]!r}"
+        )
 
 
 def _parsed(kind: type[M], data: bytes) -> M:
@@ -116,7 +158,9 @@ def decode_to_device(data: bytes) -> ToDevice:
         model=bodies[-1] if bodies else None,
         calls=list(map(_decode_call, message.calls)),
         goodbye=message.goodbye.status if message.HasField("goodbye") else None,
-        scenario_s=message.scenario_s if message.HasField("scenario_s") else None,
+        scenario_s=(
+            _finite(message.scenario_s, "scenario_s") if message.HasField("scenario_s") else None
+        ),
     )
 
 
@@ -153,7 +197,7 @@ def decode_receipt(receipt: pb.Receipt) -> Receipt:
         _meaning(_OUTCOME_OF, receipt.outcome, "outcome"),
         _REASON_OF.get(receipt.reason),
         receipt.detail,
-        receipt.offset,
+        _bounded(receipt.offset, "offset"),
     )
 
 
@@ -221,7 +265,7 @@ def _fill_answer(out: pb.Answer, answer: Answer) -> None:
 
 
 def decode_from_device(data: bytes) -> FromDevice:
-    """A serialised `pb.DeviceMessage`."""
+    """A serialised `pb.DeviceMessage`, in which a device has one answer and one observation."""
     bodies, alone = split_bodies(data)
     message = _parsed(pb.DeviceMessage, alone)
     left = iter(bodies)
@@ -232,21 +276,36 @@ def decode_from_device(data: bytes) -> FromDevice:
     updates = sum(answer.update is not None for answer, _ in answers)
     if updates != len(bodies):
         raise RemoteProtocolError(f"{updates} updates in a message with {len(bodies)} bodies")
-    seen = message.heartbeat.devices if message.HasField("heartbeat") else ()
-    return FromDevice(answers, list(map(_decode_observation, seen)))
+    heartbeat = message.heartbeat.devices if message.HasField("heartbeat") else ()
+    seen = list(map(_decode_observation, heartbeat))
+    _check_once([answer.key.client for answer, _ in answers])
+    _check_once([observation.client for observation in seen])
+    return FromDevice(answers, seen)
 
 
 def _decode_answer(answer: pb.Answer) -> Answer:
+    key = Key(answer.client, answer.round, answer.attempt)
+    decision = _meaning(_DECISION_OF, answer.decision, "decision")
+    update = decode_update(answer.update) if answer.HasField("update") else None
+    if update is not None and (update.key != key or decision is not Decision.ACCEPT):
+        raise RemoteProtocolError(
+            f"an update of {_shown(update.key)} in the answer {decision.value!r} of {_shown(key)}; "
+            f"expected an update in an answer that accepts, and for the same call"
+        )
     return Answer(
-        Key(answer.client, answer.round, answer.attempt),
-        _meaning(_DECISION_OF, answer.decision, "decision"),
+        key,
+        decision,
         _finite(answer.modelled_s, "modelled_s"),
         _REASON_OF.get(answer.reason),
-        decode_update(answer.update) if answer.HasField("update") else None,
+        update,
         _decode_state(answer.state) if answer.HasField("state") else None,
         _decode_x(answer.x) if answer.x else (),
         answer.away_rounds,
     )
+
+
+def _shown(key: Key) -> str:
+    return f"{key.client[:_LONGEST_NAME]!r} for round {key.round}, attempt {key.attempt}"
 
 
 def _encode_observation(observation: Observation) -> pb.Observation:
@@ -272,15 +331,18 @@ def _decode_state(state: pb.DeviceState) -> DeviceState:
             f"a battery of {state.battery} at hour {state.hour}; expected a share and an hour of "
             f"the day"
         )
+    if state.network not in _NETWORKS:
+        raise RemoteProtocolError(
+            f"the network {state.network[:_LONGEST_NAME]!r}; expected one of "
+            f"{', '.join(sorted(_NETWORKS))}"
+        )
     return DeviceState(
         state.battery, state.charging, state.idle, state.network, state.unmetered, state.hour
     )
 
 
 def _decode_x(x: Sequence[float]) -> tuple[float, ...]:
-    if not all(map(math.isfinite, x)):
-        raise RemoteProtocolError(f"covariates X {list(x)}; expected finite numbers")
-    return tuple(x)
+    return tuple(_covariates(x, "covariates X"))
 
 
 def encode_identity(identity: Identity) -> pb.Identity:
@@ -290,8 +352,8 @@ def encode_identity(identity: Identity) -> pb.Identity:
 def decode_identity(identity: pb.Identity) -> Identity:
     if not 0 < identity.capacity <= 1:
         raise RemoteProtocolError(f"capacity {identity.capacity}; expected a share of the model")
-    if not all(map(math.isfinite, identity.z.values())):
-        raise RemoteProtocolError(f"covariates Z {dict(identity.z)}; expected finite numbers")
+    _covariates(list(identity.z.values()), "covariates Z")
+    _bounded(identity.examples, "examples")
     return Identity(identity.client, identity.examples, identity.capacity, dict(identity.z))
 
 
@@ -301,6 +363,33 @@ def encode_submit(update: Update, offset: int) -> pb.SubmitMessage:
     _fill_update(out.header.update, update)
     out.header.offset = offset
     return out
+
+
+def decode_submit(message: pb.SubmitMessage) -> tuple[Update, int]:
+    """The header of Submit: the update, and the byte from which its body follows."""
+    if message.WhichOneof("part") != "header":
+        raise RemoteProtocolError("Submit begins with a header")
+    header = message.header
+    # A device that does not know how much arrived states an offset that is never right.
+    return decode_update(header.update), _bounded(header.offset, "offset", (1 << 63) - 1)
+
+
+class Fetch(NamedTuple):
+    """What a device asks for of a model."""
+
+    version: int
+    offset: int
+    chunk_bytes: int
+
+
+def decode_fetch(request: pb.FetchRequest) -> Fetch:
+    chunk_bytes = request.chunk_bytes or CHUNK_BYTES
+    if not LEAST_CHUNK_BYTES <= chunk_bytes <= CHUNK_BYTES:
+        raise RemoteProtocolError(
+            f"chunk_bytes is {chunk_bytes}; expected {LEAST_CHUNK_BYTES} to {CHUNK_BYTES}, or 0 "
+            f"for the largest"
+        )
+    return Fetch(request.version, _bounded(request.offset, "offset"), chunk_bytes)
 
 
 def _fill_update(out: pb.Update, update: Update) -> None:
@@ -333,9 +422,16 @@ def decode_update(update: pb.Update) -> Update:
     )
     seconds = _seconds_of(decoded)
     # One comparison for all of them; a NaN passes through the sum.
-    if not (min(seconds) >= 0 and sum(seconds) < math.inf):
+    if not (min(seconds) >= 0 and sum(seconds) <= _LONGEST_S):
         for field in _SECONDS:
             _finite(getattr(decoded, field), field)
+    if max(decoded.examples, decoded.length) > LARGEST:
+        _bounded(decoded.examples, "examples")
+        _bounded(decoded.length, "length")
+    if len(decoded.checksum) != _CHECKSUM_BYTES:
+        raise RemoteProtocolError(
+            f"a checksum of {len(decoded.checksum)} bytes; expected {_CHECKSUM_BYTES}"
+        )
     return decoded
 
 
@@ -349,9 +445,12 @@ def encode_fingerprint(fingerprint: Fingerprint) -> pb.Fingerprint:
 
 
 def decode_fingerprint(fingerprint: pb.Fingerprint) -> Fingerprint:
-    return Fingerprint(
+    decoded = Fingerprint(
         fingerprint.torch, fingerprint.cpu_capability, fingerprint.device, fingerprint.threads
     )
+    for field in ("torch", "cpu_capability", "device"):
+        _bounded(len(getattr(decoded, field)), f"length of {field}", _LONGEST_NAME)
+    return decoded
 
 
 def encode_refusal(reason: Reason, detail: str) -> pb.Refusal:

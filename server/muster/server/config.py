@@ -88,6 +88,12 @@ class Server(Section):
     transfers: DeviceCount = 8
     """Uploads and downloads at once; the rest queue in order."""
 
+    transfer_idle_s: Annotated[float, Field(ge=0.01, le=1e6)] = 30.0
+    """Wall seconds without new bytes after which the server ends an upload or download, so that the
+    next one in the queue can begin; the device resumes it later. Over an emulated link the limit is
+    longer, by what the link's rate and round trip ask for. Also the time that a whole transfer may
+    take beyond twice what its link needs for it."""
+
     stall_s: Annotated[float, Field(ge=0.01, le=1e6)] = 120.0
     """Lockstep: wall seconds without a word from any device after which the run fails."""
 

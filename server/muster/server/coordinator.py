@@ -159,6 +159,7 @@ class Coordinator:
         self._kept = dict(ledger.kept())
         self._store.clean(self._kept)
         self.committed = Commit(ledger.newest_round(), version)
+        self.intake.newest_round = self.committed.round
         if ledger.has_begun():
             self._began_at = ledger.began_at(self._clock.now())
         self.evaluations = Evaluations(

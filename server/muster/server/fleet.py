@@ -75,6 +75,7 @@ class Pack:
         heard_at: monotonic seconds of their last word.
         receipts: to be sent with the next message.
         told: the newest commit they were told of.
+        fetched: version that they last fetched, and how many bytes of it.
     """
 
     devices: Mapping[str, Device]
@@ -84,6 +85,7 @@ class Pack:
     heard_at: float = 0.0
     receipts: list[Receipt] = field(default_factory=list)
     told: Commit | None = None
+    fetched: tuple[int, int] = (0, 0)
 
     @property
     def group(self) -> str:
@@ -130,6 +132,11 @@ class Fleet:
         """All that have a session, present or not."""
         return list(self._packs.values())
 
+    def packs_of(self, clients: Iterable[str]) -> list[Pack]:
+        """The packs that hold a session for any of these devices."""
+        found = (self.devices[client].pack for client in clients)
+        return list(dict.fromkeys(pack for pack in found if pack is not None))
+
     def enroll(self, identities: Sequence[Identity], fingerprint: Fingerprint) -> Pack:
         """Give devices of the population a new session; an older one of any of them ends."""
         devices = {identity.client: self.devices[identity.client] for identity in identities}
@@ -137,7 +144,7 @@ class Fleet:
             device = devices[identity.client]
             device.capacity, device.z = identity.capacity, identity.z
         pack = Pack(devices, secrets.token_bytes(_SESSION_BYTES), fingerprint)
-        for old in {device.pack for device in devices.values() if device.pack is not None}:
+        for old in self.packs_of(devices):
             del self._packs[old.session]
             self._close(old)
             for device in old.devices.values():

@@ -14,7 +14,7 @@ from queue import SimpleQueue
 
 from muster.common.clock import Clock
 from muster.common.compression import Codec, Whole
-from muster.common.errors import MusterError, RunFailed
+from muster.common.errors import MusterError, RemoteProtocolError, RunFailed
 from muster.common.exchange import (
     Answer,
     Body,
@@ -38,6 +38,7 @@ from muster.server.rounds import Member, Phase, Round
 from muster.server.traffic import Transfer
 from muster.server.uploads import Cost, Form, Inline, Spill, Spills
 from muster.wire import INLINE_BYTES
+from muster.wire.messages import FromDevice
 
 Tell = Callable[..., None]
 """Records an event in the journal and shows it to who watches: `tell("received", round=3)`."""
@@ -49,6 +50,7 @@ class Intake:
     Attributes:
         gathering: what the open round has gathered; None between two.
         books: what the next commit enters.
+        newest_round: the newest round that was opened.
         progress_at: monotonic seconds of the last answer or piece of a model or an update.
         update_bytes: length of an update's body by group.
 
@@ -80,6 +82,7 @@ class Intake:
     ) -> None:
         self.round: Round | None = None
         self.sum = ExactSum(schema.parameters)
+        self.newest_round = 0
         self.progress_at = 0.0
         self._lockstep = lockstep
         # By group; a group that is not named sends its updates whole.
@@ -113,12 +116,13 @@ class Intake:
         self.gathering: Gathering | None = None
         self._folds: list[asyncio.Future[None]] = []
         self._unfolded: SimpleQueue[Staged] = SimpleQueue()
-        self._uploads: dict[_Upload, Spill] = {}
+        self._uploads: dict[str, Spill] = {}  # by client
+        self._uncounted = Counter[str]()
 
     def open(self, round: Round, state: State) -> None:
         """Begin to take updates for a round; `state` is the aggregator's."""
         self.close()
-        self.round, self._state = round, state
+        self.round, self._state, self.newest_round = round, state, round.number
         devices = self._fleet.devices.values()
         absent = [] if self._lockstep else [d.client for d in devices if not d.present]
         self.gathering = Gathering(round, absent)
@@ -145,9 +149,9 @@ class Intake:
             return stop
         moving = self.books.traffic.moving
         kept = {u: spill for u, spill in self._cut_off.items() if moving(spill.transfers)}
-        for upload, spill in self._uploads.items():
+        for spill in self._uploads.values():
             assert self.round is not None  # uploads are those of the open round
-            kept[upload], spill.verdict = spill, self.round.receive(spill.update)
+            kept[_upload(spill.update)], spill.verdict = spill, self.round.receive(spill.update)
             spill.close()
             if moving(spill.transfers):
                 stop.append(spill.verdict)
@@ -156,19 +160,38 @@ class Intake:
 
     # --- what devices say ------------------------------------------------------------------------
 
+    def check(self, pack: Pack, said: FromDevice) -> None:
+        """Check a message of a session before any of it is entered.
+
+        Raises:
+            RemoteProtocolError: X of a device is not what the scenario says of its group.
+        """
+        for answer, _ in said.answers:
+            if answer.x or answer.state is not None:
+                self._check_x(pack, answer.key.client, answer.x)
+        for seen in said.seen:
+            self._check_x(pack, seen.client, seen.x)
+
+    def _check_x(self, pack: Pack, client: str, x: Sequence[float]) -> None:
+        if (device := pack.devices.get(client)) is not None:
+            self.books.check(device, x)
+
     def upload(self, pack: Pack, update: Update, asked_at: float) -> Spill:
         """The body of an update so far, of which the device is to send the rest; an unfinished one
-        stays until its round closes.
+        stays until its round closes, or the device sends another body.
 
         Args:
             asked_at: UNIX seconds when the device began to wait for its turn.
         """
-        spill = self._uploads.get(_upload(update))
-        if spill is None:
+        client = update.key.client
+        spill = self._uploads.get(client)
+        if spill is None or _upload(spill.update) != _upload(update):
+            if spill is not None:
+                spill.close()
             assert self.round is not None  # or the update would be known to be late
-            form = self._forms[self._fleet.devices[update.key.client].group]
+            form = self._forms[self._fleet.devices[client].group]
             spill = self._spills.open(update, form, self.round.base_version)
-            self._uploads[_upload(update)] = spill
+            self._uploads[client] = spill
         spill.ask(update, asked_at)
         spill.model_bytes += self._fetched(pack, update)
         return spill
@@ -199,16 +222,23 @@ class Intake:
 
     def answered(self, pack: Pack, answers: Sequence[tuple[Answer, Body]]) -> list[Receipt]:
         """Devices answered calls in one message, in which the bodies of small updates came too; the
-        receipts of these."""
+        receipts of these.
+
+        Raises:
+            RemoteProtocolError: a device sends updates that do not count, again and again.
+        """
         declined: list[str] = []
         receipts = []
-        for answer, body in answers:
-            self._enter(pack, answer, declined)
-            if answer.update is not None:
-                receipts.append(self._received_inline(pack, answer.update, body))
-        if declined:  # thousands in a message, and the ledger names them
-            self._tell("declined", round=answers[0][0].key.round, reasons=Counter(declined))
-        self._look()
+        try:
+            for answer, body in answers:
+                self._enter(pack, answer, declined)
+                if answer.update is not None:
+                    receipts.append(self._received_inline(pack, answer.update, body))
+        finally:
+            if declined:  # thousands in a message, and the ledger names them
+                assert self.round is not None
+                self._tell("declined", round=self.round.number, reasons=Counter(declined))
+            self._look()
         return receipts
 
     def _enter(self, pack: Pack, answer: Answer, declined: list[str]) -> None:
@@ -220,7 +250,12 @@ class Intake:
             return
         if answer.state is not None or answer.x:
             self.see(pack, Observation(client, answer.state, answer.x))
-        if round is None or round.answer(answer) is not None:
+        if round is None:
+            return
+        again = round.has_answer(answer)
+        if round.answer(answer) is not None:
+            return
+        if again:
             return
         assert self.gathering is not None
         self.gathering.answered_at[client] = self._clock.now()
@@ -239,14 +274,9 @@ class Intake:
             )
 
     def see(self, pack: Pack, seen: Observation) -> None:
-        """Keep the last that a device told of itself.
-
-        Raises:
-            RemoteProtocolError: X is not what the scenario says of the group.
-        """
+        """Keep the last that a device told of itself."""
         device = pack.devices.get(seen.client)
         if device is not None:
-            self.books.check(device, seen.x)
             device.see(seen, self._clock.monotonic())
 
     def foretold(self, clients: Sequence[str]) -> None:
@@ -264,10 +294,10 @@ class Intake:
         self.books.inline_up += length
         receipt = self._known(pack, update)
         if receipt is not None:
-            return self._record(update, receipt, Cost(length))
+            return self._record(pack, update, receipt, Cost(length))
         form = self._forms[pack.devices[update.key.client].group]
         cost = form.inline_cost if length == form.length else Cost(length)
-        return self._take(update, Inline(body, form), cost)
+        return self._take(pack, update, Inline(body, form), cost)
 
     def judge(self, pack: Pack, update: Update) -> Receipt | None:
         """The receipt of an update whose body need not be looked at, or None."""
@@ -280,14 +310,14 @@ class Intake:
             broken = self._cut_off.pop(_upload(update), None)
             if broken is not None:
                 cost = Cost(broken.arrived, cost.down + broken.model_bytes, broken.send_s)
-        return self._record(update, receipt, cost)
+        return self._record(pack, update, receipt, cost)
 
     def _enter_cut_off(self, spill: Spill) -> None:
         """Enter an update whose round was closed while it was being sent, unless that was done."""
         if self._cut_off.pop(_upload(spill.update), None) is not None:
             assert spill.verdict is not None
             cost = Cost(spill.arrived, spill.model_bytes, spill.send_s)
-            self._record(spill.update, spill.verdict, cost, spill.base_version)
+            self._record(None, spill.update, spill.verdict, cost, spill.base_version)
 
     async def last_notes(self, limit: float) -> Notes:
         """What the ledger is still to be told when no other round will be committed.
@@ -314,18 +344,20 @@ class Intake:
 
         The body is the intake's from here on.
         """
-        self._uploads.pop(_upload(update), None)
+        if self._uploads.get(update.key.client) is body:
+            del self._uploads[update.key.client]
         self.progress_at = self._clock.monotonic()
         cost = Cost(body.arrived, body.model_bytes, body.send_s)
         receipt = self._known(pack, update)
         if receipt is not None:
             body.close()
-            return self._record(update, receipt, cost)
-        receipt = self._take(update, body, cost)
-        self._look()
-        return receipt
+            return self._record(pack, update, receipt, cost)
+        try:
+            return self._take(pack, update, body, cost)
+        finally:
+            self._look()
 
-    def _take(self, update: Update, body: Inline | Spill, cost: Cost) -> Receipt:
+    def _take(self, pack: Pack, update: Update, body: Inline | Spill, cost: Cost) -> Receipt:
         round = self._round_of(update.key)
         assert round is not None  # or it would be known to be late
         fault = body.fault(update)
@@ -334,7 +366,7 @@ class Intake:
             self._stage(update, body, cost)
         else:
             body.close()
-            self._record(update, receipt, cost)
+            self._record(pack, update, receipt, cost)
         return receipt
 
     def _known(self, pack: Pack, update: Update) -> Receipt | None:
@@ -464,34 +496,65 @@ class Intake:
     # --- the books -------------------------------------------------------------------------------
 
     def _record(
-        self, update: Update, receipt: Receipt, cost: Cost, base_version: int | None = None
+        self,
+        pack: Pack | None,
+        update: Update,
+        receipt: Receipt,
+        cost: Cost,
+        base_version: int | None = None,
     ) -> Receipt:
-        """Enter what does not count, or not again.
+        """Enter what does not count, or not again, in the account of the device that sent it.
+
+        What a session sends under the name of another device is told of the session's first. An
+        update of a round that was never opened is told of as well, and has no row.
 
         Args:
+            pack: whose session sent it; None: the device's own, of which nothing more is asked.
             base_version: of its round; None: of the open round or the one before.
+
+        Raises:
+            RemoteProtocolError: the account of the device has enough of these in this round.
         """
         outcome = "duplicate" if receipt.outcome is Outcome.ACCEPTED else receipt.outcome.value
-        reason, device = receipt.reason, self._fleet.devices.get(update.key.client)
-        if device is not None:
-            if base_version is None:
-                round = self._round_of(update.key)
-                base_version = round.base_version if round else 0
-            whole = cost.up >= update.length == self.update_bytes[device.group]
-            fate, model_bytes = (outcome, reason, self._clock.now()), 0
-            # The update of which this is a duplicate is charged with the model.
-            if outcome != "duplicate" and reason is not Reason.UNKNOWN_CLIENT:
-                member = self._member(update.key)
-                model_bytes = member.claim() if member else 0
-            self.books.contribution(update, base_version, *fate, cost, model_bytes, whole=whole)
-        self._tell(
-            outcome,
-            round=update.key.round,
-            client=update.key.client,
-            reason=reason,
-        )
+        reason, (client, number, _) = receipt.reason, update.key
+        if pack is not None and client not in pack.devices:
+            client = next(iter(pack.devices))
+        elif 0 < number <= self.newest_round:
+            self._enter_uncounted(update, outcome, reason, cost, base_version)
+        self._tell(outcome, round=number, client=client, reason=reason)
+        if pack is not None:
+            self._uncounted[client] += 1
+            if self._uncounted[client] > _UNCOUNTED:
+                raise RemoteProtocolError(
+                    f"{client} sent {self._uncounted[client]} updates that do not count since the "
+                    f"round began; expected at most {_UNCOUNTED}. Look at their receipts, and wait "
+                    f"for the next call"
+                )
         return receipt
 
+    def _enter_uncounted(
+        self,
+        update: Update,
+        outcome: str,
+        reason: Reason | None,
+        cost: Cost,
+        base_version: int | None,
+    ) -> None:
+        if base_version is None:
+            round = self._round_of(update.key)
+            base_version = round.base_version if round else 0
+        group = self._fleet.devices[update.key.client].group
+        whole = cost.up >= update.length == self.update_bytes[group]
+        fate, model_bytes = (outcome, reason, self._clock.now()), 0
+        if outcome != "duplicate":  # the update that it repeats is charged with the model
+            member = self._member(update.key)
+            model_bytes = member.claim() if member else 0
+        self.books.contribution(update, base_version, *fate, cost, model_bytes, whole=whole)
+
+
+_UNCOUNTED = 100
+"""Updates of a device that do not count and are entered all the same, in a round: the account
+cannot be filled by one device."""
 
 _Upload = tuple[str, int, bytes]
 """Client, round and checksum: whatever attempt sends it, it is the same body."""

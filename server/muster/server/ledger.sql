@@ -139,10 +139,10 @@ CREATE TABLE device_evaluations ( -- with server.evaluate_devices
     PRIMARY KEY (version, client)
 ) WITHOUT ROWID;
 
-CREATE TABLE faults (
+CREATE TABLE faults (             -- reserved for injected faults: nothing writes it yet
     at REAL NOT NULL,
     round INTEGER,
-    fault TEXT NOT NULL,           -- its name; "killed" for a process that died unasked
+    fault TEXT NOT NULL,           -- its name
     target TEXT NOT NULL,
     status TEXT NOT NULL,          -- applied, healed, failed
     detail TEXT

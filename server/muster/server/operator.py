@@ -7,7 +7,7 @@ from muster.common.clock import Clock
 from muster.common.errors import Unauthenticated
 from muster.server.coordinator import Coordinator
 from muster.server.fleet import same_token
-from muster.server.service import Context, errors_as_status, metadata
+from muster.server.service import Context, Metadata, credential, errors_as_status
 from muster.v1 import operator_pb2 as pb
 from muster.v1 import operator_pb2_grpc
 from muster.wire import OPERATOR
@@ -70,13 +70,18 @@ class OperatorService(operator_pb2_grpc.OperatorServicer):
         self._clock = clock
         self._token = bytes.fromhex(coordinator.config.operator_token)
 
-    def _check(self, context: Context) -> None:
-        if not same_token(metadata(context, OPERATOR), self._token):
+    def authenticate(self, method: str, shown: Metadata) -> None:
+        """Check that the caller shows the operator's token, whatever the method.
+
+        Raises:
+            Unauthenticated: it is missing or wrong.
+        """
+        if not same_token(credential(shown, OPERATOR), self._token):
             raise Unauthenticated("the operator's token is missing or wrong")
 
     async def Status(self, request: pb.StatusRequest, context: Context) -> pb.StatusReply:
         async with errors_as_status(context, self._coordinator.fail):
-            self._check(context)
+            self.authenticate("Status", context.invocation_metadata() or ())
             return self._status()
 
     def _status(self) -> pb.StatusReply:
@@ -99,7 +104,7 @@ class OperatorService(operator_pb2_grpc.OperatorServicer):
 
     async def Watch(self, request: pb.WatchRequest, context: Context) -> None:  # type: ignore[override]
         async with errors_as_status(context, self._coordinator.fail):
-            self._check(context)
+            self.authenticate("Watch", context.invocation_metadata() or ())
             queue = self._watchers.join()
             try:
                 ended = False
@@ -114,6 +119,6 @@ class OperatorService(operator_pb2_grpc.OperatorServicer):
 
     async def Stop(self, request: pb.StopRequest, context: Context) -> pb.StopReply:
         async with errors_as_status(context, self._coordinator.fail):
-            self._check(context)
+            self.authenticate("Stop", context.invocation_metadata() or ())
             self._coordinator.stop("stopped", "the operator asked for it")
             return pb.StopReply()

@@ -4,7 +4,6 @@ import asyncio
 import json
 import logging
 import os
-from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
@@ -21,17 +20,17 @@ from muster.common.lines import Line
 from muster.common.tensors import schema_of
 from muster.server.config import ServerProcess
 from muster.server.coordinator import Coordinator
+from muster.server.endpoint import add_services
 from muster.server.evaluations import setup_of
 from muster.server.evaluator import EvaluationProcess, Evaluator
 from muster.server.fleet import Device, Fleet
 from muster.server.ledger import Connect, Ledger, MemberRow
 from muster.server.operator import OperatorService, Watchers
 from muster.server.service import FleetService
+from muster.server.sharing import least_lines
 from muster.server.store import Store
 from muster.server.untold import untold
-from muster.v1 import operator_pb2_grpc
 from muster.wire.channels import server_options
-from muster.wire.handlers import add_fleet_to_server
 from muster.wire.transport import Transport
 
 log = logging.getLogger("muster.server")
@@ -106,11 +105,10 @@ async def serve(folder: Path, around: Surroundings) -> int:
         setup_of(config), coordinator.evaluations.done, around.evaluation(config, folder)
     )
     await evaluator.start()
-    server = around.transport.server(server_options(least_lines(config, fleet)))
-    add_fleet_to_server(FleetService(coordinator, clock), server)
-    operator_pb2_grpc.add_OperatorServicer_to_server(
-        OperatorService(coordinator, watchers, incarnation, clock), server
-    )
+    lines = least_lines(config.shared, fleet, config.server.transfers)
+    server = around.transport.server(server_options(lines.values()))
+    operator = OperatorService(coordinator, watchers, incarnation, clock)
+    add_services(server, FleetService(coordinator, clock), operator)
     port = listen(server, config)
     around.when_asked(lambda: coordinator.stop("stopped", "asked by a signal"))
     await server.start()
@@ -133,15 +131,6 @@ async def serve(folder: Path, around: Surroundings) -> int:
         journal.close()
     ledger.close()
     return 1 if status == "failed" else 0
-
-
-def least_lines(config: ServerProcess, fleet: Fleet) -> Iterator[Line]:
-    """The devices' links when all that may transfer at once share them."""
-    in_group = Counter(device.group for device in fleet.devices.values())
-    for device in fleet.devices.values():
-        shared = config.shared.get(device.group)
-        at_once = min(in_group[device.group], config.server.transfers)
-        yield device.line if shared is None else shared.least(device.line, at_once)
 
 
 def members_of(config: ServerProcess) -> Iterator[MemberRow]:

@@ -165,6 +165,13 @@ class Round:
         member = self.cohort.get(client)
         return self.phase is Phase.COLLECTING and member is not None and not member.spoke
 
+    def has_answer(self, answer: Answer) -> bool:
+        """Whether the device has said the same to the same call before."""
+        member = self.cohort.get(answer.key.client)
+        if member is None or member.answer is None or member.overtaken:
+            return False
+        return member.answer.key == answer.key and member.answer.decision is answer.decision
+
     def answer(self, answer: Answer) -> Reason | None:
         """Record a device's answer; return why it does not belong here, or None.
 

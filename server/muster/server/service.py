@@ -3,7 +3,8 @@
 import asyncio
 import logging
 import sqlite3
-from collections.abc import AsyncIterator, Callable
+from collections import Counter
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any
 
@@ -12,18 +13,22 @@ import grpc
 from muster.common.clock import Clock
 from muster.common.errors import (
     ConfigError,
+    Interrupted,
     MusterError,
     RemoteProtocolError,
     Unauthenticated,
 )
 from muster.common.exchange import Outcome, Reason, Receipt, Update
 from muster.server.coordinator import Coordinator
+from muster.server.downloads import Downloads
 from muster.server.fleet import Outbox, Pack, same_token
 from muster.server.probe import probe
+from muster.server.sharing import least_lines
 from muster.server.traffic import Transfer
+from muster.server.transfers import TransferQueue
 from muster.v1 import fleet_pb2 as pb
 from muster.v1 import fleet_pb2_grpc
-from muster.wire import CHUNK_BYTES, INLINE_BYTES, PROTOCOL_VERSION, SESSION, TOKEN, messages
+from muster.wire import INLINE_BYTES, PROTOCOL_VERSION, SESSION, TOKEN, messages
 
 log = logging.getLogger(__name__)
 
@@ -31,10 +36,20 @@ STATUS: dict[type[MusterError], grpc.StatusCode] = {
     RemoteProtocolError: grpc.StatusCode.INVALID_ARGUMENT,
     Unauthenticated: grpc.StatusCode.UNAUTHENTICATED,
     ConfigError: grpc.StatusCode.INVALID_ARGUMENT,
+    Interrupted: grpc.StatusCode.UNAVAILABLE,
 }
 """What a peer is told of an error; an error without a row is a bug of ours."""
 
 Context = grpc.aio.ServicerContext[Any, Any]
+
+Metadata = Iterable[tuple[str, str | bytes]]
+"""What a call shows beside its messages."""
+
+_SHOWN = 200
+"""Characters of a peer's words that a message repeats."""
+
+_WITH_TOKEN = frozenset({"Enroll", "Probe"})
+"""Calls that show the fleet's token; all others show a session."""
 
 
 @asynccontextmanager
@@ -63,7 +78,12 @@ async def errors_as_status(
 
 def metadata(context: Context, key: str) -> bytes | None:
     """A binary metadata value of the call."""
-    for name, value in context.invocation_metadata() or ():
+    return credential(context.invocation_metadata() or (), key)
+
+
+def credential(shown: Metadata, key: str) -> bytes | None:
+    """The value of a key in a call's metadata."""
+    for name, value in shown:
         if name == key:
             return value if isinstance(value, bytes) else value.encode()
     return None
@@ -76,8 +96,23 @@ class FleetService(fleet_pb2_grpc.FleetServicer):
         self._coordinator = coordinator
         self._fleet = coordinator.fleet
         self._clock = clock
-        self._transfers = asyncio.Semaphore(coordinator.settings.transfers)
+        settings, shared = coordinator.settings, coordinator.config.shared
+        lines = least_lines(shared, self._fleet, settings.transfers)
+        self._transfers = TransferQueue(settings.transfers, settings.transfer_idle_s, lines, clock)
+        self._downloads = Downloads(coordinator, self._transfers, clock)
         self._token = bytes.fromhex(coordinator.config.fleet_token)
+        self._z = frozenset(coordinator.config.z)
+
+    def authenticate(self, method: str, shown: Metadata) -> None:
+        """Check what the caller of a method shows.
+
+        Raises:
+            Unauthenticated: the fleet's token or the session is missing or wrong.
+        """
+        if method not in _WITH_TOKEN:
+            self._fleet.of_session(credential(shown, SESSION))
+        elif not same_token(credential(shown, TOKEN), self._token):
+            raise Unauthenticated("the fleet's token is missing or wrong")
 
     def _pack(self, context: Context) -> Pack:
         return self._fleet.of_session(metadata(context, SESSION))
@@ -86,13 +121,15 @@ class FleetService(fleet_pb2_grpc.FleetServicer):
 
     async def Enroll(self, request: pb.EnrollRequest, context: Context) -> pb.EnrollReply:
         async with errors_as_status(context, self._coordinator.fail):
-            if not same_token(metadata(context, TOKEN), self._token):
-                raise Unauthenticated("the fleet's token is missing or wrong")
+            self.authenticate("Enroll", context.invocation_metadata() or ())
             refusal = self._unwelcome(request)
             if refusal is not None:
                 return pb.EnrollReply(refusal=refusal)
             fingerprint = messages.decode_fingerprint(request.fingerprint)
             identities = [messages.decode_identity(device) for device in request.devices]
+            for old in self._fleet.packs_of(identity.client for identity in identities):
+                self._transfers.end(old, "its device enrolled again")
+                self._leave(old, "its device enrolled again")
             pack = self._fleet.enroll(identities, fingerprint)
             self._coordinator.enrolled(pack)
             return pb.EnrollReply(enrolled=self._enrolled(pack))
@@ -109,8 +146,8 @@ class FleetService(fleet_pb2_grpc.FleetServicer):
             if device is None:
                 return _refusal(
                     Reason.UNKNOWN_CLIENT,
-                    f"{identity.client!r} is not one of the {len(self._fleet.devices)} devices "
-                    "that may enroll",
+                    f"{identity.client[:_SHOWN]!r} is not one of the {len(self._fleet.devices)} "
+                    "devices that may enroll",
                 )
             if identity.examples != device.examples:
                 return _refusal(
@@ -118,8 +155,30 @@ class FleetService(fleet_pb2_grpc.FleetServicer):
                     f"{device.client} holds {identity.examples} examples; the population says "
                     f"{device.examples}: the two ends have different data",
                 )
-        if not request.devices:
+            if unknown := identity.z.keys() - self._z:
+                there = ", ".join(sorted(self._z)) or "none"
+                return _refusal(
+                    Reason.MALFORMED,
+                    f"{device.client} has the covariate Z {min(unknown)[:_SHOWN]!r}; the scenario "
+                    f"has {there}",
+                )
+        return self._unfit_together([identity.client for identity in request.devices])
+
+    def _unfit_together(self, clients: Sequence[str]) -> pb.Refusal | None:
+        """Why these devices cannot be those of one process."""
+        if not clients:
             return _refusal(Reason.UNKNOWN_CLIENT, "no device is named")
+        client, times = Counter(clients).most_common(1)[0]
+        if times > 1:
+            return _refusal(
+                Reason.MALFORMED, f"{client!r} is named {times} times; expected every device once"
+            )
+        groups = sorted({self._fleet.devices[client].group for client in clients})
+        if len(groups) > 1:
+            return _refusal(
+                Reason.MALFORMED,
+                f"devices of the groups {', '.join(groups)} in one process; expected one group",
+            )
         return None
 
     def _enrolled(self, pack: Pack) -> pb.Enrolled:
@@ -142,10 +201,11 @@ class FleetService(fleet_pb2_grpc.FleetServicer):
     async def Attend(self, request_iterator: Any, context: Context) -> None:  # type: ignore[override]
         async with errors_as_status(context, self._coordinator.fail):
             pack = self._pack(context)
+            self._leave(pack, "it opened another stream")
             outbox = self._fleet.attend(pack, self._clock.monotonic())
             self._coordinator.attended(pack)
             writing = asyncio.create_task(self._write(outbox, context))
-            reading = asyncio.create_task(self._read(pack, context))
+            reading = asyncio.create_task(self._read(pack, outbox, context))
             why = "the connection broke"
             try:
                 # Reading ends when the device goes, writing when the server is done with it.
@@ -161,13 +221,21 @@ class FleetService(fleet_pb2_grpc.FleetServicer):
                 if self._fleet.leave(pack, outbox):
                     self._coordinator.left(pack, why)
 
-    async def _read(self, pack: Pack, context: Context) -> None:
+    def _leave(self, pack: Pack, why: str) -> None:
+        """End the presence of devices whose stream is to be replaced, if they have one."""
+        if pack.outbox is not None and self._fleet.leave(pack, pack.outbox):
+            self._coordinator.left(pack, why)
+
+    async def _read(self, pack: Pack, outbox: Outbox, context: Context) -> None:
         while (data := await context.read()) is not grpc.aio.EOF:
+            if pack.outbox is not outbox:  # the stream was replaced, or its devices were given up
+                return
             pack.heard_at = self._clock.monotonic()
-            answers, observations = messages.decode_from_device(data)
-            if answers:
-                self._coordinator.answered(pack, answers)
-            for seen in observations:
+            said = messages.decode_from_device(data)
+            self._coordinator.intake.check(pack, said)
+            if said.answers:
+                self._coordinator.answered(pack, said.answers)
+            for seen in said.seen:
                 self._coordinator.intake.see(pack, seen)
 
     @staticmethod
@@ -179,41 +247,14 @@ class FleetService(fleet_pb2_grpc.FleetServicer):
 
     async def Fetch(self, request: pb.FetchRequest, context: Context) -> None:  # type: ignore[override]
         async with errors_as_status(context, self._coordinator.fail):
-            pack, asked_at = self._pack(context), self._clock.now()
-            coordinator = self._coordinator
-            intake, length = coordinator.intake, coordinator.schema.body_bytes
-            chunk_bytes = min(request.chunk_bytes or CHUNK_BYTES, CHUNK_BYTES)
-            async with self._transfers:
-                try:
-                    chunks = coordinator.model_from(request.version, request.offset, chunk_bytes)
-                except KeyError:
-                    await context.abort(
-                        grpc.StatusCode.NOT_FOUND,
-                        f"version {request.version} was asked for; this server has version "
-                        f"{coordinator.committed.version}",
-                    )
-                except IndexError:
-                    await context.abort(
-                        grpc.StatusCode.OUT_OF_RANGE,
-                        f"expected an offset of at most {length} bytes; found {request.offset}. "
-                        f"Fetch from 0",
-                    )
-                await context.send_initial_metadata(())  # it is the device's turn
-                key, rest = intake.newest_call(pack), length - request.offset
-                traffic = intake.books.traffic
-                with traffic.download(pack, key, request.offset, asked_at) as transfer:
-                    for chunk in chunks:
-                        await context.write(chunk)
-                        transfer.bytes = min(rest, transfer.bytes + chunk_bytes)
-                        intake.progress_at = self._clock.monotonic()
-                    transfer.ending = "complete"
+            pack = self._pack(context)
+            await self._downloads.send(request, pack, context)
 
     # --- Probe -----------------------------------------------------------------------------------
 
     async def Probe(self, request_iterator: Any, context: Context) -> AsyncIterator[pb.ProbeReply]:
         async with errors_as_status(context, self._coordinator.fail):
-            if not same_token(metadata(context, TOKEN), self._token):
-                raise Unauthenticated("the fleet's token is missing or wrong")
+            self.authenticate("Probe", context.invocation_metadata() or ())
             async for reply in probe(request_iterator, self._clock):
                 yield reply
 
@@ -223,19 +264,20 @@ class FleetService(fleet_pb2_grpc.FleetServicer):
         async with errors_as_status(context, self._coordinator.fail):
             pack = self._pack(context)
             first = await context.read()
-            if first is grpc.aio.EOF or first.WhichOneof("part") != "header":
-                raise RemoteProtocolError("Submit begins with a header")
-            update = messages.decode_update(first.header.update)
+            if first is grpc.aio.EOF:
+                raise RemoteProtocolError("Submit ended before its header")
+            update, offset = messages.decode_submit(first)
             receipt = self._coordinator.intake.judge(pack, update)
             if receipt is None:
-                receipt = await self._receive(update, first.header.offset, pack, context)
+                receipt = await self._receive(update, offset, pack, context)
             return messages.encode_receipt(receipt)
 
     async def _receive(self, update: Update, offset: int, pack: Pack, context: Context) -> Receipt:
         clock, intake = self._clock, self._coordinator.intake
         asked_at = clock.now()
         async with AsyncExitStack() as turn:
-            await turn.enter_async_context(self._transfers)
+            left = max(0, update.length - offset)
+            its = await turn.enter_async_context(self._transfers.turn(pack, left))
             if known := intake.judge(pack, update):  # while it waited for its turn
                 if known.outcome is Outcome.LATE:
                     intake.books.traffic.upload_in_vain(update.key, asked_at)
@@ -256,11 +298,14 @@ class FleetService(fleet_pb2_grpc.FleetServicer):
                         if not ended:
                             await self._drain(transfer, update.length - offset, context)
                         break
+                    if spill.closed:  # because the device sends another body
+                        resume = Receipt(update.key, Outcome.RESUME)
+                        return intake.judge(pack, update) or resume
                     # One that came back is another sender; what the first had sent is not in order.
                     if ended or spill.senders != sender:
                         return Receipt(update.key, Outcome.RESUME, offset=spill.received)
                     spill.write(message.chunk)
-                    intake.progress_at = pack.heard_at = clock.monotonic()
+                    its.moved_at = intake.progress_at = pack.heard_at = clock.monotonic()
                 else:
                     transfer.ending = "complete"
         return spill.verdict or intake.receive(pack, update, spill)

@@ -1,6 +1,6 @@
 """What links that devices share do to the modelled durations of a round."""
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
 
 from muster.common.lines import Line, SharedLine, extra_seconds
@@ -46,3 +46,19 @@ class Sharing:
                 shared, self._seed, group, number, lines[group], self._bytes_down, bytes_up
             )
         return extra
+
+
+def least_lines(shared: Mapping[str, SharedLine], fleet: Fleet, at_once: int) -> dict[str, Line]:
+    """Each device's link when as many of its group transfer as may, by client.
+
+    Args:
+        shared: by group.
+        at_once: transfers that run at the same time.
+    """
+    sizes = Counter(device.group for device in fleet.devices.values())
+    found = {}
+    for client, device in fleet.devices.items():
+        of_group = shared.get(device.group)
+        together = min(sizes[device.group], at_once)
+        found[client] = device.line if of_group is None else of_group.least(device.line, together)
+    return found

@@ -152,14 +152,16 @@ class Spill:
         """Append a chunk.
 
         Raises:
-            RemoteProtocolError: it is longer than a chunk may be, cuts a number in two, or runs
-                past the length that the header stated.
+            RemoteProtocolError: it is empty, longer than a chunk may be, cuts a number in two, or
+                runs past the length that the header stated.
         """
         end = self.received + len(chunk)
-        if len(chunk) > CHUNK_BYTES or (len(chunk) % WIRE.itemsize and end < self._length):
+        cuts_a_number = len(chunk) % WIRE.itemsize and end < self._length
+        if not 0 < len(chunk) <= CHUNK_BYTES or cuts_a_number:
             raise RemoteProtocolError(
                 f"a chunk of {len(chunk)} bytes at {self.received} of {self._length}; expected "
-                f"a multiple of {WIRE.itemsize} bytes, at most {CHUNK_BYTES} at a time"
+                f"a multiple of {WIRE.itemsize} bytes, from {WIRE.itemsize} to {CHUNK_BYTES} at a "
+                f"time"
             )
         if end > self._length:
             raise RemoteProtocolError(
@@ -180,6 +182,10 @@ class Spill:
     def send_s(self) -> float:
         """Wall seconds in which the device waited and sent."""
         return sum(transfer.wait_s + transfer.seconds for transfer in self.transfers)
+
+    @property
+    def closed(self) -> bool:
+        return self._file < 0
 
     @property
     def complete(self) -> bool:

@@ -100,7 +100,7 @@ async def test_new_connections_go_to_the_server_that_was_named_last(start) -> No
         ({"do": "fault", "fault": "cut"}, "cut needs direction"),
         ({"do": "fault", "fault": "offline", "direction": "up"}, "offline has no direction"),
         ({"do": "fault", "fault": "limit", "direction": "up"}, "limit needs bytes"),
-        ({"do": "fault", "fault": "limit", "direction": "up", "bytes": 0}, "greater than 0"),
+        ({"do": "fault", "fault": "limit", "direction": "up", "bytes": 0}, "more than 0"),
         ({"do": "fault", "fault": "reset", "for_s": 1.0}, "reset happens once"),
         ({"do": "heal", "clients": ["a", "x"]}, "no client 'x'"),
         ({"do": "set", "clients": ["a", "x"], "shape": {"up_bps": 1.0}}, "no client 'x'"),

@@ -199,7 +199,7 @@ FILES = {
     "plan.csv": "what was planned for each group and round",
     "summary.json": "status, final metrics and totals, for programs",
     "ledger.sqlite": "the account: rounds, answers, contributions, transfers, estimates, clients, "
-    "evaluations, faults",
+    "evaluations",
     "journal.jsonl": "everything that happened, one JSON object to a line",
     "model.safetensors": "the model the run ended with",
     "models": "the versions of the model that are kept",

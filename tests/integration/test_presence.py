@@ -1,0 +1,62 @@
+"""The journal says when every device came and went, whatever ended its presence."""
+
+from typing import Any
+
+from muster.wire import SESSION
+
+
+def story(w: Any, client: str) -> list[tuple[str, str | None]]:
+    """What the journal says of a device's presence, and why it left."""
+    words = ("enrolled", "attended", "left")
+    return [
+        (event["event"], event.get("why"))
+        for event in w.events
+        if event["event"] in words and event["client"] == client
+    ]
+
+
+REPLACED = ("left", "its device enrolled again")
+
+
+async def test_a_device_that_enrolls_again_has_left_before(world: Any) -> None:
+    w = await world()
+    await w.attend("a")
+    await w.attend("a")
+    came = [("enrolled", None), ("attended", None)]
+    assert story(w, "a") == [*came, REPLACED, *came]
+    assert w.coordinator.fleet.present == 1
+
+
+async def test_all_devices_of_a_process_leave_when_one_of_them_enrolls_elsewhere(
+    world: Any,
+) -> None:
+    w = await world()
+    await w.attend("a", "b")
+    await w.enroll("b")
+    came = [("enrolled", None), ("attended", None)]
+    assert story(w, "a") == [*came, REPLACED]
+    assert story(w, "b") == [*came, REPLACED, ("enrolled", None)]
+    assert w.coordinator.fleet.present == 0
+
+
+async def test_a_device_without_a_stream_does_not_leave(world: Any) -> None:
+    w = await world()
+    await w.enroll("a")
+    await w.enroll("a")
+    assert story(w, "a") == [("enrolled", None), ("enrolled", None)]
+
+
+async def test_a_second_stream_of_a_session_ends_the_presence_of_the_first(world: Any) -> None:
+    w = await world()
+    peer = await w.attend("a")
+    stream = peer.stub.Attend(metadata=((SESSION, peer.session),))
+    await stream.read()
+    await peer.rest()
+    assert story(w, "a") == [
+        ("enrolled", None),
+        ("attended", None),
+        ("left", "it opened another stream"),
+        ("attended", None),
+    ]
+    stream.cancel()
+    await w.until("left", why="the connection broke")
