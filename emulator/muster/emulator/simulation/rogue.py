@@ -19,6 +19,8 @@ from muster.wire.transport import Transport
 
 _TRANSFERS = 8
 _AGAIN_S = 0.5
+_HEARTBEAT_S = 5.0
+_HOLD_S = 90.0
 
 
 class RoguePack:
@@ -65,6 +67,20 @@ class RoguePack:
         metadata = ((SESSION, reply.enrolled.session),)
         self._schema_bytes = messages.decode_schema(reply.enrolled.schema).body_bytes
         stream: Any = attend(self._channel)(metadata=metadata)
+        beating = asyncio.create_task(self._beat(stream))
+        try:
+            return await self._obey(stream, metadata)
+        finally:
+            beating.cancel()
+
+    async def _beat(self, stream: Any) -> None:
+        """It is not to be taken for absent."""
+        with suppress(grpc.aio.AioRpcError, asyncio.InvalidStateError):
+            while True:
+                await self._clock.sleep_until(self._clock.monotonic() + _HEARTBEAT_S)
+                await stream.write(messages.encode_heartbeat([]))
+
+    async def _obey(self, stream: Any, metadata: Any) -> bool:
         while (data := await stream.read()) is not grpc.aio.EOF:
             message = messages.decode_to_device(data)
             if message.goodbye is not None:
@@ -86,7 +102,10 @@ class RoguePack:
             if self._kind == "unread":
                 request = pb.FetchRequest(version=call.base_version, chunk_bytes=4096)
                 fetching = self._fleet.Fetch(request, metadata=metadata)
-                await fetching.code()
+                # The server can give its turn to others, but not end a call in a message.
+                with suppress(TimeoutError):
+                    await asyncio.wait_for(fetching.code(), _HOLD_S)
+                fetching.cancel()
             else:
                 await self._fleet.Submit(self._parts(call), metadata=metadata)
 
