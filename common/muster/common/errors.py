@@ -13,6 +13,7 @@
   - Diverged                  a sum left the range in which it is exact: an outcome, not a crash
   - RunFailed                 the run ended without its result; the message says where to look
     + LaunchFailed            a process could not be started, or died unasked
+      - EndedBeforeReady      it died while it started, and can be started again
 
 Messages say what was expected, what was found, and what to do next.
 """

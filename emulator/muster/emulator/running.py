@@ -10,8 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from muster.common.clock import Clock, WallClock
-from muster.common.errors import ConfigError, RunFailed
-from muster.common.files import os_reason
+from muster.common.errors import ConfigError, RunFailed, reason_of
 from muster.emulator import doctor
 from muster.emulator.conclusion import conclude
 from muster.emulator.folder import new_run_folder, own, run_folder
@@ -129,15 +128,14 @@ def _run_in(
             failure = error
         except OSError as error:
             failure = RunFailed(
-                f"the run was ended by an error of the operating system: {os_reason(error)}\n"
-                f"Go on where it was: muster run --resume {folder}"
+                f"{reason_of(error)}\nGo on where it was: muster run --resume {folder}"
             )
         try:
             concluded = conclude(folder, "failed" if failure else None, report=report)
         except OSError as error:
             raise RunFailed(
                 f"{failure or 'the run has ended'}\n"
-                f"Its summary and report cannot be written: {os_reason(error)}\n"
+                f"Its summary and report cannot be written: {reason_of(error)}\n"
                 f"Make room, then write them: muster run --resume {folder}"
             ) from None
         if concluded is None:

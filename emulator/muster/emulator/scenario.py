@@ -30,6 +30,8 @@ from muster.tasks.tasks import AnyTask
 
 DATA_VARIABLE = "MUSTER_DATA"
 
+_LEAST_STALL_S = 1.0
+
 _STEPS_PER_S = 100
 """Steps of device life in a second of wall time. A step takes a device up to a millisecond."""
 
@@ -199,6 +201,11 @@ def _contradictions(scenario: Scenario) -> Sequence[str]:
             f"server.deadline_s: required with clock.kind = {kind!r}, where devices may go"
         )
     shaped = any(group.shaped for group in scenario.groups)
+    if scenario.server.stall_s < _LEAST_STALL_S:
+        found.append(
+            f"server.stall_s: {scenario.server.stall_s:g} s are not enough for a process to come "
+            f"up, expected at least {_LEAST_STALL_S:g}"
+        )
     steps_per_s = scenario.clock.scale / scenario.clock.round_s
     if kind != "rounds" and steps_per_s > _STEPS_PER_S:
         found.append(

@@ -95,7 +95,8 @@ class Server(Section):
     take beyond twice what its link needs for it."""
 
     stall_s: Annotated[float, Field(ge=0.01, le=1e6)] = 120.0
-    """Lockstep: wall seconds without a word from any device after which the run fails."""
+    """Lockstep: wall seconds without a word from any device after which the run fails; a
+    scenario has at least 1."""
 
     heartbeat_s: Annotated[float, Field(ge=0.01, le=3600)] = 10.0
     """Wall seconds between a device's heartbeats; two without a word and it counts as absent."""
