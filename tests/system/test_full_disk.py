@@ -13,7 +13,7 @@ from muster.common.errors import RunFailed
 from muster.emulator import resume, run
 from muster.emulator.summary import read_summary
 
-REFUSED = "the operating system refused:"
+REFUSED = "cannot be written: the operating system refused:"
 
 pytestmark = pytest.mark.usefixtures("nothing_left")
 
@@ -49,7 +49,7 @@ def test_a_run_whose_summary_does_not_fit_on_the_disk_says_so_and_can_be_conclud
     assert done.stderr == ""
     assert done.stdout.splitlines() == [
         "the run has ended",
-        f"Its summary and report cannot be written: {REFUSED} {folder}/summary.json: File too large",
+        f"Its summary and report {REFUSED} {folder}/summary.json: File too large",
         f"Make room, then write them: muster run --resume {folder}",
     ]
     assert not list(folder.glob("*.tmp"))
