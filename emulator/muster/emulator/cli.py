@@ -1,7 +1,7 @@
 """The command line: a thin layer over `muster.emulator.run` and what a run leaves.
 
 Exit status: 0 done, 1 the run failed or was stopped, or a link is not what was asked for, 2 the
-scenario or flags are wrong.
+scenario, a flag or a folder is wrong, and nothing was started or is left.
 """
 
 import json
