@@ -152,7 +152,7 @@ def test_the_same_rows_give_the_same_bits() -> None:
 
 
 def test_a_ridge_of_nothing_is_refused() -> None:
-    with pytest.raises(ValidationError, match="greater than 0"):
+    with pytest.raises(ValidationError, match="greater than or equal to"):
         Logistic(ridge=0.0)
 
 

@@ -12,7 +12,7 @@ from muster.client.config import NurseryProcess, PackProcess
 from muster.common.clock import WallClock
 from muster.common.config import validate
 from muster.common.errors import LaunchFailed, RunFailed
-from muster.emulator.folder import make_run_folder
+from muster.emulator.folder import new_run_folder
 from muster.emulator.launch.backend import Died, EndedBeforeReady
 from muster.emulator.network.config import GatewayProcess, Ports
 from muster.emulator.scenario import Scenario
@@ -113,10 +113,12 @@ def make(tmp_path: Path) -> Make:
             "groups": [{"name": "dev", "count": 2}],
             "launch": {"restarts": restarts, "own_core": False},
         }
-        backend = Backend(deaths)
+        backend, scenario = Backend(deaths), validate(Scenario, values, "test")
+        with new_run_folder("test", tmp_path / "run", scenario.to_toml()) as folder:
+            pass
         supervisor = Supervisor(
-            validate(Scenario, values, "test"),
-            make_run_folder("test", tmp_path / "run"),
+            scenario,
+            folder,
             WallClock(),
             lambda event: None,
             backend.made,
