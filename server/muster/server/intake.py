@@ -252,14 +252,14 @@ class Intake:
             self.see(pack, Observation(client, answer.state, answer.x))
         if round is None:
             return
-        again = round.has_answer(answer)
-        if round.answer(answer) is not None:
-            return
-        if again:
+        again, first = round.has_answer(answer), not round.has_answered(client)
+        if round.answer(answer) is not None or again:
             return
         assert self.gathering is not None
         self.gathering.answered_at[client] = self._clock.now()
-        self.progress_at = pack.heard_at
+        # A device that comes back and accepts again has brought the round no further.
+        if first or answer.decision is not Decision.ACCEPT:
+            self.progress_at = pack.heard_at
         if answer.decision is Decision.DECLINE:
             if self._lockstep and answer.reason is Reason.OFFLINE:
                 device.away_until = round.number + answer.away_rounds

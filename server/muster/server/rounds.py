@@ -165,6 +165,11 @@ class Round:
         member = self.cohort.get(client)
         return self.phase is Phase.COLLECTING and member is not None and not member.spoke
 
+    def has_answered(self, client: str) -> bool:
+        """Whether a device of the cohort has given any answer."""
+        member = self.cohort.get(client)
+        return member is not None and member.answer is not None
+
     def has_answer(self, answer: Answer) -> bool:
         """Whether the device has said the same to the same call before."""
         member = self.cohort.get(answer.key.client)
