@@ -201,13 +201,14 @@ class Traffic:
     async def end(self, limit: float) -> None:
         """End all transfers. Uploads may go on until `limit` (monotonic seconds); what has not
         ended by then is entered as far as it has come."""
-        ended = asyncio.ensure_future(self._no_uploads.wait())
-        timer = asyncio.ensure_future(self._clock.sleep_until(limit))
-        try:
-            await asyncio.wait({ended, timer}, return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            ended.cancel()
-            timer.cancel()
+        if not self._no_uploads.is_set():
+            ended = asyncio.ensure_future(self._no_uploads.wait())
+            timer = asyncio.ensure_future(self._clock.sleep_until(limit))
+            try:
+                await asyncio.wait({ended, timer}, return_when=asyncio.FIRST_COMPLETED)
+            finally:
+                ended.cancel()
+                timer.cancel()
         for transfer in list(self._under_way):
             self._end(transfer, "cut off")
         for name in list(self._downloads):

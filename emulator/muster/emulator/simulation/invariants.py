@@ -31,6 +31,7 @@ def broken_by(
         yield from _contributions(ledger)
         yield from _versions(ledger)
         yield from _journal(ledger, folder, faults)
+        yield from _bytes(ledger, folder, faults)
     yield from _leftovers(folder)
     if expected is not None and _reproducible(programs, faults):
         found = model_hash(folder)
@@ -113,6 +114,39 @@ def _journal(ledger: sqlite3.Connection, folder: Path, faults: Sequence[Fault]) 
         if told.keys() != known:
             missing, surplus = known - told.keys(), told.keys() - known
             yield f"{event}: the journal lacks {sorted(missing)} and invents {sorted(surplus)}"
+
+
+def _bytes(ledger: sqlite3.Connection, folder: Path, faults: Sequence[Fault]) -> Iterator[str]:
+    """Every byte of a body is counted once, and everybody tells the same totals."""
+    rounds = "SELECT round, bytes_up, bytes_down FROM rounds"
+    known = {round: counted for round, *counted in ledger.execute(rounds)}
+    for event in _events(folder / "journal.jsonl"):
+        if event["event"] == "round_committed":
+            told, counted = [event["bytes_up"], event["bytes_down"]], known.get(event["round"])
+            if told != counted:
+                yield f"round {event['round']}: the journal tells {told} bytes, not {counted}"
+    if not any(isinstance(fault, Rogue) for fault in faults):
+        yield from _sums(ledger)
+
+
+def _sums(ledger: sqlite3.Connection) -> Iterator[str]:
+    """The totals are those of what travelled in chunks, or else inside other messages."""
+
+    def one(query: str) -> int:
+        return int(ledger.execute(f"SELECT coalesce(({query}), 0)").fetchone()[0])
+
+    in_chunks = one("SELECT count(*) FROM transfers") > 0
+    for way, table in (("up", "contributions"), ("down", "answers")):
+        in_rounds = one(f"SELECT sum(bytes_{way}) FROM rounds")
+        total = in_rounds + one(f"SELECT bytes_{way} FROM run")
+        if in_chunks:
+            found = one(f"SELECT sum(bytes) FROM transfers WHERE direction = '{way}'")
+            right = found == total
+        else:  # what travelled for a round that was dropped is in the total alone
+            found = one(f"SELECT sum(bytes_{way}) FROM {table}")
+            right = in_rounds <= found <= total
+        if not right:
+            yield f"{total} bytes went {way}, {in_rounds} of them in rounds; found {found}"
 
 
 def _events(path: Path) -> Iterator[dict[str, Any]]:
