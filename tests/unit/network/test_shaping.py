@@ -32,12 +32,12 @@ def one(rate: Rate | None = None, **way: float) -> tuple[Shaper, Flow]:
 class Greedy:
     """Flows that always have something to send, each under its own lane's rate."""
 
-    def __init__(self, shaper: Shaper, lanes: list[Lane]) -> None:
+    def __init__(self, shaper: Shaper, lanes: list[Lane], at: float = 0.0) -> None:
         self.shaper = shaper
         self.flows = [shaper.flow(lane, "up", 1) for lane in lanes]
         self.moved: dict[str, int] = defaultdict(int)
         for flow in self.flows:
-            self.fill(flow, 0.0)
+            self.fill(flow, at)
 
     def fill(self, flow: Flow, now: float) -> None:
         room = self.shaper.room(flow, flow.queued + flow.flying)
@@ -148,6 +148,19 @@ def test_devices_that_want_all_get_the_same(shared: float) -> None:
     moved = Greedy(shaper, lanes).run(20.0)
     assert jain([float(n) for n in moved.values()]) >= 0.999
     assert sum(moved.values()) == pytest.approx(20 * shared * MBIT, rel=0.01)
+
+
+@pytest.mark.parametrize("before", [Unlimited(), Constant(37_500.0)])
+def test_what_a_device_moved_while_it_was_alone_costs_it_nothing_later(before: Rate) -> None:
+    # Where nothing was shared its slices were large: each is 0.4 s of what is shared then.
+    shaper = Shaper(before)
+    lanes = [shaper.lane(each, Way(Constant(750_000.0))) for each in "abcdefgh"]
+    alone = Greedy(shaper, lanes[:1])
+    alone.run(until=2.0)
+    shaper.drop(alone.flows[0])
+    shaper.share(Constant(37_500.0), lanes, now=3.0)
+    shares = Greedy(shaper, lanes, at=3.0).run(until=6.0)
+    assert jain([shares[each] for each in "abcdefgh"]) > 0.995
 
 
 def test_what_slow_devices_leave_is_divided_among_the_fast() -> None:

@@ -2,6 +2,7 @@
 
 import json
 import math
+from dataclasses import replace
 from statistics import NormalDist
 from typing import Any
 
@@ -25,7 +26,15 @@ from muster.emulator.network.verification.judging import (
     judge_rtt,
     judge_shared,
 )
-from muster.emulator.network.verification.measuring import Gateway, Line, Measured, Step, lines_of
+from muster.emulator.network.verification.measuring import (
+    Gateway,
+    Line,
+    Measured,
+    Step,
+    Transfer,
+    lines_of,
+    measure,
+)
 from muster.emulator.network.verification.meter import Meter
 from muster.emulator.network.verification.result import Row, Tolerances, Verification, compared
 from muster.emulator.network.verification.tables import describe
@@ -115,6 +124,75 @@ def test_a_meter_divides_what_came_between_two_arrivals_evenly() -> None:
     meter.add(100, at=1.0)
     meter.add(50, at=2.0)
     assert [meter.received_by(at) for at in (0.5, 1.0, 1.5, 2.0, 9.0)] == [0, 100, 125, 150, 150]
+
+
+class Slices:
+    """A transfer of which a slice arrives now and then, in invented time.
+
+    Args:
+        first: when the first slice arrives.
+        every_s: between two of them; None: only the first comes.
+    """
+
+    def __init__(self, first: float, every_s: float | None, nbytes: int) -> None:
+        self.meter = Meter()
+        self._next, self._every_s, self._nbytes = first, every_s, nbytes
+
+    async def start(self) -> None:
+        pass
+
+    async def close(self) -> None:
+        pass
+
+    def until(self, instant: float) -> None:
+        """Let what is due by an instant arrive."""
+        while self._next <= instant:
+            self.meter.add(self._nbytes, at=self._next)
+            self._next += self._every_s or math.inf
+
+
+class Invented:
+    """A clock whose sleeps take no time, but in which slices arrive."""
+
+    def __init__(self, *slices: Slices) -> None:
+        self._slices, self._now = slices, 0.0
+
+    def monotonic(self) -> float:
+        return self._now
+
+    async def sleep_until(self, instant: float) -> None:
+        self._now = max(self._now, instant)
+        for each in self._slices:
+            each.until(self._now)
+
+
+class Silent:
+    """A gateway's controller that knows of no limits."""
+
+    async def stats(self) -> Any:
+        down = {"down": {"capacity": None}}
+        return {"devices": {f"g-{i}": down for i in range(32)}}
+
+
+async def measured_of(*slices: Slices, seconds: float = 2.0) -> list[Measured]:
+    gateway = replace(lines(*([Shape()] * len(slices)))[0].gateway, controller=Silent())
+    transfers = [
+        Transfer(line, "down", each, 1000.0)
+        for line, each in zip(lines_of(gateway), slices, strict=True)
+    ]
+    return await measure(transfers, seconds, 0.2, Invented(*slices))  # type: ignore[arg-type]
+
+
+async def test_slices_that_come_seldom_are_counted_to_the_end_of_the_interval() -> None:
+    # 32 devices share 300 kbit/s: each gets 750 bytes every 0.64 s.
+    found = await measured_of(*(Slices(i * 0.02, 0.64, 750) for i in range(32)))
+    assert sum(each.received_bps for each in found) == pytest.approx(300e3, rel=0.001)
+    assert jain([each.received_bps for each in found]) > 0.9999
+
+
+async def test_a_transfer_that_comes_to_a_halt_is_not_waited_for_without_end() -> None:
+    (found,) = await measured_of(Slices(0.0, None, 1000))
+    assert found.received_bps == 0.0
 
 
 # --- judging -------------------------------------------------------------------------------------

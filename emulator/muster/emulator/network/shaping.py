@@ -19,7 +19,8 @@ to say which is which.
 
 Fairness among devices: Goyal, Vin, Cheng, Start-time fair queueing, SIGCOMM 1996. A device that its
 own rate holds back begins each slice at the virtual time of the others and so never waits behind
-them for what it may have: max-min fair.
+them for what it may have: max-min fair. When the shared link has been idle, virtual time is the
+last finish tag, as in that paper: what a device moved while nobody else wanted to costs it nothing.
 """
 
 import heapq
@@ -217,7 +218,7 @@ class Shaper:
     def __init__(self, shared: Rate, seed: int = 0) -> None:
         self.shared, self._seed = shared, seed
         self._free_at = -math.inf
-        self._virtual = 0.0
+        self._virtual = self._finish = 0.0
         self._busy = 0  # lanes with bytes before the link
         self._order = count()
         # (ready at, order, version, lane): those that could not begin yet.
@@ -337,6 +338,8 @@ class Shaper:
         served: list[Flow] = []
         waiting, eligible = self._waiting, self._eligible
         while (at := self._next_start()) <= now:
+            if at > self._free_at:  # it was idle
+                self._virtual = self._finish
             while waiting and waiting[0][0] <= at:
                 _, _, version, lane = heapq.heappop(waiting)
                 if version == lane.version:
@@ -360,6 +363,7 @@ class Shaper:
         lane.free_at = lane.way.rate.finish(own_start, nbytes)
         self._free_at = self.shared.finish(start, nbytes)
         lane.tag = max(self._virtual, lane.tag) + nbytes
+        self._finish = max(self._finish, lane.tag)
         flow.leave(nbytes, start)
         self._fly(flow, nbytes, max(lane.free_at, self._free_at))
         lane.flows.remove(flow)

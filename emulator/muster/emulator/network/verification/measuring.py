@@ -194,10 +194,8 @@ async def measure(
         await asyncio.gather(*(transfer.flow.start() for transfer in transfers))
         await _settled(transfers, clock)
         samples = await _samples(gateways, seconds, step_s, clock)
-        # The last bytes that left the links are still on their way, and gRPC's count of them, which
-        # the server tells, has the way back too.
-        longest = max(t.line.shape.rtt_s + 3 * t.line.shape.jitter_s for t in transfers)
-        await clock.sleep_until(clock.monotonic() + longest + _LOOK_S)
+        ends = {group: of_group[-1].at for group, of_group in samples.items()}
+        await _followed(transfers, ends, clock)
         return [
             Measured(list(_steps(t, samples[t.line.gateway.group])), t.flow.meter.broken)
             for t in transfers
@@ -236,6 +234,26 @@ async def _settled(transfers: Sequence[Transfer], clock: Clock) -> None:
 def _has_settled(transfer: Transfer) -> bool:
     meter = transfer.flow.meter
     return meter.broken or meter.received >= settling_bytes(transfer.pace_bps)
+
+
+async def _followed(transfers: Sequence[Transfer], ends: Mapping[str, float], clock: Clock) -> None:
+    """Return when every receiver has got something after its interval, or when that takes far too
+    long: only with the next slice it is known how much of it belongs to the interval.
+
+    Args:
+        ends: when the intervals of the gateways' groups ended.
+    """
+    longest = max(t.line.shape.rtt_s + 3 * t.line.shape.jitter_s for t in transfers)
+    limit = clock.monotonic() + longest + _PATIENCE_S
+    waiting = list(transfers)
+    while waiting and clock.monotonic() < limit:
+        await clock.sleep_until(clock.monotonic() + _LOOK_S)
+        waiting = [
+            t
+            for t in waiting
+            if not t.flow.meter.broken
+            and t.flow.meter.last <= ends[t.line.gateway.group] + t.line.shape.rtt_s / 2
+        ]
 
 
 async def _samples(

@@ -1,5 +1,6 @@
 """Bytes over time, as their receiver saw them."""
 
+import math
 from array import array
 from bisect import bisect_right
 
@@ -22,6 +23,11 @@ class Meter:
         self.received += nbytes
         self._instants.append(at)
         self._totals.append(self.received)
+
+    @property
+    def last(self) -> float:
+        """When bytes came last; minus infinity: none have."""
+        return self._instants[-1] if self._instants else -math.inf
 
     def received_by(self, instant: float) -> float:
         """Bytes received by an instant; between two arrivals evenly, so that a slice more or less
