@@ -115,3 +115,16 @@ def test_a_day_of_long_steps_counts_by_its_ticks() -> None:
         {"name": "a"}, clock={"kind": "wall"}, server={"rounds": 11, "deadline_s": 600.0}
     )
     assert instants(wall) == 10 * 10 + 1
+
+
+def test_a_plan_can_be_ended_long_before_it_is_done() -> None:
+    class Enough(Exception):
+        pass
+
+    def progress(done: int, of: int) -> None:
+        if done:
+            raise Enough(done / of)
+
+    with pytest.raises(Enough) as ended:
+        plan(scenario({"name": "a"}), LEARNING, progress)
+    assert ended.value.args[0] < 0.5

@@ -37,6 +37,9 @@ _MOST_STEPS = ROUNDS
 _AHEAD = 1024
 """Steps whose numbers are drawn at once, at most."""
 
+_TELL_ROUNDS = 64
+"""Rounds between two words on the progress, which may be asked to end it."""
+
 Progress = Callable[[int, int], None]
 """Told of device-rounds that are done, and of how many there are."""
 
@@ -185,7 +188,8 @@ def plan(
         at_once = len(members) or 1 if group.shared_link.gateway else _TOGETHER
         for start in range(0, len(members), at_once):
             together = members[start : start + at_once]
-            _live(found, scenario, group, together, learning, calls, steps)
+            told = partial(_told, progress, done, of, len(together))
+            _live(found, scenario, group, together, learning, calls, steps, told)
             done += len(together) * len(steps)
             progress(done, of)
         found.charge /= max(1, len(members))
@@ -193,6 +197,11 @@ def plan(
     lockstep = scenario.clock.kind == "rounds"
     times_s = (steps * scenario.clock.round_s).astype(np.float64)
     return Plan(scenario, lockstep, residents, times_s, groups)
+
+
+def _told(progress: Progress, before: int, of: int, devices: int, rounds: int) -> None:
+    """Tell of rounds that are done, of some devices of a group."""
+    progress(before + devices * rounds, of)
 
 
 def instants(scenario: Scenario) -> float:
@@ -279,8 +288,13 @@ def _live(
     learning: Learning,
     calls: _Calls,
     steps: IntArray,
+    told: Callable[[int], None],
 ) -> None:
-    """Add the lives of some devices of a group to its plan."""
+    """Add the lives of some devices of a group to its plan.
+
+    Args:
+        told: of rounds that are done; may raise, to end it.
+    """
     n, rounds = len(members), len(steps)
     beings = [member.being() for member in members]
     lives = Lives(
@@ -294,6 +308,8 @@ def _live(
     fates = np.zeros((n, len(VERDICTS)), dtype=np.int64)
     deadline_s = scenario.server.deadline_s or np.inf
     for place, step in enumerate(map(int, steps)):
+        if place % _TELL_ROUNDS == 0:
+            told(place)
         look = lives.look(step)
         found.available[place] += np.count_nonzero(look.available)
         found.charge[place] += look.charge.sum()
