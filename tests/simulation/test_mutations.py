@@ -207,5 +207,5 @@ def test_a_round_that_devices_hear_of_before_it_is_durable_is_found(
         return closed
 
     monkeypatch.setattr(Coordinator, "_close", tells_first)
-    plans = [Plan("large", 0, (Kill("server", step),)) for step in range(60, 130)]
+    plans = [Plan("large", 0, (Kill("server", step),)) for step in range(100, 240)]
     assert any("were told" in line for line in violations(simulated, plans))
