@@ -41,7 +41,13 @@ from muster.tasks.partitions import PARTITIONS
 from muster.tasks.task import Task
 from muster.tasks.tasks import TASKS
 from muster.v1 import fleet_pb2 as pb
-from muster.wire import CHUNK_BYTES, INLINE_BYTES, PROTOCOL_VERSION
+from muster.wire import (
+    CHUNK_BYTES,
+    INLINE_BYTES,
+    LEAST_CHUNK_BYTES,
+    PROTOCOL_VERSION,
+    messages,
+)
 from muster.wire.channels import server_options
 
 DOCS = Path(__file__).resolve().parent
@@ -464,6 +470,16 @@ def limits() -> list[str]:
     rows = [
         ("protocol version", str(PROTOCOL_VERSION), "`muster.wire.PROTOCOL_VERSION`"),
         ("a chunk, at most", _bytes(CHUNK_BYTES), "`muster.wire.CHUNK_BYTES`"),
+        (
+            "a chunk of a download, at least",
+            _bytes(LEAST_CHUNK_BYTES),
+            "`muster.wire.LEAST_CHUNK_BYTES`",
+        ),
+        (
+            "a length in bytes, an offset of Fetch, a number of examples, at most",
+            f"{messages.LARGEST:,}",
+            "`muster.wire.messages.LARGEST`",
+        ),
         ("a model or update inline, at most", _bytes(INLINE_BYTES), "`muster.wire.INLINE_BYTES`"),
         (
             "a message, at most",

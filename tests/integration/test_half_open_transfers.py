@@ -29,7 +29,7 @@ async def soon(what: Awaitable[T]) -> T:
 async def server_of(world: Any, **changes: Any) -> tuple[Any, ManualClock]:
     """A server that is not disturbed by heartbeats which nobody sends."""
     clock = ManualClock()
-    settings = {"transfers": 2, "heartbeat_s": 1e4, "stall_s": 1e4}
+    settings = {"transfers": 2, "heartbeat_s": 3600, "stall_s": 1e4}
     w = await world(parameters=EIGHT_CHUNKS, time=clock, **{**settings, **changes})
     return w, clock
 

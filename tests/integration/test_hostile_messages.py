@@ -1,5 +1,6 @@
 """Messages that no device of muster sends: they end at their own session."""
 
+import math
 import os
 from collections import Counter
 from collections.abc import Awaitable
@@ -96,7 +97,33 @@ async def test_updates_that_do_not_count_are_entered_a_hundred_times_at_most(wor
         await a.send(a.update(examples=9, checksum=bytes(16)))
     await refused(a.rest(), "a sent 101 updates that do not count")
     await finish_with_two(w, await w.attend("a"), b)
-    assert Counter(w.outcomes())[("a", "refused", "checksum")] == 101
+    assert Counter(w.outcomes())[("a", "refused", "checksum")] == 100
+
+
+@pytest.mark.parametrize("inline", [True, False])
+async def test_a_refusal_that_is_one_too_many_closes_its_round_all_the_same(
+    world: Any, inline: bool
+) -> None:
+    w = await world()
+    a, b = await w.both()
+    await b.called()
+    await b.send(b.update())
+    await a.called()
+    for _ in range(100):
+        await a.send(a.update(examples=9, checksum=bytes(16)))
+    update, body = a.update(math.nan)
+    if inline:
+        await a.send((update, body))
+        await refused(a.rest(), "a sent 101 updates that do not count")
+    else:
+        while [event["event"] for event in w.events].count("refused") < 100:
+            await a.read()
+        parts = [pb.SubmitMessage(header=pb.SubmitHeader(update=update))]
+        parts.append(pb.SubmitMessage(chunk=body))
+        call = a.stub.Submit(iter(parts), metadata=a.metadata)
+        await refused(call, "a sent 101 updates that do not count")
+    assert (await w.finish())[0] == "completed"
+    assert ("b", "folded", None) in w.outcomes()
 
 
 async def test_a_device_keeps_one_unfinished_body_on_the_server(world: Any) -> None:

@@ -183,14 +183,17 @@ class Intake:
         Args:
             asked_at: UNIX seconds when the device began to wait for its turn.
         """
-        client = update.key.client
+        client, model_bytes = update.key.client, 0
         spill = self._uploads.get(client)
-        if spill is None or _upload(spill.update) != _upload(update):
-            if spill is not None:
-                spill.close()
+        if spill is not None and _upload(spill.update) != _upload(update):
+            spill.verdict = Receipt(spill.update.key, Outcome.RESUME)
+            spill.close()
+            model_bytes, spill = spill.model_bytes, None
+        if spill is None:
             assert self.round is not None  # or the update would be known to be late
             form = self._forms[self._fleet.devices[client].group]
             spill = self._spills.open(update, form, self.round.base_version)
+            spill.model_bytes = model_bytes
             self._uploads[client] = spill
         spill.ask(update, asked_at)
         spill.model_bytes += self._fetched(pack, update)
@@ -505,8 +508,8 @@ class Intake:
     ) -> Receipt:
         """Enter what does not count, or not again, in the account of the device that sent it.
 
-        What a session sends under the name of another device is told of the session's first. An
-        update of a round that was never opened is told of as well, and has no row.
+        What a session sends under the name of a device of another session is told of its own first
+        device. That has no row, and neither has an update of a round that was never opened.
 
         Args:
             pack: whose session sent it; None: the device's own, of which nothing more is asked.
@@ -517,20 +520,30 @@ class Intake:
         """
         outcome = "duplicate" if receipt.outcome is Outcome.ACCEPTED else receipt.outcome.value
         reason, (client, number, _) = receipt.reason, update.key
-        if pack is not None and client not in pack.devices:
+        own = pack is None or client in pack.devices
+        if not own:
+            assert pack is not None
             client = next(iter(pack.devices))
-        elif 0 < number <= self.newest_round:
+        if pack is not None:
+            self._count_uncounted(client)
+        if own and 0 < number <= self.newest_round:
             self._enter_uncounted(update, outcome, reason, cost, base_version)
         self._tell(outcome, round=number, client=client, reason=reason)
-        if pack is not None:
-            self._uncounted[client] += 1
-            if self._uncounted[client] > _UNCOUNTED:
-                raise RemoteProtocolError(
-                    f"{client} sent {self._uncounted[client]} updates that do not count since the "
-                    f"round began; expected at most {_UNCOUNTED}. Look at their receipts, and wait "
-                    f"for the next call"
-                )
         return receipt
+
+    def _count_uncounted(self, client: str) -> None:
+        """Count an update of a device that does not count in the round.
+
+        Raises:
+            RemoteProtocolError: the account of the device has enough of these.
+        """
+        self._uncounted[client] += 1
+        if self._uncounted[client] > _UNCOUNTED:
+            raise RemoteProtocolError(
+                f"{client} sent {self._uncounted[client]} updates that do not count since the "
+                f"round began; expected at most {_UNCOUNTED}. Look at their receipts, and wait "
+                f"for the next call"
+            )
 
     def _enter_uncounted(
         self,

@@ -292,15 +292,12 @@ class FleetService(fleet_pb2_grpc.FleetServicer):
                     message = await context.read()
                     ended = message is grpc.aio.EOF
                     transfer.bytes += 0 if ended else len(message.chunk)
-                    if spill.verdict is not None:  # its round was closed, on the wall clock
+                    if spill.verdict is not None:  # its round was closed, or it sends another body
                         transfer.ending = "cut off"
                         await turn.aclose()
                         if not ended:
                             await self._drain(transfer, update.length - offset, context)
                         break
-                    if spill.closed:  # because the device sends another body
-                        resume = Receipt(update.key, Outcome.RESUME)
-                        return intake.judge(pack, update) or resume
                     # One that came back is another sender; what the first had sent is not in order.
                     if ended or spill.senders != sender:
                         return Receipt(update.key, Outcome.RESUME, offset=spill.received)
@@ -308,7 +305,8 @@ class FleetService(fleet_pb2_grpc.FleetServicer):
                     its.moved_at = intake.progress_at = pack.heard_at = clock.monotonic()
                 else:
                     transfer.ending = "complete"
-        return spill.verdict or intake.receive(pack, update, spill)
+            # Here, so that no other call finds the body complete and not yet received.
+            return spill.verdict or intake.receive(pack, update, spill)
 
     @staticmethod
     async def _drain(transfer: Transfer, length: int, context: Context) -> None:

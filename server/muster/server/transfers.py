@@ -70,16 +70,13 @@ class TransferQueue:
         self.end(pack, "a newer transfer of its session began")
         limit = asyncio.timeout(None)
         turn = Turn(limit)
+        watching: asyncio.Task[None] | None = None
         try:
             async with limit:
                 self._turns[pack] = turn
                 async with self._free:
                     watching = asyncio.create_task(self._watch(turn, pack, nbytes))
-                    try:
-                        yield turn
-                    finally:
-                        watching.cancel()
-                        await asyncio.gather(watching, return_exceptions=True)
+                    yield turn
         except TimeoutError:
             if not turn.ended:
                 raise
@@ -87,6 +84,9 @@ class TransferQueue:
         finally:
             if self._turns.get(pack) is turn:
                 del self._turns[pack]
+            if watching is not None:
+                watching.cancel()
+                await asyncio.gather(watching, return_exceptions=True)
 
     def end(self, pack: Pack, why: str) -> None:
         """End the transfer of a session, if it has one."""

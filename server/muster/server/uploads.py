@@ -116,7 +116,8 @@ class Spill:
         model_bytes: of the model that went to the device for this update.
         senders: calls that have sent of it; the newest alone goes on.
         base_version: of the round that it is for.
-        verdict: the receipt, if its round was closed before all of it had come.
+        verdict: the receipt, if its round was closed before all of it had come; or RESUME, if the
+            device began to send another body instead.
     """
 
     def __init__(self, spills: "Spills", update: Update, form: Form, base_version: int) -> None:
@@ -182,10 +183,6 @@ class Spill:
     def send_s(self) -> float:
         """Wall seconds in which the device waited and sent."""
         return sum(transfer.wait_s + transfer.seconds for transfer in self.transfers)
-
-    @property
-    def closed(self) -> bool:
-        return self._file < 0
 
     @property
     def complete(self) -> bool:

@@ -1,0 +1,182 @@
+"""Hostile peers of every kind attack a server, and two devices run their rounds undisturbed."""
+
+import asyncio
+from collections.abc import Callable, Collection, Coroutine
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import grpc
+import numpy as np
+
+from muster.client.link import Link
+from muster.common.clock import WallClock
+from muster.common.exchange import Answer, Decision, Fingerprint, Identity, Outcome, Update
+from muster.common.lines import Line
+from muster.v1 import fleet_pb2 as pb
+from muster.wire import CHUNK_BYTES, TOKEN
+from muster.wire.bodies import checksum
+
+PARAMETERS = 2 * CHUNK_BYTES // 4
+ROUNDS = 5
+AT_ONCE = 8
+"""Calls that a hostile peer has open at the same time."""
+
+
+async def device(w: Any, client: str, struck: Collection[asyncio.Event]) -> None:
+    """A device that does as it should, with the client's own link, until the goodbye. It is there
+    for the last round when all attackers have struck."""
+    clock = WallClock()
+    link = Link(f"127.0.0.1:{w.port}", bytes(16), clock, Line())
+    await link.enroll([Identity(client, 10)], Fingerprint("test", "test", "cpu", 1))
+    attendance = link.attend()
+    while (message := await attendance.read()).goodbye is None:
+        for call in message.calls:
+            if call.key.round == ROUNDS:
+                await asyncio.gather(*(attack.wait() for attack in struck))
+            fetched = await link.fetch(call, w.coordinator.schema.body_bytes)
+            assert fetched is not None
+            model = np.frombuffer(fetched[0], "<f4")
+            body = (ord(client) - model / 2).astype("<f4").tobytes()
+            await attendance.answer([(Answer(call.key, Decision.ACCEPT), b"")])
+            update = Update(call.key, 10, checksum(body), len(body), 0.0, 0.0, 0.5)
+            receipt = await link.submit(update, body)
+            assert receipt.outcome is Outcome.ACCEPTED
+    await attendance.leave()
+    await link.close()
+
+
+# --- hostile peers -------------------------------------------------------------------------------
+
+
+async def half_open_uploads(w: Any, peer: Any, call: pb.Call) -> list[Any]:
+    """Send headers, and nothing after them."""
+    calls = []
+    for value in range(AT_ONCE):
+        update, _ = peer.update(value, call.round, call.attempt)
+        submit = peer.stub.Submit(metadata=peer.metadata)
+        await submit.write(pb.SubmitMessage(header=pb.SubmitHeader(update=update)))
+        calls.append(submit)
+    return calls
+
+
+async def unread_downloads(w: Any, peer: Any, call: pb.Call) -> list[Any]:
+    """Ask for models, and read nothing of them."""
+    request = pb.FetchRequest(version=call.base_version)
+    calls = [peer.stub.Fetch(request, metadata=peer.metadata) for _ in range(AT_ONCE)]
+    await calls[-1].initial_metadata()
+    return calls
+
+
+async def impossible_numbers(w: Any, peer: Any, call: pb.Call) -> None:
+    """Refused updates with numbers that a ledger cannot hold."""
+    await peer.send(peer.update(examples=2**63, length=2**64 - 1))
+    await peer.rest()
+
+
+async def other_names(w: Any, peer: Any, call: pb.Call) -> None:
+    """Updates, answers and observations in the name of the others."""
+    for client in "ab":
+        update, _ = peer.update(round=call.round, client=client)
+        answer = pb.Answer(
+            client=client,
+            round=update.round,
+            attempt=1,
+            decision=pb.DECISION_ACCEPT,
+            update=update,
+        )
+        seen = pb.Observation(client=client, state=pb.DeviceState(network="wifi"))
+        heartbeat = pb.Heartbeat(devices=[seen])
+        await peer.stream.write(
+            pb.DeviceMessage(bodies=[b""], answers=[answer], heartbeat=heartbeat)
+        )
+        parts = [pb.SubmitMessage(header=pb.SubmitHeader(update=update))]
+        await peer.stub.Submit(iter(parts), metadata=peer.metadata)
+
+
+async def refusals_without_end(w: Any, peer: Any, call: pb.Call) -> None:
+    """The same refused update again and again."""
+    for _ in range(200):
+        await peer.send(peer.update(length=12))
+    await peer.rest()
+
+
+async def body_after_body(w: Any, peer: Any, call: pb.Call) -> None:
+    """Beginnings of many updates."""
+    for value in range(3 * AT_ONCE):
+        update, body = peer.update(value, call.round, call.attempt)
+        parts = [pb.SubmitMessage(header=pb.SubmitHeader(update=update))]
+        parts.append(pb.SubmitMessage(chunk=body[:4096]))
+        await peer.stub.Submit(iter(parts), metadata=peer.metadata)
+
+
+async def garbage(w: Any, peer: Any, call: pb.Call) -> None:
+    """Messages that are none."""
+    stream = peer.stub.Attend(metadata=peer.metadata)
+    await stream.write(pb.DeviceMessage(bodies=[bytes(3)] * 100))
+    while await stream.read() is not grpc.aio.EOF:
+        pass
+
+
+async def large_requests_without_a_token(w: Any, peer: Any, call: pb.Call) -> None:
+    """Enroll calls of more than a mebibyte from nobody."""
+    request = pb.EnrollRequest(devices=[pb.Identity(client="x" * CHUNK_BYTES)])
+    calls = [w.stub().Enroll(request, metadata=((TOKEN, b"guess"),)) for _ in range(AT_ONCE)]
+    for call in calls:
+        assert await call.code() is grpc.StatusCode.UNAUTHENTICATED
+
+
+ATTACKS: dict[str, Callable[[Any, Any, pb.Call], Coroutine[Any, Any, Any]]] = {
+    "c": half_open_uploads,
+    "d": unread_downloads,
+    "e": impossible_numbers,
+    "f": other_names,
+    "g": refusals_without_end,
+    "h": body_after_body,
+    "i": garbage,
+    "j": large_requests_without_a_token,
+}
+
+
+async def attack(w: Any, client: str, struck: asyncio.Event) -> None:
+    """Attack once, and hold on to what is open then."""
+    held = None
+    with suppress(grpc.aio.AioRpcError, asyncio.InvalidStateError):  # the server ended the session
+        peer = await w.attend(client)
+        held = await ATTACKS[client](w, peer, await peer.called())
+    struck.set()
+    await asyncio.Future()
+    del held
+
+
+async def model_of_run(world: Any, folder: Path, attackers: str) -> bytes:
+    """The model with which a run of devices a and b ends."""
+    (folder / "models").mkdir(parents=True)
+    w = await world(
+        parameters=PARAMETERS,
+        clients="ab" + attackers,
+        clock="wall",
+        folder=folder,
+        rounds=ROUNDS,
+        goal=2,
+        transfers=4,
+        heartbeat_s=3600,
+    )
+    struck = {client: asyncio.Event() for client in attackers}
+    attacks = [asyncio.create_task(attack(w, *item)) for item in struck.items()]
+    devices = [asyncio.create_task(device(w, client, struck.values())) for client in "ab"]
+    assert await w.finish() == ("completed", f"{ROUNDS} rounds")
+    await asyncio.gather(*devices)
+    for task in attacks:
+        task.cancel()
+    await asyncio.gather(*attacks, return_exceptions=True)
+    folded = [client for client, outcome, _ in w.outcomes() if outcome == "folded"]
+    assert sorted(folded) == sorted("ab" * ROUNDS)
+    return (folder / "model.safetensors").read_bytes()
+
+
+async def test_a_run_beside_hostile_peers_gives_the_model_of_a_run_without(
+    world: Any, tmp_path: Path
+) -> None:
+    alone = await model_of_run(world, tmp_path / "alone", "")
+    assert await model_of_run(world, tmp_path / "beside", "".join(ATTACKS)) == alone
