@@ -234,8 +234,10 @@ async def test_uploads_that_their_rounds_cut_off_are_counted_as_far_as_they_came
         of_it = f"WHERE round = {round} AND client = '{client}'"
         assert run.query(f"SELECT sum(bytes_up) FROM contributions {of_it}") == [(nbytes,)]
     assert {outcome for _, outcome, _ in w.outcomes()} == {"late"}
-    late = run.query("SELECT sum(bytes_up), sum(bytes_down) FROM contributions")[0]
-    assert late == (run.transferred()["up"], run.transferred()["down"])
+    up, down = run.query("SELECT sum(bytes_up), sum(bytes_down) FROM contributions")[0]
+    assert up == run.transferred()["up"]
+    # A busy machine may have fetched a model and not begun to send the update of its round.
+    assert down <= run.transferred()["down"]
 
 
 async def test_updates_that_the_goal_left_out_are_counted_with_those_that_count(
