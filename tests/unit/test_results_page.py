@@ -54,7 +54,7 @@ def documented(there: Columns) -> Columns:
     """Columns by table; one without a table in its name is of all in the heading that have it."""
     found: Columns = defaultdict(set)
     for tables, text in sections().items():
-        of_columns = text.split("| column | meaning |\n")[1].split("\n\n")[0]
+        of_columns = text.partition("| column | meaning |\n")[2].split("\n\n")[0]
         cells = [line.split(" | ")[0] for line in of_columns.splitlines()]
         for name in re.findall(r"`([^`]+)`", " ".join(cells)):
             table, _, column = name.rpartition(".")
@@ -77,13 +77,14 @@ def written(ledger: Ledger) -> Columns:
     ledger.enter_initial(vector, vector)
     notes = Notes(
         [ContributionRow(1, "a", 1, 0, 0, 5, 5, 1, 4, 4, 0, 1, 2, 3, "folded", None, 9.0)],
-        [TransferRow(1, "a", 1, "up", 4, 2.0, 0.5, 0.25, 128.0)],
+        [TransferRow(1, "a", 1, "up", 4, 2.0, 0.5, 0.25, 128.0, "complete")],
         [("a", "{}", 2.0, "{}", 1.0)],
         [EstimateRow(1, "floor", "0.1")],
     )
-    row = RoundRow(1, 0, 1, "aggregated", 1, 1, 1, 5.0, 5.0, 5.0, 1.0, 2.0, 9.0, 7.0)
-    answer = AnswerRow(1, "a", "accept", None, None, None, None, 0.0, 3.0)
+    row = RoundRow(1, 0, 1, "aggregated", 1, 1, 1, 5.0, 5.0, 5.0, 1.0, 4, 4, 2.0, 9.0, 7.0)
+    answer = AnswerRow(1, "a", "accept", None, None, None, None, 0.0, 0, 3.0)
     ledger.commit(row, [answer], notes, vector, vector, forget=[0])
+    ledger.note(Notes())
     groups = [GroupEvaluationRow(1, 1, "g", 5, 0.1, None)]
     devices = [DeviceEvaluationRow(1, "a", 5, 0.1, None)]
     ledger.evaluated(EvaluationRow(1, 1, 0.1, None, {}, 0.5, 9.5, groups, devices))

@@ -51,6 +51,8 @@ _AGAIN_S = 0.5
 
 _KEEPALIVE_S = 40.0
 
+_SILENT_JOURNAL = "the journal does not say"
+
 _ATTEMPTS = 4
 """How often a run that failed is resumed, each time with more room on the disk."""
 
@@ -162,11 +164,16 @@ class History:
             if status != "failed":
                 return
             self.outcome.failures.append(detail)
-            if not self._disk.full and not self._excused(detail):
+            if not (self._is_full(detail) or self._excused(detail)):
                 self.outcome.violations.append(f"the run failed: {detail}")
                 return
             self._disk.full.clear()
         self.outcome.violations.append(f"the run failed {_ATTEMPTS} times: {detail}")
+
+    def _is_full(self, detail: str) -> bool:
+        """Whether the run failed for want of room on the disk, and says so."""
+        reasons = "No space left on device", "disk is full", _SILENT_JOURNAL
+        return bool(self._disk.full) and any(reason in detail for reason in reasons)
 
     def _excused(self, detail: str) -> bool:
         """Whether a fault explains that the run failed."""
@@ -237,7 +244,7 @@ class History:
         if said is None:
             if "journal" not in self._disk.full:
                 self.outcome.violations.append("the server ended, and the journal does not say how")
-            return "failed", "the journal does not say"
+            return "failed", _SILENT_JOURNAL
         if (task.result() != 0) != (said[0] == "failed"):
             self.outcome.violations.append(f"exit status {task.result()} of a run that {said[0]}")
         return said
