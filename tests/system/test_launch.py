@@ -329,17 +329,17 @@ def test_ctrl_c_while_the_nursery_starts_is_obeyed_at_once(
 
 
 @pytest.mark.parametrize(
-    ("name", "message"),
+    ("name", "message", "status"),
     [
-        ("Refuses", "task.dimension: these data have 7"),
-        ("Breaks", "RuntimeError: a mistake in the plug-in"),
+        ("Refuses", "task.dimension: these data have 7", 2),
+        ("Breaks", "RuntimeError: a mistake in the plug-in", 1),
     ],
 )
 def test_a_task_that_cannot_be_opened_ends_the_start_with_its_message(
-    start_with: Callable[[str], Command], folder: Path, name: str, message: str
+    start_with: Callable[[str], Command], folder: Path, name: str, message: str, status: int
 ) -> None:
     command = start_with(name)
-    assert command.ends() == 1
+    assert command.ends() == status
     assert message in command.errors
     assert "\nerror: " in f"\n{command.errors}"
     assert "Traceback" not in command.errors.partition("error: ")[0]

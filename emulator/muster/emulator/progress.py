@@ -55,7 +55,10 @@ def progress(stream: TextIO, clock: Clock, *, title: str, quiet: bool = False) -
 
 
 class LenientProgress:
-    """Shows a run until the stream takes no more: a full disk or a closed terminal ends no run."""
+    """Shows a run until the stream takes no more: a full disk or a closed terminal ends no run.
+
+    A reader that goes away does end it (`muster run … 2>&1 | head`), as it ends any program.
+    """
 
     def __init__(self, display: Progress) -> None:
         self._display: Progress | None = display
@@ -64,6 +67,8 @@ class LenientProgress:
         if self._display is not None:
             try:
                 self._display.show(event)
+            except BrokenPipeError:
+                raise
             except OSError:
                 self._display = None
 
