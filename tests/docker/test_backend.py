@@ -1,6 +1,7 @@
 """The same scenario in containers and as processes, and what happens to containers on the way."""
 
 import subprocess
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -128,6 +129,49 @@ def test_a_server_that_is_killed_goes_on_where_its_ledger_ends(tmp_path: Path) -
     done = run(plain(300), out=folder, backend="docker", show=kill)
     assert [e["process"] for e in done.ledger.events("died")] == ["server"]
     assert list(done.ledger.rounds["round"]) == list(range(1, 301))
+
+
+def test_a_gateway_that_is_killed_comes_back_where_it_was(tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    kill = on_round(20, lambda: docker("kill", f"{project_of(folder)}-gateway-dev"))
+    slots = {"slots": 1, "overflow": "subset"}
+    done = run(plain(100, shared_link=slots), out=folder, backend="docker", show=kill)
+    assert [e["process"] for e in done.ledger.events("died")] == ["gateway-dev"]
+    assert list(done.ledger.rounds["round"]) == list(range(1, 101))
+    assert set(done.ledger.rounds["folded"]) == {1}
+
+
+def test_packs_that_share_a_container_come_back_together(tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    victim = f"{project_of(folder)}-dev-0000-to-dev-0001"
+    kill = on_round(20, lambda: docker("kill", victim))
+    planned = plain(100, count=4, devices_per_container=2)
+    done = run(planned, out=folder, backend="docker", show=kill)
+    assert [e["process"] for e in done.ledger.events("restarted")] == ["dev-0000"]
+    assert set(done.ledger.rounds["folded"]) == {4}
+
+
+@pytest.mark.parametrize("name", ["server", "evaluation", "gateway-dev", "dev-0001"])
+def test_a_container_that_is_killed_while_it_starts_is_started_again(
+    tmp_path: Path, name: str
+) -> None:
+    folder, kills = tmp_path / "run", 2
+
+    def reap() -> None:
+        """Kill the container as soon as it runs, until it was killed so often."""
+        client = connect()
+        filters = {"label": f"muster.name={name}", "event": "start"}
+        for _, _ in zip(range(kills), client.events(decode=True, filters=filters), strict=False):
+            client.containers.get(f"{project_of(folder)}-{name}").kill()
+        client.close()
+
+    reaper = threading.Thread(target=reap, daemon=True)
+    reaper.start()
+    done = run(plain(30), out=folder, backend="docker")
+    reaper.join()
+    deaths = [(e["process"], e["status"]) for e in done.ledger.events("died")]
+    assert deaths == [(name, -9)] * kills
+    assert list(done.ledger.rounds["round"]) == list(range(1, 31))
 
 
 @pytest.mark.parametrize("whose", ["dev-0000", "gateway-dev"])

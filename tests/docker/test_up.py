@@ -33,6 +33,10 @@ name = "dev"
 count = {count}
 """
 
+SLOTS = """
+shared_link = {slots = 1, overflow = "subset"}
+"""
+
 CONNECT = """
 import errno, socket, sys
 for address in sys.argv[1:]:
@@ -151,6 +155,42 @@ def test_ten_devices_come_up_are_followed_stopped_and_taken_down(
     assert owners == {os.geteuid()}
     again = muster("down", folder)
     assert works(again) == done
+
+
+@pytest.mark.parametrize("name", ["gateway-dev", "dev-0001"])
+def test_what_dies_comes_back_and_the_run_goes_on(
+    muster: Muster, docker: Docker, scenario: Callable[..., Path], folder: Path, name: str
+) -> None:
+    works(muster("up", scenario(more=SLOTS), "--out", folder))
+    for deaths in (1, 2):
+        os.kill(container(docker, folder, name)["State"]["Pid"], signal.SIGKILL)
+        until(lambda times=deaths: container(docker, folder, name)["RestartCount"] == times)
+        reached = committed(muster, folder)
+        until(lambda before=reached: committed(muster, folder) > before + 1)
+    works(muster("down", folder))
+
+
+def test_status_names_what_is_missing(
+    muster: Muster, docker: Docker, scenario: Callable[..., Path], folder: Path
+) -> None:
+    works(muster("up", scenario(), "--out", folder))
+    assert "gateway-dev" not in works(muster("status", folder))
+    gateway = container(docker, folder, "gateway-dev")["Name"].removeprefix("/")
+    works(docker("kill", gateway))  # which Docker takes for somebody's will, and leaves
+    said = works(muster("status", folder))
+    assert f"gateway-dev ended with status 137: `docker logs {gateway}`" in said
+    assert f"`docker start {gateway}`" in said
+    reached = committed(muster, folder)
+    works(docker("start", gateway))
+    until(lambda: committed(muster, folder) > reached)
+    assert "gateway-dev" not in works(muster("status", folder))
+    server = container(docker, folder, "server")["Name"].removeprefix("/")
+    works(docker("rm", "--force", server))
+    gone = muster("status", folder)
+    assert gone.returncode == 1
+    assert "no server of this run answers" in gone.stderr
+    assert "server has no container" in gone.stderr
+    works(muster("down", folder))
 
 
 def test_a_device_has_no_way_but_its_gateway(

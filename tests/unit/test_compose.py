@@ -3,6 +3,7 @@
 import subprocess
 import sys
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -80,6 +81,17 @@ def test_a_container_may_do_little_and_has_limits(service: Service) -> None:
     assert found["mem_limit"] == f"{service.limits.memory_bytes >> 20}m"
     assert found["pids_limit"] == service.limits.processes
     assert found["labels"] == {FOLDER_LABEL: str(FOLDER), NAME_LABEL: service.name}
+
+
+def test_docker_restarts_all_but_the_server_whose_restarts_are_counted() -> None:
+    parts = {
+        role: replace(device(role), role=role)  # type: ignore[arg-type]
+        for role in ("evaluation", "gateway", "device")
+    }
+    found = told(SERVER, *parts.values())["services"]
+    assert {role: found[role]["restart"] for role in parts} == dict.fromkeys(parts, "on-failure")
+    assert "restart" not in found["server"]
+    assert told(SERVER, restarts=3)["services"]["server"]["restart"] == "on-failure:3"
 
 
 def test_everything_of_a_fleet_is_settled_beforehand(tmp_path: Path) -> None:

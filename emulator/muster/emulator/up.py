@@ -30,9 +30,8 @@ from muster.emulator.blueprint import Blueprint
 from muster.emulator.conclusion import conclude
 from muster.emulator.down import Say, end
 from muster.emulator.folder import new_run_folder, own, run_folder, shown
-from muster.emulator.launch import containers
+from muster.emulator.launch import COMPOSE, containers
 from muster.emulator.launch.compose import (
-    COMPOSE,
     ENVIRONMENT,
     Project,
     compose_text,

@@ -14,6 +14,7 @@ from typing import Any, Final
 
 import yaml
 
+from muster.emulator.launch import COMPOSE
 from muster.emulator.launch.services import (
     FOLDER_LABEL,
     NAME_LABEL,
@@ -22,7 +23,6 @@ from muster.emulator.launch.services import (
     docker_name,
 )
 
-COMPOSE: Final = "docker-compose.yml"
 ENVIRONMENT: Final = ".env"
 
 _MEBI: Final = 1 << 20
@@ -146,9 +146,9 @@ def _body(project: Project, service: Service) -> dict[str, Any]:
     if service.gpus:
         reserved = {"reservations": {"devices": [_Line(_GPUS)]}}
         body["deploy"] = {"resources": reserved}
-    if service.role == "device":
+    if service.role != "server":
         body["restart"] = _RESTART
-    elif service.role == "server" and project.restarts:
+    elif project.restarts:
         body["restart"] = f"{_RESTART}:{project.restarts}"
     if service.ports:
         body["ports"] = [f"127.0.0.1:{out}:{inside}" for inside, out in service.ports.items()]
