@@ -1,9 +1,11 @@
 """One history: a run with faults, from its first process to its last, in virtual time."""
 
 import asyncio
+import gc
 import json
 import logging
 import sqlite3
+import warnings
 from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import closing, suppress
@@ -148,7 +150,10 @@ class History:
         """Let go of everything; the run folder must be gone, or the dead would write to it."""
         logging.disable(logging.CRITICAL)
         try:
-            self._loop.abandon()
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # the dead leave coroutines that nobody awaits
+                self._loop.abandon()
+                gc.collect()
         finally:
             logging.disable(logging.NOTSET)
 
