@@ -6,7 +6,15 @@ import sys
 
 import pytest
 
-from muster.emulator.simulation.faults import Break, DiskFull, Kill, PowerCut, Rogue, Written
+from muster.emulator.simulation.faults import (
+    Break,
+    DiskFull,
+    GatewayDown,
+    Kill,
+    PowerCut,
+    Rogue,
+    Written,
+)
 from muster.emulator.simulation.fleet import scenarios
 from muster.emulator.simulation.search import Plan, Simulator
 
@@ -60,6 +68,20 @@ def test_every_single_fault_of_the_smallest_fleet(simulated: Simulator) -> None:
         if (outcome := simulated.play(plan)).violations
     }
     assert not violations
+
+
+@pytest.mark.parametrize(
+    "plan",
+    [
+        # A power cut after a failed run was resumed: the journal is shorter than it was then.
+        Plan("inline", 1027841, (DiskFull("ledger", 6), PowerCut(335))),
+        # A fault before anything was started.
+        Plan("inline", 0, (GatewayDown("dev-0000", 0, 0.5),)),
+    ],
+    ids=["shortened-journal", "first-step"],
+)
+def test_what_once_was_a_mistake_of_the_simulation(simulated: Simulator, plan: Plan) -> None:
+    assert not simulated.play(plan).violations
 
 
 def test_faults_strike(simulated: Simulator) -> None:

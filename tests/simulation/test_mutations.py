@@ -3,7 +3,9 @@
 Each test puts the defective code back, and searches the histories that one kind of fault makes.
 """
 
-from collections.abc import Callable, Iterable
+import asyncio
+from collections.abc import AsyncIterator, Callable, Iterable
+from contextlib import asynccontextmanager
 from dataclasses import replace
 from typing import Any
 
@@ -14,11 +16,13 @@ from muster.client.link import Link, _ours, _Patience, _piece_bytes
 from muster.client.worker import Worker
 from muster.common.errors import RemoteProtocolError
 from muster.common.exchange import Commit
-from muster.emulator.simulation.faults import Break, DiskFull, Fault, Kill
+from muster.emulator.simulation.faults import Break, DiskFull, Fault, Kill, Rogue
 from muster.emulator.simulation.search import Plan, Simulator
 from muster.server.coordinator import Coordinator
 from muster.server.evaluation import Measured
 from muster.server.evaluator import Evaluator
+from muster.server.fleet import Pack
+from muster.server.transfers import TransferQueue, Turn
 from muster.v1 import fleet_pb2 as pb
 from muster.wire import CHUNK_BYTES
 from muster.wire.bodies import body_view, checksum, chunk_message, chunks
@@ -128,6 +132,26 @@ def test_an_accepted_call_that_is_dropped_in_lockstep_is_found(
 
     monkeypatch.setattr(Worker, "_parcel", drops)
     assert simulated.play(Plan("large", 0, ())).violations
+
+
+# --- 3: half-open transfers ----------------------------------------------------------------------
+
+
+@asynccontextmanager
+async def old_turn(self: TransferQueue, pack: Pack, nbytes: int) -> AsyncIterator[Turn]:
+    """No idle limit, and as many turns of a session as it asks for."""
+    async with self._free:
+        yield Turn(asyncio.timeout(None))
+
+
+def test_half_open_uploads_that_block_everybody_are_found(
+    simulated: Simulator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plans = [Plan("large", seed, (Rogue("header"),)) for seed in range(3)]
+    assert not violations(simulated, plans)
+    monkeypatch.setattr(TransferQueue, "turn", old_turn)
+    found = violations(simulated, plans)
+    assert any("does not end" in line or "stalled" in line for line in found)
 
 
 # --- 6: lost exceptions --------------------------------------------------------------------------

@@ -97,11 +97,13 @@ class History:
         self.programs = programs
         self.folder = folder
         self.faults = list(faults)
+        self._journal = folder / "journal.jsonl"
         self._random = Random(seed)
         strikes: dict[str, int] = {f.what: f.write for f in faults if isinstance(f, DiskFull)}
         self._disk = Disk(folder, self._random, strikes)
         self._loop = VirtualLoop(self._random, self._before_step, _MOST_S)
         self._clock = VirtualClock(self._loop)
+        self._network = Network(self, _KEEPALIVE_S, self._loop)
         self._traced = traced
         self._frames = 0
         self._breaks = {fault.frame: fault for fault in faults if isinstance(fault, Break)}
@@ -159,8 +161,6 @@ class History:
 
     async def _direct(self) -> None:
         """What a supervisor does: start, restart, resume."""
-        network = Network(self, _KEEPALIVE_S)
-        self._network = network
         self._packs = {pack.name: pack for pack in self.programs.enter(self.folder)}
         for _ in range(_ATTEMPTS):
             status, detail = await self._run_once()
@@ -190,8 +190,7 @@ class History:
 
     async def _run_once(self) -> tuple[str, str]:
         """Start all, restart what is killed, until the server ends by itself."""
-        path = self.folder / "journal.jsonl"
-        self._resumed_at = path.stat().st_size if path.exists() else 0
+        self._resumed_at = _bytes_in(self._journal)
         self._start_server()
         for name in self._packs:
             self._start_pack(name)
@@ -256,10 +255,9 @@ class History:
 
     def _ended_in_journal(self) -> tuple[str, str] | None:
         """How the run ended, as the journal says since it was begun or resumed."""
-        path = self.folder / "journal.jsonl"
-        if not path.exists():
+        if not self._journal.exists():
             return None
-        for line in path.read_bytes()[self._resumed_at :].splitlines():
+        for line in self._journal.read_bytes()[self._resumed_at :].splitlines():
             if line.startswith(b'{"event":"ended"'):
                 with suppress(ValueError):
                     event = json.loads(line)
@@ -364,6 +362,7 @@ class History:
                 for running, _ in list(self._running.values()):
                     self._kill(running)
                 self._disk.power_cut()
+                self._resumed_at = min(self._resumed_at, _bytes_in(self._journal))
                 self._power_failed = True
             case Pause():
                 assert process is not None
@@ -431,3 +430,7 @@ class History:
             rounds = ledger.execute("SELECT count(*) FROM rounds").fetchone()[0]
             return f"{rounds} of {self.programs.scenario.server.rounds} rounds are committed"
         return "there is no ledger"
+
+
+def _bytes_in(file: Path) -> int:
+    return file.stat().st_size if file.exists() else 0

@@ -69,12 +69,18 @@ class Network:
 
     Args:
         keepalive_s: after so many seconds both ends notice that a connection carries nothing.
+        loop: on which everything happens; None: the running one.
     """
 
-    def __init__(self, weather: Weather | None = None, keepalive_s: float = 40.0) -> None:
+    def __init__(
+        self,
+        weather: Weather | None = None,
+        keepalive_s: float = 40.0,
+        loop: asyncio.AbstractEventLoop | None = None,
+    ) -> None:
         self.weather = weather or Calm()
         self.keepalive_s = keepalive_s
-        self.loop = asyncio.get_running_loop()
+        self.loop = loop or asyncio.get_running_loop()
         # Frames travel on behalf of nobody: a killed process does not stop those it sent.
         self.context = contextvars.copy_context()
         self.connections: list[Connection] = []
