@@ -55,9 +55,6 @@ _KEEPALIVE_S = 40.0
 
 _SILENT_JOURNAL = "the journal does not say"
 
-_ATTEMPTS = 4
-"""How often a run that failed is resumed, each time with more room on the disk."""
-
 
 @dataclass
 class Outcome:
@@ -162,7 +159,8 @@ class History:
     async def _direct(self) -> None:
         """What a supervisor does: start, restart, resume."""
         self._packs = {pack.name: pack for pack in self.programs.enter(self.folder)}
-        for _ in range(_ATTEMPTS):
+        attempts = len(self.faults) + 2
+        for _ in range(attempts):
             status, detail = await self._run_once()
             self._tell(f"the run ended: {status}: {detail}")
             self.outcome.status = status
@@ -173,7 +171,7 @@ class History:
                 self.outcome.violations.append(f"the run failed: {detail}")
                 return
             self._disk.full.clear()
-        self.outcome.violations.append(f"the run failed {_ATTEMPTS} times: {detail}")
+        self.outcome.violations.append(f"the run failed {attempts} times: {detail}")
 
     def _is_full(self, detail: str) -> bool:
         """Whether the run failed for want of room on the disk, and says so."""
@@ -186,7 +184,10 @@ class History:
             isinstance(f, Kill) and f.process == "evaluation" for f in self.faults
         )
         power_cut = any(isinstance(fault, PowerCut) for fault in self.faults)
-        return (killed_evaluation or power_cut) and "evaluation process ended" in detail
+        if (killed_evaluation or power_cut) and "evaluation process ended" in detail:
+            return True
+        # A hostile device may hold up its own round, if its connections break too.
+        return self._rogue is not None and f" have not ({min(self._packs)})" in detail
 
     async def _run_once(self) -> tuple[str, str]:
         """Start all, restart what is killed, until the server ends by itself."""
