@@ -31,6 +31,13 @@ down: install  ## end the newest fleet in containers; nothing of it is left in D
 test: check  ## everything a change must pass
 	$(BIN)/pytest
 
+test-fast: install  ## unit and property tests alone, on all cores: for daily work
+	$(BIN)/pytest --numprocesses auto tests/unit tests/property
+
+fix: install  ## format, and correct what the linter can correct
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
 check: install  ## format, lint, types, imports, stubs, layout, generated pages
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
@@ -96,4 +103,4 @@ layout-check:  ## source roots are portions of one namespace
 	@if ls */muster/__init__.py 2>/dev/null; then echo "a file */muster/__init__.py would hide the other roots: remove it"; exit 1; fi
 	@for part in */muster/*/; do case $$part in *__pycache__*) ;; *) [ -f "$${part}py.typed" ] || { echo "$${part}py.typed is missing"; exit 1; };; esac; done
 
-.PHONY: help install run up down test soak simulate check proto proto-check docs docs-check layout-check bench bench-peers images images-check wheels test-docker
+.PHONY: help install run up down test test-fast fix soak simulate check proto proto-check docs docs-check layout-check bench bench-peers images images-check wheels test-docker
