@@ -22,7 +22,7 @@ PRESENT = {"name": "present", "count": 10}
 
 def _scenario(rounds: int, *groups: dict[str, Any], **sections: Any) -> Any:
     from muster.common.config import validate
-    from muster.emulator.scenario import Scenario
+    from muster.emulator.scenario.scenario import Scenario
 
     server = {"rounds": rounds, "evaluate_every": rounds, **sections.pop("server", {})}
     return validate(
@@ -66,8 +66,8 @@ def absence(name: str, rounds: int, count: int, **group: Any) -> dict[str, Any]:
 def planning(devices: int, rounds: int, name: str, **group: Any) -> dict[str, Any]:
     """Seconds of a plan."""
     from muster.common.clock import WallClock
-    from muster.emulator.planning import plan
-    from muster.emulator.planning.plan import Learning
+    from muster.emulator.experiments.planning import plan
+    from muster.emulator.experiments.planning.plan import Learning
 
     clock = WallClock()
     scenario = _scenario(rounds, {"name": "g", "count": devices, **group})

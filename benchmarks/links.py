@@ -29,9 +29,9 @@ import uvloop
 
 from muster.common.clock import WallClock
 from muster.common.lines import SharedLine
-from muster.emulator.network.config import GatewayDevice, GatewayProcess, Ports
-from muster.emulator.network.controller import Controller
-from muster.emulator.network.links import Shape
+from muster.emulator.gateway.config import GatewayDevice, GatewayProcess, Ports
+from muster.emulator.links.controller import Controller
+from muster.emulator.links.settings import Shape
 
 HERE = Path(__file__).parent
 HOST = "127.0.0.1"
@@ -92,7 +92,7 @@ async def world(shape: Shape, devices: int = 1, **shared: float) -> AsyncIterato
             controller_token="c0ffee",
             device_token="decaf0",
         )
-        program = [sys.executable, "-m", "muster.emulator.network"]
+        program = [sys.executable, "-m", "muster.emulator.gateway"]
         process = subprocess.Popen(program, stdin=subprocess.PIPE)  # noqa: ASYNC220
         assert process.stdin is not None
         process.stdin.write(config.to_json().encode() + b"\n")

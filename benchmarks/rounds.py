@@ -41,7 +41,7 @@ def measure(
     sys.path.insert(0, str(HERE))
     from muster.common.config import validate
     from muster.emulator import run
-    from muster.emulator.scenario import Scenario
+    from muster.emulator.scenario.scenario import Scenario
 
     uncounted = warm_up(clients, parameters)
     scenario = validate(

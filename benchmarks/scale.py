@@ -70,8 +70,8 @@ def _measure(case: Case) -> Found:
     from muster.common.clock import WallClock
     from muster.common.config import validate
     from muster.emulator import run
-    from muster.emulator.control import stop
-    from muster.emulator.scenario import Scenario
+    from muster.emulator.runs.control import stop
+    from muster.emulator.scenario.scenario import Scenario
 
     mlp = {"name": "linear", "dimension": 50, "model": "mlp", "hidden": [100]}
     echo = {"name": ECHO, "parameters": case.parameters}
@@ -197,7 +197,7 @@ CASES = {
 
 def draw(sweep: Sequence[Found], path: Path) -> None:
     """Round time against devices, and against model size, with the exponent of the steep part."""
-    from muster.emulator.report.style import BLUE, ORANGE, new_figure, tidy
+    from muster.emulator.results.report.style import BLUE, ORANGE, new_figure, tidy
 
     def line(axes: Any, colour: str, what: str, x: Any, wanted: Any) -> None:
         chosen = sorted((f for f in sweep if wanted(f.case)), key=lambda f: x(f.case))

@@ -23,7 +23,7 @@ HERE = Path(__file__).parent
 def rounds_of(rule: str, devices: int, rounds: int) -> tuple[list[float], float]:
     """Seconds of every round, and of weighing all of them again."""
     from muster.emulator import run
-    from muster.emulator.studies.fedipw_fleet import RULES, scenario
+    from muster.emulator.studies.fedipw.fleet import RULES, scenario
 
     with tempfile.TemporaryDirectory() as folder:
         read = scenario(devices, rounds, 1, RULES[rule])
@@ -34,11 +34,11 @@ def rounds_of(rule: str, devices: int, rounds: int) -> tuple[list[float], float]
 
 def replayed(read: Any, folder: Path) -> float:
     """Seconds in which the rule weighs all rounds of a ledger."""
-    from muster.emulator.knowledge import population_of
-    from muster.emulator.population import population
+    from muster.emulator.fleet.population import population
+    from muster.emulator.fleet.server_view import population_of
+    from muster.server.account.ledger import Ledger
     from muster.server.aggregators import Cohort, Contribution
-    from muster.server.ledger import Ledger
-    from muster.server.participation import Participation, Seen
+    from muster.server.knowledge.participation import Participation, Seen
 
     read.server.aggregator.prepare()  # the server does while the fleet assembles
     rule, state, known = read.server.aggregator, {}, population_of(read, population(read))

@@ -24,11 +24,11 @@ def example() -> str:
     # What the person at this machine has set is no part of it.
     for name in ("MUSTER_DATA", "PYTHONPATH"):
         os.environ.pop(name, None)
-    from muster.emulator.blueprint import Blueprint
-    from muster.emulator.launch.compose import Project, compose_text
-    from muster.emulator.launch.services import Site
-    from muster.emulator.scenario import read_scenario
-    from muster.emulator.up import fleet
+    from muster.emulator.launch.docker.compose import Project, compose_text
+    from muster.emulator.launch.docker.services import Site
+    from muster.emulator.launch.docker.up import fleet
+    from muster.emulator.runs.process_configs import Blueprint
+    from muster.emulator.scenario.scenario import read_scenario
 
     scenario = read_scenario(ROOT / "examples/rural.toml")
     prepared = {"examples": [0] * scenario.devices, "schema": []}

@@ -44,20 +44,24 @@ IMAGES = {"server": SERVER, "client": CLIENT}
 PROGRAMS = {
     "server": [
         "muster.server.__main__",
-        "muster.emulator.network.__main__",
-        "muster.emulator.network.verification.verifying",
+        "muster.emulator.gateway.__main__",
+        "muster.emulator.links.verification.verifying",
     ],
     "client": [
         "muster.client.spawned",
         "muster.client.household",
         "muster.client.nursery",
-        "muster.server.evaluation",
+        "muster.server.evaluation.process",
     ],
 }
 """What an image must be able to import."""
 
 ELSEWHERE = {
-    "server": ("muster.tasks.", "muster.server.evaluation", "muster.server.breakdown"),
+    "server": (
+        "muster.tasks.",
+        "muster.server.evaluation.process",
+        "muster.server.evaluation.breakdown",
+    ),
     "client": ("muster.server.",),
 }
 """Modules that an image's programs import, and whose functions run in the other image. What other

@@ -18,7 +18,7 @@ import click
 from pydantic.fields import FieldInfo
 
 import muster.client.session
-import muster.server.rounds
+import muster.server.rounds.lifecycle
 from muster.client.availability import AVAILABILITIES, Availability
 from muster.client.device import DROP_OUT, PROFILES, Device
 from muster.client.networks import NETWORKS
@@ -30,12 +30,12 @@ from muster.common.distributions import DISTRIBUTIONS
 from muster.common.exchange import Decision, Outcome, Reason
 from muster.common.plugins import Plugin, Registry
 from muster.common.units import Quantity
-from muster.emulator.enrollment import ENROLLMENTS
-from muster.emulator.network.links import PRESETS
-from muster.emulator.scenario import Scenario
+from muster.emulator.fleet.enrollment import ENROLLMENTS
+from muster.emulator.links.settings import PRESETS
+from muster.emulator.scenario.scenario import Scenario
 from muster.server.aggregators import AGGREGATORS
-from muster.server.propensity import CLASSIFIERS
-from muster.server.selection import SELECTIONS
+from muster.server.knowledge.propensity import CLASSIFIERS
+from muster.server.rounds.selection import SELECTIONS
 from muster.tasks.models import MODELS
 from muster.tasks.partitions import PARTITIONS
 from muster.tasks.task import Task
@@ -505,7 +505,9 @@ PAGES: Mapping[str, Mapping[str, Callable[[], list[str]]]] = {
         "fleet": calls("fleet.proto"),
         "operator": calls("operator.proto"),
         "limits": limits,
-        "rounds": transitions(muster.server.rounds.TRANSITIONS, muster.server.rounds.Phase),
+        "rounds": transitions(
+            muster.server.rounds.lifecycle.TRANSITIONS, muster.server.rounds.lifecycle.Phase
+        ),
         "session": transitions(
             muster.client.session.ON_RUNNING_CLOCKS, muster.client.session.Phase
         ),

@@ -8,8 +8,8 @@ from collections.abc import Sequence
 import pandas as pd
 
 from muster.common.config import validate
-from muster.emulator.report import style
-from muster.emulator.scenario import Scenario
+from muster.emulator.results.report import style
+from muster.emulator.scenario.scenario import Scenario
 from muster.emulator.studies import (
     Claim,
     Findings,

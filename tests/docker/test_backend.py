@@ -13,10 +13,10 @@ from muster.common.clock import WallClock
 from muster.common.config import validate
 from muster.common.errors import ConfigError
 from muster.emulator import run
-from muster.emulator.launch.daemon import connect, remove_all
-from muster.emulator.launch.services import project_of
-from muster.emulator.network.verification import verify
-from muster.emulator.scenario import Scenario
+from muster.emulator.launch.docker.daemon import connect, remove_all
+from muster.emulator.launch.docker.services import project_of
+from muster.emulator.links.verification import verify
+from muster.emulator.scenario.scenario import Scenario
 
 pytestmark = [pytest.mark.timeout(300), pytest.mark.usefixtures("images")]
 

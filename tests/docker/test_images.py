@@ -18,11 +18,11 @@ STRICT = (
 ).split()
 BOTH = pytest.mark.parametrize("image", ["server", "client"])
 
-SERVER = "import muster.server.__main__, muster.emulator.network.__main__"
-PROBES = "import muster.emulator.network.verification.verifying"
+SERVER = "import muster.server.__main__, muster.emulator.gateway.__main__"
+PROBES = "import muster.emulator.links.verification.verifying"
 CLIENT = (
     "import muster.client.spawned, muster.client.household, muster.client.nursery, "
-    "muster.server.evaluation, torch"
+    "muster.server.evaluation.process, torch"
 )
 LEARN = """
 import torch
@@ -35,8 +35,8 @@ print("learned", torch.isfinite(layer.weight).all().item())
 """
 FIT = """
 import numpy as np
-from muster.server.calibration import quadratic, soft
-from muster.server.propensity import Logistic
+from muster.server.knowledge.calibration import quadratic, soft
+from muster.server.knowledge.propensity import Logistic
 features, taken = np.array([[0.0], [1.0], [2.0], [3.0]]), np.array([False, True, False, True])
 print("fitted", bool(Logistic().fit(features, taken)["converged"]))
 print(quadratic(features, np.array([2.0])).solver, soft(features, np.array([4.0])).solver)

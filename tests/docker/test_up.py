@@ -13,11 +13,11 @@ from typing import Any
 import pytest
 import yaml
 
-from muster.emulator.launch.containers import project_of
+from muster.emulator.launch.docker.containers import project_of
 
 pytestmark = [pytest.mark.timeout(400), pytest.mark.usefixtures("images")]
 
-MUSTER = [sys.executable, "-c", "from muster.emulator.cli import main; main()"]
+MUSTER = [sys.executable, "-c", "from muster.emulator.cli.commands import main; main()"]
 
 FLEET = """
 name = "up"

@@ -17,15 +17,15 @@ import pytest
 from muster.common.clock import Clock, WallClock
 from muster.common.exchange import Fingerprint
 from muster.common.tensors import Schema, schema_of
+from muster.server.account.ledger import Ledger
+from muster.server.account.store import Store
 from muster.server.config import Member, Server, ServerProcess, TensorShape
-from muster.server.coordinator import Coordinator
-from muster.server.endpoint import add_services
 from muster.server.fleet import Device, Fleet
-from muster.server.ledger import Ledger
-from muster.server.operator import OperatorService, Watchers
 from muster.server.program import listen, members_of
-from muster.server.service import FleetService
-from muster.server.store import Store
+from muster.server.rounds.coordinator import Coordinator
+from muster.server.rpc.endpoint import add_services
+from muster.server.rpc.operator import OperatorService, Watchers
+from muster.server.rpc.service import FleetService
 from muster.server.testing import NoEvaluation
 from muster.v1 import fleet_pb2 as pb
 from muster.v1 import fleet_pb2_grpc, operator_pb2_grpc

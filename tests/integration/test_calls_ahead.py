@@ -6,8 +6,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from muster.server import service
-from muster.server.ledger import Ledger
+from muster.server.account.ledger import Ledger
+from muster.server.rpc import service
 
 ROUNDS = 4
 

@@ -16,11 +16,11 @@ from muster.common.clock import WallClock
 from muster.common.errors import TransportError
 from muster.common.exchange import Answer, Call, Decision, Fingerprint, Identity, Update
 from muster.common.lines import Line, SharedLine
-from muster.emulator.network.config import GatewayDevice, GatewayProcess
-from muster.emulator.network.faults import Fault
-from muster.emulator.network.gateway import Gateway
-from muster.emulator.network.links import Shape
-from muster.emulator.standing import Standing
+from muster.emulator.gateway.config import GatewayDevice, GatewayProcess
+from muster.emulator.gateway.faults import Fault
+from muster.emulator.gateway.gateway import Gateway
+from muster.emulator.links.settings import Shape
+from muster.emulator.runs.run_progress import Standing
 from muster.wire import UPLOAD_BYTES
 from muster.wire.bodies import checksum
 

@@ -14,10 +14,10 @@ from muster.common.clock import WallClock
 from muster.common.errors import TransportError
 from muster.common.exchange import Call, Fingerprint, Identity, Observation, Outcome, Reason, Update
 from muster.common.lines import Line
-from muster.emulator.network.config import GatewayDevice, GatewayProcess
-from muster.emulator.network.faults import Fault
-from muster.emulator.network.gateway import Gateway
-from muster.emulator.network.links import Shape
+from muster.emulator.gateway.config import GatewayDevice, GatewayProcess
+from muster.emulator.gateway.faults import Fault
+from muster.emulator.gateway.gateway import Gateway
+from muster.emulator.links.settings import Shape
 from muster.wire import UPLOAD_BYTES
 from muster.wire.bodies import checksum
 

@@ -17,16 +17,16 @@ from muster.common.clock import WallClock
 from muster.common.errors import RemoteProtocolError
 from muster.common.lines import SharedLine
 from muster.common.testing import ManualClock
-from muster.emulator.network.config import GatewayDevice, GatewayProcess, Ports
-from muster.emulator.network.control import Control
-from muster.emulator.network.controller import Controller
-from muster.emulator.network.gateway import Gateway as Emulated
-from muster.emulator.network.links import Shape
-from muster.emulator.network.verification import Gateway, Tolerances, verify_gateways
-from muster.emulator.network.verification.grpc_probe import GrpcBulk, GrpcEcho, ProbeServer
-from muster.emulator.network.verification.measuring import Line, Transfer, lines_of, measure
-from muster.emulator.network.verification.result import Row, Verification
-from muster.server.probe import probe
+from muster.emulator.gateway.config import GatewayDevice, GatewayProcess, Ports
+from muster.emulator.gateway.control import Control
+from muster.emulator.gateway.gateway import Gateway as Emulated
+from muster.emulator.links.controller import Controller
+from muster.emulator.links.settings import Shape
+from muster.emulator.links.verification import Gateway, Tolerances, verify_gateways
+from muster.emulator.links.verification.grpc_probe import GrpcBulk, GrpcEcho, ProbeServer
+from muster.emulator.links.verification.measuring import Line, Transfer, lines_of, measure
+from muster.emulator.links.verification.result import Row, Verification
+from muster.server.rpc.probe import probe
 from muster.v1 import fleet_pb2 as pb
 from muster.v1 import fleet_pb2_grpc
 from muster.wire import CHUNK_BYTES, TOKEN

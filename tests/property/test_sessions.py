@@ -23,13 +23,13 @@ from hypothesis import strategies as st
 from muster.common.exchange import Fingerprint
 from muster.common.tensors import schema_of
 from muster.common.testing import ManualClock
+from muster.server.account.ledger import Ledger
+from muster.server.account.store import Store
 from muster.server.config import Member, Server, ServerProcess, TensorShape
-from muster.server.coordinator import Coordinator
 from muster.server.fleet import Device, Fleet
-from muster.server.ledger import Ledger
 from muster.server.program import members_of
-from muster.server.service import FleetService
-from muster.server.store import Store
+from muster.server.rounds.coordinator import Coordinator
+from muster.server.rpc.service import FleetService
 from muster.server.testing import NoEvaluation
 from muster.v1 import fleet_pb2 as pb
 from muster.wire import PROTOCOL_VERSION, SESSION, TOKEN, messages

@@ -18,11 +18,11 @@ from muster.common.errors import RemoteProtocolError
 from muster.common.exchange import Commit
 from muster.emulator.simulation.faults import Break, DiskFull, Fault, Kill, Rogue
 from muster.emulator.simulation.search import Plan, Simulator
-from muster.server.coordinator import Coordinator
-from muster.server.evaluation import Measured
-from muster.server.evaluator import Evaluator
+from muster.server.evaluation.evaluator import Evaluator
+from muster.server.evaluation.process import Measured
 from muster.server.fleet import Pack
-from muster.server.transfers import TransferQueue, Turn
+from muster.server.rounds.coordinator import Coordinator
+from muster.server.rpc.transfers import TransferQueue, Turn
 from muster.v1 import fleet_pb2 as pb
 from muster.wire import CHUNK_BYTES
 from muster.wire.bodies import body_view, checksum, chunk_message, chunks
@@ -199,7 +199,7 @@ def test_a_device_that_counts_twice_is_found(
     simulated: Simulator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The ledger's index refuses a second contribution of a device in a round."""
-    from muster.server.rounds import Round
+    from muster.server.rounds.lifecycle import Round
 
     monkeypatch.setattr(Round, "counted", lambda self: [*self.cohort, *list(self.cohort)[:1]])
     assert simulated.play(Plan("inline", 0, ())).violations

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from muster.common.config import validate
-from muster.emulator import supervisor
-from muster.emulator.scenario import Scenario
+from muster.emulator.runs import supervisor
+from muster.emulator.scenario.scenario import Scenario
 
 MakeScenario = Callable[..., Scenario]
 

@@ -13,7 +13,7 @@ from muster.client.memory import Memory
 from muster.common import seeds
 from muster.common.errors import RunFailed
 from muster.emulator import Run, run
-from muster.emulator.scenario import Scenario
+from muster.emulator.scenario.scenario import Scenario
 
 pytestmark = pytest.mark.usefixtures("nothing_left", "shown_soon")
 
@@ -132,7 +132,7 @@ import os, signal, sys
 from pathlib import Path
 
 from muster.server.aggregators.fedavg import FedAvg
-from muster.server.ledger import Ledger
+from muster.server.account.ledger import Ledger
 
 
 class Mortal(FedAvg):
@@ -220,7 +220,7 @@ if "server" in victims and "muster.server" in sys.orig_argv:
     live_shortly(8000)
 if "nursery" in victims and "muster.client.nursery" in sys.orig_argv:
     live_shortly(20000)
-if "gateway" in victims and "muster.emulator.network" in sys.orig_argv:
+if "gateway" in victims and "muster.emulator.gateway" in sys.orig_argv:
     live_shortly(4000)
 if "devices" in victims and "muster.client.nursery" in sys.orig_argv:
     os.register_at_fork(after_in_child=partial(live_shortly, 40))

@@ -11,7 +11,7 @@ import pytest
 
 from muster.common.errors import RunFailed
 from muster.emulator import resume, run
-from muster.emulator.summary import read_summary
+from muster.emulator.results.summary import read_summary
 
 REFUSED = "cannot be written: the operating system refused:"
 
@@ -75,7 +75,7 @@ def test_an_error_of_the_operating_system_fails_the_run_and_nothing_is_left(
 def test_a_run_whose_output_nobody_takes_goes_on_to_its_end(scenario, tmp_path: Path) -> None:
     (tmp_path / "plain.toml").write_text(scenario().to_toml())
     folder = tmp_path / "run"
-    program = "from muster.emulator.entry import main; main()"
+    program = "from muster.emulator.cli.entry import main; main()"
     with open("/dev/full", "w") as full:
         done = subprocess.run(
             [sys.executable, "-c", program, "run", tmp_path / "plain.toml", "--out", folder],

@@ -16,7 +16,7 @@ import pytest
 
 from muster.common.errors import RunFailed
 from muster.emulator import run
-from muster.emulator.scenario import Scenario
+from muster.emulator.scenario.scenario import Scenario
 
 pytestmark = pytest.mark.usefixtures("nothing_left")
 

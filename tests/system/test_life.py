@@ -9,8 +9,8 @@ import pytest
 
 from muster.client.availability.traces import Trace, write_traces
 from muster.emulator import run
-from muster.emulator.planning import plan
-from muster.emulator.scenario import Scenario
+from muster.emulator.experiments.planning import plan
+from muster.emulator.scenario.scenario import Scenario
 
 pytestmark = pytest.mark.usefixtures("nothing_left")
 

@@ -12,14 +12,14 @@ import pytest
 from muster.common import seeds
 from muster.common.errors import ConfigError, RunFailed
 from muster.emulator import run
-from muster.emulator.folder import LEDGER
-from muster.emulator.network.config import GatewayProcess
-from muster.emulator.planning import plan
-from muster.emulator.report import link_sections
-from muster.emulator.scenario import Scenario
-from muster.emulator.standing import Standing
-from muster.server.ledger import Ledger
-from muster.server.untold import untold
+from muster.emulator.experiments.planning import plan
+from muster.emulator.gateway.config import GatewayProcess
+from muster.emulator.results.report import link_sections
+from muster.emulator.runs.run_folder import LEDGER
+from muster.emulator.runs.run_progress import Standing
+from muster.emulator.scenario.scenario import Scenario
+from muster.server.account.journal_recovery import untold
+from muster.server.account.ledger import Ledger
 
 pytestmark = pytest.mark.usefixtures("nothing_left")
 

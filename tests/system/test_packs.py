@@ -11,7 +11,7 @@ from safetensors.numpy import load_file
 
 from muster.common.errors import RunFailed
 from muster.emulator import run
-from muster.emulator.doctor import gpus
+from muster.emulator.runs.doctor import gpus
 
 pytestmark = pytest.mark.usefixtures("nothing_left")
 

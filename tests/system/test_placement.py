@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from muster.emulator import run, supervisor
+from muster.emulator import run
+from muster.emulator.runs import supervisor
 
 LARGE = {"name": "digits", "model": "mlp", "hidden": [1000]}
 """A model that is not inline."""

@@ -15,10 +15,10 @@ from safetensors.numpy import load_file
 from muster.client.config import Training
 from muster.common.errors import ConfigError
 from muster.emulator import resume, run
-from muster.emulator.population import names_of
-from muster.emulator.scenario import Scenario, read_scenario
-from muster.server.ledger import Ledger
-from muster.server.untold import untold
+from muster.emulator.fleet.population import names_of
+from muster.emulator.scenario.scenario import Scenario, read_scenario
+from muster.server.account.journal_recovery import untold
+from muster.server.account.ledger import Ledger
 
 pytestmark = pytest.mark.usefixtures("nothing_left")
 

@@ -13,9 +13,9 @@ import pandas as pd
 import pytest
 from click.testing import CliRunner, Result
 
-from muster.emulator.cli import main
-from muster.emulator.running import run
-from muster.emulator.summary import read_summary
+from muster.emulator.cli.commands import main
+from muster.emulator.results.summary import read_summary
+from muster.emulator.runs.running import run
 
 TESTS = Path(__file__).parents[1]
 
@@ -105,7 +105,7 @@ def jobs() -> int:
 
 @contextmanager
 def started(arguments: list[str]) -> Iterator["subprocess.Popen[str]"]:
-    code = "from muster.emulator.cli import main; main()"
+    code = "from muster.emulator.cli.commands import main; main()"
     process = subprocess.Popen(
         [sys.executable, "-c", code, *arguments],
         env={**os.environ, "PYTHONPATH": str(TESTS)},

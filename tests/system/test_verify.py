@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from muster.emulator.cli import main
+from muster.emulator.cli.commands import main
+from muster.emulator.gateway.config import GatewayProcess, Ports
 from muster.emulator.launch.processes import Processes
-from muster.emulator.network.config import GatewayProcess, Ports
-from muster.emulator.network.verification import verify
-from muster.emulator.network.verification.result import Tolerances
+from muster.emulator.links.verification import verify
+from muster.emulator.links.verification.result import Tolerances
 
 LINKS = """
 name = "links"
@@ -55,7 +55,7 @@ def nothing_made(scenario: Path) -> bool:
 
 
 def muster(*arguments: object) -> list[str]:
-    program = "from muster.emulator.cli import main; main()"
+    program = "from muster.emulator.cli.commands import main; main()"
     return [sys.executable, "-c", program, *map(str, arguments)]
 
 

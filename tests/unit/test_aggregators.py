@@ -3,14 +3,14 @@ import pytest
 
 from muster.common.config import validate
 from muster.common.errors import ConfigError
-from muster.server.accumulator import ExactSum, apply
 from muster.server.aggregators import AGGREGATORS, BUILT_IN, Aggregator, Cohort, Contribution
 from muster.server.aggregators.agnostic import Agnostic
 from muster.server.aggregators.fedavg import FedAvg
 from muster.server.config import Server
-from muster.server.participation import Participation
-from muster.server.population import Oracle, Population
+from muster.server.knowledge.participation import Participation
+from muster.server.knowledge.population import Oracle, Population
 from muster.server.testing import PlusOne
+from muster.server.updates.exact_sum import ExactSum, apply
 
 
 def step(rule: Aggregator, model: list[float], updates: dict[int, list[float]]) -> np.ndarray:

@@ -11,7 +11,7 @@ import pytest
 
 from muster.common import errors
 from muster.common.exchange import Decision, Outcome, Reason
-from muster.server.service import STATUS
+from muster.server.rpc.service import STATUS
 from muster.v1 import fleet_pb2 as pb
 
 EXAMPLE = Path(__file__).parents[2] / "examples/digits.toml"
@@ -38,12 +38,14 @@ def test_what_a_device_imports_before_torch_does_not_import_it() -> None:
 
 def test_the_command_line_answers_without_what_is_slow_to_import() -> None:
     call = "main(['--help'], standalone_mode=False)"
-    assert not loaded(f"from muster.emulator.cli import main; {call}")
+    assert not loaded(f"from muster.emulator.cli.commands import main; {call}")
 
 
 def test_reading_a_scenario_imports_nothing_slow() -> None:
     call = f"read_scenario(Path({str(EXAMPLE)!r}))"
-    imports = "from pathlib import Path; from muster.emulator.scenario import read_scenario"
+    imports = (
+        "from pathlib import Path; from muster.emulator.scenario.scenario import read_scenario"
+    )
     assert not loaded(f"{imports}; {call}")
 
 

@@ -16,12 +16,13 @@ from muster.common.distributions import DISTRIBUTIONS
 from muster.common.errors import ConfigError
 from muster.common.plugins import Registry
 from muster.common.schedules import SCHEDULES
-from muster.emulator import doctor, knowledge
-from muster.emulator.enrollment import ENROLLMENTS
-from muster.emulator.scenario import DATA_VARIABLE, Scenario, read_scenario
+from muster.emulator.fleet import server_view as knowledge
+from muster.emulator.fleet.enrollment import ENROLLMENTS
+from muster.emulator.runs import doctor
+from muster.emulator.scenario.scenario import DATA_VARIABLE, Scenario, read_scenario
 from muster.server.aggregators import AGGREGATORS
-from muster.server.propensity import CLASSIFIERS
-from muster.server.selection import SELECTIONS
+from muster.server.knowledge.propensity import CLASSIFIERS
+from muster.server.rounds.selection import SELECTIONS
 from muster.tasks.models import MODELS
 from muster.tasks.partitions import PARTITIONS
 from muster.tasks.tasks import TASKS

@@ -9,11 +9,11 @@ import pytest
 
 from muster.common.errors import ConfigError
 from muster.common.tensors import Vector
-from muster.server import breakdown
-from muster.server.breakdown import Breakdown, Part, by_group
 from muster.server.config import Member, Server, ServerProcess
-from muster.server.evaluation import Measured, Order, Setup, main
-from muster.server.evaluations import setup_of
+from muster.server.evaluation import breakdown
+from muster.server.evaluation.breakdown import Breakdown, Part, by_group
+from muster.server.evaluation.process import Measured, Order, Setup, main
+from muster.server.evaluation.schedule import setup_of
 from muster.tasks.models import initial_vector
 from muster.tasks.task import Examples, OpenTask
 from muster.tasks.tasks import read_task

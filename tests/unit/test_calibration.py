@@ -6,8 +6,8 @@ from scipy.optimize import minimize
 
 from muster.common.errors import ConfigError
 from muster.common.seeds import FloatArray, stream
-from muster.server import calibration
-from muster.server.calibration import (
+from muster.server.knowledge import calibration
+from muster.server.knowledge.calibration import (
     Calibrated,
     Unsolved,
     calibrate,

@@ -10,8 +10,8 @@ import click
 import pytest
 from click.testing import CliRunner, Result
 
-from muster.emulator.cli import main
-from muster.emulator.scenario import DATA_VARIABLE
+from muster.emulator.cli.commands import main
+from muster.emulator.scenario.scenario import DATA_VARIABLE
 
 PLAIN = """
 name = "plain"

@@ -11,16 +11,11 @@ import pytest
 import yaml
 
 from muster.common.config import validate
-from muster.emulator.blueprint import Blueprint
-from muster.emulator.launch.compose import (
-    FOLDER_LABEL,
-    NAME_LABEL,
-    Project,
-    compose_text,
-)
-from muster.emulator.launch.services import Limits, Mount, Service, Site
-from muster.emulator.scenario import Scenario
-from muster.emulator.up import fleet
+from muster.emulator.launch.docker.compose import FOLDER_LABEL, NAME_LABEL, Project, compose_text
+from muster.emulator.launch.docker.services import Limits, Mount, Service, Site
+from muster.emulator.launch.docker.up import fleet
+from muster.emulator.runs.process_configs import Blueprint
+from muster.emulator.scenario.scenario import Scenario
 
 ROOT = Path(__file__).parents[2]
 FOLDER = Path("/home/you/runs/rural")

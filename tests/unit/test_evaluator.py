@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from muster.common.errors import RunFailed
-from muster.server.evaluation import Measured, Setup
-from muster.server.evaluator import Evaluator
+from muster.server.evaluation.evaluator import Evaluator
+from muster.server.evaluation.process import Measured, Setup
 
 MODEL = np.zeros(3, np.float32)
 SETUP = Setup(task="{}", population=1, seed=1)

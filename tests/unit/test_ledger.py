@@ -6,8 +6,7 @@ import pytest
 
 from muster.common.errors import LedgerError
 from muster.common.tensors import schema_of
-from muster.server.config import Member, Server, ServerProcess
-from muster.server.ledger import (
+from muster.server.account.ledger import (
     SCHEMA_VERSION,
     AnswerRow,
     ContributionRow,
@@ -22,8 +21,9 @@ from muster.server.ledger import (
     ToldRow,
     TransferRow,
 )
+from muster.server.account.store import Store
+from muster.server.config import Member, Server, ServerProcess
 from muster.server.program import members_of
-from muster.server.store import Store
 
 ROW = RoundRow(1, 0, 1, "aggregated", 2, 2, 1, 5.0, 5.0, 5.0, 1.0, 40, 60, 10.0, 11.0, 1.0)
 ANSWER = AnswerRow(1, "a", "accept", None, None, None, None, 0.0, 40, 10.5)

@@ -9,12 +9,12 @@ from muster.common.clock import WallClock
 from muster.common.exchange import Answer, Decision, DeviceState, Observation
 from muster.common.tensors import Schema
 from muster.common.testing import ManualClock
-from muster.server.books import Books
+from muster.server.account.ledger import ParticipationRow, ToldRow
+from muster.server.account.pending_rows import Books
 from muster.server.fleet import Device, Fleet
-from muster.server.ledger import ParticipationRow, ToldRow
-from muster.server.participation import Participation, Seen
-from muster.server.population import Oracle, Population
-from muster.server.rounds import Round, Rules
+from muster.server.knowledge.participation import Participation, Seen
+from muster.server.knowledge.population import Oracle, Population
+from muster.server.rounds.lifecycle import Round, Rules
 
 NAMES = {"phones": ["load", "charge"], "silos": []}
 

@@ -14,8 +14,8 @@ PROGRAMS = [
     "muster.client.nursery",
     "muster.client.spawned",
     "muster.server",
-    "muster.server.evaluation",
-    "muster.emulator.network",
+    "muster.server.evaluation.process",
+    "muster.emulator.gateway",
     "muster.emulator.studies",
 ]
 

@@ -8,8 +8,8 @@ import pytest
 from pydantic import ValidationError
 
 from muster.common.seeds import BoolArray, FloatArray, stream
-from muster.server import propensity
-from muster.server.propensity import (
+from muster.server.knowledge import propensity
+from muster.server.knowledge.propensity import (
     CLASSIFIERS,
     Classifier,
     Fitted,
@@ -180,7 +180,7 @@ def test_a_classifier_of_ones_own_is_named_like_any_plug_in(
 
 
 def test_the_module_alone_imports_nothing_slow() -> None:
-    program = "import sys, muster.server.propensity; print('sklearn' in sys.modules)"
+    program = "import sys, muster.server.knowledge.propensity; print('sklearn' in sys.modules)"
     ended = subprocess.run(
         [sys.executable, "-c", program], capture_output=True, text=True, check=True
     )

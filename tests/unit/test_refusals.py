@@ -16,9 +16,9 @@ from click.testing import CliRunner, Result
 from muster.common import files
 from muster.common.errors import ConfigError, RunFailed
 from muster.common.files import write_atomic
-from muster.emulator.cli import main
-from muster.emulator.folder import new_run_folder
-from muster.emulator.scenario import DATA_VARIABLE
+from muster.emulator.cli.commands import main
+from muster.emulator.runs.run_folder import new_run_folder
+from muster.emulator.scenario.scenario import DATA_VARIABLE
 
 PLAIN = """
 name = "plain"
@@ -87,7 +87,7 @@ def test_verify_refuses_a_file_that_cannot_be_written_before_it_measures(
 def test_a_plan_is_refused_before_it_is_computed_when_its_folder_takes_no_file(
     muster: Muster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("muster.emulator.planning.plan", pytest.fail)
+    monkeypatch.setattr("muster.emulator.experiments.planning.plan", pytest.fail)
     assert_refused(muster("plan", "plain.toml", "--out", "/proc"), "/proc cannot be written")
 
 
@@ -231,7 +231,7 @@ def test_a_path_that_is_none_is_refused(muster: Muster, setting: str) -> None:
 
 # --- where output goes ---------------------------------------------------------------------------
 
-PROGRAM = [sys.executable, "-c", "from muster.emulator.entry import main; main()"]
+PROGRAM = [sys.executable, "-c", "from muster.emulator.cli.entry import main; main()"]
 
 
 def to_full(
@@ -299,4 +299,4 @@ def test_an_ignored_interrupt_stays_ignored_while_the_command_line_is_imported(
 
 def test_the_installed_command_is_this_program() -> None:
     project = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text())
-    assert project["project"]["scripts"] == {"muster": "muster.emulator.entry:main"}
+    assert project["project"]["scripts"] == {"muster": "muster.emulator.cli.entry:main"}

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from muster.server.ledger import (
+from muster.server.account.ledger import (
     AnswerRow,
     ContributionRow,
     DeviceEvaluationRow,

@@ -7,7 +7,7 @@ from hypothesis.strategies import sampled_from
 
 from muster.common.errors import LocalProtocolError
 from muster.common.exchange import Answer, Decision, Key, Outcome, Reason, Update
-from muster.server.rounds import TRANSITIONS, Event, Phase, Round, Rules
+from muster.server.rounds.lifecycle import TRANSITIONS, Event, Phase, Round, Rules
 
 LOCKSTEP = Rules(lockstep=True)
 WALL = Rules(lockstep=False)

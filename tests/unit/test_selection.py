@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from muster.common.seeds import stream
-from muster.server.selection import All, Candidate, Selection, Uniform, Weighted
+from muster.server.rounds.selection import All, Candidate, Selection, Uniform, Weighted
 
 CANDIDATES = [Candidate(f"c{i}", examples=1 + 9 * (i == 0)) for i in range(10)]
 

@@ -9,7 +9,6 @@ import pytest
 from muster.common.config import validate
 from muster.common.errors import ConfigError
 from muster.common.exchange import PROPENSITY
-from muster.server.accumulator import ExactSum, apply
 from muster.server.aggregators import (
     AGGREGATORS,
     BUILT_IN,
@@ -22,8 +21,9 @@ from muster.server.aggregators import (
 )
 from muster.server.config import Server
 from muster.server.fleet import Device
-from muster.server.participation import Participation, Seen
-from muster.server.population import Oracle, Population
+from muster.server.knowledge.participation import Participation, Seen
+from muster.server.knowledge.population import Oracle, Population
+from muster.server.updates.exact_sum import ExactSum, apply
 
 N, ENROLLED = 60, 40
 CLIENTS = [f"c{number:02d}" for number in range(N)]

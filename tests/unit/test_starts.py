@@ -26,19 +26,19 @@ from muster.common.distributions import DISTRIBUTIONS
 from muster.common.errors import ConfigError
 from muster.common.plugins import Registry
 from muster.common.schedules import SCHEDULES
-from muster.emulator import doctor
-from muster.emulator.blueprint import Blueprint
-from muster.emulator.enrollment import ENROLLMENTS
-from muster.emulator.network.config import GatewayProcess
-from muster.emulator.network.links import Link, SharedLink
-from muster.emulator.planning import plan
-from muster.emulator.planning.plan import Learning
-from muster.emulator.scenario import Group, Launch, Scenario
+from muster.emulator.experiments.planning import plan
+from muster.emulator.experiments.planning.plan import Learning
+from muster.emulator.fleet.enrollment import ENROLLMENTS
+from muster.emulator.gateway.config import GatewayProcess
+from muster.emulator.links.settings import Link, SharedLink
+from muster.emulator.runs import doctor
+from muster.emulator.runs.process_configs import Blueprint
+from muster.emulator.scenario.scenario import Group, Launch, Scenario
 from muster.server.aggregators import AGGREGATORS
 from muster.server.aggregators.estimation import ParticipationModel
 from muster.server.config import Guard, Server, ServerProcess, Target
-from muster.server.propensity import CLASSIFIERS
-from muster.server.selection import SELECTIONS
+from muster.server.knowledge.propensity import CLASSIFIERS
+from muster.server.rounds.selection import SELECTIONS
 from muster.tasks.models import MODELS, initial_vector
 from muster.tasks.partitions import PARTITIONS
 from muster.tasks.tasks import TASKS

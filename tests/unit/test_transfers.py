@@ -10,7 +10,7 @@ from muster.common.exchange import Fingerprint, Identity
 from muster.common.lines import Line
 from muster.common.testing import ManualClock
 from muster.server.fleet import Device, Fleet, Pack
-from muster.server.transfers import TransferQueue, Turn
+from muster.server.rpc.transfers import TransferQueue, Turn
 from muster.wire.channels import IN_FLIGHT_BYTES
 
 IDLE_S = 30.0

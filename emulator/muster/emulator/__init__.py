@@ -11,21 +11,21 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-    from muster.emulator.comparison import Comparison, compare, resume_comparison
-    from muster.emulator.planning import Plan, plan
-    from muster.emulator.running import Run, resume, run
+    from muster.emulator.experiments.comparison import Comparison, compare, resume_comparison
+    from muster.emulator.experiments.planning import Plan, plan
+    from muster.emulator.runs.running import Run, resume, run
 
 __all__ = ["Comparison", "Plan", "Run", "compare", "plan", "resume", "resume_comparison", "run"]
 
 _WHERE = {
-    "Comparison": "comparison",
-    "Plan": "planning",
-    "Run": "running",
-    "compare": "comparison",
-    "plan": "planning",
-    "resume": "running",
-    "resume_comparison": "comparison",
-    "run": "running",
+    "Comparison": "experiments.comparison",
+    "Plan": "experiments.planning",
+    "Run": "runs.running",
+    "compare": "experiments.comparison",
+    "plan": "experiments.planning",
+    "resume": "runs.running",
+    "resume_comparison": "experiments.comparison",
+    "run": "runs.running",
 }
 
 

@@ -18,7 +18,11 @@ from muster.common.clock import Clock, WallClock
 from muster.common.errors import MusterError, reason_of
 from muster.common.processes import rarely_collect, take_turns
 from muster.server.config import ServerProcess
-from muster.server.evaluator import EvaluationProcess, RemoteEvaluation, SpawnedEvaluation
+from muster.server.evaluation.evaluator import (
+    EvaluationProcess,
+    RemoteEvaluation,
+    SpawnedEvaluation,
+)
 from muster.server.program import Surroundings, serve
 from muster.wire.transport import GRPC
 

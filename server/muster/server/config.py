@@ -11,8 +11,8 @@ from muster.common.lines import Line, SharedLine
 from muster.common.schedules import Rate
 from muster.server.aggregators import AGGREGATORS, Aggregator
 from muster.server.aggregators.fedavg import FedAvg
-from muster.server.population import Oracle
-from muster.server.selection import SELECTIONS, All, Selection
+from muster.server.knowledge.population import Oracle
+from muster.server.rounds.selection import SELECTIONS, All, Selection
 
 
 class Target(Section):

@@ -18,18 +18,18 @@ from muster.common.files import write_atomic
 from muster.common.journal import Journal
 from muster.common.lines import Line
 from muster.common.tensors import schema_of
+from muster.server.account.journal_recovery import untold
+from muster.server.account.ledger import Connect, Ledger, MemberRow
+from muster.server.account.store import Store
 from muster.server.config import ServerProcess
-from muster.server.coordinator import Coordinator
-from muster.server.endpoint import add_services
-from muster.server.evaluations import setup_of
-from muster.server.evaluator import EvaluationProcess, Evaluator
+from muster.server.evaluation.evaluator import EvaluationProcess, Evaluator
+from muster.server.evaluation.schedule import setup_of
 from muster.server.fleet import Device, Fleet
-from muster.server.ledger import Connect, Ledger, MemberRow
-from muster.server.operator import OperatorService, Watchers
-from muster.server.service import FleetService
-from muster.server.sharing import least_lines
-from muster.server.store import Store
-from muster.server.untold import untold
+from muster.server.rounds.coordinator import Coordinator
+from muster.server.rounds.shared_links import least_lines
+from muster.server.rpc.endpoint import add_services
+from muster.server.rpc.operator import OperatorService, Watchers
+from muster.server.rpc.service import FleetService
 from muster.wire.channels import server_options
 from muster.wire.transport import Transport
 

@@ -10,11 +10,11 @@ import pytest
 
 from muster.common.clock import Clock, WallClock
 from muster.common.lines import SharedLine
-from muster.emulator.network.config import GatewayDevice, GatewayProcess, Ports
-from muster.emulator.network.control import Control
-from muster.emulator.network.controller import Controller
-from muster.emulator.network.gateway import Gateway
-from muster.emulator.network.links import Shape
+from muster.emulator.gateway.config import GatewayDevice, GatewayProcess, Ports
+from muster.emulator.gateway.control import Control
+from muster.emulator.gateway.gateway import Gateway
+from muster.emulator.links.controller import Controller
+from muster.emulator.links.settings import Shape
 
 HOST = "127.0.0.1"
 CONTROLLER, DEVICE = "c0ffee", "decaf0"

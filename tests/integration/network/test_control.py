@@ -8,9 +8,9 @@ import pytest
 from muster.common.errors import ConfigError, Interrupted, Unauthenticated, Unreachable
 from muster.common.lines import SharedLine, granted
 from muster.common.testing import ManualClock
-from muster.emulator.network.config import Ports
-from muster.emulator.network.controller import Controller
-from muster.emulator.network.links import Shape
+from muster.emulator.gateway.config import Ports
+from muster.emulator.links.controller import Controller
+from muster.emulator.links.settings import Shape
 
 
 class Talk:

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from muster.emulator.network.links import Shape
+from muster.emulator.links.settings import Shape
 
 SHAPES = [
     pytest.param(Shape(), id="straight"),

@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 
 from muster.common.clock import WallClock
-from muster.emulator.network.config import GatewayDevice, GatewayProcess, Ports
-from muster.emulator.network.controller import Controller
-from muster.emulator.network.links import Shape
+from muster.emulator.gateway.config import GatewayDevice, GatewayProcess, Ports
+from muster.emulator.links.controller import Controller
+from muster.emulator.links.settings import Shape
 
-PROGRAM = (sys.executable, "-m", "muster.emulator.network")
+PROGRAM = (sys.executable, "-m", "muster.emulator.gateway")
 
 
 def config(ready: Path, **settings: object) -> GatewayProcess:
@@ -91,7 +91,7 @@ def test_what_it_cannot_be_it_says(tmp_path, settings, says) -> None:
 @pytest.mark.system
 def test_it_imports_nothing_slow() -> None:
     program = (
-        "import sys, muster.emulator.network.__main__;"
+        "import sys, muster.emulator.gateway.__main__;"
         "print(sys.modules.keys() & {'torch', 'grpc', 'pandas', 'scipy', 'matplotlib'})"
     )
     ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)

@@ -6,7 +6,7 @@ import random
 import pytest
 
 from muster.common.lines import SharedLine
-from muster.emulator.network.links import Shape
+from muster.emulator.links.settings import Shape
 
 SHAPES = [
     pytest.param(Shape(), id="straight"),

@@ -9,7 +9,7 @@ import pytest
 
 from muster.client.availability.traces import Trace, read_traces, write_traces
 from muster.common.errors import ConfigError
-from muster.emulator.fedscale import import_fedscale
+from muster.emulator.fleet.fedscale import import_fedscale
 
 CLIENT = {
     "duration": 211625,

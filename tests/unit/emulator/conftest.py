@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from muster.server.ledger import SCHEMA_VERSION
+from muster.server.account.ledger import SCHEMA_VERSION
 
 STARTED_AT = 1_750_000_000.0
 FINGERPRINT = {"torch": "2.13.0+cpu", "cpu_capability": "AVX2", "device": "cpu", "threads": 1}
@@ -33,7 +33,9 @@ class RunFolder:
         self.rounds = self.version = 0
         self._ledger = sqlite3.connect(path / "ledger.sqlite")
         self._ledger.execute("PRAGMA journal_mode = WAL")
-        self._ledger.executescript(files("muster.server").joinpath("ledger.sql").read_text())
+        self._ledger.executescript(
+            files("muster.server.account").joinpath("ledger.sql").read_text()
+        )
         self._ledger.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
         self._add("run", id="run-1", incarnation=1, started_at=STARTED_AT, population=0,
                   moments="{}")  # fmt: skip

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from muster.common.errors import ConfigError, LedgerError
-from muster.emulator.account import Account
-from muster.emulator.summary import outline
-from muster.server.ledger import SCHEMA_VERSION
+from muster.emulator.results.account import Account
+from muster.emulator.results.summary import outline
+from muster.server.account.ledger import SCHEMA_VERSION
 
 
 def test_every_table_has_the_columns_of_the_ledger_also_when_it_is_empty(run: Any) -> None:
@@ -251,7 +251,7 @@ def test_covariates_have_a_column_each_and_are_missing_where_a_device_has_none(r
 
 
 def test_many_answers_are_read_a_part_at_a_time(run: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("muster.emulator.account._AT_ONCE", 2)
+    monkeypatch.setattr("muster.emulator.results.account._AT_ONCE", 2)
     run.clients("a", "b", "c")
     for load in (0.0, 1.0, 2.0):
         run.round({}, declined=dict.fromkeys("abc", "busy"), x={c: {"load": load} for c in "abc"})

@@ -4,8 +4,8 @@ from typing import Any
 import pytest
 
 from muster.common.config import validate
-from muster.emulator.blueprint import Blueprint
-from muster.emulator.scenario import Scenario
+from muster.emulator.runs.process_configs import Blueprint
+from muster.emulator.scenario.scenario import Scenario
 
 PHONES = {"name": "phones", "count": 2, "device": {"profile": "phone"}}
 
@@ -46,7 +46,7 @@ def test_a_plan_that_would_take_long_is_left_to_muster_plan(
     }
     (tmp_path / "setup").mkdir()
     prepared = {"examples": [10, 10], "schema": [{"name": "w", "shape": [2]}]}
-    monkeypatch.setattr("muster.emulator.blueprint.plan", pytest.fail)
+    monkeypatch.setattr("muster.emulator.runs.process_configs.plan", pytest.fail)
     blueprint = Blueprint(validate(Scenario, values, "test"), tmp_path)
     blueprint.write_plan(prepared, lambda done, of: None)
     assert not (tmp_path / "plan.csv").exists()

@@ -8,12 +8,12 @@ import pandas as pd
 import pytest
 
 from muster.common.errors import ConfigError
-from muster.emulator.comparison.columns import ENDS, TARGETS, cell
-from muster.emulator.comparison.figure import draw
-from muster.emulator.comparison.outcome import MEASURES, differences_of, means_of
-from muster.emulator.comparison.plan import Plan, make_plan
-from muster.emulator.comparison.variants import folder_names, labels_of, parse_vary
-from muster.emulator.intervals import interval
+from muster.emulator.experiments.comparison.columns import ENDS, TARGETS, cell
+from muster.emulator.experiments.comparison.figure import draw
+from muster.emulator.experiments.comparison.outcome import MEASURES, differences_of, means_of
+from muster.emulator.experiments.comparison.plan import Plan, make_plan
+from muster.emulator.experiments.comparison.variants import folder_names, labels_of, parse_vary
+from muster.emulator.results.intervals import interval
 
 PLAIN = """
 name = "plain"

@@ -11,11 +11,12 @@ import pandas as pd
 import pytest
 
 from muster.common.errors import ConfigError, RunFailed
-from muster.emulator import Comparison, compare, resume_comparison, running
-from muster.emulator.account import Account
-from muster.emulator.comparison.tables import describe
-from muster.emulator.scenario import Scenario, read_scenario
-from muster.emulator.summary import summarise, write_summary
+from muster.emulator import Comparison, compare, resume_comparison
+from muster.emulator.experiments.comparison.tables import describe
+from muster.emulator.results.account import Account
+from muster.emulator.results.summary import summarise, write_summary
+from muster.emulator.runs import running
+from muster.emulator.scenario.scenario import Scenario, read_scenario
 
 VARY = {"server.rounds": [1, 2]}
 SCENARIO = """

@@ -4,8 +4,8 @@ import pytest
 
 from muster.common.config import validate
 from muster.common.errors import ConfigError
-from muster.emulator import doctor
-from muster.emulator.scenario import Scenario
+from muster.emulator.runs import doctor
+from muster.emulator.scenario.scenario import Scenario
 
 
 def scenario(device: str, count: int = 4, **launch: Any) -> Scenario:

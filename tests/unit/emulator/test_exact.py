@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from muster.common.seeds import stream
-from muster.emulator.exact import (
+from muster.emulator.fleet.closed_forms import (
     EventGroup,
     effective_weights,
     fixed_point,

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from muster.emulator.progress import FEW_ROUNDS, Lines, LivePanel, progress
-from muster.emulator.standing import Standing
+from muster.emulator.runs.progress import FEW_ROUNDS, Lines, LivePanel, progress
+from muster.emulator.runs.run_progress import Standing
 
 
 class ManualClock:

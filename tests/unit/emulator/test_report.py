@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 
 from muster.common.errors import LedgerError
-from muster.emulator.account import Account
-from muster.emulator.report import page, sections, style, write_report
-from muster.emulator.report.figures import FIGURES
-from muster.emulator.summary import outline, summarise, write_summary
+from muster.emulator.results.account import Account
+from muster.emulator.results.report import page, sections, style, write_report
+from muster.emulator.results.report.figures import FIGURES
+from muster.emulator.results.summary import outline, summarise, write_summary
 
 HOSTILE = '<script>alert("x")</script> $\\frac{ \x1b[2J 鬼'
 

@@ -8,13 +8,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from muster.emulator.account import Account
-from muster.emulator.report import balance
-from muster.emulator.report.balance_panels import MOST_PANELS
-from muster.emulator.report.balance_section import represented
-from muster.emulator.report.figures import FIGURES
-from muster.emulator.report.section import Section
-from muster.emulator.summary import outline
+from muster.emulator.results.account import Account
+from muster.emulator.results.report import balance
+from muster.emulator.results.report.balance_panels import MOST_PANELS
+from muster.emulator.results.report.balance_section import represented
+from muster.emulator.results.report.figures import FIGURES
+from muster.emulator.results.report.section import Section
+from muster.emulator.results.summary import outline
 
 
 def fleet(run: Any, z: Mapping[str, Mapping[str, float]], enrolled: str = "abc") -> None:
@@ -279,7 +279,7 @@ def test_of_many_covariates_those_most_out_of_balance_are_shown(run: Any) -> Non
 
 
 def test_the_outlines_add_up_to_what_they_are_of() -> None:
-    from muster.emulator.report import balance_panels
+    from muster.emulator.results.report import balance_panels
 
     values = np.linspace(0.0, 1.0, 400)
     weights = {stage: np.ones(400) for stage in balance.STAGES}

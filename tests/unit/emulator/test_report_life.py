@@ -8,12 +8,12 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from muster.emulator.account import Account
-from muster.emulator.report import call_map, life_sections, sections, write_report
-from muster.emulator.report.figures import FIGURES
-from muster.emulator.report.section import Section
-from muster.emulator.report.timeline import Timeline
-from muster.emulator.summary import outline
+from muster.emulator.results.account import Account
+from muster.emulator.results.report import call_map, life_sections, sections, write_report
+from muster.emulator.results.report.figures import FIGURES
+from muster.emulator.results.report.section import Section
+from muster.emulator.results.report.timeline import Timeline
+from muster.emulator.results.summary import outline
 
 LIFE = (life_sections.calls, life_sections.reasons, life_sections.batteries, life_sections.planned)
 LOCKSTEP = 'name = "day"\n[clock]\nkind = "rounds"\nround_s = 3600.0\nstarts_at_h = 22.0\n'

@@ -9,11 +9,11 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from muster.emulator.account import Account
-from muster.emulator.report import link_sections, write_report
-from muster.emulator.report.figures import FIGURES
-from muster.emulator.report.intervals import Bend, Overlaps
-from muster.emulator.report.links import (
+from muster.emulator.results.account import Account
+from muster.emulator.results.report import link_sections, write_report
+from muster.emulator.results.report.figures import FIGURES
+from muster.emulator.results.report.intervals import Bend, Overlaps
+from muster.emulator.results.report.links import (
     NOBODY,
     links_of,
     moves_in,
@@ -23,9 +23,9 @@ from muster.emulator.report.links import (
     totals_of,
     waited_for,
 )
-from muster.emulator.report.section import Section
-from muster.emulator.report.use import span_of, used
-from muster.emulator.summary import outline
+from muster.emulator.results.report.section import Section
+from muster.emulator.results.report.use import span_of, used
+from muster.emulator.results.summary import outline
 
 SECTIONS = (link_sections.rates, link_sections.waits, link_sections.matrix, link_sections.use)
 FIGURE_NAMES = ("rates", "waits", "links")

@@ -7,12 +7,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from muster.emulator.account import Account
-from muster.emulator.report import weight_sections
-from muster.emulator.report.figures import FIGURES
-from muster.emulator.report.section import Section
-from muster.emulator.report.shares import MOST_LINES
-from muster.emulator.summary import outline
+from muster.emulator.results.account import Account
+from muster.emulator.results.report import weight_sections
+from muster.emulator.results.report.figures import FIGURES
+from muster.emulator.results.report.section import Section
+from muster.emulator.results.report.shares import MOST_LINES
+from muster.emulator.results.summary import outline
 
 ALL = (
     weight_sections.weights, weight_sections.propensities, weight_sections.overlap,

@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
-from muster.emulator import running
-from muster.emulator.cli import main
-from muster.emulator.scenario import DATA_VARIABLE
-from muster.emulator.tail import Tail
+from muster.emulator.cli.commands import main
+from muster.emulator.runs import running
+from muster.emulator.runs.journal_tail import Tail
+from muster.emulator.scenario.scenario import DATA_VARIABLE
 
 SCENARIO = """
 name = "plain"

@@ -16,10 +16,11 @@ from click.testing import CliRunner, Result
 
 from muster.common.clock import WallClock
 from muster.common.errors import ConfigError, RunFailed
-from muster.emulator import running
-from muster.emulator.account import Account
-from muster.emulator.cli import main
-from muster.emulator.scenario import Scenario, read_scenario
+from muster.emulator.cli.commands import main
+from muster.emulator.results.account import Account
+from muster.emulator.results.summary import summarise, write_summary
+from muster.emulator.runs import running
+from muster.emulator.scenario.scenario import Scenario, read_scenario
 from muster.emulator.studies import Options, Results, StudyRun, workers
 from muster.emulator.studies import results as result_module
 from muster.emulator.studies.__main__ import obey
@@ -27,7 +28,6 @@ from muster.emulator.studies.network import by_part, network_table, reasons
 from muster.emulator.studies.pace import Pace
 from muster.emulator.studies.plan import Plan, make_plan, sizes
 from muster.emulator.studies.running import read_plan
-from muster.emulator.summary import summarise, write_summary
 
 TESTS = Path(__file__).parents[2]
 

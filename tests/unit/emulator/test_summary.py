@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from muster.emulator.account import Account
-from muster.emulator.summary import (
+from muster.emulator.results.account import Account
+from muster.emulator.results.summary import (
     bytes_text,
     clean,
     describe,

@@ -12,11 +12,11 @@ from muster.client.config import NurseryProcess, PackProcess
 from muster.common.clock import WallClock
 from muster.common.config import validate
 from muster.common.errors import LaunchFailed, RunFailed
-from muster.emulator.folder import new_run_folder
+from muster.emulator.gateway.config import GatewayProcess, Ports
 from muster.emulator.launch.backend import Died, EndedBeforeReady
-from muster.emulator.network.config import GatewayProcess, Ports
-from muster.emulator.scenario import Scenario
-from muster.emulator.supervisor import Supervisor
+from muster.emulator.runs.run_folder import new_run_folder
+from muster.emulator.runs.supervisor import Supervisor
+from muster.emulator.scenario.scenario import Scenario
 from muster.server.config import ServerProcess
 
 PREPARED = {"examples": [10, 10], "schema": [{"name": "w", "shape": [4]}]}

@@ -9,8 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from muster.emulator.network.links import Shape
-from muster.emulator.network.rates import (
+from muster.emulator.gateway.rates import (
     Capped,
     Constant,
     Fading,
@@ -23,6 +22,7 @@ from muster.emulator.network.rates import (
     rate_of,
     read_mahimahi,
 )
+from muster.emulator.links.settings import Shape
 
 
 def fading(sigma: float = 0.5, bound: float = math.inf, seed: int = 7) -> Fading:

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from muster.emulator.network.rates import Constant, Fading, Loss, Rate, Unlimited
-from muster.emulator.network.shaping import Flow, Lane, Shaper, Way
+from muster.emulator.gateway.rates import Constant, Fading, Loss, Rate, Unlimited
+from muster.emulator.gateway.shaping import Flow, Lane, Shaper, Way
 
 MBIT = 1_000_000 / 8
 

@@ -3,7 +3,7 @@
 import pytest
 
 from muster.common.lines import SharedLine, granted, turns
-from muster.emulator.network.slots import Slots
+from muster.emulator.gateway.slots import Slots
 
 
 def slots(number: int | None, overflow: str = "queue") -> Slots:

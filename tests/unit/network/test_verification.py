@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 
 from muster.common.lines import SharedLine
-from muster.emulator.network.config import GatewayDevice, GatewayProcess, Ports
-from muster.emulator.network.links import Shape
-from muster.emulator.network.verification.expectations import (
+from muster.emulator.gateway.config import GatewayDevice, GatewayProcess, Ports
+from muster.emulator.links.settings import Shape
+from muster.emulator.links.verification.expectations import (
     batches,
     error_of_median_s,
     fair_shares,
@@ -20,13 +20,13 @@ from muster.emulator.network.verification.expectations import (
     median_of_jitter_s,
     settling_bytes,
 )
-from muster.emulator.network.verification.judging import (
+from muster.emulator.links.verification.judging import (
     RoundTrips,
     judge_rate,
     judge_rtt,
     judge_shared,
 )
-from muster.emulator.network.verification.measuring import (
+from muster.emulator.links.verification.measuring import (
     Gateway,
     Line,
     Measured,
@@ -35,9 +35,9 @@ from muster.emulator.network.verification.measuring import (
     lines_of,
     measure,
 )
-from muster.emulator.network.verification.meter import Meter
-from muster.emulator.network.verification.result import Row, Tolerances, Verification, compared
-from muster.emulator.network.verification.tables import describe
+from muster.emulator.links.verification.meter import Meter
+from muster.emulator.links.verification.result import Row, Tolerances, Verification, compared
+from muster.emulator.links.verification.tables import describe
 
 MBIT = 1e6
 

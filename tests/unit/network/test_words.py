@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from muster.emulator.network.words import Word, Words, no_words
+from muster.emulator.gateway.words import Word, Words, no_words
 
 
 def test_words_are_read_again_in_their_order(tmp_path: Path) -> None:

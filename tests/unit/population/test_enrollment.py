@@ -6,7 +6,7 @@ import pytest
 
 from muster.common.config import Section, validate
 from muster.common.errors import ConfigError
-from muster.emulator.enrollment import (
+from muster.emulator.fleet.enrollment import (
     BUILT_IN,
     All,
     AnyEnrollment,

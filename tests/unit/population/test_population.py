@@ -11,8 +11,8 @@ from muster.client.covariates import Covariates
 from muster.common.distributions import Categorical, File, LogNormal, Normal, Uniform
 from muster.common.errors import ConfigError
 from muster.common.seeds import FloatArray
-from muster.emulator.enrollment import All, Bernoulli, Enrollment, Logistic, Range, Rule
-from muster.emulator.population import Resident, names_of, population, write_population
+from muster.emulator.fleet.enrollment import All, Bernoulli, Enrollment, Logistic, Range, Rule
+from muster.emulator.fleet.population import Resident, names_of, population, write_population
 
 
 @dataclass(frozen=True)

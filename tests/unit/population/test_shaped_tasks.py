@@ -8,12 +8,12 @@ import tomli_w
 
 from muster.client.config import Member
 from muster.common.errors import ConfigError
-from muster.emulator import blueprint
-from muster.emulator.blueprint import Blueprint
-from muster.emulator.lives import task_of
-from muster.emulator.planning import plan
-from muster.emulator.population import population
-from muster.emulator.scenario import Scenario, read_scenario
+from muster.emulator.experiments.planning import plan
+from muster.emulator.fleet.lives import task_of
+from muster.emulator.fleet.population import population
+from muster.emulator.runs import process_configs as blueprint
+from muster.emulator.runs.process_configs import Blueprint
+from muster.emulator.scenario.scenario import Scenario, read_scenario
 from muster.tasks.tasks import read_task
 
 NORMAL = {"kind": "normal", "mean": 0.0, "sd": 1.0}

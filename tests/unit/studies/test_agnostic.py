@@ -11,13 +11,12 @@ import pandas as pd
 import pytest
 
 from muster.client.availability.k_of_n import KOfN
-from muster.emulator.account import Account
-from muster.emulator.exact import skew
-from muster.emulator.oracle import shares_of
-from muster.emulator.population import population
+from muster.emulator.fleet.closed_forms import skew
+from muster.emulator.fleet.oracle import shares_of
+from muster.emulator.fleet.population import population
+from muster.emulator.results.account import Account
 from muster.emulator.studies import Claim, Findings, Options, Result, Results, StudyRun
-from muster.emulator.studies.agnostic import AgnosticStudy
-from muster.emulator.studies.agnostic_fleet import (
+from muster.emulator.studies.agnostic.fleet import (
     AGNOSTIC,
     DECAY,
     DEVICES,
@@ -33,7 +32,8 @@ from muster.emulator.studies.agnostic_fleet import (
     scenario,
     shares,
 )
-from muster.emulator.studies.agnostic_measures import objective
+from muster.emulator.studies.agnostic.measures import objective
+from muster.emulator.studies.agnostic.study import AgnosticStudy
 
 STUDY = AgnosticStudy(kind="agnostic")
 QUICK = Options(quick=True, seeds=1)

@@ -11,13 +11,12 @@ import numpy.typing as npt
 import pandas as pd
 import pytest
 
-from muster.emulator.account import Account
-from muster.emulator.lives import task_of
-from muster.emulator.oracle import shares_of
-from muster.emulator.population import population
+from muster.emulator.fleet.lives import task_of
+from muster.emulator.fleet.oracle import shares_of
+from muster.emulator.fleet.population import population
+from muster.emulator.results.account import Account
 from muster.emulator.studies import Claim, Options, Result, Results, StudyRun
-from muster.emulator.studies.correlated import LIMITS, CorrelatedStudy, ends_at
-from muster.emulator.studies.correlated_fleet import (
+from muster.emulator.studies.correlated.fleet import (
     DEVICE_PROBABILITY,
     EVENTS,
     FAIR,
@@ -29,7 +28,8 @@ from muster.emulator.studies.correlated_fleet import (
     exact,
     surrogate,
 )
-from muster.emulator.studies.correlated_found import mean_loss
+from muster.emulator.studies.correlated.measures import mean_loss
+from muster.emulator.studies.correlated.study import LIMITS, CorrelatedStudy, ends_at
 from muster.tasks.synthetic import OpenSynthetic
 
 STUDY = CorrelatedStudy(kind="correlated")

@@ -1,13 +1,12 @@
 import numpy as np
 import pytest
 
-from muster.emulator.exact import prop_e1
-from muster.emulator.lives import task_of
-from muster.emulator.population import population
-from muster.emulator.studies import fedipw
+from muster.emulator.fleet.closed_forms import prop_e1
+from muster.emulator.fleet.lives import task_of
+from muster.emulator.fleet.population import population
 from muster.emulator.studies.claims import Claim
-from muster.emulator.studies.fedipw import FedIpwStudy
-from muster.emulator.studies.fedipw_fleet import (
+from muster.emulator.studies.fedipw import study as fedipw
+from muster.emulator.studies.fedipw.fleet import (
     BY_MEANS,
     LARGE,
     NOISES,
@@ -18,7 +17,8 @@ from muster.emulator.studies.fedipw_fleet import (
     least_loss,
     scenario,
 )
-from muster.emulator.studies.fedipw_found import left_by
+from muster.emulator.studies.fedipw.measures import left_by
+from muster.emulator.studies.fedipw.study import FedIpwStudy
 from muster.emulator.studies.study import Options
 from muster.server.aggregators.fedavg import FedAvg
 from muster.server.aggregators.oracle_ipw import OracleIpw

@@ -8,20 +8,12 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from muster.emulator.account import Account
-from muster.emulator.lives import task_of
-from muster.emulator.population import population
+from muster.emulator.fleet.lives import task_of
+from muster.emulator.fleet.population import population
+from muster.emulator.results.account import Account
 from muster.emulator.studies import Claim, Options, Result, Results, StudyRun
-from muster.emulator.studies.selection_by_network import (
-    CHANGES,
-    HALF,
-    INT8,
-    LONGEST,
-    SHARE,
-    SelectionByNetworkStudy,
-)
-from muster.emulator.studies.selection_by_network_figure import AS_IT_IS
-from muster.emulator.studies.selection_by_network_fleet import (
+from muster.emulator.studies.selection_by_network.figure import AS_IT_IS
+from muster.emulator.studies.selection_by_network.fleet import (
     DEADLINE_S,
     FEDIPW,
     IMPORTANCE,
@@ -32,12 +24,20 @@ from muster.emulator.studies.selection_by_network_fleet import (
     Setting,
     scenario,
 )
-from muster.emulator.studies.selection_by_network_found import (
+from muster.emulator.studies.selection_by_network.measures import (
     CHANGED,
     DEADLINE,
     FREE,
     crowd,
     measures,
+)
+from muster.emulator.studies.selection_by_network.study import (
+    CHANGES,
+    HALF,
+    INT8,
+    LONGEST,
+    SHARE,
+    SelectionByNetworkStudy,
 )
 from muster.tasks.synthetic import OpenSynthetic
 

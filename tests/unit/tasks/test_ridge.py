@@ -8,7 +8,7 @@ import pytest
 from muster.client.config import Training
 from muster.client.training import Trained, train
 from muster.common.config import validate
-from muster.server.breakdown import Breakdown
+from muster.server.evaluation.breakdown import Breakdown
 from muster.tasks.logistic import LogisticRegression
 from muster.tasks.models import Linear, Mlp, load_vector
 from muster.tasks.regression import LinearRegression, Quadratic

@@ -7,8 +7,8 @@ from typing import Any, Literal, Protocol
 from muster.client.config import NurseryProcess, PackProcess
 from muster.common.clock import Clock
 from muster.common.errors import LaunchFailed
-from muster.emulator.network.config import GatewayProcess, Ports
-from muster.emulator.scenario import Scenario
+from muster.emulator.gateway.config import GatewayProcess, Ports
+from muster.emulator.scenario.scenario import Scenario
 from muster.server.config import ServerProcess
 
 Died = Callable[[str, int], None]

@@ -5,13 +5,15 @@ from pathlib import Path
 from muster.common.clock import Clock
 from muster.emulator.launch.backend import Backend, BackendName, Died, MakeBackend
 from muster.emulator.launch.processes import Processes
-from muster.emulator.scenario import Scenario
+from muster.emulator.scenario.scenario import Scenario
 
 
 def backend_of(name: BackendName) -> MakeBackend:
     """What makes a backend."""
     if name == "docker":
-        from muster.emulator.launch.containers import Containers  # Docker's SDK takes a while
+        from muster.emulator.launch.docker.containers import (
+            Containers,  # Docker's SDK takes a while
+        )
 
         return Containers
     return _processes

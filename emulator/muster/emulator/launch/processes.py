@@ -18,9 +18,9 @@ from muster.client.config import NurseryProcess, PackProcess
 from muster.common.clock import Clock
 from muster.common.errors import ConfigError, LaunchFailed
 from muster.common.processes import PARENT, child_command
+from muster.emulator.gateway.config import GatewayProcess, Ports, gateway_name
+from muster.emulator.gateway.words import no_words
 from muster.emulator.launch.backend import Died, EndedBeforeReady
-from muster.emulator.network.config import GatewayProcess, Ports, gateway_name
-from muster.emulator.network.words import no_words
 from muster.server.config import ServerProcess
 from muster.wire.channels import ENVIRONMENT
 
@@ -191,7 +191,7 @@ class Processes:
             no_words(config.words)
         self._begin(name)
         gateway = await self._start(
-            name, ["muster.emulator.network"], stdin=asyncio.subprocess.PIPE
+            name, ["muster.emulator.gateway"], stdin=asyncio.subprocess.PIPE
         )
         self._gateways.append(gateway)
         assert gateway.stdin is not None

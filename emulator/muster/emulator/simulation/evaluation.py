@@ -4,8 +4,8 @@ import asyncio
 from random import Random
 
 from muster.emulator.simulation.virtual_time import VirtualLoop
-from muster.server.evaluation import Measured, Order
-from muster.server.evaluator import Writer
+from muster.server.evaluation.evaluator import Writer
+from muster.server.evaluation.process import Measured, Order
 
 _LIMIT = 1 << 26
 

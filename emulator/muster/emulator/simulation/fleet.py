@@ -11,8 +11,8 @@ from muster.client.config import PackProcess
 from muster.client.nursery import prepare
 from muster.common.config import validate
 from muster.common.files import write_atomic
-from muster.emulator.blueprint import Blueprint
-from muster.emulator.scenario import Scenario
+from muster.emulator.runs.process_configs import Blueprint
+from muster.emulator.scenario.scenario import Scenario
 from muster.server.config import ServerProcess
 from muster.tasks.task import OpenTask
 from muster.tasks.tasks import read_task

@@ -24,8 +24,8 @@ def obey(order: dict[str, Any]) -> dict[str, str]:
     """Run what is ordered; return the answer."""
     from muster.common.config import validate
     from muster.common.errors import MusterError
-    from muster.emulator.scenario import Scenario
-    from muster.emulator.several import asked_to_stop, run_or_resume
+    from muster.emulator.experiments.run_set import asked_to_stop, run_or_resume
+    from muster.emulator.scenario.scenario import Scenario
 
     folder = Path(order["folder"])
     try:

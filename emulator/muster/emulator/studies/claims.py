@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from muster.emulator.intervals import interval
+from muster.emulator.results.intervals import interval
 
 BySeed = Mapping[int, float]
 """What was measured with each seed; NaN where nothing was."""

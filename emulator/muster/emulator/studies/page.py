@@ -5,15 +5,15 @@ from collections.abc import Mapping, Sequence
 import pandas as pd
 
 from muster.common.files import write_atomic
-from muster.emulator.report.page import save_figure, write_page
-from muster.emulator.report.section import Section, Table
-from muster.emulator.several import PLAN
+from muster.emulator.experiments.run_set import PLAN
+from muster.emulator.results.report.page import save_figure, write_page
+from muster.emulator.results.report.section import Section, Table
+from muster.emulator.results.summary import bytes_text, clean, seconds_text
+from muster.emulator.results.tabular import Table as Words
+from muster.emulator.results.tabular import markdown
 from muster.emulator.studies import network, plan
 from muster.emulator.studies.outcome import Studied
 from muster.emulator.studies.tables import claims_table, frame_table
-from muster.emulator.summary import bytes_text, clean, seconds_text
-from muster.emulator.tabular import Table as Words
-from muster.emulator.tabular import markdown
 
 PAGE, MARKDOWN, FIGURES, NETWORK = "study.html", "study.md", "figures", "network"
 

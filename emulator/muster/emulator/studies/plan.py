@@ -11,11 +11,11 @@ import orjson
 
 from muster.common.config import validate
 from muster.common.errors import ConfigError
-from muster.emulator.comparison.variants import folder_names
-from muster.emulator.scenario import Scenario
+from muster.emulator.experiments.comparison.variants import folder_names
+from muster.emulator.results.tabular import Table
+from muster.emulator.scenario.scenario import Scenario
 from muster.emulator.studies.registry import STUDIES
 from muster.emulator.studies.study import Options, Study, StudyRun
-from muster.emulator.tabular import Table
 
 RUNS = "runs"
 

@@ -1,10 +1,10 @@
 """The studies there are; installed packages add theirs by the entry-point group."""
 
 from muster.common.plugins import Registry
-from muster.emulator.studies.agnostic import AgnosticStudy
-from muster.emulator.studies.correlated import CorrelatedStudy
-from muster.emulator.studies.fedipw import FedIpwStudy
-from muster.emulator.studies.selection_by_network import SelectionByNetworkStudy
+from muster.emulator.studies.agnostic.study import AgnosticStudy
+from muster.emulator.studies.correlated.study import CorrelatedStudy
+from muster.emulator.studies.fedipw.study import FedIpwStudy
+from muster.emulator.studies.selection_by_network.study import SelectionByNetworkStudy
 from muster.emulator.studies.study import Study
 
 BUILT_IN: dict[str, type[Study]] = {

@@ -17,12 +17,12 @@ from safetensors.numpy import load_file
 
 from muster.common.errors import RunFailed
 from muster.common.tensors import WIRE, Vector
-from muster.emulator.account import Account
-from muster.emulator.several import ENDED
-from muster.emulator.summary import MODEL, read_summary
+from muster.emulator.experiments.run_set import ENDED
+from muster.emulator.results.account import Account
+from muster.emulator.results.summary import MODEL, read_summary
 
 if TYPE_CHECKING:
-    from muster.emulator.scenario import Scenario
+    from muster.emulator.scenario.scenario import Scenario
     from muster.emulator.studies.study import Label, StudyRun
 
 Measure = Callable[["Result"], float]

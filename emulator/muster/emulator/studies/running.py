@@ -10,8 +10,7 @@ from pathlib import Path
 
 from muster.common.clock import Clock, WallClock
 from muster.common.errors import ConfigError, MusterError
-from muster.emulator import running
-from muster.emulator.several import (
+from muster.emulator.experiments.run_set import (
     PLAN,
     Watch,
     asked_to_stop,
@@ -21,13 +20,14 @@ from muster.emulator.several import (
     run_or_resume,
     unwatched,
 )
+from muster.emulator.results.summary import clean, seconds_text
+from muster.emulator.results.tabular import aligned
+from muster.emulator.runs import running
 from muster.emulator.studies.outcome import Studied
 from muster.emulator.studies.pace import Pace
 from muster.emulator.studies.plan import Plan, PlannedRun, find_study, make_plan, sizes
 from muster.emulator.studies.study import Options
 from muster.emulator.studies.workers import Workers
-from muster.emulator.summary import clean, seconds_text
-from muster.emulator.tabular import aligned
 
 Say = Callable[[str], None]
 

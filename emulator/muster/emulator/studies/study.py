@@ -15,9 +15,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
 from muster.common.plugins import Plugin
-from muster.emulator.comparison.variants import value_text
+from muster.emulator.experiments.comparison.variants import value_text
 from muster.emulator.launch.backend import BackendName
-from muster.emulator.scenario import Scenario
+from muster.emulator.scenario.scenario import Scenario
 from muster.emulator.studies.claims import Claim
 from muster.emulator.studies.results import Results
 
@@ -84,8 +84,8 @@ class StudyFigure:
     """A figure: `figures/<name>.png`, and a section of the page.
 
     Attributes:
-        figure: drawn without pyplot; `muster.emulator.report.style` has the look of all figures,
-            and its axes' titles state what was found.
+        figure: drawn without pyplot; `muster.emulator.results.report.style` has the look of all
+            figures, and its axes' titles state what was found.
         text: what to look for, in a sentence or two.
     """
 

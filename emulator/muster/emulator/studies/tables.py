@@ -6,9 +6,9 @@ from pathlib import Path
 import pandas as pd
 
 from muster.common.files import write_atomic
-from muster.emulator.report.section import Table
+from muster.emulator.results.report.section import Table
+from muster.emulator.results.summary import clean, number_text
 from muster.emulator.studies.claims import Claim
-from muster.emulator.summary import clean, number_text
 
 MARKS = {True: "✓", False: "✗"}
 

@@ -18,9 +18,9 @@ from muster.common.seeds import BoolArray, FloatArray
 from muster.server.aggregators.contract import Cohort, Conditions, Need, State, Weighing
 from muster.server.aggregators.estimation import ParticipationModel
 from muster.server.aggregators.inverse import InversePropensity
-from muster.server.calibration import Calibrated as Weights
-from muster.server.calibration import calibrate
-from muster.server.population import Population
+from muster.server.knowledge.calibration import Calibrated as Weights
+from muster.server.knowledge.calibration import calibrate
+from muster.server.knowledge.population import Population
 
 
 class Calibrated(InversePropensity):

@@ -27,8 +27,8 @@ import numpy.typing as npt
 
 from muster.common.plugins import Plugin
 from muster.common.tensors import Vector
-from muster.server.participation import Participation
-from muster.server.population import Population
+from muster.server.knowledge.participation import Participation
+from muster.server.knowledge.population import Population
 
 State = Mapping[str, npt.NDArray[Any]]
 """Named arrays of any fixed dtype; empty for a rule without memory."""

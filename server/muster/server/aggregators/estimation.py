@@ -16,8 +16,8 @@ from muster.common.config import Section
 from muster.common.seeds import BoolArray, FloatArray, IntArray
 from muster.server.aggregators.contract import Cohort, Conditions, State
 from muster.server.aggregators.inverse import of_contributions
-from muster.server.participation import Participation
-from muster.server.propensity import (
+from muster.server.knowledge.participation import Participation
+from muster.server.knowledge.propensity import (
     CLASSIFIERS,
     Classifier,
     Fitted,

@@ -8,7 +8,7 @@ import numpy as np
 from muster.common.exchange import PROPENSITY
 from muster.server.aggregators.contract import Cohort, Need, State, Weighing
 from muster.server.aggregators.inverse import InversePropensity, inverse, of_contributions
-from muster.server.propensity import clipped, overlap_of
+from muster.server.knowledge.propensity import clipped, overlap_of
 
 
 class OracleIpw(InversePropensity):

@@ -1,0 +1,1 @@
+"""Several runs, and runs that are only computed: plans and comparisons."""

@@ -1,0 +1,150 @@
+"""Runs what a plan says, one run after another, and writes what came of it.
+
+The folder of a comparison holds `plan.json` from the start, a run folder for every run, and
+`comparison.*` at the end. Going on means: leave what has ended, resume what began, run the rest.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from muster.common.errors import ConfigError, MusterError
+from muster.emulator.experiments.comparison.plan import Plan, make_plan
+from muster.emulator.experiments.run_set import (
+    ENDED,
+    PLAN,
+    Watch,
+    asked_to_stop,
+    has_ended,
+    make_folder,
+    owned,
+    run_or_resume,
+    unwatched,
+)
+from muster.emulator.runs import doctor
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """What a comparison came to.
+
+    Attributes:
+        name: what the scenario calls itself.
+        folder: everything it left.
+        status: completed; failed (some runs did, see `runs`); or stopped (it can be resumed).
+        runs: one row per run, as in comparison.csv.
+        means: one row per variant and measure: n, mean, and its 95 % confidence interval from low
+            to high (Student t over the seeds; NaN with one seed).
+        differences: the same of each variant minus the first, between runs of one seed.
+        courses: one row per evaluation of each run, also of one that failed: round, loss, accuracy,
+            bytes until then.
+    """
+
+    name: str
+    folder: Path
+    status: str
+    runs: "pd.DataFrame"
+    means: "pd.DataFrame"
+    differences: "pd.DataFrame"
+    courses: "pd.DataFrame"
+
+
+def compare(
+    scenario: Path | str,
+    *,
+    vary: Mapping[str, Sequence[Any]],
+    seeds: int = 1,
+    settings: Sequence[str] = (),
+    data: str | None = None,
+    out: Path | str | None = None,
+    watch: Watch = unwatched,
+) -> Comparison:
+    """Run a scenario once for every value of `vary` and every seed, and compare the runs.
+
+    A run that fails does not keep the others from running.
+
+    Args:
+        scenario: path of its TOML file.
+        vary: dotted key to its values; of several keys every combination is a variant.
+        seeds: how many: the scenario's seed, that plus 1, …; the same for each variant.
+        settings: `key=value` as of `--set`, for all variants.
+        data: the data directory.
+        out: the folder to make; default `runs/<name>-compare-<time>`.
+        watch: shows the runs.
+
+    Raises:
+        ConfigError: a variant or the request is wrong; nothing was started.
+    """
+    plan = make_plan(Path(scenario), vary, seeds, settings, data)
+    folder = make_folder(
+        f"{plan.name}-compare", None if out is None else Path(out), "muster compare", plan.to_json()
+    )
+    return _go_on(folder.resolve(), plan, watch)
+
+
+def resume_comparison(folder: Path | str, *, watch: Watch = unwatched) -> Comparison:
+    """Go on with a comparison: what has ended is not run again.
+
+    Raises:
+        ConfigError: there is none in `folder`, or it is going on.
+    """
+    folder = Path(folder)
+    try:
+        text = (folder / PLAN).read_bytes()
+    except OSError:
+        raise ConfigError(
+            f"{folder} is not a comparison: it has no {PLAN}. `muster compare` makes them"
+        ) from None
+    plan = Plan.from_json(text, str(folder / PLAN))
+    for planned in plan.runs:
+        if not has_ended(folder / planned.folder):
+            doctor.require(planned.scenario)
+    return _go_on(folder.resolve(), plan, watch)
+
+
+def _go_on(folder: Path, plan: Plan, watch: Watch) -> Comparison:
+    failures: dict[str, str] = {}
+    stopped = False
+    with owned(folder):
+        for number, planned in enumerate(plan.runs, 1):
+            if has_ended(folder / planned.folder):
+                continue
+            try:
+                with watch(f"[{number}/{len(plan.runs)}] {planned.title}") as show:
+                    status = run_or_resume(folder / planned.folder, planned.scenario, show=show)
+                    stopped = status == "stopped"
+            except KeyboardInterrupt:  # between the loops that take it as a wish to stop
+                stopped = True
+            except MusterError as error:
+                failures[planned.folder] = str(error)
+                stopped = asked_to_stop(error)
+            if stopped:
+                break
+        return _conclude(folder, plan, failures, stopped)
+
+
+def _conclude(folder: Path, plan: Plan, failures: Mapping[str, str], stopped: bool) -> Comparison:
+    # As in `running`: pandas and matplotlib take seconds to import.
+    from muster.emulator.experiments.comparison import outcome
+    from muster.emulator.experiments.comparison.figure import write_figure
+    from muster.emulator.experiments.comparison.tables import write_tables
+
+    runs = outcome.read_runs(folder, plan, failures)
+    ended = runs["status"].isin(ENDED)
+    comparison = Comparison(
+        plan.name,
+        folder,
+        "stopped" if stopped else "completed" if ended.all() else "failed",
+        runs,
+        outcome.means_of(runs),
+        outcome.differences_of(runs),
+        outcome.read_courses(folder, plan),
+    )
+    write_tables(comparison)
+    counted = comparison.courses.merge(runs.loc[ended, ["variant", "seed"]])
+    write_figure(folder / "comparison.png", counted)
+    return comparison

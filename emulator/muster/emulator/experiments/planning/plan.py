@@ -1,0 +1,387 @@
+"""The plan of a scenario: every device's life, computed by the code that devices live by.
+
+In lockstep the plan is what will happen: the same draws, the same selection, the same work. On the
+other clocks it supposes that every round lasts its deadline.
+"""
+
+import math
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Any, Self
+
+import numpy as np
+
+from muster.client.config import Member
+from muster.client.foresight import TICK_S
+from muster.client.life import CODE, VERDICTS, Effort, Verdict, effort_of
+from muster.client.lives import Lives
+from muster.common import seeds
+from muster.common.bounds import ROUNDS
+from muster.common.errors import ConfigError
+from muster.common.exchange import Reason
+from muster.common.lines import Line, extra_seconds, granted
+from muster.common.seeds import FloatArray, IntArray
+from muster.emulator.fleet.lives import by_group, life_of, line_of, members_of
+from muster.emulator.fleet.population import Resident, population
+from muster.emulator.scenario.scenario import Group, Scenario, read_scenario
+from muster.server.rounds.selection import All, Candidate, Weighted
+
+_TOGETHER = 4096
+"""Devices computed at once: their arrays fit into a core's cache."""
+
+_MOST_STEPS = ROUNDS
+"""Of a device's life; in lockstep a step is a round."""
+
+_AHEAD = 1024
+"""Steps whose numbers are drawn at once, at most."""
+
+_TELL_ROUNDS = 64
+"""Rounds between two words on the progress, which may be asked to end it."""
+
+Progress = Callable[[int, int], None]
+"""Told of device-rounds that are done, and of how many there are."""
+
+
+@dataclass(frozen=True, slots=True)
+class Learning:
+    """What devices' lives depend on of the task.
+
+    Attributes:
+        examples: that each device of the population holds for training.
+        parameters: of the model.
+    """
+
+    examples: Sequence[int]
+    parameters: int
+
+    @classmethod
+    def of(cls, scenario: Scenario) -> Self:
+        """From the task itself, as far as anything depends on it."""
+        devices = [group.device for group in scenario.groups]
+        sized = any(device.battery is not None for device in devices)
+        sized = sized or any(group.gateway for group in scenario.groups)
+        modelled = any(device.examples_per_s is not None for device in devices)
+        if not (sized or modelled or isinstance(scenario.server.selection, Weighted)):
+            return cls([1] * scenario.devices, 0)
+        task = scenario.task.open(scenario.devices, scenario.seed)
+        if not sized:
+            return cls(task.examples, 0)
+        from muster.tasks.models import schema  # torch takes seconds
+
+        return cls(task.examples, schema(task.module()).parameters)
+
+    def effort(
+        self, scenario: Scenario, group: Group, members: Sequence[Member], lines: Sequence[Line]
+    ) -> Effort:
+        """What a round's work asks of some devices of a group, with these links."""
+        held = [self.examples[member.index] for member in members]
+        train_s = np.array([_train_s(scenario, *work) for work in zip(members, held, strict=True)])
+        # float32, as in muster.wire.bodies.
+        bytes_down = self.parameters * np.dtype(np.float32).itemsize
+        bytes_up = group.link.compression.length(self.parameters)
+        return effort_of(train_s, lines, bytes_down, bytes_up)
+
+
+@dataclass(slots=True)
+class GroupPlan:
+    """A group over the rounds.
+
+    Attributes:
+        devices: of the group; `enrolled` of them may train.
+        available, called, accepted, delivered: devices by round, shape (rounds,); delivered are
+            those who accepted and did not give up.
+        late: of them, those whose modelled work lasts longer than the deadline.
+        reasons: calls by round that led to nothing, by reason.
+        charge: mean charge of the enrolled by round.
+        clients: the enrolled devices; with, for each, shape (enrolled,):
+        chance: its mean true propensity of taking part when it is called,
+        fates: its calls by what came of them, shape (enrolled, verdicts), as in VERDICTS.
+    """
+
+    name: str
+    devices: int
+    enrolled: int
+    available: FloatArray
+    called: FloatArray
+    accepted: FloatArray
+    delivered: FloatArray
+    late: FloatArray
+    charge: FloatArray
+    reasons: dict[Reason, FloatArray]
+    clients: list[str] = field(default_factory=list)
+    chance: FloatArray = field(default_factory=lambda: np.zeros(0))
+    fates: IntArray = field(default_factory=lambda: np.zeros((0, len(VERDICTS)), dtype=np.int64))
+
+    def usual_reason(self, clients: Collection[str]) -> Reason | None:
+        """Why calls of these devices most often lead to nothing; None where they never do."""
+        rows = [row for row, client in enumerate(self.clients) if client in clients]
+        counts = self.fates[rows].sum(axis=0)
+        counts[0] = 0
+        return VERDICTS[int(counts.argmax())] if counts.any() else None
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """The plan of a scenario.
+
+    Attributes:
+        exact: a lockstep run does just this; otherwise rounds are taken to last their deadline.
+        times_s: scenario seconds at which each round opens, shape (rounds,).
+    """
+
+    scenario: Scenario
+    exact: bool
+    residents: Sequence[Resident]
+    times_s: FloatArray
+    groups: Sequence[GroupPlan]
+
+    @property
+    def rounds(self) -> int:
+        return len(self.times_s)
+
+    def never(self, group: GroupPlan) -> list[str]:
+        """Devices that can practically never take part: they would be expected to less than once,
+        were they called in every round."""
+        expected = group.chance * self.rounds
+        return [client for client, e in zip(group.clients, expected, strict=True) if e < 1]
+
+    def participation(self) -> list[float | None]:
+        """The true propensity of taking part of every device of the population; None for those
+        that are not enrolled."""
+        known = {
+            client: float(chance)
+            for group in self.groups
+            for client, chance in zip(group.clients, group.chance, strict=True)
+        }
+        return [known.get(resident.client) for resident in self.residents]
+
+
+def plan(
+    scenario: Scenario | Path | str,
+    learning: Learning | None = None,
+    progress: Progress = lambda done, of: None,
+) -> Plan:
+    """Compute the lives of all enrolled devices over a scenario's rounds.
+
+    Args:
+        scenario: a scenario, or the path of its TOML file.
+        learning: absent: it is found out, where it matters.
+
+    Raises:
+        ConfigError: nobody is enrolled, data is missing, or the lives are too long.
+    """
+    if not isinstance(scenario, Scenario):
+        scenario = read_scenario(Path(scenario))
+    residents = population(scenario)
+    steps = _steps(scenario)
+    learning = learning or Learning.of(scenario)
+    enrolled = [resident for resident in residents if resident.enrolled]
+    calls = _Calls(scenario, enrolled, learning.examples)
+    done, of = 0, len(enrolled) * len(steps)
+    groups = []
+    for group, of_group in by_group(scenario, residents):
+        members = members_of(scenario, group, of_group)
+        found = _empty(group, len(members), len(steps))
+        # Devices that share something are looked at all at once.
+        at_once = len(members) or 1 if group.shared_link.gateway else _TOGETHER
+        for start in range(0, len(members), at_once):
+            together = members[start : start + at_once]
+            told = partial(_told, progress, done, of, len(together))
+            _live(found, scenario, group, together, learning, calls, steps, told)
+            done += len(together) * len(steps)
+            progress(done, of)
+        found.charge /= max(1, len(members))
+        groups.append(found)
+    lockstep = scenario.clock.kind == "rounds"
+    times_s = (steps * scenario.clock.round_s).astype(np.float64)
+    return Plan(scenario, lockstep, residents, times_s, groups)
+
+
+def _told(progress: Progress, before: int, of: int, devices: int, rounds: int) -> None:
+    """Tell of rounds that are done, of some devices of a group."""
+    progress(before + devices * rounds, of)
+
+
+def instants(scenario: Scenario) -> float:
+    """How many instants of a device's life a plan computes, one after the other."""
+    ticks = math.ceil(scenario.clock.round_s / TICK_S)
+    return ticks * (_last_step(scenario) + 1)
+
+
+def _last_step(scenario: Scenario) -> float:
+    """The step at which the last round opens."""
+    return float(_step_of(scenario, scenario.server.rounds - 1))
+
+
+def _step_of(scenario: Scenario, rounds: Any) -> Any:
+    """The step that it is after some rounds, a number or an array."""
+    clock = scenario.clock
+    if clock.kind == "rounds":
+        return rounds
+    deadline_s = scenario.server.deadline_s or clock.round_s
+    return rounds * deadline_s * clock.scale // clock.round_s
+
+
+def _steps(scenario: Scenario) -> IntArray:
+    """The step at which each round opens.
+
+    Raises:
+        ConfigError: they are too many to be computed.
+    """
+    if (steps := _last_step(scenario) + 1) > _MOST_STEPS:
+        raise ConfigError(
+            f"server.deadline_s: a plan supposes that every round lasts its deadline, which makes "
+            f"{steps:,.0f} steps of clock.round_s, expected at most {_MOST_STEPS:,}; take a "
+            f"shorter deadline, fewer rounds or longer steps"
+        )
+    found: IntArray = _step_of(scenario, np.arange(scenario.server.rounds)).astype(np.int64)
+    return found
+
+
+class _Calls:
+    """Whom each round calls: in lockstep every enrolled device is a candidate."""
+
+    def __init__(
+        self, scenario: Scenario, enrolled: Sequence[Resident], examples: Sequence[int]
+    ) -> None:
+        self._selection = scenario.server.selection
+        self._seed = scenario.seed
+        self._candidates = [Candidate(r.client, examples[r.index]) for r in enrolled]
+        self._known: dict[int, set[str]] = {}
+
+    def of_round(self, number: int, places: dict[str, int]) -> IntArray:
+        """Places of those who are called, in the order of `places`."""
+        if isinstance(self._selection, All):
+            return np.arange(len(places))
+        called = self._known.get(number)
+        if called is None:
+            draws = partial(seeds.stream, self._seed, "selection", number)
+            called = self._known[number] = set(self._selection.select(self._candidates, draws))
+        here = called & places.keys() if len(called) < len(places) else places.keys() & called
+        return np.array(sorted(places[client] for client in here), dtype=np.int64)
+
+
+def _empty(group: Group, enrolled: int, rounds: int) -> GroupPlan:
+    available, called, accepted, delivered, late, charge = np.zeros((6, rounds))
+    reasons = {reason: np.zeros(rounds) for reason in VERDICTS if reason is not None}
+    return GroupPlan(
+        group.name,
+        group.count,
+        enrolled,
+        available,
+        called,
+        accepted,
+        delivered,
+        late,
+        charge,
+        reasons,
+    )
+
+
+def _live(
+    found: GroupPlan,
+    scenario: Scenario,
+    group: Group,
+    members: Sequence[Member],
+    learning: Learning,
+    calls: _Calls,
+    steps: IntArray,
+    told: Callable[[int], None],
+) -> None:
+    """Add the lives of some devices of a group to its plan.
+
+    Args:
+        told: of rounds that are done; may raise, to end it.
+    """
+    n, rounds = len(members), len(steps)
+    beings = [member.being() for member in members]
+    lives = Lives(
+        life_of(scenario, group), scenario.seed, beings, ahead=min(_AHEAD, int(steps[-1]) + 1)
+    )
+    places = {member.client: place for place, member in enumerate(members)}
+    lines = [line_of(scenario, group, member.client) for member in members]
+    effort = learning.effort(scenario, group, members, lines)
+    sharing = _Sharing(scenario, group, dict(zip(places, lines, strict=True)), effort)
+    chance = np.zeros(n)
+    fates = np.zeros((n, len(VERDICTS)), dtype=np.int64)
+    deadline_s = scenario.server.deadline_s or np.inf
+    for place, step in enumerate(map(int, steps)):
+        if place % _TELL_ROUNDS == 0:
+            told(place)
+        look = lives.look(step)
+        found.available[place] += np.count_nonzero(look.available)
+        found.charge[place] += look.charge.sum()
+        chance += lives.chance(step)
+        called = calls.of_round(place + 1, places)
+        if not len(called):
+            continue
+        verdict = sharing.granted(place + 1, called, lives.decide(step, effort))
+        codes = verdict.code[called]
+        found.called[place] += len(called)
+        accepted = called[verdict.accepted[called]]
+        found.accepted[place] += len(accepted)
+        by_code = np.bincount(codes, minlength=len(VERDICTS))
+        found.delivered[place] += by_code[0]
+        for code, reason in enumerate(VERDICTS):
+            if reason is not None:
+                found.reasons[reason][place] += by_code[code]
+        delivering = called[codes == 0]
+        took_s = effort.work_s[delivering] + sharing.extra_s(place + 1, delivering)
+        found.late[place] += np.count_nonzero(took_s > deadline_s)
+        fates[called, codes] += 1
+        lives.take_part(accepted, verdict, effort)
+    found.clients += [member.client for member in members]
+    found.chance = np.concatenate([found.chance, chance / rounds])
+    found.fates = np.concatenate([found.fates, fates])
+
+
+class _Sharing:
+    """What a group's devices share, and what that does to a round.
+
+    Args:
+        lines: of the devices, by client, in the order of their places.
+    """
+
+    def __init__(
+        self,
+        scenario: Scenario,
+        group: Group,
+        lines: Mapping[str, Line],
+        effort: Effort,
+    ) -> None:
+        self._shared = group.shared_link.line()
+        self._name = scenario.seed, group.name
+        self._lines = lines
+        self._clients = list(lines)
+        self._traffic = effort.bytes_down, effort.bytes_up
+
+    def granted(self, round: int, called: IntArray, verdict: Verdict) -> Verdict:
+        """What is left of a verdict where there are fewer channel slots than devices that want to
+        take part."""
+        shared = self._shared
+        if shared.slots is None or shared.overflow == "queue":
+            return verdict
+        active = [int(place) for place in called if verdict.accepted[place]]
+        names = {self._clients[place] for place in active}
+        through = granted(shared, *self._name, round, names)
+        denied = [place for place in active if self._clients[place] not in through]
+        code, accepted = verdict.code.copy(), verdict.accepted.copy()
+        code[denied], accepted[denied] = CODE[Reason.SLOT_TAKEN], False
+        return Verdict(code, accepted, verdict.share)
+
+    def extra_s(self, round: int, delivering: IntArray) -> FloatArray:
+        """Modelled seconds that sharing adds to those who deliver."""
+        if not self._shared.delays:
+            return np.zeros(len(delivering))
+        clients = [self._clients[place] for place in delivering]
+        lines = {client: self._lines[client] for client in clients}
+        extra = extra_seconds(self._shared, *self._name, round, lines, *self._traffic)
+        return np.array([extra[client] for client in clients])
+
+
+def _train_s(scenario: Scenario, member: Member, held: int) -> float:
+    if member.examples_per_s is None:
+        return 0.0
+    return scenario.training.examples_seen(held) / member.examples_per_s

@@ -1,0 +1,146 @@
+"""A plan as text and as CSV."""
+
+import csv
+import io
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import numpy as np
+
+from muster.common.files import write_atomic
+from muster.common.overlap import overlap
+from muster.emulator.experiments.planning.plan import GroupPlan, Plan
+from muster.emulator.fleet.population import write_population
+from muster.emulator.results.summary import percent_text, seconds_text
+
+_QUANTILES = ("min", "p05", "median", "max", "effective_share")
+_REASONS = 4
+
+
+def write_plan(folder: Path, plan: Plan) -> None:
+    """Write `plan.csv` and `population.csv`."""
+    text = io.StringIO()
+    rows = csv.writer(text, lineterminator="\n")
+    rows.writerow(
+        ["round", "scenario_s", "group", "enrolled", "called", "available", "accepted",
+         "delivered", "late", "battery"]
+    )  # fmt: skip
+    for place, time_s in enumerate(plan.times_s):
+        for group in plan.groups:
+            counts = (group.called, group.available, group.accepted, group.delivered, group.late)
+            rows.writerow(
+                [place + 1, f"{time_s:.12g}", group.name, group.enrolled]
+                + [f"{values[place]:g}" for values in counts]
+                + [f"{group.charge[place]:.6g}"]
+            )
+    write_atomic(folder / "plan.csv", text.getvalue().encode())
+    write_population(folder / "population.csv", plan.residents, plan.participation())
+
+
+def describe(plan: Plan) -> str:
+    """The plan as a person reads it: groups, reasons, enrollment and overlap, warnings."""
+    rounds, last_s = plan.rounds, float(plan.times_s[-1])
+    how = "exactly what a run does" if plan.exact else "as if every round lasted its deadline"
+    over = f"{rounds:,} rounds over {seconds_text(last_s)} of scenario time"
+    lines = [
+        f"{plan.scenario.name}: {over}, {how}",
+        "",
+        *_table([_HEAD, *map(_row, plan.groups)]),
+        "",
+        *_reasons(plan),
+        "",
+        *_overlap(plan),
+    ]
+    if warned := list(warnings(plan)):
+        lines += ["", *warned]
+    return "\n".join(lines)
+
+
+_HEAD = ("group", "devices", "enrolled", "available", "called", "accept", "deliver",
+         "cohort", "least", "most")  # fmt: skip
+
+
+def _row(group: GroupPlan) -> tuple[str, ...]:
+    rounds, enrolled = len(group.called), max(1, group.enrolled)
+    called = max(1.0, float(group.called.sum()))
+    return (
+        group.name,
+        f"{group.devices:,}",
+        f"{group.enrolled:,}",
+        percent_text(float(group.available.mean()) / enrolled),
+        percent_text(float(group.called.sum()) / (enrolled * rounds)),
+        percent_text(float(group.accepted.sum()) / called),
+        percent_text(float(group.delivered.sum()) / called),
+        f"{group.delivered.mean():.1f}",
+        f"{group.delivered.min():.0f}",
+        f"{group.delivered.max():.0f}",
+    )
+
+
+def _reasons(plan: Plan) -> Iterator[str]:
+    yield "Calls that lead to nothing, by their most frequent reasons"
+    rows = []
+    for group in plan.groups:
+        called = max(1.0, float(group.called.sum()))
+        shares = {reason: float(counts.sum()) / called for reason, counts in group.reasons.items()}
+        often = sorted((s for s in shares.items() if s[1] > 0), key=lambda s: -s[1])[:_REASONS]
+        told = ", ".join(f"{reason.value} {percent_text(share)}" for reason, share in often)
+        rows.append((group.name, told or "none"))
+    yield from _table(rows)
+
+
+def _overlap(plan: Plan) -> Iterator[str]:
+    """Quantiles of the true propensities, and what weights of their inverse leave of a sample."""
+    yield "True propensities; the last column is the effective share of a sample weighed by 1/p"
+    enrolled = np.array([resident.enrolled for resident in plan.residents])
+    enrollment = [resident.propensity for resident in plan.residents]
+    yield from _table(
+        [
+            ("", "least", "5 %", "median", "most", "effective"),
+            ("enrollment", *_quantiles(overlap(enrollment, enrolled))),
+            *(
+                (f"participation of {group.name}", *_quantiles(overlap(group.chance)))
+                for group in plan.groups
+                if len(group.chance)
+            ),
+        ]
+    )
+
+
+def _quantiles(found: dict[str, float]) -> tuple[str, ...]:
+    *quantiles, effective = (found[name] for name in _QUANTILES)
+    return (*(f"{value:.3g}" for value in quantiles), percent_text(effective))
+
+
+def warnings(plan: Plan) -> Iterator[str]:
+    """What a person should know before running this."""
+    for group in plan.groups:
+        if not group.enrolled:
+            yield f"warning: nobody of {group.name} is enrolled"
+        elif never := plan.never(group):
+            shown = ", ".join(never[:3]) + (" …" if len(never) > 3 else "")
+            who = f"{len(never):,} of {group.enrolled:,} enrolled {group.name} ({shown})"
+            often = group.usual_reason(set(never))
+            why = f". Their most frequent reason: {often.value}" if often else ""
+            yield (
+                f"warning: {who} can practically never take part: less than once in "
+                f"{plan.rounds:,} rounds{why}"
+            )
+    delivered = sum(group.delivered for group in plan.groups)
+    minimum = plan.scenario.server.minimum
+    if empty := int(np.count_nonzero(delivered < minimum)):
+        yield f"warning: {empty:,} of {plan.rounds:,} rounds have fewer than {minimum} updates"
+    if late := int(sum(group.late.sum() for group in plan.groups)):
+        yield f"warning: {late:,} updates would come after the deadline"
+
+
+def _table(rows: Sequence[Sequence[str]]) -> list[str]:
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return [
+        "  "
+        + "  ".join(
+            f"{cell:<{width}}" if place == 0 or len(rows[0]) == 2 else f"{cell:>{width}}"
+            for place, (cell, width) in enumerate(zip(row, widths, strict=True))
+        ).rstrip()
+        for row in rows
+    ]

@@ -1,0 +1,164 @@
+"""The truth about who takes part, which only an emulator knows."""
+
+from collections.abc import Iterator, Sequence
+from typing import Literal
+
+import numpy as np
+
+from muster.client.availability.always import Always
+from muster.client.availability.bernoulli import Bernoulli
+from muster.client.availability.contract import Availability
+from muster.client.availability.group_event import GroupEvent
+from muster.client.availability.k_of_n import KOfN, effective_weights
+from muster.common.errors import ConfigError
+from muster.common.seeds import FloatArray
+from muster.emulator.experiments.planning.plan import Learning
+from muster.emulator.fleet.closed_forms import EventGroup, shares_of_groups
+from muster.emulator.fleet.lives import by_group, life_of, line_of, members_of
+from muster.emulator.fleet.population import Resident
+from muster.emulator.scenario.scenario import Group, Scenario
+from muster.server.aggregators import Need
+from muster.server.knowledge.population import Oracle
+
+
+def oracle_of(scenario: Scenario, residents: Sequence[Resident]) -> Oracle:
+    """The truth, as far as the aggregator asks for it.
+
+    Raises:
+        ConfigError: it is not known in closed form.
+    """
+    needs = scenario.server.aggregator.needs()
+    return Oracle(
+        enrollment=[resident.propensity for resident in residents]
+        if Need.PROPENSITIES in needs
+        else None,
+        shares=shares_of(scenario, residents).tolist() if Need.SHARES in needs else None,
+    )
+
+
+def shares_of(scenario: Scenario, residents: Sequence[Resident]) -> FloatArray:
+    """c_i = E[1{i in S}/|S|] of every device when all are called, exactly; 0 for those who are not
+    enrolled.
+
+    Raises:
+        ConfigError: something but availability in a known form, or slots, decides who takes part;
+            names all that does.
+    """
+    if unknown := [*_of_rounds(scenario), *_of_groups(scenario, residents)]:
+        raise ConfigError(
+            "\n  ".join(
+                [
+                    "server.aggregator: the exact shares c_i of who takes part are not known:",
+                    *unknown,
+                ]
+            )
+            + "\nLet the rule estimate them (importance, shares = 'estimated'), or give them "
+            "yourself (p of weighted and weighted-normalised)"
+        )
+    if isinstance(only := scenario.groups[0].availability, KOfN):
+        return effective_weights(only.weights_of(len(residents)), only.k)
+    shares, _ = shares_of_groups(
+        [_events(group, _enrolled(of_group)) for group, of_group in by_group(scenario, residents)]
+    )
+    of_group_ = dict(zip((group.name for group in scenario.groups), shares, strict=True))
+    return np.array([of_group_[r.group] if r.enrolled else 0.0 for r in residents])
+
+
+def _events(group: Group, size: int) -> EventGroup:
+    shared, chances = group.shared_link, _chances(group.availability)
+    assert chances is not None  # others were refused
+    slots = None if shared.overflow == "queue" else shared.slots
+    overflow: Literal["collide", "subset"] = "collide" if shared.overflow == "collide" else "subset"
+    return EventGroup(size, *chances, slots, overflow)
+
+
+def _chances(availability: Availability) -> tuple[float, float] | None:
+    """That something happens to a group, and of each device when it does; None: another form."""
+    match availability:
+        case Always():
+            return 1.0, 1.0
+        case Bernoulli():
+            return 1.0, availability.probability
+        case GroupEvent(form="event"):
+            return availability.probability, availability.device_probability
+    return None
+
+
+def _enrolled(residents: Sequence[Resident]) -> int:
+    return sum(resident.enrolled for resident in residents)
+
+
+# --- what is in no closed form -------------------------------------------------------------------
+
+
+def _of_rounds(scenario: Scenario) -> Iterator[str]:
+    server = scenario.server
+    if server.selection.kind != "all":
+        yield f"server.selection: expected 'all', found {server.selection.kind!r}"
+    if server.deadline_s is not None:
+        yield f"server.deadline_s: expected none, found {server.deadline_s:g}"
+    if (goal := server.round_goal()) is not None:
+        yield f"server.goal: expected none, found {goal}"
+    if server.minimum > 1:
+        yield f"server.minimum: expected 1, found {server.minimum}: smaller rounds are empty"
+    if (most := server.guard.max_norm) is not None:
+        yield f"server.guard.max_norm: expected none, found {most:g}: it refuses updates"
+
+
+def _of_groups(scenario: Scenario, residents: Sequence[Resident]) -> Iterator[str]:
+    learning: Learning | None = None
+    for number, (group, of_group) in enumerate(by_group(scenario, residents)):
+        mistakes = [*_of_devices(scenario, group), *_of_availability(scenario, group, of_group)]
+        timed = group.device.examples_per_s is not None or group.link.shapes
+        if timed and not isinstance(group.availability, Always):
+            learning = learning or Learning.of(scenario)  # not before: it opens the task
+            mistakes += _of_work(scenario, group, of_group, learning)
+        yield from (f"groups[{number}].{mistake}" for mistake in mistakes)
+
+
+def _of_devices(scenario: Scenario, group: Group) -> Iterator[str]:
+    device, rules = group.device, group.participation
+    if device.lives:
+        yield "device: expected one that never changes, found a battery, use or a mobile network"
+    elif "unmetered" in rules.require and device.connectivity.metered:
+        yield "participation.require: expected what always holds, found 'unmetered' where none is"
+    if rules.willing != 1.0:
+        yield "participation.willing: expected 1, found a will"
+    if (drop_out := life_of(scenario, group).drop_out) > 0:
+        yield f"participation.drop_out: expected 0, found {drop_out:g}"
+
+
+def _of_availability(
+    scenario: Scenario, group: Group, of_group: Sequence[Resident]
+) -> Iterator[str]:
+    availability, shared = group.availability, group.shared_link
+    if not isinstance(availability, KOfN):
+        if _chances(availability) is None:
+            yield (
+                f"availability: expected always, bernoulli, group-event (form 'event') or k-of-n, "
+                f"found {availability.kind!r}"
+            )
+        return
+    if len(scenario.groups) > 1:
+        yield "availability: k-of-n is known for a single group, found several"
+    if (enrolled := _enrolled(of_group)) < group.count:
+        yield f"enrollment: with k-of-n expected all {group.count} devices, found {enrolled}"
+    if shared.overflow != "queue" and shared.slots is not None and shared.slots < availability.k:
+        yield (
+            f"shared_link.slots: with k-of-n expected at least k = {availability.k}, found "
+            f"{shared.slots}"
+        )
+
+
+def _of_work(
+    scenario: Scenario, group: Group, of_group: Sequence[Resident], learning: Learning
+) -> Iterator[str]:
+    """Work that lasts into the next round is interrupted where its device is not there then."""
+    members = members_of(scenario, group, of_group)
+    lines = [line_of(scenario, group, member.client) for member in members]
+    longest_s = learning.effort(scenario, group, members, lines).work_s.max(initial=0.0)
+    if longest_s >= scenario.clock.round_s:
+        yield (
+            f"device, link: expected work that ends within a round (clock.round_s = "
+            f"{scenario.clock.round_s:g}), found {longest_s:.3g} s"
+        )

@@ -1,0 +1,83 @@
+"""What the server is told of a population: covariates Z, their means, and the oracle's part."""
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+
+from muster.common.errors import ConfigError
+from muster.common.features import Feature
+from muster.common.seeds import stream
+from muster.emulator.fleet.lives import z_of_all
+from muster.emulator.fleet.oracle import oracle_of
+from muster.emulator.fleet.population import Resident, population
+from muster.emulator.scenario.scenario import Scenario
+from muster.server.aggregators import Need
+from muster.server.fleet import Device
+from muster.server.knowledge.population import Population
+
+
+def moments_of(scenario: Scenario, residents: Sequence[Resident]) -> dict[str, float]:
+    """The population's means as the server is told: of every column of Z, and of the features that
+    the aggregator asks for; with `server.moments_noise` not quite the truth.
+
+    Where a device does not have a covariate, its columns count as 0 (of a word, no level holds).
+
+    Raises:
+        ConfigError: a mean is too large for a number.
+    """
+    settings, z = scenario.server, z_of_all(scenario, residents)
+    features = [Feature(column) for column in z]
+    features += [Feature.parse(text, z) for text in settings.aggregator.features()]
+    with np.errstate(over="ignore", invalid="ignore"):
+        found = {feature.text: float(feature.of(z).mean()) for feature in features}
+    for name, mean in found.items():
+        if not math.isfinite(mean):
+            raise ConfigError(
+                f"groups.covariates.z: the population's mean of {name!r} is {mean:g}, expected a "
+                f"finite number; give the covariate smaller values, or ask for no such feature"
+            )
+    if settings.moments_noise:
+        for name in found:
+            error = stream(scenario.seed, "moments", name).standard_normal()
+            found[name] += settings.moments_noise * float(error)
+    return found
+
+
+def population_of(scenario: Scenario, residents: Sequence[Resident]) -> Population:
+    """The population as the server will know it."""
+    columns, z = scenario.z_columns, z_of_all(scenario, residents)
+    full = scenario.server.information == "full"
+    rows = [
+        {column: float(z[column][resident.index]) for column in columns} for resident in residents
+    ]
+    return Population(
+        [resident.client for resident in residents],
+        columns,
+        [row if full or r.enrolled else None for r, row in zip(residents, rows, strict=True)],
+        {r.client: Device(r.client, r.group, r.index, 1) for r in residents if r.enrolled},
+        moments_of(scenario, residents),
+        oracle_of(scenario, residents),
+    )
+
+
+def require(scenario: Scenario) -> None:
+    """Refuse a population with which the scenario's aggregator cannot work, or that cannot be.
+
+    Raises:
+        ConfigError: why not.
+    """
+    residents = population(scenario)
+    rule = scenario.server.aggregator
+    never = [resident.client for resident in residents if resident.propensity == 0]
+    if never and rule.needs() & {Need.POPULATION, Need.PROPENSITIES}:
+        shown = ", ".join(never[:3]) + (" …" if len(never) > 3 else "")
+        raise ConfigError(
+            f"server.aggregator: {rule.kind} gives the enrolled the weight of those like them who "
+            f"are not, and {len(never)} of {len(residents)} devices are never enrolled "
+            f"(propensity 0: {shown}): nobody can stand for them. Make groups.enrollment leave "
+            f"everybody a chance, or take 'calibrated' with method = 'soft', which comes as near "
+            f"to the population's means as it can"
+        )
+    if objections := list(rule.objections(population_of(scenario, residents))):
+        raise ConfigError("\n".join(f"server.aggregator: {text}" for text in objections))

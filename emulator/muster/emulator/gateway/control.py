@@ -1,0 +1,340 @@
+"""The control port of a gateway: JSON lines, each answered by a line.
+
+The first line says who speaks, {"token": hex}, and is answered {"ok": ...}, or {"error": ...} and
+the end. Who shows the controller's token may ask what REQUESTS lists; each is answered
+{"ok": ...} or {"error": a sentence}, in order, and one that is refused has changed nothing.
+
+Who shows the devices' token may ask for slots (`slots` has the rules), for any device of the group:
+
+    {"do": "contend", "client", "round", "active", "of"}  ->  {"round", "client", "granted"}
+    {"do": "take", "client", "round"}                     ->  {"round", "client", "taken": true}
+    {"do": "give", "client", "round"}                     ->  {"round", "client", "given": true}
+
+These answers come when they are known, so not always in order. A connection that breaks gives back
+the slots that were taken over it.
+
+A gateway whose controllers say nothing for its lease heals itself: a controller that died must not
+leave a fleet cut off.
+"""
+
+import asyncio
+import hmac
+import json
+import logging
+import math
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from pathlib import Path
+from types import MappingProxyType
+from typing import Annotated, Any, Literal
+
+from pydantic import Field
+
+from muster.common.clock import Clock
+from muster.common.config import Section
+from muster.common.errors import ConfigError, Unauthenticated
+from muster.common.lines import Positive
+from muster.emulator.gateway.faults import Fault, FaultName
+from muster.emulator.gateway.gateway import Gateway
+from muster.emulator.gateway.slots import Slots, Whose
+from muster.emulator.gateway.words import Word, Words
+from muster.emulator.links.settings import Shape
+
+log = logging.getLogger("muster.gateway")
+
+_LINE_BYTES = 4 * 1024 * 1024
+_HELLO_S = 10.0
+_SAME_S = 0.001
+"""Those who ask for a slot within the same millisecond ask at the same instant."""
+
+NotNegative = Annotated[float, Field(ge=0)]
+
+
+class Hello(Section):
+    """Who speaks."""
+
+    token: str
+    client: str | None = None
+
+
+class Ping(Section):
+    do: Literal["ping"]
+
+
+class Stats(Section):
+    do: Literal["stats"]
+
+
+class ShapeChange(Section):
+    """What becomes different about a link; what is not there stays. null: no limit, no trace."""
+
+    down_bps: Positive | None = None
+    up_bps: Positive | None = None
+    rtt_s: NotNegative = 0.0
+    jitter_s: NotNegative = 0.0
+    fading: Annotated[float, Field(ge=0, le=2)] = 0.0
+    fading_time_s: Positive = 8.0
+    fading_step_s: Annotated[float, Field(ge=0.05)] = 0.25
+    loss: Annotated[float, Field(ge=0, le=0.5)] = 0.0
+    trace_down: str | None = None
+    trace_up: str | None = None
+
+
+class SetShape(Section):
+    do: Literal["set"]
+    clients: list[str] | None = None
+    """Null: all."""
+    shape: ShapeChange | None
+    """Null: what it was started with."""
+
+
+class SetShared(Section):
+    do: Literal["set_shared"]
+    down_bps: Positive | None
+    up_bps: Positive | None
+
+
+class BeginFault(Fault):
+    do: Literal["fault"]
+    clients: list[str] | None = None
+
+
+class Heal(Section):
+    do: Literal["heal"]
+    clients: list[str] | None = None
+    fault: FaultName | None = None
+    """Null: every fault."""
+
+
+class Upstream(Section):
+    do: Literal["upstream"]
+    address: str
+
+
+REQUESTS: Mapping[str, type[Section]] = MappingProxyType(
+    {
+        "ping": Ping,
+        "stats": Stats,
+        "set": SetShape,
+        "set_shared": SetShared,
+        "fault": BeginFault,
+        "heal": Heal,
+        "upstream": Upstream,
+    }
+)
+
+
+class Contend(Section):
+    do: Literal["contend"]
+    client: str
+    round: Annotated[int, Field(ge=0)]
+    active: bool
+    of: Annotated[int, Field(gt=0)]
+
+
+class Take(Section):
+    do: Literal["take"]
+    client: str
+    round: Annotated[int, Field(ge=0)]
+
+
+class Give(Section):
+    do: Literal["give"]
+    client: str
+    round: Annotated[int, Field(ge=0)]
+
+
+DEVICE_REQUESTS: Mapping[str, type[Section]] = MappingProxyType(
+    {"contend": Contend, "take": Take, "give": Give}
+)
+
+Say = Callable[[Mapping[str, Any]], None]
+
+
+class Control:
+    """What a gateway answers its controllers and its devices."""
+
+    def __init__(self, gateway: Gateway, clock: Clock) -> None:
+        self._gateway, self._clock, self._config = gateway, clock, gateway.config
+        self._slots = Slots(self._config.shared, self._config.seed, self._config.group)
+        self._words = Words(Path(self._config.words)) if self._config.words else None
+        for word in self._words.all() if self._words is not None else ():
+            self._slots.contend(*word)
+        self._asked: dict[tuple[str, Whose], list[Say]] = {}
+        self._taken: dict[Whose, Say] = {}
+        self._heard = clock.monotonic()
+
+    async def listen(self) -> asyncio.Server:
+        """Open the control port.
+
+        Raises:
+            OSError: it cannot be opened.
+        """
+        again, host, port = self._config.again, self._config.host, self._config.first_port
+        port = again.control if again else port
+        return await asyncio.start_server(self._talk, host, port, limit=_LINE_BYTES)
+
+    async def keep_lease(self) -> None:
+        """Heal the gateway whenever its controllers say nothing for a lease; never returns."""
+        lease_s = self._config.lease_s
+        while True:
+            await self._clock.sleep_until(self._heard + lease_s)
+            if self._clock.monotonic() - self._heard >= lease_s:
+                self._heard = self._clock.monotonic()
+                if self._gateway.restore():
+                    log.warning(
+                        "no controller said a word for %g s: all faults are healed, and links are "
+                        "what they were at the start",
+                        lease_s,
+                    )
+
+    # -- lines ----------------------------------------------------------------------------------
+
+    async def _talk(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        def say(told: Mapping[str, Any]) -> None:
+            if not writer.is_closing():
+                writer.write(json.dumps(told).encode() + b"\n")
+
+        try:
+            async with asyncio.timeout(_HELLO_S):
+                line = await reader.readline()
+            try:
+                answer = self._answer_controller if self._is_controller(line) else self._answer
+            except (ConfigError, Unauthenticated) as error:
+                say({"error": _sentence(error)})
+                return
+            say({"ok": {"group": self._config.group}})
+            while line := await reader.readline():
+                try:
+                    answer(line, say)
+                except ConfigError as error:
+                    say({"error": _sentence(error)})
+                await writer.drain()
+        except ValueError:
+            say({"error": f"a line has at most {_LINE_BYTES} bytes"})
+        except (OSError, TimeoutError):
+            pass
+        except asyncio.CancelledError:  # the gateway ends
+            writer.transport.abort()
+        finally:
+            self._forget(say)
+            writer.close()
+
+    def _is_controller(self, line: bytes) -> bool:
+        """Whether a hello is a controller's, and not a device's.
+
+        Raises:
+            ConfigError: it is no hello.
+            Unauthenticated: it is neither's.
+        """
+        token = Hello.from_json(line).token.encode()
+        if hmac.compare_digest(token, self._config.controller_token.encode()):
+            return True
+        if hmac.compare_digest(token, self._config.device_token.encode()):
+            return False
+        raise Unauthenticated("this is neither the controller's token nor the devices'")
+
+    # -- controllers ----------------------------------------------------------------------------
+
+    def _answer_controller(self, line: bytes, say: Say) -> None:
+        self._heard = self._clock.monotonic()
+        say({"ok": self._done(_request(line, REQUESTS))})
+
+    def _done(self, request: Section) -> Any:
+        gateway = self._gateway
+        match request:
+            case Ping():
+                return {"lease_s": self._config.lease_s}
+            case Stats():
+                return gateway.stats()
+            case SetShape():
+                self._set_shape(request)
+            case SetShared():
+                gateway.set_shared(request.down_bps, request.up_bps)
+            case BeginFault():
+                gateway.fault(gateway.those(request.clients), request)
+            case Heal():
+                gateway.heal(gateway.those(request.clients), request.fault)
+            case Upstream():
+                gateway.set_upstream(request.address)
+        return {}
+
+    def _set_shape(self, request: SetShape) -> None:
+        devices = self._gateway.those(request.clients)
+        if request.shape is None:
+            self._gateway.set_shapes({each.client: each.began_with for each in devices})
+            return
+        change = request.shape.model_dump(exclude_unset=True)
+        self._gateway.set_shapes(
+            {each.client: Shape(**{**each.shape.model_dump(), **change}) for each in devices}
+        )
+
+    # -- devices --------------------------------------------------------------------------------
+
+    def _answer(self, line: bytes, say: Say) -> None:
+        request = _request(line, DEVICE_REQUESTS)
+        match request:
+            case Contend(client=client, round=round, active=active, of=of):
+                self._gateway.those([client])
+                if of > len(self._gateway.devices):
+                    raise ConfigError(
+                        f"{of} devices cannot be called: {self._config.group!r} has "
+                        f"{len(self._gateway.devices)}"
+                    )
+                if self._words is not None:
+                    self._words.add(Word(round, client, active, of))
+                self._asked.setdefault(("contend", (round, client)), []).append(say)
+                for whose, granted in self._slots.contend(round, client, active, of).items():
+                    self._tell("contend", whose, granted=granted)
+            case Take(client=client, round=round):
+                self._gateway.those([client])
+                self._asked[("take", (round, client))] = [say]
+                self._taken[round, client] = say
+                at = math.floor(self._clock.monotonic() / _SAME_S) * _SAME_S
+                self._now_hold(self._slots.take(round, client, at))
+            case Give(client=client, round=round):
+                self._gateway.those([client])
+                self._taken.pop((round, client), None)
+                self._asked.pop(("take", (round, client)), None)
+                say({"round": round, "client": client, "given": True})
+                self._now_hold(self._slots.give(round, client))
+
+    def _now_hold(self, holders: list[Whose]) -> None:
+        for whose in holders:
+            self._tell("take", whose, taken=True)
+
+    def _tell(self, asked: str, whose: Whose, **answer: bool) -> None:
+        round, client = whose
+        for say in self._asked.pop((asked, whose), []):
+            say({"round": round, "client": client, **answer})
+
+    def _forget(self, say: Say) -> None:
+        """Nobody listens there any more."""
+        for key, listening in list(self._asked.items()):
+            if say in listening:
+                listening.remove(say)
+            if not listening:
+                del self._asked[key]
+        for whose in [whose for whose, by in self._taken.items() if by is say]:
+            del self._taken[whose]
+            self._now_hold(self._slots.give(*whose))
+
+
+def _request(line: bytes, known: Mapping[str, type[Section]]) -> Section:
+    """Understand a line.
+
+    Raises:
+        ConfigError: it is no request, or one that lacks something.
+    """
+    with suppress(ValueError):
+        asked = json.loads(line)
+        if isinstance(asked, dict):
+            do = asked.get("do")
+            if isinstance(do, str) and do in known:
+                return known[do].from_json(line)
+            raise ConfigError(f"do is one of {', '.join(known)}; found {do!r}")
+    raise ConfigError("a request is a JSON object on one line")
+
+
+def _sentence(error: Exception) -> str:
+    return "; ".join(part.strip() for part in str(error).splitlines()).replace(":;", ":")

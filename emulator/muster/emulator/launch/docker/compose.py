@@ -1,0 +1,256 @@
+"""A fleet's compose file: from plain values to text; nothing is read or started here.
+
+The file is for people too. What containers have in common stands once, in blocks that begin with
+`x-`; paths in the run folder are relative to the file, which lies there.
+
+It holds for `docker compose` and for docker-compose 1.29. The latter knows no key `name`, so the
+project's name is in `.env` beside it.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import yaml
+
+from muster.emulator.launch import COMPOSE
+from muster.emulator.launch.docker.services import (
+    FOLDER_LABEL,
+    NAME_LABEL,
+    Mount,
+    Service,
+    docker_name,
+)
+
+ENVIRONMENT: Final = ".env"
+
+_MEBI: Final = 1 << 20
+
+_RESTART: Final = "on-failure"
+_HEALTH: Final = {"interval": "2s", "timeout": "10s", "retries": 60}
+"""Every look starts a Python in the container, some 50 ms of a core; devices wait for the first."""
+
+_GPUS: Final = {"driver": "nvidia", "count": "all", "capabilities": ["gpu"]}
+
+_OF_ONE: Final = ("volumes", "labels")
+"""Keys in which the devices of a group differ."""
+
+_HEAD = """\
+# The fleet of the scenario {scenario} in containers, as `muster up` wrote it.
+#
+#   docker compose --file {file} ps      what runs
+#   muster status {folder}       how the run stands; also: muster watch, muster stop
+#   muster down {folder}         ends it, keeps the logs, removes all it has in Docker
+#
+# It may be edited and kept: limits, images, environment, services of your own. After `muster down`,
+# `muster up --resume {folder}` starts what it says. The programs' settings lie in setup/;
+# docs/containers.md explains them.
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Project:
+    """What a compose file says besides its services.
+
+    Attributes:
+        name: of containers and networks, as a prefix.
+        folder: the run folder, which holds the file.
+        shown: the run folder as a person would type it.
+        user: user and group id of all processes.
+        cores: of the machine; a container is never given more.
+        networks: by name, whether they are without a way out.
+        restarts: deaths of the server that Docker makes good.
+    """
+
+    name: str
+    scenario: str
+    folder: Path
+    shown: str
+    user: tuple[int, int]
+    cores: int
+    networks: Mapping[str, bool]
+    restarts: int = 0
+
+
+def environment_text(project: Project) -> str:
+    """What stands in `.env`."""
+    return f"COMPOSE_PROJECT_NAME={project.name}\n"
+
+
+def compose_text(project: Project, services: Sequence[Service]) -> str:
+    """What stands in `docker-compose.yml`."""
+    container = _Block("container", _held_to(project, services))
+    blocks = {"container": container}
+    parts = {}
+    for service in services:
+        body, block = _body(project, service), container
+        if service.role == "device":
+            name = f"devices-{service.networks[0]}"
+            if name not in blocks:
+                common = {
+                    key: value
+                    for key, value in body.items()
+                    if key not in _OF_ONE and container.get(key) != value
+                }
+                blocks[name] = _Block(name, {_MERGE: container, **common})
+            if blocks[name].keys() - {_MERGE} <= body.keys():
+                block = blocks[name]
+        said = {**container, **block}
+        new = {key: value for key, value in body.items() if said.get(key) != value}
+        parts[docker_name(service.name)] = {_MERGE: block, **new}
+    labels = {FOLDER_LABEL: str(project.folder)}
+    networks = {
+        name: {**({"internal": True} if closed else {}), "labels": _Line(labels)}
+        for name, closed in project.networks.items()
+    }
+    sections: dict[str, Any] = {f"x-{name}": block for name, block in blocks.items()}
+    sections |= {"services": parts, "networks": networks}
+    file = f"{project.shown}/{COMPOSE}"
+    head = _HEAD.format(scenario=project.scenario, folder=project.shown, file=file)
+    return "\n".join([head, *_yaml(sections)])
+
+
+def _held_to(project: Project, services: Sequence[Service]) -> dict[str, Any]:
+    """What is so in every container."""
+    first, *others = [dict(service.environment) for service in services]
+    same = {"environment": first} if first and all(each == first for each in others) else {}
+    return {
+        "user": "{}:{}".format(*project.user),
+        "read_only": True,
+        "tmpfs": _line("/tmp:mode=1777"),
+        "cap_drop": _line("ALL"),
+        "security_opt": _line("no-new-privileges:true"),
+        "init": True,
+        **same,
+    }
+
+
+def _body(project: Project, service: Service) -> dict[str, Any]:
+    limits = service.limits
+    body: dict[str, Any] = {
+        "image": service.image,
+        "command": _line(*service.command),
+        "networks": _line(*service.networks),
+        "cpus": min(limits.cpus, float(project.cores)),
+        "mem_limit": f"{limits.memory_bytes // _MEBI}m",
+        "pids_limit": limits.processes,
+    }
+    if service.environment:
+        body["environment"] = dict(service.environment)
+    if service.health:
+        body["healthcheck"] = {"test": _line("CMD", *service.health), **_HEALTH}
+    if service.after:
+        conditions = {docker_name(n): {"condition": "service_healthy"} for n in service.after}
+        body["depends_on"] = conditions
+    if service.gpus:
+        reserved = {"reservations": {"devices": [_Line(_GPUS)]}}
+        body["deploy"] = {"resources": reserved}
+    if service.role != "server":
+        body["restart"] = _RESTART
+    elif project.restarts:
+        body["restart"] = f"{_RESTART}:{project.restarts}"
+    if service.ports:
+        body["ports"] = [f"127.0.0.1:{out}:{inside}" for inside, out in service.ports.items()]
+    if service.mounts:
+        body["volumes"] = [_volume(project, mount) for mount in service.mounts]
+    body["labels"] = _Line({FOLDER_LABEL: str(project.folder), NAME_LABEL: service.name})
+    return body
+
+
+def _volume(project: Project, mount: Mount) -> "_Line":
+    """A mount in the long form: a path with a colon is no trouble, a missing one an error."""
+    source = Path(mount.source)
+    if source.is_relative_to(project.folder):
+        inside = source.relative_to(project.folder)
+        place = f"./{inside}" if inside.parts else "."
+    else:
+        place = str(source)
+    how = {} if mount.writable else {"read_only": True}
+    return _Line({"type": "bind", "source": place, "target": mount.target, **how})
+
+
+# --- YAML ----------------------------------------------------------------------------------------
+
+
+class _Block(dict[str, Any]):
+    """Keys that stand once, under a name that others merge."""
+
+    def __init__(self, name: str, keys: Mapping[str, Any]) -> None:
+        super().__init__(keys)
+        self.name = name
+
+
+class _Line(dict[str, Any]):
+    """Keys on one line."""
+
+
+class _Items(list[str]):
+    """A list on one line."""
+
+
+_MERGE = "<<"
+
+
+def _line(*items: str) -> _Items:
+    return _Items(items)
+
+
+class _Dumper(yaml.SafeDumper):
+    """Knows blocks; everything else is written where it stands, however often."""
+
+    def ignore_aliases(self, data: Any) -> bool:
+        return not isinstance(data, _Block)
+
+    def generate_anchor(self, node: Any) -> str:
+        return str(node.block)
+
+    def increase_indent(self, flow: bool = False, indentless: bool = False) -> None:
+        super().increase_indent(flow, False)
+
+
+def _block(dumper: _Dumper, block: _Block) -> yaml.Node:
+    node = _mapping(dumper, block)
+    node.block = block.name  # type: ignore[attr-defined]
+    return node
+
+
+def _mapping(dumper: _Dumper, keys: Mapping[str, Any]) -> yaml.Node:
+    node = dumper.represent_mapping("tag:yaml.org,2002:map", keys.items())
+    for key, _ in node.value:
+        if key.value == _MERGE:
+            key.tag = "tag:yaml.org,2002:merge"  # as text it would be quoted
+    return node
+
+
+def _one_line(dumper: _Dumper, value: _Line | _Items) -> yaml.Node:
+    if isinstance(value, _Line):
+        return dumper.represent_mapping("tag:yaml.org,2002:map", value.items(), flow_style=True)
+    return dumper.represent_sequence("tag:yaml.org,2002:seq", value, flow_style=True)
+
+
+def _text(dumper: _Dumper, text: str) -> yaml.Node:
+    """A dollar begins a variable in a compose file, and two are one."""
+    return dumper.represent_scalar("tag:yaml.org,2002:str", text.replace("$", "$$"))
+
+
+_Dumper.add_representer(_Block, _block)
+_Dumper.add_representer(dict, _mapping)
+_Dumper.add_representer(_Line, _one_line)
+_Dumper.add_representer(_Items, _one_line)
+_Dumper.add_representer(str, _text)
+
+
+def _yaml(sections: Mapping[str, Any]) -> list[str]:
+    """The sections as text, with an empty line between them and between services."""
+    text = yaml.dump(sections, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=1_000_000)
+    lines: list[str] = []
+    section = ""
+    for line in text.splitlines():
+        if not line.startswith(" "):
+            lines += [""] if section else []
+            section = line
+        elif section == "services:" and line[2] != " " and lines[-1] != section:
+            lines.append("")
+        lines.append(line)
+    return [*lines, ""]

@@ -1,0 +1,409 @@
+"""The docker backend: the programs of a run in containers, through Docker's API.
+
+What is made has the run's label, so that whatever kills the command, `muster down` finds it; what
+an earlier command left in the same folder is removed at the start.
+"""
+
+import asyncio
+import os
+import signal
+import socket
+import sys
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from functools import partial
+from pathlib import Path
+from typing import Any, TypeVar
+
+import docker
+import docker.errors
+import docker.types
+import requests.exceptions
+
+from muster.client.config import NurseryProcess, PackProcess
+from muster.common.clock import Clock
+from muster.common.errors import ConfigError, LaunchFailed
+from muster.emulator.fleet import server_view as knowledge
+from muster.emulator.gateway.config import GatewayProcess, Ports, gateway_name
+from muster.emulator.gateway.words import no_words
+from muster.emulator.launch.backend import Died, EndedBeforeReady
+from muster.emulator.launch.docker.daemon import (
+    connect,
+    connected,
+    containers_of,
+    free_port,
+    hand_over,
+    keep_log,
+    remove_all,
+)
+from muster.emulator.launch.docker.services import (
+    BACKBONE,
+    CONTROL_PORT,
+    FOLDER_LABEL,
+    NAME_LABEL,
+    STATE,
+    Service,
+    Site,
+    docker_name,
+    group_network,
+    project_of,
+)
+from muster.emulator.launch.processes import Processes
+from muster.emulator.runs import doctor
+from muster.emulator.scenario.scenario import Scenario
+from muster.server.config import ServerProcess
+
+T = TypeVar("T")
+
+_READY_S = 120.0
+_POLL_S = 0.05
+_LAST_LINES = 15
+_SIGNALS = 128
+
+
+def require(scenario: Scenario) -> None:
+    """Look, before anything starts, whether containers can do what a scenario asks for.
+
+    Raises:
+        ConfigError: they cannot.
+    """
+    with connected() as client:
+        for image in (scenario.launch.server_image, scenario.launch.client_image):
+            try:
+                client.images.get(image)
+            except docker.errors.ImageNotFound:
+                raise ConfigError(
+                    f"there is no image {image}; `make images` builds muster's own, and "
+                    f"launch.server_image and launch.client_image name others"
+                ) from None
+    directory = scenario.task.data.directory
+    if directory is not None and not Path(directory).is_dir():
+        raise ConfigError(f"task.data.directory: {directory} does not exist")
+    scenario.task.check()
+    knowledge.require(scenario)
+    doctor.require_gpus(scenario)
+    doctor.require_port(scenario.server.port)
+    if scenario.verify:
+        require_reach()
+
+
+def require_reach() -> None:
+    """Look whether this machine has a way into the networks of containers.
+
+    Raises:
+        ConfigError: it has none.
+    """
+    if sys.platform != "linux":
+        raise ConfigError(
+            "links in containers are measured from this machine, and only Linux has a way into "
+            "their networks; measure them with processes, or leave verify out"
+        )
+
+
+class Containers:
+    """The containers of one run.
+
+    Args:
+        died: told of every death.
+    """
+
+    isolates = True
+    devices = STATE
+
+    def __init__(self, scenario: Scenario, folder: Path, clock: Clock, died: Died) -> None:
+        self._folder = folder
+        self._clock = clock
+        self._died = died
+        self._site = Site(scenario, folder)
+        self._client = connect()
+        self._project = project_of(folder)
+        self._alive: dict[str, int] = {}
+        self._packs: dict[str, str] = {}
+        self._services: dict[str, Service] = {}
+        self._turns: dict[str, asyncio.Lock] = {}
+        self._starting = set[str]()
+        self._ended_early: dict[str, int] = {}
+        self._loop = asyncio.get_running_loop()
+        self._since = int(clock.now())
+        self._closing = threading.Event()
+        self._opened = self._handed_over = False
+        self._calls = set[asyncio.Future[Any]]()
+        self._outside = scenario.server.port or free_port()
+
+    @property
+    def here(self) -> str:
+        """Its end of the backbone."""
+        network = self._client.networks.get(f"{self._project}_{BACKBONE}")
+        return str(network.attrs["IPAM"]["Config"][0]["Gateway"])
+
+    def within_reach(self, group: str, ports: Ports) -> Ports:
+        """By the gateway's address in its group's network, into which Linux itself has a way."""
+        found = self._container(gateway_name(group)).attrs["NetworkSettings"]["Networks"]
+        address = found[f"{self._project}_{group_network(group)}"]["IPAddress"]
+        return ports.model_copy(update={"host": address, "outside": f"{address}:{CONTROL_PORT}"})
+
+    @property
+    def alive(self) -> Mapping[str, int]:
+        """1 for each that lives, by name; packs that share a container by their own names."""
+        packs = {pack: 1 for pack, name in self._packs.items() if name in self._alive}
+        return {**self._alive, **packs}
+
+    @property
+    def placeable(self) -> Mapping[str, int]:
+        """Nothing: Docker says on which cores a container runs."""
+        return {}
+
+    def settled(self, server: ServerProcess) -> ServerProcess:
+        """It listens in its container, and its evaluation is a container of its own."""
+        return self._site.settled(server, self._outside)
+
+    async def start_nursery(self, config: NurseryProcess) -> dict[str, Any]:
+        """The task is prepared on this machine; devices have nurseries of their own."""
+        processes = Processes(self._folder, self._clock, lambda name, status: None)
+        try:
+            prepared = await processes.start_nursery(config)
+        finally:
+            await processes.close()
+        return prepared
+
+    def _open(self) -> None:
+        """Make the networks, once, and watch what happens in them."""
+        if self._opened:
+            return
+        self._opened = True
+        remove_all(self._client, self._folder, self._clock)
+        threading.Thread(target=self._watch, daemon=True).start()
+        for name, internal in self._site.networks().items():
+            self._client.networks.create(
+                f"{self._project}_{name}",
+                driver="bridge",
+                internal=internal,
+                labels={FOLDER_LABEL: str(self._folder)},
+            )
+
+    async def start_gateway(self, config: GatewayProcess) -> Ports:
+        await self._call(self._open)
+        if config.again is None:
+            await self._call(self._no_words, config)
+        # A gateway that is started again is published where it was.
+        outside = config.again.controllers[1] if config.again is not None else free_port()
+        service, ports = self._site.gateway(config, outside)
+        await self._start_until(service, partial(_answers, *ports.controllers))
+        return ports
+
+    def _no_words(self, config: GatewayProcess) -> None:
+        no_words(config.words)
+        if config.words is not None:
+            os.chown(Path(config.words).parent, *self._site.user)
+
+    async def start_server(self) -> str:
+        """Start the server, and the evaluation where it does not run; both know each other."""
+        address = self._folder / "setup/address.json"
+        await asyncio.to_thread(address.unlink, missing_ok=True)
+        await self._call(self._open)
+        await self._call(self._hand_over)
+        await self.start_evaluation()
+        service = self._site.server(self._outside)
+        await self._start_until(service, address.exists)
+        (port,) = service.ports
+        return f"{service.name}:{port}"
+
+    async def start_evaluation(self) -> None:
+        if "evaluation" not in self._alive:
+            await self._start(self._site.evaluation())
+
+    def _hand_over(self) -> None:
+        """The server's user owns what it writes to; once, before there are devices."""
+        if not self._handed_over:
+            self._handed_over = True
+            hand_over(self._folder, self._site.user)
+
+    async def start_packs(self, configs: Sequence[PackProcess]) -> None:
+        again = {self._packs[pack.name] for pack in configs if pack.name in self._packs}
+        for name in again:
+            await self._start(self._services[name])
+        for service, packs in self._site.devices(
+            [pack for pack in configs if pack.name not in self._packs]
+        ):
+            for pack in packs:
+                self._packs[pack.name] = service.name
+            self._services[service.name] = service
+            await self._call(self._own_states, packs)
+            await self._start(service)
+
+    def _own_states(self, packs: Sequence[PackProcess]) -> None:
+        for member in (member for pack in packs for member in pack.devices):
+            folder = self._folder / "devices" / member.client
+            folder.mkdir(exist_ok=True)
+            os.chown(folder, *self._site.user)
+
+    def stop_server(self) -> None:
+        if "server" in self._alive:
+            with suppress(docker.errors.APIError):
+                self._container("server").kill(signal.SIGTERM)
+
+    # --- one container ---------------------------------------------------------------------------
+
+    async def _start(self, service: Service) -> None:
+        # A container that ends at once may be wanted again while its start is not over.
+        async with self._turns.setdefault(service.name, asyncio.Lock()):
+            self._alive[service.name] = 1  # before: its death may be told before its start is over
+            try:
+                await self._call(self._run, service)
+            except LaunchFailed as error:
+                self._alive.pop(service.name, None)
+                raise LaunchFailed(
+                    f"the container {service.name} could not be started: {error}"
+                ) from None
+
+    async def _start_until(self, service: Service, ready: Callable[[], bool]) -> None:
+        """Start a container, and wait until it is ready.
+
+        Raises:
+            EndedBeforeReady: it ended before that.
+            LaunchFailed: it takes too long.
+        """
+        name, limit = service.name, self._clock.monotonic() + _READY_S
+        self._starting.add(name)
+        self._ended_early.pop(name, None)
+        await self._start(service)
+        while True:
+            ended = self._ended_early.get(name)  # asked first: it may have been ready and ended
+            if await asyncio.to_thread(ready):
+                break
+            if ended is not None:
+                raise EndedBeforeReady(name, ended, self.last_lines(name))
+            if self._clock.monotonic() > limit:
+                raise LaunchFailed(
+                    f"the {name} was not ready after {_READY_S:g} s{self.last_lines(name)}"
+                )
+            await self._clock.sleep_until(self._clock.monotonic() + _POLL_S)
+        self._starting.discard(name)
+        if name in self._ended_early:
+            self._died(name, self._ended_early.pop(name))
+
+    def _run(self, service: Service) -> None:
+        with suppress(docker.errors.NotFound):  # its predecessor, which died
+            old = self._container(service.name)
+            keep_log(old, self._folder)
+            old.remove(force=True)
+        name, (user, group) = docker_name(service.name), self._site.user
+        first, *others = [f"{self._project}_{network}" for network in service.networks]
+        container = self._client.containers.create(
+            service.image,
+            list(service.command),
+            name=f"{self._project}-{name}",
+            hostname=name[:63],
+            user=f"{user}:{group}",
+            read_only=True,
+            tmpfs={"/tmp": "mode=1777"},
+            cap_drop=["ALL"],
+            security_opt=["no-new-privileges"],
+            init=True,
+            nano_cpus=int(min(service.limits.cpus, os.cpu_count() or 1) * 1e9),
+            mem_limit=service.limits.memory_bytes,
+            pids_limit=service.limits.processes,
+            environment=dict(service.environment),
+            mounts=[
+                docker.types.Mount(m.target, m.source, type="bind", read_only=not m.writable)
+                for m in service.mounts
+            ],
+            ports={f"{inside}/tcp": ("127.0.0.1", out) for inside, out in service.ports.items()},
+            labels={FOLDER_LABEL: str(self._folder), NAME_LABEL: service.name},
+            device_requests=[docker.types.DeviceRequest(count=-1, capabilities=[["gpu"]])]
+            if service.gpus
+            else [],
+            network=first,
+            networking_config={first: docker.types.EndpointConfig("1.41", aliases=[name])},
+        )
+        for network in others:
+            self._client.networks.get(network).connect(container, aliases=[name])
+        container.start()
+
+    def _container(self, name: str) -> Any:
+        return self._client.containers.get(f"{self._project}-{docker_name(name)}")
+
+    # --- deaths ----------------------------------------------------------------------------------
+
+    def _watch(self) -> None:
+        """In a thread: hear of every container that ends."""
+        client = connect()
+        try:
+            filters = {"label": f"{FOLDER_LABEL}={self._folder}", "event": "die"}
+            for event in client.events(decode=True, since=self._since, filters=filters):
+                told = event["Actor"]["Attributes"]
+                status = int(told["exitCode"])
+                status = _SIGNALS - status if status > _SIGNALS else status
+                if self._closing.is_set():
+                    return
+                self._loop.call_soon_threadsafe(self._ended, told[NAME_LABEL], status)
+        except (docker.errors.DockerException, requests.exceptions.RequestException, OSError):
+            if not self._closing.is_set():
+                self._loop.call_soon_threadsafe(self._died, "the Docker daemon", 1)
+        finally:
+            client.close()
+
+    def _ended(self, name: str, status: int) -> None:
+        if self._alive.pop(name, None) is None:
+            return
+        if name in self._starting:
+            self._ended_early[name] = status
+            return
+        # A container's packs die together, and one of them stands for all that start again.
+        self._died(next((p for p, where in self._packs.items() if where == name), name), status)
+
+    # --- the end ---------------------------------------------------------------------------------
+
+    async def close(self) -> None:
+        self._closing.set()
+        while self._calls:  # what is being made cannot be removed yet
+            await asyncio.wait(set(self._calls))
+        await self._call(self._remove_all)
+        self._client.close()
+
+    def _remove_all(self) -> None:
+        for container in containers_of(self._client, self._folder):
+            keep_log(container, self._folder)
+        remove_all(self._client, self._folder, self._clock)
+        hand_over(self._folder, (os.geteuid(), os.getegid()))
+
+    def last_lines(self, name: str) -> str:
+        """The end of a container's log."""
+        try:
+            found = self._container(self._packs.get(name, name)).logs(tail=_LAST_LINES)
+        except (docker.errors.DockerException, requests.exceptions.RequestException):
+            return ". Its log is gone"
+        lines = found.decode(errors="replace").splitlines()
+        if not lines:
+            return ". It left no log"
+        return "\n".join([". The last lines of its log:", *(f"  | {line}" for line in lines)])
+
+    async def _call(self, call: Callable[..., T], *args: Any) -> T:
+        """Do something in a thread; to its end, though whoever wanted it may be cancelled.
+
+        Raises:
+            LaunchFailed: Docker would not, or a file could not be.
+        """
+        calling = asyncio.ensure_future(asyncio.to_thread(call, *args))
+        self._calls.add(calling)
+        calling.add_done_callback(self._calls.discard)
+        try:
+            return await asyncio.shield(calling)
+        except docker.errors.APIError as error:
+            raise LaunchFailed(str(error.explanation)) from None
+        except (docker.errors.DockerException, requests.exceptions.RequestException) as error:
+            raise LaunchFailed(f"Docker does not answer: {error}") from None
+        except OSError as error:
+            raise LaunchFailed(str(error)) from None
+
+
+def _answers(host: str, port: int) -> bool:
+    """Whether a gateway answers: Docker's own proxy accepts connections before it does."""
+    try:
+        with socket.create_connection((host, port), 1.0) as connection:
+            connection.settimeout(1.0)
+            connection.sendall(b"{}\n")
+            return bool(connection.recv(1))
+    except OSError:
+        return False

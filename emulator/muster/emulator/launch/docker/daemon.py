@@ -1,0 +1,151 @@
+"""What Docker keeps of a run: found by its label, whatever made it, and removed to the last.
+
+Shared by the docker backend and by `muster up` and `down`; neither the compose file nor a compose
+command is needed to find a fleet again.
+"""
+
+import os
+import socket
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import docker
+import docker.errors
+import requests.exceptions
+
+from muster.common.clock import Clock
+from muster.common.errors import ConfigError, LaunchFailed
+from muster.emulator.launch.docker.services import FOLDER_LABEL, NAME_LABEL, project_of
+
+_PROJECT_LABEL = "com.docker.compose.project"
+_SERVICE_LABEL = "com.docker.compose.service"
+
+_SWEEPS = 20
+_SWEEP_S = 0.5
+
+
+def connect() -> docker.DockerClient:
+    """The daemon.
+
+    Raises:
+        ConfigError: there is none, or it does not let us in.
+    """
+    try:
+        client = docker.from_env()
+        client.ping()
+    except (docker.errors.DockerException, requests.exceptions.RequestException) as error:
+        why = str(error)
+        advice = "start it, or name another by DOCKER_HOST"
+        if "Permission" in why:
+            advice = "your user may not use it; see docs/containers.md"
+        raise ConfigError(f"no Docker daemon answers ({why}): {advice}") from None
+    return client
+
+
+@contextmanager
+def connected() -> Iterator[docker.DockerClient]:
+    """The daemon, until the end of the block."""
+    client = connect()
+    try:
+        yield client
+    finally:
+        client.close()
+
+
+def containers_of(client: docker.DockerClient, folder: Path) -> list[Any]:
+    """The containers of a run folder, also those that have ended."""
+    return _containers(client, _label(folder))
+
+
+def folders_of(client: docker.DockerClient) -> tuple[list[Path], int]:
+    """The run folders of which there is anything, and how many containers and networks."""
+    networks: list[Any] = client.networks.list(filters={"label": FOLDER_LABEL})
+    there = [*_containers(client, FOLDER_LABEL), *networks]
+    return sorted({Path(_labels(each)[FOLDER_LABEL]) for each in there}), len(there)
+
+
+def name_of(container: Any) -> str:
+    """What a container's log is called after."""
+    labels = container.labels
+    return str(labels.get(NAME_LABEL) or labels.get(_SERVICE_LABEL) or container.name)
+
+
+def keep_log(container: Any, folder: Path) -> None:
+    """Add what a container has said to its log in the run folder."""
+    with suppress(docker.errors.APIError):
+        text = container.logs()
+        with open(folder / "logs" / f"{name_of(container)}.log", "ab") as log:
+            log.write(text)
+
+
+def remove_all(client: docker.DockerClient, folder: Path | None, clock: Clock) -> None:
+    """Remove containers, networks and volumes of a run, or of all (None), until there are none: a
+    command that was killed may have left orders under way.
+
+    Raises:
+        LaunchFailed: something cannot be removed.
+    """
+    why: object = "there is always more"
+    for sweep in range(_SWEEPS):
+        found = _of_a_run(client, folder)
+        if not found:
+            return
+        if sweep:
+            clock.pause(_SWEEP_S)
+        for thing, how in found:
+            try:
+                thing.remove(**how)
+            except docker.errors.NotFound:
+                pass
+            except docker.errors.APIError as error:
+                why = error.explanation or error
+    raise LaunchFailed(f"Docker does not remove all of it: {why}")
+
+
+def _of_a_run(client: docker.DockerClient, folder: Path | None) -> list[tuple[Any, dict[str, Any]]]:
+    """What there is, containers first, and how each is removed; also what somebody has added to the
+    compose file."""
+    labels = [_label(folder)]
+    if folder is not None:
+        labels.append(f"{_PROJECT_LABEL}={project_of(folder)}")
+    containers = {c.id: c for label in labels for c in _containers(client, label)}
+    rest: list[Any] = []
+    for label in labels:
+        rest += client.networks.list(filters={"label": label})
+        rest += client.volumes.list(filters={"label": label})
+    gone = {"force": True, "v": True}
+    return [*((c, gone) for c in containers.values()), *((r, {}) for r in rest)]
+
+
+def hand_over(folder: Path, user: tuple[int, int]) -> None:
+    """Give the run folder to a user; only root can, and only root needs to."""
+    if os.geteuid() == 0:
+        for path in (folder, *folder.rglob("*")):
+            with suppress(FileNotFoundError):  # a ledger's companion, gone with its server
+                os.chown(path, *user, follow_symlinks=False)
+
+
+def free_port() -> int:
+    """A free TCP port of this machine's loopback."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        return int(free.getsockname()[1])
+
+
+def _containers(client: docker.DockerClient, label: str) -> list[Any]:
+    found: list[Any] = client.containers.list(
+        all=True, filters={"label": label}, ignore_removed=True
+    )
+    return found
+
+
+def _label(folder: Path | None) -> str:
+    return FOLDER_LABEL if folder is None else f"{FOLDER_LABEL}={folder}"
+
+
+def _labels(thing: Any) -> dict[str, str]:
+    """Of a container, or a network."""
+    found = thing.attrs.get("Labels") or thing.attrs.get("Config", {}).get("Labels") or {}
+    return dict(found)

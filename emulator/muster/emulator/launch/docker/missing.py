@@ -1,0 +1,67 @@
+"""What of a fleet that Docker Compose keeps does not run, for `muster status`."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import docker.errors
+import requests.exceptions
+import yaml
+
+from muster.common.errors import ConfigError
+from muster.emulator.launch import COMPOSE
+from muster.emulator.launch.docker.daemon import connected, containers_of, name_of
+from muster.emulator.launch.docker.services import docker_name
+
+_SHOWN = 10
+"""Lines at most."""
+
+
+def missing(folder: Path) -> list[str]:
+    """What of the fleet in a run folder should run and does not: a sentence each, and what to do.
+
+    Empty for a fleet that nobody started by `muster up`.
+    """
+    file = folder / COMPOSE
+    if not file.is_file():
+        return []
+    try:
+        with connected() as client:
+            containers = containers_of(client, folder)
+    except (ConfigError, docker.errors.DockerException, requests.exceptions.RequestException) as e:
+        return [f"its containers are not known, for Docker does not answer: {e}"]
+    if not containers:  # it was taken down
+        return []
+    found = [*_without_a_container(file, containers), *_ended(containers)]
+    more = len(found) - _SHOWN
+    return found if more <= 0 else [*found[:_SHOWN], f"and {more} more containers do not run"]
+
+
+def _without_a_container(file: Path, containers: list[Any]) -> Iterator[str]:
+    there = {docker_name(name_of(container)) for container in containers}
+    for service in yaml.safe_load(file.read_text())["services"]:
+        if service not in there:
+            yield (
+                f"{service} has no container: `docker compose --file {file} up --detach {service}` "
+                "makes it"
+            )
+
+
+def _ended(containers: list[Any]) -> Iterator[str]:
+    """Those that ended on their own, with status 0, have done their work."""
+    for container in sorted(containers, key=name_of):
+        state = container.attrs["State"]
+        if container.status in ("exited", "dead", "created") and state["ExitCode"] != 0:
+            yield (
+                f"{name_of(container)} ended with status {state['ExitCode']}: "
+                f"`docker logs {container.name}` says more, "
+                f"`docker start {container.name}` starts it again"
+            )
+        elif container.status == "restarting":
+            yield (
+                f"{name_of(container)} ends again and again, {container.attrs['RestartCount']} "
+                f"times so far, now with status {state['ExitCode']}: "
+                f"`docker logs {container.name}` says more"
+            )
+        elif container.status == "paused":
+            yield f"{name_of(container)} is paused: `docker unpause {container.name}` lets it go on"

@@ -1,0 +1,305 @@
+"""The containers of a fleet, as plain values: what Docker's API and a compose file are made from.
+
+    backbone            server, evaluation, gateways; the server's and the gateways' control ports
+                        are published on this machine's loopback
+    group-NAME          the devices of a group, and its gateway; no route to anywhere else
+
+A gateway is in both, so it is a device's only way.
+"""
+
+import hashlib
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final, Literal
+
+from muster.client.config import HouseholdProcess, PackProcess
+from muster.common.config import Section
+from muster.common.files import write_atomic
+from muster.emulator.gateway.config import GatewayProcess, Ports, gateway_name
+from muster.emulator.scenario.scenario import Group, Scenario
+from muster.server.config import ServerProcess
+from muster.wire.channels import ENVIRONMENT
+
+Role = Literal["server", "evaluation", "gateway", "device"]
+
+SERVER_PORT: Final = 7100
+EVALUATION_PORT: Final = 7200
+CONTROL_PORT: Final = 7000
+"""A gateway's; the ports of its devices follow."""
+
+BACKBONE: Final = "backbone"
+RUN: Final = "/run/muster"
+STATE: Final = "/state"
+WORDS: Final = "/words"
+CONFIG: Final = "/config.json"
+OWN: Final = "/own"
+
+FOLDER_LABEL: Final = "muster.folder"
+"""Label of all that belongs to a run: its folder."""
+
+NAME_LABEL: Final = "muster.name"
+"""Label of a container: its service's name."""
+
+UNPRIVILEGED: Final = 10001
+"""User id in the images; containers of a person who is not root run as that person."""
+
+_MEBI: Final = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What a container may use.
+
+    Attributes:
+        cpus: cores.
+        processes: and threads.
+    """
+
+    cpus: float
+    memory_bytes: int
+    processes: int
+
+    def times(self, n: int) -> "Limits":
+        """What n may use together."""
+        return Limits(n * self.cpus, n * self.memory_bytes, n * self.processes)
+
+
+LIMITS: Final[Mapping[str, Limits]] = {
+    "phone": Limits(1.0, 1024 * _MEBI, 128),
+    "tablet": Limits(1.0, 1536 * _MEBI, 128),
+    "gateway": Limits(1.0, 1024 * _MEBI, 128),
+    "silo": Limits(4.0, 8192 * _MEBI, 512),
+    "always-on": Limits(2.0, 4096 * _MEBI, 256),
+}
+"""Of one device by its profile. torch alone takes some 300 MiB. Assumptions, as the profiles."""
+
+_SERVER = Limits(4.0, 8192 * _MEBI, 512)
+_GATEWAY = Limits(2.0, 1024 * _MEBI, 64)
+
+
+@dataclass(frozen=True, slots=True)
+class Mount:
+    """A file or folder of this machine in a container."""
+
+    source: str
+    target: str
+    writable: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Service:
+    """One container.
+
+    Attributes:
+        name: also its host name in its networks.
+        ports: published on this machine's loopback, by port inside.
+        health: a command that succeeds once it serves; empty: none.
+        after: services that must be healthy before it starts.
+        gpus: whether it gets the machine's GPUs.
+    """
+
+    name: str
+    role: Role
+    image: str
+    command: Sequence[str]
+    networks: Sequence[str]
+    limits: Limits
+    mounts: Sequence[Mount] = ()
+    environment: Mapping[str, str] = field(default_factory=dict)
+    ports: Mapping[int, int] = field(default_factory=dict)
+    health: Sequence[str] = ()
+    after: Sequence[str] = ()
+    gpus: bool = False
+
+
+class Site:
+    """Where containers of one run are: its folder, and what of this machine they see.
+
+    Attributes:
+        user: user and group id of their processes.
+    """
+
+    def __init__(self, scenario: Scenario, folder: Path) -> None:
+        self.scenario = scenario
+        self.folder = folder
+        self.user = _user()
+        self._groups = {group.name: group for group in scenario.groups}
+
+    def networks(self) -> Mapping[str, bool]:
+        """Networks, and whether each is without a way out."""
+        groups = {group_network(group.name): True for group in self.scenario.groups}
+        return {BACKBONE: False, **groups}
+
+    def settled(self, server: ServerProcess, outside: int) -> ServerProcess:
+        """The server's settings in a container; `outside` is its port on this machine."""
+        return server.model_copy(
+            update={
+                "host": "0.0.0.0",
+                "port": SERVER_PORT,
+                "outside": f"127.0.0.1:{outside}",
+                "evaluation": f"evaluation:{EVALUATION_PORT}",
+            }
+        )
+
+    def server(self, outside: int) -> Service:
+        """The server, published at port `outside` of this machine."""
+        return Service(
+            name="server",
+            role="server",
+            image=self.scenario.launch.server_image,
+            command=["python", "-m", "muster.server", RUN],
+            networks=[BACKBONE],
+            limits=_SERVER,
+            mounts=[Mount(str(self.folder), RUN, writable=True), *self._own()],
+            environment=self._environment(),
+            ports={SERVER_PORT: outside},
+            health=_listens(SERVER_PORT),
+        )
+
+    def evaluation(self) -> Service:
+        """What measures models beside the server: it needs torch."""
+        address = f"0.0.0.0:{EVALUATION_PORT}"
+        return Service(
+            name="evaluation",
+            role="evaluation",
+            image=self.scenario.launch.client_image,
+            command=["python", "-m", "muster.server.evaluation.process", address],
+            networks=[BACKBONE],
+            limits=_SERVER,
+            mounts=[*self._data(), *self._own()],
+            environment=self._environment(),
+        )
+
+    def gateway(self, config: GatewayProcess, outside: int) -> tuple[Service, Ports]:
+        """A group's gateway, its control port published at port `outside` of this machine."""
+        name = gateway_name(config.group)
+        inside = config.model_copy(
+            update={"host": "0.0.0.0", "first_port": CONTROL_PORT, "ready": None, "again": None}
+        )
+        words: list[Mount] = []
+        if config.words is not None:
+            place = Path(config.words)
+            inside = inside.model_copy(update={"words": f"{WORDS}/{place.name}"})
+            words = [Mount(str(place.parent), WORDS, writable=True)]
+        traces = {
+            trace
+            for each in config.devices
+            for trace in (each.shape.trace_down, each.shape.trace_up)
+            if trace is not None
+        }
+        service = Service(
+            name=name,
+            role="gateway",
+            image=self.scenario.launch.server_image,
+            command=_reading("muster.emulator.gateway"),
+            networks=[BACKBONE, group_network(config.group)],
+            limits=_GATEWAY,
+            mounts=[self._config(name, inside), *words, *(Mount(trace, trace) for trace in traces)],
+            environment=self._environment(),
+            ports={CONTROL_PORT: outside},
+            health=_listens(CONTROL_PORT),
+        )
+        devices = {
+            each.client: CONTROL_PORT + number for number, each in enumerate(config.devices, 1)
+        }
+        outside_address = f"127.0.0.1:{outside}"
+        return service, Ports(
+            host=name, control=CONTROL_PORT, devices=devices, outside=outside_address
+        )
+
+    def devices(self, packs: Sequence[PackProcess]) -> Iterator[tuple[Service, list[PackProcess]]]:
+        """Containers for packs, with the packs in each; those of a group stand together."""
+        by_group: dict[str, list[PackProcess]] = {}
+        for pack in packs:
+            by_group.setdefault(self._group_of(pack).name, []).append(pack)
+        for name, of_group in by_group.items():
+            group = self._groups[name]
+            together = max(1, group.devices_per_container // group.devices_per_process)
+            for start in range(0, len(of_group), together):
+                inside = of_group[start : start + together]
+                yield self._devices(group, inside), inside
+
+    def _devices(self, group: Group, packs: Sequence[PackProcess]) -> Service:
+        first, last = packs[0].devices[0].client, packs[-1].devices[-1].client
+        name = first if first == last else f"{first}..{last}"
+        clients = [member.client for pack in packs for member in pack.devices]
+        limits = LIMITS[group.device.profile]
+        many = limits.times(len(packs))
+        program = "muster.client.spawned" if len(packs) == 1 else "muster.client.household"
+        config = packs[0] if len(packs) == 1 else HouseholdProcess(packs=list(packs))
+        states = [
+            Mount(str(self.folder / "devices" / client), f"{STATE}/{client}", writable=True)
+            for client in clients
+        ]
+        return Service(
+            name=name,
+            role="device",
+            image=self.scenario.launch.client_image,
+            command=_reading(program),
+            networks=[group_network(group.name)],
+            limits=many,
+            mounts=[self._config(name, config), *states, *self._data(), *self._own()],
+            environment=self._environment(),
+            after=[gateway_name(group.name)],
+            gpus=any(pack.torch_device != "cpu" for pack in packs),
+        )
+
+    def _group_of(self, pack: PackProcess) -> Group:
+        return self._groups[pack.devices[0].client.rpartition("-")[0]]
+
+    def _config(self, name: str, config: Section) -> Mount:
+        """A program's settings as a file, mounted; only it sees them."""
+        path = self.folder / "setup" / f"{name}.config.json"
+        write_atomic(path, config.to_json().encode() + b"\n")
+        os.chown(path, *self.user)
+        return Mount(str(path), CONFIG)
+
+    def _data(self) -> list[Mount]:
+        directory = self.scenario.task.data.directory
+        return [Mount(directory, directory)] if directory is not None else []
+
+    def _own(self) -> list[Mount]:
+        """Code of the user's own: what PYTHONPATH names."""
+        return [Mount(path, f"{OWN}/{number}") for number, path in enumerate(_python_path())]
+
+    def _environment(self) -> dict[str, str]:
+        own = [f"{OWN}/{number}" for number, _ in enumerate(_python_path())]
+        return {**ENVIRONMENT, **({"PYTHONPATH": ":".join(own)} if own else {})}
+
+
+def project_of(folder: Path) -> str:
+    """What the containers and networks of a run are called after."""
+    digest = hashlib.blake2b(str(folder).encode(), digest_size=4).hexdigest()
+    return f"muster-{digest}"
+
+
+def docker_name(name: str) -> str:
+    """A service's name as Docker, compose files and host names take it."""
+    return name.replace("..", "-to-")
+
+
+def group_network(group: str) -> str:
+    """The network of a group's devices."""
+    return f"group-{group}"
+
+
+def _user() -> tuple[int, int]:
+    """User and group id of the containers' processes: nobody's who may do more than they need."""
+    return (UNPRIVILEGED, UNPRIVILEGED) if os.geteuid() == 0 else (os.geteuid(), os.getegid())
+
+
+def _python_path() -> list[str]:
+    given = os.environ.get("PYTHONPATH", "")
+    return [str(Path(path).resolve()) for path in given.split(os.pathsep) if path]
+
+
+def _reading(module: str) -> list[str]:
+    """A program that reads its settings on standard input."""
+    return ["sh", "-c", f"exec python -m {module} < {CONFIG}"]
+
+
+def _listens(port: int) -> list[str]:
+    connect = f"import socket; socket.create_connection(('127.0.0.1', {port}), 2).close()"
+    return ["python", "-c", connect]

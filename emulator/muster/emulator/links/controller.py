@@ -1,0 +1,186 @@
+"""Asking a gateway to change, over its control port."""
+
+import asyncio
+import json
+from collections.abc import Collection, Mapping
+from contextlib import suppress
+from typing import Any, Self
+
+from muster.common.clock import Clock
+from muster.common.errors import ConfigError, Interrupted, Unauthenticated, Unreachable
+from muster.emulator.gateway.config import Ports
+from muster.emulator.gateway.faults import FaultName
+from muster.emulator.gateway.rates import Direction
+
+_LINE_BYTES = 64 * 1024 * 1024
+_PATIENCE_S = 10.0
+_PINGS_A_LEASE = 4
+
+
+class Controller:
+    """A connection to a gateway's control port, kept alive by pings: while one is open, faults and
+    settings stay.
+
+        async with Controller(ports, token, clock) as controller:
+            await controller.fault(["phones-0001"], "cut", direction="up")
+
+    Args:
+        token: the controller's, hexadecimal.
+
+    Every method raises:
+        ConfigError: the gateway refuses, and says why; nothing has changed.
+        Interrupted: the gateway is gone, or silent.
+    """
+
+    def __init__(self, ports: Ports, token: str, clock: Clock) -> None:
+        self._ports, self._token, self._clock = ports, token, clock
+        self._streams: tuple[asyncio.StreamReader, asyncio.StreamWriter] | None = None
+        self._turn = asyncio.Lock()
+        self._pings: asyncio.Task[None] | None = None
+
+    @classmethod
+    async def connect(cls, ports: Ports, token: str, clock: Clock) -> Self:
+        """A controller that is connected; `close` it.
+
+        Raises:
+            Unreachable: nothing listens there.
+            Unauthenticated: the token is not the controller's.
+        """
+        controller = cls(ports, token, clock)
+        await controller.open()
+        return controller
+
+    async def __aenter__(self) -> Self:
+        await self.open()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        """End the connection. What was set stays for the gateway's lease."""
+        if self._pings is not None:
+            self._pings.cancel()
+            await asyncio.wait([self._pings])
+            self._pings = None
+        self._hang_up()
+
+    async def stats(self) -> dict[str, Any]:
+        """What has been delivered since the gateway began, and what could have been.
+
+        Returns:
+            {"at": the gateway's monotonic seconds,
+            "shared": {"up" and "down": {"capacity": bytes, or None without a limit}},
+            "devices": {client: {"up" and "down": {"bytes": delivered, "capacity": of its own
+            rate}, "connections": open ones}}}
+        """
+        told: dict[str, Any] = await self._ask(do="stats")
+        return told
+
+    async def set(
+        self, shape: Mapping[str, Any] | None, clients: Collection[str] | None = None
+    ) -> None:
+        """Give devices other links.
+
+        Args:
+            shape: fields of Shape that change; None: back to what the gateway was started with.
+            clients: None: all.
+        """
+        given = None if shape is None else dict(shape)
+        await self._ask(do="set", shape=given, clients=_listed(clients))
+
+    async def set_shared(self, down_bps: float | None, up_bps: float | None) -> None:
+        """Give the group other shared rates; None: no limit."""
+        await self._ask(do="set_shared", down_bps=down_bps, up_bps=up_bps)
+
+    async def fault(
+        self,
+        clients: Collection[str] | None,
+        fault: FaultName,
+        *,
+        direction: Direction | None = None,
+        nbytes: int | None = None,
+        for_s: float | None = None,
+    ) -> None:
+        """Have something go wrong; `muster.emulator.gateway.faults` says what.
+
+        Args:
+            clients: None: all.
+            nbytes: for limit.
+            for_s: wall seconds after which it heals by itself.
+        """
+        rest = {"direction": direction, "bytes": nbytes, "for_s": for_s}
+        await self._ask(do="fault", fault=fault, clients=_listed(clients), **rest)
+
+    async def heal(
+        self, clients: Collection[str] | None = None, fault: FaultName | None = None
+    ) -> None:
+        """Heal a fault, or all of them (None); links that were set stay as they are."""
+        await self._ask(do="heal", clients=_listed(clients), fault=fault)
+
+    async def upstream(self, address: str) -> None:
+        """Have the gateway dial another server, host:port, from now on."""
+        await self._ask(do="upstream", address=address)
+
+    async def ping(self) -> float:
+        """Say a word; the gateway's lease, seconds."""
+        told = await self._ask(do="ping")
+        return float(told["lease_s"])
+
+    async def open(self) -> None:
+        host, port = self._ports.controllers
+        try:
+            self._streams = await asyncio.open_connection(host, port, limit=_LINE_BYTES)
+        except OSError as error:
+            raise Unreachable(f"no gateway listens at {host}:{port}: {error}") from None
+        try:
+            await self._ask(token=self._token)
+            lease_s = await self.ping()  # which a device may not ask for
+        except ConfigError as error:
+            self._hang_up()
+            raise Unauthenticated(str(error)) from None
+        self._pings = asyncio.create_task(self._ping_on(lease_s / _PINGS_A_LEASE))
+
+    async def _ping_on(self, every_s: float) -> None:
+        with suppress(Interrupted):  # whoever asks next learns of it
+            while True:
+                await self._clock.sleep_until(self._clock.monotonic() + every_s)
+                await self.ping()
+
+    async def _ask(self, **request: Any) -> Any:
+        async with self._turn:
+            try:
+                told = await self._exchange(json.dumps(request).encode() + b"\n")
+            except BaseException:
+                self._hang_up()  # an answer that nobody read would be taken for the next one
+                raise
+        if "error" in told:
+            raise ConfigError(told["error"])
+        return told["ok"]
+
+    async def _exchange(self, line: bytes) -> Any:
+        where = "the gateway at {}:{}".format(*self._ports.controllers)
+        if self._streams is None:
+            raise Interrupted(f"there is no connection to {where} any more")
+        reader, writer = self._streams
+        try:
+            async with asyncio.timeout(_PATIENCE_S):
+                writer.write(line)
+                await writer.drain()
+                told = await reader.readline()
+        except TimeoutError:
+            raise Interrupted(f"{where} said nothing for {_PATIENCE_S:g} s") from None
+        except OSError as error:
+            raise Interrupted(f"{where} is gone: {error}") from None
+        if not told.endswith(b"\n"):
+            raise Interrupted(f"{where} ended the connection")
+        return json.loads(told)
+
+    def _hang_up(self) -> None:
+        if self._streams is not None:
+            self._streams[1].close()
+            self._streams = None
+
+
+def _listed(clients: Collection[str] | None) -> list[str] | None:
+    return None if clients is None else list(clients)

@@ -1,0 +1,323 @@
+"""Measures the links of running gateways, and leaves these as they were.
+
+shared limits lifted     round trips of small messages on idle links
+                         rates up, rates down, in batches that the machine can carry
+                         what gRPC makes of one link of each group, for information
+shared limits in force   all devices of a group at once: sum and fairness
+"""
+
+import asyncio
+import math
+import secrets
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager, suppress
+
+from muster.common import seeds
+from muster.common.clock import Clock
+from muster.common.errors import TransportError
+from muster.emulator.gateway.rates import Direction
+from muster.emulator.links.verification.expectations import batches
+from muster.emulator.links.verification.grpc_probe import GrpcBulk, GrpcEcho, ProbeServer
+from muster.emulator.links.verification.judging import (
+    RoundTrips,
+    expected_rtt_s,
+    judge_rate,
+    judge_rtt,
+    judge_shared,
+    told_grpc,
+    told_grpc_rtt,
+)
+from muster.emulator.links.verification.measuring import (
+    Echo,
+    Gateway,
+    Line,
+    Measured,
+    Transfer,
+    emptied,
+    lines_of,
+    measure,
+    round_trips,
+)
+from muster.emulator.links.verification.reflector import Bulk, RawEcho, Reflector
+from muster.emulator.links.verification.result import SHARED, Row, Tolerances, Verification
+
+Show = Callable[[str], None]
+
+SECONDS = 5.0
+DEVICES = 8
+
+_LOOPBACK = "127.0.0.1"
+
+_TOGETHER_BPS = 400e6
+"""What is asked for at once: two cores carry it with room, in Python at both ends."""
+
+_AT_ONCE = 32
+_OPEN_S = 1.0
+"""Long enough for a link without a limit, where there is nothing to compare."""
+
+_STEP_S = 0.5
+_SHARED_STEP_S = 0.2
+"""How often gateways are asked; more often where several rates decide together."""
+
+_DIRECTIONS: tuple[Direction, Direction] = ("up", "down")
+
+
+async def verify_gateways(
+    gateways: Sequence[Gateway],
+    clock: Clock,
+    *,
+    scenario: str = "",
+    seconds: float = SECONDS,
+    tolerances: Tolerances | None = None,
+    devices: int = DEVICES,
+    grpc: bool = True,
+    here: str = _LOOPBACK,
+    show: Show = lambda step: None,
+) -> Verification:
+    """Measure the links of gateways that run and carry nothing else.
+
+    Shared limits and the server's address are lifted for a while, and afterwards, whatever
+    happened, as `config` of each gateway has them.
+
+    Args:
+        scenario: its name, for the result.
+        seconds: over which each rate is measured.
+        devices: of each gateway, measured one by one, chosen by the seed; 0: all.
+        here: this machine's address as the gateways know it: the far end is here.
+        grpc: also find out what gRPC makes of one link of each gateway.
+        show: told of each step, for people.
+
+    Raises:
+        TransportError: a gateway does not accept connections.
+    """
+    tolerances = tolerances or Tolerances()
+    work = _Work(gateways, clock, seconds, tolerances, devices, here, show)
+    rows = await work.all(grpc)
+    order = {gateway.group: place for place, gateway in enumerate(gateways)}
+
+    def place(row: Row) -> tuple[int, bool, bool, str]:
+        return order[row.group], row.quantity.startswith("grpc"), row.link == SHARED, row.link
+
+    return Verification(scenario, seconds, tolerances, sorted(rows, key=place))
+
+
+class _Work:
+    def __init__(
+        self,
+        gateways: Sequence[Gateway],
+        clock: Clock,
+        seconds: float,
+        tolerances: Tolerances,
+        devices: int,
+        here: str,
+        show: Show,
+    ) -> None:
+        self._gateways, self._clock, self._seconds = gateways, clock, seconds
+        self._tolerances, self._show = tolerances, show
+        self._here = here
+        self._reflector = Reflector(clock, here)
+        self._lines = [_chosen(gateway, devices) for gateway in gateways]
+
+    async def all(self, grpc: bool) -> list[Row]:
+        """Every row; the gateways are then as they were."""
+        try:
+            rows = await self._measured(grpc)
+        except BaseException:
+            with suppress(TransportError):  # where an unfinished request ended the connection
+                await self._restore()
+            raise
+        else:
+            await self._restore()
+        finally:
+            await self._reflector.close()
+        return rows
+
+    async def _measured(self, grpc: bool) -> list[Row]:
+        lines = [line for of_gateway in self._lines for line in of_gateway]
+        await self._lead_to(await self._reflector.start())
+        await self._share(lift=True)
+        rows = await self._round_trips(lines)
+        for direction in _DIRECTIONS:
+            rows += await self._rates(lines, direction)
+        if grpc:
+            rows += await self._grpc()
+            await self._lead_to(self._reflector.address)
+        await self._share(lift=False)
+        for direction in _DIRECTIONS:
+            rows += await self._shared(direction)
+        return rows
+
+    # --- the gateways' settings ------------------------------------------------------------------
+
+    async def _lead_to(self, address: str) -> None:
+        for gateway in self._gateways:
+            await gateway.controller.upstream(address)
+
+    async def _share(self, lift: bool) -> None:
+        for gateway in self._gateways:
+            down_bps, up_bps = gateway.shared_bps("down"), gateway.shared_bps("up")
+            if down_bps is not None or up_bps is not None:
+                wanted = (None, None) if lift else (down_bps, up_bps)
+                await gateway.controller.set_shared(*wanted)
+
+    async def _restore(self) -> None:
+        await self._share(lift=False)
+        for gateway in self._gateways:
+            await gateway.controller.upstream(gateway.config.upstream)
+
+    # --- one by one ------------------------------------------------------------------------------
+
+    async def _round_trips(self, lines: Sequence[Line]) -> list[Row]:
+        rows: list[Row] = []
+        for batch in batches(lines, [0.0] * len(lines), 1.0, _AT_ONCE):
+            self._show(f"round trips of {_named(batch)}")
+            found = await asyncio.gather(*map(self._raw_round_trip, batch))
+            rows += [
+                judge_rtt(line, each, self._tolerances)
+                for line, each in zip(batch, found, strict=True)
+            ]
+        return rows
+
+    async def _raw_round_trip(self, line: Line) -> RoundTrips:
+        return await self._round_trip(line, RawEcho(line.host, line.port, self._clock))
+
+    async def _round_trip(self, line: Line, echo: Echo) -> RoundTrips:
+        try:
+            await echo.start()
+            median_s, count = await round_trips(echo, expected_rtt_s(line), self._seconds)
+        except TransportError as error:
+            return RoundTrips(None, 0, str(error))
+        finally:
+            await echo.close()
+        return RoundTrips(median_s, count)
+
+    async def _rates(self, lines: Sequence[Line], direction: Direction) -> list[Row]:
+        limited = [line for line in lines if line.mean_bps(direction) is not None]
+        rows: list[Row] = []
+        for batch in _batches(limited, direction):
+            self._show(f"rates {direction} of {_named(batch)}, {self._seconds:g} s")
+            found = await self._bulk(batch, direction, self._seconds, _STEP_S)
+            rows += [
+                judge_rate(line, direction, each, self._tolerances)
+                for line, each in zip(batch, found, strict=True)
+            ]
+        # Of those without a limit one is enough, to see what the machine can do.
+        for line in [line for line in _firsts(lines) if line.mean_bps(direction) is None]:
+            self._show(f"rate {direction} of {line.client}, which has no limit")
+            open_s = min(self._seconds, _OPEN_S)
+            (found_one,) = await self._bulk([line], direction, open_s, open_s)
+            rows.append(judge_rate(line, direction, found_one, self._tolerances))
+        return rows
+
+    async def _bulk(
+        self,
+        lines: Sequence[Line],
+        direction: Direction,
+        seconds: float,
+        step_s: float,
+        cap_bps: float = math.inf,
+    ) -> list[Measured]:
+        """Use links all at once; what they share, if anything, has a limit of `cap_bps`."""
+        paces = [_finite(min(_bps(line, direction), cap_bps / len(lines))) for line in lines]
+        transfers = [
+            Transfer(line, direction, Bulk(self._reflector, line.host, line.port, direction), pace)
+            for line, pace in zip(lines, paces, strict=True)
+        ]
+        found = await measure(transfers, seconds, step_s, self._clock)
+        await emptied(lines, self._clock)
+        return found
+
+    # --- together --------------------------------------------------------------------------------
+
+    async def _shared(self, direction: Direction) -> list[Row]:
+        rows: list[Row] = []
+        for gateway in self._gateways:
+            cap_bps = gateway.shared_bps(direction)
+            if cap_bps is None:
+                continue
+            lines = _chosen(gateway, _AT_ONCE)
+            self._show(f"{len(lines)} devices of {gateway.group} {direction} at once")
+            found = await self._bulk(lines, direction, self._seconds, _SHARED_STEP_S, cap_bps)
+            of = len(gateway.config.devices)
+            rows += judge_shared(cap_bps, lines, of, direction, found, self._tolerances)
+        return rows
+
+    # --- gRPC ------------------------------------------------------------------------------------
+
+    async def _grpc(self) -> list[Row]:
+        lines = _firsts([line for of_gateway in self._lines for line in of_gateway])
+        self._show("what gRPC makes of them")
+        async with self._probe_server(lines) as token:
+            trips = await asyncio.gather(*(self._grpc_round_trip(each, token) for each in lines))
+        rows = [told_grpc_rtt(line, each) for line, each in zip(lines, trips, strict=True)]
+        for direction in _DIRECTIONS:
+            for batch in _batches(lines, direction):
+                found = await self._grpc_bulk(batch, direction)
+                rows += [
+                    told_grpc(line, direction, each)
+                    for line, each in zip(batch, found, strict=True)
+                ]
+        return rows
+
+    @asynccontextmanager
+    async def _probe_server(self, lines: Sequence[Line]) -> AsyncIterator[bytes]:
+        """A server to which links lead; the token that it wants. Nothing is left of its calls: it
+        is the end of a server that ends what its gateway still holds."""
+        token = secrets.token_bytes(16)
+        server = ProbeServer(token, self._clock, lines, self._here)
+        try:
+            await self._lead_to(await server.start())
+            yield token
+        finally:
+            await server.close()
+        await emptied(lines, self._clock)
+
+    async def _grpc_round_trip(self, line: Line, token: bytes) -> RoundTrips:
+        return await self._round_trip(line, GrpcEcho(line, token, self._clock))
+
+    async def _grpc_bulk(self, lines: Sequence[Line], direction: Direction) -> list[Measured]:
+        limited = all(line.mean_bps(direction) is not None for line in lines)
+        seconds = self._seconds if limited else min(self._seconds, _OPEN_S)
+        async with self._probe_server(lines) as token:
+            transfers = [
+                Transfer(
+                    line,
+                    direction,
+                    GrpcBulk(line, token, direction, self._clock),
+                    line.mean_bps(direction),
+                )
+                for line in lines
+            ]
+            return await measure(transfers, seconds, min(_STEP_S, seconds), self._clock)
+
+
+def _chosen(gateway: Gateway, most: int) -> list[Line]:
+    """At most so many links of a gateway, drawn by its seed, in their order; 0: all."""
+    lines = lines_of(gateway)
+    if not most or len(lines) <= most:
+        return lines
+    stream = seeds.stream(gateway.config.seed, "verify", gateway.group)
+    return [lines[place] for place in sorted(stream.permutation(len(lines))[:most].tolist())]
+
+
+def _firsts(lines: Sequence[Line]) -> list[Line]:
+    """The first of each group."""
+    return list({line.gateway.group: line for line in reversed(lines)}.values())[::-1]
+
+
+def _bps(line: Line, direction: Direction) -> float:
+    mean = line.mean_bps(direction)
+    return math.inf if mean is None else mean
+
+
+def _finite(bps: float) -> float | None:
+    return None if math.isinf(bps) else bps
+
+
+def _batches(lines: Sequence[Line], direction: Direction) -> list[list[Line]]:
+    weights = [line.mean_bps(direction) or _TOGETHER_BPS for line in lines]
+    return batches(lines, weights, _TOGETHER_BPS, _AT_ONCE)
+
+
+def _named(lines: Sequence[Line]) -> str:
+    return lines[0].client if len(lines) == 1 else f"{len(lines)} devices"

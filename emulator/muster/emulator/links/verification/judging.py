@@ -1,0 +1,182 @@
+"""What a measurement is held against, and how far it may be away: measurements in, rows out."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from muster.common.units import bandwidth_text
+from muster.emulator.gateway.rates import PACKET_BYTES, Direction, loss_of
+from muster.emulator.links.verification.expectations import (
+    error_of_median_s,
+    fair_shares,
+    jain,
+    median_of_jitter_s,
+)
+from muster.emulator.links.verification.measuring import Line, Measured, Step
+from muster.emulator.links.verification.reflector import ECHO_BYTES
+from muster.emulator.links.verification.result import SHARED, Quantity, Row, Tolerances, compared
+
+_ERRORS = 3.0
+"""Standard errors that chance, of jitter and of stalls, may add to a tolerance."""
+
+_RATE: dict[Direction, Quantity] = {"up": "rate up", "down": "rate down"}
+_GRPC: dict[Direction, Quantity] = {"up": "grpc up", "down": "grpc down"}
+_FAIRNESS: dict[Direction, Quantity] = {"up": "fairness up", "down": "fairness down"}
+
+
+@dataclass(frozen=True, slots=True)
+class RoundTrips:
+    """What echoes told: their median, or why there is none."""
+
+    median_s: float | None
+    count: int
+    why: str = ""
+
+
+def expected_rtt_s(line: Line) -> float:
+    """Median round trip of an echo: the delay, what jitter adds, and its bits on both ways."""
+    found = line.shape.rtt_s + median_of_jitter_s(line.shape.jitter_s)
+    for direction in _RATE:
+        if mean := line.mean_bps(direction):
+            found += 8 * ECHO_BYTES / mean
+    return found
+
+
+def judge_rtt(line: Line, found: RoundTrips, tolerances: Tolerances) -> Row:
+    """The row of a link's round trip."""
+    if found.median_s is None:
+        return _failed(line, "rtt", expected_rtt_s(line), found.why)
+    note = f"median of {found.count}"
+    if not line.shaped:
+        return compared(line.gateway.group, line.client, "rtt", None, found.median_s, None, note)
+    asked, jitter_s = expected_rtt_s(line), line.shape.jitter_s
+    tolerance = max(tolerances.rtt_s, tolerances.rtt * asked)
+    if jitter_s:
+        tolerance += _ERRORS * error_of_median_s(jitter_s, found.count)
+        note += f"; jitter adds {1000 * median_of_jitter_s(jitter_s):.0f} ms to the median"
+    return compared(line.gateway.group, line.client, "rtt", asked, found.median_s, tolerance, note)
+
+
+def judge_rate(line: Line, direction: Direction, found: Measured, tolerances: Tolerances) -> Row:
+    """The row of a link's rate in one direction."""
+    return _rate(line, _RATE[direction], direction, found, tolerances)
+
+
+def told_grpc(line: Line, direction: Direction, found: Measured) -> Row:
+    """The row of the rate that gRPC achieves, for information."""
+    return _rate(line, _GRPC[direction], direction, found, None)
+
+
+def told_grpc_rtt(line: Line, found: RoundTrips) -> Row:
+    """The row of gRPC's round trip, for information."""
+    note = found.why or f"median of {found.count}"
+    asked = expected_rtt_s(line) if line.shaped else None
+    return compared(line.gateway.group, line.client, "grpc rtt", asked, found.median_s, None, note)
+
+
+def _rate(
+    line: Line,
+    quantity: Quantity,
+    direction: Direction,
+    found: Measured,
+    tolerances: Tolerances | None,
+) -> Row:
+    mean, notes = line.mean_bps(direction), []
+    asked = tolerance = None
+    if mean is None:
+        notes.append("no limit asked")
+    elif not line.varies(direction):
+        asked = mean
+    else:
+        asked = math.fsum(s.seconds * _own_bps(line, direction, s) for s in found.steps)
+        asked /= found.seconds
+        notes.append(f"varies; asked: what it allowed meanwhile; mean {_text(mean)}")
+    if asked is not None and tolerances is not None:
+        tolerance = tolerances.rate + _chance([line], direction, found.seconds)
+    if found.broken:
+        notes.append("the connection broke")
+    return compared(
+        line.gateway.group,
+        line.client,
+        quantity,
+        asked,
+        found.received_bps,
+        tolerance,
+        "; ".join(notes),
+    )
+
+
+def judge_shared(
+    cap_bps: float,
+    lines: Sequence[Line],
+    of: int,
+    direction: Direction,
+    found: Sequence[Measured],
+    tolerances: Tolerances,
+) -> list[Row]:
+    """The rows of what devices of a group share, all of them at once: their sum, and fairness.
+
+    Args:
+        of: devices of the group.
+        found: of `lines`, over the same steps.
+    """
+    group = lines[0].gateway.group
+    expected = dict.fromkeys((line.client for line in lines), 0.0)  # bits
+    for steps in zip(*(each.steps for each in found), strict=True):
+        wanted = {
+            line.client: _own_bps(line, direction, step)
+            for line, step in zip(lines, steps, strict=True)
+        }
+        for client, share in fair_shares(cap_bps, wanted).items():
+            expected[client] += share * steps[0].seconds
+    seconds = found[0].seconds
+    got = {line.client: each.received_bps for line, each in zip(lines, found, strict=True)}
+    asked = math.fsum(expected.values()) / seconds
+    note = f"{len(lines)} of {of} devices at once" if of > len(lines) else f"{of} devices at once"
+    if asked < cap_bps * (1 - 1e-9):
+        note += f"; their own rates allow less than {_text(cap_bps)}"
+    if any(each.broken for each in found):
+        note += "; a connection broke"
+    tolerance = tolerances.rate + _chance(lines, direction, seconds)
+    index = jain([got[client] * seconds / bits for client, bits in expected.items()])
+    return [
+        compared(group, SHARED, _RATE[direction], asked, math.fsum(got.values()), tolerance, note),
+        compared(
+            group, SHARED, _FAIRNESS[direction], 1.0, index, tolerances.unfairness, "Jain's index"
+        ),
+    ]
+
+
+def _own_bps(line: Line, direction: Direction, step: Step) -> float:
+    """What a link's own rate should let through in a step; infinite: no limit."""
+    mean = line.mean_bps(direction)
+    if mean is None:
+        return math.inf
+    if not line.varies(direction) or step.allowed_bps is None:
+        return mean
+    loss = loss_of(line.shape)
+    return 8 * loss.left_of(step.allowed_bps / 8) if loss else step.allowed_bps
+
+
+def _chance(lines: Sequence[Line], direction: Direction, seconds: float) -> float:
+    """How far chance may move a rate measured over so many seconds, relative.
+
+    Jitter moves the first and the last byte of the interval. Stalls come one by one: k of them are
+    expected, and √k is their standard deviation.
+    """
+    jitter = max(line.shape.jitter_s for line in lines) / seconds
+    stalled = 0.0
+    for line in lines:
+        loss, mean = loss_of(line.shape), line.mean_bps(direction)
+        if loss and mean:
+            expected = mean / 8 * seconds / PACKET_BYTES * loss.stall_ratio
+            stalled = max(stalled, math.sqrt(expected) * loss.stall_s / seconds)
+    return jitter + _ERRORS * stalled
+
+
+def _failed(line: Line, quantity: Quantity, asked: float | None, why: str) -> Row:
+    return Row(line.gateway.group, line.client, quantity, asked, None, ok=False, note=why)
+
+
+def _text(bps: float) -> str:
+    return bandwidth_text(float(f"{bps:.3g}"))

@@ -1,0 +1,312 @@
+"""Transfers and echoes over the links of running gateways, measured.
+
+Rule 1: a rate is what arrives at the receiver, after what settles has passed.
+
+Rule 2: what a rate that varies allowed is asked of its gateway, which knows; the interval is the
+same, moved by the delay, for bytes that leave the link arrive that much later.
+"""
+
+import asyncio
+import math
+import statistics
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any, Protocol
+
+from muster.common.clock import Clock
+from muster.emulator.gateway.config import GatewayProcess, Ports
+from muster.emulator.gateway.rates import Direction, mean_bps
+from muster.emulator.links.settings import Shape
+from muster.emulator.links.verification.expectations import settling_bytes
+from muster.emulator.links.verification.meter import Meter
+
+_LOOK_S = 0.02
+_PATIENCE_S = 5.0
+_PATIENCE_RTTS = 4
+
+_ECHOES = 5, 20
+
+
+class Control(Protocol):
+    """What is asked of a gateway's `Controller`; it keeps the lease."""
+
+    async def stats(self) -> Mapping[str, Any]: ...
+    async def set_shared(self, down_bps: float | None, up_bps: float | None) -> object: ...
+    async def upstream(self, address: str) -> object: ...
+
+
+@dataclass(frozen=True)
+class Gateway:
+    """A gateway that runs.
+
+    Attributes:
+        config: what it was started with; what is asked of its links.
+    """
+
+    config: GatewayProcess
+    ports: Ports
+    controller: Control
+
+    @property
+    def group(self) -> str:
+        return self.config.group
+
+    def shared_bps(self, direction: Direction) -> float | None:
+        """What its devices share."""
+        shared = self.config.shared
+        return shared.up_bps if direction == "up" else shared.down_bps
+
+
+@dataclass(frozen=True)
+class Line:
+    """One device's link, as it should be."""
+
+    gateway: Gateway
+    client: str
+    shape: Shape
+
+    @property
+    def port(self) -> int:
+        return self.gateway.ports.devices[self.client]
+
+    @property
+    def host(self) -> str:
+        return self.gateway.ports.host
+
+    @property
+    def shaped(self) -> bool:
+        """Whether anything is asked of it."""
+        return bool(self.shape.rtt_s or self.mean_bps("up") or self.mean_bps("down"))
+
+    def mean_bps(self, direction: Direction) -> float | None:
+        """The rate it should have in the long run."""
+        return mean_bps(self.shape, direction)
+
+    def varies(self, direction: Direction) -> bool:
+        """Whether its rate is another at every instant."""
+        shape = self.shape
+        trace = shape.trace_up if direction == "up" else shape.trace_down
+        return bool(trace or shape.loss or (shape.fading and self.mean_bps(direction)))
+
+
+def lines_of(gateway: Gateway) -> list[Line]:
+    """The links behind a gateway."""
+    return [Line(gateway, device.client, device.shape) for device in gateway.config.devices]
+
+
+class Flow(Protocol):
+    """A transfer of as much as a link takes."""
+
+    @property
+    def meter(self) -> Meter: ...
+    async def start(self) -> None: ...
+    async def close(self) -> None: ...
+
+
+class Echo(Protocol):
+    """A connection whose small messages come back."""
+
+    async def start(self) -> None: ...
+    async def round_trip_s(self, patience_s: float) -> float: ...
+    async def close(self) -> None: ...
+
+
+@dataclass(frozen=True)
+class Transfer:
+    """One direction of one link, in use.
+
+    Attributes:
+        pace_bps: about as fast as it will be; None: no limit.
+    """
+
+    line: Line
+    direction: Direction
+    flow: Flow
+    pace_bps: float | None
+
+
+@dataclass(frozen=True)
+class Step:
+    """A piece of the measured interval.
+
+    Attributes:
+        received_bps: what arrived.
+        allowed_bps: what the link's own rate allowed, without the stalls of loss; None: no limit.
+    """
+
+    seconds: float
+    received_bps: float
+    allowed_bps: float | None
+
+
+@dataclass(frozen=True)
+class Measured:
+    """What became of a transfer.
+
+    Attributes:
+        broken: its connection ended too early.
+    """
+
+    steps: Sequence[Step]
+    broken: bool
+
+    @property
+    def seconds(self) -> float:
+        return math.fsum(step.seconds for step in self.steps)
+
+    @property
+    def received_bps(self) -> float:
+        return math.fsum(step.seconds * step.received_bps for step in self.steps) / self.seconds
+
+    @property
+    def allowed_bps(self) -> float | None:
+        """What the link's own rate allowed in that very interval; None: no limit."""
+        total = 0.0
+        for step in self.steps:
+            if step.allowed_bps is None:
+                return None
+            total += step.seconds * step.allowed_bps
+        return total / self.seconds
+
+
+@dataclass(frozen=True)
+class Sample:
+    """What a gateway said at an instant of ours."""
+
+    at: float
+    stats: Mapping[str, Any]
+
+
+async def measure(
+    transfers: Sequence[Transfer], seconds: float, step_s: float, clock: Clock
+) -> list[Measured]:
+    """Use links all at once; return what became of each transfer.
+
+    Args:
+        step_s: how often the gateways are asked.
+
+    Raises:
+        Unreachable: a gateway does not accept connections.
+    """
+    gateways = _gateways_of([transfer.line for transfer in transfers])
+    try:
+        await asyncio.gather(*(transfer.flow.start() for transfer in transfers))
+        await _settled(transfers, clock)
+        samples = await _samples(gateways, seconds, step_s, clock)
+        ends = {group: of_group[-1].at for group, of_group in samples.items()}
+        await _followed(transfers, ends, clock)
+        return [
+            Measured(list(_steps(t, samples[t.line.gateway.group])), t.flow.meter.broken)
+            for t in transfers
+        ]
+    finally:
+        await asyncio.gather(*(transfer.flow.close() for transfer in transfers))
+
+
+async def emptied(lines: Sequence[Line], clock: Clock) -> None:
+    """Return when nothing is left of transfers over links, which would take its part of the next
+    ones; or when that takes far too long, as where a fault holds connections."""
+    limit = clock.monotonic() + _PATIENCE_S
+    for gateway in _gateways_of(lines):
+        clients = [line.client for line in lines if line.gateway is gateway]
+        while clock.monotonic() < limit:
+            devices = (await gateway.controller.stats())["devices"]
+            if not any(devices[client]["connections"] for client in clients):
+                break
+            await clock.sleep_until(clock.monotonic() + _LOOK_S)
+
+
+def _gateways_of(lines: Sequence[Line]) -> list[Gateway]:
+    return list({id(line.gateway): line.gateway for line in lines}.values())
+
+
+async def _settled(transfers: Sequence[Transfer], clock: Clock) -> None:
+    """Return when enough has passed to begin with, or when that takes far too long."""
+    longest = max(transfer.line.shape.rtt_s for transfer in transfers)
+    limit = clock.monotonic() + _PATIENCE_S + _PATIENCE_RTTS * longest
+    waiting = list(transfers)
+    while waiting and clock.monotonic() < limit:
+        await clock.sleep_until(clock.monotonic() + _LOOK_S)
+        waiting = [t for t in waiting if not _has_settled(t)]
+
+
+def _has_settled(transfer: Transfer) -> bool:
+    meter = transfer.flow.meter
+    return meter.broken or meter.received >= settling_bytes(transfer.pace_bps)
+
+
+async def _followed(transfers: Sequence[Transfer], ends: Mapping[str, float], clock: Clock) -> None:
+    """Return when every receiver has got something after its interval, or when that takes far too
+    long: only with the next slice it is known how much of it belongs to the interval.
+
+    Args:
+        ends: when the intervals of the gateways' groups ended.
+    """
+    longest = max(t.line.shape.rtt_s + 3 * t.line.shape.jitter_s for t in transfers)
+    limit = clock.monotonic() + longest + _PATIENCE_S
+    waiting = list(transfers)
+    while waiting and clock.monotonic() < limit:
+        await clock.sleep_until(clock.monotonic() + _LOOK_S)
+        waiting = [
+            t
+            for t in waiting
+            if not t.flow.meter.broken
+            and t.flow.meter.last <= ends[t.line.gateway.group] + t.line.shape.rtt_s / 2
+        ]
+
+
+async def _samples(
+    gateways: Sequence[Gateway], seconds: float, step_s: float, clock: Clock
+) -> dict[str, list[Sample]]:
+    samples: dict[str, list[Sample]] = {gateway.group: [] for gateway in gateways}
+    began = clock.monotonic()
+    steps = max(1, round(seconds / step_s))
+    for number in range(steps + 1):
+        await clock.sleep_until(began + number * seconds / steps)
+        for gateway, sample in zip(
+            gateways, await asyncio.gather(*(_sample(g, clock) for g in gateways)), strict=True
+        ):
+            samples[gateway.group].append(sample)
+    return samples
+
+
+async def _sample(gateway: Gateway, clock: Clock) -> Sample:
+    asked = clock.monotonic()
+    stats = await gateway.controller.stats()
+    return Sample((asked + clock.monotonic()) / 2, stats)
+
+
+def _steps(transfer: Transfer, samples: Sequence[Sample]) -> Iterator[Step]:
+    meter, delay_s = transfer.flow.meter, transfer.line.shape.rtt_s / 2
+    for before, after in pairwise(samples):
+        seconds = after.at - before.at
+        received = meter.received_by(after.at + delay_s) - meter.received_by(before.at + delay_s)
+        could = _capacity(transfer, before), _capacity(transfer, after)
+        allowed = None if could[0] is None or could[1] is None else could[1] - could[0]
+        yield Step(
+            seconds, 8 * received / seconds, None if allowed is None else 8 * allowed / seconds
+        )
+
+
+def _capacity(transfer: Transfer, sample: Sample) -> float | None:
+    found: float | None = sample.stats["devices"][transfer.line.client][transfer.direction][
+        "capacity"
+    ]
+    return found
+
+
+async def round_trips(echo: Echo, expected_s: float, seconds: float) -> tuple[float, int]:
+    """The median of small messages' round trips, one after the other, and how many they were.
+
+    As many as fit into `seconds`, within _ECHOES; the first is not counted, for its connection may
+    still be in the making.
+
+    Raises:
+        TransportError: one did not come back.
+    """
+    least, most = _ECHOES
+    count = min(most, max(least, int(seconds / max(expected_s, 1e-3))))
+    patience_s = _PATIENCE_S + _PATIENCE_RTTS * expected_s
+    await echo.round_trip_s(patience_s)
+    return statistics.median([await echo.round_trip_s(patience_s) for _ in range(count)]), count

@@ -1,0 +1,156 @@
+"""`verify`: proves with measurements that links deliver what was asked."""
+
+import asyncio
+import secrets
+import signal
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import AsyncExitStack
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from muster.common.clock import Clock, WallClock
+from muster.common.errors import ConfigError, LaunchFailed, RunFailed
+from muster.emulator.fleet.population import population
+from muster.emulator.launch.backend import BackendName, MakeBackend
+from muster.emulator.launch.choice import backend_of
+from muster.emulator.links.controller import Controller
+from muster.emulator.links.gateway_configs import gateways_of
+from muster.emulator.links.verification.gateways import DEVICES, SECONDS, Show, verify_gateways
+from muster.emulator.links.verification.measuring import Gateway
+from muster.emulator.links.verification.result import Tolerances, Verification
+from muster.emulator.scenario.scenario import Scenario, read_scenario
+
+
+def verify(
+    scenario: Scenario | Path | str,
+    *,
+    seconds: float = SECONDS,
+    tolerances: Tolerances | None = None,
+    devices: int = DEVICES,
+    backend: BackendName = "processes",
+    show: Show = lambda line: None,
+    clock: Clock | None = None,
+) -> Verification:
+    """Measure the links of a scenario, with gateways of its own and nothing else running.
+
+    Args:
+        scenario: a scenario, or the path of its TOML file.
+        seconds: over which each rate is measured.
+        devices: of a group, measured one by one, chosen by the seed; 0: all.
+        backend: whether the gateways are processes of this machine, or containers.
+        show: told of each step, for people.
+
+    Raises:
+        ConfigError: the scenario is wrong, or has no links; nothing was started.
+        RunFailed: a gateway did not come up or died, or a signal ended the verification.
+    """
+    if not isinstance(scenario, Scenario):
+        scenario = read_scenario(Path(scenario))
+    if not any(group.gateway for group in scenario.groups):
+        raise ConfigError(
+            f"{scenario.name} has no links to verify: every group reaches the server directly; "
+            "set groups.link.profile, or groups.link.up and groups.link.down"
+        )
+    make_backend = backend_of(backend)
+    if backend == "docker":
+        from muster.emulator.launch.docker import containers
+
+        containers.require(scenario)
+        containers.require_reach()
+    work = _verify(
+        scenario,
+        seconds,
+        tolerances or Tolerances(),
+        devices,
+        make_backend,
+        show,
+        clock or WallClock(),
+    )
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return asyncio.run(work)
+    with ThreadPoolExecutor(1) as beside:  # a loop runs already: a notebook
+        return beside.submit(asyncio.run, work).result()
+
+
+async def _verify(
+    scenario: Scenario,
+    seconds: float,
+    tolerances: Tolerances,
+    devices: int,
+    make_backend: MakeBackend,
+    show: Show,
+    clock: Clock,
+) -> Verification:
+    working = asyncio.create_task(
+        _with_gateways(scenario, seconds, tolerances, devices, make_backend, show, clock)
+    )
+    if threading.current_thread() is threading.main_thread():
+        for number in (signal.SIGINT, signal.SIGTERM):
+            asyncio.get_running_loop().add_signal_handler(number, working.cancel)
+    await asyncio.wait({working})
+    if working.cancelled():
+        raise RunFailed("stopped before everything was measured")
+    return working.result()
+
+
+async def _with_gateways(
+    scenario: Scenario,
+    seconds: float,
+    tolerances: Tolerances,
+    devices: int,
+    make_backend: MakeBackend,
+    show: Show,
+    clock: Clock,
+) -> Verification:
+    died: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+
+    def on_death(name: str, status: int) -> None:
+        if not died.done():
+            died.set_result(f"{name} ended unasked with status {status}")
+
+    token = secrets.token_hex(16)
+    with TemporaryDirectory(prefix="muster-verify-", ignore_cleanup_errors=True) as made:
+        folder = Path(made)
+        for part in ("logs", "setup"):
+            (folder / part).mkdir()
+        backend = make_backend(scenario, folder, clock, on_death)
+        async with AsyncExitStack() as stack:
+            stack.push_async_callback(backend.close)
+            gateways = []
+            configs = gateways_of(scenario, population(scenario), folder / "setup", token)
+            for config in configs:
+                show(f"starting the gateway of {config.group}")
+                ports = await backend.start_gateway(config)
+                controller = await stack.enter_async_context(
+                    Controller(ports, config.controller_token, clock)
+                )
+                reached = backend.within_reach(config.group, ports)
+                gateways.append(Gateway(config, reached, controller))
+            if not gateways:
+                raise ConfigError(f"{scenario.name}: nobody is enrolled in a group with links")
+            measuring = asyncio.create_task(
+                verify_gateways(
+                    gateways,
+                    clock,
+                    scenario=scenario.name,
+                    seconds=seconds,
+                    tolerances=tolerances,
+                    devices=devices,
+                    here=backend.here,
+                    show=show,
+                )
+            )
+            try:
+                watched: set[asyncio.Future[Any]] = {measuring, died}
+                await asyncio.wait(watched, return_when=asyncio.FIRST_COMPLETED)
+                if not measuring.done():
+                    gone = died.result()
+                    raise LaunchFailed(f"{gone}{backend.last_lines(gone.split()[0])}")
+                return measuring.result()
+            finally:
+                measuring.cancel()
+                await asyncio.wait({measuring})

@@ -1,1 +1,0 @@
-"""The emulated network: gateways through which the devices of a group reach the server."""

@@ -1,5 +1,0 @@
-"""What a fleet's life will be, without running it."""
-
-from muster.emulator.planning.plan import GroupPlan, Plan, plan
-
-__all__ = ["GroupPlan", "Plan", "plan"]

@@ -1,0 +1,393 @@
+"""Reads the account that a run leaves in its folder, also while the run is going on.
+
+Rule 1: nothing here writes. The ledger is opened read-only, so a report can never harm a run.
+
+Rule 2: one `Account` sees one moment. All its tables are read in a single transaction of SQLite's
+write-ahead log, so rounds and contributions agree even while a server adds to them; open another
+`Account` to see what has happened since.
+"""
+
+import json
+import math
+import sqlite3
+import tomllib
+import weakref
+from collections.abc import Iterator
+from dataclasses import dataclass, fields
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Self
+
+import numpy as np
+import orjson
+import pandas as pd
+
+from muster.common.config import parse_toml
+from muster.common.errors import ConfigError, LedgerError
+from muster.common.exchange import Reason
+from muster.emulator.results.ledger_file import damaged, open_ledger
+from muster.emulator.runs.run_folder import JOURNAL, LEDGER, SCENARIO
+
+OUTCOMES = ("folded", "late", "dropped", "refused", "duplicate")
+"""What becomes of an update; every contribution has exactly one."""
+
+FATES = ("folded", "late", "dropped", "refused", "no update", "gave up", "declined", "absent")
+"""What becomes of a call. No update: the device accepted, and nothing arrived; gave up: it accepted
+and said so; absent: it was not there to be called."""
+
+_SAID = {"decline": "declined", "abort": "gave up", "absent": "absent"}
+
+_TRAFFIC = ["at", "seconds", "bytes_up", "bytes_down", "capacity_up", "capacity_down"]
+
+_AT_ONCE = 20_000
+
+_NO_CALL = (Reason.NOT_CALLED, Reason.WRONG_ROUND, Reason.UNKNOWN_CLIENT)
+
+# NULL in a REAL column becomes NaN, in a TEXT column <NA>; only nullable integers need Int64.
+_DTYPES = {"REAL": "float64", "INTEGER": "Int64", "TEXT": "string"}
+
+
+@dataclass(frozen=True, slots=True)
+class RunRow:
+    """The one row of the table `run`.
+
+    Attributes:
+        status: None while the run goes on, or when its server was killed.
+        started_at: UNIX seconds, of the first incarnation.
+        began_at: scenario time 0 in UNIX seconds, on the wall and scaled clocks.
+        population: devices, whether the server knows them or not.
+        bytes_up, bytes_down: of bodies that travelled outside of all committed rounds.
+    """
+
+    id: str
+    incarnation: int
+    status: str | None
+    detail: str | None
+    started_at: float
+    ended_at: float | None
+    began_at: float | None
+    population: int
+    bytes_up: int
+    bytes_down: int
+
+
+class Account:
+    """The tables of a run as pandas DataFrames, columns as in the ledger (docs/results.md).
+
+    Args:
+        folder: the run folder.
+
+    Raises:
+        LedgerError: there is no ledger, it is damaged, or its schema is not `SCHEMA_VERSION`.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self._path = folder / LEDGER
+        self._connection = open_ledger(self._path)
+        # An account that nobody closes must not hold the write-ahead log for ever.
+        self._finalizer = weakref.finalize(self, self._connection.close)
+        self.run = self._run_row()
+
+    def close(self) -> None:
+        """End the transaction; tables that were read before stay usable."""
+        self._finalizer()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    @cached_property
+    def rounds(self) -> pd.DataFrame:
+        return self._table("rounds", "round")
+
+    @cached_property
+    def answers(self) -> pd.DataFrame:
+        return self._table("answers", "round, client")
+
+    @cached_property
+    def calls(self) -> pd.DataFrame:
+        """One row for every call, and for every device that was not there to be called.
+
+        `client` and `group` are categories in the order of the population; `fate` is one of
+        `FATES`, `reason` the one that was given, `battery` the charge that was told. Each call
+        counts once, whatever was sent for it. A call that nothing was heard of has no row; whose
+        they were, `answers` knows on the wall and scaled clocks alone.
+        """
+        # Not by way of `answers`: its JSON, a million times, would take seconds and a gigabyte.
+        rows = self._query(
+            "SELECT round, client, decision, reason, json_extract(state, '$.battery') FROM answers "
+            "WHERE decision <> 'silent'"
+        )
+        answers = pd.DataFrame(rows, columns=["round", "client", "decision", "reason", "battery"])
+        sent = self.contributions
+        committed = sent[sent["round"].isin(self.rounds["round"])]
+        return _calls(answers, committed, self.clients)
+
+    @cached_property
+    def has_lives(self) -> bool:
+        """Whether any device lives: told of a state."""
+        return bool(self._query("SELECT 1 FROM answers WHERE state IS NOT NULL LIMIT 1"))
+
+    @cached_property
+    def contributions(self) -> pd.DataFrame:
+        return self._table("contributions", "round, client, attempt, at")
+
+    @cached_property
+    def clients(self) -> pd.DataFrame:
+        return self._table("clients", "position")
+
+    @cached_property
+    def evaluations(self) -> pd.DataFrame:
+        return self._table("evaluations", "version")
+
+    @cached_property
+    def group_evaluations(self) -> pd.DataFrame:
+        return self._table("group_evaluations", 'version, "group"')
+
+    @cached_property
+    def device_evaluations(self) -> pd.DataFrame:
+        return self._table("device_evaluations", "version, client")
+
+    @cached_property
+    def faults(self) -> pd.DataFrame:
+        return self._table("faults", "at, target")
+
+    @cached_property
+    def transfers(self) -> pd.DataFrame:
+        return self._table("transfers", "round, began_at, client, direction")
+
+    @cached_property
+    def traffic(self) -> pd.DataFrame:
+        """What gateways told of their groups' links: a row for each of the journal's `traffic`.
+
+        Columns `group`, `at` and `seconds` of the interval, which ends `at`, and what was delivered
+        in it and could have been: `bytes_up`, `bytes_down`, `capacity_up`, `capacity_down`, NaN
+        where nothing is shared. Lines without a number where one belongs are passed over.
+        """
+        names = ["group", *_TRAFFIC]
+        rows = [[event.get(name) for name in names] for event in self.events("traffic")]
+        told = pd.DataFrame(rows, columns=names).astype({"group": "string"})
+        told[_TRAFFIC] = told[_TRAFFIC].apply(pd.to_numeric, errors="coerce").astype("float64")
+        told = told.replace([np.inf, -np.inf], np.nan)
+        told = told[told["seconds"] > 0]
+        return told.dropna(subset=["group", *_TRAFFIC[:4]]).reset_index(drop=True)
+
+    @cached_property
+    def z(self) -> pd.DataFrame:
+        """Covariates Z of the devices whose Z is known, by client, in the order of the population.
+
+        A column for each; NaN where a device does not have it.
+        """
+        known = self.clients[["client", "z"]].dropna()
+        values = [json.loads(text) for text in known["z"]]
+        return pd.DataFrame(values, index=pd.Index(known["client"]), dtype="float64")
+
+    @cached_property
+    def moments(self) -> dict[str, float]:
+        """The population's means of the covariates Z by column, as the server is told."""
+        told = json.loads(self._query("SELECT moments FROM run")[0][0])
+        return {name: float(mean) for name, mean in told.items()}
+
+    @cached_property
+    def x(self) -> pd.DataFrame:
+        """Covariates X of every answer that had any, by round and client.
+
+        A column for each; NaN where an answer does not have it.
+        """
+        rows = self._query("SELECT round, client, x FROM answers WHERE x IS NOT NULL")
+        calls = pd.DataFrame([row[:2] for row in rows], columns=["round", "client"])
+        parts = [pd.DataFrame()]
+        # Some at a time: a million objects would be a gigabyte, their columns are some megabytes.
+        for first in range(0, len(rows), _AT_ONCE):
+            texts = ",".join(row[2] for row in rows[first : first + _AT_ONCE])
+            parts.append(pd.DataFrame(orjson.loads(f"[{texts}]"), dtype="float64"))
+        columns = pd.concat(parts, ignore_index=True)
+        return columns.set_index(pd.MultiIndex.from_frame(calls))
+
+    @cached_property
+    def estimates(self) -> pd.DataFrame:
+        """What the rounds' weights rest on: a row for each number and word.
+
+        Columns `round` and `name`; `key` within a table, else ""; `value`, NaN of a word; `word`,
+        <NA> of a number.
+        """
+        rows = self._query("SELECT round, name, value FROM estimates ORDER BY round, name")
+        flat = [
+            (round, name, *entry)
+            for round, name, text in rows
+            for entry in _entries(json.loads(text))
+        ]
+        kinds = {"round": "int64", "name": "category", "key": "category", "value": "float64",
+                 "word": "string"}  # fmt: skip
+        return pd.DataFrame(flat, columns=list(kinds)).astype(kinds)
+
+    @cached_property
+    def warnings(self) -> pd.DataFrame:
+        """What aggregators warned of: a row for each of the journal's `warned`, with columns `at`,
+        `round`, `by` and `warning`."""
+        names = ["at", "round", "by", "warning"]
+        rows = [[event.get(name) for name in names] for event in self.events("warned")]
+        return pd.DataFrame(rows, columns=names)
+
+    @cached_property
+    def enrolled(self) -> int:
+        """Clients that have enrolled at least once."""
+        return int(self.clients["enrolled_at"].notna().sum())
+
+    @cached_property
+    def round_totals(self) -> pd.DataFrame:
+        """`rounds` with `bytes_wasted`: bytes that went up in updates that were not folded."""
+        sent = self.contributions
+        folded = sent[sent["outcome"] == "folded"].groupby("round")["bytes_up"].sum()
+        useful = self.rounds["round"].map(folded).fillna(0).astype("int64")
+        return self.rounds.assign(bytes_wasted=self.rounds["bytes_up"] - useful)
+
+    @cached_property
+    def traffic_totals(self) -> tuple[int, int]:
+        """Bytes of all bodies that came from devices, and that went to them."""
+        rounds, run = self.rounds, self.run
+        up, down = int(rounds["bytes_up"].sum()), int(rounds["bytes_down"].sum())
+        return up + run.bytes_up, down + run.bytes_down
+
+    @cached_property
+    def client_totals(self) -> pd.DataFrame:
+        """`clients` with a count for each of `OUTCOMES`, their bytes, and the mean `train_s`.
+
+        The bytes of models and updates that travelled in chunks are those of `transfers`, those of
+        the others are in `answers` and `contributions`.
+        """
+        sent = self.contributions
+        counts = pd.crosstab(sent["client"], sent["outcome"]).reindex(columns=list(OUTCOMES))
+        by_client = sent.groupby("client")
+        sums = by_client.agg({"bytes_up": "sum", "train_s": "mean"})
+        models = self._query("SELECT client, sum(bytes_down) FROM answers GROUP BY client")
+        totals = self.clients.join(counts, on="client").join(sums, on="client")
+        totals["bytes_down"] = totals["client"].map(dict(models))
+        for direction, moved in self.transfers.groupby("direction"):
+            in_chunks = totals["client"].map(moved.groupby("client")["bytes"].sum())
+            totals[f"bytes_{direction}"] = in_chunks.fillna(totals[f"bytes_{direction}"])
+        whole = [*OUTCOMES, "bytes_up", "bytes_down"]
+        totals[whole] = totals[whole].fillna(0).astype("int64")
+        return totals
+
+    @cached_property
+    def scenario_text(self) -> str:
+        """The resolved scenario as it lies in the folder; empty when there is none."""
+        path = self.folder / SCENARIO
+        return path.read_text(encoding="utf-8") if path.exists() else ""
+
+    @cached_property
+    def scenario(self) -> dict[str, Any]:
+        """The resolved scenario, parsed.
+
+        Raises:
+            ConfigError: the file is not TOML.
+        """
+        try:
+            return parse_toml(self.scenario_text, str(self.folder / SCENARIO))
+        except tomllib.TOMLDecodeError as error:
+            raise ConfigError(
+                f"{self.folder / SCENARIO}: expected the TOML that the run wrote, found: {error}; "
+                f"restore the file, or remove it to do without it"
+            ) from None
+
+    @property
+    def name(self) -> str:
+        """What the scenario calls itself; without one, the folder's name."""
+        return str(self.scenario.get("name") or self.folder.resolve().name)
+
+    def events(self, *names: str) -> Iterator[dict[str, Any]]:
+        """The journal's lines called one of `names`, in the order written.
+
+        A journal has millions of lines when a thousand devices run a thousand rounds; only those
+        that may matter are parsed. Lines that are not JSON (a torn write) are passed over.
+        """
+        path = self.folder / JOURNAL
+        if not path.exists():
+            return
+        quoted = [json.dumps(name) for name in names]
+        with open(path, encoding="utf-8", errors="replace") as lines:
+            for line in lines:
+                if any(name in line for name in quoted):
+                    event = _parsed(line)
+                    if event.get("event") in names:
+                        yield event
+
+    def _table(self, name: str, order: str) -> pd.DataFrame:
+        columns = self._query(f"SELECT name, type FROM pragma_table_info('{name}')")
+        rows = self._query(f"SELECT * FROM {name} ORDER BY {order}")
+        frame = pd.DataFrame(rows, columns=[column for column, _ in columns])
+        whole = frame.astype({column: _DTYPES[kind] for column, kind in columns})
+        filled = [c for c in whole if whole[c].dtype == "Int64" and not whole[c].hasnans]
+        return whole.astype(dict.fromkeys(filled, "int64"))
+
+    def _run_row(self) -> RunRow:
+        columns = ", ".join(field.name for field in fields(RunRow))
+        rows = self._query(f"SELECT {columns} FROM run")
+        if not rows:
+            raise LedgerError(
+                f"{self._path}: the server has not begun the run yet; try again in a moment, or "
+                f"look into {self.folder / 'logs'} for why it did not start"
+            )
+        return RunRow(*rows[0])
+
+    def _query(self, sql: str) -> list[tuple[Any, ...]]:
+        try:
+            return self._connection.execute(sql).fetchall()
+        except sqlite3.DatabaseError as error:
+            raise damaged(self._path, error) from error
+
+
+def _calls(answers: pd.DataFrame, sent: pd.DataFrame, clients: pd.DataFrame) -> pd.DataFrame:
+    """`Account.calls`, from answers and updates of the same rounds."""
+    names = pd.Index(clients["client"])
+    # Of several updates for one call the one that counted, or else the newest.
+    rank = sent["outcome"].map({"duplicate": 0.0, "folded": 2.0}).fillna(1.0)
+    updates = sent[["round", "client", "outcome", "reason"]].rename(columns={"reason": "why"})
+    updates = _by_call(updates.iloc[rank.argsort(kind="stable")], names)
+    updates = updates[~updates.index.duplicated(keep="last")]
+    told = _by_call(answers, names)
+    stray = updates["why"].isin(_NO_CALL) & ~updates.index.isin(told.index)
+    both = told.join(updates[~stray], how="outer")
+    came = both["outcome"].fillna("no update").to_numpy(object)
+    said = both["decision"].map(_SAID).to_numpy(object)
+    own_word = (came != "folded") & pd.notna(said)
+    places = both.index.to_numpy() % max(1, len(names))
+    groups, group_names = pd.factorize(clients["group"])
+    return pd.DataFrame(
+        {
+            "round": both.index.to_numpy() // max(1, len(names)),
+            "client": pd.Categorical.from_codes(places, names),
+            "group": pd.Categorical.from_codes(groups[places], group_names),
+            "fate": pd.Categorical(np.where(own_word, said, came), FATES),
+            "reason": both["reason"].where(own_word, both["why"]),
+            "battery": both["battery"],
+        }
+    ).reset_index(drop=True)
+
+
+def _entries(value: Any) -> Iterator[tuple[str, float, str | None]]:
+    """Key, number and word of each part of an estimate."""
+    for key, part in (value if isinstance(value, dict) else {"": value}).items():
+        if part is None or isinstance(part, (int, float)):
+            yield key, math.nan if part is None else part, None
+        else:
+            yield key, math.nan, part if isinstance(part, str) else json.dumps(part)
+
+
+def _by_call(rows: pd.DataFrame, names: "pd.Index[str]") -> pd.DataFrame:
+    """`rows` indexed by one number for round and client, which costs less than the pair."""
+    places = names.get_indexer(pd.Index(rows["client"]))
+    numbers = pd.Index(rows["round"].to_numpy() * len(names) + places, dtype="int64")
+    return rows.drop(columns=["round", "client"]).set_index(numbers)[places >= 0]
+
+
+def _parsed(line: str) -> dict[str, Any]:
+    try:
+        event = orjson.loads(line)
+    except orjson.JSONDecodeError:
+        return {}
+    return event if isinstance(event, dict) else {}

@@ -1,0 +1,55 @@
+"""Opening a run's ledger for reading, without pandas: it takes seconds to import."""
+
+import sqlite3
+from pathlib import Path
+
+from muster.common.errors import LedgerError
+from muster.server.account.ledger import SCHEMA_VERSION
+
+
+def open_ledger(path: Path) -> sqlite3.Connection:
+    """Open the ledger at `path` for reading, in a transaction that sees one moment.
+
+    Raises:
+        LedgerError: there is none, it is damaged, or its schema is not `SCHEMA_VERSION`.
+    """
+    if not path.is_file():
+        raise LedgerError(
+            f"{path}: expected the account of a run, found no such file; give the folder that "
+            f"`muster run` printed (runs/latest is the newest). A run that failed before its "
+            f"server started has only logs/"
+        )
+    try:
+        connection, version = _begin(path)
+    except sqlite3.DatabaseError as error:
+        raise damaged(path, error) from error
+    if version != SCHEMA_VERSION:
+        connection.close()
+        raise LedgerError(
+            f"{path}: expected schema version {SCHEMA_VERSION}, found {version}; read this run "
+            f"with the muster that wrote it (0: nothing has written it yet)"
+        )
+    return connection
+
+
+def _begin(path: Path) -> tuple[sqlite3.Connection, int]:
+    # Without a write-ahead log nobody has the ledger open, and the file is all there is. Telling
+    # SQLite so keeps it from leaving a log of its own, and lets it read an archive on a read-only
+    # disk. A server that begins now writes to a new log first, not to the file.
+    alone = not path.with_name(f"{path.name}-wal").exists()
+    uri = f"{path.absolute().as_uri()}?mode=ro{'&immutable=1' if alone else ''}"
+    connection = sqlite3.connect(uri, uri=True, isolation_level=None, check_same_thread=False)
+    try:
+        connection.execute("BEGIN")
+        return connection, connection.execute("PRAGMA user_version").fetchone()[0]
+    except sqlite3.DatabaseError:
+        connection.close()
+        raise
+
+
+def damaged(path: Path, error: object) -> LedgerError:
+    """Return the error for a ledger in which SQLite finds something wrong."""
+    return LedgerError(
+        f"{path}: expected a readable ledger, but SQLite says: {error}; restore the file from a "
+        f"copy, or repeat the run (`sqlite3 {path.name} .recover` saves what can be read)"
+    )

@@ -1,0 +1,133 @@
+"""The section on whom the model represents; runs without covariates have none."""
+
+import math
+from collections.abc import Mapping, Sequence
+
+from muster.emulator.results.account import Account
+from muster.emulator.results.report.balance import (
+    ENROLLED,
+    IMBALANCE,
+    PARTICIPATING,
+    POPULATION,
+    STAGES,
+    WEIGHTED,
+    Covariate,
+    covariates_of,
+    signed_text,
+)
+from muster.emulator.results.report.section import Section, Summary, Table
+from muster.emulator.results.report.weights import ratio_text, weights_differ
+from muster.emulator.results.summary import clean, number_text, percent_text
+
+_MOST_NAMES = 5
+_NOTABLE = 1.05  # times as often
+
+
+def represented(account: Account, summary: Summary) -> Section | None:
+    covariates = covariates_of(account)
+    if not covariates:
+        return None
+    text = " ".join([*_findings(covariates, weights_differ(account)), _reading(covariates)])
+    columns = ["covariate", "", *STAGES, "SMD", "SMD weighted", f"over {IMBALANCE:g}"]
+    table = Table(columns, [_row(covariate) for covariate in covariates], _NOTE, words=2)
+    return Section("Whom does this model represent?", text, figure="balance", table=table)
+
+
+_NOTE = (
+    "Means; of a word, shares. Participating: every folded update counts alike; weighted: every "
+    "round does, and in it an update as much as its weight. SMD: the standardised mean difference, "
+    "what the mean of the updates is above the population's (of X: above that of the enrolled), in "
+    f"its standard deviations. By convention one over {IMBALANCE:g} is an imbalance (Austin, "
+    "Balance diagnostics for comparing the distribution of baseline covariates, Statistics in "
+    "Medicine 28, 2009). High and low: above the median, and not. A device without a covariate Z "
+    "counts as 0 in it."
+)
+
+
+def _reading(covariates: Sequence[Covariate]) -> str:
+    told = "Where a line of the figure runs above the filled area, devices are over-represented"
+    if any(c.kind == "Z" and c.reference != POPULATION for c in covariates):
+        return f"{told}; of the population the server knows the means alone."
+    return f"{told}."
+
+
+def _row(covariate: Covariate) -> list[str]:
+    text = percent_text if covariate.is_level else number_text
+    apart = {stage: covariate.difference(stage) for stage in (PARTICIPATING, WEIGHTED)}
+    over = [stage for stage, difference in apart.items() if abs(difference) > IMBALANCE]
+    return [
+        clean(covariate.name), covariate.kind,
+        *(text(covariate.means[stage]) for stage in STAGES),
+        *map(signed_text, apart.values()), " and ".join(over),
+    ]  # fmt: skip
+
+
+def _findings(covariates: Sequence[Covariate], weighs: bool) -> list[str]:
+    """Who is represented too much, and what weighting does about it; in sentences."""
+    compared = [c for c in covariates if not math.isnan(c.difference(PARTICIPATING))]
+    if not compared:
+        return ["No covariate can be compared: no update was folded yet, or none varies."]
+    worst = max(compared, key=lambda c: abs(c.difference(PARTICIPATING)))
+    over = {stage: _over(compared, stage) for stage in (PARTICIPATING, WEIGHTED)}
+    told = f"{_who(worst)} {_apart(worst)}"
+    if not over[PARTICIPATING]:
+        told = (
+            f"Nobody is over-represented as far as covariates show: no mean of the updates is more "
+            f"than {IMBALANCE:g} standard deviations off."
+        )
+    if not weighs:
+        return [told, "The updates of a round all weigh the same, so weights correct nothing."]
+    return [told, _weighting(worst, over, len(compared))]
+
+
+def _over(covariates: Sequence[Covariate], stage: str) -> list[str]:
+    return [clean(c.name) for c in covariates if abs(c.difference(stage)) > IMBALANCE]
+
+
+def _who(worst: Covariate) -> str:
+    name, ratio = clean(worst.name), worst.times_as_often()
+    many = ratio > 1
+    times = ratio if many else 1 / ratio if ratio else math.inf
+    # A mean may be far off for the sake of a few; then the halves tell nothing.
+    if not times >= _NOTABLE or many != (worst.difference(PARTICIPATING) > 0):
+        target = "population" if worst.kind == "Z" else "enrolled"
+        means = number_text(worst.means[PARTICIPATING]), number_text(worst.target)
+        return f"The mean of {name} is {means[0]} in the updates, and {means[1]} in the {target}."
+    often = "" if math.isinf(times) else f" {ratio_text(times)} times as often"
+    high, low = ("high", "low") if many else ("low", "high")
+    if worst.kind == "X":
+        if not often:
+            return f"Devices took part only when {name} was {high}."
+        return f"Devices took part{often} when {name} was {high} as when it was {low}."
+    if worst.is_level:
+        with_it, others = ("with", "others") if many else ("without", "those with it")
+        who = f"evices {with_it} {name}"
+    else:
+        who, others = f"evices with {high} {name}", f"those with {low} {name}"
+    return f"D{who} took part{often} as {others}." if often else f"Only d{who} took part."
+
+
+def _apart(worst: Covariate) -> str:
+    """How far it is off, and by which stage."""
+    enrolled, took_part = worst.difference(ENROLLED), worst.difference(PARTICIPATING)
+    told = f"The standardised mean difference is {signed_text(took_part)}"
+    if worst.kind == "X":
+        return f"{told}."
+    return (
+        f"{told}, of which {signed_text(enrolled)} came with enrollment and "
+        f"{signed_text(took_part - enrolled)} with participation."
+    )
+
+
+def _weighting(worst: Covariate, over: Mapping[str, Sequence[str]], of: int) -> str:
+    raw, weighted = worst.difference(PARTICIPATING), worst.difference(WEIGHTED)
+    before, after = len(over[PARTICIPATING]), over[WEIGHTED]
+    names = ", ".join(after[:_MOST_NAMES]) + (", …" if len(after) > _MOST_NAMES else "")
+    if not before:
+        return "Weighting leaves it so." if not after else f"Weighted, {len(after)} are: {names}."
+    verb = "brings" if abs(weighted) <= abs(raw) else "takes"
+    told = f"Weighting {verb} it to {signed_text(weighted)}"
+    if of == 1:
+        return f"{told}."
+    still = f"{len(after)} ({names})" if after else "none"
+    return f"{told}; of {of} means {before} were over {IMBALANCE:g} without it, with it {still}."

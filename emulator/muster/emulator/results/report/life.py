@@ -1,0 +1,152 @@
+"""The figures of devices' lives: why calls led to nothing, and how full batteries were."""
+
+from collections.abc import Mapping
+from types import MappingProxyType
+
+import numpy as np
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from matplotlib.patches import Patch
+from matplotlib.ticker import PercentFormatter
+
+from muster.emulator.results.account import Account
+from muster.emulator.results.report import style
+from muster.emulator.results.report.call_map import KINDS
+from muster.emulator.results.report.timeline import (
+    Timeline,
+    bins_for,
+    key,
+    most_called,
+    nothing,
+    panels,
+)
+from muster.emulator.results.summary import clean, percent_text
+
+REASONS: Mapping[str, str] = MappingProxyType(
+    {
+        "folded": style.BLUE,
+        "not charging": "#f3d27a",
+        "battery": style.AMBER,
+        "metered": style.GREEN,
+        "busy": "#cc79a7",
+        "unwilling": "#7fc4ee",
+        "offline": KINDS["not reached"],
+        "absent": "#c9d0d7",
+        "drop-out": style.ORANGE,
+        "interrupted": "#8c3a00",
+        "powered off": "#3d2410",
+        "other": "#332288",
+    }
+)
+"""What the figure of reasons tells apart, from below, and its colours."""
+
+_FEW = 3
+_RECENT_BINS = 2
+
+
+def reasons(account: Account) -> Figure:
+    """Shares of calls by what became of them, over time, for each group."""
+    calls = account.calls
+    groups = most_called(calls["group"])
+    if not groups:
+        return nothing("No call", "No call was answered.")
+    figure, axes = panels(groups, calls["group"].nunique())
+    line = Timeline.of(account, bins_for(len(calls), len(groups)))
+    said = reasons_of(calls)
+    drawn = said.where(said.isin([*REASONS]), "other")
+    counts = pd.crosstab([calls["group"], line.bins_of(calls["round"])], drawn)
+    for panel, group in zip(axes, groups, strict=True):
+        _stack(panel, counts.loc[[group]].droplevel(0), line)
+        style.tidy(panel, _reasons_finding(group, said[calls["group"] == group]))
+        _percent(panel)
+    line.label(axes[-1])
+    there = [name for name in REASONS if name in counts]
+    key(figure, [Patch(facecolor=REASONS[name], label=name) for name in there])
+    return figure
+
+
+def reasons_of(calls: pd.DataFrame) -> pd.Series:
+    """What to say of every row of `Account.calls`: folded, absent, a reason, or how it was lost."""
+    fate = calls["fate"].astype("string")
+    return fate.where(fate.isin(["folded", "absent"]), calls["reason"].fillna(fate))
+
+
+def batteries(account: Account) -> Figure:
+    """How full batteries were over time, for each group that has some."""
+    told = charges(account)
+    groups = most_called(told["group"])
+    if not groups:
+        return nothing("No battery", "No device told of a battery that drains.")
+    figure, axes = panels(groups, told["group"].nunique())
+    line = Timeline.of(account, bins_for(len(told), len(groups)))
+    for panel, group in zip(axes, groups, strict=True):
+        of_group = told[told["group"] == group]
+        levels = _levels(of_group, line)
+        low, median, high = (levels.quantile(share, axis="columns") for share in (0.1, 0.5, 0.9))
+        panel.fill_between(line.middles, low, high, color=style.LIGHT, alpha=0.5, linewidth=0)
+        for client in of_group["client"].value_counts().index[:_FEW]:
+            one = of_group[of_group["client"] == client]
+            panel.plot(one["round"], one["battery"], color=style.MUTED, linewidth=0.6,
+                       clip_on=False)  # fmt: skip
+        panel.plot(line.middles, median, color=style.BLUE, linewidth=2, clip_on=False)
+        least, most = percent_text(median.min()), percent_text(median.max())
+        style.tidy(panel, f"{_name(group)}: median charge between {least} and {most}")
+        _percent(panel)
+    line.label(axes[-1])
+    key(figure, [
+        Line2D([], [], color=style.BLUE, linewidth=2, label="median"),
+        Patch(facecolor=style.LIGHT, alpha=0.5, label="10th to 90th percentile"),
+        Line2D([], [], color=style.MUTED, linewidth=0.8, label="single devices"),
+    ])  # fmt: skip
+    return figure
+
+
+def charges(account: Account) -> pd.DataFrame:
+    """The calls whose answers told of a battery, of groups in which one was ever not full."""
+    calls = account.calls
+    least = calls.groupby("group", observed=True)["battery"].min()
+    draining = calls["group"].isin(least.index[least < 1])
+    # Of who is absent the ledger has what was last known, again and again.
+    return calls[draining & calls["battery"].notna() & (calls["fate"] != "absent")]
+
+
+def _levels(told: pd.DataFrame, line: Timeline) -> pd.DataFrame:
+    """The newest charge of each device by bin, unless it is old: without those who were not called
+    just then, a small group's median would jump with the choice of who was."""
+    bins = pd.Series(line.bins_of(told["round"]), told.index)
+    newest = told["battery"].groupby([bins, told["client"]], observed=True).last().unstack()
+    return newest.reindex(range(line.bins)).ffill(limit=_RECENT_BINS)
+
+
+def _stack(axes: Axes, counts: pd.DataFrame, line: Timeline) -> None:
+    """Areas on top of each other, in the order of REASONS; white where there was no call."""
+    counts = counts.reindex(range(line.bins), fill_value=0)
+    shares = counts.div(counts.sum(axis="columns").clip(lower=1), axis="index")
+    tops = shares.reindex(columns=[*REASONS], fill_value=0).cumsum(axis="columns")
+    steps = pd.concat([tops, tops.tail(1)]).to_numpy()  # the last lasts until the last edge
+    below = np.zeros(len(steps))
+    for above, colour in zip(steps.T, REASONS.values(), strict=True):
+        if (above > below).any():
+            axes.fill_between(line.edges, below, above, step="post", color=colour, linewidth=0)
+        below = above
+
+
+def _reasons_finding(group: str, said: pd.Series) -> str:
+    shares = said.value_counts(normalize=True)
+    folded = f"{_name(group)}: {percent_text(shares.get('folded', 0.0))} of calls folded"
+    rest = shares.drop("folded", errors="ignore")
+    if rest.empty:
+        return folded
+    why, share = style.drawable(clean(str(rest.index[0]))), percent_text(rest.iloc[0])
+    return f"{folded}; the most frequent reason: {why}, {share}"
+
+
+def _name(group: str) -> str:
+    return style.drawable(clean(group))
+
+
+def _percent(axes: Axes) -> None:
+    axes.set(ylim=(0, 1), yticks=(0, 0.5, 1))
+    axes.yaxis.set_major_formatter(PercentFormatter(xmax=1, symbol=" %"))

@@ -1,0 +1,87 @@
+"""The sections on the devices' lives; runs without lives have none of them."""
+
+import math
+
+import pandas as pd
+
+from muster.emulator.results.account import Account
+from muster.emulator.results.report.life import charges, reasons_of
+from muster.emulator.results.report.losses import unanswered
+from muster.emulator.results.report.planned import amount, compared
+from muster.emulator.results.report.section import Section, Summary, Table
+from muster.emulator.results.summary import clean, percent_text
+
+_MOST_REASONS = 3
+
+
+def calls(account: Account, summary: Summary) -> Section | None:
+    if not account.has_lives:
+        return None
+    text = (
+        "Each row is a client, each column a round. A device declines because its state or its own "
+        "will does not allow it; stripes across a group are its hours of the day."
+    )
+    if silent := unanswered(account):
+        text += f" {silent:,} calls got no answer and are blank."
+    return Section("Calls", text, _facts(account), figure="calls")
+
+
+def reasons(account: Account, summary: Summary) -> Section | None:
+    if not account.has_lives:
+        return None
+    text = (
+        "Why calls did not lead to a folded update, as shares of each group's calls; absent "
+        "devices were not there to be called. White: nobody of the group was called."
+    )
+    return Section("Reasons", text, figure="reasons")
+
+
+def batteries(account: Account, summary: Summary) -> Section | None:
+    if charges(account).empty:
+        return None
+    text = (
+        "As the devices that were called told with their answers. The band is the spread between "
+        "devices, not an uncertainty."
+    )
+    return Section("Batteries", text, figure="batteries")
+
+
+def planned(account: Account, summary: Summary) -> Section | None:
+    rounds = compared(account)
+    if rounds.empty:
+        return None
+    totals = rounds.groupby("group", sort=False).sum()
+    rows = [[clean(str(group)), *_comparison(total)] for group, total in totals.iterrows()]
+    columns = ["group", "called", "planned", "measured", "difference",
+               "planned participation", "measured participation"]  # fmt: skip
+    note = (
+        "Planned and measured are updates; participation is updates by enrolled device and round."
+    )
+    text = (
+        "Updates of devices that accepted and did not give up, against what was planned. In "
+        "lockstep both come from the same draws and should be equal; on the other clocks the plan "
+        "is an expectation."
+    )
+    return Section("Plan and run", text, figure="planned", table=Table(columns, rows, note))
+
+
+def _comparison(total: pd.Series) -> list[str]:
+    """What the table says of a group, from its sums over the rounds."""
+    updates, possible = total[["planned", "measured"]], total["enrolled"]
+    shares = updates / possible if possible else updates * math.nan
+    counts = [amount(count) for count in (total["called"], *updates)]
+    apart = updates["measured"] - updates["planned"]
+    return [*counts, f"{apart:+,.4g}", *map(percent_text, shares)]
+
+
+def _facts(account: Account) -> list[tuple[str, str]]:
+    rounds, calls = account.rounds, account.calls[account.calls["fate"] != "absent"]
+    called = int(rounds["called"].sum())
+    why = reasons_of(calls[calls["fate"] != "folded"]).value_counts().head(_MOST_REASONS)
+    told = [f"{clean(reason)} {percent_text(count / called)}" for reason, count in why.items()]
+    enrolled = int(account.clients["enrolled"].sum())
+    facts = [
+        ("enrolled", f"{enrolled:,} of {account.run.population:,}"),
+        ("calls answered yes", percent_text(rounds["accepted"].sum() / called if called else None)),
+    ]
+    return facts + ([("most frequent reasons", ", ".join(told))] if told else [])

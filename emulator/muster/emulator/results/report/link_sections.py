@@ -1,0 +1,182 @@
+"""The sections on links; runs in which nothing travelled in chunks have none of them."""
+
+import math
+from typing import Any
+
+import pandas as pd
+
+from muster.emulator.results.account import Account
+from muster.emulator.results.report.link_use import BUSY
+from muster.emulator.results.report.links import (
+    DIRECTIONS,
+    NOBODY,
+    links_of,
+    moves_in,
+    rate_text,
+    slow_seconds,
+    slowed_by,
+    totals_of,
+    waited_for,
+)
+from muster.emulator.results.report.section import Section, Summary, Table
+from muster.emulator.results.report.use import cap_of, span_of, used
+from muster.emulator.results.summary import bytes_text, clean, percent_text, seconds_text
+
+MOST_WAITERS = 20
+
+MOST_NAMES = 12
+"""Columns of the matrix: with more devices it has groups, with more groups some are left out."""
+
+_MOST_INTERVALS = 100_000
+
+_LEAST_S = 1e-3  # less is noise of the clocks
+
+
+def rates(account: Account, summary: Summary) -> Section | None:
+    moves = moves_in(account)
+    if moves.empty:
+        return None
+    rows = [
+        [
+            clean(row["group"]), row["direction"], f"{row['transfers']:,}",
+            bytes_text(row["bytes"]),
+            *(_seconds(row[key]) for key in ("median_s", "p90_s", "median_wait_s")),
+            *(rate_text(row[key]) for key in ("rate_bps", "own_bps", "shared_bps", "fair_bps")),
+            percent_text(row["waiting"]), percent_text(row["transferring"]),
+        ]
+        for row in totals_of(moves, account.rounds).to_dict("records")
+    ]  # fmt: skip
+    columns = ["group", "", "transfers", "bytes", "median time", "90 % within", "median wait",
+               "median rate", "link", "shared", "part of it", "waiting",
+               "transferring"]  # fmt: skip
+    note = (
+        "Link: what a device's own link moves in the long run. Part of it: of what the group "
+        "shares, by how many transferred at once. Waiting and transferring: shares of the time of "
+        "the rounds in which the devices transferred; more than all of it, where transfers outlast "
+        "their rounds. A transfer that was cut off or broke counts as far as it came."
+    )
+    text = (
+        "A dot on the line uses its link to the full; a link that fades has dots above it too. "
+        "Dots far below, where no orange line explains them, were slowed by something else. Those "
+        "at the upper edge were faster still."
+    )
+    table = Table(columns, rows, note, words=2)
+    return Section("Transfer time against link", text, figure="rates", table=table)
+
+
+def waits(account: Account, summary: Summary) -> Section | None:
+    moves, links = moves_in(account), links_of(account.scenario)
+    if moves.empty:
+        return None
+    moves["slow_s"] = slow_seconds(moves)
+    lost = moves.groupby("client")[["wait_s", "slow_s"]].sum()
+    worst = lost.sum(axis="columns").sort_values(ascending=False, kind="stable")
+    names = worst[worst >= _LEAST_S].index[:MOST_WAITERS]
+    waited = waited_for(moves, links, "client", names)
+    slowed = slowed_by(moves, "client", names)
+    group_of = moves.drop_duplicates("client").set_index("client")["group"]
+    rows = [
+        [clean(name), clean(group_of[name]), *_most(waited.loc[name]), *_most(slowed.loc[name])]
+        for name in names
+    ]
+    columns = ["device", "group", "waited", "most for", "slowed", "most by"]
+    left_out = int((worst >= _LEAST_S).sum()) - len(names)
+    note = (
+        "A second of waiting is divided equally among those who transferred in it: of the group "
+        "where slots queue, else of the fleet. Slowed: seconds that transfers took longer than on "
+        "the link alone; by whom, if the group shares a cap."
+    )
+    note += f" {left_out:,} more devices lost less." if left_out else ""
+    text = (
+        "Of the slowest round and the median one, a row for each device. A device that waits has "
+        "no slot yet, or it is not its turn at the server."
+    )
+    facts = [
+        ("waited", seconds_text(moves["wait_s"].sum())),
+        ("transferred", seconds_text(moves["seconds"].sum())),
+        ("of that longer than alone", seconds_text(moves["slow_s"].sum())),
+    ]
+    table = Table(columns, rows, note, words=2) if rows else None
+    return Section("Who waited for whom", text, facts, figure="waits", table=table)
+
+
+def matrix(account: Account, summary: Summary) -> Section | None:
+    moves, links = moves_in(account), links_of(account.scenario)
+    lost = moves["wait_s"].sum() + slow_seconds(moves).sum()
+    if moves.empty or lost < _LEAST_S:
+        return None
+    by = "client" if moves["client"].nunique() <= MOST_NAMES else "group"
+    waited, slowed = waited_for(moves, links, by), slowed_by(moves, by)
+    names = _most_involved(waited.add(slowed, fill_value=0.0).drop(columns=NOBODY))
+    rows = [
+        [clean(name), what, *(_cell(table, name, whom) for whom in [*names, NOBODY]),
+         _seconds(table.loc[name].sum())]
+        for name in names
+        for what, table in (("waited", waited), ("slowed", slowed))
+        if name in table.index and table.loc[name].sum() >= _LEAST_S
+    ]  # fmt: skip
+    what = "device" if by == "client" else "group"
+    columns = [what, "", *map(clean, names), "nobody", "all"]
+    left_out = moves[by].nunique() - len(names)
+    note = f"{left_out:,} more {what}s are left out, but counted in the last column."
+    text = (
+        f"Each row is a {what} that lost time, each column whom it lost it to. Nobody: no transfer "
+        f"of others was under way, or nothing was shared; the link itself took longer."
+    )
+    table = Table(columns, rows, note if left_out else "", words=2)
+    return Section(f"Waiting, {what} by {what}", text, table=table)
+
+
+def use(account: Account, summary: Summary) -> Section | None:
+    traffic = account.traffic
+    if traffic.empty:
+        return None
+    span, by_group = span_of(traffic), traffic.groupby("group", sort=False)
+    rows = [_use_row(str(name), way, told, span) for name, told in by_group for way in DIRECTIONS]
+    columns = ["group", "", "moved", "mean rate", "shared", "used", "nearly full"]
+    note = (
+        "Moved: all that the gateways passed on, bodies of models and updates and the protocol "
+        f"around them. Nearly full: share of the time in which {percent_text(BUSY)} or more was "
+        "used."
+    )
+    text = (
+        "A shared link that is full while a round is open decides how long the round lasts; one "
+        "that never is could be shared by more devices."
+    )
+    table = Table(columns, rows, note, words=2)
+    return Section("Use of shared links", text, figure="links", table=table)
+
+
+def _use_row(group: str, way: str, told: pd.DataFrame, span: tuple[float, float]) -> list[str]:
+    table, cap = used(told, span, _MOST_INTERVALS), cap_of(told, way)
+    nearly_full = (table[way] >= BUSY).mean() if cap > 0 else math.nan
+    return [
+        clean(group), way, bytes_text(told[f"bytes_{way}"].sum()),
+        rate_text(table[f"{way}_bps"].mean()), rate_text(cap),
+        percent_text(table[way].mean()), percent_text(nearly_full),
+    ]  # fmt: skip
+
+
+def _most(seconds: pd.Series) -> list[str]:
+    """How long, and the other who has the largest part of it."""
+    total, others = float(seconds.sum()), seconds.drop(NOBODY)
+    if total < _LEAST_S:
+        return ["–", ""]
+    if others.empty or others.max() < _LEAST_S:
+        return [_seconds(total), "nobody"]
+    return [_seconds(total), f"{clean(others.idxmax())}, {_seconds(others.max())}"]
+
+
+def _most_involved(lost: pd.DataFrame) -> list[str]:
+    """Who lost most or was most waited for, in the order of the table."""
+    both = lost.sum(axis="columns").add(lost.sum(axis="index"), fill_value=0.0)
+    most = set(both.sort_values(ascending=False, kind="stable").index[:MOST_NAMES])
+    return [str(name) for name in lost.columns if name in most]
+
+
+def _cell(table: pd.DataFrame, name: str, whom: str) -> str:
+    return _seconds(table.loc[name, whom]) if whom in table else "–"
+
+
+def _seconds(seconds: Any) -> str:
+    return "–" if pd.isna(seconds) or seconds < _LEAST_S else seconds_text(seconds)

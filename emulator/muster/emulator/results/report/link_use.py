@@ -1,0 +1,123 @@
+"""What moved over the links of every group, in time."""
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from matplotlib.patches import Patch
+from matplotlib.ticker import MaxNLocator, PercentFormatter
+
+from muster.emulator.results.account import Account
+from muster.emulator.results.report import style
+from muster.emulator.results.report.links import DIRECTIONS, rate_text, rate_unit
+from muster.emulator.results.report.timeline import MOST_PANELS, key, nothing, panels
+from muster.emulator.results.report.use import span_of, used
+from muster.emulator.results.summary import clean, percent_text
+
+_MOST_INTERVALS, _MOST_ROUND_MARKS = 600, 100
+BUSY = 0.9
+"""Share of what a link could have moved from which it counts as nearly full."""
+
+
+def link_use(account: Account) -> Figure:
+    """What moved over the links of every group, in time: of what they share, or as it is."""
+    traffic = account.traffic
+    told = set(traffic["group"])
+    every = [*(name for name in dict.fromkeys(account.clients["group"]) if name in told)]
+    every += sorted(told.difference(every))
+    if not every:
+        return nothing("No traffic", "No gateway told of what it moved.")
+    span = span_of(traffic)
+    tables = {
+        name: used(traffic[traffic["group"] == name], span, _MOST_INTERVALS) for name in every
+    }
+    wanted = [(name, ways, share) for name in every for ways, share in _ways(tables[name])]
+    # What is shared matters most: the other panels go first when there are too many.
+    wanted = sorted(sorted(wanted, key=lambda panel: not panel[2])[:MOST_PANELS],
+                    key=lambda panel: every.index(panel[0]))  # fmt: skip
+    figure, all_axes = panels([name for name, _, _ in wanted], len(wanted))
+    start = account.run.started_at
+    size, unit = _time_unit(span[1] - start)
+    for axes, (name, ways, share) in zip(all_axes, wanted, strict=True):
+        _use(axes, tables[name], ways, share, start, size)
+        style.tidy(
+            axes, f"{style.drawable(clean(name))}: {_use_finding(tables[name], ways, share)}"
+        )
+        _mark_rounds(axes, account.rounds, start, size)
+        _scale(axes, tables[name], ways, share)
+    all_axes[-1].set_xlabel(f"{unit} since the run started", color=style.MUTED, fontsize=9.5)
+    all_axes[-1].set_xlim(*((edge - start) / size for edge in span))
+    key(figure, [
+        Patch(facecolor=style.LIGHT, label="up"),
+        Line2D([], [], color=style.INK, linewidth=1.2, label="down"),
+        Line2D([], [], color=style.ORANGE, linewidth=0.8, alpha=0.5, label="a round opens"),
+    ])  # fmt: skip
+    return figure
+
+
+def _ways(table: pd.DataFrame) -> list[tuple[list[str], bool]]:
+    """The panels of a group: the directions in which it shares something, and the others."""
+    shared = [way for way in DIRECTIONS if table[way].notna().any()]
+    free = [way for way in DIRECTIONS if way not in shared and table[f"{way}_bps"].notna().any()]
+    return [(ways, share) for ways, share in ((shared, True), (free, False)) if ways]
+
+
+def _use(
+    axes: Axes, table: pd.DataFrame, ways: Sequence[str], share: bool, start: float, size: float
+) -> None:
+    edges = (np.append(table["begin"], table["end"].iloc[-1]) - start) / size
+    divide = 1.0 if share else _rate_size(table, ways)
+    if "up" in ways:
+        levels = table["up" if share else "up_bps"] / divide
+        axes.stairs(levels, edges, fill=True, color=style.LIGHT, linewidth=0)
+    if "down" in ways:
+        levels = table["down" if share else "down_bps"] / divide
+        axes.stairs(levels, edges, baseline=None, color=style.INK, linewidth=1.0)
+
+
+def _scale(axes: Axes, table: pd.DataFrame, ways: Sequence[str], share: bool) -> None:
+    if share:
+        most = float(table[list(ways)].max().max())
+        axes.set(ylim=(0, max(1.02, min(1.02 * most, 1.5))), yticks=(0, 0.5, 1))
+        axes.yaxis.set_major_formatter(PercentFormatter(xmax=1, symbol=" %"))
+        return
+    size = _rate_size(table, ways)
+    most = float(table[[f"{way}_bps" for way in ways]].max().max()) / size
+    axes.set_ylim(0, 1.05 * most if most > 0 else 1.0)
+    axes.yaxis.set_major_locator(MaxNLocator(3))
+    axes.set_ylabel(rate_unit(size)[1], color=style.MUTED, fontsize=9.5)
+
+
+def _rate_size(table: pd.DataFrame, ways: Sequence[str]) -> float:
+    return rate_unit(float(table[[f"{way}_bps" for way in ways]].max().max()))[0]
+
+
+def _use_finding(table: pd.DataFrame, ways: Sequence[str], share: bool) -> str:
+    told = []
+    for way in ways:
+        if share:
+            busy = (table[way] >= BUSY).mean()
+            told.append(f"{way} {percent_text(table[way].mean())} used, {percent_text(busy)} of "
+                        f"the time nearly full")  # fmt: skip
+        else:
+            levels = table[f"{way}_bps"]
+            told.append(f"{way} {rate_text(levels.mean())}, at most {rate_text(levels.max())}")
+    return "; ".join(told)
+
+
+def _mark_rounds(axes: Axes, rounds: pd.DataFrame, start: float, size: float) -> None:
+    opened = rounds["opened_at"].dropna()
+    for moment in opened.iloc[:: math.ceil(len(opened) / _MOST_ROUND_MARKS) or 1]:
+        axes.axvline((moment - start) / size, color=style.ORANGE, linewidth=0.8, alpha=0.5,
+                     zorder=0)  # fmt: skip
+
+
+def _time_unit(seconds: float) -> tuple[float, str]:
+    for size, unit in ((3600.0, "hours"), (60.0, "minutes")):
+        if seconds >= 3 * size:
+            return size, unit
+    return 1.0, "seconds"

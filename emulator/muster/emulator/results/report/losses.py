@@ -1,0 +1,27 @@
+"""Where updates were lost on the way from the call to the model, and why."""
+
+from muster.emulator.results.account import Account
+from muster.emulator.results.summary import clean
+
+Loss = tuple[str, str, int]
+"""What happened, the reason given, and how often."""
+
+_WORDS = {"no update": "accepted, no update arrived"}
+
+
+def lost_updates(account: Account) -> list[Loss]:
+    """Every way in which a call did not lead to a folded update; the most frequent first."""
+    calls = account.calls[account.calls["fate"] != "absent"]  # nobody called those
+    lost = calls[calls["fate"] != "folded"]
+    counts = lost.fillna({"reason": ""}).groupby(["fate", "reason"], observed=True).size()
+    found = [("no answer", "", unanswered(account))]
+    for row in counts.reset_index(name="count").to_dict("records"):
+        what = _WORDS.get(row["fate"], row["fate"])
+        found.append((what, clean(row["reason"]), int(row["count"])))
+    return sorted((loss for loss in found if loss[2] > 0), key=lambda loss: -loss[2])
+
+
+def unanswered(account: Account) -> int:
+    """Calls that nothing was heard of."""
+    heard = int((account.calls["fate"] != "absent").sum())
+    return max(0, int(account.rounds["called"].sum()) - heard)

@@ -1,0 +1,91 @@
+"""Writes figures/*.png and report.html: one page that opens from disk, without a network.
+
+Reads only scenario.toml, summary.json, ledger.sqlite and journal.jsonl, so a report can be written
+again later, elsewhere, and of a run that is going on or was killed.
+"""
+
+import base64
+import io
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from matplotlib.figure import Figure
+
+from muster.common.files import write_atomic
+from muster.emulator.results.account import Account
+from muster.emulator.results.report.figures import FIGURES
+from muster.emulator.results.report.section import Section
+from muster.emulator.results.report.sections import SECTIONS
+from muster.emulator.results.summary import outline, read_summary
+
+REPORT = "report.html"
+
+_TEMPLATES = Environment(
+    loader=FileSystemLoader(Path(__file__).parent),
+    autoescape=True,  # names and reasons in a ledger come from peers
+    undefined=StrictUndefined,
+    trim_blocks=True,
+    lstrip_blocks=True,
+)
+
+
+def write_report(run_folder: Path) -> Path:
+    """Write the report of a run into its folder and return the page's path.
+
+    Raises:
+        LedgerError: there is no account that can be read.
+    """
+    with Account(run_folder) as account:
+        (run_folder / "figures").mkdir(exist_ok=True)
+        summary = _summary(account)
+        sections = [section for make in SECTIONS if (section := make(account, summary))]
+        figures = {
+            name: save_figure(run_folder / "figures" / f"{name}.png", FIGURES[name](account))
+            for section in sections
+            if (name := section.figure)
+        }
+    path = run_folder / REPORT
+    write_page(path, summary["name"], summary["status"], sections, figures)
+    return path
+
+
+def write_page(
+    path: Path,
+    title: str,
+    status: str,
+    sections: Sequence[Section],
+    figures: Mapping[str, Mapping[str, str]],
+) -> None:
+    """Write a page of `sections`.
+
+    Args:
+        status: of what the page is about; colours the fact of that name.
+        figures: name to what `save_figure` returned.
+    """
+    page = _TEMPLATES.get_template("page.html").render(
+        title=title, status=status, sections=sections, figures=figures
+    )
+    write_atomic(path, page.encode())
+
+
+def _summary(account: Account) -> dict[str, Any]:
+    """The account's own summary; from summary.json only what the ledger cannot know."""
+    written = read_summary(account.folder)
+    if written.get("rounds") != len(account.rounds):  # of before the run was resumed
+        written = {}
+    summary = outline(account, written.get("status"))
+    return summary | {"model_sha256": written.get("model_sha256")}
+
+
+def save_figure(path: Path, figure: Figure) -> dict[str, str]:
+    """Write the figure into a PNG file; return what a page needs of it."""
+    png = io.BytesIO()
+    figure.savefig(png, format="png")
+    write_atomic(path, png.getvalue())
+    findings = [title for axes in figure.axes if (title := axes.get_title(loc="left"))]
+    return {
+        "source": f"data:image/png;base64,{base64.b64encode(png.getvalue()).decode()}",
+        "findings": ". ".join(findings),
+    }

@@ -1,0 +1,83 @@
+"""What the plan expected of each group, beside what the run made of it."""
+
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+
+from muster.emulator.results.account import Account
+from muster.emulator.results.report import style
+from muster.emulator.results.report.timeline import MOST_PANELS, Timeline, key, nothing, panels
+from muster.emulator.results.summary import clean
+
+PLAN = "plan.csv"
+
+_MOST_BINS = 120
+_SAME = 0.05  # of an update; plans on the wall clock are expectations
+
+
+def compared(account: Account) -> pd.DataFrame:
+    """The plan's rows for rounds that were committed, indexed by group and round.
+
+    Columns: `enrolled`, `planned` updates, and of the run `called` devices, and `measured` ones:
+    they accepted and did not give up. Empty where nothing was planned.
+    """
+    path = account.folder / PLAN
+    if not path.exists():
+        return pd.DataFrame()
+    plan = pd.read_csv(path, dtype={"group": "string"}, keep_default_na=False)
+    rows = plan[plan["round"].isin(account.rounds["round"])]
+    calls = account.calls[account.calls["fate"] != "absent"]
+    kept = ~calls["fate"].isin(["declined", "gave up"])
+    found = kept.groupby([calls["group"].astype("string"), calls["round"]]).agg(["size", "sum"])
+    planned = rows.set_index(["group", "round"])[["enrolled", "delivered"]]
+    both = planned.join(found, on=["group", "round"])
+    names = {"delivered": "planned", "size": "called", "sum": "measured"}
+    return both.rename(columns=names).fillna(0)
+
+
+def planned(account: Account) -> Figure:
+    """Updates that were planned and that were measured, over rounds, for each group."""
+    table = compared(account)
+    if table.empty:
+        return nothing("No plan", "Nothing was planned of the rounds that were committed.")
+    every = list(table.index.unique("group"))
+    groups = every[:MOST_PANELS]
+    figure, axes = panels(groups, len(every))
+    line = Timeline.of(account, _MOST_BINS)
+    for panel, group in zip(axes, groups, strict=True):
+        of_group = table.loc[group]
+        _courses(panel, of_group, line)
+        total = of_group[["planned", "measured"]].sum()
+        name = style.drawable(clean(group))
+        style.tidy(panel, f"{name}: {_finding(total['planned'], total['measured'])}")
+        style.count(panel.yaxis, 3)
+        panel.set_ylim(0, None)
+    line.label(axes[-1])
+    axes[len(axes) // 2].set_ylabel("updates per round", color=style.MUTED, fontsize=9.5)
+    key(figure, [
+        Line2D([], [], color=style.LIGHT, linewidth=4.5, label="measured"),
+        Line2D([], [], color=style.INK, linewidth=1.2, linestyle="--", label="planned"),
+    ])  # fmt: skip
+    return figure
+
+
+def _courses(axes: Axes, rows: pd.DataFrame, line: Timeline) -> None:
+    means = rows.groupby(line.bins_of(rows.index.to_series())).mean().reindex(range(line.bins))
+    axes.stairs(means["measured"], line.edges, baseline=None, color=style.LIGHT, linewidth=4.5)
+    axes.stairs(means["planned"], line.edges, baseline=None, color=style.INK, linewidth=1.2,
+                linestyle="--")  # fmt: skip
+
+
+def _finding(planned: float, measured: float) -> str:
+    updates = "update" if measured == 1 else "updates"
+    if abs(measured - planned) < _SAME:
+        return f"{amount(measured)} {updates}, as planned"
+    more = "more" if measured > planned else "fewer"
+    apart, of = amount(abs(measured - planned)), amount(planned)
+    return f"{amount(measured)} {updates}, {apart} {more} than the {of} planned"
+
+
+def amount(count: float) -> str:
+    """A number of updates; expectations have a decimal."""
+    return f"{count:,.0f}" if count == round(count) else f"{count:,.1f}"

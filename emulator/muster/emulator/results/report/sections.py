@@ -1,0 +1,264 @@
+"""What the report says, as data: every section is a small function, and SECTIONS lists them.
+
+To add one, write a function that takes the account and the summary and returns a `Section`, or
+None where it has nothing to say, and put it where it belongs in SECTIONS. page.html draws all
+sections alike and escapes everything in them. Those on weights are in weight_sections.py, those on
+the devices' lives in life_sections.py, those on links in link_sections.py.
+"""
+
+from collections.abc import Callable, Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+import pandas as pd
+
+from muster.emulator.results.account import OUTCOMES, Account
+from muster.emulator.results.report import life_sections as life
+from muster.emulator.results.report import link_sections as link
+from muster.emulator.results.report import weight_sections as weight
+from muster.emulator.results.report.balance_section import represented
+from muster.emulator.results.report.losses import lost_updates
+from muster.emulator.results.report.section import Section, Summary, Table
+from muster.emulator.results.summary import (
+    bytes_text,
+    clean,
+    number_text,
+    percent_text,
+    seconds_text,
+    target_text,
+)
+
+ENDS = 20
+"""Rounds shown from the start and from the end of a long run."""
+
+MOST_CLIENTS = 1000
+
+_COHORT = ("called", "accepted", "folded")
+
+
+def headline(account: Account, summary: Summary) -> Section:
+    final, started = summary["final"], datetime.fromtimestamp(account.run.started_at, UTC)
+    facts = [("status", clean(summary["status"])), ("loss", number_text(final["loss"]))]
+    if "accuracy" in final:
+        facts.append(("accuracy", percent_text(final["accuracy"])))
+    facts += [
+        ("rounds", f"{summary['rounds']:,}"),
+        ("in rounds", seconds_text(summary["seconds"])),
+        ("participation", percent_text(summary["participation_rate"])),
+        ("updates folded", f"{summary['updates_folded']:,}"),
+        ("up", bytes_text(summary["bytes_up"])),
+        ("down", bytes_text(summary["bytes_down"])),
+    ]
+    clients = f"{summary['enrolled']:,} of {summary['population']:,} clients enrolled"
+    told = [f"Started {started:%Y-%m-%d %H:%M} UTC; {clients}.", clean(summary["detail"] or "")]
+    if "target" in summary:
+        told.append(f"Target: {target_text(summary['target'])}.")
+    return Section(clean(summary["name"]), " ".join(filter(None, told)), facts)
+
+
+def learning(account: Account, summary: Summary) -> Section:
+    text = "A curve that has become flat has learnt what it can; one that turns back has not."
+    return Section("Learning", text, figure="learning")
+
+
+def groups(account: Account, summary: Summary) -> Section | None:
+    rows = [
+        [clean(name), f"{part['examples']:,}", number_text(part["loss"]),
+         percent_text(part.get("accuracy"))]
+        for name, part in summary["final"].get("groups", {}).items()
+    ]  # fmt: skip
+    if not rows and "devices" not in summary["final"]:
+        return None
+    text = (
+        "What the model is worth to those who hold the data. A mean that is good says nothing of "
+        "the group at the bottom, nor of the devices on the far side."
+    )
+    table = Table(["group", "examples", "loss", "accuracy"], rows) if rows else None
+    return Section("Groups and devices", text, figure="groups", table=table)
+
+
+def participation(account: Account, summary: Summary) -> Section:
+    text = (
+        "Above, the pale part of a bar is work that was asked for and did not count. Below, an "
+        "uneven strip means that the model was made by some clients more than by others."
+    )
+    return Section("Participation", text, figure="participation")
+
+
+def losses(account: Account, summary: Summary) -> Section | None:
+    called = int(account.rounds["called"].sum())
+    if not called:
+        return None
+    rows = [
+        [what, reason, f"{count:,}", percent_text(count / called)]
+        for what, reason, count in lost_updates(account)
+    ]
+    if not rows:
+        return Section("Losses", "None: every call led to a folded update.")
+    text = "Where updates were lost between the call and the model, and why; most frequent first."
+    columns = ["what happened", "reason", "count", "share of calls"]
+    note = f"{called:,} calls in all."
+    return Section("Losses", text, table=Table(columns, rows, note, words=2))
+
+
+def time(account: Account, summary: Summary) -> Section:
+    text = (
+        "A round lasts as long as the slowest update it waits for: the long tails on the right "
+        "make the tall bars on the left."
+    )
+    return Section("Time", text, figure="time")
+
+
+def traffic(account: Account, summary: Summary) -> Section:
+    text = "A bend is a change of who takes part; orange is what the fleet sent for nothing."
+    return Section("Traffic", text, figure="bytes")
+
+
+def disturbances(account: Account, summary: Summary) -> Section | None:
+    faults = [
+        (fault.at, [fault.fault, fault.target, fault.status, fault.detail])
+        for fault in account.faults.itertuples()
+    ]
+    deaths = [
+        (event["at"], [event["event"], event["process"], "", event.get("status", "")])
+        for event in account.events("died", "restarted")
+    ]
+    found = sorted([*faults, *deaths], key=lambda row: row[0])
+    if not found:
+        return None
+    start = account.run.started_at
+    rows = [[seconds_text(max(0.0, at - start)), *map(_text, cells)] for at, cells in found]
+    columns = ["after", "what", "to whom", "state", "detail"]
+    text = "Faults that were injected, and processes that died."
+    return Section("Disturbances", text, table=Table(columns, *_ends(rows, "faults"), words=5))
+
+
+def rounds(account: Account, summary: Summary) -> Section | None:
+    rows = [
+        [
+            str(row["round"]), row["outcome"], *(f"{row[key]:,}" for key in _COHORT),
+            number_text(row["effective_size"]), number_text(row["loss"]),
+            percent_text(row["accuracy"]), seconds_text(row["seconds"]),
+            bytes_text(row["bytes_up"]), bytes_text(row["bytes_down"]),
+        ]
+        for row in account.round_totals.to_dict("records")
+    ]  # fmt: skip
+    columns = ["round", "outcome", *_COHORT, "effective size", "loss",
+               "accuracy", "time", "up", "down"]  # fmt: skip
+    text = (
+        "Effective size is how many equal updates would have weighed as much; far below the "
+        "number folded, a few updates decide."
+    )
+    table = Table(columns, *_ends(rows, "rounds"), words=2)
+    return Section("Rounds", text, table=table) if rows else None
+
+
+def clients(account: Account, summary: Summary) -> Section | None:
+    totals = account.client_totals
+    rows = [
+        [
+            clean(row["client"]), clean(row["group"]), f"{row['examples']:,}",
+            *(f"{row[outcome]:,}" for outcome in OUTCOMES),
+            "–" if pd.isna(row["train_s"]) else seconds_text(row["train_s"]),
+            bytes_text(row["bytes_up"]), bytes_text(row["bytes_down"]),
+            "" if pd.notna(row["enrolled_at"]) else "never enrolled",
+        ]
+        for row in totals.head(MOST_CLIENTS).to_dict("records")
+    ]  # fmt: skip
+    columns = ["client", "group", "examples", *OUTCOMES, "mean training", "up", "down", ""]
+    left_out = len(totals) - len(rows)
+    note = f"{left_out:,} more are in ledger.sqlite." if left_out else ""
+    text = "What became of each client's updates, over all rounds."
+    return Section("Clients", text, table=Table(columns, rows, note, words=2)) if rows else None
+
+
+def scenario(account: Account, summary: Summary) -> Section | None:
+    text = "What was run, with every default; `muster run` on this file runs it again."
+    found = account.scenario_text
+    return Section("Scenario", text, listing=found) if found else None
+
+
+def fingerprint(account: Account, summary: Summary) -> Section | None:
+    found = summary["fingerprint"]
+    if found is None:
+        return None
+    all_of_them = found if isinstance(found, list) else [found]
+    keys = list(dict.fromkeys(key for one in all_of_them for key in one))
+    rows = [[_text(one.get(key)) for key in keys] for one in all_of_them]
+    text = "The same scenario and seed give the same model, bit by bit, where this is the same."
+    if len(rows) > 1:
+        text = "The clients differ in what decides the bits of training; compare no hashes."
+    sha256 = summary["model_sha256"]
+    note = f"model.safetensors has SHA-256 {clean(sha256)}" if sha256 else ""
+    return Section("Fingerprint", text, table=Table(keys, rows, note, words=len(keys)))
+
+
+FILES = {
+    "scenario.toml": "what was run, with every default",
+    "population.csv": "every device: group, enrollment, covariates Z, true propensities",
+    "plan.csv": "what was planned for each group and round",
+    "summary.json": "status, final metrics and totals, for programs",
+    "ledger.sqlite": "the account: rounds, answers, contributions, transfers, estimates, clients, "
+    "evaluations",
+    "journal.jsonl": "everything that happened, one JSON object to a line",
+    "model.safetensors": "the model the run ended with",
+    "models": "the versions of the model that are kept",
+    "figures": "the figures of this page",
+    "report.html": "this page",
+    "logs": "what each process wrote, to look into when something went wrong",
+    "devices": "the state of each device, which it keeps for a restart",
+    "setup": "what the processes were started with; holds the run's tokens",
+}
+
+
+def files(account: Account, summary: Summary) -> Section:
+    there = {path.name for path in account.folder.iterdir()} | {"report.html", "figures"}
+    rows = [[name, what] for name, what in FILES.items() if name in there]
+    return Section(
+        "Files", "What lies in the run folder.", table=Table(["file", "what it is"], rows)
+    )
+
+
+SECTIONS: Sequence[Callable[[Account, Summary], Section | None]] = (
+    headline,
+    learning,
+    groups,
+    participation,
+    represented,
+    weight.weights,
+    weight.propensities,
+    weight.overlap,
+    weight.calibration,
+    weight.shares,
+    weight.estimates,
+    life.calls,
+    life.reasons,
+    life.batteries,
+    life.planned,
+    losses,
+    time,
+    traffic,
+    link.rates,
+    link.waits,
+    link.matrix,
+    link.use,
+    disturbances,
+    rounds,
+    clients,
+    scenario,
+    fingerprint,
+    files,
+)
+
+
+def _ends(rows: list[list[str]], table: str) -> tuple[list[list[str]], str]:
+    """The first and the last rows, and a note about the rest."""
+    if len(rows) <= 2 * ENDS:
+        return rows, ""
+    gap = ["…"] * len(rows[0])
+    note = f"The first and last {ENDS} of {len(rows):,}; all are in ledger.sqlite, table {table}."
+    return [*rows[:ENDS], gap, *rows[-ENDS:]], note
+
+
+def _text(value: Any) -> str:
+    return "" if value is None or value is pd.NA else clean(value)

@@ -1,0 +1,103 @@
+"""How evenly the model serves the fleet: its groups round by round, its devices at the end."""
+
+import math
+from collections.abc import Callable
+
+import numpy as np
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.axis import Axis
+from matplotlib.figure import Figure
+from matplotlib.ticker import PercentFormatter
+
+from muster.emulator.results.account import Account
+from muster.emulator.results.parts import last_devices, measure_of, spread_of
+from muster.emulator.results.report import style
+from muster.emulator.results.summary import clean, number_text, percent_text
+
+_BINS = 20
+
+
+def groups(account: Account) -> Figure:
+    """Accuracy, or loss where there is none, of every group over rounds and of the last devices."""
+    by_group, devices = account.group_evaluations, last_devices(account)
+    measured = [not by_group.empty, not devices.empty]
+    figure = style.new_figure(3.6)
+    if not any(measured):
+        style.say(figure.subplots(), "Not measured", "The scenario did not ask for it.")
+        return figure
+    panels = list(figure.subplots(1, sum(measured), squeeze=False)[0])
+    if measured[0]:
+        _courses(panels.pop(0), by_group)
+    if measured[1]:
+        _distribution(panels.pop(0), devices)
+    return figure
+
+
+def _courses(axes: Axes, evaluations: pd.DataFrame) -> None:
+    """All groups as pale lines; the best and the worst at the end in colour."""
+    name = measure_of(evaluations)
+    finite = evaluations.replace([np.inf, -np.inf], np.nan)
+    table = finite.pivot_table(index="round", columns="group", values=name, sort=False)
+    if table.empty:
+        style.say(axes, "Not a number", "No group has a loss that is finite.")
+        return
+    last = table.iloc[-1].dropna().sort_values(kind="stable", ascending=name == "loss")
+    for group in table.columns.difference([last.index[0], last.index[-1]], sort=False):
+        axes.plot(table[group], color=style.LIGHT, linewidth=1.2)
+    text = percent_text if name == "accuracy" else number_text
+    ends = {last.index[-1]: style.ORANGE, last.index[0]: style.BLUE}  # one group is the best
+    for group, colour in reversed(ends.items()):
+        label = f"{style.drawable(clean(group))}, {text(last[group])}"
+        # Not a label of the legend's own: one that begins with "_" would be left out.
+        axes.plot(table[group], color=colour, linewidth=1.8, clip_on=False, label=f" {label}")
+    style.tidy(axes, _courses_finding(last, text), "round", name, key=True)
+    style.count(axes.xaxis)
+    _percent(axes.yaxis, name)
+    style.key_above(axes)
+    legend = axes.get_legend()
+    for entry in legend.get_texts() if legend else []:
+        entry.set_parse_math(False)
+
+
+def _courses_finding(last: pd.Series, text: Callable[[float], str]) -> str:
+    if len(last) == 1:
+        return f"The only group ended at {text(last.iloc[0])}"
+    best, worst = text(last.iloc[0]), text(last.iloc[-1])
+    if best == worst:
+        return f"All {len(last)} groups ended at {best}"
+    return f"{len(last)} groups ended between {worst} and {best}"
+
+
+def _distribution(axes: Axes, devices: pd.DataFrame) -> None:
+    """How many devices the last version serves how well."""
+    name = measure_of(devices)
+    values = devices[name].replace([np.inf, -np.inf], np.nan).dropna()
+    if values.empty:
+        style.say(axes, "Not a number", "No device has a loss that is finite.")
+        return
+    share = name == "accuracy"
+    text = percent_text if share else number_text
+    low, high = (0.0, 1.0) if share else (0.0, float(values.max()) or 1.0)
+    counts, edges = np.histogram(values, _BINS, (low, high))
+    axes.stairs(counts, edges, fill=True, color=style.LIGHT)
+    spread = spread_of(devices[name])
+    median, tail = spread["median"], spread["p10" if share else "p90"]
+    for value, colour in ((median, style.BLUE), (tail, style.ORANGE)):
+        if math.isfinite(value):
+            axes.axvline(value, color=colour, linewidth=1.8)
+    than = "below" if share else "above"
+    finding = f"Devices: median {text(median)}, a tenth {than} {text(tail)}"
+    if len(devices) == 1:
+        finding = f"The only device ended at {text(median)}"
+    left_out = len(devices) - len(values)
+    unit = "devices" if not left_out else f"devices ({left_out} more are not finite)"
+    style.tidy(axes, finding, f"{name} at the end", unit)
+    style.count(axes.yaxis, 5)
+    _percent(axes.xaxis, name)
+    axes.set(xlim=(low, high), ylim=(0, math.ceil(counts.max() * 1.05)))
+
+
+def _percent(axis: Axis, name: str) -> None:
+    if name == "accuracy":
+        axis.set_major_formatter(PercentFormatter(xmax=1, symbol=" %"))

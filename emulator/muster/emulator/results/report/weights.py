@@ -1,0 +1,101 @@
+"""What updates weighed, round by round: arithmetic and its figure."""
+
+from typing import Any
+
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from muster.emulator.results.account import Account
+from muster.emulator.results.report import style
+from muster.emulator.results.report.timeline import nothing
+from muster.emulator.results.summary import number_text, percent_text
+
+_ROUNDING = 1e-6
+_LOG_FROM = 100
+
+
+def weighed(account: Account) -> pd.DataFrame:
+    """The rounds that folded an update of some weight, by round.
+
+    Columns: `folded`; `effective_size`, how many equal updates would have weighed as much; `share`,
+    it over `folded`; `largest`, the largest weight over the mean one; `weight_sum`; `normaliser`.
+    """
+    rounds = account.rounds.set_index("round")
+    rounds = rounds[(rounds["folded"] > 0) & (rounds["weight_sum"] > 0)]
+    found = rounds[["folded", "effective_size", "weight_sum", "normaliser"]].copy()
+    found["share"] = found["effective_size"] / found["folded"]
+    found["largest"] = rounds["weight_max"] * rounds["folded"] / rounds["weight_sum"]
+    return found
+
+
+def weights_differ(account: Account) -> bool:
+    """Whether any two updates of a round weighed differently."""
+    return bool((weighed(account)["largest"] > 1 + _ROUNDING).any())
+
+
+def weights(account: Account) -> Figure:
+    """How many updates the weights were worth, how large they were, and what divided their sum."""
+    rounds = weighed(account)
+    if rounds.empty:
+        return nothing("No weights", "No update was folded.")
+    figure = style.new_figure(4.6)
+    panels = figure.subplot_mosaic([["size", "size"], ["largest", "sum"]])
+    _size(panels["size"], rounds)
+    _largest(panels["largest"], rounds["largest"])
+    _sum(panels["sum"], rounds)
+    return figure
+
+
+def _size(axes: Axes, rounds: pd.DataFrame) -> None:
+    told = rounds[["folded", "effective_size"]].rename(columns={"effective_size": "effective size"})
+    size = style.bars(axes, told, {"folded": style.PALE, "effective size": style.BLUE})
+    share = percent_text(rounds["share"].median())
+    finding = f"Weighted, the updates of a round were worth {share} of their number (median)"
+    if len(rounds) == 1:
+        finding = f"Weighted, the updates were worth {share} of their number"
+    unit = "updates" if size == 1 else f"updates (means of {size} rounds)"
+    style.tidy(axes, finding, "round", unit, key=True)
+    style.count(axes.yaxis, 5)
+    style.key_above(axes)
+
+
+def _largest(axes: Axes, largest: pd.Series) -> None:
+    axes.plot(largest, color=style.BLUE, linewidth=1.4, clip_on=False, **_marks(largest))
+    median, most = ratio_text(largest.median()), ratio_text(largest.max())
+    finding = f"Largest weight: {median} × the mean"
+    finding += f", {most} × at most" if median != most else ""
+    style.tidy(axes, finding, "round", "largest over mean weight", key=True)
+    style.count(axes.xaxis, 5)
+    axes.set_ylim(0, None)
+
+
+def _sum(axes: Axes, rounds: pd.DataFrame) -> None:
+    marks = _marks(rounds)
+    axes.plot(rounds["weight_sum"], color=style.LIGHT, linewidth=4.5, label="sum of weights",
+              **marks)  # fmt: skip
+    axes.plot(rounds["normaliser"], color=style.INK, linewidth=1.2, label="normaliser",
+              **({"linestyle": "--"} | marks))  # fmt: skip
+    ratio = rounds["weight_sum"] / rounds["normaliser"]
+    low, high = number_text(ratio.min()), number_text(ratio.max())
+    spread = low if low == high else f"{low} to {high}"
+    same = ((ratio - 1).abs() < _ROUNDING).all()
+    finding = "Divided by the sum" if same else f"Sum over normaliser: {spread}"
+    style.tidy(axes, finding, "round", "weight", key=True)
+    style.count(axes.xaxis, 5)
+    both = rounds[["weight_sum", "normaliser"]].to_numpy()
+    if both.min() > 0 and both.max() > _LOG_FROM * both.min():
+        axes.set_yscale("log")
+    else:
+        axes.set_ylim(0, None)
+    style.key_above(axes)
+
+
+def _marks(rounds: "pd.DataFrame | pd.Series") -> dict[str, Any]:
+    """How to draw a course; one of a single round would not show as a line."""
+    return {"marker": "o"} if len(rounds) == 1 else {}
+
+
+def ratio_text(ratio: float) -> str:
+    """For example "1.8", "23"."""
+    return f"{ratio:.1f}" if ratio < 10 else f"{ratio:,.0f}"

@@ -1,0 +1,269 @@
+"""What a run came to: the dict behind `summary.json`, and the same for people.
+
+Everything is counted from the account, so a summary can be made again from the run folder alone.
+"""
+
+import hashlib
+import json
+import math
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from muster.common.files import write_atomic
+from muster.emulator.results.parts import finite, parts_of
+
+if TYPE_CHECKING:
+    from muster.emulator.results.account import Account
+
+SUMMARY, MODEL = "summary.json", "model.safetensors"
+
+UNFINISHED = "unfinished"
+"""Status of a run whose ledger states none: it goes on, or its server was killed."""
+
+_OUTCOMES = ("folded", "late", "dropped", "refused", "duplicate")
+
+_MOST_GROUPS = 5
+
+_FILES = {
+    "report.html": "report",
+    SUMMARY: "summary",
+    "ledger.sqlite": "account",
+    MODEL: "model",
+    "logs": "logs",
+}
+
+
+def summarise(account: "Account", status: str | None = None) -> dict[str, Any]:
+    """Return what `summary.json` holds; docs/results.md explains every key.
+
+    Args:
+        status: how the run ended, for when the ledger does not say (its server was killed).
+    """
+    return outline(account, status) | {"model_sha256": _sha256(account.folder / MODEL)}
+
+
+def outline(account: "Account", status: str | None = None) -> dict[str, Any]:
+    """`summarise` without the model file, which is not read: `model_sha256` is None."""
+    run, totals, sent = account.run, account.round_totals, account.contributions
+    opportunities = account.enrolled * len(totals)
+    outcomes = _outcomes(account)
+    bytes_up, bytes_down = account.traffic_totals
+    summary = {
+        "name": account.name,
+        "run": run.id,
+        "status": run.status or status or UNFINISHED,
+        "detail": run.detail,
+        "rounds": len(totals),
+        "empty_rounds": int((totals["outcome"] == "empty").sum()),
+        "final": _final(account),
+        "population": account.run.population,
+        "enrolled": account.enrolled,
+        "participation_rate": outcomes["folded"] / opportunities if opportunities else None,
+        "updates_folded": outcomes["folded"],
+        "outcomes": outcomes,
+        "bytes_up": bytes_up,
+        "bytes_down": bytes_down,
+        "bytes_saved": int(sent["bytes_saved"].sum()),
+        "seconds": float(totals["seconds"].sum()),
+        "model_sha256": None,
+        "fingerprint": _fingerprint(account),
+    }
+    if not account.transfers.empty:
+        summary["transfers"] = _transfers(account)
+    wanted = account.scenario.get("server", {}).get("target")
+    return summary | ({"target": _target(account, wanted)} if wanted else {})
+
+
+def write_summary(folder: Path, summary: Mapping[str, Any]) -> Path:
+    """Write `summary.json` into the run folder, whole or not at all, and return its path."""
+    path = folder / SUMMARY
+    text = json.dumps(summary, indent=2, ensure_ascii=False, allow_nan=False)
+    write_atomic(path, f"{text}\n".encode())
+    return path
+
+
+def read_summary(folder: Path) -> dict[str, Any]:
+    """What `summary.json` says; empty when it is missing or not JSON."""
+    try:
+        summary = json.loads((folder / SUMMARY).read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}
+    return summary if isinstance(summary, dict) else {}
+
+
+def describe(summary: Mapping[str, Any], folder: Path) -> str:
+    """The end of a run in a few plain lines: how it went, and where its files are."""
+    facts = {"status": _status_text(summary), **_result_facts(summary), **_traffic_facts(summary)}
+    files = {what: str(folder / name) for name, what in _FILES.items() if (folder / name).exists()}
+    return "\n".join([f"{clean(summary['name'])}", *_aligned(facts), "", *_aligned(files)])
+
+
+def _outcomes(account: "Account") -> dict[str, int]:
+    counts = account.contributions["outcome"].value_counts()
+    return {outcome: int(counts.get(outcome, 0)) for outcome in _OUTCOMES}
+
+
+def _final(account: "Account") -> dict[str, Any]:
+    """The newest evaluation: round, version, loss, accuracy where the task has one, metrics; and
+    where they were measured groups, and how the devices differ."""
+    if account.evaluations.empty:
+        return {"loss": None}
+    last = account.evaluations.iloc[-1]
+    accuracy = {} if math.isnan(last["accuracy"]) else {"accuracy": float(last["accuracy"])}
+    fixed = {"round": int(last["round"]), "version": int(last["version"]), "loss": last["loss"]}
+    final = metrics_of(last["metrics"]) | fixed | accuracy
+    return {name: finite(value) for name, value in final.items()} | parts_of(account)
+
+
+def metrics_of(text: str) -> dict[str, Any]:
+    """What else the task measured: a cell of the column `metrics` of `evaluations`."""
+    metrics = json.loads(text or "{}")
+    return metrics if isinstance(metrics, dict) else {}
+
+
+def _target(account: "Account", wanted: Mapping[str, float]) -> dict[str, Any]:
+    """The first evaluation that is as good as wanted in every respect, and what it took."""
+    good = account.evaluations
+    if "accuracy" in wanted:
+        good = good[good["accuracy"] >= wanted["accuracy"]]
+    if "loss" in wanted:
+        good = good[good["loss"] <= wanted["loss"]]
+    asked = {key: wanted[key] for key in ("accuracy", "loss") if key in wanted}
+    if good.empty:
+        return {**asked, "reached": False, "rounds": None, "seconds": None, "bytes": None}
+    reached = int(good["round"].iloc[0])
+    needed = account.round_totals[account.round_totals["round"] <= reached]
+    return {
+        **asked,
+        "reached": True,
+        "rounds": reached,
+        "seconds": float(needed["seconds"].sum()),
+        "bytes": int(needed["bytes_up"].sum() + needed["bytes_down"].sum()),
+    }
+
+
+def _transfers(account: "Account") -> dict[str, Any]:
+    """By group and direction: how many there were, their bytes, and the seconds they took."""
+    sent = account.transfers
+    groups = sent["client"].map(account.clients.set_index("client")["group"])
+    totals: dict[str, Any] = {}
+    for (group, direction), rows in sent.groupby([groups, "direction"]):
+        totals.setdefault(str(group), {})[str(direction)] = {
+            "transfers": len(rows),
+            "bytes": int(rows["bytes"].sum()),
+            "wait_s": finite(rows["wait_s"].sum()),
+            "seconds": finite(rows["seconds"].sum()),
+        }
+    return totals
+
+
+def _fingerprint(account: "Account") -> Any:
+    """What all clients have in common; a list when they differ; None when nobody enrolled."""
+    texts = sorted(set(account.clients["fingerprint"].dropna()))
+    found = [fingerprint for text in texts if (fingerprint := json.loads(text))]
+    return found if len(found) > 1 else next(iter(found), None)
+
+
+def _sha256(path: Path) -> str | None:
+    if not path.is_file():
+        return None
+    with open(path, "rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _status_text(summary: Mapping[str, Any]) -> str:
+    detail = f": {clean(summary['detail'])}" if summary["detail"] else ""
+    return f"{summary['status']}{detail}"
+
+
+def _result_facts(summary: Mapping[str, Any]) -> dict[str, str]:
+    final, empty = summary["final"], summary["empty_rounds"]
+    rounds = f"{summary['rounds']} in {seconds_text(summary['seconds'])}"
+    facts = {"rounds": rounds + (f", {empty} of them empty" if empty else "")}
+    facts["loss"] = number_text(final["loss"])
+    if "accuracy" in final:
+        facts["accuracy"] = percent_text(final["accuracy"])
+    facts |= _spread_facts(final)
+    if "target" in summary:
+        facts["target"] = target_text(summary["target"])
+    return facts
+
+
+def _spread_facts(final: Mapping[str, Any]) -> dict[str, str]:
+    facts = {}
+    if groups := final.get("groups"):
+        of = "accuracy" if all("accuracy" in part for part in groups.values()) else "loss"
+        text = percent_text if of == "accuracy" else number_text
+        told = [f"{clean(name)} {text(part[of])}" for name, part in groups.items()]
+        more = [f"{len(told) - _MOST_GROUPS} more"] if len(told) > _MOST_GROUPS else []
+        facts["groups"] = ", ".join([*told[:_MOST_GROUPS], *more])
+    if devices := final.get("devices"):
+        text = percent_text if devices["of"] == "accuracy" else number_text
+        low, median, high = (text(devices[key]) for key in ("min", "median", "max"))
+        facts["devices"] = f"{devices['of']} {low} to {high}, median {median}"
+    return facts
+
+
+def _traffic_facts(summary: Mapping[str, Any]) -> dict[str, str]:
+    counts = [f"{count} {outcome}" for outcome, count in summary["outcomes"].items() if count]
+    rate = percent_text(summary["participation_rate"])
+    return {
+        "participation": f"{rate} of {summary['enrolled']} enrolled clients × "
+        f"{summary['rounds']} rounds",
+        "updates": ", ".join(counts) or "none",
+        "traffic": f"{bytes_text(summary['bytes_up'])} up, "
+        f"{bytes_text(summary['bytes_down'])} down",
+    }
+
+
+def target_text(target: Mapping[str, Any]) -> str:
+    """For example "accuracy 90.0 % reached in round 12, after 3.1 s and 4.0 MiB"."""
+    goals = {"accuracy": percent_text, "loss": number_text}
+    asked = " and ".join(
+        f"{key} {text(target[key])}" for key, text in goals.items() if key in target
+    )
+    if not target["reached"]:
+        return f"{asked} not reached"
+    spent = f"{seconds_text(target['seconds'])} and {bytes_text(target['bytes'])}"
+    return f"{asked} reached in round {target['rounds']}, after {spent}"
+
+
+def _aligned(facts: Mapping[str, str]) -> list[str]:
+    width = max(map(len, facts), default=0)
+    return [f"  {label:<{width}}  {text}" for label, text in facts.items()]
+
+
+def bytes_text(count: float) -> str:
+    """For example "12.3 MiB"."""
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if count < 1024:
+            return f"{count:.0f} B" if unit == "B" else f"{count:.1f} {unit}"
+        count /= 1024
+    return f"{count:.1f} TiB"
+
+
+def seconds_text(seconds: float) -> str:
+    """For example "85 ms", "0.24 s", "12.3 s", "2 min 05 s", "3 h 20 min"."""
+    if 0 < seconds < 0.1:
+        return f"{1000 * seconds:.0f} ms" if seconds >= 0.001 else "<1 ms"
+    if seconds < 60:
+        return f"{seconds:.2f} s" if 0 < seconds < 1 else f"{seconds:.3g} s"
+    minutes, rest = divmod(round(seconds), 60)
+    return (
+        f"{minutes} min {rest:02} s" if minutes < 60 else f"{minutes // 60} h {minutes % 60:02} min"
+    )
+
+
+def percent_text(ratio: float | None) -> str:
+    return "–" if ratio is None or math.isnan(ratio) else f"{100 * ratio:.1f} %"
+
+
+def number_text(value: float | None) -> str:
+    """Four significant digits; a dash for what was not measured."""
+    return "–" if value is None or math.isnan(value) else f"{value:.4g}"
+
+
+def clean(text: object) -> str:
+    """`text` without control characters: names come from peers, and terminals obey escapes."""
+    return "".join(letter if letter.isprintable() else "?" for letter in str(text))

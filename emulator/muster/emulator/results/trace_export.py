@@ -1,0 +1,66 @@
+"""The availability of a finished run, as traces that another scenario can replay."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from muster.client.availability.traces import Trace
+from muster.common.errors import ConfigError
+from muster.common.exchange import Reason
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+AWAY: Final = frozenset({Reason.OFFLINE, Reason.POWERED_OFF})
+"""Reasons of answers by which a device was not available."""
+
+
+def export_traces(
+    answers: "pd.DataFrame", opened_s: Mapping[int, float], period_s: float
+) -> dict[str, Trace]:
+    """What each device that was ever called or missed was over the rounds, by client.
+
+    A round without an answer of a device leaves it what it was; those before its first answer are
+    taken to be like it. The traces repeat after `period_s`.
+
+    Args:
+        answers: with the columns round, client, decision and reason, as in the ledger.
+        opened_s: scenario seconds at which each round opened.
+
+    Raises:
+        ValueError: an answer is of another round.
+    """
+    starts = dict[str, bool]()
+    toggles = dict[str, list[float]]()
+    heard = answers[answers["decision"] != "silent"]
+    columns = heard.sort_values("round")[["round", "client", "decision", "reason"]]
+    for round_, client, decision, reason in columns.itertuples(index=False, name=None):
+        if round_ not in opened_s:
+            raise ValueError(f"expected answers of {len(opened_s)} rounds, found one of {round_}")
+        on = decision != "absent" and reason not in AWAY
+        toggled = toggles.setdefault(client, [])
+        if on != starts.setdefault(client, on) ^ (len(toggled) % 2 == 1):
+            toggled.append(opened_s[round_])
+    return {client: Trace(starts[client], tuple(toggles[client]), period_s) for client in toggles}
+
+
+def traces_of_run(folder: Path) -> dict[str, Trace]:
+    """The traces of the run in `folder`, in scenario seconds.
+
+    Raises:
+        ConfigError, LedgerError: it has no account, or no round.
+    """
+    from muster.emulator.results.account import Account
+
+    with Account(folder) as account:
+        clock, rounds = account.scenario.get("clock", {}), account.rounds
+        if rounds.empty:
+            raise ConfigError(f"{folder} has no committed round; there is nothing to export")
+        if clock.get("kind", "rounds") == "rounds":
+            step_s = clock.get("round_s", 60.0)
+            opened_s = {int(number): (number - 1) * step_s for number in rounds["round"]}
+            return export_traces(account.answers, opened_s, len(rounds) * step_s)
+        began_at, scale = account.run.began_at, clock.get("scale", 1.0)
+        seconds = (rounds[["opened_at", "closed_at"]] - began_at).clip(lower=0) * scale
+        opened_s = dict(zip(rounds["round"].astype(int), seconds["opened_at"], strict=True))
+        return export_traces(account.answers, opened_s, float(seconds["closed_at"].max()))

@@ -1,0 +1,190 @@
+"""What this machine can carry, before anything starts."""
+
+import os
+import resource
+import socket
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Self
+
+from muster.common.errors import ConfigError
+from muster.emulator.fleet import server_view as knowledge
+from muster.emulator.scenario.scenario import Group, Scenario
+
+_FILES_PER_PROCESS = 4
+"""Descriptors the server needs per process of devices: two connections, an upload that waits."""
+
+_FILES_BESIDE = 200
+_MIB_PER_PROCESS = 20
+_MIB_PER_DEVICE = 0.5
+_MIB_BESIDE = 1200
+"""What a forked process adds, with room to train a small model; a device's examples and update;
+server, nursery and evaluation."""
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One thing looked at; `advice` says what to do when it is not enough."""
+
+    subject: str
+    found: str
+    enough: bool
+    advice: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Fleet:
+    """How many there are, and in how many processes."""
+
+    devices: int = 10
+    processes: int = 10
+    largest_pack: int = 1
+
+    @classmethod
+    def of(cls, scenario: Scenario) -> Self:
+        """The fleet of a scenario."""
+        largest = max(min(g.count, g.devices_per_process) for g in scenario.groups)
+        return cls(scenario.devices, scenario.processes, largest)
+
+    def __str__(self) -> str:
+        return f"{self.devices} devices in {self.processes} processes"
+
+
+def examine(fleet: Fleet, data: Path | None) -> Sequence[Finding]:
+    """Look at descriptors, cores, memory and the data directory."""
+    return [_descriptors(fleet), _cores(), _memory(fleet), _data(data)]
+
+
+def require(scenario: Scenario) -> None:
+    """Refuse what cannot go well, before anything is made or started.
+
+    Raises:
+        ConfigError: data, population, descriptors, GPUs or the port are not what the scenario
+            needs.
+    """
+    scenario.task.check()
+    knowledge.require(scenario)
+    require_room(Fleet.of(scenario))
+    require_gpus(scenario)
+    require_port(scenario.server.port)
+
+
+def require_room(fleet: Fleet) -> None:
+    """Raise the limit on descriptors as far as it may go, and check it.
+
+    Raises:
+        ConfigError: it is too low for this many devices.
+    """
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft < hard or hard == resource.RLIM_INFINITY:
+        needed = _files(fleet) if hard == resource.RLIM_INFINITY else hard
+        resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, needed), hard))
+    finding = _descriptors(fleet)
+    if not finding.enough:
+        raise ConfigError(f"{finding.subject}: {finding.found}. {finding.advice}")
+
+
+def gpus() -> int:
+    """GPUs of this machine, by the device files of NVIDIA's driver."""
+    return sum(1 for _ in Path("/dev").glob("nvidia[0-9]*"))
+
+
+def on_gpu(group: Group) -> bool:
+    """Whether a group's devices train on a GPU here."""
+    wanted = group.device.torch_device
+    return wanted == "cuda" or (wanted == "auto" and gpus() > 0)
+
+
+def require_gpus(scenario: Scenario) -> None:
+    """Check that the devices that need a GPU have one.
+
+    Raises:
+        ConfigError: there is none, or there are too few.
+    """
+    needed = sum(group.processes for group in scenario.groups if on_gpu(group))
+    most = gpus() * scenario.launch.devices_per_gpu
+    if needed and not gpus():
+        raise ConfigError(
+            "groups.device.torch_device: cuda is asked for, and this machine has no GPU that "
+            "NVIDIA's driver knows; expected cpu, or auto to use one where there is one"
+        )
+    if needed > most:
+        raise ConfigError(
+            f"groups.device.torch_device: {needed} processes on {gpus()} GPUs, of which each "
+            f"takes {scenario.launch.devices_per_gpu}; put more devices into a process "
+            f"(groups.devices_per_process) or raise launch.devices_per_gpu"
+        )
+
+
+def require_port(port: int) -> None:
+    """Check that the server's port is free.
+
+    Raises:
+        ConfigError: it is not.
+    """
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind(("127.0.0.1", port))
+        except OSError as error:
+            raise ConfigError(
+                f"server.port: {port} on 127.0.0.1 cannot be had ({error.strerror}); choose "
+                f"another, or 0 for any free one"
+            ) from None
+
+
+def _files(fleet: Fleet) -> int:
+    """Of the process that needs most: the server, or the largest pack with its state files."""
+    return max(_FILES_PER_PROCESS * fleet.processes, fleet.largest_pack) + _FILES_BESIDE
+
+
+def _descriptors(fleet: Fleet) -> Finding:
+    hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    needed = _files(fleet)
+    return Finding(
+        "open files",
+        f"up to {hard}, {needed} needed for {fleet}",
+        hard == resource.RLIM_INFINITY or hard >= needed,
+        f"raise the hard limit (ulimit -Hn {needed}), run fewer devices, or more of them in a "
+        "process (groups.devices_per_process)",
+    )
+
+
+def _cores() -> Finding:
+    cores = len(os.sched_getaffinity(0))
+    return Finding("cores", str(cores), enough=True)
+
+
+def _memory(fleet: Fleet) -> Finding:
+    per_device = _MIB_PER_DEVICE * fleet.devices
+    needed = round(_MIB_BESIDE + _MIB_PER_PROCESS * fleet.processes + per_device)
+    available = _available_mib()
+    return Finding(
+        "memory",
+        f"{available} MiB available, about {needed} MiB needed for {fleet}",
+        available >= needed,
+        "close other programs, run fewer devices, or more of them in a process",
+    )
+
+
+def _available_mib() -> int:
+    for line in Path("/proc/meminfo").read_text().splitlines():
+        if line.startswith("MemAvailable:"):
+            return int(line.split()[1]) // 1024
+    return 0
+
+
+def _data(data: Path | None) -> Finding:
+    if data is None:
+        return Finding(
+            "data directory",
+            "not set; digits and linear need none",
+            enough=True,
+        )
+    return Finding(
+        "data directory",
+        str(data),
+        data.is_dir(),
+        "there is no such folder: set --data or MUSTER_DATA to the one that holds MNIST/raw",
+    )

@@ -1,0 +1,200 @@
+"""What every process of a run is started with, whatever brings it to life."""
+
+import math
+import secrets
+from collections.abc import Callable, Iterator, Mapping
+from itertools import cycle
+from pathlib import Path
+from typing import Any
+
+from muster.client.config import NurseryProcess, PackProcess, SlotsPort, Training
+from muster.common.errors import ConfigError
+from muster.common.exchange import PROPENSITY
+from muster.common.files import write_atomic
+from muster.common.lines import Line
+from muster.emulator.runs import doctor
+from muster.emulator.fleet.server_view import moments_of
+from muster.emulator.fleet.lives import (by_group, life_of, line_of, members_of, task_of, z_of)
+from muster.emulator.gateway.config import GatewayProcess, Ports
+from muster.emulator.links.gateway_configs import gateways_of
+from muster.emulator.fleet.oracle import oracle_of
+from muster.emulator.experiments.planning import plan
+from muster.emulator.experiments.planning.plan import Learning, Progress, instants
+from muster.emulator.experiments.planning.tables import write_plan
+from muster.emulator.fleet.population import population, write_population
+from muster.emulator.scenario.scenario import Group, Scenario
+from muster.server.config import Member, ServerProcess, TensorShape
+from muster.wire import CHUNK_BYTES
+
+_PLANNED = 10_000_000
+"""Instants of devices' lives of which a run writes its plan, some seconds; of more, `muster plan`
+does. The end of a run waits for its plan."""
+
+
+class Blueprint:
+    """A scenario in a run folder, as the programs of its fleet take it.
+
+    Attributes:
+        residents: the population.
+        task: as every process of the run opens it.
+    """
+
+    def __init__(self, scenario: Scenario, folder: Path) -> None:
+        self.scenario = scenario
+        self.folder = folder
+        self.residents = population(scenario)
+        self.task = task_of(scenario, self.residents)
+        size = len(self.task.to_json())
+        if size > CHUNK_BYTES:  # every device is sent it in a message
+            raise ConfigError(
+                f"task.covariates: those of {scenario.devices} devices make a task of {size:,} "
+                f"bytes, expected at most {CHUNK_BYTES:,}; take fewer covariates or devices"
+            )
+        self._lines = {
+            resident.client: line_of(scenario, group, resident.client)
+            for group, residents in by_group(scenario, self.residents)
+            for resident in residents
+            if group.link.shapes
+        }
+
+    def nursery(self) -> NurseryProcess:
+        """Who prepares the task, and forks devices."""
+        scenario = self.scenario
+        return NurseryProcess(
+            task=self.task.to_json(),
+            population=scenario.devices,
+            seed=scenario.seed,
+            folder=str(self.folder),
+        )
+
+    def gateways(self, token: str, everywhere: bool) -> Iterator[GatewayProcess]:
+        """A gateway for every group with links.
+
+        Args:
+            token: the fleet's, hexadecimal.
+            everywhere: for every group.
+        """
+        setup = self.folder / "setup"
+        return gateways_of(self.scenario, self.residents, setup, token, everywhere)
+
+    def server(self, prepared: Mapping[str, Any]) -> ServerProcess:
+        """The server, with new tokens; `prepared` is what the nursery has learned of the task."""
+        scenario, residents = self.scenario, self.residents
+        write_population(self.folder / "population.csv", residents, None)
+        full = scenario.server.information == "full"
+        members = []
+        for group, of_group in by_group(scenario, residents):
+            columns = z_of(group, of_group)
+            members += [
+                Member(
+                    client=resident.client,
+                    group=group.name,
+                    examples=prepared["examples"][resident.index],
+                    enrolled=resident.enrolled,
+                    z={k: float(v[i]) for k, v in columns.items()} if full else None,
+                    line=self._lines.get(resident.client),
+                )
+                for i, resident in enumerate(of_group)
+            ]
+        training: Training = scenario.training
+        return ServerProcess(
+            run=self._run_identity(),
+            seed=scenario.seed,
+            clock=scenario.clock.kind,
+            round_s=scenario.clock.round_s,
+            scale=scenario.clock.scale,
+            port=scenario.server.port,
+            server=scenario.server,
+            task=self.task.to_json(),
+            training=training.to_json(),
+            gradient_step=training.learning_rate if training.gradient else None,
+            population=members,
+            z=scenario.z_columns,
+            moments=moments_of(scenario, residents),
+            oracle=oracle_of(scenario, residents),
+            x={group.name: _told(scenario, group) for group in scenario.groups},
+            calls_ahead=scenario.clock.kind == "rounds" and not self._eventful(),
+            shared={g.name: g.shared_link.line() for g in scenario.groups if g.shaped},
+            compression={group.name: group.link.compression for group in scenario.groups},
+            schema_=[TensorShape(**tensor) for tensor in prepared["schema"]],
+            fleet_token=secrets.token_hex(16),
+            operator_token=secrets.token_hex(16),
+        )
+
+    def _eventful(self) -> bool:
+        """Whether any device lives."""
+        return any(life_of(self.scenario, group).eventful for group in self.scenario.groups)
+
+    def _run_identity(self) -> str:
+        path = self.folder / "setup/run"
+        if not path.exists():
+            write_atomic(path, secrets.token_hex(8).encode())
+        return path.read_text()
+
+    def packs(
+        self,
+        server: ServerProcess,
+        address: str,
+        ports: Callable[[str], Ports | None],
+        folder: str,
+    ) -> Iterator[PackProcess]:
+        """The packs of the enrolled devices.
+
+        Args:
+            address: of the server, host:port.
+            ports: where the gateway of a group listens; None: it has none.
+            folder: `devices` of the run folder, as the devices see it.
+        """
+        gpus = cycle(range(doctor.gpus()))
+        for group, residents in by_group(self.scenario, self.residents):
+            devices = members_of(self.scenario, group, residents)
+            life, reached = life_of(self.scenario, group), ports(group.name)
+            for start in range(0, len(devices), group.devices_per_process):
+                together = devices[start : start + group.devices_per_process]
+                first, last = together[0].client, together[-1].client
+                where = f"{reached.host}:{reached.devices[first]}" if reached else address
+                yield PackProcess(
+                    name=first if first == last else f"{first}..{last}",
+                    devices=together,
+                    compression=group.link.compression,
+                    life=life if life.eventful else None,
+                    clock=self.scenario.clock,
+                    capacity=group.device.capacity,
+                    torch_device=f"cuda:{next(gpus)}" if doctor.on_gpu(group) else "cpu",
+                    population=self.scenario.devices,
+                    seed=self.scenario.seed,
+                    task=server.task,
+                    line=self._lines.get(first, Line()),
+                    least=group.shared_link.line().least(
+                        self._lines.get(first, Line()),
+                        min(len(devices), self.scenario.server.transfers),
+                    ),
+                    slots=_slots_port(group, reached),
+                    address=where,
+                    token=server.fleet_token,
+                    folder=folder,
+                )
+
+    def write_plan(self, prepared: Mapping[str, Any], progress: Progress) -> None:
+        """What the run should do, for its report and for oracles, where that is not plain."""
+        scenario = self.scenario
+        slots = any(group.shared_link.slots is not None for group in scenario.groups)
+        if not (self._eventful() or slots) or scenario.devices * instants(scenario) > _PLANNED:
+            return
+        shapes = [math.prod(tensor["shape"]) for tensor in prepared["schema"]]
+        learning = Learning(prepared["examples"], sum(shapes))
+        write_plan(self.folder, plan(scenario, learning, progress))
+
+
+def _told(scenario: Scenario, group: Group) -> list[str]:
+    """Names of what devices of a group tell before a round, in their order."""
+    oracle = life_of(scenario, group).tells_propensity
+    return [*group.covariates.x, *([PROPENSITY] if oracle else [])]
+
+
+def _slots_port(group: Group, ports: Ports | None) -> SlotsPort | None:
+    shared = group.shared_link
+    if shared.slots is None or ports is None:
+        return None
+    address = f"{ports.host}:{ports.control}"
+    return SlotsPort(address=address, queue=shared.overflow == "queue")

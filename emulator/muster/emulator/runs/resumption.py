@@ -1,0 +1,114 @@
+"""What a run folder must hold for its run to go on, checked before anything is started.
+
+A server that meets a wrong ledger refuses it too, but by then devices, gateways and an evaluation
+have been started for nothing.
+"""
+
+import hashlib
+import re
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+
+from muster.common.errors import ConfigError, LedgerError
+from muster.common.files import refusal_of
+from muster.emulator.runs.run_folder import (JOURNAL, LEDGER, PARTS, afresh, read_setup)
+from muster.emulator.results.ledger_file import damaged, open_ledger
+from muster.server.account.store import model_name, state_name
+from muster.server.account.journal_recovery import newest
+
+_IDENTITY = re.compile(r"[0-9a-f]{16}")
+
+
+def require_resumable(folder: Path) -> None:
+    """Check a run folder that this process owns; a new one passes.
+
+    Raises:
+        ConfigError: `setup/` is not what the run left there, or the journal has rounds that the
+            ledger lacks.
+        LedgerError: the ledger or the newest model is damaged, or of another version of muster.
+    """
+    with refusal_of(f"{folder} cannot be written", afresh(folder)):
+        for part in PARTS:
+            (folder / part).mkdir(exist_ok=True)
+        told = newest(folder / JOURNAL, "round_committed", "round")
+    last_incarnation(folder)
+    run, rounds = _read_ledger(folder)
+    if rounds < told:
+        raise ConfigError(
+            f"{folder / LEDGER}: expected the {told} rounds that {JOURNAL} tells of, found "
+            f"{rounds or 'none'}; put the newest copy of the file back, or {afresh(folder)}"
+        )
+    _require_identity(folder, run)
+
+
+def last_incarnation(folder: Path) -> int:
+    """How often a supervisor has been started in the folder.
+
+    Raises:
+        ConfigError: the file that says it cannot be read.
+    """
+    advice = "remove the file, and the count begins again"
+    try:
+        return int(
+            read_setup(folder, "supervisor.json", {"incarnation": int}, advice)["incarnation"]
+        )
+    except FileNotFoundError:
+        return 0
+
+
+def _require_identity(folder: Path, run: str | None) -> None:
+    path = folder / "setup/run"
+    with refusal_of(f"{path} cannot be read", afresh(folder)):
+        found = path.read_bytes().decode(errors="replace") if path.exists() else None
+    if run is not None and found != run:
+        raise ConfigError(
+            f"{path}: expected {run!r}, the run of {LEDGER}, found {found!r:.100}; write that into "
+            f"the file if the ledger is of this run, or {afresh(folder)}"
+        )
+    if run is None and found is not None and not _IDENTITY.fullmatch(found):
+        raise ConfigError(
+            f"{path}: expected the run's identity, 16 hexadecimal digits, found {found!r:.100}; "
+            f"remove the file, since there is no {LEDGER} yet"
+        )
+
+
+def _read_ledger(folder: Path) -> tuple[str | None, int]:
+    """The run that the ledger is of, None where nothing has begun it, and its newest round."""
+    path = folder / LEDGER
+    if not path.exists() or not path.stat().st_size:
+        return None, 0
+    try:
+        with closing(open_ledger(path)) as ledger:
+            problems = ledger.execute("PRAGMA quick_check(1)").fetchone()[0]
+            if problems != "ok":
+                raise damaged(path, problems)
+            run = ledger.execute("SELECT id FROM run").fetchone()
+            rounds = ledger.execute("SELECT coalesce(max(round), 0) FROM rounds").fetchone()[0]
+            _require_newest(folder, ledger)
+    except sqlite3.DatabaseError as error:
+        raise damaged(path, error) from None
+    return (run[0] if run else None), rounds
+
+
+def _require_newest(folder: Path, ledger: sqlite3.Connection) -> None:
+    """Check the files of the newest version, from which the run would go on."""
+    for table, name_of in (("versions", model_name), ("aggregator_state", state_name)):
+        row = ledger.execute(
+            f"SELECT version, sha256, body FROM {table} "
+            "WHERE version = (SELECT max(version) FROM versions)"
+        ).fetchone()
+        if row is None or row[2] is not None:
+            continue
+        path = folder / "models" / name_of(row[0])
+        if not path.is_file():
+            raise LedgerError(
+                f"{path} is missing; the ledger names it. Put it back, or {afresh(folder)}"
+            )
+        with path.open("rb") as file:
+            digest = hashlib.file_digest(file, "sha256").hexdigest()
+        if digest != row[1]:
+            raise LedgerError(
+                f"{path} is not what was committed: its SHA-256 differs. Put a copy of it back, or "
+                f"{afresh(folder)}"
+            )

@@ -1,0 +1,305 @@
+"""The supervisor: starts what a run needs, watches it, and leaves nothing behind.
+
+It trains nothing and serves nothing. A death that nobody asked for ends the run, unless the
+scenario has `launch.restarts` left.
+"""
+
+import asyncio
+import json
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from muster.common.clock import Clock
+from muster.common.errors import LaunchFailed, RunFailed
+from muster.common.files import write_atomic
+from muster.common.journal import Journal
+from muster.common.tensors import schema_of
+from muster.emulator.runs.process_configs import Blueprint
+from muster.emulator.launch.backend import EndedBeforeReady, MakeBackend, ending
+from muster.emulator.launch.placement import Placement, usable_cores
+from muster.emulator.gateway.config import GatewayProcess, Ports, gateway_name
+from muster.emulator.links.network import Network
+from muster.emulator.runs.resumption import last_incarnation
+from muster.emulator.scenario.scenario import Scenario
+from muster.emulator.runs.journal_tail import Tail
+from muster.server.config import ServerProcess
+from muster.wire import INLINE_BYTES
+
+if TYPE_CHECKING:
+    from muster.client.config import PackProcess
+
+_LOOK_S = 0.1
+"""How often the journal is looked at, for the progress."""
+
+_LEAVE_S = 10.0
+_LEAVE_AWAY_S = 1.0
+"""Patience with devices after the server's goodbye; where devices go away, those that are away do
+not hear it."""
+
+
+class _NoLonger(Exception):
+    """The run ended before its plan was written."""
+
+
+Show = Callable[[dict[str, Any]], None]
+T = TypeVar("T")
+
+
+class Supervisor:
+    """One run in one folder, from its first process to its last.
+
+    Args:
+        show: called with every line of the journal, in order.
+        make_backend: makes what starts the programs.
+    """
+
+    def __init__(
+        self,
+        scenario: Scenario,
+        folder: Path,
+        clock: Clock,
+        show: Show,
+        make_backend: MakeBackend,
+    ) -> None:
+        self.scenario = scenario
+        self.folder = folder
+        self._blueprint = Blueprint(scenario, folder)
+        self._clock = clock
+        self._show = show
+        self._tail = Tail(folder / "journal.jsonl")
+        self._incarnation = _next_incarnation(folder)
+        self._journal = Journal(folder / "journal.jsonl", "supervisor", self._incarnation, clock)
+        self.backend = make_backend(scenario, folder, clock, self._on_death)
+        self._restarts_left = scenario.launch.restarts
+        self._ended = asyncio.Event()
+        self._failure: RunFailed | None = None
+        self._stopping = False
+        self._serving = False
+        self._served = False
+        self._server: ServerProcess
+        self._packs: dict[str, PackProcess] = {}
+        self._deaths: asyncio.Queue[tuple[str, int]] = asyncio.Queue()
+        self._network = Network(self.backend, clock, self._tell)
+        self._placing: asyncio.Task[None] | None = None
+
+    async def run(self) -> None:
+        """Run until the server has ended the run.
+
+        Raises:
+            RunFailed: it failed; nothing is left running.
+        """
+        watching = asyncio.create_task(self._watch())
+        handling = asyncio.create_task(self._handle_deaths())
+        starting = asyncio.create_task(self._start())
+        ended = asyncio.create_task(self._ended.wait())
+        try:
+            # Whichever fails first ends the run: also a display that raises.
+            needed = {watching, handling, starting, ended}
+            while not ended.done():
+                done, needed = await asyncio.wait(needed, return_when=asyncio.FIRST_COMPLETED)
+                for task in done:
+                    await task
+            if self._failure is None and not self._stopping:
+                await self._devices_left()
+        finally:
+            self._stopping = True
+            for task in (handling, starting, ended):
+                task.cancel()
+            # What was being started is there now, and can be ended.
+            await asyncio.gather(handling, starting, ended, return_exceptions=True)
+            if self._placing is not None:
+                self._placing.cancel()
+                await asyncio.gather(self._placing, return_exceptions=True)
+            await self._network.close()
+            await self.backend.close()
+            watching.cancel()
+            self._journal.close()
+        self._look()
+        if self._failure is not None:
+            raise self._failure
+
+    def stop(self) -> None:
+        """Ask for an orderly end: the run's status becomes stopped. Asking twice does not wait."""
+        if self._stopping or not self._serving:
+            when = "at once" if self._serving else "before the run began"
+            if self._served and not self._serving:
+                when = "while the server started again"
+            self._failure = self._failure or RunFailed(f"stopped {when}")
+            self._ended.set()
+        self._stopping = True
+        if self._serving:  # before, a signal would meet a server that has no handler for it yet
+            self.backend.stop_server()
+
+    # --- starting --------------------------------------------------------------------------------
+
+    async def _start(self) -> None:
+        nursery = self._blueprint.nursery()
+        prepared = await self._until_ready(
+            "nursery", lambda: self.backend.start_nursery(nursery), "started"
+        )
+        self._server = server = self.backend.settled(self._blueprint.server(prepared))
+        self._write_server()
+        await self._start_network(server)
+        address = await self._start_server("started")
+        await self._network.lead_to(address)
+        packs = self._blueprint.packs(server, address, self._network.ports, self.backend.devices)
+        self._packs = {config.name: config for config in packs}
+        await self.backend.start_packs(list(self._packs.values()))
+        self._start_placing(server)
+        await self._write_plan(prepared)
+
+    async def _until_ready(self, name: str, start: Callable[[], Awaitable[T]], event: str) -> T:
+        """Start a program; start it again when it ends before it is ready.
+
+        Args:
+            event: of the journal, for a program that is ready.
+
+        Raises:
+            LaunchFailed: it ended, and no restart is left; or it takes too long.
+        """
+        while True:
+            try:
+                started = await start()
+            except EndedBeforeReady as ended:
+                self._use_up_a_restart(name, ended.status)
+                event = "restarted"
+            else:
+                self._tell(event, process=name)
+                return started
+
+    async def _start_server(self, event: str) -> str:
+        """Start the server and return its address, which is the same whenever it starts again."""
+        self._serving = False
+        address = await self._until_ready("server", self.backend.start_server, event)
+        self._serving = self._served = True
+        self._server = self._server.model_copy(update={"port": int(address.rpartition(":")[2])})
+        self._write_server()
+        return address
+
+    def _start_placing(self, server: ServerProcess) -> None:
+        """See to it that a server whom rounds wait for has a core. With large models it uses
+        several."""
+        schema = schema_of({tensor.name: tensor.shape for tensor in server.schema_})
+        small, cores = schema.body_bytes <= INLINE_BYTES, usable_cores()
+        if self.scenario.launch.own_core and small and len(cores) > 1:
+            placement = Placement(lambda: self.backend.placeable, cores, self._clock, self._tell)
+            self._placing = asyncio.create_task(placement.watch())
+
+    async def _start_network(self, server: ServerProcess) -> None:
+        """Start the gateways, and measure their links where the scenario says so: before the
+        server, which waits for devices, and before the first of them."""
+        for config in self._blueprint.gateways(server.fleet_token, self.backend.isolates):
+            await self._network.add(config, await self._start_gateway(config, "started"))
+        if self.scenario.verify:
+            await self._network.verify(self.scenario.name)
+        self._network.watch()
+
+    async def _start_gateway(self, config: GatewayProcess, event: str) -> Ports:
+        name = gateway_name(config.group)
+        return await self._until_ready(name, lambda: self.backend.start_gateway(config), event)
+
+    async def _write_plan(self, prepared: dict[str, Any]) -> None:
+        def write() -> None:
+            with suppress(_NoLonger):
+                self._blueprint.write_plan(prepared, self._if_still_wanted)
+
+        await asyncio.to_thread(write)
+
+    def _if_still_wanted(self, done: int, of: int) -> None:
+        if self._stopping:
+            raise _NoLonger
+
+    def _write_server(self) -> None:
+        write_atomic(self.folder / "setup/server.json", self._server.to_json().encode())
+
+    # --- deaths ----------------------------------------------------------------------------------
+
+    def _on_death(self, name: str, status: int) -> None:
+        self._deaths.put_nowait((name, status))
+
+    async def _handle_deaths(self) -> None:
+        while True:
+            name, status = await self._deaths.get()
+            try:
+                await self._handle_death(name, status)
+            except RunFailed as failure:
+                self._failure = failure
+                self._ended.set()
+
+    async def _handle_death(self, name: str, status: int) -> None:
+        if self._tail_says_ended():
+            if name == "server":
+                self._ended.set()
+            return
+        if self._ended.is_set():
+            return
+        gateways = self._network.names
+        # The nursery cannot be replaced: its devices die with it.
+        replaceable = name in {"server", "evaluation", *self._packs, *gateways}
+        self._use_up_a_restart(name, status, replaceable)
+        if name == "server":
+            await self._start_server("restarted")
+        elif name in gateways:
+            config = self._network.again(name)
+            await self._network.add(config, await self._start_gateway(config, "restarted"))
+        else:
+            if name == "evaluation":
+                await self.backend.start_evaluation()
+            else:
+                await self.backend.start_packs([self._packs[name]])
+            self._tell("restarted", process=name)
+
+    def _use_up_a_restart(self, name: str, status: int, replaceable: bool = True) -> None:
+        """Record a death that a restart makes good.
+
+        Raises:
+            LaunchFailed: no restart is left, or the program cannot be replaced.
+        """
+        devices = len(self._packs[name].devices) if name in self._packs else 0
+        self._tell("died", process=name, status=status, devices=devices)
+        if replaceable and self._restarts_left and not self._stopping:
+            self._restarts_left -= 1
+            return
+        who = f"{name} ({devices} devices)" if devices > 1 else name
+        raise LaunchFailed(
+            f"{who} {ending(status)}{self.backend.last_lines(name)}\n"
+            f"Go on where it was: muster run --resume {self.folder}"
+        )
+
+    def _tail_says_ended(self) -> bool:
+        self._look()
+        return self._saw_end
+
+    async def _devices_left(self) -> None:
+        everybody_hears = self.scenario.clock.kind == "rounds"
+        patience_s = _LEAVE_S if everybody_hears else _LEAVE_AWAY_S
+        limit = self._clock.monotonic() + patience_s
+        leaving = {"server", *self._packs}
+        while leaving & self.backend.alive.keys() and self._clock.monotonic() < limit:
+            await self._clock.sleep_until(self._clock.monotonic() + 0.01)
+
+    # --- watching --------------------------------------------------------------------------------
+
+    _saw_end = False
+
+    async def _watch(self) -> None:
+        while True:
+            self._look()
+            await self._clock.sleep_until(self._clock.monotonic() + _LOOK_S)
+
+    def _look(self) -> None:
+        for event in self._tail.new():
+            self._saw_end = self._saw_end or event["event"] == "ended"
+            self._show(event)
+
+    def _tell(self, event: str, **fields: Any) -> None:
+        self._journal.add(event, **fields)
+        self._journal.flush()
+
+
+def _next_incarnation(folder: Path) -> int:
+    number = 1 + last_incarnation(folder)
+    write_atomic(folder / "setup/supervisor.json", json.dumps({"incarnation": number}).encode())
+    return number

@@ -1,0 +1,400 @@
+"""The scenario: one TOML file that describes a whole experiment."""
+
+import copy
+import os
+import re
+import tomllib
+from collections.abc import Iterator, Mapping, Sequence
+from importlib.metadata import version
+from pathlib import Path
+from typing import Annotated, Any, Literal, Self
+
+import tomli_w
+from pydantic import Field, model_validator
+
+from muster.client.availability import AnyAvailability
+from muster.client.availability.always import Always
+from muster.client.config import Clock, Training
+from muster.client.covariates import Covariates, column_names
+from muster.client.device import Device
+from muster.client.logit import Logit
+from muster.client.participation import Participation
+from muster.common.bounds import DEVICES, DeviceCount
+from muster.common.config import Section, parse_toml, require_plain, validate
+from muster.common.errors import ConfigError
+from muster.emulator.fleet.enrollment import All, AnyEnrollment
+from muster.emulator.links.settings import Link, SharedLink
+from muster.server.aggregators import Conditions
+from muster.server.config import Server
+from muster.tasks.tasks import AnyTask
+
+DATA_VARIABLE = "MUSTER_DATA"
+
+_LEAST_STALL_S = 1.0
+
+_STEPS_PER_S = 100
+"""Steps of device life in a second of wall time. A step takes a device up to a millisecond."""
+
+Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$", max_length=100)]
+"""A name that is part of names of files: two of them, and what stands beside, are a name again."""
+
+
+class Group(Section):
+    """Devices that share a description."""
+
+    name: Name
+    """Part of the devices' names and of their folders."""
+
+    count: DeviceCount
+    """Devices in the group."""
+
+    devices_per_process: DeviceCount = 1
+    """Devices that share a process and its connection, one message carrying many answers; each
+    still has its own identity, state, data and random streams. 1: a process for each."""
+
+    devices_per_container: DeviceCount = 1
+    """With the docker backend, devices that share a container, each in a process of its own."""
+
+    covariates: Covariates = Covariates()
+    """What is observed of them: Z before enrollment, X before every round."""
+
+    enrollment: AnyEnrollment = All(kind="all")
+    """Which of them are enrolled; the others never train."""
+
+    device: Device = Device()
+    """What they are."""
+
+    availability: AnyAvailability = Always(kind="always")
+    """When they can be reached."""
+
+    participation: Participation = Participation()
+    """What they make of a call."""
+
+    link: Link = Link()
+    """How each of them is connected."""
+
+    shared_link: SharedLink = SharedLink()
+    """What they share."""
+
+    @property
+    def gateway(self) -> bool:
+        """Whether they reach the server through a gateway."""
+        return self.link.gateway or self.shared_link.gateway
+
+    @property
+    def shaped(self) -> bool:
+        """Whether the gateway delays, limits or denies anything."""
+        return self.link.shapes or self.shared_link.gateway
+
+    @property
+    def processes(self) -> int:
+        """Processes of the group's devices."""
+        return -(-self.count // self.devices_per_process)
+
+
+class Launch(Section):
+    """How the processes are kept."""
+
+    restarts: Annotated[int, Field(ge=0, le=1_000_000)] = 0
+    """Deaths of the server, of gateways or of devices, also while they start, that are made good
+    before the run fails; of the nursery only while it starts. Whatever the number, a run that
+    failed can be resumed."""
+
+    start: Literal["fork", "spawn"] = "fork"
+    """fork: from a warm parent, in milliseconds and with its memory shared. spawn: every process
+    imports torch and reads its data by itself, in seconds; devices on a GPU always are."""
+
+    own_core: bool = True
+    """Linux, processes: whenever rounds wait for the server rather than for devices, as with tiny
+    models, the server has a core for itself and the devices have the others."""
+
+    server_image: str = Field(default_factory=lambda: f"muster-server:{version('muster')}")
+    """Docker: the image of the server and of gateways."""
+
+    client_image: str = Field(default_factory=lambda: f"muster-client:{version('muster')}")
+    """Docker: the image of devices and of the evaluation; one derived from ours may bring packages
+    of your own."""
+
+    devices_per_gpu: DeviceCount = 8
+    """Processes that may train on one GPU; each takes some hundred MiB of its memory."""
+
+
+class Scenario(Section):
+    """A whole experiment."""
+
+    name: Name
+    """Of the experiment; part of the run folder's name."""
+
+    seed: Annotated[int, Field(ge=0, lt=2**63)] = 0
+    """Everything random is drawn from it."""
+
+    clock: Clock = Clock()
+    task: AnyTask
+    training: Training = Field(default_factory=Training)
+    server: Server
+    groups: Annotated[list[Group], Field(min_length=1, max_length=10_000)]
+    launch: Launch = Launch()
+    verify: bool = False
+    """Measure every link before the run, in short; what `muster verify` does at length. A link that
+    is not what was asked for ends the run before it begins."""
+
+    @model_validator(mode="after")
+    def _fits_together(self) -> Self:
+        mistakes = list(_contradictions(self))
+        if mistakes:
+            raise ValueError("\n".join(mistakes))
+        return self
+
+    @property
+    def devices(self) -> int:
+        """Devices in the population."""
+        return sum(group.count for group in self.groups)
+
+    @property
+    def processes(self) -> int:
+        """Processes of devices."""
+        return sum(group.processes for group in self.groups)
+
+    @property
+    def z_columns(self) -> list[str]:
+        """Columns of the covariates Z that any group has."""
+        names = (column_names(group.covariates.levels()) for group in self.groups)
+        return list(dict.fromkeys(name for of_group in names for name in of_group))
+
+    @property
+    def conditions(self) -> Conditions:
+        """What it offers its aggregator."""
+        return Conditions(
+            z=frozenset(self.z_columns),
+            x=frozenset(name for group in self.groups for name in group.covariates.x),
+            full=self.server.information == "full",
+            selection=self.server.selection.kind,
+            lockstep=self.clock.kind == "rounds",
+            gradient=self.training.gradient,
+            projected=self.training.projection_radius is not None,
+        )
+
+    def to_toml(self) -> str:
+        """The scenario with every default, as it is written into the run folder."""
+        return tomli_w.dumps(self.model_dump(exclude_none=True))
+
+
+def _contradictions(scenario: Scenario) -> Sequence[str]:
+    found = []
+    names = [group.name for group in scenario.groups]
+    if twice := sorted({name for name in names if names.count(name) > 1}):
+        found.append(f"groups: two groups are called {', '.join(twice)}; a name is used once")
+    if scenario.devices > DEVICES:
+        found.append(f"groups: {scenario.devices:,} devices in all, expected at most {DEVICES:,}")
+    wanted = getattr(scenario.server.selection, "k", None)
+    if wanted is not None and wanted > scenario.devices:
+        found.append(
+            f"server.selection.k: {wanted} devices a round, of a population of {scenario.devices}"
+        )
+    goal = scenario.server.round_goal()
+    if goal is not None and goal > scenario.devices:
+        found.append(f"server.goal: {goal} updates, of a population of {scenario.devices}")
+    found += _too_many_wanted(scenario.server, wanted, goal, scenario.devices)
+    kind = scenario.clock.kind
+    if kind != "rounds" and scenario.server.deadline_s is None:
+        found.append(
+            f"server.deadline_s: required with clock.kind = {kind!r}, where devices may go"
+        )
+    shaped = any(group.shaped for group in scenario.groups)
+    if scenario.server.stall_s < _LEAST_STALL_S:
+        found.append(
+            f"server.stall_s: {scenario.server.stall_s:g} s are not enough for a process to come "
+            f"up, expected at least {_LEAST_STALL_S:g}"
+        )
+    steps_per_s = scenario.clock.scale / scenario.clock.round_s
+    if kind != "rounds" and steps_per_s > _STEPS_PER_S:
+        found.append(
+            f"clock.round_s: devices would live {steps_per_s:,.0f} steps in a second of wall time, "
+            f"expected at most {_STEPS_PER_S}; take a longer step, or a smaller clock.scale"
+        )
+    if kind == "scaled" and scenario.clock.scale != 1 and shaped:
+        found.append(
+            f"clock.scale: {scenario.clock.scale:g}, but links are real and in wall time; with "
+            f"links it is 1"
+        )
+    if scenario.verify and not any(group.gateway for group in scenario.groups):
+        found.append("verify: no group has a link; set groups.link.profile")
+    mistakes = len(found)
+    for number, group in enumerate(scenario.groups):
+        found += [f"groups[{number}].{mistake}" for mistake in _impossible(scenario, group)]
+    if len(found) == mistakes:  # otherwise it is not known what there is
+        found += _missing_covariates(scenario)
+        reasons = scenario.server.aggregator.refusals(scenario.conditions)
+        found += [f"server.aggregator: {reason}" for reason in reasons]
+    return found
+
+
+def _too_many_wanted(
+    server: Server, wanted: int | None, goal: int | None, devices: int
+) -> Iterator[str]:
+    """A minimum of updates that no round can reach, so that every round would be empty."""
+    if goal is not None:
+        most, why = goal, f"the goal of {goal}"
+    elif wanted is not None:
+        most, why = wanted, f"the {wanted} devices that a round calls"
+    else:
+        most, why = devices, f"the population of {devices}"
+    if server.minimum > most:
+        yield f"server.minimum: {server.minimum} is more than {why}"
+
+
+def _missing_covariates(scenario: Scenario) -> Iterator[str]:
+    """What shapes the clients' data, and is a covariate Z of no group."""
+    known = ", ".join(scenario.z_columns) or "none"
+    for name in sorted(scenario.task.needs().difference(scenario.z_columns)):
+        yield f"task.covariates: no group has a covariate Z {name!r}; there are: {known}"
+
+
+def _impossible(scenario: Scenario, group: Group) -> Iterator[str]:
+    """What a group asks for and cannot have."""
+    if group.gateway and group.devices_per_process > 1:
+        yield (
+            f"devices_per_process: {group.devices_per_process} devices of a process share one "
+            f"connection, and each has a link of its own; with a link it is 1"
+        )
+    if group.shared_link.slots is not None and scenario.clock.kind != "rounds":
+        yield f"shared_link.slots: slots need clock.kind = 'rounds'; found {scenario.clock.kind!r}"
+    elif group.shared_link.slots is None and group.shared_link.overflow != "queue":
+        yield f"shared_link.overflow: {group.shared_link.overflow!r} needs slots; found none"
+    try:
+        group.availability.check(group.name, group.count, scenario.clock.round_s)
+    except ValueError as error:
+        yield f"availability: {error}"
+    willing = group.participation.willing
+    wanted = {"availability": group.availability.needs()}
+    if isinstance(willing, Logit):
+        wanted["participation.willing"] = set(willing.z), set(willing.x)
+    try:
+        levels = group.covariates.levels()
+    except ValueError as error:
+        yield f"covariates: {error}"
+        return
+    there = {"z": set(column_names(levels)), "x": set(group.covariates.x)}
+    for path, (z, x) in wanted.items():
+        for kind, names in (("z", z), ("x", x)):
+            for name in sorted(names - there[kind]):
+                known = ", ".join(sorted(there[kind])) or "none"
+                yield f"{path}.{kind}.{name}: there is no such covariate; there are: {known}"
+
+
+def read_scenario(
+    path: Path, settings: Sequence[str | tuple[str, Any]] = (), data: str | None = None
+) -> Scenario:
+    """Read a scenario file.
+
+    Args:
+        settings: `key=value` as of `--set`, the key dotted, the value TOML or plain text; or a
+            pair of key and value.
+        data: the data directory; before the environment variable MUSTER_DATA, before the file.
+
+    Raises:
+        ConfigError: naming every mistake.
+    """
+    try:
+        values = parse_toml(path.read_text(encoding="utf-8"), str(path))
+    except FileNotFoundError:
+        raise ConfigError(f"there is no scenario {path}; examples/ has some") from None
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{path} cannot be read: {error}") from None
+    except tomllib.TOMLDecodeError as error:
+        raise ConfigError(f"{path} is not TOML: {error}") from None
+    for setting in settings:
+        key, value = _pair(setting) if isinstance(setting, str) else setting
+        _set(values, key, copy.deepcopy(value))
+    require_plain(values, str(path))
+    _set_data(values, data or os.environ.get(DATA_VARIABLE), path)
+    _set_files(values, path)
+    return validate(Scenario, values, str(path))
+
+
+def setting_value(text: str) -> Any:
+    """The value of a setting as a person types it: TOML, and what is not TOML is plain text."""
+    try:
+        return parse_toml(f"value = {text}", "a setting")["value"]
+    except tomllib.TOMLDecodeError:
+        return text
+
+
+def _pair(setting: str) -> tuple[str, Any]:
+    key, equals, text = setting.partition("=")
+    if not equals:
+        raise ConfigError(f"--set {setting}: expected key=value, for example server.rounds=5")
+    return key, setting_value(text)
+
+
+def _set(values: dict[str, Any], key: str, value: Any) -> None:
+    parts = re.findall(r"[^.\[\]]+", key.strip())
+    setting = f"{key}={value}"
+    if not parts:
+        raise ConfigError(f"--set {setting}: expected key=value, for example server.rounds=5")
+    *path, last = parts
+    place: Any = values
+    for part in path:
+        if isinstance(place, list):
+            place = _item(place, part, setting)
+        else:
+            place = place.setdefault(part, {})
+        if not isinstance(place, dict | list):
+            raise ConfigError(f"--set {setting}: {part} is {place!r}, which has no keys")
+    if isinstance(place, list):
+        raise ConfigError(f"--set {setting}: expected the key of a table after {path[-1]}")
+    place[last] = value
+
+
+def _item(place: list[Any], part: str, setting: str) -> Any:
+    if part.isdecimal() and int(part) < len(place):
+        return place[int(part)]
+    raise ConfigError(f"--set {setting}: expected a number below {len(place)}, found {part!r}")
+
+
+def _set_data(values: dict[str, Any], directory: str | None, scenario: Path) -> None:
+    """Settle where data is: what was given outside the file, else relative to the file."""
+    task = values.get("task")
+    if isinstance(task, str):
+        task = {"name": task}
+    if not isinstance(task, Mapping):
+        return
+    data = task.get("data", {})
+    if not isinstance(data, Mapping):
+        return
+    stated = data.get("directory")
+    if directory is None and isinstance(stated, str):
+        directory = _path("task.data.directory", stated, scenario.parent)
+    if directory is not None:
+        found = _path("task.data.directory", directory, Path())
+        values["task"] = {**task, "data": {**data, "directory": found}}
+
+
+def _set_files(values: dict[str, Any], scenario: Path) -> None:
+    """Settle where the files are that groups name: relative to the scenario."""
+    groups = values.get("groups")
+    for group in groups if isinstance(groups, list) else ():
+        if not isinstance(group, dict):
+            continue
+        _settle(group.get("availability"), "file", scenario)
+        _settle(group.get("link"), "trace", scenario)
+        _settle(group.get("link"), "trace_up", scenario)
+        covariates = group.get("covariates")
+        if isinstance(covariates, dict):
+            for sort in ("z", "x"):
+                named = covariates.get(sort)
+                for covariate in named.values() if isinstance(named, dict) else ():
+                    _settle(covariate, "path", scenario)
+
+
+def _settle(table: object, key: str, scenario: Path) -> None:
+    if isinstance(table, dict) and isinstance(table.get(key), str):
+        table[key] = _path(key, table[key], scenario.parent)
+
+
+def _path(key: str, text: str, parent: Path) -> str:
+    """The path that a setting names, absolute."""
+    try:
+        return str((parent / Path(text).expanduser()).resolve())
+    except (ValueError, RuntimeError, OSError) as error:
+        raise ConfigError(f"{key}: {text!r} cannot be a path: {error}") from None

@@ -1,0 +1,1 @@
+"""The study of agnostic FedAvg: its fleets, measures, figure and claims."""

@@ -1,0 +1,77 @@
+"""A study on the command line: what is asked for, and what is said at its end."""
+
+import os
+from pathlib import Path
+
+from muster.common.errors import ConfigError
+from muster.emulator.launch.backend import BackendName
+from muster.emulator.results.summary import clean
+from muster.emulator.results.tabular import aligned
+from muster.emulator.runs.run_folder import shown
+from muster.emulator.scenario.scenario import DATA_VARIABLE
+from muster.emulator.studies.outcome import Studied
+from muster.emulator.studies.plan import find_study
+from muster.emulator.studies.registry import STUDIES
+from muster.emulator.studies.study import FIRST_SEED, SEEDS, Options
+
+
+def require_name(name: str | None) -> str:
+    """The study's name.
+
+    Raises:
+        ConfigError: none was given; says which there are.
+    """
+    if name:
+        return name
+    there = [f"  {known:<14}{STUDIES.find(known).about}" for known in sorted(STUDIES.names())]
+    raise ConfigError(
+        "\n".join(["expected the name of a study, or --resume DIR. There are:", *there])
+    )
+
+
+def options_of(
+    kind: str,
+    quick: bool,
+    seed: int | None,
+    seeds: int | None,
+    data: str | None,
+    backend: BackendName | None,
+) -> Options:
+    """What was asked for, with every default.
+
+    Raises:
+        ConfigError: there is no such study.
+    """
+    found = find_study(kind)
+    data = data or os.environ.get(DATA_VARIABLE)
+    return Options(
+        quick=quick,
+        seed=FIRST_SEED if seed is None else seed,
+        seeds=seeds or (found.quick_seeds if quick else SEEDS),
+        data=str(Path(data).expanduser().resolve()) if data else None,
+        backend=backend or "processes",
+    )
+
+
+def describe(done: Studied) -> str:
+    """The end of a study in plain lines: its claims, what went wrong, and where its files are."""
+    from muster.emulator.studies.page import PAGE
+    from muster.emulator.studies.tables import claims_table
+
+    lines = [f"{clean(done.name)}: {done.status}"]
+    lines += [f"  {clean(title)}: {_first_line(why)}" for title, why in done.problems.items()]
+    if done.findings is None:
+        return "\n".join([*lines, f"  in {shown(done.folder)}"])
+    claims, notes = done.findings.claims, done.findings.notes
+    hold = sum(claim.holds for claim in claims)
+    lines.append(f"{hold} of {len(claims)} claims hold")
+    if claims:
+        table = claims_table(claims)
+        # The rule is a sentence: it is on the page and in claims.json.
+        lines += aligned([row[:-1] for row in [table.columns, *table.rows]])
+    lines += [clean(note) for note in notes]
+    return "\n".join([*lines, "", f"  page  {shown(done.folder / PAGE)}"])
+
+
+def _first_line(text: str) -> str:
+    return clean(text.partition("\n")[0])

@@ -1,0 +1,1 @@
+"""The study of correlated participation: its fleets, measures, figure and claims."""

@@ -1,0 +1,1 @@
+"""The study of FedIPW: its fleets, measures, figure and claims."""

@@ -1,0 +1,94 @@
+"""Figure 2 of FedIPW."""
+
+import math
+from collections.abc import Mapping
+
+import numpy as np
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from muster.emulator.results.report.style import (
+    AMBER,
+    BLUE,
+    GREEN,
+    INK,
+    MUTED,
+    ORANGE,
+    new_figure,
+    tidy,
+)
+from muster.emulator.studies.claims import BySeed
+
+COLOURS = {
+    "fedavg": ORANGE,
+    "participation-ipw": AMBER,
+    "fedipw": BLUE,
+    "oracle-ipw": INK,
+    "calibrated": GREEN,
+}
+"""Of the rules: Okabe and Ito's, which colour-blind readers tell apart."""
+
+
+def draw(
+    courses: Mapping[str, pd.DataFrame],
+    strengths: Mapping[str, Mapping[float, BySeed]],
+    means: Mapping[str, BySeed],
+    noises: Mapping[float, BySeed],
+    references: Mapping[str, BySeed],
+) -> Figure:
+    """The four panels.
+
+    Args:
+        courses: gap over the rounds by rule, a column for each seed.
+        strengths: gap by rule and strength of enrollment bias.
+        means: gap by rule.
+        noises: distance by error of the means.
+        references: distance by rule, of those that do not depend on the error.
+    """
+    figure = new_figure(8.0)
+    (a, b), (c, d) = figure.subplots(2, 2)
+    tidy(a, "A  Loss above the least, over the target", x="round")
+    for rule, frame in courses.items():
+        if not frame.empty:
+            _band(a, frame.index.to_numpy(), frame, rule)
+    a.set_yscale("log")
+    tidy(b, "B  Stronger enrollment bias", x="strength s", y="gap")
+    for rule, levels in strengths.items():
+        _band(b, np.array(list(levels)), _frame(levels), rule)
+    b.legend(frameon=False, fontsize=9, labelcolor=INK, loc="upper left")
+    tidy(c, "C  The population by its means", y="gap")
+    _bars(c, means)
+    tidy(d, "D  Means that are not exact", x="error τ", y="distance to the optimum")
+    _band(d, np.array(list(noises)), _frame(noises), "calibrated")
+    for rule, values in references.items():
+        d.axhline(_mean(values), color=COLOURS[rule], linestyle="--", linewidth=1.2)
+        d.annotate(rule, (0.99, _mean(values)), xycoords=("axes fraction", "data"), ha="right",
+                   va="bottom", fontsize=8.5, color=COLOURS[rule])  # fmt: skip
+    d.set_ylim(bottom=0)
+    return figure
+
+
+def _frame(levels: Mapping[float, BySeed]) -> pd.DataFrame:
+    return pd.DataFrame({level: pd.Series(dict(values)) for level, values in levels.items()}).T
+
+
+def _band(axes: Axes, x: np.ndarray, frame: pd.DataFrame, rule: str) -> None:
+    colour = COLOURS[rule]
+    axes.plot(x, frame.mean(axis=1), color=colour, label=rule, linewidth=1.6)
+    axes.fill_between(
+        x, frame.min(axis=1), frame.max(axis=1), color=colour, alpha=0.15, linewidth=0
+    )
+
+
+def _bars(axes: Axes, means: Mapping[str, BySeed]) -> None:
+    for place, (rule, values) in enumerate(means.items()):
+        axes.bar(place, _mean(values), color=COLOURS[rule], width=0.7)
+        axes.scatter([place] * len(values), list(values.values()), color=MUTED, s=10, zorder=3)
+    axes.set_xticks(range(len(means)), list(means), rotation=20, ha="right")
+    axes.set_ylim(bottom=0)
+
+
+def _mean(values: BySeed) -> float:
+    finite = [value for value in values.values() if math.isfinite(value)]
+    return float(np.mean(finite)) if finite else math.nan

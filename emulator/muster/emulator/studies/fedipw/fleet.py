@@ -1,0 +1,125 @@
+"""The fleet of the study `fedipw`. The paper leaves its own open; in this one its effects show."""
+
+import math
+from collections.abc import Mapping
+from functools import cache
+from typing import Any
+
+import numpy as np
+
+from muster.common.config import validate
+from muster.emulator.fleet.lives import task_of
+from muster.emulator.fleet.population import population
+from muster.emulator.scenario.scenario import Scenario
+from muster.tasks.logistic import OpenLogisticRegression
+
+Z = ("z1", "z2", "z3")
+RULES: Mapping[str, Mapping[str, Any]] = {
+    "fedavg": {"kind": "fedavg"},
+    "participation-ipw": {"kind": "participation-ipw"},
+    "fedipw": {"kind": "fedipw"},
+    "oracle-ipw": {"kind": "oracle-ipw"},
+}
+COARSE = {"kind": "calibrated", "method": "entropy", "on": [f"{z} > 0" for z in Z]}
+BY_MEANS = {"kind": "calibrated", "method": "entropy", "if_infeasible": "soft"}
+
+STRENGTH, STRENGTHS = 1.5, (0.5, 1.5, 3.0)
+SMALL, LARGE = 0.1, 0.75
+NOISES = (0.0, SMALL, 0.25, 0.5, LARGE)
+_ENROLLED, _TAKING_PART = 0.4, 0.3
+
+
+def scenario(
+    devices: int,
+    rounds: int,
+    seed: int,
+    rule: Mapping[str, Any],
+    strength: float = STRENGTH,
+    noise: float | None = None,
+) -> Scenario:
+    """A fleet whose enrollment and participation prefer the same devices.
+
+    Args:
+        strength: s of logit πᵉ = a₀ + s·βᵀZ, β = 1/√3 in each of three covariates.
+        noise: τ of the error τ·N(0, I) of the means; None: the server knows the whole population.
+    """
+    beta = 1 / math.sqrt(len(Z))
+    return validate(
+        Scenario,
+        {
+            "name": "fedipw",
+            "seed": seed,
+            "task": {
+                "name": "logistic",
+                "model": "linear",
+                "bias": True,
+                "dimension": 4,
+                "examples_per_client": 20,
+                "scale": 1.0,
+                "heterogeneity": 0.2,
+                "covariates": list(Z),
+                "ridge": 0.01,
+            },
+            "training": {"local_steps": 5, "batch_size": "full", "learning_rate": 0.2},
+            "server": {
+                "rounds": rounds,
+                "aggregator": dict(rule),
+                "information": "full" if noise is None else "limited",
+                "moments_noise": noise or 0.0,
+            },
+            "groups": [
+                {
+                    "name": "device",
+                    "count": devices,
+                    "devices_per_process": -(-devices // 2),
+                    "device": {"profile": "always-on"},
+                    "covariates": {
+                        "z": {z: {"kind": "normal"} for z in Z},
+                        "x": {"load": {"kind": "normal"}},
+                    },
+                    "enrollment": {
+                        "kind": "logistic",
+                        "intercept": intercept(_ENROLLED, strength),
+                        "z": dict.fromkeys(Z, strength * beta),
+                    },
+                    "participation": {
+                        "willing": {
+                            "intercept": intercept(_TAKING_PART, math.sqrt(2)),
+                            "z": dict.fromkeys(Z, beta),
+                            "x": {"load": 1.0},
+                        }
+                    },
+                }
+            ],
+        },
+        "fedipw",
+    )
+
+
+@cache
+def intercept(mean: float, deviation: float) -> float:
+    """a with E[1/(1 + exp(−(a + deviation·N(0, 1))))] = mean, by bisection."""
+    nodes, weights = np.polynomial.hermite_e.hermegauss(80)
+    weights = weights / weights.sum()
+    low, high = -40.0, 40.0
+    for _ in range(100):
+        middle = (low + high) / 2
+        if weights @ np.exp(-np.logaddexp(0, -(middle + deviation * nodes))) < mean:
+            low = middle
+        else:
+            high = middle
+    return low
+
+
+def least_loss(read: Scenario) -> float:
+    """F(θ*): the least mean loss over the clients of a scenario with logistic regression, its ridge
+    included."""
+    opened = task_of(read, population(read)).open(read.devices, read.seed)
+    assert isinstance(opened, OpenLogisticRegression)
+    theta = opened.optimum()
+    losses = []
+    for index in range(read.devices):
+        x, y = opened.design(index)
+        z = x @ theta
+        losses.append(float(np.mean(np.logaddexp(0, z) - y * z)))
+    return float(np.mean(losses) + opened.ridge / 2 * theta @ theta)

@@ -1,0 +1,211 @@
+"""Two-stage selection: who is enrolled, and who of them takes part, against who was meant.
+
+Part A runs four rules over one fleet; B varies how strongly enrollment prefers devices with high
+Z; C and D know the population by its means alone, exact (C) and with errors (D). In B to D the
+lives, the data and the draws of A stay as they are, so runs of one seed differ in what they are
+compared by.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, ClassVar, NamedTuple
+
+from muster.emulator.fleet.closed_forms import prop_e1
+from muster.emulator.studies.claims import Claim, difference, exact, grows, higher
+from muster.emulator.studies.fedipw.figure import draw
+from muster.emulator.studies.fedipw.fleet import (
+    BY_MEANS,
+    COARSE,
+    LARGE,
+    NOISES,
+    RULES,
+    SMALL,
+    STRENGTH,
+    STRENGTHS,
+    scenario,
+)
+from muster.emulator.studies.fedipw.measures import TAIL, Found, left_by
+from muster.emulator.studies.results import Results
+from muster.emulator.studies.study import (
+    Findings,
+    Label,
+    Options,
+    Study,
+    StudyFigure,
+    StudyRun,
+    StudyTable,
+)
+from muster.server.aggregators.oracle_ipw import OracleIpw
+
+
+class FedIpwStudy(Study):
+    """Figure 2 and Proposition E.1."""
+
+    name: ClassVar = "fedipw"
+    about: ClassVar = "selection in two stages, and what each correction leaves of the bias"
+    paper: ClassVar = "Who Trains Matters: two-stage selection bias (FedIPW), figure 2"
+    quick_seeds: ClassVar = 1
+
+    def runs(self, options: Options) -> Sequence[StudyRun]:
+        runs = [run for seed in options.all_seeds for run in _runs(seed, options.quick)]
+        return runs + [run for seed in _more_seeds(options) for run in _more(seed)]
+
+    def judge(self, results: Results, options: Options) -> Findings:
+        found = Found(results, options)
+        claims = [
+            *_both_stages(found),
+            *_stronger(found),
+            *_by_means(found, options.quick),
+            *_proposition(),
+        ]
+        figure = StudyFigure(
+            "figure-2",
+            "Figure 2",
+            draw(
+                found.courses(),
+                found.strengths(),
+                found.means(),
+                found.noises(),
+                found.references(),
+            ),
+            "A: loss over the target population above the least there is, round by round. B: its "
+            "tail average as enrollment prefers some more. C: with the population's means alone. "
+            "D: distance to the optimum as these means are less exact. Lines are means over the "
+            "seeds, bands their range.",
+        )
+        notes = [_TAILS, _TOO_FEW if options.quick else _DIRECTION]
+        table = StudyTable("gaps", "Gaps and distances, tail averages", found.table())
+        return Findings(claims, [figure], [table], notes)
+
+
+_TAILS = (
+    f"A tail average is over the last {TAIL:.0%} of the rounds: the loss of FedAvg dips before it "
+    f"rises, and enrollment is drawn once, which leaves every rule a floor of order 1/N. No claim "
+    f"says that the oracle is better than FedIPW: estimated propensities often are."
+)
+_DIRECTION = (
+    f"In which direction the means err is drawn once a seed: errors of {LARGE} towards those who "
+    f"are enrolled are worse than no correction, the other way they may do no harm. On which side "
+    f"of participation-only it ends is therefore judged on more seeds than the figure shows."
+)
+_TOO_FEW = (
+    f"Not judged with so few devices and seeds: that coarse calibration ends further than FedIPW, "
+    f"and that with errors of {LARGE} calibration is further than participation-only."
+)
+
+
+def _runs(seed: int, quick: bool) -> Iterator[StudyRun]:
+    size = _QUICK if quick else _FULL
+    for strength in STRENGTHS:
+        for name, rule in RULES.items():
+            if strength == STRENGTH:
+                yield _run("A", name, rule, seed, size)
+            elif not (quick and name == "oracle-ipw"):
+                yield _run("B", name, rule, seed, size, strength)
+    yield _run("C", "calibrated", COARSE, seed, size, noise=0.0)
+    for noise in (SMALL, LARGE) if quick else NOISES:
+        yield _run("D", "calibrated", BY_MEANS, seed, size, noise=noise)
+
+
+_MORE = 7
+"""So many times `seeds` more seeds decide on which side of participation-only D is: in which
+direction the means err is drawn once a seed, and decides much."""
+
+
+def _more_seeds(options: Options) -> range:
+    after = options.all_seeds.stop
+    return range(after, after if options.quick else after + _MORE * options.seeds)
+
+
+def _more(seed: int) -> Iterator[StudyRun]:
+    yield _run("D", "participation-ipw", RULES["participation-ipw"], seed, _FULL)
+    for noise in (SMALL, LARGE):
+        yield _run("D", "calibrated", BY_MEANS, seed, _FULL, noise=noise)
+
+
+class _Size(NamedTuple):
+    devices: int
+    rounds: int
+    expected_s: float
+
+
+_FULL, _QUICK = _Size(1000, 100, 20.0), _Size(400, 60, 9.0)
+
+
+def _run(
+    part: str,
+    name: str,
+    rule: Mapping[str, Any],
+    seed: int,
+    size: _Size,
+    strength: float = STRENGTH,
+    noise: float | None = None,
+) -> StudyRun:
+    read = scenario(size.devices, size.rounds, seed, rule, strength, noise)
+    labels: dict[str, Label] = {"rule": name, "strength": strength}
+    if noise is not None:
+        labels["noise"] = noise
+    return StudyRun(part, labels, read, size.expected_s)
+
+
+def _both_stages(found: Found) -> Iterator[Claim]:
+    only = found.gap("participation-ipw")
+    yield higher(
+        "A: FedAvg ends further from the target than participation-only weights",
+        found.gap("fedavg"),
+        only,
+    )
+    for rule, name in (("fedipw", "FedIPW"), ("oracle-ipw", "the oracle")):
+        yield higher(
+            f"A: participation-only weights end further from the target than {name}",
+            only,
+            found.gap(rule),
+        )
+
+
+def _stronger(found: Found) -> Iterator[Claim]:
+    gaps = found.strengths()
+    only = gaps["participation-ipw"]
+    yield grows("B: the gap of FedAvg grows with the strength of enrollment bias", gaps["fedavg"])
+    yield grows("B: the gap of participation-only weights grows with it", only)
+    more = {s: difference(values, gaps["fedipw"][s]) for s, values in only.items()}
+    yield grows("B: what participation-only leaves over FedIPW grows with it", more)
+
+
+def _by_means(found: Found, quick: bool) -> Iterator[Claim]:
+    coarse = found.calibrated_gap()
+    yield higher(
+        "C: calibration on coarse indicators corrects in part: participation-only ends further",
+        found.gap("participation-ipw"),
+        coarse,
+    )
+    if not quick:
+        yield higher(
+            "C: and in part only: it ends further than FedIPW", coarse, found.gap("fedipw")
+        )
+    only = found.distance("participation-ipw")
+    yield grows("D: the distance to the optimum grows with the error of the means", found.noises())
+    yield higher(
+        f"D: with errors of {SMALL}, calibration is nearer than participation-only",
+        only,
+        found.distance("calibrated", SMALL),
+    )
+    if not quick:
+        yield higher(
+            f"D: with errors of {LARGE}, it is further than participation-only",
+            found.distance("calibrated", LARGE),
+            only,
+        )
+
+
+def _proposition() -> Iterator[Claim]:
+    cases = [prop_e1(epsilon) for epsilon in (0.1, 0.3, 0.5, 0.9)]
+    worst = max(cases, key=lambda case: abs(case.gap - case.promised))
+    yield exact(
+        "E.1: weights wrong by ε leave two clients a gap of ½ε²G²/μ",
+        worst.gap - worst.promised,
+        0.0,
+        1e-12,
+    )
+    oracle = OracleIpw(kind="oracle-ipw")
+    most = max((left_by(oracle, case) for case in cases), key=abs)
+    yield exact("E.1: the oracle's weights leave none", most, 0.0, 1e-12)

@@ -1,0 +1,1 @@
+"""The study of selection bias caused by networks: its fleets, measures, figure and claims."""

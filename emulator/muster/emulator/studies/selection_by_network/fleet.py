@@ -1,0 +1,131 @@
+"""The fleet of the study `selection-by-network`: a town, and a valley behind one slow link.
+
+Both are alike in everything that a server usually records: as many devices, the same distribution
+of z1, z2 and load, the same speed. The valley's data differ, by `behind`, and its devices share a
+link on which few of them are in time. Link, model and deadline are small alike, so that a round
+takes a tenth of a second: what counts is what everybody's transfers together take, as a share of
+the deadline.
+"""
+
+import math
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from muster.common.config import validate
+from muster.emulator.scenario.scenario import Scenario
+from muster.emulator.studies.fedipw.fleet import intercept
+
+TOWN, VALLEY = "town", "valley"
+EACH = 32
+"""Devices of either."""
+DEADLINE_S = 0.08
+
+_SHAPES = ["z1", "z2"]
+_LINK = "behind"
+
+_BY_LIFE = {"z": _SHAPES}
+FEDIPW, IMPORTANCE, WITH_LINK = "fedipw", "importance", "fedipw + link"
+RULES: Mapping[str, Mapping[str, Any]] = {
+    "fedavg": {"kind": "fedavg"},
+    "participation-ipw": {"kind": "participation-ipw", "participation": _BY_LIFE},
+    FEDIPW: {"kind": "fedipw", "enrollment": _BY_LIFE, "participation": _BY_LIFE},
+    "oracle-ipw": {"kind": "oracle-ipw"},
+    IMPORTANCE: {"kind": "importance"},
+    WITH_LINK: {
+        "kind": "fedipw",
+        "enrollment": _BY_LIFE,
+        "participation": {"z": [*_SHAPES, _LINK]},
+    },
+}
+"""But for the last, none is told who is behind the link."""
+
+_DIMENSION = 64  # 256 bytes, which the valley's link carries there and back in 5.1 ms
+_STEPS, _RATE = 5, 0.04
+_WORK_S, _WORK_SIGMA = 0.025, 0.5
+ENROLLED, _TAKING_PART, _STRENGTH = 0.7, 0.5, 0.75
+
+
+class Setting(NamedTuple):
+    """What differs between runs, but for the rule.
+
+    Attributes:
+        deadline_s: None: the server waits for everybody.
+        int8: whether the valley compresses its updates.
+        called: devices that a round calls; None: all that are enrolled.
+    """
+
+    deadline_s: float | None = DEADLINE_S
+    int8: bool = False
+    called: int | None = None
+
+
+def scenario(seed: int, rounds: int, rule: str, setting: Setting) -> Scenario:
+    server: dict[str, Any] = {
+        "rounds": rounds,
+        "aggregator": dict(RULES[rule]),
+        "deadline_s": setting.deadline_s,
+    }
+    if setting.called is not None:
+        server["selection"] = {"kind": "uniform", "k": setting.called}
+    valley: dict[str, Any] = {"shared_link": {"up": "500 kbit/s", "down": "2 Mbit/s"}}
+    if setting.int8:
+        valley["link"] = {"compression": {"kind": "int8"}}
+    return validate(
+        Scenario,
+        {
+            "name": "selection-by-network",
+            "seed": seed,
+            "task": {
+                "name": "quadratic",
+                "dimension": _DIMENSION,
+                "condition": 1.0,
+                "heterogeneity": 0.05,
+                "covariates": [*_SHAPES, _LINK],
+            },
+            "training": {
+                "local_steps": _STEPS,
+                "batch_size": "full",
+                "learning_rate": _RATE,
+            },
+            "server": server,
+            "groups": [
+                _group(TOWN, -1.0, devices_per_process=EACH // 2),
+                _group(VALLEY, 1.0, **valley),
+            ],
+        },
+        "selection-by-network",
+    )
+
+
+def _group(name: str, behind: float, **more: Any) -> dict[str, Any]:
+    each = _STRENGTH / math.sqrt(len(_SHAPES))
+    slopes = dict.fromkeys(_SHAPES, each)
+    return {
+        "name": name,
+        "count": EACH,
+        "covariates": {
+            "z": {**{z: {"kind": "normal"} for z in _SHAPES}, _LINK: behind},
+            "x": {"load": {"kind": "normal"}},
+        },
+        "enrollment": {
+            "kind": "logistic",
+            "intercept": intercept(ENROLLED, _STRENGTH),
+            "z": slopes,
+        },
+        "participation": {
+            "willing": {
+                "intercept": intercept(_TAKING_PART, _STRENGTH * math.sqrt(2)),
+                "z": slopes,
+                "x": {"load": _STRENGTH},
+            }
+        },
+        "device": {
+            "profile": "always-on",
+            "examples_per_s": {
+                "kind": "log-normal",
+                "median": _STEPS * _DIMENSION / _WORK_S,
+                "sigma": _WORK_SIGMA,
+            },
+        },
+        **more,
+    }

@@ -1,0 +1,220 @@
+"""Bodies that travel in chunks: how many bytes moved in each call of Fetch and Submit, and when.
+
+Every byte is counted once, in the call in which it travelled. A transfer that broke and was resumed
+is several calls, and what was sent twice is counted twice. Of a chunk that broke off in the middle
+nothing is counted, since neither end sees it.
+"""
+
+import asyncio
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Literal
+
+from muster.common.clock import Clock
+from muster.common.exchange import Key, Update
+from muster.server.account.ledger import TransferRow
+from muster.server.fleet import Pack
+
+Ending = Literal["complete", "cut off", "broken"]
+
+
+@dataclass(slots=True, eq=False)
+class Transfer:
+    """The part of a model or an update that travels in one call of Fetch or Submit.
+
+    Attributes:
+        key: the call to train that it is for.
+        began_at: UNIX seconds when the device began to wait for its turn.
+        wait_s: wall seconds until its turn came.
+        seconds: wall seconds from then until it ended; 0 while it is under way.
+        bytes: of the body that have travelled so far.
+        ending: how it ended; what is not known to have ended in another way is broken.
+    """
+
+    key: Key
+    direction: Literal["down", "up"]
+    began_at: float
+    wait_s: float
+    seconds: float = 0.0
+    bytes: int = 0
+    ending: Ending = "broken"
+
+    def row(self) -> TransferRow:
+        """The row of the ledger."""
+        timed = self.seconds > 0 and self.bytes > 0
+        return TransferRow(
+            round=self.key.round,
+            client=self.key.client,
+            attempt=self.key.attempt,
+            direction=self.direction,
+            bytes=self.bytes,
+            began_at=self.began_at,
+            wait_s=self.wait_s,
+            seconds=self.seconds,
+            rate_bps=8 * self.bytes / self.seconds if timed else None,
+            ending=self.ending,
+        )
+
+
+@dataclass(slots=True)
+class _Download:
+    """A model's transfer, and the byte of the body at which it began."""
+
+    transfer: Transfer
+    offset: int
+
+
+class Traffic:
+    """The transfers of a run that have not been taken for the ledger yet.
+
+    The server cannot see when the last byte of a model reaches a device; the device says so with
+    its update. The rows of a download therefore wait for the update, at most until the pack fetches
+    another model or the next round has been committed.
+
+    Args:
+        model_bytes: length of a model's body.
+    """
+
+    def __init__(self, model_bytes: int, clock: Clock) -> None:
+        self._model_bytes = model_bytes
+        self._clock = clock
+        self._entered: list[Transfer] = []
+        self._under_way: dict[Transfer, float] = {}  # and the monotonic seconds of its turn
+        self._downloads: dict[str, list[_Download]] = {}  # by the first device of the pack
+        self._no_uploads = asyncio.Event()
+        self._no_uploads.set()
+
+    @contextmanager
+    def upload(self, key: Key, asked_at: float) -> Iterator[Transfer]:
+        """The transfer of an update whose turn has come; it ends with the context.
+
+        Args:
+            asked_at: UNIX seconds when the device began to wait.
+        """
+        transfer = Transfer(key, "up", asked_at, max(0.0, self._clock.now() - asked_at))
+        self._entered.append(transfer)
+        self._no_uploads.clear()
+        try:
+            with self._moving(transfer):
+                yield transfer
+        finally:
+            if all(other.direction == "down" for other in self._under_way):
+                self._no_uploads.set()
+
+    def upload_in_vain(self, key: Key, asked_at: float) -> None:
+        """Enter the transfer of an update whose round was closed before its turn came."""
+        waited_s = max(0.0, self._clock.now() - asked_at)
+        self._entered.append(Transfer(key, "up", asked_at, waited_s, ending="cut off"))
+
+    @contextmanager
+    def download(self, pack: Pack, key: Key, offset: int, asked_at: float) -> Iterator[Transfer]:
+        """The transfer of a model to a pack whose turn has come; it ends with the context.
+
+        Args:
+            key: the newest call of a device of the pack.
+            offset: the byte of the body at which it begins.
+            asked_at: UNIX seconds when the pack began to wait.
+        """
+        transfer = Transfer(key, "down", asked_at, max(0.0, self._clock.now() - asked_at))
+        name = _name(pack)
+        if offset == 0:
+            self._enter_downloads(name)
+        downloads = self._downloads.setdefault(name, [])
+        if downloads:  # the pack has received so much of the one that broke
+            broken = downloads[-1]
+            kept = max(0, offset - broken.offset)
+            self._end(broken.transfer, "broken")
+            broken.transfer.bytes = min(broken.transfer.bytes, kept)
+        downloads.append(_Download(transfer, offset))
+        with self._moving(transfer):
+            yield transfer
+
+    @contextmanager
+    def _moving(self, transfer: Transfer) -> Iterator[None]:
+        self._under_way[transfer] = self._clock.monotonic()
+        try:
+            yield
+        finally:
+            self._end(transfer, transfer.ending)
+
+    def _end(self, transfer: Transfer, ending: Ending) -> None:
+        """End a transfer, unless it has ended."""
+        if (began := self._under_way.pop(transfer, None)) is not None:
+            transfer.seconds, transfer.ending = self._clock.monotonic() - began, ending
+
+    def moving(self, transfers: Iterable[Transfer]) -> bool:
+        """Whether any of the transfers is under way."""
+        return any(transfer in self._under_way for transfer in transfers)
+
+    def fetched(self, pack: Pack, update: Update, key: Key | None) -> int:
+        """Take a device's word on how the model came from which it trained its update.
+
+        Args:
+            key: of the update, if it is one of the server's calls.
+
+        Returns:
+            The bytes of the model that travelled for the update; 0 if they have been counted.
+        """
+        if not (self._downloads and update.fetched_at):
+            return 0
+        downloads = self._downloads.get(_name(pack))
+        if not downloads:
+            return 0
+        first, last = downloads[0].transfer, downloads[-1].transfer
+        came_at = last.began_at + last.wait_s
+        if first is last:
+            first.wait_s = update.fetch_wait_s
+            came_at = update.fetched_at + update.fetch_wait_s
+        else:
+            first.wait_s = max(0.0, first.began_at + first.wait_s - update.fetched_at)
+        first.began_at = update.fetched_at
+        self._end(last, "complete")
+        last.seconds = max(0.0, update.fetched_at + update.fetch_s - came_at)
+        last.bytes = self._model_bytes - downloads[-1].offset
+        if key is not None:
+            last.key = key
+            for download in downloads:
+                download.transfer.key = download.transfer.key._replace(client=key.client)
+        self._enter_downloads(_name(pack))
+        return sum(download.transfer.bytes for download in downloads)
+
+    def _enter_downloads(self, name: str) -> None:
+        for download in self._downloads.pop(name, ()):
+            self._entered.append(download.transfer)
+
+    def take(self, round: int) -> list[TransferRow]:
+        """The rows of transfers that have ended since the last time.
+
+        Args:
+            round: the newest round.
+        """
+        if not (self._entered or self._downloads):
+            return []
+        for name, downloads in list(self._downloads.items()):
+            if downloads[-1].transfer.key.round < round:
+                self._enter_downloads(name)
+        ended = [transfer for transfer in self._entered if transfer not in self._under_way]
+        self._entered = [transfer for transfer in self._entered if transfer in self._under_way]
+        return [transfer.row() for transfer in ended]
+
+    async def end(self, limit: float) -> None:
+        """End all transfers. Uploads may go on until `limit` (monotonic seconds); what has not
+        ended by then is entered as far as it has come."""
+        if not self._no_uploads.is_set():
+            ended = asyncio.ensure_future(self._no_uploads.wait())
+            timer = asyncio.ensure_future(self._clock.sleep_until(limit))
+            try:
+                await asyncio.wait({ended, timer}, return_when=asyncio.FIRST_COMPLETED)
+            finally:
+                ended.cancel()
+                timer.cancel()
+        for transfer in list(self._under_way):
+            self._end(transfer, "cut off")
+        for name in list(self._downloads):
+            self._enter_downloads(name)
+
+
+def _name(pack: Pack) -> str:
+    """A pack's name over all its sessions: its first device."""
+    return next(iter(pack.devices))

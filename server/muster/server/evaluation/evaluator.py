@@ -1,0 +1,246 @@
+"""The server's side of the evaluation process."""
+
+import asyncio
+import os
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any, Protocol
+
+from muster.common.clock import Clock
+from muster.common.errors import RunFailed
+from muster.common.processes import PARENT, child_command
+from muster.common.tensors import Vector
+from muster.server.evaluation.process import Measured, Order, Setup
+from muster.wire.bodies import body_view, chunks
+
+_BACKLOG = 8
+"""Models that may wait; then the rounds wait, so that a slow evaluation cannot fill the memory."""
+
+_REACH_S = 120.0
+_AGAIN_S = 0.2
+"""Patience with an evaluation that somebody else starts, and between looks whether it is there."""
+
+_LONGEST_LINE = 64 * 2**20
+"""Bytes of one result: some 60 for every device that is measured."""
+
+
+class Writer(Protocol):
+    """The part of `asyncio.StreamWriter` that an evaluator uses."""
+
+    def write(self, data: bytes | memoryview) -> None: ...
+
+    async def drain(self) -> None: ...
+
+    def is_closing(self) -> bool: ...
+
+    def close(self) -> None: ...
+
+
+class EvaluationProcess(Protocol):
+    """Starts or reaches the process that evaluates models."""
+
+    async def open(self) -> tuple[asyncio.StreamReader, Writer]:
+        """The streams to it.
+
+        Raises:
+            RunFailed: it cannot be reached.
+        """
+        ...
+
+    async def ended(self) -> str:
+        """After its stream ended: how it ended, for a message; empty where nobody can know."""
+        ...
+
+    async def close(self) -> None:
+        """End it."""
+        ...
+
+
+class SpawnedEvaluation:
+    """A child process of the server.
+
+    Args:
+        log: where its standard error goes.
+    """
+
+    def __init__(self, log: Path) -> None:
+        self._log = log
+        self._process: asyncio.subprocess.Process | None = None
+
+    async def open(self) -> tuple[asyncio.StreamReader, Writer]:
+        log = os.open(self._log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+        try:
+            self._process = await asyncio.create_subprocess_exec(
+                *child_command("muster.server.evaluation.process"),
+                stdin=asyncio.subprocess.PIPE,
+                stdout=asyncio.subprocess.PIPE,
+                stderr=log,
+                limit=_LONGEST_LINE,
+                env={**os.environ, PARENT: str(os.getpid())},
+            )
+        finally:
+            os.close(log)
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        return self._process.stdout, self._process.stdin
+
+    async def ended(self) -> str:
+        return "" if self._process is None else f" with status {await self._process.wait()}"
+
+    async def close(self) -> None:
+        if self._process is None:
+            return
+        if self._process.returncode is None:
+            self._process.kill()
+        await self._process.wait()
+
+
+class RemoteEvaluation:
+    """A process that somebody else starts, in a container of its own.
+
+    Args:
+        address: host:port at which it listens.
+    """
+
+    def __init__(self, address: str, clock: Clock) -> None:
+        self._address = address
+        self._clock = clock
+        self._writer: asyncio.StreamWriter | None = None
+
+    async def open(self) -> tuple[asyncio.StreamReader, Writer]:
+        host, _, port = self._address.rpartition(":")
+        limit = self._clock.monotonic() + _REACH_S
+        while True:
+            try:
+                reader, self._writer = await asyncio.open_connection(
+                    host, int(port), limit=_LONGEST_LINE
+                )
+            except OSError as error:
+                if self._clock.monotonic() > limit:
+                    raise RunFailed(f"no evaluation listens at {self._address}: {error}") from None
+                await self._clock.sleep_until(self._clock.monotonic() + _AGAIN_S)
+            else:
+                return reader, self._writer
+
+    async def ended(self) -> str:
+        return ""
+
+    async def close(self) -> None:
+        if self._writer is not None:
+            self._writer.close()
+
+
+class Evaluator:
+    """Evaluates models in the order submitted.
+
+    Every failure reaches whoever waits: of the process, of its answers, and of `done`.
+
+    Args:
+        done: awaited with each result.
+    """
+
+    def __init__(
+        self,
+        setup: Setup,
+        done: Callable[[Measured], Awaitable[None]],
+        process: EvaluationProcess,
+    ) -> None:
+        self._setup = setup
+        self._done = done
+        self._process = process
+        self._waiting: set[int] = set()
+        self._room = asyncio.Semaphore(_BACKLOG)
+        self._idle = asyncio.Event()
+        self._idle.set()
+        self._reading: asyncio.Task[None] | None = None
+        self.failed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+    async def start(self) -> None:
+        """Start the process, or reach it; models may be submitted while it still imports torch.
+
+        Raises:
+            RunFailed: it cannot be reached.
+        """
+        reader, self._pipe = await self._process.open()
+        self._pipe.write(self._setup.to_json().encode() + b"\n")
+        self._reading = asyncio.create_task(self._read(reader))
+
+    async def submit(self, version: int, round: int, model: Vector) -> None:
+        """Queue a model; waits while the backlog is full.
+
+        Raises:
+            RunFailed: the process died.
+            Exception: what `done` raised for an earlier model.
+        """
+        await self._or_failed(self._room.acquire())
+        if self._pipe.is_closing() or self.failed.done():
+            await self._failure()
+        self._waiting.add(version)
+        self._idle.clear()
+        body = body_view(model)
+        order = Order(version=version, round=round, length=len(body))
+        self._pipe.write(order.to_json().encode() + b"\n")
+        try:
+            for chunk in chunks(body):
+                self._pipe.write(chunk)
+                await self._pipe.drain()
+        except OSError:
+            await self._failure()
+
+    def waiting(self) -> set[int]:
+        """Versions submitted and not yet evaluated."""
+        return self._waiting
+
+    async def drained(self) -> None:
+        """Return when nothing waits.
+
+        Raises:
+            RunFailed: the process died.
+            Exception: what `done` raised for an earlier model.
+        """
+        await self._or_failed(self._idle.wait())
+
+    async def close(self) -> None:
+        """End the process."""
+        if self._reading is not None:
+            self._reading.cancel()
+            await asyncio.gather(self._reading, return_exceptions=True)
+        if self.failed.done():
+            self.failed.exception()  # whoever had to know has been told
+        await self._process.close()
+
+    async def _read(self, results: asyncio.StreamReader) -> None:
+        """Take results until there are none; any failure is kept in `failed`."""
+        try:
+            while line := await _line(results):
+                measured = Measured.from_json(line)
+                await self._done(measured)
+                self._waiting.discard(measured.version)
+                self._room.release()
+                if not self._waiting:
+                    self._idle.set()
+            how = await self._process.ended()
+            raise RunFailed(f"the evaluation process ended{how}: see its log")
+        except Exception as error:
+            self.failed.set_exception(error)
+
+    async def _failure(self) -> None:
+        """Wait for the failure that ends the process, and raise it."""
+        await asyncio.shield(self.failed)
+
+    async def _or_failed(self, wanted: Any) -> None:
+        task = asyncio.ensure_future(wanted)
+        try:
+            await asyncio.wait({task, self.failed}, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            task.cancel()
+        if self.failed.done():
+            await self._failure()
+
+
+async def _line(results: asyncio.StreamReader) -> bytes:
+    """The next result; nothing when there will be none."""
+    try:
+        return await results.readline()
+    except OSError:  # a connection that was reset
+        return b""

@@ -1,0 +1,83 @@
+"""A round between its close and its commit."""
+
+import math
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from muster.common.tensors import Vector
+from muster.server.account.ledger import RoundRow
+from muster.server.aggregators import State
+from muster.server.updates.round_updates import Gathering, Staged
+
+
+class Closed(NamedTuple):
+    """A round that is over, and not yet in the ledger.
+
+    Attributes:
+        folded: the updates that count; none of an empty round.
+        version: of the model after it.
+        model: the version it made; None for an empty round.
+        state: the aggregator's after it.
+        opened_at, closed_at: UNIX seconds.
+    """
+
+    gathering: Gathering
+    folded: Sequence[Staged]
+    weights: Sequence[float]
+    normaliser: float
+    version: int
+    model: Vector | None
+    state: State
+    opened_at: float
+    closed_at: float
+    seconds: float
+
+    def row(self, bytes_up: int, bytes_down: int) -> RoundRow:
+        """What the ledger says of it.
+
+        Args:
+            bytes_up: of bodies that came since the round before was committed.
+            bytes_down: of bodies that went.
+        """
+        gathering, round = self.gathering, self.gathering.round
+        return RoundRow(
+            round=round.number,
+            base_version=round.base_version,
+            version=self.version,
+            outcome="empty" if self.model is None else "aggregated",
+            called=len(round.cohort),
+            accepted=gathering.accepted(),
+            folded=len(self.folded),
+            **weighting(self.weights if self.folded else (), self.normaliser),
+            bytes_up=bytes_up,
+            bytes_down=bytes_down,
+            opened_at=self.opened_at,
+            closed_at=self.closed_at,
+            seconds=self.seconds,
+        )
+
+
+def told(row: RoundRow) -> dict[str, Any]:
+    """What the journal says of a round that is committed."""
+    return {
+        "round": row.round,
+        "version": row.version,
+        "outcome": row.outcome,
+        "called": row.called,
+        "accepted": row.accepted,
+        "folded": row.folded,
+        "bytes_up": row.bytes_up,
+        "bytes_down": row.bytes_down,
+        "seconds": row.seconds,
+    }
+
+
+def weighting(weights: Sequence[float], normaliser: float) -> dict[str, float | None]:
+    """What the ledger says of a round's weights; nothing of an empty round's."""
+    names = ("normaliser", "weight_sum", "weight_max", "effective_size")
+    if not weights:
+        return dict.fromkeys(names)
+    total = math.fsum(weights)
+    squares = math.fsum(weight * weight for weight in weights)
+    effective_size = total**2 / squares if squares else 0.0
+    return dict(zip(names, (normaliser, total, max(weights), effective_size), strict=True))

@@ -1,0 +1,115 @@
+"""Downloads of models: chunk by chunk, in turns.
+
+gRPC cannot end a call in the middle of a message. A download that nobody reads therefore gives its
+turn to others, and ends when its last chunk was read or its connection closes.
+"""
+
+import asyncio
+from collections import Counter
+from collections.abc import Iterable
+from typing import Any
+
+import grpc
+
+from muster.common.clock import Clock
+from muster.common.errors import Interrupted
+from muster.server.fleet import Pack
+from muster.server.rounds.coordinator import Coordinator
+from muster.server.rpc.transfers import TransferQueue, Turn
+from muster.v1 import fleet_pb2 as pb
+from muster.wire import messages
+from muster.wire.messages import Fetch
+
+Context = grpc.aio.ServicerContext[Any, Any]
+
+_UNREAD = 8
+"""Ended downloads of a process whose last chunk, up to a mebibyte, waits in gRPC's memory."""
+
+
+class Downloads:
+    """Sends models to devices."""
+
+    def __init__(self, coordinator: Coordinator, transfers: TransferQueue, clock: Clock) -> None:
+        self._coordinator = coordinator
+        self._transfers = transfers
+        self._clock = clock
+        self._unread = Counter[str]()
+
+    async def send(self, request: pb.FetchRequest, pack: Pack, context: Context) -> None:
+        """Send what a device asked for in its turn.
+
+        Raises:
+            RemoteProtocolError: no download of these chunks begins there.
+            Interrupted: the turn was ended early, or earlier downloads of the process are unread.
+        """
+        asked, asked_at = messages.decode_fetch(request), self._clock.now()
+        client = next(iter(pack.devices))
+        if (unread := self._unread[client]) >= _UNREAD:
+            raise Interrupted(
+                f"{unread} ended downloads were not read to their last chunk; expected fewer than "
+                f"{_UNREAD}. Read them, or close their connections"
+            )
+        left = max(0, self._coordinator.schema.body_bytes - asked.offset)
+        sending: asyncio.Task[None] | None = None
+        try:
+            async with self._transfers.turn(pack, left) as turn:
+                chunks = await self._chunks(asked, context)
+                await context.send_initial_metadata(())  # it is the device's turn
+                sending = asyncio.create_task(
+                    self._write(chunks, asked, asked_at, pack, turn, context)
+                )
+                await asyncio.shield(sending)
+        except Interrupted:
+            if sending is not None:
+                self._unread[client] += 1
+                try:
+                    await sending
+                finally:
+                    self._unread[client] -= 1
+            raise
+        finally:
+            if sending is not None:
+                sending.cancel()
+
+    async def _chunks(self, asked: Fetch, context: Context) -> Iterable[bytes]:
+        """The serialised messages of a download, or the end of the call."""
+        coordinator = self._coordinator
+        try:
+            return coordinator.model_from(*asked)
+        except KeyError:
+            await context.abort(
+                grpc.StatusCode.NOT_FOUND,
+                f"version {asked.version} was asked for; this server has version "
+                f"{coordinator.committed.version}",
+            )
+        except IndexError:
+            await context.abort(
+                grpc.StatusCode.OUT_OF_RANGE,
+                f"expected an offset of at most {coordinator.schema.body_bytes} bytes; found "
+                f"{asked.offset}. Fetch from 0",
+            )
+
+    async def _write(
+        self,
+        chunks: Iterable[bytes],
+        asked: Fetch,
+        asked_at: float,
+        pack: Pack,
+        turn: Turn,
+        context: Context,
+    ) -> None:
+        """Write chunks while the turn goes on; those that are new to the session are progress."""
+        intake, length = self._coordinator.intake, self._coordinator.schema.body_bytes
+        traffic, key, end = intake.books.traffic, intake.newest_call(pack), asked.offset
+        with traffic.download(pack, key, asked.offset, asked_at) as transfer:
+            for chunk in chunks:
+                await context.write(chunk)
+                end = min(length, end + asked.chunk_bytes)
+                transfer.bytes = end - asked.offset
+                if turn.ended:
+                    return
+                turn.moved_at = self._clock.monotonic()
+                if (asked.version, end) > pack.fetched:
+                    pack.fetched = asked.version, end
+                    intake.progress_at = turn.moved_at
+            transfer.ending = "complete"

@@ -1,0 +1,124 @@
+"""The Operator service: what the person who runs the fleet asks of the server."""
+
+import asyncio
+from collections import deque
+
+from muster.common.clock import Clock
+from muster.common.errors import Unauthenticated
+from muster.server.fleet import same_token
+from muster.server.rounds.coordinator import Coordinator
+from muster.server.rpc.service import Context, Metadata, credential, errors_as_status
+from muster.v1 import operator_pb2 as pb
+from muster.v1 import operator_pb2_grpc
+from muster.wire import OPERATOR
+
+_TOGETHER_S = 0.05
+"""Events that come within this time travel in one message: a round of 10 devices makes 20 events in
+3 ms, and one message each would cost more than the round."""
+
+_KEPT = 10_000
+"""Lines kept for a watcher that is slow."""
+
+
+class Watchers:
+    """Who watches the journal."""
+
+    def __init__(self) -> None:
+        self._queues: set[_Queue] = set()
+        self.ended = asyncio.Event()
+
+    def show(self, line: bytes) -> None:
+        for queue in self._queues:
+            queue.put(line.decode())
+
+    def join(self) -> "_Queue":
+        queue = _Queue()
+        self._queues.add(queue)
+        return queue
+
+    def leave(self, queue: "_Queue") -> None:
+        self._queues.discard(queue)
+
+
+class _Queue:
+    """Lines for one watcher; the oldest are dropped, and counted, when there are too many."""
+
+    def __init__(self) -> None:
+        self._lines: deque[str] = deque(maxlen=_KEPT)
+        self._missed = 0
+
+    def put(self, line: str) -> None:
+        self._missed += len(self._lines) == _KEPT
+        self._lines.append(line)
+
+    def take(self) -> tuple[list[str], int]:
+        lines, missed = list(self._lines), self._missed
+        self._lines.clear()
+        self._missed = 0
+        return lines, missed
+
+
+class OperatorService(operator_pb2_grpc.OperatorServicer):
+    """The Operator service of one run."""
+
+    def __init__(
+        self, coordinator: Coordinator, watchers: Watchers, incarnation: int, clock: Clock
+    ) -> None:
+        self._coordinator = coordinator
+        self._watchers = watchers
+        self._incarnation = incarnation
+        self._clock = clock
+        self._token = bytes.fromhex(coordinator.config.operator_token)
+
+    def authenticate(self, method: str, shown: Metadata) -> None:
+        """Check that the caller shows the operator's token, whatever the method.
+
+        Raises:
+            Unauthenticated: it is missing or wrong.
+        """
+        if not same_token(credential(shown, OPERATOR), self._token):
+            raise Unauthenticated("the operator's token is missing or wrong")
+
+    async def Status(self, request: pb.StatusRequest, context: Context) -> pb.StatusReply:
+        async with errors_as_status(context, self._coordinator.fail):
+            self.authenticate("Status", context.invocation_metadata() or ())
+            return self._status()
+
+    def _status(self) -> pb.StatusReply:
+        coordinator = self._coordinator
+        reply = pb.StatusReply(
+            run=coordinator.config.run,
+            incarnation=self._incarnation,
+            rounds=coordinator.settings.rounds,
+            committed_round=coordinator.committed.round,
+            version=coordinator.committed.version,
+            population=len(coordinator.fleet.devices),
+            present=coordinator.fleet.present,
+        )
+        if (round := coordinator.intake.round) is not None:
+            members = round.cohort.values()
+            reply.round, reply.phase, reply.called = round.number, round.phase, len(members)
+            reply.answered = sum(member.answer is not None for member in members)
+            reply.updates = sum(member.accepted is not None for member in members)
+        return reply
+
+    async def Watch(self, request: pb.WatchRequest, context: Context) -> None:  # type: ignore[override]
+        async with errors_as_status(context, self._coordinator.fail):
+            self.authenticate("Watch", context.invocation_metadata() or ())
+            queue = self._watchers.join()
+            try:
+                ended = False
+                while not ended:
+                    ended = self._watchers.ended.is_set()
+                    lines, missed = queue.take()
+                    if lines:
+                        await context.write(pb.WatchEvent(lines=lines, missed=missed))
+                    await self._clock.sleep_until(self._clock.monotonic() + _TOGETHER_S)
+            finally:
+                self._watchers.leave(queue)
+
+    async def Stop(self, request: pb.StopRequest, context: Context) -> pb.StopReply:
+        async with errors_as_status(context, self._coordinator.fail):
+            self.authenticate("Stop", context.invocation_metadata() or ())
+            self._coordinator.stop("stopped", "the operator asked for it")
+            return pb.StopReply()

@@ -1,0 +1,327 @@
+"""The Fleet service: authenticate, decode, call the domain, encode. No decision is taken here."""
+
+import asyncio
+import logging
+import sqlite3
+from collections import Counter
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from typing import Any
+
+import grpc
+
+from muster.common.clock import Clock
+from muster.common.errors import (
+    ConfigError,
+    Interrupted,
+    MusterError,
+    RemoteProtocolError,
+    Unauthenticated,
+)
+from muster.common.exchange import Outcome, Reason, Receipt, Update
+from muster.server.account.traffic import Transfer
+from muster.server.fleet import Outbox, Pack, same_token
+from muster.server.rounds.coordinator import Coordinator
+from muster.server.rounds.shared_links import least_lines
+from muster.server.rpc.downloads import Downloads
+from muster.server.rpc.probe import probe
+from muster.server.rpc.transfers import TransferQueue
+from muster.v1 import fleet_pb2 as pb
+from muster.v1 import fleet_pb2_grpc
+from muster.wire import INLINE_BYTES, PROTOCOL_VERSION, SESSION, TOKEN, messages
+
+log = logging.getLogger(__name__)
+
+STATUS: dict[type[MusterError], grpc.StatusCode] = {
+    RemoteProtocolError: grpc.StatusCode.INVALID_ARGUMENT,
+    Unauthenticated: grpc.StatusCode.UNAUTHENTICATED,
+    ConfigError: grpc.StatusCode.INVALID_ARGUMENT,
+    Interrupted: grpc.StatusCode.UNAVAILABLE,
+}
+"""What a peer is told of an error; an error without a row is a bug of ours."""
+
+Context = grpc.aio.ServicerContext[Any, Any]
+
+Metadata = Iterable[tuple[str, str | bytes]]
+"""What a call shows beside its messages."""
+
+_SHOWN = 200
+"""Characters of a peer's words that a message repeats."""
+
+_WITH_TOKEN = frozenset({"Enroll", "Probe"})
+"""Calls that show the fleet's token; all others show a session."""
+
+
+@asynccontextmanager
+async def errors_as_status(
+    context: Context, fail: Callable[[Exception], None]
+) -> AsyncIterator[None]:
+    """Abort the call with the status its error stands for.
+
+    An error without a row in STATUS is a bug of ours: INTERNAL, with a traceback in the log. What
+    the operating system or the ledger refuse is no peer's fault: it ends the run.
+
+    Args:
+        fail: ends the run with an error.
+    """
+    try:
+        yield
+    except tuple(STATUS) as error:
+        await context.abort(STATUS[type(error)], str(error))
+    except (OSError, sqlite3.Error) as error:
+        fail(error)
+        await context.abort(grpc.StatusCode.UNAVAILABLE, "the run fails")
+    except MusterError as error:
+        log.exception("a call failed in a way nobody planned")
+        await context.abort(grpc.StatusCode.INTERNAL, f"internal error: {type(error).__name__}")
+
+
+def metadata(context: Context, key: str) -> bytes | None:
+    """A binary metadata value of the call."""
+    return credential(context.invocation_metadata() or (), key)
+
+
+def credential(shown: Metadata, key: str) -> bytes | None:
+    """The value of a key in a call's metadata."""
+    for name, value in shown:
+        if name == key:
+            return value if isinstance(value, bytes) else value.encode()
+    return None
+
+
+class FleetService(fleet_pb2_grpc.FleetServicer):
+    """The Fleet service of one run."""
+
+    def __init__(self, coordinator: Coordinator, clock: Clock) -> None:
+        self._coordinator = coordinator
+        self._fleet = coordinator.fleet
+        self._clock = clock
+        settings, shared = coordinator.settings, coordinator.config.shared
+        lines = least_lines(shared, self._fleet, settings.transfers)
+        self._transfers = TransferQueue(settings.transfers, settings.transfer_idle_s, lines, clock)
+        self._downloads = Downloads(coordinator, self._transfers, clock)
+        self._token = bytes.fromhex(coordinator.config.fleet_token)
+        self._z = frozenset(coordinator.config.z)
+
+    def authenticate(self, method: str, shown: Metadata) -> None:
+        """Check what the caller of a method shows.
+
+        Raises:
+            Unauthenticated: the fleet's token or the session is missing or wrong.
+        """
+        if method not in _WITH_TOKEN:
+            self._fleet.of_session(credential(shown, SESSION))
+        elif not same_token(credential(shown, TOKEN), self._token):
+            raise Unauthenticated("the fleet's token is missing or wrong")
+
+    def _pack(self, context: Context) -> Pack:
+        return self._fleet.of_session(metadata(context, SESSION))
+
+    # --- Enroll ----------------------------------------------------------------------------------
+
+    async def Enroll(self, request: pb.EnrollRequest, context: Context) -> pb.EnrollReply:
+        async with errors_as_status(context, self._coordinator.fail):
+            self.authenticate("Enroll", context.invocation_metadata() or ())
+            refusal = self._unwelcome(request)
+            if refusal is not None:
+                return pb.EnrollReply(refusal=refusal)
+            fingerprint = messages.decode_fingerprint(request.fingerprint)
+            identities = [messages.decode_identity(device) for device in request.devices]
+            for old in self._fleet.packs_of(identity.client for identity in identities):
+                self._transfers.end(old, "its device enrolled again")
+                self._leave(old, "its device enrolled again")
+            pack = self._fleet.enroll(identities, fingerprint)
+            self._coordinator.enrolled(pack)
+            return pb.EnrollReply(enrolled=self._enrolled(pack))
+
+    def _unwelcome(self, request: pb.EnrollRequest) -> pb.Refusal | None:
+        if request.protocol_version != PROTOCOL_VERSION:
+            return _refusal(
+                Reason.PROTOCOL_VERSION,
+                f"the device speaks protocol {request.protocol_version}, this server "
+                f"{PROTOCOL_VERSION}: run the same version of muster on both ends",
+            )
+        for identity in request.devices:
+            device = self._fleet.devices.get(identity.client)
+            if device is None:
+                return _refusal(
+                    Reason.UNKNOWN_CLIENT,
+                    f"{identity.client[:_SHOWN]!r} is not one of the {len(self._fleet.devices)} "
+                    "devices that may enroll",
+                )
+            if identity.examples != device.examples:
+                return _refusal(
+                    Reason.EXAMPLES,
+                    f"{device.client} holds {identity.examples} examples; the population says "
+                    f"{device.examples}: the two ends have different data",
+                )
+            if unknown := identity.z.keys() - self._z:
+                there = ", ".join(sorted(self._z)) or "none"
+                return _refusal(
+                    Reason.MALFORMED,
+                    f"{device.client} has the covariate Z {min(unknown)[:_SHOWN]!r}; the scenario "
+                    f"has {there}",
+                )
+        return self._unfit_together([identity.client for identity in request.devices])
+
+    def _unfit_together(self, clients: Sequence[str]) -> pb.Refusal | None:
+        """Why these devices cannot be those of one process."""
+        if not clients:
+            return _refusal(Reason.UNKNOWN_CLIENT, "no device is named")
+        client, times = Counter(clients).most_common(1)[0]
+        if times > 1:
+            return _refusal(
+                Reason.MALFORMED, f"{client!r} is named {times} times; expected every device once"
+            )
+        groups = sorted({self._fleet.devices[client].group for client in clients})
+        if len(groups) > 1:
+            return _refusal(
+                Reason.MALFORMED,
+                f"devices of the groups {', '.join(groups)} in one process; expected one group",
+            )
+        return None
+
+    def _enrolled(self, pack: Pack) -> pb.Enrolled:
+        config = self._coordinator.config
+        return pb.Enrolled(
+            session=pack.session,
+            run=config.run,
+            seed=config.seed,
+            population=len(self._coordinator.config.population),
+            task=config.task,
+            training=config.training,
+            schema=messages.encode_schema(self._coordinator.schema),
+            heartbeat_s=config.server.heartbeat_s,
+            inline_bytes=0 if self._coordinator.bulk(pack) else INLINE_BYTES,
+            committed=messages.encode_commit(self._coordinator.committed),
+        )
+
+    # --- Attend ----------------------------------------------------------------------------------
+
+    async def Attend(self, request_iterator: Any, context: Context) -> None:  # type: ignore[override]
+        async with errors_as_status(context, self._coordinator.fail):
+            pack = self._pack(context)
+            self._leave(pack, "it opened another stream")
+            outbox = self._fleet.attend(pack, self._clock.monotonic())
+            self._coordinator.attended(pack)
+            writing = asyncio.create_task(self._write(outbox, context))
+            reading = asyncio.create_task(self._read(pack, outbox, context))
+            why = "the connection broke"
+            try:
+                # Reading ends when the device goes, writing when the server is done with it.
+                done, _ = await asyncio.wait(
+                    {reading, writing}, return_when=asyncio.FIRST_COMPLETED
+                )
+                for task in done:
+                    task.result()
+                why = "it went away"
+            finally:
+                reading.cancel()
+                writing.cancel()
+                if self._fleet.leave(pack, outbox):
+                    self._coordinator.left(pack, why)
+
+    def _leave(self, pack: Pack, why: str) -> None:
+        """End the presence of devices whose stream is to be replaced, if they have one."""
+        if pack.outbox is not None and self._fleet.leave(pack, pack.outbox):
+            self._coordinator.left(pack, why)
+
+    async def _read(self, pack: Pack, outbox: Outbox, context: Context) -> None:
+        while (data := await context.read()) is not grpc.aio.EOF:
+            if pack.outbox is not outbox:  # the stream was replaced, or its devices were given up
+                return
+            pack.heard_at = self._clock.monotonic()
+            said = messages.decode_from_device(data)
+            self._coordinator.intake.check(pack, said)
+            if said.answers:
+                self._coordinator.answered(pack, said.answers)
+            for seen in said.seen:
+                self._coordinator.intake.see(pack, seen)
+
+    @staticmethod
+    async def _write(outbox: Outbox, context: Context) -> None:
+        while (message := await outbox.get()) is not None:
+            await context.write(messages.encode_to_device(message))
+
+    # --- Fetch -----------------------------------------------------------------------------------
+
+    async def Fetch(self, request: pb.FetchRequest, context: Context) -> None:  # type: ignore[override]
+        async with errors_as_status(context, self._coordinator.fail):
+            pack = self._pack(context)
+            await self._downloads.send(request, pack, context)
+
+    # --- Probe -----------------------------------------------------------------------------------
+
+    async def Probe(self, request_iterator: Any, context: Context) -> AsyncIterator[pb.ProbeReply]:
+        async with errors_as_status(context, self._coordinator.fail):
+            self.authenticate("Probe", context.invocation_metadata() or ())
+            async for reply in probe(request_iterator, self._clock):
+                yield reply
+
+    # --- Submit ----------------------------------------------------------------------------------
+
+    async def Submit(self, request_iterator: Any, context: Context) -> pb.Receipt:
+        async with errors_as_status(context, self._coordinator.fail):
+            pack = self._pack(context)
+            first = await context.read()
+            if first is grpc.aio.EOF:
+                raise RemoteProtocolError("Submit ended before its header")
+            update, offset = messages.decode_submit(first)
+            receipt = self._coordinator.intake.judge(pack, update)
+            if receipt is None:
+                receipt = await self._receive(update, offset, pack, context)
+            return messages.encode_receipt(receipt)
+
+    async def _receive(self, update: Update, offset: int, pack: Pack, context: Context) -> Receipt:
+        clock, intake = self._clock, self._coordinator.intake
+        asked_at = clock.now()
+        async with AsyncExitStack() as turn:
+            left = max(0, update.length - offset)
+            its = await turn.enter_async_context(self._transfers.turn(pack, left))
+            if known := intake.judge(pack, update):  # while it waited for its turn
+                if known.outcome is Outcome.LATE:
+                    intake.books.traffic.upload_in_vain(update.key, asked_at)
+                return known
+            spill = intake.upload(pack, update, asked_at)
+            if offset != spill.received:
+                return Receipt(update.key, Outcome.RESUME, offset=spill.received)
+            await context.send_initial_metadata(())  # it is the device's turn
+            with intake.sending(spill) as transfer:
+                sender = spill.senders
+                while not spill.complete:
+                    message = await context.read()
+                    ended = message is grpc.aio.EOF
+                    transfer.bytes += 0 if ended else len(message.chunk)
+                    if spill.verdict is not None:  # its round was closed, or it sends another body
+                        transfer.ending = "cut off"
+                        await turn.aclose()
+                        if not ended:
+                            await self._drain(transfer, update.length - offset, context)
+                        break
+                    # One that came back is another sender; what the first had sent is not in order.
+                    if ended or spill.senders != sender:
+                        return Receipt(update.key, Outcome.RESUME, offset=spill.received)
+                    spill.write(message.chunk)
+                    its.moved_at = intake.progress_at = pack.heard_at = clock.monotonic()
+                else:
+                    transfer.ending = "complete"
+            # Here, so that no other call finds the body complete and not yet received.
+            return spill.verdict or intake.receive(pack, update, spill)
+
+    @staticmethod
+    async def _drain(transfer: Transfer, length: int, context: Context) -> None:
+        """Read what was under way when the round of an update was closed, which would travel
+        anyway, until the device ends its side; count it and nothing else.
+
+        Args:
+            length: the most that can come.
+        """
+        while transfer.bytes < length:
+            message = await context.read()
+            if message is grpc.aio.EOF or not message.chunk:
+                return
+            transfer.bytes += len(message.chunk)
+
+
+def _refusal(reason: Reason, detail: str) -> pb.Refusal:
+    return messages.encode_refusal(reason, detail)
