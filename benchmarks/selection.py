@@ -38,11 +38,11 @@ def replayed(read: Any, folder: Path) -> float:
     from muster.emulator.fleet.server_view import population_of
     from muster.server.account.ledger import Ledger
     from muster.server.aggregators import Cohort, Contribution
-    from muster.server.knowledge.participation import Participation, Seen
+    from muster.server.knowledge.participation import ParticipationHistory, Seen
 
     read.server.aggregator.prepare()  # the server does while the fleet assembles
     rule, state, known = read.server.aggregator, {}, population_of(read, population(read))
-    participation, took = Participation(["load"]), 0.0
+    participation, took = ParticipationHistory(["load"]), 0.0
     for number, rows in groupby(
         Ledger(folder / "ledger.sqlite").participation(), lambda r: r.round
     ):

@@ -27,7 +27,7 @@ def example() -> str:
     from muster.emulator.launch.docker.compose import Project, compose_text
     from muster.emulator.launch.docker.services import Site
     from muster.emulator.launch.docker.up import fleet
-    from muster.emulator.runs.process_configs import Blueprint
+    from muster.emulator.runs.process_configs import ProcessConfigs
     from muster.emulator.scenario.scenario import read_scenario
 
     scenario = read_scenario(ROOT / "examples/rural.toml")
@@ -37,7 +37,7 @@ def example() -> str:
         for part in ("setup", "devices"):
             (folder / part).mkdir()
         site, ports = Site(scenario, folder), count(_FIRST_PORT)
-        services = fleet(Blueprint(scenario, folder), site, prepared, lambda: next(ports))
+        services = fleet(ProcessConfigs(scenario, folder), site, prepared, lambda: next(ports))
         project = Project(
             name="muster-rural",
             scenario=scenario.name,

@@ -20,7 +20,7 @@ from pydantic.fields import FieldInfo
 import muster.client.session
 import muster.server.rounds.lifecycle
 from muster.client.availability import AVAILABILITIES, Availability
-from muster.client.device import DROP_OUT, PROFILES, Device
+from muster.client.device import DROP_OUT, PROFILES, DeviceSettings
 from muster.client.networks import NETWORKS
 from muster.common import schedules
 from muster.common.bounds import LARGEST
@@ -340,7 +340,7 @@ def _tables_inside(registry: Registry[Any]) -> Iterator[str]:
 
 def profiles() -> list[str]:
     """What the device profiles preset, a column for each."""
-    devices = {name: Device.model_validate({"profile": name}) for name in PROFILES}
+    devices = {name: DeviceSettings.model_validate({"profile": name}) for name in PROFILES}
     keys = dict.fromkeys(key for preset in PROFILES.values() for key in _leaves(preset))
     rows = [
         (f"`device.{key}`", *(_preset(device, key) for device in devices.values())) for key in keys
@@ -357,7 +357,7 @@ def _leaves(preset: Mapping[str, Any], path: str = "") -> Iterator[str]:
             yield f"{path}{key}"
 
 
-def _preset(device: Device, key: str) -> str:
+def _preset(device: DeviceSettings, key: str) -> str:
     """A setting of a profile; a dash where it is absent, or where nothing looks at it."""
     mobile, chargeable = device.connectivity.kind == "mobile", device.battery is not None
     if (".wifi" in key and not mobile) or (key.startswith("charging") and not chargeable):
@@ -506,10 +506,10 @@ PAGES: Mapping[str, Mapping[str, Callable[[], list[str]]]] = {
         "operator": calls("operator.proto"),
         "limits": limits,
         "rounds": transitions(
-            muster.server.rounds.lifecycle.TRANSITIONS, muster.server.rounds.lifecycle.Phase
+            muster.server.rounds.lifecycle.TRANSITIONS, muster.server.rounds.lifecycle.RoundPhase
         ),
         "session": transitions(
-            muster.client.session.ON_RUNNING_CLOCKS, muster.client.session.Phase
+            muster.client.session.ON_RUNNING_CLOCKS, muster.client.session.SessionPhase
         ),
         "decisions": numbers(pb.Decision, "DECISION", Decision),
         "outcomes": numbers(pb.Outcome, "OUTCOME", Outcome),

@@ -10,7 +10,7 @@ import grpc
 import pytest
 
 from muster.wire.channels import client_options, server_options
-from muster.wire.in_memory import Network
+from muster.wire.in_memory import InMemoryNetwork
 from muster.wire.transport import GRPC
 
 Handler = Callable[[Any, Any], Any]
@@ -105,7 +105,7 @@ class Proxy:
 
 
 class InMemory(_Ends):
-    def __init__(self, server: Any, channel: Any, network: Network) -> None:
+    def __init__(self, server: Any, channel: Any, network: InMemoryNetwork) -> None:
         super().__init__(server, channel)
         self._network = network
 
@@ -147,7 +147,7 @@ async def serve(request: pytest.FixtureRequest) -> AsyncIterator[Serve]:
         return OverGrpc(server, channel, proxy)
 
     async def in_memory(methods: dict[str, Handler]) -> Ends:
-        network = Network()
+        network = InMemoryNetwork()
         server = network.host("server").server([])
         server.add_generic_rpc_handlers((handlers(methods),))
         port = server.add_insecure_port("server:0")

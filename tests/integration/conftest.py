@@ -19,8 +19,8 @@ from muster.common.exchange import Fingerprint
 from muster.common.tensors import Schema, schema_of
 from muster.server.account.ledger import Ledger
 from muster.server.account.store import Store
-from muster.server.config import Member, Server, ServerProcess, TensorShape
-from muster.server.fleet import Device, Fleet
+from muster.server.config import PopulationMember, ServerProcess, ServerSettings, TensorShape
+from muster.server.fleet import EnrolledDevice, Fleet
 from muster.server.program import listen, members_of
 from muster.server.rounds.coordinator import Coordinator
 from muster.server.rpc.endpoint import add_services
@@ -217,17 +217,20 @@ async def world(tmp_path: Path) -> AsyncIterator[MakeWorld]:
             run="run",
             seed=1,
             clock=clock,  # type: ignore[arg-type]
-            server=Server.model_validate({"rounds": 1, **server}),
+            server=ServerSettings.model_validate({"rounds": 1, **server}),
             task="{}",
             training=training,
-            population=[Member(client=client, group="g", examples=10) for client in clients],
+            population=[
+                PopulationMember(client=client, group="g", examples=10) for client in clients
+            ],
             calls_ahead=calls_ahead,
             schema_=[TensorShape(name="w", shape=[parameters])],
             fleet_token=FLEET_TOKEN.hex(),
             operator_token=OPERATOR_TOKEN.hex(),
         )
         fleet = Fleet(
-            Device(m.client, m.group, i, m.examples) for i, m in enumerate(config.population)
+            EnrolledDevice(m.client, m.group, i, m.examples)
+            for i, m in enumerate(config.population)
         )
         ledger = Ledger(folder / "ledger.sqlite")
         ledger.begin("run", members_of(config), at=0.0, population=len(clients), moments={})

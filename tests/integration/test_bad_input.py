@@ -7,11 +7,11 @@ from typing import Any
 import grpc
 import pytest
 
-from muster.client.link import Link
+from muster.client.link import ServerLink
 from muster.common.clock import WallClock
 from muster.common.errors import RunFailed
 from muster.common.exchange import Call, Fingerprint, Identity, Key
-from muster.common.lines import Line
+from muster.common.lines import LinkModel
 from muster.common.testing import ManualClock
 from muster.v1 import fleet_pb2 as pb
 from muster.v1 import operator_pb2
@@ -232,7 +232,7 @@ async def test_a_download_starts_where_it_is_asked_to(world: Any) -> None:
 
 async def test_a_device_whose_round_was_closed_before_its_model_came_goes_on(world: Any) -> None:
     w = await world(parameters=THREE_CHUNKS)
-    link = Link(f"127.0.0.1:{w.port}", bytes(16), WallClock(), Line())
+    link = ServerLink(f"127.0.0.1:{w.port}", bytes(16), WallClock(), LinkModel())
     await link.enroll([Identity("a", 10)], Fingerprint("test", "test", "cpu", 1))
     outdated = Call(Key("a", 1, 1), base_version=7, deadline_s=0.0, model_checksum=b"")
     assert await link.fetch(outdated, w.coordinator.schema.body_bytes) is None

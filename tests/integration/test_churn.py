@@ -13,11 +13,11 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from muster.client.availability.contract import Availability, Process, Scene
-from muster.client.config import Clock, Member, PackProcess, Training
+from muster.client.availability.contract import Availability, AvailabilityProcess, StepContext
+from muster.client.config import ClockSettings, PackMember, PackProcess, Training
 from muster.client.life import Life
 from muster.client.link import Attendance
-from muster.client.participation import Participation
+from muster.client.participation import ParticipationSettings
 from muster.client.program import Pack
 from muster.common.seeds import BoolArray, FloatArray
 from muster.common.testing import ManualClock
@@ -55,15 +55,15 @@ class FourParameters(OpenTask):
 class Alternating(Availability):
     """Devices are available in every other step, the first included."""
 
-    def process(self, cast: Any) -> Process:
+    def process(self, cast: Any) -> AvailabilityProcess:
         return _Alternating(cast)
 
 
-class _Alternating(Process):
-    def on(self, scene: Scene) -> BoolArray:
+class _Alternating(AvailabilityProcess):
+    def on(self, scene: StepContext) -> BoolArray:
         return np.array([scene.step % 2 == 0])
 
-    def chance(self, scene: Scene) -> FloatArray:
+    def chance(self, scene: StepContext) -> FloatArray:
         return np.array([0.5])
 
 
@@ -89,11 +89,15 @@ def pack_of(world: Any, folder: Path, clock: ManualClock, **life: Any) -> Pack:
     """The device a of a world; it declines every call."""
     config = PackProcess(
         name="a",
-        devices=[Member(client="a", index=0)],
+        devices=[PackMember(client="a", index=0)],
         life=Life(
-            group="g", size=2, step_s=STEP_S, participation=Participation(willing=0.0), **life
+            group="g",
+            size=2,
+            step_s=STEP_S,
+            participation=ParticipationSettings(willing=0.0),
+            **life,
         ),
-        clock=Clock(kind="wall", round_s=STEP_S),
+        clock=ClockSettings(kind="wall", round_s=STEP_S),
         seed=1,
         population=2,
         task="{}",

@@ -9,10 +9,10 @@ from typing import Any
 import grpc
 import numpy as np
 
-from muster.client.link import Link
+from muster.client.link import ServerLink
 from muster.common.clock import WallClock
 from muster.common.exchange import Answer, Decision, Fingerprint, Identity, Outcome, Update
-from muster.common.lines import Line
+from muster.common.lines import LinkModel
 from muster.v1 import fleet_pb2 as pb
 from muster.wire import CHUNK_BYTES, TOKEN
 from muster.wire.bodies import checksum
@@ -27,7 +27,7 @@ async def device(w: Any, client: str, struck: Collection[asyncio.Event]) -> None
     """A device that does as it should, with the client's own link, until the goodbye. It is there
     for the last round when all attackers have struck."""
     clock = WallClock()
-    link = Link(f"127.0.0.1:{w.port}", bytes(16), clock, Line())
+    link = ServerLink(f"127.0.0.1:{w.port}", bytes(16), clock, LinkModel())
     await link.enroll([Identity(client, 10)], Fingerprint("test", "test", "cpu", 1))
     attendance = link.attend()
     while (message := await attendance.read()).goodbye is None:

@@ -11,16 +11,16 @@ from typing import Any
 import numpy as np
 import pytest
 
-from muster.client.link import Attendance, Link
+from muster.client.link import Attendance, ServerLink
 from muster.common.clock import WallClock
 from muster.common.errors import TransportError
 from muster.common.exchange import Answer, Call, Decision, Fingerprint, Identity, Update
-from muster.common.lines import Line, SharedLine
+from muster.common.lines import LinkModel, SharedLine
 from muster.emulator.gateway.config import GatewayDevice, GatewayProcess
 from muster.emulator.gateway.faults import Fault
 from muster.emulator.gateway.gateway import Gateway
 from muster.emulator.links.settings import Shape
-from muster.emulator.runs.run_progress import Standing
+from muster.emulator.runs.run_progress import RunProgress
 from muster.wire import UPLOAD_BYTES
 from muster.wire.bodies import checksum
 
@@ -62,7 +62,7 @@ class Device:
         update: makes the update of a call, and its body.
     """
 
-    link: Link
+    link: ServerLink
     update: Callable[[Call], tuple[Update, bytes] | None]
     model_bytes: int
     messages: int = 0
@@ -170,7 +170,7 @@ class Run:
         for way in ("up", "down"):
             lost_bytes = breaks[way] * BREAK_BYTES
             assert 0 <= passed[way] - traffic[way] <= self.overhead() + lost_bytes
-        told = Standing()
+        told = RunProgress()
         for event in self.world.events:
             told.happen({"at": 0.0, **event})
         assert {"up": told.bytes_up, "down": told.bytes_down} == traffic
@@ -182,7 +182,7 @@ async def fleet(
     parameters: int = LARGE,
     shape: Shape | None = None,
     shared: SharedLine | None = None,
-    line: Line | None = None,
+    line: LinkModel | None = None,
     **updates: Callable[[Call], tuple[Update, bytes] | None],
 ) -> AsyncIterator[Run]:
     """Devices a and b behind a gateway, until the server says goodbye.
@@ -206,7 +206,9 @@ async def fleet(
         stack.callback(gateway.close)
         ports, devices = gateway.listen(), {}
         for client in "ab":
-            link = Link(f"127.0.0.1:{ports[client]}", bytes(16), WallClock(), line or Line())
+            link = ServerLink(
+                f"127.0.0.1:{ports[client]}", bytes(16), WallClock(), line or LinkModel()
+            )
             stack.push_async_callback(link.close)
             await link.enroll([Identity(client, 10)], Fingerprint("test", "test", "cpu", 1))
             update = updates.get(client, right(parameters))
@@ -222,7 +224,7 @@ async def test_uploads_that_their_rounds_cut_off_are_counted_as_far_as_they_came
     # Alone an update takes 0.27 s, and the deadline is 0.2: whatever the machine, all are late.
     w = await world(parameters=LARGE, clock="wall", deadline_s=0.2, rounds=3)
     shared = SharedLine(up_bps=2.4e6)
-    async with fleet(w, shared=shared, line=Line(up_bps=1.2e6)) as run:
+    async with fleet(w, shared=shared, line=LinkModel(up_bps=1.2e6)) as run:
         assert (await w.finish())[0] == "completed"
     run.check()
     assert run.traffic() == run.transferred()
@@ -245,7 +247,7 @@ async def test_updates_that_the_goal_left_out_are_counted_with_those_that_count(
 ) -> None:
     w = await world(parameters=LARGE, clock="wall", deadline_s=60.0, goal=1, rounds=6)
     shared = SharedLine(up_bps=4e6)
-    async with fleet(w, shared=shared, line=Line(up_bps=2e6)) as run:
+    async with fleet(w, shared=shared, line=LinkModel(up_bps=2e6)) as run:
         assert (await w.finish())[0] == "completed"
     run.check()
     assert run.traffic() == run.transferred()
@@ -259,11 +261,11 @@ async def test_what_was_sent_again_is_counted_where_it_was_sent(world: Any) -> N
     parameters = 5 * MEBI // 4
     w = await world(parameters=parameters)
     # What they expect of their links makes them ask for small chunks.
-    slow = Line(down_bps=1e6)
+    slow = LinkModel(down_bps=1e6)
     async with fleet(w, parameters, line=slow) as run:
         cut = [Fault(fault="limit", direction=way, bytes=MEBI) for way in ("up", "down")]
         for fault in cut:
-            run.gateway.fault(run.gateway.those(["a"]), fault)
+            run.gateway.fault(run.gateway.select_devices(["a"]), fault)
         assert (await w.finish())[0] == "completed"
     assert min(run.breaks().values()) >= 4  # a connection carries one mebibyte of five
     run.check()

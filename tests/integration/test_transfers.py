@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from muster.client.link import Attendance, Link
+from muster.client.link import Attendance, ServerLink
 from muster.common.clock import WallClock
 from muster.common.errors import TransportError
 from muster.common.exchange import Call, Fingerprint, Identity, Observation, Outcome, Reason, Update
-from muster.common.lines import Line
+from muster.common.lines import LinkModel
 from muster.emulator.gateway.config import GatewayDevice, GatewayProcess
 from muster.emulator.gateway.faults import Fault
 from muster.emulator.gateway.gateway import Gateway
@@ -50,8 +50,10 @@ async def gateway(port: int, shape: Shape | None = None) -> AsyncIterator[Gatewa
 
 
 @asynccontextmanager
-async def linked(port: int, client: str, line: Line | None = None) -> AsyncIterator[Link]:
-    link = Link(f"127.0.0.1:{port}", FLEET_TOKEN, WallClock(), line or Line())
+async def linked(
+    port: int, client: str, line: LinkModel | None = None
+) -> AsyncIterator[ServerLink]:
+    link = ServerLink(f"127.0.0.1:{port}", FLEET_TOKEN, WallClock(), line or LinkModel())
     await link.enroll([Identity(client, 10)], Fingerprint("test", "test", "cpu", 1))
     try:
         yield link
@@ -59,7 +61,7 @@ async def linked(port: int, client: str, line: Line | None = None) -> AsyncItera
         await link.close()
 
 
-async def called(world: Any, link: Link) -> tuple[Attendance, Call]:
+async def called(world: Any, link: ServerLink) -> tuple[Attendance, Call]:
     """The call of a device's first round, and the stream over which it came."""
     attendance = link.attend()
     await world.attend("b")  # a round waits until the fleet is there
@@ -83,7 +85,7 @@ async def test_an_update_over_a_link_that_is_cut_again_and_again_arrives_once(wo
         ports = way.listen()
         async with linked(ports["a"], "a") as link:
             _stream, call = await called(w, link)
-            way.fault(way.those(["a"]), cut_every(MEBI, "up"))
+            way.fault(way.select_devices(["a"]), cut_every(MEBI, "up"))
             before = way.stats()["devices"]["a"]["up"]["bytes"]
             update, body = an_update(call, FIVE_MEBI)
             receipt = await link.submit(update, body)
@@ -171,12 +173,12 @@ async def test_an_upload_that_outlasts_several_rounds_is_late_in_its_own(world: 
 async def test_a_model_over_a_link_that_is_cut_again_and_again_arrives_whole(world: Any) -> None:
     w = await world(parameters=FIVE_MEBI)
     # What it expects of its link makes a device ask for small chunks; the link itself is quick.
-    slow = Line(down_bps=1e6)
+    slow = LinkModel(down_bps=1e6)
     async with gateway(w.port) as way:
         ports = way.listen()
         async with linked(ports["a"], "a", slow) as link:
             _stream, call = await called(w, link)
-            way.fault(way.those(["a"]), cut_every(MEBI, "down"))
+            way.fault(way.select_devices(["a"]), cut_every(MEBI, "down"))
             fetched = await link.fetch(call, FIVE_MEBI * 4)
             assert fetched is not None
             body, _ = fetched
@@ -190,7 +192,7 @@ async def test_a_transfer_that_gets_no_further_is_given_up(world: Any) -> None:
         async with linked(ports["a"], "a") as link:
             _stream, call = await called(w, link)
             # Less than a chunk: nothing ever arrives whole.
-            way.fault(way.those(["a"]), cut_every(UPLOAD_BYTES // 2, "up"))
+            way.fault(way.select_devices(["a"]), cut_every(UPLOAD_BYTES // 2, "up"))
             with pytest.raises(TransportError):
                 await link.submit(*an_update(call, FIVE_MEBI))
 
@@ -209,10 +211,10 @@ async def test_an_update_whose_receipt_was_lost_is_sent_again_and_counts_once(wo
             # Once some of it went up the device has been told that it is its turn.
             while way.stats()["devices"]["a"]["up"]["bytes"] < before + parameters:
                 await clock.sleep_until(clock.monotonic() + 0.002)
-            way.fault(way.those(["a"]), Fault(fault="cut", direction="down"))
+            way.fault(way.select_devices(["a"]), Fault(fault="cut", direction="down"))
             await w.until("received", client="a")
             assert not sending.done(), "the receipt cannot have come"
-            way.heal(way.those(["a"]), None)
+            way.heal(way.select_devices(["a"]), None)
             assert (await sending).outcome is Outcome.ACCEPTED
             assert len([event for event in w.events if event["event"] == "received"]) == 1
 

@@ -18,13 +18,18 @@ from muster.common.errors import RemoteProtocolError
 from muster.common.lines import SharedLine
 from muster.common.testing import ManualClock
 from muster.emulator.gateway.config import GatewayDevice, GatewayProcess, Ports
-from muster.emulator.gateway.control import Control
-from muster.emulator.gateway.gateway import Gateway as Emulated
+from muster.emulator.gateway.control import ControlService
+from muster.emulator.gateway.gateway import GatewayUnderTest as Emulated
 from muster.emulator.links.controller import Controller
 from muster.emulator.links.settings import Shape
-from muster.emulator.links.verification import Gateway, Tolerances, verify_gateways
+from muster.emulator.links.verification import GatewayUnderTest, Tolerances, verify_gateways
 from muster.emulator.links.verification.grpc_probe import GrpcBulk, GrpcEcho, ProbeServer
-from muster.emulator.links.verification.measuring import Line, Transfer, lines_of, measure
+from muster.emulator.links.verification.measuring import (
+    MeasuredLink,
+    MeasuredTransfer,
+    lines_of,
+    measure,
+)
 from muster.emulator.links.verification.result import Row, Verification
 from muster.server.rpc.probe import probe
 from muster.v1 import fleet_pb2 as pb
@@ -43,7 +48,7 @@ class Running:
     """A gateway as it is, and as it is told to be."""
 
     emulated: Emulated
-    gateway: Gateway
+    gateway: GatewayUnderTest
 
 
 Start = Callable[..., Awaitable[Running]]
@@ -73,11 +78,11 @@ async def start() -> AsyncIterator[Start]:
         clock = WallClock()
         emulated = Emulated(config((really,) * len(shapes) if really else shapes), clock)
         devices = emulated.listen()
-        control = await Control(emulated, clock).listen()
+        control = await ControlService(emulated, clock).listen()
         closing.extend([control.close, emulated.close])
         ports = Ports(host=HOST, control=control.sockets[0].getsockname()[1], devices=devices)
         controllers.append(await Controller.connect(ports, TOKENS["controller_token"], clock))
-        return Running(emulated, Gateway(config(shapes), ports, controllers[-1]))
+        return Running(emulated, GatewayUnderTest(config(shapes), ports, controllers[-1]))
 
     yield begin
     for controller in controllers:
@@ -270,12 +275,12 @@ async def test_who_does_not_show_the_fleets_token_is_refused(token: bytes | None
     await server.close()
 
 
-def straight_to(address: str) -> Line:
+def straight_to(address: str) -> MeasuredLink:
     """A line without a gateway."""
     host, _, port = address.rpartition(":")
     ports = SimpleNamespace(host=host, devices={"a": int(port)})
     gateway: Any = SimpleNamespace(ports=ports, group="g", controller=Nothing())
-    return Line(gateway, "a", Shape())
+    return MeasuredLink(gateway, "a", Shape())
 
 
 class Nothing:
@@ -291,7 +296,7 @@ async def test_a_transfer_over_grpc_counts_at_the_receiver(direction: Any) -> No
     server = ProbeServer(token, clock)
     line = straight_to(await server.start())
     flow = GrpcBulk(line, token, direction, clock)
-    (found,) = await measure([Transfer(line, direction, flow, None)], 0.2, 0.1, clock)
+    (found,) = await measure([MeasuredTransfer(line, direction, flow, None)], 0.2, 0.1, clock)
     await server.close()
     assert not found.broken
     assert found.received_bps > 0
@@ -317,7 +322,9 @@ def test_a_verification_measures_the_devices_of_its_gateway() -> None:
         **TOKENS,
     )
     nobody: Any = None
-    gateway = Gateway(config, Ports(host=HOST, control=1, devices={"a": 5, "b": 6}), nobody)
+    gateway = GatewayUnderTest(
+        config, Ports(host=HOST, control=1, devices={"a": 5, "b": 6}), nobody
+    )
     assert [(line.client, line.host, line.port) for line in lines_of(gateway)] == [
         ("a", HOST, 5),
         ("b", HOST, 6),

@@ -4,7 +4,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from muster.common.errors import ConfigError
-from muster.tasks.partitions import ByLabel, Dirichlet, Iid, Natural, Partition, Quantity, Shards
+from muster.tasks.partitions import (
+    ByLabel,
+    Dirichlet,
+    Iid,
+    Natural,
+    Partition,
+    QuantitySkew,
+    Shards,
+)
 
 # Up to 60 examples with up to 6 labels, not all of which need occur.
 label_arrays = st.lists(st.integers(0, 5), min_size=1, max_size=60).map(
@@ -20,7 +28,7 @@ partitions = st.one_of(
     ),
     st.builds(ByLabel, labels_per_client=st.integers(1, 3)),
     st.builds(Shards, shards_per_client=st.integers(1, 3)),
-    st.builds(Quantity, alpha=st.floats(1e-6, 1e6), minimum=st.integers(1, 3)),
+    st.builds(QuantitySkew, alpha=st.floats(1e-6, 1e6), minimum=st.integers(1, 3)),
 )
 
 
@@ -124,7 +132,7 @@ def test_two_shards_of_mcmahan_are_two_labels() -> None:
 def test_quantities_exist_exactly_where_there_are_enough_examples(
     labels: np.ndarray, clients: int, seed: int, alpha: float, minimum: int
 ) -> None:
-    partition = Quantity(alpha=alpha, minimum=minimum)
+    partition = QuantitySkew(alpha=alpha, minimum=minimum)
     shares = split_or_refusal(partition, labels, clients, seed)
     assert (shares is not None) == (len(labels) >= clients * minimum)
     if shares is not None:
@@ -153,7 +161,7 @@ def test_the_natural_partition_gives_each_client_one_user(
 
 def test_partitions_other_than_natural_do_not_look_at_users() -> None:
     users = np.arange(1000)
-    for partition in (Iid(), Dirichlet(), ByLabel(), Shards(), Quantity()):
+    for partition in (Iid(), Dirichlet(), ByLabel(), Shards(), QuantitySkew()):
         one = partition.split(TEN_LABELS, 10, seed=1)
         other = partition.split_of(TEN_LABELS, users, 10, seed=1)
         assert [share.tolist() for share in one] == [share.tolist() for share in other]
@@ -161,7 +169,7 @@ def test_partitions_other_than_natural_do_not_look_at_users() -> None:
 
 def test_a_small_alpha_makes_sizes_differ_and_a_large_one_makes_them_equal() -> None:
     def largest(alpha: float) -> int:
-        return max(map(len, Quantity(alpha=alpha).split(TEN_LABELS, 10, seed=1)))
+        return max(map(len, QuantitySkew(alpha=alpha).split(TEN_LABELS, 10, seed=1)))
 
     assert largest(0.01) > 900
     assert 150 < largest(0.5) < 600
@@ -171,7 +179,7 @@ def test_a_small_alpha_makes_sizes_differ_and_a_large_one_makes_them_equal() -> 
 TEN_LABELS = np.repeat(np.arange(10), 100)
 
 
-@pytest.mark.parametrize("partition", [Iid(), Dirichlet(), ByLabel(), Shards(), Quantity()])
+@pytest.mark.parametrize("partition", [Iid(), Dirichlet(), ByLabel(), Shards(), QuantitySkew()])
 def test_another_seed_gives_another_partition(partition: Partition) -> None:
     one, other = (partition.split(TEN_LABELS, 10, seed) for seed in (1, 2))
     assert any(a.tolist() != b.tolist() for a, b in zip(one, other, strict=True))
@@ -197,7 +205,7 @@ def test_a_small_alpha_separates_labels_and_a_large_one_mixes_them() -> None:
         (ByLabel(labels_per_client=2), 4, "cannot hold all 10 labels; .* at least 5 clients"),
         (ByLabel(labels_per_client=1), 1001, "label . has 100 examples for 101 clients"),
         (Shards(), 501, "501 clients with at least 2 .* need 1002, found 1000"),
-        (Quantity(minimum=500), 3, "3 clients with at least 500 .* need 1500, found 1000"),
+        (QuantitySkew(minimum=500), 3, "3 clients with at least 500 .* need 1500, found 1000"),
         (Natural(), 3, "do not say whose they are; .* uci-har, shakespeare"),
         (Iid(), 0, "at least one client, found 0"),
     ],

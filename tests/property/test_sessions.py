@@ -25,8 +25,8 @@ from muster.common.tensors import schema_of
 from muster.common.testing import ManualClock
 from muster.server.account.ledger import Ledger
 from muster.server.account.store import Store
-from muster.server.config import Member, Server, ServerProcess, TensorShape
-from muster.server.fleet import Device, Fleet
+from muster.server.config import PopulationMember, ServerProcess, ServerSettings, TensorShape
+from muster.server.fleet import EnrolledDevice, Fleet
 from muster.server.program import members_of
 from muster.server.rounds.coordinator import Coordinator
 from muster.server.rpc.service import FleetService
@@ -310,10 +310,12 @@ class Run:
             run="run",
             seed=1,
             clock=clock,
-            server=Server(rounds=ROUNDS),
+            server=ServerSettings(rounds=ROUNDS),
             task="{}",
             training="{}",
-            population=[Member(client=client, group="g", examples=10) for client in "abc"],
+            population=[
+                PopulationMember(client=client, group="g", examples=10) for client in "abc"
+            ],
             x={"g": ["load"]},
             schema_=[TensorShape(name="w", shape=[PARAMETERS])],
             fleet_token=bytes(16).hex(),
@@ -322,7 +324,9 @@ class Run:
         schema, time = schema_of({"w": (PARAMETERS,)}), ManualClock()
         self.ledger = folder / "ledger.sqlite"
         self.journal: list[dict[str, Any]] = []
-        self.fleet = Fleet(Device(m.client, "g", i, 10) for i, m in enumerate(config.population))
+        self.fleet = Fleet(
+            EnrolledDevice(m.client, "g", i, 10) for i, m in enumerate(config.population)
+        )
         ledger = Ledger(self.ledger)
         ledger.begin("run", members_of(config), at=0.0, population=3, moments={})
         store = Store(folder / "models", ledger, schema)

@@ -16,7 +16,7 @@ from muster.emulator.simulation.faults import (
     Written,
 )
 from muster.emulator.simulation.fleet import scenarios
-from muster.emulator.simulation.search import Plan, Simulator
+from muster.emulator.simulation.search import HistoryPlan, Simulator
 
 HISTORIES = int(os.environ.get("MUSTER_HISTORIES", "2000"))
 """Random histories that are played; other seeds than those of `make simulate`."""
@@ -74,21 +74,21 @@ def test_every_single_fault_of_the_smallest_fleet(simulated: Simulator) -> None:
     "plan",
     [
         # A power cut after a failed run was resumed: the journal is shorter than it was then.
-        Plan("inline", 1027841, (DiskFull("ledger", 6), PowerCut(335))),
+        HistoryPlan("inline", 1027841, (DiskFull("ledger", 6), PowerCut(335))),
         # A fault before anything was started.
-        Plan("inline", 0, (GatewayDown("dev-0000", 0, 0.5),)),
+        HistoryPlan("inline", 0, (GatewayDown("dev-0000", 0, 0.5),)),
     ],
     ids=["shortened-journal", "first-step"],
 )
-def test_what_once_was_a_mistake_of_the_simulation(simulated: Simulator, plan: Plan) -> None:
+def test_what_once_was_a_mistake_of_the_simulation(simulated: Simulator, plan: HistoryPlan) -> None:
     assert not simulated.play(plan).violations
 
 
 def test_faults_strike(simulated: Simulator) -> None:
     """A history with faults is another than one without."""
-    calm = simulated.play(Plan("large", 0, ()), traced=True)
+    calm = simulated.play(HistoryPlan("large", 0, ()), traced=True)
     for fault in (Break(20), Kill("server", 60), PowerCut(200), Rogue("header")):
-        outcome = simulated.play(Plan("large", 0, (fault,)), traced=True)
+        outcome = simulated.play(HistoryPlan("large", 0, (fault,)), traced=True)
         assert outcome.trace != calm.trace
         assert not outcome.violations
 
@@ -105,7 +105,7 @@ def test_faults_strike(simulated: Simulator) -> None:
 def test_a_full_disk_ends_the_run_with_the_systems_reason_and_nothing_is_lost(
     simulated: Simulator, what: Written, write: int, reason: str
 ) -> None:
-    outcome = simulated.play(Plan("large", 0, (DiskFull(what, write),)))
+    outcome = simulated.play(HistoryPlan("large", 0, (DiskFull(what, write),)))
     # With a full journal only the exit status and the log can say it; see the invariants.
     assert [reason in failure for failure in outcome.failures] == [True] or (
         what == "journal" and outcome.failures == ["the journal does not say"]

@@ -12,15 +12,15 @@ from typing import Any
 import grpc
 import pytest
 
-from muster.client.link import Link, _ours, _Patience, _piece_bytes
+from muster.client.link import ServerLink, _ours, _Patience, _piece_bytes
 from muster.client.worker import Worker
 from muster.common.errors import RemoteProtocolError
 from muster.common.exchange import Commit
 from muster.emulator.simulation.faults import Break, DiskFull, Fault, Kill, Rogue
-from muster.emulator.simulation.search import Plan, Simulator
+from muster.emulator.simulation.search import HistoryPlan, Simulator
 from muster.server.evaluation.evaluator import Evaluator
-from muster.server.evaluation.process import Measured
-from muster.server.fleet import Pack
+from muster.server.evaluation.process import EvaluationResult
+from muster.server.fleet import ConnectedPack
 from muster.server.rounds.coordinator import Coordinator
 from muster.server.rpc.transfers import TransferQueue, Turn
 from muster.v1 import fleet_pb2 as pb
@@ -28,7 +28,7 @@ from muster.wire import CHUNK_BYTES
 from muster.wire.bodies import body_view, checksum, chunk_message, chunks
 
 
-def violations(simulated: Simulator, plans: Iterable[Plan], most: int = 400) -> list[str]:
+def violations(simulated: Simulator, plans: Iterable[HistoryPlan], most: int = 400) -> list[str]:
     """What the first of these histories violates that violates anything."""
     for number, plan in enumerate(plans):
         if number == most:
@@ -38,10 +38,10 @@ def violations(simulated: Simulator, plans: Iterable[Plan], most: int = 400) -> 
     return []
 
 
-def breaks(scenario: str, frames: range) -> Callable[[], Iterable[Plan]]:
+def breaks(scenario: str, frames: range) -> Callable[[], Iterable[HistoryPlan]]:
     """Histories with two connections that break, one after the other."""
     return lambda: (
-        Plan(scenario, 0, (Break(frame), Break(frame + gap)))
+        HistoryPlan(scenario, 0, (Break(frame), Break(frame + gap)))
         for frame in frames
         for gap in range(1, 25)
     )
@@ -64,7 +64,7 @@ def old_model_from(
     return self._chunks[first:]
 
 
-async def old_fetch(self: Link, call: Any, length: int) -> Any:
+async def old_fetch(self: ServerLink, call: Any, length: int) -> Any:
     if self._partial[0] != call.model_checksum:
         self._partial = call.model_checksum, bytearray()
     body, came_at = self._partial[1], None
@@ -101,7 +101,7 @@ def test_a_fetch_past_the_end_is_found(
     plans = breaks("large", range(20, 60))
     assert not violations(simulated, plans(), most=60), "the histories are fine as the code is"
     monkeypatch.setattr(Coordinator, "model_from", old_model_from)
-    monkeypatch.setattr(Link, "fetch", old_fetch)
+    monkeypatch.setattr(ServerLink, "fetch", old_fetch)
     found = violations(simulated, plans())
     assert found
     assert "another checksum" in found[0] or "stalled" in found[0]
@@ -110,15 +110,17 @@ def test_a_fetch_past_the_end_is_found(
 def test_an_accepted_call_that_is_dropped_in_lockstep_is_found(
     simulated: Simulator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def not_found(self: Link, call: Any, length: int, fetch: Any = Link.fetch) -> Any:
+    async def not_found(
+        self: ServerLink, call: Any, length: int, fetch: Any = ServerLink.fetch
+    ) -> Any:
         if call.key.round == 2 and not seen:
             seen.append(call)
             return None
         return await fetch(self, call, length)
 
     seen: list[Any] = []
-    monkeypatch.setattr(Link, "fetch", not_found)
-    assert not simulated.play(Plan("large", 0, ())).violations, "the session begins anew"
+    monkeypatch.setattr(ServerLink, "fetch", not_found)
+    assert not simulated.play(HistoryPlan("large", 0, ())).violations, "the session begins anew"
     assert seen
     seen.clear()
     parcel = Worker._parcel
@@ -131,14 +133,14 @@ def test_an_accepted_call_that_is_dropped_in_lockstep_is_found(
             self._lockstep = kept
 
     monkeypatch.setattr(Worker, "_parcel", drops)
-    assert simulated.play(Plan("large", 0, ())).violations
+    assert simulated.play(HistoryPlan("large", 0, ())).violations
 
 
 # --- 3: half-open transfers ----------------------------------------------------------------------
 
 
 @asynccontextmanager
-async def old_turn(self: TransferQueue, pack: Pack, nbytes: int) -> AsyncIterator[Turn]:
+async def old_turn(self: TransferQueue, pack: ConnectedPack, nbytes: int) -> AsyncIterator[Turn]:
     """No idle limit, and as many turns of a session as it asks for."""
     async with self._free:
         yield Turn(asyncio.timeout(None))
@@ -147,7 +149,7 @@ async def old_turn(self: TransferQueue, pack: Pack, nbytes: int) -> AsyncIterato
 def test_half_open_uploads_that_block_everybody_are_found(
     simulated: Simulator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    plans = [Plan("large", seed, (Rogue("header"),)) for seed in range(3)]
+    plans = [HistoryPlan("large", seed, (Rogue("header"),)) for seed in range(3)]
     assert not violations(simulated, plans)
     monkeypatch.setattr(TransferQueue, "turn", old_turn)
     found = violations(simulated, plans)
@@ -160,7 +162,7 @@ def test_half_open_uploads_that_block_everybody_are_found(
 async def old_read(self: Evaluator, results: Any) -> None:
     """An exception of `done` ends the task, and nobody hears of it."""
     while line := await results.readline():
-        measured = Measured.from_json(line)
+        measured = EvaluationResult.from_json(line)
         await self._done(measured)
         self._waiting.discard(measured.version)
         self._room.release()
@@ -168,10 +170,10 @@ async def old_read(self: Evaluator, results: Any) -> None:
             self._idle.set()
 
 
-def full_ledgers() -> Iterable[Plan]:
+def full_ledgers() -> Iterable[HistoryPlan]:
     for write in range(2, 12):
         fault: Fault = DiskFull("ledger", write)
-        yield Plan("inline", write, (fault,))
+        yield HistoryPlan("inline", write, (fault,))
 
 
 def test_an_exception_that_the_evaluator_loses_is_found(
@@ -186,7 +188,7 @@ def test_an_exception_that_the_evaluator_loses_is_found(
 def test_a_failure_outside_the_rounds_that_ends_nothing_is_found(
     simulated: Simulator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    plans = [Plan("large", seed, (DiskFull("upload", 1),)) for seed in range(5)]
+    plans = [HistoryPlan("large", seed, (DiskFull("upload", 1),)) for seed in range(5)]
     assert not violations(simulated, plans)
     monkeypatch.setattr(Coordinator, "fail", lambda self, error: None)
     assert violations(simulated, plans)
@@ -202,7 +204,7 @@ def test_a_device_that_counts_twice_is_found(
     from muster.server.rounds.lifecycle import Round
 
     monkeypatch.setattr(Round, "counted", lambda self: [*self.cohort, *list(self.cohort)[:1]])
-    assert simulated.play(Plan("inline", 0, ())).violations
+    assert simulated.play(HistoryPlan("inline", 0, ())).violations
 
 
 def test_a_shrunk_history_keeps_only_what_it_needs(
@@ -231,5 +233,5 @@ def test_a_round_that_devices_hear_of_before_it_is_durable_is_found(
         return closed
 
     monkeypatch.setattr(Coordinator, "_close", tells_first)
-    plans = [Plan("large", 0, (Kill("server", step),)) for step in range(100, 240)]
+    plans = [HistoryPlan("large", 0, (Kill("server", step),)) for step in range(100, 240)]
     assert any("were told" in line for line in violations(simulated, plans))

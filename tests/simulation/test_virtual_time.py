@@ -9,7 +9,7 @@ import pytest
 
 from muster.emulator.simulation.virtual_time import (
     EPOCH_S,
-    Process,
+    SimulatedProcess,
     Stuck,
     VirtualClock,
     VirtualLoop,
@@ -169,7 +169,7 @@ def test_an_exception_that_nobody_takes_is_found() -> None:
 def test_before_every_step_the_loop_says_whose_it_is() -> None:
     seen: list[str] = []
 
-    def note(process: Process) -> None:
+    def note(process: SimulatedProcess) -> None:
         seen.append(process.name)
 
     loop = VirtualLoop(Random(0), note, 10.0)

@@ -7,7 +7,7 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from muster.client.availability.traces import Trace, write_traces
+from muster.client.availability.traces import AvailabilityTrace, write_traces
 from muster.emulator import run
 from muster.emulator.experiments.planning import plan
 from muster.emulator.scenario.scenario import Scenario
@@ -82,7 +82,7 @@ def test_on_the_wall_clock_no_round_waits_for_the_dead(scenario, tmp_path: Path)
     deadline_s, rounds = 3.0, 4
     # They are there when they are called, and away before their work of 14 scenario seconds ends.
     gone = tmp_path / "gone.json"
-    write_traces(gone, {"any": Trace(start=True, toggles=(5.0,))})
+    write_traces(gone, {"any": AvailabilityTrace(start=True, toggles=(5.0,))})
     groups: list[dict[str, Any]] = [
         {
             "name": "closing",

@@ -16,7 +16,7 @@ from muster.emulator.experiments.planning import plan
 from muster.emulator.gateway.config import GatewayProcess
 from muster.emulator.results.report import link_sections
 from muster.emulator.runs.run_folder import LEDGER
-from muster.emulator.runs.run_progress import Standing
+from muster.emulator.runs.run_progress import RunProgress
 from muster.emulator.scenario.scenario import Scenario
 from muster.server.account.journal_recovery import untold
 from muster.server.account.ledger import Ledger
@@ -92,7 +92,7 @@ def test_everybody_counts_the_same_bytes_also_of_updates_that_came_too_late(
         groups=groups,
         clock={"kind": "wall"},
     )
-    standing = Standing()
+    standing = RunProgress()
     done = run(planned, out=tmp_path / "run", show=standing.happen)
     account, summary = done.ledger, done.summary
     assert summary["outcomes"]["late"] >= 3

@@ -6,8 +6,8 @@ from muster.common.errors import ConfigError
 from muster.server.aggregators import AGGREGATORS, BUILT_IN, Aggregator, Cohort, Contribution
 from muster.server.aggregators.agnostic import Agnostic
 from muster.server.aggregators.fedavg import FedAvg
-from muster.server.config import Server
-from muster.server.knowledge.participation import Participation
+from muster.server.config import ServerSettings
+from muster.server.knowledge.participation import ParticipationHistory
 from muster.server.knowledge.population import Oracle, Population
 from muster.server.testing import PlusOne
 from muster.server.updates.exact_sum import ExactSum, apply
@@ -20,7 +20,7 @@ def step(rule: Aggregator, model: list[float], updates: dict[int, list[float]]) 
     contributions = [Contribution(f"c{n}", "g", n, staleness=0) for n in updates]
     members = [contribution.client for contribution in contributions]
     population = Population(members, (), [{} for _ in members], {}, {}, Oracle())
-    weighing = rule.weigh(Cohort(1, contributions, population, Participation()), state)
+    weighing = rule.weigh(Cohort(1, contributions, population, ParticipationHistory()), state)
     weights, normaliser = weighing.weights, weighing.normaliser
     total = ExactSum(len(model))
     for delta, weight in zip(updates.values(), weights, strict=True):
@@ -53,12 +53,12 @@ def test_agnostic_offers_the_average_of_the_iterates() -> None:
 
 def test_a_rule_of_ones_own_is_named_by_module_and_class() -> None:
     server = validate(
-        Server,
+        ServerSettings,
         {"rounds": 1, "aggregator": {"kind": "muster.server.testing:PlusOne", "extra": 2.0}},
         "test",
     )
     assert server.aggregator == PlusOne(kind="muster.server.testing:PlusOne", extra=2.0)
-    assert Server.from_json(server.to_json()) == server
+    assert ServerSettings.from_json(server.to_json()) == server
 
 
 @pytest.mark.parametrize(
@@ -72,13 +72,15 @@ def test_a_rule_of_ones_own_is_named_by_module_and_class() -> None:
 )
 def test_a_rule_that_is_not_there_is_refused_with_what_is(kind: str, complaint: str) -> None:
     with pytest.raises(ConfigError, match="aggregator") as refused:
-        validate(Server, {"rounds": 1, "aggregator": kind}, "test")
+        validate(ServerSettings, {"rounds": 1, "aggregator": kind}, "test")
     assert complaint in str(refused.value)
 
 
 def test_settings_of_another_rule_are_refused() -> None:
     with pytest.raises(ConfigError, match=r"aggregator\.offer: unknown key"):
-        validate(Server, {"rounds": 1, "aggregator": {"kind": "fedavg", "offer": "last"}}, "test")
+        validate(
+            ServerSettings, {"rounds": 1, "aggregator": {"kind": "fedavg", "offer": "last"}}, "test"
+        )
 
 
 def test_the_registry_finds_what_it_names() -> None:

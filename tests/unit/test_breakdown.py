@@ -9,10 +9,10 @@ import pytest
 
 from muster.common.errors import ConfigError
 from muster.common.tensors import Vector
-from muster.server.config import Member, Server, ServerProcess
+from muster.server.config import PopulationMember, ServerProcess, ServerSettings
 from muster.server.evaluation import breakdown
 from muster.server.evaluation.breakdown import Breakdown, Part, by_group
-from muster.server.evaluation.process import Measured, Order, Setup, main
+from muster.server.evaluation.process import EvaluationResult, Order, Setup, main
 from muster.server.evaluation.schedule import setup_of
 from muster.tasks.models import initial_vector
 from muster.tasks.task import Examples, OpenTask
@@ -138,12 +138,12 @@ def test_the_tasks_of_muster_measure_together_what_they_measure_alone(text: str)
         assert part.accuracy == pytest.approx(alone.get("accuracy"))
 
 
-def evaluate(setup: Setup, model: Vector) -> Measured:
+def evaluate(setup: Setup, model: Vector) -> EvaluationResult:
     order = Order(version=4, round=5, length=model.nbytes)
     orders = b"\n".join([setup.to_json().encode(), order.to_json().encode(), model.tobytes()])
     results = io.BytesIO()
     main(io.BytesIO(orders), results)
-    return Measured.from_json(results.getvalue())
+    return EvaluationResult.from_json(results.getvalue())
 
 
 def test_the_process_measures_groups_and_devices_when_asked() -> None:
@@ -165,8 +165,8 @@ def test_the_process_measures_groups_and_devices_when_asked() -> None:
 
 
 def test_a_result_travels_as_a_line_also_when_it_is_not_a_number() -> None:
-    sent = Measured(1, 2, math.inf, None, {}, 0.5, {"g": Part(1, math.inf, None)}, {})
-    assert Measured.from_json(sent.to_json()) == sent
+    sent = EvaluationResult(1, 2, math.inf, None, {}, 0.5, {"g": Part(1, math.inf, None)}, {})
+    assert EvaluationResult.from_json(sent.to_json()) == sent
     assert json.loads(sent.to_json())["groups"] == {"g": [1, math.inf, None]}
 
 
@@ -176,8 +176,10 @@ def test_the_process_learns_who_is_who_only_when_it_must(groups: bool, devices: 
     config = ServerProcess(
         run="r", seed=3, clock="rounds", task="{}", training="{}", fleet_token="", schema_=[],
         operator_token="",
-        server=Server(rounds=1, evaluate_groups=groups, evaluate_devices=devices),
-        population=[Member(client=c, group=g, examples=1) for c, g in (("a", "x"), ("b", "y"))],
+        server=ServerSettings(rounds=1, evaluate_groups=groups, evaluate_devices=devices),
+        population=[
+            PopulationMember(client=c, group=g, examples=1) for c, g in (("a", "x"), ("b", "y"))
+        ],
     )  # fmt: skip
     setup = setup_of(config)
     assert setup.population == 2

@@ -8,7 +8,7 @@ from muster.common.errors import ConfigError
 from muster.common.seeds import FloatArray, stream
 from muster.server.knowledge import calibration
 from muster.server.knowledge.calibration import (
-    Calibrated,
+    CalibrationResult,
     Unsolved,
     calibrate,
     entropy,
@@ -115,7 +115,7 @@ def test_what_soft_leaves_of_a_distance_is_one_over_one_plus_the_penalty(penalty
 
 @pytest.mark.parametrize("method", [quadratic, entropy, soft])
 def test_means_that_are_right_already_need_equal_weights(
-    method: Callable[[FloatArray, FloatArray], Calibrated],
+    method: Callable[[FloatArray, FloatArray], CalibrationResult],
 ) -> None:
     b, _ = enrolled(60)
     np.testing.assert_allclose(method(b, b.mean(axis=0)).q, np.full(60, 1 / 60), atol=1e-8)
@@ -149,7 +149,7 @@ def test_where_nothing_is_to_be_chosen_weights_are_equal(
 
 @pytest.mark.parametrize("method", [quadratic, entropy])
 def test_columns_that_say_the_same_or_nothing_change_nothing(
-    method: Callable[[FloatArray, FloatArray], Calibrated],
+    method: Callable[[FloatArray, FloatArray], CalibrationResult],
 ) -> None:
     b, target = enrolled(80)
     # A constant, a column twice and in other units, an indicator and its opposite.
@@ -162,7 +162,7 @@ def test_columns_that_say_the_same_or_nothing_change_nothing(
 
 @pytest.mark.parametrize("method", [quadratic, entropy])
 def test_devices_of_a_sort_that_the_population_lacks_get_nothing(
-    method: Callable[[FloatArray, FloatArray], Calibrated],
+    method: Callable[[FloatArray, FloatArray], CalibrationResult],
 ) -> None:
     # On the border of what can be reached: only the first two may have weight.
     b = np.array([[1.0, 0.0], [2.0, 0.0], [3.0, 1.0], [4.0, 1.0]])
@@ -175,7 +175,7 @@ def test_devices_of_a_sort_that_the_population_lacks_get_nothing(
 
 @pytest.mark.parametrize("solve", [quadratic, soft])
 def test_where_q_is_0_nothing_is_left_of_a_solver(
-    solve: Callable[[FloatArray, FloatArray], Calibrated],
+    solve: Callable[[FloatArray, FloatArray], CalibrationResult],
 ) -> None:
     b = np.linspace(-3, 0, 15)[:, np.newaxis]
     found = solve(b, np.array([-0.1]))

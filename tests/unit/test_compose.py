@@ -14,7 +14,7 @@ from muster.common.config import validate
 from muster.emulator.launch.docker.compose import FOLDER_LABEL, NAME_LABEL, Project, compose_text
 from muster.emulator.launch.docker.services import Limits, Mount, Service, Site
 from muster.emulator.launch.docker.up import fleet
-from muster.emulator.runs.process_configs import Blueprint
+from muster.emulator.runs.process_configs import ProcessConfigs
 from muster.emulator.scenario.scenario import Scenario
 
 ROOT = Path(__file__).parents[2]
@@ -100,7 +100,7 @@ def test_everything_of_a_fleet_is_settled_beforehand(tmp_path: Path) -> None:
         (tmp_path / part).mkdir()
     ports = iter(range(40001, 50000))
     site, prepared = Site(scenario, tmp_path), {"examples": [1] * 4, "schema": []}
-    services = fleet(Blueprint(scenario, tmp_path), site, prepared, lambda: next(ports))
+    services = fleet(ProcessConfigs(scenario, tmp_path), site, prepared, lambda: next(ports))
     assert [service.name for service in services] == [
         "server", "evaluation", "gateway-a", "gateway-b", "a-0000..a-0001", "a-0002", "b-0000",
     ]  # fmt: skip

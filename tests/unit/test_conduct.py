@@ -4,13 +4,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from muster.client.conduct import Choice, Conduct
-from muster.client.config import Member
+from muster.client.conduct import Choice, DevicePolicy
+from muster.client.config import PackMember
 from muster.client.learner import Learner
 from muster.client.life import Life
-from muster.client.memory import Held, Memory
+from muster.client.memory import Memory, RoundRecord
 from muster.common.exchange import Call, Decision, Key, Reason
-from muster.common.lines import Line
+from muster.common.lines import LinkModel
 
 CLIENT = "g-0000"
 WORK: Any = type("Work", (), {"schema": type("Schema", (), {"body_bytes": 40_000})})
@@ -25,7 +25,7 @@ class Stub:
     def held_for(self, call: Call) -> None:
         return None
 
-    line = Line()
+    line = LinkModel()
 
     def train_s(self, work: object) -> float:
         return 1800.0
@@ -34,17 +34,17 @@ class Stub:
         return 40_000
 
 
-def conduct(folder: Path) -> tuple[Conduct, Memory]:
+def conduct(folder: Path) -> tuple[DevicePolicy, Memory]:
     life = Life.model_validate(
         {"group": "g", "size": 1, "step_s": 3600.0, "device": {"profile": "phone"}}
     )
-    member = Member.model_validate({"client": CLIENT, "index": 0, "position": 0})
+    member = PackMember.model_validate({"client": CLIENT, "index": 0, "position": 0})
     memory = Memory(folder)
     learners: dict[str, Learner] = {CLIENT: Stub(memory)}  # type: ignore[dict-item]
-    return Conduct(life, 7, [member], learners, lockstep=True), memory
+    return DevicePolicy(life, 7, [member], learners, lockstep=True), memory
 
 
-def called(conduct: Conduct, round: int, attempt: int = 1) -> Choice:
+def called(conduct: DevicePolicy, round: int, attempt: int = 1) -> Choice:
     call = Call(Key(CLIENT, round, attempt), round - 1, None, b"")
     (choice,) = conduct.choose([call], round - 1, WORK)
     return choice
@@ -52,7 +52,7 @@ def called(conduct: Conduct, round: int, attempt: int = 1) -> Choice:
 
 def remember(memory: Memory, round: int, choice: Choice) -> None:
     after = choice.before._replace(life=choice.life)
-    memory.hold(Held(round, b"", choice.before, after))
+    memory.hold(RoundRecord(round, b"", choice.before, after))
 
 
 def test_work_that_was_cut_short_drains_nothing_the_second_time(tmp_path: Path) -> None:

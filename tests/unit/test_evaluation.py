@@ -6,7 +6,7 @@ import json
 import numpy as np
 import pytest
 
-from muster.server.evaluation.process import Measured, Order, Setup, main
+from muster.server.evaluation.process import EvaluationResult, Order, Setup, main
 
 SETUP = Setup(task=json.dumps({"name": "linear", "dimension": 3}), population=2, seed=1)
 BODY = np.zeros(3, "<f4").tobytes()
@@ -22,7 +22,7 @@ WHOLE = SETUP.to_json().encode() + b"\n" + order(1) + order(2)
 def results(sent: bytes) -> list[int]:
     out = io.BytesIO()
     main(io.BytesIO(sent), out)
-    return [Measured.from_json(line).version for line in out.getvalue().splitlines()]
+    return [EvaluationResult.from_json(line).version for line in out.getvalue().splitlines()]
 
 
 def test_it_measures_every_model_that_comes_whole() -> None:

@@ -7,7 +7,7 @@ import pytest
 
 from muster.common.errors import RunFailed
 from muster.server.evaluation.evaluator import Evaluator
-from muster.server.evaluation.process import Measured, Setup
+from muster.server.evaluation.process import EvaluationResult, Setup
 
 MODEL = np.zeros(3, np.float32)
 SETUP = Setup(task="{}", population=1, seed=1)
@@ -39,7 +39,7 @@ class Process:
         return
 
     def measured(self, version: int) -> None:
-        line = Measured(version, version, 0.5, None, {}, 0.1).to_json()
+        line = EvaluationResult(version, version, 0.5, None, {}, 0.1).to_json()
         self.results.feed_data(line + b"\n")
 
 
@@ -50,11 +50,11 @@ async def started(done: object) -> tuple[Evaluator, Process]:
     return evaluator, process
 
 
-async def keep(measured: Measured) -> None:
+async def keep(measured: EvaluationResult) -> None:
     return
 
 
-async def full(measured: Measured) -> None:
+async def full(measured: EvaluationResult) -> None:
     raise OSError("the disk is full")
 
 

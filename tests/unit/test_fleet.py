@@ -11,13 +11,13 @@ from muster.common.exchange import (
     Receipt,
     ToDevice,
 )
-from muster.server.fleet import Device, Fleet, Outbox
+from muster.server.fleet import EnrolledDevice, Fleet, Outbox
 
 FINGERPRINT = Fingerprint("test", "test", "cpu", 1)
 
 
 def make_fleet(devices: int) -> Fleet:
-    return Fleet(Device(f"d{index}", "g", index, 5) for index in range(devices))
+    return Fleet(EnrolledDevice(f"d{index}", "g", index, 5) for index in range(devices))
 
 
 def identities(*clients: str) -> list[Identity]:

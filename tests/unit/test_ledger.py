@@ -22,7 +22,7 @@ from muster.server.account.ledger import (
     TransferRow,
 )
 from muster.server.account.store import Store
-from muster.server.config import Member, Server, ServerProcess
+from muster.server.config import PopulationMember, ServerProcess, ServerSettings
 from muster.server.program import members_of
 
 ROW = RoundRow(1, 0, 1, "aggregated", 2, 2, 1, 5.0, 5.0, 5.0, 1.0, 40, 60, 10.0, 11.0, 1.0)
@@ -214,12 +214,12 @@ def test_the_books_know_of_the_population_what_the_scenario_says(
         run="r",
         seed=1,
         clock="rounds",
-        server=Server.model_validate({"rounds": 1, "information": information}),
+        server=ServerSettings.model_validate({"rounds": 1, "information": information}),
         task="{}",
         training="{}",
         population=[
-            Member(client="a", group="g", examples=3, z={"os=15": 1.0, "age": 2.0}),
-            Member(client="b", group="g", examples=4, enrolled=False, z={"age": 1.0}),
+            PopulationMember(client="a", group="g", examples=3, z={"os=15": 1.0, "age": 2.0}),
+            PopulationMember(client="b", group="g", examples=4, enrolled=False, z={"age": 1.0}),
         ],
         schema_=[],
         fleet_token="",

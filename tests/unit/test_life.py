@@ -7,22 +7,22 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from muster.client.availability.bernoulli import Bernoulli
+from muster.client.availability.bernoulli import BernoulliAvailability
 from muster.client.battery import charge_after, work_drain
 from muster.client.covariates import Covariates
-from muster.client.device import Battery, Charging, Connectivity, Device, Use
-from muster.client.life import Being, Effort, Life, effort_of
-from muster.client.lives import Lives
+from muster.client.device import Battery, Charging, Connectivity, DeviceSettings, Use
+from muster.client.life import Effort, Life, SimulatedDevice, effort_of
+from muster.client.lives import DeviceSimulation
 from muster.client.logit import Logit
 from muster.client.networks import NETWORKS, WIFI
-from muster.client.participation import Participation
-from muster.client.surroundings import Surroundings
+from muster.client.participation import ParticipationSettings
+from muster.client.surroundings import DeviceSurroundings
 from muster.common.exchange import Reason
-from muster.common.lines import Line
+from muster.common.lines import LinkModel
 from muster.common.seeds import BoolArray, FloatArray
 
 SEED = 11
-PHONE = Device(profile="phone", time_zone=-5.0)
+PHONE = DeviceSettings(profile="phone", time_zone=-5.0)
 TRAFFIC = 40_000.0, 40_000.0
 
 
@@ -30,16 +30,16 @@ def life(**parts: object) -> Life:
     return Life.model_validate({"group": "g", "size": 12, "step_s": 900.0, **parts})
 
 
-def beings(*positions: int) -> list[Being]:
-    return [Being(f"g-{p:04d}", p, -5.0, {}) for p in positions]
+def beings(*positions: int) -> list[SimulatedDevice]:
+    return [SimulatedDevice(f"g-{p:04d}", p, -5.0, {}) for p in positions]
 
 
 def work(n: int, train_s: float = 0.0) -> Effort:
     """A round's work for devices without links."""
-    return effort_of(np.full(n, train_s), [Line()] * n, *TRAFFIC)
+    return effort_of(np.full(n, train_s), [LinkModel()] * n, *TRAFFIC)
 
 
-def played(lives: Lives, steps: int, work_s: float) -> list[list[tuple[object, ...]]]:
+def played(lives: DeviceSimulation, steps: int, work_s: float) -> list[list[tuple[object, ...]]]:
     """What becomes of every device, called in every step."""
     n = len(lives.cast.clients)
     seen: list[list[tuple[object, ...]]] = [[] for _ in range(n)]
@@ -55,11 +55,11 @@ def played(lives: Lives, steps: int, work_s: float) -> list[list[tuple[object, .
 
 LIVELY = life(
     device=PHONE,
-    availability=Bernoulli(kind="bernoulli", probability=0.7),
+    availability=BernoulliAvailability(kind="bernoulli", probability=0.7),
     covariates=Covariates.model_validate(
         {"x": {"load": {"kind": "normal", "mean": 0, "sd": 1}, "charge": "battery"}}
     ),
-    participation=Participation(
+    participation=ParticipationSettings(
         require=["unmetered"], willing=Logit(intercept=1.0, x={"load": 1.0}), drop_out=0.1
     ),
 )
@@ -67,18 +67,20 @@ LIVELY = life(
 
 def test_a_device_lives_the_same_life_alone_and_among_others() -> None:
     steps = 150
-    together = played(Lives(LIVELY, SEED, beings(*range(12))), steps, work_s=300.0)
+    together = played(DeviceSimulation(LIVELY, SEED, beings(*range(12))), steps, work_s=300.0)
     fates = {fate for device in together for fate, *_ in device}
     assert {None, Reason.OFFLINE, Reason.METERED, Reason.UNWILLING, Reason.DROP_OUT} <= fates
     for position in (0, 5, 11):
-        alone = played(Lives(LIVELY, SEED, beings(position), ahead=200), steps, work_s=300.0)
+        alone = played(
+            DeviceSimulation(LIVELY, SEED, beings(position), ahead=200), steps, work_s=300.0
+        )
         assert alone[0] == together[position]
 
 
 def test_a_device_that_comes_back_lives_on_as_if_it_had_never_gone() -> None:
-    first = Lives(LIVELY, SEED, beings(*range(12)))
+    first = DeviceSimulation(LIVELY, SEED, beings(*range(12)))
     played(first, 40, work_s=300.0)
-    again = Lives(LIVELY, SEED, beings(3))
+    again = DeviceSimulation(LIVELY, SEED, beings(3))
     again.settle(0, first.row(3))
     for step in range(40, 80):
         assert again.look(step).state(0) == first.look(step).state(3)
@@ -86,14 +88,14 @@ def test_a_device_that_comes_back_lives_on_as_if_it_had_never_gone() -> None:
 
 def test_a_device_without_a_life_costs_nothing_and_obeys() -> None:
     assert not life().eventful
-    assert not life(device=Device(profile="gateway")).eventful
+    assert not life(device=DeviceSettings(profile="gateway")).eventful
     assert life(device=PHONE).eventful
-    assert life(participation=Participation(drop_out=0.1)).eventful
+    assert life(participation=ParticipationSettings(drop_out=0.1)).eventful
 
 
 def test_what_a_device_foretells_of_its_absence_comes_true() -> None:
-    plain = life(availability=Bernoulli(kind="bernoulli", probability=0.2))
-    lives, again = (Lives(plain, SEED, beings(*range(12))) for _ in range(2))
+    plain = life(availability=BernoulliAvailability(kind="bernoulli", probability=0.2))
+    lives, again = (DeviceSimulation(plain, SEED, beings(*range(12))) for _ in range(2))
     on = np.array([again.look(step).available for step in range(200)])
     foretold = 0
     for step in range(100):
@@ -103,7 +105,7 @@ def test_what_a_device_foretells_of_its_absence_comes_true() -> None:
             assert not on[step + 1 : step + 1 + steps, i].any()
             foretold += steps
     assert foretold > 0
-    assert Lives(LIVELY, SEED, beings(0)).away_steps(0) is None, (
+    assert DeviceSimulation(LIVELY, SEED, beings(0)).away_steps(0) is None, (
         "there is a state to tell each time"
     )
 
@@ -146,7 +148,9 @@ def test_a_phone_in_use_loses_a_tenth_of_its_charge_in_an_hour() -> None:
 def test_work_drains_by_current_and_time() -> None:
     cellular = np.array([[n.name for n in NETWORKS].index("cellular")])
     mebi = 20e6  # bytes each way
-    drained = work_drain(BATTERY, cellular, effort_of(np.array([3600.0]), [Line()], mebi, mebi))
+    drained = work_drain(
+        BATTERY, cellular, effort_of(np.array([3600.0]), [LinkModel()], mebi, mebi)
+    )
     down_s, up_s = mebi * 8 / 12e6, mebi * 8 / 6e6
     expected = (400 * 3600 + 145 * down_s + 292 * up_s) / 3600 / 4400
     assert drained[0] == pytest.approx(expected)
@@ -154,10 +158,10 @@ def test_work_drains_by_current_and_time() -> None:
 
 def test_a_slow_link_keeps_the_radio_busy_longer() -> None:
     size, wifi = 1 << 20, np.array([WIFI])
-    slow, half = Line(up_bps=100_000.0), Line(up_bps=50_000.0)
+    slow, half = LinkModel(up_bps=100_000.0), LinkModel(up_bps=50_000.0)
     nominal, once, twice = (
         work_drain(BATTERY, wifi, effort_of(np.zeros(1), [line], 0, size))[0]
-        for line in (Line(), slow, half)
+        for line in (LinkModel(), slow, half)
     )
     assert twice == pytest.approx(2 * once)
     assert once == pytest.approx(
@@ -167,28 +171,28 @@ def test_a_slow_link_keeps_the_radio_busy_longer() -> None:
 
 
 def test_a_battery_that_runs_out_takes_the_device_away_until_it_is_charged() -> None:
-    device = Device(
+    device = DeviceSettings(
         profile="phone",
         battery=Battery(initial=0.02, revives_at=0.05),
         use=Use(idle_by_day=0.0, idle_at_night=0.0),
         charging=Charging(night_probability=1.0, top_ups_per_day=0.0, forced_probability=0.0),
     )
-    lives = Lives(life(device=device), SEED, beings(0))
+    lives = DeviceSimulation(life(device=device), SEED, beings(0))
     dead = [bool(lives.look(step).dead[0]) for step in range(96)]
     assert not dead[0]
     assert any(dead), "2 % last a tenth of an hour"
     assert not dead[44], "at 6:00 local time it was charged for a night"
     revived = next(s for s in range(1, 96) if dead[s - 1] and not dead[s])
-    again = Lives(life(device=device), SEED, beings(0))
+    again = DeviceSimulation(life(device=device), SEED, beings(0))
     assert again.look(revived).charge[0] >= 0.05
 
 
 # --- habits --------------------------------------------------------------------------------------
 
 
-def surroundings(device: Device, n: int) -> Surroundings:
-    lives = Lives(
-        life(device=device, size=n), SEED, [Being(f"g-{i}", i, 0.0, {}) for i in range(n)]
+def surroundings(device: DeviceSettings, n: int) -> DeviceSurroundings:
+    lives = DeviceSimulation(
+        life(device=device, size=n), SEED, [SimulatedDevice(f"g-{i}", i, 0.0, {}) for i in range(n)]
     )
     return lives._surroundings
 
@@ -203,7 +207,7 @@ def share(of: BoolArray) -> float:
 
 def test_people_charge_at_night_as_often_as_the_scenario_says() -> None:
     n, nightly = 20_000, Charging(top_ups_per_day=0.0)
-    found = surroundings(Device(profile="phone", charging=nightly), n)
+    found = surroundings(DeviceSettings(profile="phone", charging=nightly), n)
     # At 3:00 a session N(23, 1.2) + N(7, 1.2) is on unless it has ended (P(end < 3) = P(z < -1.77))
     # or not begun (P(z > 3.3)).
     expected = 0.85 * (1 - 0.0384 - 0.0004)
@@ -216,7 +220,7 @@ def test_top_ups_come_as_often_and_last_as_long_as_the_scenario_says() -> None:
     charging = Charging(
         night_probability=0.0, top_ups_per_day=rate, top_up_s=1500, top_up_sigma=0.5
     )
-    found = surroundings(Device(profile="phone", charging=charging), n)
+    found = surroundings(DeviceSettings(profile="phone", charging=charging), n)
     minutes = [found.plugged(at(hour, n)) for hour in np.arange(0, 24, 1 / 60)]
     # Mean plugged time of a day: rate x mean of the log-normal; overlaps are rare and ignored.
     mean_s = rate * 1500 * math.exp(0.5**2 / 2)
@@ -225,17 +229,19 @@ def test_top_ups_come_as_often_and_last_as_long_as_the_scenario_says() -> None:
 
 
 def test_the_night_follows_local_time() -> None:
-    lives = Lives(
-        life(device=Device(profile="phone", charging=Charging(top_ups_per_day=0.0)), size=2),
+    lives = DeviceSimulation(
+        life(
+            device=DeviceSettings(profile="phone", charging=Charging(top_ups_per_day=0.0)), size=2
+        ),
         SEED,
-        [Being("g-0", 0, 0.0, {}), Being("g-1", 1, 9.0, {})],
+        [SimulatedDevice("g-0", 0, 0.0, {}), SimulatedDevice("g-1", 1, 9.0, {})],
     )
     assert list(lives.look(0).hour) == [0.0, 9.0]
 
 
 def test_use_and_networks_follow_their_probabilities() -> None:
     n = 20_000
-    device = Device(
+    device = DeviceSettings(
         profile="phone",
         use=Use(idle_by_day=0.6, idle_at_night=0.9),
         connectivity=Connectivity(kind="mobile", wifi_at_home=0.8, wifi_away=0.3),
@@ -275,10 +281,10 @@ def test_a_device_says_why_it_does_not_take_part(
 ) -> None:
     never_charged = {"night_probability": 0.0, "top_ups_per_day": 0.0, "forced_probability": 0.0}
     lively = life(
-        device=Device.model_validate({"charging": never_charged, **device}),
-        participation=Participation.model_validate(participation),
+        device=DeviceSettings.model_validate({"charging": never_charged, **device}),
+        participation=ParticipationSettings.model_validate(participation),
     )
-    verdict = Lives(lively, SEED, beings(0)).decide(0, work(1))
+    verdict = DeviceSimulation(lively, SEED, beings(0)).decide(0, work(1))
     assert verdict.reason(0) is reason
     assert bool(verdict.accepted[0]) is (reason is Reason.DROP_OUT)
 
@@ -286,9 +292,13 @@ def test_a_device_says_why_it_does_not_take_part(
 def test_a_device_drops_out_as_often_as_its_profile_says() -> None:
     n = 20_000
     lively = life(
-        device=Device(profile="phone"), size=n, participation=Participation(battery_min=0)
+        device=DeviceSettings(profile="phone"),
+        size=n,
+        participation=ParticipationSettings(battery_min=0),
     )
-    lives = Lives(lively, SEED, [Being(f"g-{i}", i, 0.0, {}) for i in range(n)])
+    lives = DeviceSimulation(
+        lively, SEED, [SimulatedDevice(f"g-{i}", i, 0.0, {}) for i in range(n)]
+    )
     verdict = lives.decide(0, work(n))
     lost = [verdict.reason(i) is Reason.DROP_OUT for i in range(n)]
     assert np.mean(lost) == pytest.approx(0.08, abs=4 * math.sqrt(0.08 * 0.92 / n))
@@ -300,12 +310,12 @@ def test_work_that_outlasts_the_plug_is_interrupted() -> None:
         forced_probability=0.0,
     )  # fmt: skip
     lively = life(
-        device=Device(profile="phone", charging=nights, battery=Battery(initial=1.0)),
-        participation=Participation(require=["charging"], drop_out=0.0),
+        device=DeviceSettings(profile="phone", charging=nights, battery=Battery(initial=1.0)),
+        participation=ParticipationSettings(require=["charging"], drop_out=0.0),
         start_h=23.0,
         step_s=3600.0,
     )
-    lives = Lives(lively, SEED, [Being("g-0", 0, 0.0, {})])
+    lives = DeviceSimulation(lively, SEED, [SimulatedDevice("g-0", 0, 0.0, {})])
     # Plugged in from 23 to 6: at 5 there is an hour left.
     short, long = (lives.decide(6, work(1, s)) for s in (3000.0, 4000.0))
     assert short.reason(0) is None
@@ -316,13 +326,13 @@ def test_work_that_outlasts_the_plug_is_interrupted() -> None:
 
 def test_work_that_the_battery_cannot_pay_ends_with_it() -> None:
     lively = life(
-        device=Device(
+        device=DeviceSettings(
             profile="phone", battery=Battery(initial=0.4), charging=Charging(top_ups_per_day=0.0)
         ),
-        participation=Participation(drop_out=0.0),
+        participation=ParticipationSettings(drop_out=0.0),
         start_h=12.0,
     )
-    lives, effort = Lives(lively, SEED, beings(0)), work(1, 36_000.0)
+    lives, effort = DeviceSimulation(lively, SEED, beings(0)), work(1, 36_000.0)
     verdict = lives.decide(0, effort)
     assert verdict.reason(0) is Reason.POWERED_OFF
     # Ten hours at 400 mA are 91 % of the battery; it has 40 %.

@@ -6,16 +6,16 @@ from hypothesis import strategies as st
 
 from muster.common.config import Section, validate
 from muster.common.errors import ConfigError
-from muster.common.lines import Line, SharedLine, extra_seconds, granted, turns
+from muster.common.lines import LinkModel, SharedLine, extra_seconds, granted, turns
 from muster.common.units import Bandwidth, Duration, Size
 
 MEGA = 1e6
-LINE = Line(down_bps=8 * MEGA, up_bps=2 * MEGA, rtt_s=0.1)
+LINE = LinkModel(down_bps=8 * MEGA, up_bps=2 * MEGA, rtt_s=0.1)
 
 
 def test_transfers_take_bytes_over_rate_and_two_round_trips() -> None:
     assert LINE.transfer_s(MEGA, MEGA) == pytest.approx(1 + 4 + 0.2)
-    assert Line().transfer_s(MEGA, MEGA) == 0
+    assert LinkModel().transfer_s(MEGA, MEGA) == 0
 
 
 def test_a_shared_cap_is_divided_among_those_who_transfer() -> None:

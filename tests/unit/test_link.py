@@ -6,26 +6,26 @@ from typing import Any
 import grpc
 import pytest
 
-from muster.client.link import Link
+from muster.client.link import ServerLink
 from muster.common.clock import WallClock
 from muster.common.errors import RemoteProtocolError, TransportError
 from muster.common.exchange import Call, Key
-from muster.common.lines import Line
+from muster.common.lines import LinkModel
 from muster.v1 import fleet_pb2 as pb
 from muster.wire.bodies import checksum, chunk_message, chunks
-from muster.wire.in_memory import Network, Verdict
-from muster.wire.in_memory.frames import Frame, Kind
+from muster.wire.in_memory import FrameFate, InMemoryNetwork
+from muster.wire.in_memory.frames import Frame, FrameKind
 
 BODY = bytes(range(256)) * 100
 CHUNK = 16 << 10
-SLOW = Line(down_bps=1e3)
+SLOW = LinkModel(down_bps=1e3)
 """Its device asks for chunks of 16 KiB, two of which make up the body."""
 
 
 class Breaks:
     """Breaks a connection before each of some frames of Fetch, counted from 0."""
 
-    def __init__(self, *numbers: int, kind: Kind | None = None) -> None:
+    def __init__(self, *numbers: int, kind: FrameKind | None = None) -> None:
         self._numbers = numbers
         self._kind = kind
         self._seen = 0
@@ -37,17 +37,17 @@ class Breaks:
     def reachable(self, source: str, target: str) -> bool:
         return True
 
-    def judge(self, source: str, target: str, method: str, frame: Frame) -> Verdict:
+    def judge(self, source: str, target: str, method: str, frame: Frame) -> FrameFate:
         if source == "server" and self._kind in (None, frame.kind):
             self._seen += 1
             if self._seen - 1 in self._numbers:
-                return Verdict.BREAKS_BEFORE
-        return Verdict.ARRIVES
+                return FrameFate.BREAKS_BEFORE
+        return FrameFate.ARRIVES
 
 
 async def fetched(breaks: Breaks, serve: Callable[[pb.FetchRequest], bytes]) -> Any:
     """What a device makes of a server whose answers to Fetch are chunks of `serve(request)`."""
-    network = Network(breaks)
+    network = InMemoryNetwork(breaks)
 
     async def fetch(request: pb.FetchRequest, context: Any) -> None:
         breaks.offsets.append(request.offset)
@@ -63,7 +63,7 @@ async def fetched(breaks: Breaks, serve: Callable[[pb.FetchRequest], bytes]) -> 
     )
     server.add_insecure_port("server:1")
     await server.start()
-    link = Link("server:1", bytes(16), WallClock(), SLOW, network.host("device"))
+    link = ServerLink("server:1", bytes(16), WallClock(), SLOW, network.host("device"))
     call = Call(Key("a", 1, 1), 0, 0.0, checksum(BODY))
     try:
         return await link.fetch(call, len(BODY))
@@ -72,7 +72,7 @@ async def fetched(breaks: Breaks, serve: Callable[[pb.FetchRequest], bytes]) -> 
 
 
 async def test_a_break_between_the_last_byte_and_the_end_of_the_stream_costs_nothing() -> None:
-    breaks = Breaks(0, kind=Kind.STATUS)
+    breaks = Breaks(0, kind=FrameKind.STATUS)
     body, _ = await fetched(breaks, lambda request: BODY[request.offset :])
     assert bytes(body) == BODY
     assert breaks.offsets == [0], "the body was complete: there was nothing to ask for"

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from muster.client.memory import Held, Memory, State
+from muster.client.memory import Memory, RoundRecord, State
 from muster.common.exchange import Call, Key, Update
 from muster.wire.bodies import checksum
 
@@ -17,9 +17,9 @@ def model(round_: int) -> bytes:
     return bytes([round_]) * 16
 
 
-def held(round_: int, body: bytes = BODY) -> Held:
+def held(round_: int, body: bytes = BODY) -> RoundRecord:
     update = Update(Key("a", round_, 1), 5, checksum(body), len(body), 0.25, 0.5, 1.5)
-    return Held(round_, model(round_), State(round_ - 1), State(round_), update, body)
+    return RoundRecord(round_, model(round_), State(round_ - 1), State(round_), update, body)
 
 
 def call(round_: int, attempt: int = 2, of: int | None = None) -> Call:
@@ -117,7 +117,7 @@ def test_a_round_without_local_steps_has_no_loss_to_remember(tmp_path: Path) -> 
 def test_states_are_remembered_to_the_bit(tmp_path: Path) -> None:
     before = State(6, b"", (0.1, 2.0))
     after = State(7, bytes(range(12)), (1 / 3, math.inf, -0.0))
-    gave_up = Held(7, model(7), before, after)
+    gave_up = RoundRecord(7, model(7), before, after)
     Memory(tmp_path).hold(gave_up)
     assert Memory(tmp_path).held == (gave_up,)
 

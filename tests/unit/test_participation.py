@@ -10,21 +10,21 @@ from muster.common.exchange import Answer, Decision, DeviceState, Observation
 from muster.common.tensors import Schema
 from muster.common.testing import ManualClock
 from muster.server.account.ledger import ParticipationRow, ToldRow
-from muster.server.account.pending_rows import Books
-from muster.server.fleet import Device, Fleet
-from muster.server.knowledge.participation import Participation, Seen
+from muster.server.account.pending_rows import PendingRows
+from muster.server.fleet import EnrolledDevice, Fleet
+from muster.server.knowledge.participation import ParticipationHistory, Seen
 from muster.server.knowledge.population import Oracle, Population
 from muster.server.rounds.lifecycle import Round, Rules
 
 NAMES = {"phones": ["load", "charge"], "silos": []}
 
 
-def books_of(*devices: Device) -> Books:
-    return Books(Schema(()), Fleet(devices), NAMES, WallClock(), scale=1.0)
+def books_of(*devices: EnrolledDevice) -> PendingRows:
+    return PendingRows(Schema(()), Fleet(devices), NAMES, WallClock(), scale=1.0)
 
 
 def test_rows_are_in_the_order_of_the_population_and_lack_what_was_never_heard_of() -> None:
-    found = Participation(["load", "charge"])
+    found = ParticipationHistory(["load", "charge"])
     found.enter([Seen(2, True, {"charge": 0.5}, 0.0), Seen(0, False, {"load": 1.0}, 3.0)])
     found.enter([Seen(1, True, None, 0.0), Seen(0, True, {"load": 2.0, "charge": 1.0}, 0.0)])
     assert found.unknown == 1
@@ -39,12 +39,12 @@ def test_rows_are_in_the_order_of_the_population_and_lack_what_was_never_heard_o
 
 
 def test_without_rounds_there_are_no_rows() -> None:
-    assert Participation(["load"]).pooled().x.shape == (0, 1)
+    assert ParticipationHistory(["load"]).pooled().x.shape == (0, 1)
 
 
 @pytest.mark.parametrize("pooled_before", [False, True])
 def test_in_a_round_that_folded_nothing_nobody_took_part(pooled_before: bool) -> None:
-    found = Participation(["load"])
+    found = ParticipationHistory(["load"])
     found.enter([Seen(0, True, {"load": 1.0}, 0.0)])
     found.enter([Seen(0, True, {"load": 2.0}, 0.0), Seen(1, False, {"load": 2.0}, 0.0)])
     if pooled_before:
@@ -58,8 +58,8 @@ def test_in_a_round_that_folded_nothing_nobody_took_part(pooled_before: bool) ->
 
 
 def test_what_an_open_round_says_of_everybody() -> None:
-    a, b = Device("a", "phones", 0, 5), Device("b", "phones", 1, 5)
-    c, d = Device("c", "silos", 2, 5), Device("d", "phones", 3, 5)
+    a, b = EnrolledDevice("a", "phones", 0, 5), EnrolledDevice("b", "phones", 1, 5)
+    c, d = EnrolledDevice("c", "silos", 2, 5), EnrolledDevice("d", "phones", 3, 5)
     books = books_of(a, b, c, d)
     round = Round(1, 0, Rules(lockstep=False))
     round.select(["a", "c"])
@@ -79,7 +79,7 @@ def test_what_an_open_round_says_of_everybody() -> None:
 
 
 def test_an_answer_that_tells_no_covariates_has_those_that_were_last_known() -> None:
-    a, b = Device("a", "phones", 0, 5), Device("b", "phones", 1, 5)
+    a, b = EnrolledDevice("a", "phones", 0, 5), EnrolledDevice("b", "phones", 1, 5)
     books = books_of(a, b)
     round = Round(1, 0, Rules(lockstep=False))
     round.select(["a", "b"])
@@ -97,8 +97,8 @@ def test_an_answer_that_tells_no_covariates_has_those_that_were_last_known() -> 
 
 def test_what_devices_told_is_known_to_the_next_incarnation() -> None:
     clock = ManualClock()
-    a, b = Device("a", "phones", 0, 5), Device("b", "silos", 1, 5)
-    books = Books(Schema(()), Fleet([a, b]), NAMES, clock, scale=60.0)
+    a, b = EnrolledDevice("a", "phones", 0, 5), EnrolledDevice("b", "silos", 1, 5)
+    books = PendingRows(Schema(()), Fleet([a, b]), NAMES, clock, scale=60.0)
     state = DeviceState(0.5, False, True, "wifi", True, 12.0)
     told = ToldRow(
         "a", json.dumps(state._asdict()), '{"load":0.5,"charge":1.0}', 30.0, clock.now() - 2.0
@@ -114,7 +114,7 @@ def test_what_devices_told_is_known_to_the_next_incarnation() -> None:
 
 
 def test_covariates_of_devices_become_known_when_they_enroll() -> None:
-    devices = {"a": Device("a", "g", 0, 1), "b": Device("b", "g", 1, 1)}
+    devices = {"a": EnrolledDevice("a", "g", 0, 1), "b": EnrolledDevice("b", "g", 1, 1)}
     known = Population(["a", "b", "c"], ["age"], [None] * 3, devices, {"age": 1.0}, Oracle())
     assert np.isnan(known.z()).all()
     devices["b"].z = {"age": 4.0}

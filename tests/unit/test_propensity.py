@@ -13,7 +13,7 @@ from muster.server.knowledge.propensity import (
     CLASSIFIERS,
     Classifier,
     Fitted,
-    Logistic,
+    LogisticClassifier,
     clipped,
     overlap_of,
     refit_due,
@@ -47,7 +47,7 @@ def newton(features: FloatArray, taken: BoolArray, ridge: float) -> FloatArray:
 
 def fitted(features: FloatArray, taken: BoolArray, ridge: float = 0.01) -> FloatArray:
     """Coefficients, of which all is promised."""
-    found = Logistic(ridge=ridge).fit(features, taken)
+    found = LogisticClassifier(ridge=ridge).fit(features, taken)
     assert found["converged"]
     assert np.isfinite(found["coefficients"]).all()
     return found["coefficients"]
@@ -72,7 +72,9 @@ def test_coefficients_are_recovered_within_their_standard_errors() -> None:
 
 def test_chances_are_those_of_the_coefficients() -> None:
     found = {"coefficients": np.array([math.log(3), 1.0, -1.0])}
-    chances = Logistic().chance(found, np.array([[0, 0], [1, 1], [2000, 0], [0, 2000]], float))
+    chances = LogisticClassifier().chance(
+        found, np.array([[0, 0], [1, 1], [2000, 0], [0, 2000]], float)
+    )
     np.testing.assert_allclose(chances, [0.75, 0.75, 1, 0])
 
 
@@ -80,8 +82,8 @@ def test_units_decide_nothing() -> None:
     features, taken = drawn(500, [0.2, 1.0, -1.0])
     units = np.array([1e9, 1e-6])
     in_bytes = fitted(features * units + [4e9, 0], taken, ridge=1.0)
-    chances = Logistic().chance({"coefficients": in_bytes}, features * units + [4e9, 0])
-    plain = Logistic(ridge=1.0)
+    chances = LogisticClassifier().chance({"coefficients": in_bytes}, features * units + [4e9, 0])
+    plain = LogisticClassifier(ridge=1.0)
     np.testing.assert_allclose(
         chances, plain.chance(plain.fit(features, taken), features), rtol=1e-6
     )
@@ -92,7 +94,7 @@ def test_units_decide_nothing() -> None:
 def test_where_all_or_none_came_everybody_has_nearly_that_chance(all_or_none: bool, d: int) -> None:
     features = np.arange(9.0 * d).reshape(9, d)
     found = fitted(features, np.full(9, all_or_none))
-    chances = Logistic().chance({"coefficients": found}, features)
+    chances = LogisticClassifier().chance({"coefficients": found}, features)
     np.testing.assert_allclose(chances, 0.95 if all_or_none else 0.05)
 
 
@@ -100,7 +102,7 @@ def test_without_features_the_chance_is_the_share_that_came() -> None:
     found = fitted(np.zeros((8, 0)), np.arange(8) < 2)
     np.testing.assert_allclose(found, [math.log(2 / 6)])
     np.testing.assert_allclose(
-        Logistic().chance({"coefficients": found}, np.zeros((3, 0))), [0.25] * 3
+        LogisticClassifier().chance({"coefficients": found}, np.zeros((3, 0))), [0.25] * 3
     )
 
 
@@ -127,14 +129,14 @@ def test_a_column_that_never_changes_says_nothing(value: float) -> None:
 def test_who_can_be_told_apart_without_error_still_has_finite_odds(ridge: float) -> None:
     z = np.linspace(-1, 1, 40)[:, np.newaxis]
     found = fitted(z, z[:, 0] > 0, ridge)
-    chances = Logistic().chance({"coefficients": found}, z)
+    chances = LogisticClassifier().chance({"coefficients": found}, z)
     assert found[1] > 3
     assert ((chances > 0.5) == (z[:, 0] > 0)).all()
 
 
 def test_a_fit_that_did_not_come_to_its_end_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(propensity, "_STEPS", 1)
-    found = Logistic().fit(*drawn(500, [-2.0, 3.0]))
+    found = LogisticClassifier().fit(*drawn(500, [-2.0, 3.0]))
     assert not found["converged"]
     assert np.isfinite(found["coefficients"]).all()
 
@@ -142,18 +144,18 @@ def test_a_fit_that_did_not_come_to_its_end_says_so(monkeypatch: pytest.MonkeyPa
 @pytest.mark.parametrize("features", [np.zeros((0, 2)), np.array([[1.0], [np.nan]])])
 def test_rows_that_teach_nothing_are_refused(features: FloatArray) -> None:
     with pytest.raises(ValueError, match="expected at least one, all of them finite"):
-        Logistic().fit(features, np.arange(len(features)) > 0)
+        LogisticClassifier().fit(features, np.arange(len(features)) > 0)
 
 
 def test_the_same_rows_give_the_same_bits() -> None:
     rows = drawn(3000, [0.1, 0.2, 0.3])
-    first, second = Logistic().fit(*rows), Logistic().fit(*rows)
+    first, second = LogisticClassifier().fit(*rows), LogisticClassifier().fit(*rows)
     np.testing.assert_array_equal(first["coefficients"], second["coefficients"])
 
 
 def test_a_ridge_of_nothing_is_refused() -> None:
     with pytest.raises(ValidationError, match="greater than or equal to"):
-        Logistic(ridge=0.0)
+        LogisticClassifier(ridge=0.0)
 
 
 class Share(Classifier):
@@ -169,7 +171,7 @@ class Share(Classifier):
 def test_a_classifier_of_ones_own_is_named_like_any_plug_in(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    assert CLASSIFIERS.parse({"kind": "logistic", "ridge": 0.5}) == Logistic(
+    assert CLASSIFIERS.parse({"kind": "logistic", "ridge": 0.5}) == LogisticClassifier(
         kind="logistic", ridge=0.5
     )
     monkeypatch.setitem(sys.modules, "own", sys.modules[__name__])
@@ -226,7 +228,7 @@ def test_participation_learned_on_everybody_corrects_for_nothing() -> None:
     enrolled = random.random(n) < sigmoid(-0.5 + 1.5 * z)
     took_part = enrolled & (random.random((rounds, n)) < sigmoid(z + x - 1))
 
-    logistic = Logistic()
+    logistic = LogisticClassifier()
     enrollment = logistic.chance(logistic.fit(z[:, np.newaxis], enrolled), z[:, np.newaxis])
 
     def learned(among: BoolArray) -> Callable[[FloatArray], FloatArray]:

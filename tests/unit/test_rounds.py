@@ -7,7 +7,7 @@ from hypothesis.strategies import sampled_from
 
 from muster.common.errors import LocalProtocolError
 from muster.common.exchange import Answer, Decision, Key, Outcome, Reason, Update
-from muster.server.rounds.lifecycle import TRANSITIONS, Event, Phase, Round, Rules
+from muster.server.rounds.lifecycle import TRANSITIONS, Round, RoundEvent, RoundPhase, Rules
 
 LOCKSTEP = Rules(lockstep=True)
 WALL = Rules(lockstep=False)
@@ -35,8 +35,10 @@ def decline(round_: Round, client: str) -> None:
     round_.answer(Answer(Key(client, round_.number, 1), Decision.DECLINE, reason=Reason.BUSY))
 
 
-@given(sampled_from(Phase), sampled_from(Event))
-def test_an_event_without_a_row_is_refused_and_changes_nothing(phase: Phase, event: Event) -> None:
+@given(sampled_from(RoundPhase), sampled_from(RoundEvent))
+def test_an_event_without_a_row_is_refused_and_changes_nothing(
+    phase: RoundPhase, event: RoundEvent
+) -> None:
     round_ = Round(1, 0, LOCKSTEP)
     round_.phase = phase
     if (phase, event) in TRANSITIONS:
@@ -47,30 +49,30 @@ def test_an_event_without_a_row_is_refused_and_changes_nothing(phase: Phase, eve
         assert round_.phase is phase
 
 
-@given(st.lists(sampled_from(Event), max_size=12))
-def test_a_round_is_committed_only_after_it_was_folded(events: list[Event]) -> None:
+@given(st.lists(sampled_from(RoundEvent), max_size=12))
+def test_a_round_is_committed_only_after_it_was_folded(events: list[RoundEvent]) -> None:
     round_ = Round(1, 0, LOCKSTEP)
     seen = []
     for event in events:
         if (round_.phase, event) in TRANSITIONS:
             round_.happen(event)
             seen.append(event)
-    if round_.phase is Phase.DONE:
-        assert seen.index(Event.FOLDED) < seen.index(Event.COMMITTED)
+    if round_.phase is RoundPhase.DONE:
+        assert seen.index(RoundEvent.FOLDED) < seen.index(RoundEvent.COMMITTED)
 
 
 def test_a_round_closes_when_every_device_has_spoken() -> None:
     round_ = opened("a", "b")
     assert accept(round_, "a") is Outcome.ACCEPTED
-    assert round_.phase is Phase.COLLECTING
+    assert round_.phase is RoundPhase.COLLECTING
     decline(round_, "b")
-    assert round_.phase is Phase.FOLDING
+    assert round_.phase is RoundPhase.FOLDING
     assert round_.counted() == ["a"]
 
 
 def test_a_round_without_a_cohort_is_folded_as_empty() -> None:
     round_ = opened()
-    assert round_.phase is Phase.FOLDING
+    assert round_.phase is RoundPhase.FOLDING
     assert round_.counted() == []
 
 
@@ -78,7 +80,7 @@ def test_on_the_wall_clock_the_goal_closes_the_round_and_the_rest_is_late() -> N
     round_ = opened("a", "b", "c", rules=Rules(lockstep=False, goal=2))
     accept(round_, "c")
     accept(round_, "a")
-    assert round_.phase is Phase.FOLDING
+    assert round_.phase is RoundPhase.FOLDING
     receipt = round_.receive(update(Key("b", 3, 1)))
     assert (receipt.outcome, receipt.reason) == (Outcome.LATE, Reason.GOAL_REACHED)
     assert sorted(round_.counted()) == ["a", "c"]
@@ -87,7 +89,7 @@ def test_on_the_wall_clock_the_goal_closes_the_round_and_the_rest_is_late() -> N
 def test_on_the_wall_clock_what_comes_after_the_deadline_is_late() -> None:
     round_ = opened("a", "b", rules=WALL)
     accept(round_, "a")
-    round_.happen(Event.DEADLINE_PASSED)
+    round_.happen(RoundEvent.DEADLINE_PASSED)
     receipt = round_.receive(update(Key("b", 3, 1)))
     assert (receipt.outcome, receipt.reason) == (Outcome.LATE, Reason.DEADLINE)
 
@@ -124,11 +126,11 @@ def test_in_lockstep_a_round_waits_for_covariates_that_an_update_overtook() -> N
     round_ = opened("a", "b", rules=rules)
     for client, modelled_s in {"a": 31.0, "b": 29.0}.items():
         round_.receive(update(Key(client, 3, 1), modelled_s=modelled_s))
-    assert round_.phase is Phase.COLLECTING
+    assert round_.phase is RoundPhase.COLLECTING
     assert round_.expects("a")
     for client in "ab":
         round_.answer(Answer(Key(client, 3, 1), Decision.ACCEPT, x=(1.5,)))
-    assert round_.phase is Phase.FOLDING
+    assert round_.phase is RoundPhase.FOLDING
     assert round_.counted() == ["b"]
 
 
@@ -136,7 +138,7 @@ def test_a_device_that_died_before_it_answered_counts_once_when_it_is_called_aga
     round_ = opened("a", rules=Rules(lockstep=True, awaits_answers=True))
     assert round_.receive(update(Key("a", 3, 1))).outcome is Outcome.ACCEPTED
     assert accept(round_, "a", attempt=round_.call("a").attempt) is Outcome.ACCEPTED
-    assert round_.phase is Phase.FOLDING
+    assert round_.phase is RoundPhase.FOLDING
     assert round_.counted() == ["a"]
 
 
@@ -217,7 +219,7 @@ def test_damage_on_the_way_leaves_the_key_open_but_a_bad_update_is_the_last_word
     assert round_.expects("a")
     assert accept(round_, "a") is Outcome.ACCEPTED
     round_.refuse(update(Key("b", 3, 1)), Reason.NOT_FINITE, "")
-    assert round_.phase is Phase.FOLDING
+    assert round_.phase is RoundPhase.FOLDING
 
 
 def test_a_device_is_called_again_until_it_has_spoken() -> None:

@@ -19,9 +19,9 @@ from muster.server.aggregators import (
     Need,
     State,
 )
-from muster.server.config import Server
-from muster.server.fleet import Device
-from muster.server.knowledge.participation import Participation, Seen
+from muster.server.config import ServerSettings
+from muster.server.fleet import EnrolledDevice
+from muster.server.knowledge.participation import ParticipationHistory, Seen
 from muster.server.knowledge.population import Oracle, Population
 from muster.server.updates.exact_sum import ExactSum, apply
 
@@ -55,7 +55,7 @@ class World:
             self.random.choice(N, ENROLLED, replace=False, p=chance / chance.sum())
         )
         self.oracle = Oracle(enrollment=chance.tolist(), shares=self._shares())
-        self.participation = Participation(["load", PROPENSITY])
+        self.participation = ParticipationHistory(["load", PROPENSITY])
         self.rows: list[tuple[int, bool, float, float]] = []
 
     def _shares(self) -> list[float]:
@@ -67,7 +67,7 @@ class World:
     def population(self) -> Population:
         columns = ["age", "wealth"]
         z = [dict(zip(columns, row, strict=True)) for row in self.z.tolist()]
-        devices = {CLIENTS[i]: Device(CLIENTS[i], "g", int(i), 1) for i in self.enrolled}
+        devices = {CLIENTS[i]: EnrolledDevice(CLIENTS[i], "g", int(i), 1) for i in self.enrolled}
         moments = dict(zip(columns, self.z[self.enrolled].mean(0) * 0.5, strict=True))
         return Population(CLIENTS, columns, z, devices, moments, self.oracle)
 
@@ -190,7 +190,7 @@ def test_an_update_whose_propensity_is_not_known_weighs_nothing(
     cohort = world.round(1)
     here, rows = places(cohort), world.participation.latest
     told = [dict(zip(world.participation.columns, row, strict=True)) for row in rows.x]
-    world.participation = Participation(world.participation.columns)
+    world.participation = ParticipationHistory(world.participation.columns)
     world.participation.enter(
         Seen(int(place), bool(took_part), x if place in here[:2] else known, 0.0)
         for place, took_part, known in zip(rows.places, rows.took_part, told, strict=True)
@@ -217,7 +217,7 @@ def test_where_no_x_is_known_there_is_no_fit_yet(
     world = World()
     cohort = world.round(1)
     here = places(cohort)
-    nothing = Participation(world.participation.columns)
+    nothing = ParticipationHistory(world.participation.columns)
     nothing.enter(Seen(int(place), place in here, x, 0.0) for place in world.enrolled)
     rule = rule_of(kind, normalise=normalise)
     weighing = rule.weigh(cohort._replace(participation=nothing), {})
@@ -243,10 +243,10 @@ def test_what_is_told_of_old_x_is_its_share_and_its_age() -> None:
 def test_a_round_of_those_whom_calibration_gives_nothing_is_empty() -> None:
     z = [*np.linspace(-3, 0, 15), *np.linspace(0, 1, 15)]
     clients = CLIENTS[:30]
-    devices = {client: Device(client, "g", i, 1) for i, client in enumerate(clients[:15])}
+    devices = {client: EnrolledDevice(client, "g", i, 1) for i, client in enumerate(clients[:15])}
     known = [{"age": value} for value in z]
     population = Population(clients, ["age"], known, devices, {"age": -0.1}, Oracle())
-    participation = Participation()
+    participation = ParticipationHistory()
     participation.enter(Seen(i, i < 5, {}, 0.0) for i in range(15))
     came = [Contribution(client, "g", 1, 0) for client in clients[:5]]
     weighing = rule_of("calibrated").weigh(Cohort(1, came, population, participation), {})
@@ -393,19 +393,23 @@ def test_what_a_rule_cannot_work_with_is_refused(
 
 def test_p_that_are_probabilities_of_inclusion_are_refused() -> None:
     with pytest.raises(ConfigError, match="sum to M"):
-        validate(Server, {"rounds": 1, "aggregator": {"kind": "weighted", "p": [0.5] * 4}}, "test")
+        validate(
+            ServerSettings,
+            {"rounds": 1, "aggregator": {"kind": "weighted", "p": [0.5] * 4}},
+            "test",
+        )
 
 
 def test_an_empty_list_of_features_is_refused() -> None:
     empty = {"rounds": 1, "aggregator": {"kind": "calibrated", "on": []}}
     with pytest.raises(ConfigError, match=r"on: it is empty; expected features of Z"):
-        validate(Server, empty, "test")
+        validate(ServerSettings, empty, "test")
 
 
 def known_alone(world: World, places: Sequence[int]) -> Population:
     """The population of a server that has heard of these devices alone."""
     told = world.population
-    devices = {CLIENTS[i]: Device(CLIENTS[i], "g", int(i), 1) for i in world.enrolled}
+    devices = {CLIENTS[i]: EnrolledDevice(CLIENTS[i], "g", int(i), 1) for i in world.enrolled}
     for i in places:
         devices[CLIENTS[i]].z = dict(zip(told.columns, world.z[i].tolist(), strict=True))
     return Population(CLIENTS, told.columns, [None] * N, devices, told.moments, told.oracle)

@@ -2,13 +2,19 @@ import pytest
 from hypothesis import given
 from hypothesis.strategies import booleans, sampled_from
 
-from muster.client.session import ON_RUNNING_CLOCKS, TRANSITIONS, Event, Phase, Session
+from muster.client.session import (
+    ON_RUNNING_CLOCKS,
+    TRANSITIONS,
+    Session,
+    SessionEvent,
+    SessionPhase,
+)
 from muster.common.errors import LocalProtocolError
 
 
-@given(sampled_from(Phase), sampled_from(Event), booleans())
+@given(sampled_from(SessionPhase), sampled_from(SessionEvent), booleans())
 def test_an_event_without_a_row_is_refused_and_changes_nothing(
-    phase: Phase, event: Event, lockstep: bool
+    phase: SessionPhase, event: SessionEvent, lockstep: bool
 ) -> None:
     session = Session("a", lockstep)
     session.phase = phase
@@ -21,26 +27,46 @@ def test_an_event_without_a_row_is_refused_and_changes_nothing(
         assert session.phase is phase
 
 
-@pytest.mark.parametrize("phase", [p for p in Phase if p not in (Phase.AWAY, Phase.ENDED)])
-def test_a_lost_connection_leads_away_from_every_phase_that_has_one(phase: Phase) -> None:
-    assert TRANSITIONS[phase, Event.LOST] is Phase.AWAY
+@pytest.mark.parametrize(
+    "phase", [p for p in SessionPhase if p not in (SessionPhase.AWAY, SessionPhase.ENDED)]
+)
+def test_a_lost_connection_leads_away_from_every_phase_that_has_one(phase: SessionPhase) -> None:
+    assert TRANSITIONS[phase, SessionEvent.LOST] is SessionPhase.AWAY
 
 
 def test_in_lockstep_an_accepted_call_ends_in_an_update_or_an_abort() -> None:
-    leads_out = {event for (phase, event) in TRANSITIONS if phase is Phase.TRAINING}
+    leads_out = {event for (phase, event) in TRANSITIONS if phase is SessionPhase.TRAINING}
     # A lost connection is followed by another call for the same round; a goodbye ends the run.
-    assert leads_out == {Event.TRAINED, Event.GAVE_UP, Event.LOST, Event.GOODBYE}
-    assert ON_RUNNING_CLOCKS.keys() - TRANSITIONS.keys() == {(Phase.TRAINING, Event.OUTDATED)}
+    assert leads_out == {
+        SessionEvent.TRAINED,
+        SessionEvent.GAVE_UP,
+        SessionEvent.LOST,
+        SessionEvent.GOODBYE,
+    }
+    assert ON_RUNNING_CLOCKS.keys() - TRANSITIONS.keys() == {
+        (SessionPhase.TRAINING, SessionEvent.OUTDATED)
+    }
 
 
 def test_nothing_follows_the_end() -> None:
-    assert not [row for row in TRANSITIONS if row[0] is Phase.ENDED]
+    assert not [row for row in TRANSITIONS if row[0] is SessionPhase.ENDED]
 
 
 def test_a_round_and_a_round_that_is_asked_for_again() -> None:
     session = Session("a", lockstep=True)
-    for event in (Event.WOKE, Event.ENROLLED, Event.CALLED, Event.TRAINED, Event.LOST):
+    for event in (
+        SessionEvent.WOKE,
+        SessionEvent.ENROLLED,
+        SessionEvent.CALLED,
+        SessionEvent.TRAINED,
+        SessionEvent.LOST,
+    ):
         session.happen(event)
-    for event in (Event.WOKE, Event.ENROLLED, Event.CALLED_AGAIN, Event.DELIVERED):
+    for event in (
+        SessionEvent.WOKE,
+        SessionEvent.ENROLLED,
+        SessionEvent.CALLED_AGAIN,
+        SessionEvent.DELIVERED,
+    ):
         session.happen(event)
-    assert session.phase is Phase.IDLE
+    assert session.phase is SessionPhase.IDLE

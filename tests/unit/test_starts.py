@@ -15,10 +15,10 @@ from annotated_types import Ge, Gt, Le, Lt
 from pydantic.fields import FieldInfo
 
 from muster.client.availability import AVAILABILITIES
-from muster.client.config import Clock, PackProcess, Training
-from muster.client.device import Battery, Charging, Device, Use
+from muster.client.config import ClockSettings, PackProcess, Training
+from muster.client.device import Battery, Charging, DeviceSettings, Use
 from muster.client.nursery import prepare
-from muster.client.participation import Participation
+from muster.client.participation import ParticipationSettings
 from muster.client.training import train
 from muster.common.compression import CODECS
 from muster.common.config import Section, validate
@@ -30,13 +30,13 @@ from muster.emulator.experiments.planning import plan
 from muster.emulator.experiments.planning.plan import Learning
 from muster.emulator.fleet.enrollment import ENROLLMENTS
 from muster.emulator.gateway.config import GatewayProcess
-from muster.emulator.links.settings import Link, SharedLink
+from muster.emulator.links.settings import LinkSettings, SharedLink
 from muster.emulator.runs import doctor
-from muster.emulator.runs.process_configs import Blueprint
+from muster.emulator.runs.process_configs import ProcessConfigs
 from muster.emulator.scenario.scenario import Group, Launch, Scenario
 from muster.server.aggregators import AGGREGATORS
 from muster.server.aggregators.estimation import ParticipationModel
-from muster.server.config import Guard, Server, ServerProcess, Target
+from muster.server.config import Guard, ServerProcess, ServerSettings, Target
 from muster.server.knowledge.propensity import CLASSIFIERS
 from muster.server.rounds.selection import SELECTIONS
 from muster.tasks.models import MODELS, initial_vector
@@ -96,9 +96,9 @@ Place = tuple[str, dict[str, Any]]
 
 TABLES: dict[type[Section], Place] = {
     Scenario: ("", {}),
-    Clock: ("clock", {"clock": {"kind": "wall"}}),
+    ClockSettings: ("clock", {"clock": {"kind": "wall"}}),
     Training: ("training", {"training": {}}),
-    Server: ("server", {}),
+    ServerSettings: ("server", {}),
     Target: ("server.target", {}),
     Guard: ("server.guard", {}),
     ParticipationModel: (
@@ -107,12 +107,12 @@ TABLES: dict[type[Section], Place] = {
     ),
     Launch: ("launch", {}),
     Group: ("groups.0", {}),
-    Device: ("groups.0.device", {"groups": PHONE}),
+    DeviceSettings: ("groups.0.device", {"groups": PHONE}),
     Battery: ("groups.0.device.battery", {"groups": PHONE}),
     Charging: ("groups.0.device.charging", {"groups": PHONE}),
     Use: ("groups.0.device.use", {"groups": PHONE}),
-    Participation: ("groups.0.participation", {"groups": PHONE}),
-    Link: ("groups.0.link", {}),
+    ParticipationSettings: ("groups.0.participation", {"groups": PHONE}),
+    LinkSettings: ("groups.0.link", {}),
     SharedLink: ("groups.0.shared_link", {}),
 }
 PLUG_INS: list[tuple[Registry[Any], Place]] = [
@@ -244,7 +244,7 @@ def scenario_with(path: str, table: dict[str, Any], more: dict[str, Any]) -> Sce
 def start(scenario: Scenario, folder: Path) -> None:
     """What a run does before its first round, and the learning of one device, in this process."""
     doctor.require(scenario)
-    blueprint = Blueprint(scenario, folder)
+    blueprint = ProcessConfigs(scenario, folder)
     task = blueprint.task.open(scenario.devices, scenario.seed)
     prepared = prepare(task, folder)
     server = ServerProcess.from_json(blueprint.server(prepared).to_json())

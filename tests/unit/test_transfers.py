@@ -7,27 +7,27 @@ import pytest
 
 from muster.common.errors import Interrupted
 from muster.common.exchange import Fingerprint, Identity
-from muster.common.lines import Line
+from muster.common.lines import LinkModel
 from muster.common.testing import ManualClock
-from muster.server.fleet import Device, Fleet, Pack
+from muster.server.fleet import ConnectedPack, EnrolledDevice, Fleet
 from muster.server.rpc.transfers import TransferQueue, Turn
 from muster.wire.channels import IN_FLIGHT_BYTES
 
 IDLE_S = 30.0
 MEBI = 1 << 20
-SLOW = Line(up_bps=1e6, rtt_s=0.5)
+SLOW = LinkModel(up_bps=1e6, rtt_s=0.5)
 
 
 class World:
     """A queue for devices a, b and c, each with a session of its own."""
 
-    def __init__(self, at_once: int = 1, lines: Mapping[str, Line] | None = None) -> None:
+    def __init__(self, at_once: int = 1, lines: Mapping[str, LinkModel] | None = None) -> None:
         self.clock = ManualClock()
-        fleet = Fleet(Device(client, "g", i, 10) for i, client in enumerate("abc"))
+        fleet = Fleet(EnrolledDevice(client, "g", i, 10) for i, client in enumerate("abc"))
         fingerprint = Fingerprint("test", "test", "cpu", 1)
         self.packs = {client: fleet.enroll([Identity(client, 10)], fingerprint) for client in "abc"}
         self.queue = TransferQueue(
-            at_once, IDLE_S, {client: (lines or {}).get(client, Line()) for client in "abc"},
+            at_once, IDLE_S, {client: (lines or {}).get(client, LinkModel()) for client in "abc"},
             self.clock,
         )  # fmt: skip
 
@@ -49,12 +49,12 @@ class Transfer:
         turn: once it has come.
     """
 
-    def __init__(self, queue: TransferQueue, pack: Pack, nbytes: int) -> None:
+    def __init__(self, queue: TransferQueue, pack: ConnectedPack, nbytes: int) -> None:
         self.turn: Turn | None = None
         self.stop = asyncio.Event()
         self.task = asyncio.create_task(self._run(queue, pack, nbytes))
 
-    async def _run(self, queue: TransferQueue, pack: Pack, nbytes: int) -> None:
+    async def _run(self, queue: TransferQueue, pack: ConnectedPack, nbytes: int) -> None:
         async with queue.turn(pack, nbytes) as self.turn:
             await self.stop.wait()
 

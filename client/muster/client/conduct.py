@@ -5,10 +5,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from muster.client.config import Member
-from muster.client.learner import Learner, Work
+from muster.client.config import PackMember
+from muster.client.learner import Learner, TrainingConfig
 from muster.client.life import Effort, Life, Row, effort_of
-from muster.client.lives import Lives
+from muster.client.lives import DeviceSimulation
 from muster.client.memory import State
 from muster.common.exchange import Call, Decision, DeviceState, Observation, Reason
 from muster.common.seeds import IntArray
@@ -44,13 +44,13 @@ def _denied(choice: Choice) -> Choice:
     return choice._replace(decision=Decision.DECLINE, reason=Reason.SLOT_TAKEN, share=1.0, life=())
 
 
-class Obedience:
+class AlwaysAccept:
     """Devices without a life: they accept every call."""
 
     def __init__(self, learners: Mapping[str, Learner]) -> None:
         self._learners = learners
 
-    def choose(self, calls: Sequence[Call], step: int, work: Work) -> list[Choice]:
+    def choose(self, calls: Sequence[Call], step: int, work: TrainingConfig) -> list[Choice]:
         return [
             Choice(
                 Decision.ACCEPT,
@@ -73,7 +73,7 @@ class Obedience:
         return False
 
 
-class Conduct:
+class DevicePolicy:
     """Devices that live.
 
     Args:
@@ -86,20 +86,20 @@ class Conduct:
         self,
         life: Life,
         seed: int,
-        members: Sequence[Member],
+        members: Sequence[PackMember],
         learners: Mapping[str, Learner],
         lockstep: bool,
     ) -> None:
         self._lockstep = lockstep
         self._learners = learners
         self._places = {member.client: place for place, member in enumerate(members)}
-        self._lives = Lives(life, seed, [member.being() for member in members])
+        self._lives = DeviceSimulation(life, seed, [member.being() for member in members])
         self._unsettled = set(self._places)
         # What a device remembers of a round is written when its work is done; until then, this.
         self._entered: dict[str, tuple[int, Row]] = {}
-        self._efforts: tuple[Work, Effort] | None = None
+        self._efforts: tuple[TrainingConfig, Effort] | None = None
 
-    def choose(self, calls: Sequence[Call], step: int, work: Work) -> list[Choice]:
+    def choose(self, calls: Sequence[Call], step: int, work: TrainingConfig) -> list[Choice]:
         """What becomes of calls for one round, at the beginning of a step; a device that takes part
         is as it will be after its work."""
         lives, offline = self._lives, self._lives.unreachable(step)
@@ -153,7 +153,7 @@ class Conduct:
     def _holds_update_for(self, call: Call) -> bool:
         return self._learners[call.key.client].held_for(call) is not None
 
-    def _effort(self, work: Work) -> Effort:
+    def _effort(self, work: TrainingConfig) -> Effort:
         """What a round's work asks of every device."""
         if self._efforts is None or self._efforts[0] is not work:
             learners = list(self._learners.values())

@@ -9,12 +9,12 @@ from typing import Annotated, Literal, Self
 
 from pydantic import BeforeValidator, Field, model_validator
 
-from muster.client.life import Being, Life
+from muster.client.life import Life, SimulatedDevice
 from muster.client.trainer import AnyTrainer
 from muster.common.bounds import MOST_EXAMPLES, Count, ExampleCount, NotNegative, Positive
 from muster.common.compression import AnyCodec, Whole
 from muster.common.config import Section
-from muster.common.lines import Line
+from muster.common.lines import LinkModel
 from muster.common.schedules import Rate, rate_at
 
 
@@ -95,7 +95,7 @@ class Training(Section):
         return passes * held + min(steps * size, held)
 
 
-class Clock(Section):
+class ClockSettings(Section):
     """Which clock device life and deadlines run on."""
 
     kind: Literal["rounds", "wall", "scaled"] = "rounds"
@@ -119,7 +119,7 @@ class Clock(Section):
         return self
 
 
-class Member(Section):
+class PackMember(Section):
     """One device of a pack."""
 
     client: str
@@ -138,9 +138,9 @@ class Member(Section):
     z: dict[str, float] = Field(default_factory=dict)
     """Covariates Z as numbers; a category is `name=level`, 0 or 1."""
 
-    def being(self) -> Being:
+    def being(self) -> SimulatedDevice:
         """The device as its life sees it."""
-        return Being(self.client, self.position, self.zone_h, self.z)
+        return SimulatedDevice(self.client, self.position, self.zone_h, self.z)
 
 
 class SlotsPort(Section):
@@ -159,23 +159,23 @@ class PackProcess(Section):
     name: str
     """Of the process and its log: the client, or the first and the last of them."""
 
-    devices: list[Member]
+    devices: list[PackMember]
     compression: AnyCodec = Whole(kind="none")
     """How their updates travel."""
 
     life: Life | None = None
     """What their lives are computed from; absent: they have none, and obey."""
 
-    clock: Clock = Clock()
+    clock: ClockSettings = ClockSettings()
     """Which clock their lives run on."""
 
     capacity: float = 1.0
     """Share of a model that they can train."""
 
-    line: Line = Line()
+    line: LinkModel = LinkModel()
     """Their link in the scenario's model; the network itself is their gateway's."""
 
-    least: Line = Line()
+    least: LinkModel = LinkModel()
     """The link at its least, when all that may transfer at once share it: how patient to be, and
     how much to send at once."""
 
@@ -202,7 +202,7 @@ class PackProcess(Section):
     """`devices` of the run folder; each device has a folder of its own in it."""
 
 
-class HouseholdProcess(Section):
+class PackContainer(Section):
     """What several packs in one container are started with."""
 
     packs: list[PackProcess]

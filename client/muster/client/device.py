@@ -12,7 +12,7 @@ from pydantic import Field, field_validator, model_validator
 
 from muster.common.bounds import LogDeviation, LongTime
 from muster.common.config import Section
-from muster.common.distributions import AnyNumber, Uniform
+from muster.common.distributions import AnyNumber, UniformDistribution
 
 Share = Annotated[float, Field(ge=0, le=1)]
 Current = Annotated[float, Field(ge=0, le=1e6)]
@@ -30,7 +30,7 @@ class Battery(Section):
     capacity_mah: Annotated[float, Field(ge=1, le=1e9)] = 4400.0
     """Of the full battery."""
 
-    initial: AnyNumber = Uniform(kind="uniform", low=0.1, high=1.0)
+    initial: AnyNumber = UniformDistribution(kind="uniform", low=0.1, high=1.0)
     """Charge at scenario time 0, as a share; uniform from 0.1 to 1 as in Flower's battery-aware
     simulator (nozzolillo01/battery-aware-federated-learning). Cut to [0, 1]."""
 
@@ -164,7 +164,7 @@ DROP_OUT: Mapping[str, float] = {"phone": 0.08, "tablet": 0.08}
 section 9); 0 for devices on mains."""
 
 
-class Device(Section):
+class DeviceSettings(Section):
     """What the devices of a group are."""
 
     profile: Literal["phone", "tablet", "gateway", "silo", "always-on"] = "always-on"

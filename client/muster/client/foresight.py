@@ -8,9 +8,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from muster.client.availability import Cast
+from muster.client.availability import DeviceBatch
 from muster.client.life import Life
-from muster.client.surroundings import Surroundings
+from muster.client.surroundings import DeviceSurroundings
 from muster.common.seeds import BoolArray, FloatArray, IntArray
 
 _STEPS = 32
@@ -42,7 +42,7 @@ class Foresight:
         ticks: of a step; `tick_s` scenario seconds each. Batteries are computed tick by tick.
     """
 
-    def __init__(self, life: Life, cast: Cast, surroundings: Surroundings) -> None:
+    def __init__(self, life: Life, cast: DeviceBatch, surroundings: DeviceSurroundings) -> None:
         self.ticks = max(1, int(np.ceil(life.step_s / TICK_S)))
         self.tick_s = life.step_s / self.ticks
         self._life = life

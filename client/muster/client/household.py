@@ -1,6 +1,6 @@
 """Several packs in one container: a nursery that forks them at once, and ends with the last.
 
-Its configuration (`HouseholdProcess`) comes as a line of JSON on standard input. A pack that dies
+Its configuration (`PackContainer`) comes as a line of JSON on standard input. A pack that dies
 unasked ends them all, with its exit status: what is to come of that is its supervisor's to say.
 """
 
@@ -11,7 +11,7 @@ import signal
 import sys
 
 from muster.client import program
-from muster.client.config import HouseholdProcess, PackProcess
+from muster.client.config import PackContainer, PackProcess
 from muster.client.training import warm
 from muster.common.errors import MusterError
 from muster.common.processes import die_with_parent
@@ -24,7 +24,7 @@ def main() -> int:
     logging.basicConfig(
         stream=sys.stderr, level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s"
     )
-    household = HouseholdProcess.from_json(sys.stdin.readline())
+    household = PackContainer.from_json(sys.stdin.readline())
     import torch
 
     torch.set_num_threads(1)

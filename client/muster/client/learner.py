@@ -8,15 +8,15 @@ from typing import NamedTuple
 import numpy as np
 from torch import nn
 
-from muster.client.config import Member, Training
+from muster.client.config import PackMember, Training
 from muster.client.life import Row
-from muster.client.memory import Held, Memory, Parcel, State
+from muster.client.memory import Memory, RoundRecord, State, StoredUpdate
 from muster.client.session import Session
 from muster.client.training import train
 from muster.common.clock import Clock
 from muster.common.compression import Codec, compress
 from muster.common.exchange import Body, Call, Update
-from muster.common.lines import Line
+from muster.common.lines import LinkModel
 from muster.common.seeds import stream
 from muster.common.tensors import Schema, Vector
 from muster.tasks.task import OpenTask
@@ -24,7 +24,7 @@ from muster.wire.bodies import checksum, decode_vector
 
 
 @dataclass(frozen=True, slots=True)
-class Work:
+class TrainingConfig:
     """What the server said there is to learn.
 
     Attributes:
@@ -66,13 +66,13 @@ class Learner:
 
     def __init__(
         self,
-        config: Member,
+        config: PackMember,
         task: OpenTask,
         module: nn.Module,
         folder: Path,
         body_bytes: int,
         codec: Codec,
-        line: Line,
+        line: LinkModel,
         lockstep: bool,
         clock: Clock,
     ) -> None:
@@ -86,9 +86,9 @@ class Learner:
         self.line = line
         self._speed = config.examples_per_s
         self._clock = clock
-        self._modelled: tuple[Work | None, float] = None, 0.0
+        self._modelled: tuple[TrainingConfig | None, float] = None, 0.0
 
-    def held_for(self, call: Call) -> Parcel | None:
+    def held_for(self, call: Call) -> StoredUpdate | None:
         """The update that is held for a call, if one is."""
         return self.memory.update_for(call)
 
@@ -96,11 +96,11 @@ class Learner:
         self,
         call: Call,
         model: Body,
-        work: Work,
+        work: TrainingConfig,
         before: State,
         life: Row,
         download: Download,
-    ) -> Parcel:
+    ) -> StoredUpdate:
         """Train from the base version's model, and remember what came of it.
 
         Args:
@@ -134,13 +134,15 @@ class Learner:
             fetched_at=download.at,
         )
         after = State(before.trained + 1, residual, life)
-        self.memory.hold(Held(call.key.round, call.model_checksum, before, after, update, body))
-        return Parcel(update, body)
+        self.memory.hold(
+            RoundRecord(call.key.round, call.model_checksum, before, after, update, body)
+        )
+        return StoredUpdate(update, body)
 
     def give_up(self, call: Call, before: State, life: Row) -> None:
         """Remember a round whose work was lost; only the device's own state has changed."""
         after = before._replace(life=life)
-        self.memory.hold(Held(call.key.round, call.model_checksum, before, after))
+        self.memory.hold(RoundRecord(call.key.round, call.model_checksum, before, after))
 
     def _compressed(
         self, delta: Vector, before: State, seed: int, round: int
@@ -151,18 +153,18 @@ class Learner:
         body, left = compress(self._codec, delta, residual, draws)
         return body, b"" if left is None else left.tobytes()
 
-    def update_bytes(self, work: Work) -> int:
+    def update_bytes(self, work: TrainingConfig) -> int:
         """Length of an update's body."""
         return self._codec.length(work.schema.parameters)
 
-    def modelled_s(self, work: Work) -> float:
+    def modelled_s(self, work: TrainingConfig) -> float:
         """Modelled seconds of a round's work: training, and transfers over its own link."""
         if self._modelled[0] is not work:  # asked for several times in every round
             transfer_s = self.line.transfer_s(work.schema.body_bytes, self.update_bytes(work))
             self._modelled = work, self.train_s(work) + transfer_s
         return self._modelled[1]
 
-    def train_s(self, work: Work) -> float:
+    def train_s(self, work: TrainingConfig) -> float:
         """Modelled seconds of training a round: examples seen over the device's speed."""
         if self._speed is None:
             return 0.0

@@ -9,12 +9,12 @@ import numpy as np
 from muster.client.availability import AnyAvailability
 from muster.client.availability.always import Always
 from muster.client.covariates import Covariates
-from muster.client.device import DROP_OUT, Device
+from muster.client.device import DROP_OUT, DeviceSettings
 from muster.client.networks import NETWORKS
-from muster.client.participation import REQUIREMENTS, Participation
+from muster.client.participation import REQUIREMENTS, ParticipationSettings
 from muster.common.config import Section
 from muster.common.exchange import DeviceState, Reason
-from muster.common.lines import Line
+from muster.common.lines import LinkModel
 from muster.common.seeds import BoolArray, FloatArray, IntArray
 
 Row = tuple[float, ...]
@@ -65,7 +65,7 @@ class Effort(NamedTuple):
 
 
 def effort_of(
-    train_s: FloatArray, lines: Sequence[Line], bytes_down: float, bytes_up: float
+    train_s: FloatArray, lines: Sequence[LinkModel], bytes_down: float, bytes_up: float
 ) -> Effort:
     """The effort of a round for devices with these links.
 
@@ -87,9 +87,9 @@ class Life(Section):
     size: int
     """Devices in the group."""
 
-    device: Device = Device()
+    device: DeviceSettings = DeviceSettings()
     availability: AnyAvailability = Always(kind="always")
-    participation: Participation = Participation()
+    participation: ParticipationSettings = ParticipationSettings()
     covariates: Covariates = Covariates()
     step_s: float
     """Scenario seconds of a step."""
@@ -119,7 +119,7 @@ class Life(Section):
         return DROP_OUT.get(self.device.profile, 0.0) if given is None else given
 
 
-class Being(NamedTuple):
+class SimulatedDevice(NamedTuple):
     """A device whose life is computed.
 
     Attributes:
@@ -176,7 +176,7 @@ class Look:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Verdict:
+class Decided:
     """What comes of calls, arrays over the devices called.
 
     Attributes:

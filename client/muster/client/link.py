@@ -31,7 +31,7 @@ from muster.common.exchange import (
     ToDevice,
     Update,
 )
-from muster.common.lines import Line
+from muster.common.lines import LinkModel
 from muster.v1 import fleet_pb2 as pb
 from muster.v1 import fleet_pb2_grpc
 from muster.wire import CHUNK_BYTES, PROTOCOL_VERSION, SESSION, TOKEN, UPLOAD_BYTES, messages
@@ -78,7 +78,7 @@ def _ours(error: grpc.aio.AioRpcError, definite: bool = False) -> Exception:
     return kind(f"{error.code().name}: {error.details()}")
 
 
-class Link:
+class ServerLink:
     """The two channels of a pack; open one per process, not per call.
 
     Args:
@@ -89,7 +89,7 @@ class Link:
     """
 
     def __init__(
-        self, address: str, token: bytes, clock: Clock, line: Line, transport: Transport = GRPC
+        self, address: str, token: bytes, clock: Clock, line: LinkModel, transport: Transport = GRPC
     ) -> None:
         options = client_options(line)
         self._control = transport.channel(address, options)

@@ -13,14 +13,14 @@ from typing import Final
 
 import numpy as np
 
-from muster.client.availability import Cast
+from muster.client.availability import DeviceBatch
 from muster.client.battery import charge_after, work_drain
 from muster.client.covariates import Observed
 from muster.client.foresight import Foresight
-from muster.client.life import CODE, Being, Effort, Life, Look, Row, Verdict
+from muster.client.life import CODE, Decided, Effort, Life, Look, Row, SimulatedDevice
 from muster.client.logit import Logit
 from muster.client.participation import REQUIREMENTS
-from muster.client.surroundings import Surroundings
+from muster.client.surroundings import DeviceSurroundings
 from muster.common.distributions import draw
 from muster.common.exchange import PROPENSITY, Reason
 from muster.common.seeds import BoolArray, FloatArray, IntArray, normals
@@ -35,17 +35,19 @@ _MEMORY = 0.9
 """`recent` is a moving average over steps, with this much kept of a step before."""
 
 
-class Lives:
+class DeviceSimulation:
     """The lives of some devices of one group.
 
     Args:
         ahead: steps whose numbers are drawn at once; a plan knows how many it needs.
     """
 
-    def __init__(self, life: Life, seed: int, beings: Sequence[Being], ahead: int = 64) -> None:
+    def __init__(
+        self, life: Life, seed: int, beings: Sequence[SimulatedDevice], ahead: int = 64
+    ) -> None:
         n = len(beings)
         columns = beings[0].z
-        self.cast = Cast(
+        self.cast = DeviceBatch(
             seed=seed,
             group=life.group,
             clients=[being.client for being in beings],
@@ -59,7 +61,7 @@ class Lives:
         )
         self.life = life
         self.process = life.availability.process(self.cast)
-        self._surroundings = Surroundings(self.cast, life.device)
+        self._surroundings = DeviceSurroundings(self.cast, life.device)
         self._x = Observed(life.covariates, seed, self.cast.clients, ahead)
         self._foresight = Foresight(life, self.cast, self._surroundings)
         self._forced = self.cast.numbers("forced", width=3, every_s=self._foresight.tick_s)
@@ -201,7 +203,7 @@ class Lives:
 
     # --- a call ----------------------------------------------------------------------------------
 
-    def decide(self, step: int, effort: Effort) -> Verdict:
+    def decide(self, step: int, effort: Effort) -> Decided:
         """What would come of calling every device, shape (n,), at the beginning of a step."""
         look, rules = self.look(step), self.life.participation
         state = {"charging": look.charging, "unmetered": look.unmetered, "idle": look.idle}
@@ -222,7 +224,7 @@ class Lives:
         share = np.where(accepted, 1.0, 0.0)
         if accepted.any():
             share = self._work(step, look, effort, code, share)
-        return Verdict(code, accepted, share)
+        return Decided(code, accepted, share)
 
     def _willing(self, look: Look) -> FloatArray:
         willing = self.life.participation.willing
@@ -262,7 +264,7 @@ class Lives:
             share = np.where(interrupted, how_far, share)
         return share
 
-    def take_part(self, called: IntArray, verdict: Verdict, effort: Effort) -> None:
+    def take_part(self, called: IntArray, verdict: Decided, effort: Effort) -> None:
         """Enter what devices that were called, and accepted, did into their own states.
 
         Args:

@@ -58,14 +58,14 @@ class State(NamedTuple):
     life: tuple[float, ...] = ()
 
 
-class Parcel(NamedTuple):
+class StoredUpdate(NamedTuple):
     """An update that can be sent; its key is that of the newest call."""
 
     update: Update
     body: Body
 
 
-class Held(NamedTuple):
+class RoundRecord(NamedTuple):
     """A round that may not be committed yet.
 
     Attributes:
@@ -102,7 +102,7 @@ class Memory:
         # An empty one is what is left of a new one when the machine lost its power.
         if self._path.exists() and self._path.stat().st_size >= _SLOT_TABLE.size:
             self._open()
-        self.held: tuple[Held, ...] = self._read()
+        self.held: tuple[RoundRecord, ...] = self._read()
 
     def close(self) -> None:
         """Let go of the file."""
@@ -124,16 +124,16 @@ class Memory:
             return earlier.after
         return State() if later is None else later.before
 
-    def update_for(self, call: Call) -> Parcel | None:
+    def update_for(self, call: Call) -> StoredUpdate | None:
         """The update held for a call, under the call's key; None if it must be trained."""
         for held in self.held:
             if held.round == call.key.round and held.model == call.model_checksum:
                 # Else it gave up, or the body was lost with the process that trained it.
                 if held.update is not None and len(held.body) == held.update.length:
-                    return Parcel(held.update._replace(key=call.key), held.body)
+                    return StoredUpdate(held.update._replace(key=call.key), held.body)
         return None
 
-    def hold(self, held: Held) -> None:
+    def hold(self, held: RoundRecord) -> None:
         """Remember a round, over the one before the last."""
         self._number += 1
         record = self._record(self._number, held)
@@ -148,11 +148,11 @@ class Memory:
                 at += len(part)
         self.held = *map(self._lasting, self.held[-1:]), held
 
-    def _lasting(self, held: Held) -> Held:
+    def _lasting(self, held: RoundRecord) -> RoundRecord:
         """What stays of a round when the next one is held."""
         return held if len(held.body) <= self._body_bytes else held._replace(body=b"")
 
-    def _record(self, number: int, held: Held) -> tuple[bytes, Body]:
+    def _record(self, number: int, held: RoundRecord) -> tuple[bytes, Body]:
         """A record: its facts, and the body."""
         round, model, before, after, update, _ = held
         body = self._lasting(held).body
@@ -187,7 +187,7 @@ class Memory:
         with self._path.open("r+b") as file:
             self._file = mmap.mmap(file.fileno(), 0)
 
-    def _read(self) -> tuple[Held, ...]:
+    def _read(self) -> tuple[RoundRecord, ...]:
         if self._file is None:
             return ()
         (self._slot_bytes,) = _SLOT_TABLE.unpack_from(self._file)
@@ -198,7 +198,7 @@ class Memory:
             self._slot_bytes = 0  # not all of it is there: the next round begins a new file
         return tuple(held for _, held in slots if held is not None)
 
-    def _read_slot(self, slot: int) -> tuple[int, Held | None]:
+    def _read_slot(self, slot: int) -> tuple[int, RoundRecord | None]:
         """(number, round) of a slot; (0, None) when it is empty or torn."""
         assert self._file is not None
         at = self._offset(slot)
@@ -222,7 +222,7 @@ class Memory:
         update = Update(Key(client.decode(), round, attempt), examples, *rest) if examples else None
         if body and (update is None or body_checksum(body) != update.checksum):
             return 0, None
-        return number, Held(round, model, before, after, update, body)
+        return number, RoundRecord(round, model, before, after, update, body)
 
 
 def _packed(life: tuple[float, ...]) -> bytes:

@@ -4,7 +4,7 @@ import math
 from typing import Final, NamedTuple
 
 
-class Network(NamedTuple):
+class NetworkKind(NamedTuple):
     """A class of connectivity.
 
     Attributes:
@@ -19,10 +19,10 @@ class Network(NamedTuple):
 
 
 NETWORKS: Final = (
-    Network("ethernet", metered=False, down_mbps=math.inf, up_mbps=math.inf),
+    NetworkKind("ethernet", metered=False, down_mbps=math.inf, up_mbps=math.inf),
     # FLASH's phones, medians (speed_distri.json).
-    Network("wifi", metered=False, down_mbps=35.0, up_mbps=27.0),
+    NetworkKind("wifi", metered=False, down_mbps=35.0, up_mbps=27.0),
     # WebPageTest's LTE down; up as in Mahimahi's LTE traces.
-    Network("cellular", metered=True, down_mbps=12.0, up_mbps=6.0),
+    NetworkKind("cellular", metered=True, down_mbps=12.0, up_mbps=6.0),
 )
 ETHERNET, WIFI, CELLULAR = range(len(NETWORKS))

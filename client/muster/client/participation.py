@@ -27,7 +27,7 @@ REQUIREMENTS: Final = {
 """What can be required of a device's state, and why it declines where it is not so."""
 
 
-class Participation(Section):
+class ParticipationSettings(Section):
     """Who may take part, and who does."""
 
     require: list[Literal["charging", "unmetered", "idle"]] = Field(default_factory=list)

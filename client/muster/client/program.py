@@ -14,16 +14,16 @@ from typing import Any
 import uvloop
 
 from muster.client.backoff import Backoff
-from muster.client.conduct import Conduct, Obedience
+from muster.client.conduct import AlwaysAccept, DevicePolicy
 from muster.client.config import PackProcess, Training
-from muster.client.learner import Learner, Work
+from muster.client.learner import Learner, TrainingConfig
 from muster.client.life_clock import LifeClock
-from muster.client.link import Attendance, Link
+from muster.client.link import Attendance, ServerLink
 from muster.client.memory import BODY_BYTES
-from muster.client.session import Event, Phase
-from muster.client.slots import Slots
+from muster.client.session import SessionEvent, SessionPhase
+from muster.client.slots import SlotClient
 from muster.client.training import fingerprint
-from muster.client.worker import Errand, Worker, warn_of_refusal
+from muster.client.worker import CallBatch, Worker, warn_of_refusal
 from muster.common import seeds
 from muster.common.clock import Clock, WallClock
 from muster.common.errors import RemoteProtocolError, TransportError, Unauthenticated
@@ -32,7 +32,7 @@ from muster.common.exchange import (
     Identity,
     ToDevice,
 )
-from muster.common.processes import rarely_collect, take_turns
+from muster.common.processes import rarely_collect, use_batch_scheduling
 from muster.tasks.models import schema as schema_of_module
 from muster.tasks.task import OpenTask
 from muster.v1 import fleet_pb2 as pb
@@ -83,15 +83,15 @@ class Pack:
             )
             for member in config.devices
         ]
-        self._conduct: Conduct | Obedience = Obedience(self._devices)
+        self._conduct: DevicePolicy | AlwaysAccept = AlwaysAccept(self._devices)
         if config.life is not None:
-            self._conduct = Conduct(
+            self._conduct = DevicePolicy(
                 config.life, config.seed, config.devices, self._devices, lockstep
             )
         self._life_clock = LifeClock(config.clock, clock)
         self._slots = None
         if config.slots is not None:
-            self._slots = Slots(config.slots, config.token, clock)
+            self._slots = SlotClient(config.slots, config.token, clock)
         self._worker = Worker(
             self._devices, self._conduct, config.clock, self._life_clock, self._slots, clock
         )
@@ -104,10 +104,10 @@ class Pack:
         self._calls: asyncio.Queue[ToDevice] = asyncio.Queue()
         self._fingerprint = Fingerprint(**fingerprint(config.torch_device))  # type: ignore[arg-type]
 
-    def _new_link(self) -> Link:
+    def _new_link(self) -> ServerLink:
         config = self._config
         token = bytes.fromhex(config.token)
-        return Link(config.address, token, self._clock, config.least, self._transport)
+        return ServerLink(config.address, token, self._clock, config.least, self._transport)
 
     async def live(self) -> None:
         """Until the server says goodbye, or refuses the devices.
@@ -134,7 +134,7 @@ class Pack:
                 self._slots.close()
 
     async def _wait_to_return(self, why: str) -> None:
-        self._happen(Event.LOST)
+        self._happen(SessionEvent.LOST)
         wait_s = self._backoff.next_s()
         log.info("away: %s; again in %.2f s", why, wait_s)
         await self._clock.sleep_until(self._clock.monotonic() + wait_s)
@@ -142,17 +142,17 @@ class Pack:
     async def _stay_away(self) -> None:
         """Close the connection of a device that cannot be reached, until it can."""
         await self._link.close()
-        self._happen(Event.LOST)
+        self._happen(SessionEvent.LOST)
         await self._until_back()
         self._link = self._new_link()
 
-    def _happen(self, event: Event) -> None:
+    def _happen(self, event: SessionEvent) -> None:
         """What happens to the connection happens to every device."""
         for device in self._devices.values():
             device.session.happen(event)
 
     def _ended(self) -> bool:
-        return all(device.session.phase is Phase.ENDED for device in self._devices.values())
+        return all(device.session.phase is SessionPhase.ENDED for device in self._devices.values())
 
     async def _attend(self) -> None:
         """Be present until the server says goodbye or the device can no longer be reached.
@@ -162,14 +162,14 @@ class Pack:
             Unauthenticated: the session is over; a new one begins with enrolling.
             RemoteProtocolError: the server refuses the devices, or broke the protocol.
         """
-        self._happen(Event.WOKE)
+        self._happen(SessionEvent.WOKE)
         try:
             enrolled = await self._link.enroll(self._identities, self._fingerprint)
             self._work = self._understand(enrolled)
         except RemoteProtocolError:
-            self._happen(Event.REFUSED)
+            self._happen(SessionEvent.REFUSED)
             raise
-        self._happen(Event.ENROLLED)
+        self._happen(SessionEvent.ENROLLED)
         attendance = self._link.attend()
         self._calls, self._busy = asyncio.Queue(), False
         parts = [
@@ -191,7 +191,7 @@ class Pack:
         if said_goodbye:
             # Not before: a call that is being obeyed until then is no call of a device that has
             # ended.
-            self._happen(Event.GOODBYE)
+            self._happen(SessionEvent.GOODBYE)
             with suppress(TransportError):
                 await attendance.leave()
         elif error is not None:
@@ -226,14 +226,14 @@ class Pack:
 
     # --- the stream ------------------------------------------------------------------------------
 
-    def _understand(self, enrolled: pb.Enrolled) -> Work:
+    def _understand(self, enrolled: pb.Enrolled) -> TrainingConfig:
         schema = messages.decode_schema(enrolled.schema)
         if enrolled.task != self._config.task or schema != self._schema:
             raise RemoteProtocolError(
                 "the server's task or model is not the one this device was started with; start "
                 "both from one run folder"
             )
-        return Work(
+        return TrainingConfig(
             enrolled.run,
             enrolled.seed,
             Training.from_json(enrolled.training),
@@ -284,8 +284,8 @@ class Pack:
                 await self._worker.obey(self._errand(message, attendance))
             self._busy = not self._calls.empty()
 
-    def _errand(self, message: ToDevice, attendance: Attendance) -> Errand:
-        return Errand(message, attendance, self._link, self._work)
+    def _errand(self, message: ToDevice, attendance: Attendance) -> CallBatch:
+        return CallBatch(message, attendance, self._link, self._work)
 
 
 def _ended_in_order(part: "asyncio.Task[None]") -> bool:
@@ -313,7 +313,7 @@ async def _end(parts: "list[asyncio.Task[None]]") -> None:
 
 def main(config: PackProcess, task: OpenTask) -> None:
     """Live as the devices of a pack until the run is over."""
-    take_turns()
+    use_batch_scheduling()
     rarely_collect()
     uvloop.run(_live(config, task))
 

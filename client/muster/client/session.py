@@ -23,7 +23,7 @@ from types import MappingProxyType
 from muster.common.tables import next_phase
 
 
-class Phase(StrEnum):
+class SessionPhase(StrEnum):
     AWAY = "away"
     ENROLLING = "enrolling"
     IDLE = "idle"
@@ -32,7 +32,7 @@ class Phase(StrEnum):
     ENDED = "ended"
 
 
-class Event(StrEnum):
+class SessionEvent(StrEnum):
     WOKE = "woke"
     ENROLLED = "enrolled"
     REFUSED = "refused"
@@ -47,30 +47,30 @@ class Event(StrEnum):
     GOODBYE = "goodbye"
 
 
-TRANSITIONS: Mapping[tuple[Phase, Event], Phase] = MappingProxyType(
+TRANSITIONS: Mapping[tuple[SessionPhase, SessionEvent], SessionPhase] = MappingProxyType(
     {
-        (Phase.AWAY, Event.WOKE): Phase.ENROLLING,
-        (Phase.ENROLLING, Event.ENROLLED): Phase.IDLE,
-        (Phase.ENROLLING, Event.REFUSED): Phase.ENDED,
-        (Phase.ENROLLING, Event.LOST): Phase.AWAY,
-        (Phase.IDLE, Event.CALLED): Phase.TRAINING,
-        (Phase.IDLE, Event.CALLED_AGAIN): Phase.DELIVERING,
-        (Phase.IDLE, Event.DECLINED): Phase.IDLE,
-        (Phase.IDLE, Event.LOST): Phase.AWAY,
-        (Phase.IDLE, Event.GOODBYE): Phase.ENDED,
-        (Phase.TRAINING, Event.TRAINED): Phase.DELIVERING,
-        (Phase.TRAINING, Event.GAVE_UP): Phase.IDLE,
-        (Phase.TRAINING, Event.LOST): Phase.AWAY,
-        (Phase.TRAINING, Event.GOODBYE): Phase.ENDED,
-        (Phase.DELIVERING, Event.DELIVERED): Phase.IDLE,
-        (Phase.DELIVERING, Event.LOST): Phase.AWAY,
-        (Phase.DELIVERING, Event.GOODBYE): Phase.ENDED,
+        (SessionPhase.AWAY, SessionEvent.WOKE): SessionPhase.ENROLLING,
+        (SessionPhase.ENROLLING, SessionEvent.ENROLLED): SessionPhase.IDLE,
+        (SessionPhase.ENROLLING, SessionEvent.REFUSED): SessionPhase.ENDED,
+        (SessionPhase.ENROLLING, SessionEvent.LOST): SessionPhase.AWAY,
+        (SessionPhase.IDLE, SessionEvent.CALLED): SessionPhase.TRAINING,
+        (SessionPhase.IDLE, SessionEvent.CALLED_AGAIN): SessionPhase.DELIVERING,
+        (SessionPhase.IDLE, SessionEvent.DECLINED): SessionPhase.IDLE,
+        (SessionPhase.IDLE, SessionEvent.LOST): SessionPhase.AWAY,
+        (SessionPhase.IDLE, SessionEvent.GOODBYE): SessionPhase.ENDED,
+        (SessionPhase.TRAINING, SessionEvent.TRAINED): SessionPhase.DELIVERING,
+        (SessionPhase.TRAINING, SessionEvent.GAVE_UP): SessionPhase.IDLE,
+        (SessionPhase.TRAINING, SessionEvent.LOST): SessionPhase.AWAY,
+        (SessionPhase.TRAINING, SessionEvent.GOODBYE): SessionPhase.ENDED,
+        (SessionPhase.DELIVERING, SessionEvent.DELIVERED): SessionPhase.IDLE,
+        (SessionPhase.DELIVERING, SessionEvent.LOST): SessionPhase.AWAY,
+        (SessionPhase.DELIVERING, SessionEvent.GOODBYE): SessionPhase.ENDED,
     }
 )
 
-ON_RUNNING_CLOCKS: Mapping[tuple[Phase, Event], Phase] = MappingProxyType(
+ON_RUNNING_CLOCKS: Mapping[tuple[SessionPhase, SessionEvent], SessionPhase] = MappingProxyType(
     # On the wall clock a round may close while its model is still on the way.
-    {**TRANSITIONS, (Phase.TRAINING, Event.OUTDATED): Phase.IDLE}
+    {**TRANSITIONS, (SessionPhase.TRAINING, SessionEvent.OUTDATED): SessionPhase.IDLE}
 )
 
 
@@ -83,10 +83,10 @@ class Session:
 
     def __init__(self, client: str, lockstep: bool) -> None:
         self.client = client
-        self.phase = Phase.AWAY
+        self.phase = SessionPhase.AWAY
         self._transitions = TRANSITIONS if lockstep else ON_RUNNING_CLOCKS
 
-    def happen(self, event: Event) -> Phase:
+    def happen(self, event: SessionEvent) -> SessionPhase:
         """Move to the phase that `event` leads to and return it.
 
         Raises:

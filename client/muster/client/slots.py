@@ -21,7 +21,7 @@ _AGAIN_S = 0.2
 """Between tries to reach the gateway."""
 
 
-class Slots:
+class SlotClient:
     """A device's word with whoever grants slots.
 
     Args:

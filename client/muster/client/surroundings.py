@@ -9,8 +9,8 @@ from typing import Final
 
 import numpy as np
 
-from muster.client.availability import Cast
-from muster.client.device import Device
+from muster.client.availability import DeviceBatch
+from muster.client.device import DeviceSettings
 from muster.client.networks import CELLULAR, ETHERNET, NETWORKS, WIFI
 from muster.common.seeds import BoolArray, FloatArray, IntArray, normals
 
@@ -27,14 +27,14 @@ _WAKING: Final = (8.0, 22.0)
 """Local hours in which top-ups begin. Assumption."""
 
 
-class Surroundings:
+class DeviceSurroundings:
     """What happens to devices whatever they do: plugs, use, connectivity.
 
     Each is a function of an instant `times` in scenario seconds, one for every device. What is
     returned is not the caller's to alter.
     """
 
-    def __init__(self, cast: Cast, device: Device) -> None:
+    def __init__(self, cast: DeviceBatch, device: DeviceSettings) -> None:
         self._cast = cast
         self._device = device
         self._nights = cast.numbers("charging", width=4 + 3 * _TOP_UPS, every_s=86400.0)

@@ -6,14 +6,14 @@ from collections.abc import Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, nullcontext
 from functools import partial
 
-from muster.client.conduct import Choice, Conduct, Obedience
-from muster.client.config import Clock as ClockSettings
-from muster.client.learner import Download, Learner, Work
+from muster.client.conduct import AlwaysAccept, Choice, DevicePolicy
+from muster.client.config import ClockSettings as ClockSettings
+from muster.client.learner import Download, Learner, TrainingConfig
 from muster.client.life_clock import LifeClock
-from muster.client.link import Attendance, Link
-from muster.client.memory import Parcel
-from muster.client.session import Event
-from muster.client.slots import Slots
+from muster.client.link import Attendance, ServerLink
+from muster.client.memory import StoredUpdate
+from muster.client.session import SessionEvent
+from muster.client.slots import SlotClient
 from muster.client.training import training_thread
 from muster.common.clock import Clock
 from muster.common.errors import Interrupted
@@ -48,7 +48,7 @@ be away for that long, and a thread costs as much as a tiny model's round. In lo
 nothing to miss but the goodbye, and where many devices share a machine each takes the longer."""
 
 
-class Errand:
+class CallBatch:
     """A message's calls, and what they are obeyed with.
 
     Attributes:
@@ -62,8 +62,8 @@ class Errand:
         self,
         message: ToDevice,
         attendance: Attendance,
-        link: Link,
-        work: Work,
+        link: ServerLink,
+        work: TrainingConfig,
     ) -> None:
         self.calls, self.model = message.calls, message.model
         self.attendance = attendance
@@ -92,10 +92,10 @@ class Worker:
     def __init__(
         self,
         devices: Mapping[str, Learner],
-        conduct: Conduct | Obedience,
+        conduct: DevicePolicy | AlwaysAccept,
         settings: ClockSettings,
         life_clock: LifeClock,
-        slots: Slots | None,
+        slots: SlotClient | None,
         clock: Clock,
     ) -> None:
         self.quick = False
@@ -110,7 +110,7 @@ class Worker:
         self._clock = clock
         self._trainer = training_thread()
 
-    async def obey(self, errand: Errand) -> None:
+    async def obey(self, errand: CallBatch) -> None:
         """Answer calls: with the updates that are held for them, or with newly trained ones."""
         began = self._clock.monotonic()
         if errand.work.inline:
@@ -121,7 +121,7 @@ class Worker:
         took_s = self._clock.monotonic() - began
         self.quick = self._lockstep and errand.work.inline and took_s < self._quick_s
 
-    async def _obey_inline(self, errand: Errand) -> None:
+    async def _obey_inline(self, errand: CallBatch) -> None:
         """Answer with the updates inside, as many in one message as it may hold."""
         together: list[tuple[Answer, Body]] = []
         size = 0
@@ -135,11 +135,11 @@ class Worker:
                 await errand.attendance.answer(together)
                 for answer, _ in together:
                     if answer.update is not None:
-                        self._devices[answer.key.client].session.happen(Event.DELIVERED)
+                        self._devices[answer.key.client].session.happen(SessionEvent.DELIVERED)
                 together, size = [], 0
 
     async def _answer_with_update(
-        self, call: Call, choice: Choice, errand: Errand
+        self, call: Call, choice: Choice, errand: CallBatch
     ) -> tuple[Answer, Body] | None:
         """None: there is nothing to say."""
         parcel = await self._parcel(call, choice, errand)
@@ -151,7 +151,7 @@ class Worker:
             choice = choice._replace(decision=Decision.ACCEPT, reason=None)
         return self._answer(call, choice, errand), b""
 
-    async def _obey_in_bulk(self, errand: Errand) -> None:
+    async def _obey_in_bulk(self, errand: CallBatch) -> None:
         """Say what will come, then send the updates one after the other."""
         choices = await self._with_slots(errand.calls, self._choose(errand))
         at_once = [
@@ -166,7 +166,7 @@ class Worker:
                 async with self._turn(call) as waited_s:
                     update = parcel.update._replace(slot_wait_s=waited_s)
                     warn_of_refusal(await errand.link.submit(update, parcel.body))
-                self._devices[call.key.client].session.happen(Event.DELIVERED)
+                self._devices[call.key.client].session.happen(SessionEvent.DELIVERED)
             elif choice.decision is Decision.ABORT and not self._lockstep:
                 if not self._fails_silently(choice):
                     await errand.attendance.answer([(self._answer(call, choice, errand), b"")])
@@ -188,12 +188,12 @@ class Worker:
         """The seconds that a transfer waits for a channel slot, which is held meanwhile."""
         return nullcontext(0.0) if self._slots is None else self._slots.turn(call)
 
-    def _choose(self, errand: Errand) -> list[Choice]:
+    def _choose(self, errand: CallBatch) -> list[Choice]:
         step = errand.calls[0].key.round - 1 if self._lockstep else self._life_clock.step()
         return self._conduct.choose(errand.calls, step, errand.work)
 
     def _answer(
-        self, call: Call, choice: Choice, errand: Errand, update: Update | None = None
+        self, call: Call, choice: Choice, errand: CallBatch, update: Update | None = None
     ) -> Answer:
         device = self._devices[call.key.client]
         works = choice.decision is not Decision.DECLINE
@@ -212,23 +212,23 @@ class Worker:
     def _fails_silently(self, choice: Choice) -> bool:
         return not self._lockstep and choice.reason in _SILENT
 
-    async def _parcel(self, call: Call, choice: Choice, errand: Errand) -> Parcel | None:
+    async def _parcel(self, call: Call, choice: Choice, errand: CallBatch) -> StoredUpdate | None:
         """The update of a call: held, or newly trained; None when none will come: the device
         declines, gives up, or its base version is gone."""
         device = self._devices[call.key.client]
         if choice.decision is Decision.DECLINE:
-            device.session.happen(Event.DECLINED)
+            device.session.happen(SessionEvent.DECLINED)
             return None
         if (parcel := device.held_for(call)) is not None:
-            device.session.happen(Event.CALLED_AGAIN)
+            device.session.happen(SessionEvent.CALLED_AGAIN)
             return parcel
-        device.session.happen(Event.CALLED)
+        device.session.happen(SessionEvent.CALLED)
         if choice.decision is Decision.ABORT:
             if not self._lockstep:
                 began = self._clock.monotonic()
                 await self._as_long_as(device.train_s(errand.work) * choice.share, began)
             device.give_up(call, choice.before, choice.life)
-            device.session.happen(Event.GAVE_UP)
+            device.session.happen(SessionEvent.GAVE_UP)
             return None
         download: Download | None = _NONE
         if errand.model is None:
@@ -239,7 +239,7 @@ class Worker:
             if self._lockstep:  # the round is open, and waits: the session begins anew
                 version = call.base_version
                 raise Interrupted(f"the server has no version {version}, for which it called")
-            device.session.happen(Event.OUTDATED)
+            device.session.happen(SessionEvent.OUTDATED)
             log.info("round %d was closed before its model came", call.key.round)
             return None
         began = self._clock.monotonic()
@@ -252,7 +252,7 @@ class Worker:
         self._trains_quickly = self._clock.monotonic() - began < self._quick_s
         if not self._lockstep:
             await self._as_long_as(device.train_s(errand.work) * choice.share, began)
-        device.session.happen(Event.TRAINED)
+        device.session.happen(SessionEvent.TRAINED)
         return parcel
 
     async def _as_long_as(self, modelled_s: float, began: float) -> None:

@@ -54,7 +54,7 @@ class Distribution(Plugin):
         return not self.levels()
 
 
-class Constant(Distribution):
+class ConstantDistribution(Distribution):
     """The same for all. A bare number or text means it too."""
 
     value: Number | str
@@ -90,7 +90,7 @@ class Normal(Distribution):
         return self.mean + self.sd * normals(*numbers.T)[0]
 
 
-class Uniform(Distribution):
+class UniformDistribution(Distribution):
     """Alike everywhere between two numbers."""
 
     low: Number = 0.0
@@ -256,11 +256,11 @@ def _numbers_or_text(cells: Sequence[str]) -> Values:
 
 BUILT_IN: dict[str, type[Distribution]] = {
     "categorical": Categorical,
-    "constant": Constant,
+    "constant": ConstantDistribution,
     "file": File,
     "log-normal": LogNormal,
     "normal": Normal,
-    "uniform": Uniform,
+    "uniform": UniformDistribution,
 }
 DISTRIBUTIONS = Registry("distribution", "muster.distributions", BUILT_IN)
 
@@ -301,7 +301,7 @@ def distribution_of(setting: float | str | Distribution) -> Distribution:
     """The distribution that a setting means."""
     if isinstance(setting, Distribution):
         return setting
-    return Constant(kind="constant", value=setting)
+    return ConstantDistribution(kind="constant", value=setting)
 
 
 def draw(setting: float | Distribution, numbers: FloatArray) -> FloatArray:

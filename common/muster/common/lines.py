@@ -18,7 +18,7 @@ Overflow = Literal["queue", "collide", "subset"]
 Positive = Annotated[float, Field(gt=0)]
 
 
-class Line(Section):
+class LinkModel(Section):
     """A device's link, as the model sees it."""
 
     down_bps: Positive | None = None
@@ -72,7 +72,9 @@ class SharedLine(Section):
         limited = self.down_bps is not None or self.up_bps is not None
         return limited or (self.slots is not None and self.overflow == "queue")
 
-    def extra_s(self, line: Line, bytes_down: float, bytes_up: float, rank: int, n: int) -> float:
+    def extra_s(
+        self, line: LinkModel, bytes_down: float, bytes_up: float, rank: int, n: int
+    ) -> float:
         """Modelled seconds that a device's transfers take longer because others share the link.
 
         The cap is divided equally among those who transfer at once. With queueing slots devices
@@ -89,18 +91,18 @@ class SharedLine(Section):
             turn, at_once = rank // self.slots + 1, min(n, self.slots)
         down = SharedLine._at(line.down_bps, self.down_bps, at_once)
         up = SharedLine._at(line.up_bps, self.up_bps, at_once)
-        together = Line(down_bps=down, up_bps=up, rtt_s=line.rtt_s)
+        together = LinkModel(down_bps=down, up_bps=up, rtt_s=line.rtt_s)
         return turn * together.transfer_s(bytes_down, bytes_up) - line.transfer_s(
             bytes_down, bytes_up
         )
 
-    def least(self, line: Line, at_once: int) -> Line:
+    def least(self, line: LinkModel, at_once: int) -> LinkModel:
         """A device's link when so many of the group transfer at once: what to be patient with."""
         if self.slots is not None and self.overflow == "queue":
             at_once = min(at_once, self.slots)
         down = SharedLine._at(line.down_bps, self.down_bps, at_once)
         up = SharedLine._at(line.up_bps, self.up_bps, at_once)
-        return Line(down_bps=down, up_bps=up, rtt_s=line.rtt_s)
+        return LinkModel(down_bps=down, up_bps=up, rtt_s=line.rtt_s)
 
     @staticmethod
     def _at(own: float | None, shared: float | None, at_once: int) -> float | None:
@@ -121,7 +123,7 @@ def extra_seconds(
     seed: int,
     group: str,
     round: int,
-    lines: Mapping[str, Line],
+    lines: Mapping[str, LinkModel],
     bytes_down: float,
     bytes_up: float,
 ) -> dict[str, float]:

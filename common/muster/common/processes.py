@@ -42,7 +42,7 @@ def child_command(module: str, *arguments: str) -> list[str]:
     return [sys.executable, "-m", "muster.common.child", module, *arguments]
 
 
-def take_turns() -> None:
+def use_batch_scheduling() -> None:
     """Have the kernel let this process's waking threads wait for their turn (Linux, SCHED_BATCH).
 
     With a device to each process many wake at once, each interrupts another, and every one of them

@@ -35,7 +35,7 @@ class Schedule(Plugin):
         """Return the rate of `round`, which counts from 1."""
 
 
-class Constant(Schedule):
+class ConstantSchedule(Schedule):
     """η_t = initial, in every round. A bare number means the same."""
 
     def at(self, round: int) -> float:
@@ -77,7 +77,7 @@ class Exponential(Schedule):
 
 
 BUILT_IN: dict[str, type[Schedule]] = {
-    "constant": Constant,
+    "constant": ConstantSchedule,
     "exponential": Exponential,
     "inverse": Inverse,
     "inverse-sqrt": InverseSqrt,

@@ -255,7 +255,7 @@ class Shards(Partition):
         return [np.sort(np.concatenate([shards[number] for number in dealt])) for dealt in order]
 
 
-class Quantity(Partition):
+class QuantitySkew(Partition):
     """Labels as in the whole data set, give or take chance; sizes from a symmetric Dirichlet law.
 
     Small alpha: few clients hold nearly everything; large alpha: equal sizes. The quantity skew of
@@ -336,7 +336,7 @@ BUILT_IN: dict[str, type[Partition]] = {
     "dirichlet": Dirichlet,
     "iid": Iid,
     "natural": Natural,
-    "quantity": Quantity,
+    "quantity": QuantitySkew,
     "shards": Shards,
 }
 PARTITIONS = Registry("partition", "muster.partitions", BUILT_IN)

@@ -2,7 +2,7 @@
 
 from collections.abc import Collection, Iterable
 
-from muster.common.lines import Line
+from muster.common.lines import LinkModel
 from muster.wire import CHUNK_BYTES, INLINE_BYTES, UPLOAD_BYTES
 
 ENVIRONMENT = {
@@ -61,17 +61,17 @@ _CLIENT: Options = [
 ]
 
 
-def server_options(lines: Iterable[Line] = ()) -> Options:
+def server_options(lines: Iterable[LinkModel] = ()) -> Options:
     """Options of a server whose devices have these links."""
     return [*_SERVER, *_following(tuple(lines))]
 
 
-def client_options(line: Line | None = None) -> Options:
+def client_options(line: LinkModel | None = None) -> Options:
     """Options of a device's channels over its link."""
     return [*_CLIENT, *_following((line,) if line is not None else ())]
 
 
-def _following(lines: Collection[Line]) -> Options:
+def _following(lines: Collection[LinkModel]) -> Options:
     """What follows the slowest, and the longest, of some links."""
     patience_s = max((line.patience_s(IN_FLIGHT_BYTES) for line in lines), default=0.0)
     under_way = max((line.under_way_bytes for line in lines), default=0.0)

@@ -16,23 +16,23 @@ import uvloop
 
 from muster.common.clock import Clock, WallClock
 from muster.common.errors import MusterError, reason_of
-from muster.common.processes import rarely_collect, take_turns
+from muster.common.processes import rarely_collect, use_batch_scheduling
 from muster.server.config import ServerProcess
 from muster.server.evaluation.evaluator import (
     EvaluationProcess,
     RemoteEvaluation,
     SpawnedEvaluation,
 )
-from muster.server.program import Surroundings, serve
+from muster.server.program import ServerEnvironment, serve
 from muster.wire.transport import GRPC
 
 log = logging.getLogger("muster.server")
 
 
-def on_this_machine() -> Surroundings:
+def on_this_machine() -> ServerEnvironment:
     """The surroundings of a real server."""
     clock = WallClock()
-    return Surroundings(clock, GRPC, sqlite3.connect, _evaluation(clock), _when_signalled)
+    return ServerEnvironment(clock, GRPC, sqlite3.connect, _evaluation(clock), _when_signalled)
 
 
 def _evaluation(clock: Clock) -> Callable[[ServerProcess, Path], EvaluationProcess]:
@@ -54,7 +54,7 @@ async def _serve(folder: Path) -> int:
 
 
 def main() -> None:
-    take_turns()
+    use_batch_scheduling()
     logging.basicConfig(
         stream=sys.stderr, level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s"
     )

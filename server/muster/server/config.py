@@ -7,12 +7,12 @@ from pydantic import BeforeValidator, Field, SerializeAsAny
 from muster.common.bounds import DeviceCount, LongTime, NotNegative, Number, Positive, RoundCount
 from muster.common.compression import AnyCodec
 from muster.common.config import Section
-from muster.common.lines import Line, SharedLine
+from muster.common.lines import LinkModel, SharedLine
 from muster.common.schedules import Rate
 from muster.server.aggregators import AGGREGATORS, Aggregator
 from muster.server.aggregators.fedavg import FedAvg
 from muster.server.knowledge.population import Oracle
-from muster.server.rounds.selection import SELECTIONS, All, Selection
+from muster.server.rounds.selection import SELECTIONS, SelectAll, Selection
 
 
 class Target(Section):
@@ -48,7 +48,7 @@ class Guard(Section):
     """Largest Euclidean norm of an update; absent: any."""
 
 
-class Server(Section):
+class ServerSettings(Section):
     """How rounds are run."""
 
     rounds: RoundCount
@@ -105,7 +105,7 @@ class Server(Section):
     """How far the population's means are from the truth that the server is told: standard deviation
     of a normal error, drawn once for each of them."""
 
-    selection: Annotated[SerializeAsAny[Selection], BeforeValidator(SELECTIONS.parse)] = All(
+    selection: Annotated[SerializeAsAny[Selection], BeforeValidator(SELECTIONS.parse)] = SelectAll(
         kind="all"
     )
     """Whom a round calls."""
@@ -126,7 +126,7 @@ class Server(Section):
         return self.goal if self.goal is not None else self.selection.goal()
 
 
-class Member(Section):
+class PopulationMember(Section):
     """One device of the population, as the server's books know it before it enrolls."""
 
     client: str
@@ -138,7 +138,7 @@ class Member(Section):
     z: dict[str, float] | None = None
     """Covariates Z as numbers; absent with limited information, until the device enrolls."""
 
-    line: Line | None = None
+    line: LinkModel | None = None
     """Its link in the scenario's model; absent: transfers take no time in it."""
 
 
@@ -163,7 +163,7 @@ class ServerProcess(Section):
     scale: float = 1.0
     """Scaled: scenario seconds per second."""
 
-    server: Server
+    server: ServerSettings
     task: str
     """JSON of the scenario's [task], handed to devices and to the evaluation as it is."""
 
@@ -173,7 +173,7 @@ class ServerProcess(Section):
     gradient_step: Rate | None = None
     """Set when devices return gradients: the learning rate with which the server descends."""
 
-    population: list[Member]
+    population: list[PopulationMember]
     """All devices, by position; `server.information` says which of them the books may show."""
 
     z: list[str] = Field(default_factory=list)

@@ -17,7 +17,7 @@ from muster.common.exchange import (
     Receipt,
     ToDevice,
 )
-from muster.common.lines import Line
+from muster.common.lines import LinkModel
 
 _SESSION_BYTES = 16
 _TOGETHER = 1000
@@ -28,7 +28,7 @@ Outbox = asyncio.Queue[ToDevice | None]
 
 
 @dataclass(slots=True, eq=False)
-class Device:
+class EnrolledDevice:
     """One device of the population.
 
     Attributes:
@@ -49,10 +49,10 @@ class Device:
     examples: int
     capacity: float = 1.0
     z: Mapping[str, float] | None = None
-    pack: "Pack | None" = None
+    pack: "ConnectedPack | None" = None
     seen: Observation | None = None
     seen_at: float = 0.0
-    line: Line = field(default_factory=Line)
+    line: LinkModel = field(default_factory=LinkModel)
     away_until: int = 0
 
     @property
@@ -66,7 +66,7 @@ class Device:
 
 
 @dataclass(slots=True, eq=False)
-class Pack:
+class ConnectedPack:
     """The devices of one process, which share its session and its stream.
 
     Attributes:
@@ -78,7 +78,7 @@ class Pack:
         fetched: version that they last fetched, and how many bytes of it.
     """
 
-    devices: Mapping[str, Device]
+    devices: Mapping[str, EnrolledDevice]
     session: bytes
     fingerprint: Fingerprint
     outbox: Outbox | None = None
@@ -123,27 +123,27 @@ class Fleet:
         present: devices that are there now.
     """
 
-    def __init__(self, devices: Iterable[Device]) -> None:
+    def __init__(self, devices: Iterable[EnrolledDevice]) -> None:
         self.devices = {device.client: device for device in devices}
         self.present = 0
-        self._packs: dict[bytes, Pack] = {}
+        self._packs: dict[bytes, ConnectedPack] = {}
 
-    def packs(self) -> list[Pack]:
+    def packs(self) -> list[ConnectedPack]:
         """All that have a session, present or not."""
         return list(self._packs.values())
 
-    def packs_of(self, clients: Iterable[str]) -> list[Pack]:
+    def packs_of(self, clients: Iterable[str]) -> list[ConnectedPack]:
         """The packs that hold a session for any of these devices."""
         found = (self.devices[client].pack for client in clients)
         return list(dict.fromkeys(pack for pack in found if pack is not None))
 
-    def enroll(self, identities: Sequence[Identity], fingerprint: Fingerprint) -> Pack:
+    def enroll(self, identities: Sequence[Identity], fingerprint: Fingerprint) -> ConnectedPack:
         """Give devices of the population a new session; an older one of any of them ends."""
         devices = {identity.client: self.devices[identity.client] for identity in identities}
         for identity in identities:
             device = devices[identity.client]
             device.capacity, device.z = identity.capacity, identity.z
-        pack = Pack(devices, secrets.token_bytes(_SESSION_BYTES), fingerprint)
+        pack = ConnectedPack(devices, secrets.token_bytes(_SESSION_BYTES), fingerprint)
         for old in self.packs_of(devices):
             del self._packs[old.session]
             self._close(old)
@@ -154,7 +154,7 @@ class Fleet:
         self._packs[pack.session] = pack
         return pack
 
-    def of_session(self, session: bytes | None) -> Pack:
+    def of_session(self, session: bytes | None) -> ConnectedPack:
         """The pack that holds a session.
 
         Raises:
@@ -165,7 +165,7 @@ class Fleet:
             raise Unauthenticated("no such session; enroll (a restarted server knows none)")
         return pack
 
-    def attend(self, pack: Pack, now: float) -> Outbox:
+    def attend(self, pack: ConnectedPack, now: float) -> Outbox:
         """Open a pack's outbox; a stream that it replaces is told to end."""
         self._close(pack)
         self.present += len(pack.devices)
@@ -174,14 +174,14 @@ class Fleet:
         pack.told = None
         return pack.outbox
 
-    def leave(self, pack: Pack, outbox: Outbox) -> bool:
+    def leave(self, pack: ConnectedPack, outbox: Outbox) -> bool:
         """Close an outbox; False when another stream has replaced it."""
         if pack.outbox is not outbox:
             return False
         self._close(pack)
         return True
 
-    def _close(self, pack: Pack) -> None:
+    def _close(self, pack: ConnectedPack) -> None:
         if pack.outbox is not None:
             pack.outbox.put_nowait(None)
             pack.outbox = None

@@ -16,7 +16,7 @@ from muster.common.clock import Clock
 from muster.common.errors import ConfigError, MusterError, reason_of
 from muster.common.files import write_atomic
 from muster.common.journal import Journal
-from muster.common.lines import Line
+from muster.common.lines import LinkModel
 from muster.common.tensors import schema_of
 from muster.server.account.journal_recovery import untold
 from muster.server.account.ledger import Connect, Ledger, MemberRow
@@ -24,7 +24,7 @@ from muster.server.account.store import Store
 from muster.server.config import ServerProcess
 from muster.server.evaluation.evaluator import EvaluationProcess, Evaluator
 from muster.server.evaluation.schedule import setup_of
-from muster.server.fleet import Device, Fleet
+from muster.server.fleet import EnrolledDevice, Fleet
 from muster.server.rounds.coordinator import Coordinator
 from muster.server.rounds.shared_links import least_lines
 from muster.server.rpc.endpoint import add_services
@@ -43,7 +43,7 @@ _GOODBYE_S = 5.0
 
 
 @dataclass(frozen=True)
-class Surroundings:
+class ServerEnvironment:
     """What a server finds around it: a machine, or a simulation.
 
     Attributes:
@@ -60,7 +60,7 @@ class Surroundings:
     when_asked: Callable[[Callable[[], None]], None]
 
 
-async def serve(folder: Path, around: Surroundings) -> int:
+async def serve(folder: Path, around: ServerEnvironment) -> int:
     """Run the server in `folder`; return the exit status.
 
     Raises:
@@ -91,7 +91,9 @@ async def serve(folder: Path, around: Surroundings) -> int:
             journal.flush()
 
     fleet = Fleet(
-        Device(member.client, member.group, index, member.examples, line=member.line or Line())
+        EnrolledDevice(
+            member.client, member.group, index, member.examples, line=member.line or LinkModel()
+        )
         for index, member in enumerate(config.population)
         if member.enrolled
     )

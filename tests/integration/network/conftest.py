@@ -11,7 +11,7 @@ import pytest
 from muster.common.clock import Clock, WallClock
 from muster.common.lines import SharedLine
 from muster.emulator.gateway.config import GatewayDevice, GatewayProcess, Ports
-from muster.emulator.gateway.control import Control
+from muster.emulator.gateway.control import ControlService
 from muster.emulator.gateway.gateway import Gateway
 from muster.emulator.links.controller import Controller
 from muster.emulator.links.settings import Shape
@@ -126,7 +126,7 @@ async def start() -> AsyncIterator[Start]:
         clock = clock or WallClock()
         gateway = Gateway(config, clock)
         devices = gateway.listen()
-        control = Control(gateway, control_clock or clock)
+        control = ControlService(gateway, control_clock or clock)
         port = await control.listen()
         tasks.append(asyncio.create_task(control.keep_lease()))
         closing.extend([server.close, port.close, gateway.close])

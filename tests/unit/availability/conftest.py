@@ -5,9 +5,9 @@ from collections.abc import Callable, Sequence
 import numpy as np
 import pytest
 
-from muster.client.availability import Cast
+from muster.client.availability import DeviceBatch
 
-MakeCast = Callable[..., Cast]
+MakeCast = Callable[..., DeviceBatch]
 
 
 @pytest.fixture
@@ -22,9 +22,9 @@ def make_cast() -> MakeCast:
         step_s: float = 600.0,
         zones_h: Sequence[float] = (0.0,),
         ages: Sequence[float] = (0.0,),
-    ) -> Cast:
+    ) -> DeviceBatch:
         positions = np.array(range(size) if only is None else only)
-        return Cast(
+        return DeviceBatch(
             seed=seed,
             group=group,
             clients=[f"{group}-{position}" for position in positions],

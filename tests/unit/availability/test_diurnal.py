@@ -4,10 +4,10 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from muster.client.availability import Cast
+from muster.client.availability import DeviceBatch
 from muster.client.availability.diurnal import Diurnal
 
-MakeCast = Callable[..., Cast]
+MakeCast = Callable[..., DeviceBatch]
 
 HOURLY = 3600.0
 PEAK, TROUGH = 2, 14

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from muster.client.availability.traces import Trace, read_traces, write_traces
+from muster.client.availability.traces import AvailabilityTrace, read_traces, write_traces
 from muster.common.errors import ConfigError
 from muster.emulator.fleet.fedscale import import_fedscale
 
@@ -37,14 +37,14 @@ def test_a_trace_replays_to_the_same_intervals(tmp_path: Path, protocol: int) ->
         within = any(begin <= instant % 518400 < end for begin, end in intervals)
         assert trace.on(instant) == within
     edges = [edge for interval in intervals for edge in interval]
-    assert trace == Trace(False, tuple(map(float, edges)), 518400.0)
+    assert trace == AvailabilityTrace(False, tuple(map(float, edges)), 518400.0)
 
 
 def test_clients_keep_their_names_and_their_order_also_in_muster_files(tmp_path: Path) -> None:
     clients = {12: CLIENT, 3: {**CLIENT, "active": [], "inactive": []}, "x": CLIENT}
     traces = import_fedscale(pickled(tmp_path / "traces", clients))
     assert list(traces) == ["12", "3", "x"]
-    assert traces["3"] == Trace(False, (), 518400.0)
+    assert traces["3"] == AvailabilityTrace(False, (), 518400.0)
     write_traces(tmp_path / "traces.csv", traces)
     assert read_traces(tmp_path / "traces.csv") == traces
 
@@ -52,16 +52,16 @@ def test_clients_keep_their_names_and_their_order_also_in_muster_files(tmp_path:
 @pytest.mark.parametrize(
     ("active", "inactive", "expected"),
     [
-        ([0, 50], [10, 100], Trace(True, (10, 50), 100)),
-        ([0], [100], Trace(True, (), 100)),
-        ([10, 20], [20, 30], Trace(False, (10, 30), 100)),
-        ([10, 40], [10, 60], Trace(False, (40, 60), 100)),
-        ([10, 20, 20], [20, 20, 30], Trace(False, (10, 30), 100)),
+        ([0, 50], [10, 100], AvailabilityTrace(True, (10, 50), 100)),
+        ([0], [100], AvailabilityTrace(True, (), 100)),
+        ([10, 20], [20, 30], AvailabilityTrace(False, (10, 30), 100)),
+        ([10, 40], [10, 60], AvailabilityTrace(False, (40, 60), 100)),
+        ([10, 20, 20], [20, 20, 30], AvailabilityTrace(False, (10, 30), 100)),
     ],
     ids=["both ends", "always", "joined", "empty", "joined by an empty one"],
 )
 def test_intervals_at_the_ends_and_side_by_side_become_toggles(
-    tmp_path: Path, active: list[int], inactive: list[int], expected: Trace
+    tmp_path: Path, active: list[int], inactive: list[int], expected: AvailabilityTrace
 ) -> None:
     entry = changed(active=active, inactive=inactive, finish_time=100)
     assert import_fedscale(pickled(tmp_path / "traces", entry)) == {"1": expected}

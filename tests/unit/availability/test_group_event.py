@@ -5,10 +5,10 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from muster.client.availability import Cast
+from muster.client.availability import DeviceBatch
 from muster.client.availability.group_event import GroupEvent
 
-MakeCast = Callable[..., Cast]
+MakeCast = Callable[..., DeviceBatch]
 
 # The setting of Harrak et al.: ten devices in three groups.
 SIZES, EVENTS, GIVEN_EVENT = (3, 4, 3), (0.3, 0.6, 0.3), 0.95

@@ -5,14 +5,14 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from muster.client.availability import Cast
+from muster.client.availability import DeviceBatch
 from muster.client.availability.k_of_n import (
     KOfN,
     effective_weights,
     inclusion_probabilities,
 )
 
-MakeCast = Callable[..., Cast]
+MakeCast = Callable[..., DeviceBatch]
 
 SIX = [5.0, 3.0, 2.0, 1.0, 1.0, 0.5]
 

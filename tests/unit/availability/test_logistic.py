@@ -4,13 +4,13 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from muster.client.availability import Cast
-from muster.client.availability.logistic import Logistic
+from muster.client.availability import DeviceBatch
+from muster.client.availability.logistic import LogisticAvailability
 from muster.client.logit import sigmoid
 
-MakeCast = Callable[..., Cast]
+MakeCast = Callable[..., DeviceBatch]
 
-LOGISTIC = Logistic(kind="logistic", intercept=-0.5, z={"age": 2.0}, x={"load": -1.0})
+LOGISTIC = LogisticAvailability(kind="logistic", intercept=-0.5, z={"age": 2.0}, x={"load": -1.0})
 
 
 def test_the_chance_is_that_of_the_covariates(make_cast: MakeCast) -> None:

@@ -4,10 +4,10 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from muster.client.availability import Cast
+from muster.client.availability import DeviceBatch
 from muster.client.availability.markov import Markov
 
-MakeCast = Callable[..., Cast]
+MakeCast = Callable[..., DeviceBatch]
 
 MARKOV = Markov(kind="markov", mean_up_s=900.0, mean_down_s=300.0)
 SHARE = 0.75

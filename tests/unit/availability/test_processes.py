@@ -7,10 +7,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from muster.client.availability import AVAILABILITIES, Availability, Cast
-from muster.client.availability.traces import Trace, write_traces
+from muster.client.availability import AVAILABILITIES, Availability, DeviceBatch
+from muster.client.availability.traces import AvailabilityTrace, write_traces
 
-MakeCast = Callable[..., Cast]
+MakeCast = Callable[..., DeviceBatch]
 
 SIZE, STEPS = 6, 300
 ZONES_H, AGES = (0, 1, -5, 5.5), (0.1, -1, 2)
@@ -36,9 +36,9 @@ def availability(
     write_traces(
         Path("traces.csv"),
         {
-            "phones-1": Trace(True, (100.0, 5000.5, 7000.0), 10_000.0),
-            "phones-4": Trace(False, (1234.5,)),
-            "another": Trace(False, (20.0, 900.0, 3000.0), 3100.0),
+            "phones-1": AvailabilityTrace(True, (100.0, 5000.5, 7000.0), 10_000.0),
+            "phones-4": AvailabilityTrace(False, (1234.5,)),
+            "another": AvailabilityTrace(False, (20.0, 900.0, 3000.0), 3100.0),
         },
     )
     kind = request.param.split()[0]
@@ -47,7 +47,7 @@ def availability(
     return parsed
 
 
-def life(availability: Availability, cast: Cast) -> tuple[list[Any], ...]:
+def life(availability: Availability, cast: DeviceBatch) -> tuple[list[Any], ...]:
     """What its devices are at the beginning of every step, when their work ends, and the chance."""
     process = availability.process(cast)
     on, still_on, chance = [], [], []

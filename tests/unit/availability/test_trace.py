@@ -4,17 +4,17 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from muster.client.availability import Cast
+from muster.client.availability import DeviceBatch
 from muster.client.availability.trace import Replay
-from muster.client.availability.traces import Trace, read_traces, write_traces
+from muster.client.availability.traces import AvailabilityTrace, read_traces, write_traces
 from muster.common.errors import ConfigError
 
-MakeCast = Callable[..., Cast]
+MakeCast = Callable[..., DeviceBatch]
 
 TRACES = {
-    "b, the first": Trace(True, (10.0, 25.5, 70.0), 100.0),
-    "phones-2": Trace(False, (30.0,)),
-    "never": Trace(False, (), 86400.0),
+    "b, the first": AvailabilityTrace(True, (10.0, 25.5, 70.0), 100.0),
+    "phones-2": AvailabilityTrace(False, (30.0,)),
+    "never": AvailabilityTrace(False, (), 86400.0),
 }
 
 
@@ -63,7 +63,9 @@ def test_a_group_replays_what_its_traces_say_at_every_instant(
 
 def test_a_device_takes_the_trace_of_its_own_name(tmp_path: Path, make_cast: MakeCast) -> None:
     file = tmp_path / "traces.csv"
-    write_traces(file, {"phones-1": Trace(True, ()), "other": Trace(False, ())})
+    write_traces(
+        file, {"phones-1": AvailabilityTrace(True, ()), "other": AvailabilityTrace(False, ())}
+    )
     cast = make_cast(4)
     # Position 0 takes the first trace, 1 its own, 2 the first again, 3 the second.
     np.testing.assert_array_equal(replay(file).process(cast).on(cast.scene(0)), [1, 1, 1, 0])
@@ -72,7 +74,7 @@ def test_a_device_takes_the_trace_of_its_own_name(tmp_path: Path, make_cast: Mak
 def test_a_file_that_was_changed_is_read_again(tmp_path: Path, make_cast: MakeCast) -> None:
     file, cast = tmp_path / "traces.csv", make_cast(1)
     for start in (True, False):
-        write_traces(file, {"one": Trace(start, ())})
+        write_traces(file, {"one": AvailabilityTrace(start, ())})
         assert replay(file).process(cast).on(cast.scene(0))[0] == start
 
 

@@ -5,13 +5,13 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from muster.client.availability import Cast
+from muster.client.availability import DeviceBatch
 from muster.client.availability.markov import Markov
 from muster.client.availability.trace import Replay
-from muster.client.availability.traces import Trace, write_traces
+from muster.client.availability.traces import AvailabilityTrace, write_traces
 from muster.emulator.results.trace_export import export_traces
 
-MakeCast = Callable[..., Cast]
+MakeCast = Callable[..., DeviceBatch]
 
 
 def answers(*rows: tuple[int, str, str | None]) -> pd.DataFrame:
@@ -31,8 +31,8 @@ def test_a_device_was_away_when_it_was_offline_or_powered_off() -> None:
         (2, "a", None), (3, "b", "powered off"), (3, "a", "battery"), (4, "b", "offline"),
     )  # fmt: skip
     assert export_traces(found, *lockstep(5, 60.0)) == {
-        "a": Trace(False, (60.0,), 300.0),
-        "b": Trace(True, (120.0,), 300.0),
+        "a": AvailabilityTrace(False, (60.0,), 300.0),
+        "b": AvailabilityTrace(True, (120.0,), 300.0),
     }
 
 
@@ -40,12 +40,14 @@ def test_one_who_was_not_there_to_be_called_was_away() -> None:
     found = answers((1, "a", None), (2, "a", None), (3, "a", None))
     found.loc[1, "decision"] = "absent"
     opened_s = {1: 0.5, 2: 7.0, 3: 31.0}  # on the wall clock rounds are as long as they are
-    assert export_traces(found, opened_s, 40.0) == {"a": Trace(True, (7.0, 31.0), 40.0)}
+    assert export_traces(found, opened_s, 40.0) == {"a": AvailabilityTrace(True, (7.0, 31.0), 40.0)}
 
 
 def test_rounds_without_an_answer_leave_a_device_what_it_was() -> None:
     found = answers((9, "a", None), (3, "a", "offline"), (5, "a", "offline"))
-    assert export_traces(found, *lockstep(10, 10.0)) == {"a": Trace(False, (80.0,), 100.0)}
+    assert export_traces(found, *lockstep(10, 10.0)) == {
+        "a": AvailabilityTrace(False, (80.0,), 100.0)
+    }
 
 
 def test_an_answer_of_another_round_is_refused() -> None:

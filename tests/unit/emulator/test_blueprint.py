@@ -4,7 +4,7 @@ from typing import Any
 import pytest
 
 from muster.common.config import validate
-from muster.emulator.runs.process_configs import Blueprint
+from muster.emulator.runs.process_configs import ProcessConfigs
 from muster.emulator.scenario.scenario import Scenario
 
 PHONES = {"name": "phones", "count": 2, "device": {"profile": "phone"}}
@@ -30,7 +30,7 @@ def test_rounds_are_called_ahead_in_lockstep_where_nobody_lives(
     scenario = validate(Scenario, {**values, **sections}, "test")
     (tmp_path / "setup").mkdir()
     prepared = {"examples": [10, 10, 10], "schema": [{"name": "w", "shape": [2]}]}
-    assert Blueprint(scenario, tmp_path).server(prepared).calls_ahead is ahead
+    assert ProcessConfigs(scenario, tmp_path).server(prepared).calls_ahead is ahead
 
 
 def test_a_plan_that_would_take_long_is_left_to_muster_plan(
@@ -47,6 +47,6 @@ def test_a_plan_that_would_take_long_is_left_to_muster_plan(
     (tmp_path / "setup").mkdir()
     prepared = {"examples": [10, 10], "schema": [{"name": "w", "shape": [2]}]}
     monkeypatch.setattr("muster.emulator.runs.process_configs.plan", pytest.fail)
-    blueprint = Blueprint(validate(Scenario, values, "test"), tmp_path)
+    blueprint = ProcessConfigs(validate(Scenario, values, "test"), tmp_path)
     blueprint.write_plan(prepared, lambda done, of: None)
     assert not (tmp_path / "plan.csv").exists()

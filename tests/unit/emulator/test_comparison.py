@@ -11,7 +11,7 @@ from muster.common.errors import ConfigError
 from muster.emulator.experiments.comparison.columns import ENDS, TARGETS, cell
 from muster.emulator.experiments.comparison.figure import draw
 from muster.emulator.experiments.comparison.outcome import MEASURES, differences_of, means_of
-from muster.emulator.experiments.comparison.plan import Plan, make_plan
+from muster.emulator.experiments.comparison.plan import ComparisonPlan, make_plan
 from muster.emulator.experiments.comparison.variants import folder_names, labels_of, parse_vary
 from muster.emulator.results.intervals import interval
 
@@ -155,13 +155,13 @@ def test_a_request_that_makes_no_sense_is_refused(scenario, vary, seeds: int, sa
 
 def test_a_plan_comes_back_as_it_was_written(scenario: Path) -> None:
     plan = make_plan(scenario, {"server.deadline_s": [None, 2.0]}, seeds=2)
-    assert Plan.from_json(plan.to_json(), "plan.json") == plan
+    assert ComparisonPlan.from_json(plan.to_json(), "plan.json") == plan
 
 
 @pytest.mark.parametrize("text", ["", "[]", "{}", '{"name": "a", "runs": [{"scenario": {}}]}'])
 def test_what_is_no_plan_is_refused(text: str) -> None:
     with pytest.raises(ConfigError, match=r"plan\.json: "):
-        Plan.from_json(text, "plan.json")
+        ComparisonPlan.from_json(text, "plan.json")
 
 
 # --- statistics ----------------------------------------------------------------------------------

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from muster.emulator.runs.progress import FEW_ROUNDS, Lines, LivePanel, progress
-from muster.emulator.runs.run_progress import Standing
+from muster.emulator.runs.run_progress import RunProgress
 
 
 class ManualClock:
@@ -264,8 +264,8 @@ def test_ten_thousand_events_are_drawn_a_few_times(terminal: Terminal) -> None:
 # --- the standing --------------------------------------------------------------------------------
 
 
-def standing_after(*events: dict[str, Any]) -> Standing:
-    standing = Standing()
+def standing_after(*events: dict[str, Any]) -> RunProgress:
+    standing = RunProgress()
     for event in events:
         standing.happen(event)
     return standing

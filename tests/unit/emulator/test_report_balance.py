@@ -13,7 +13,7 @@ from muster.emulator.results.report import balance
 from muster.emulator.results.report.balance_panels import MOST_PANELS
 from muster.emulator.results.report.balance_section import represented
 from muster.emulator.results.report.figures import FIGURES
-from muster.emulator.results.report.section import Section
+from muster.emulator.results.report.section import ReportSection
 from muster.emulator.results.summary import outline
 
 
@@ -30,7 +30,7 @@ def two_rounds(run: Any, a: float = 1.0, b: float = 3.0) -> None:
     run.round({"a": "folded"}, declined={"b": "busy", "c": "busy"}, sent=sent, x=loads)
 
 
-def section_of(folder: Path) -> Section:
+def section_of(folder: Path) -> ReportSection:
     with Account(folder) as account:
         section = represented(account, outline(account))
     assert section is not None

@@ -11,7 +11,7 @@ import pytest
 from muster.emulator.results.account import Account
 from muster.emulator.results.report import call_map, life_sections, sections, write_report
 from muster.emulator.results.report.figures import FIGURES
-from muster.emulator.results.report.section import Section
+from muster.emulator.results.report.section import ReportSection
 from muster.emulator.results.report.timeline import Timeline
 from muster.emulator.results.summary import outline
 
@@ -32,12 +32,12 @@ def live(run: Any) -> Path:
     return run.commit()
 
 
-def section_of(make: Callable[..., Section | None], folder: Path) -> Section | None:
+def section_of(make: Callable[..., ReportSection | None], folder: Path) -> ReportSection | None:
     with Account(folder) as account:
         return make(account, outline(account))
 
 
-def rows_of(make: Callable[..., Section | None], folder: Path) -> list[list[str]]:
+def rows_of(make: Callable[..., ReportSection | None], folder: Path) -> list[list[str]]:
     section = section_of(make, folder)
     assert section is not None
     assert section.table is not None

@@ -23,7 +23,7 @@ from muster.emulator.results.report.links import (
     totals_of,
     waited_for,
 )
-from muster.emulator.results.report.section import Section
+from muster.emulator.results.report.section import ReportSection
 from muster.emulator.results.report.use import span_of, used
 from muster.emulator.results.summary import outline
 
@@ -64,12 +64,12 @@ def table_of(seconds: pd.DataFrame) -> dict[str, dict[str, float]]:
     }
 
 
-def section_of(make: Callable[..., Section | None], folder: Path) -> Section | None:
+def section_of(make: Callable[..., ReportSection | None], folder: Path) -> ReportSection | None:
     with Account(folder) as account:
         return make(account, outline(account))
 
 
-def rows_of(make: Callable[..., Section | None], folder: Path) -> list[list[str]]:
+def rows_of(make: Callable[..., ReportSection | None], folder: Path) -> list[list[str]]:
     section = section_of(make, folder)
     assert section is not None
     assert section.table is not None

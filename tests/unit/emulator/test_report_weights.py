@@ -10,7 +10,7 @@ import pytest
 from muster.emulator.results.account import Account
 from muster.emulator.results.report import weight_sections
 from muster.emulator.results.report.figures import FIGURES
-from muster.emulator.results.report.section import Section
+from muster.emulator.results.report.section import ReportSection
 from muster.emulator.results.report.shares import MOST_LINES
 from muster.emulator.results.summary import outline
 
@@ -19,10 +19,10 @@ ALL = (
     weight_sections.calibration, weight_sections.shares, weight_sections.estimates,
 )  # fmt: skip
 
-Make = Callable[..., Section | None]
+Make = Callable[..., ReportSection | None]
 
 
-def section_of(make: Make, folder: Path) -> Section | None:
+def section_of(make: Make, folder: Path) -> ReportSection | None:
     with Account(folder) as account:
         return make(account, outline(account))
 

@@ -26,7 +26,7 @@ from muster.emulator.studies import results as result_module
 from muster.emulator.studies.__main__ import obey
 from muster.emulator.studies.network import by_part, network_table, reasons
 from muster.emulator.studies.pace import Pace
-from muster.emulator.studies.plan import Plan, make_plan, sizes
+from muster.emulator.studies.plan import StudyPlan, make_plan, sizes
 from muster.emulator.studies.running import read_plan
 
 TESTS = Path(__file__).parents[2]
@@ -333,7 +333,7 @@ def test_options_have_defaults_and_the_data_directory_an_absolute_path(
 @pytest.mark.usefixtures("runner")
 def test_a_plan_survives_its_file() -> None:
     plan = make_plan("tiny_study:Tiny", Options(seeds=2))
-    assert Plan.from_json(plan.to_json(), "plan.json") == plan
+    assert StudyPlan.from_json(plan.to_json(), "plan.json") == plan
 
 
 @pytest.mark.usefixtures("runner")

@@ -65,10 +65,10 @@ class Backend:
             self.happened.clear()
             await self.happened.wait()
 
-    def within_reach(self, group: str, ports: Ports) -> Ports:
+    def reachable_ports(self, group: str, ports: Ports) -> Ports:
         return ports
 
-    def settled(self, server: ServerProcess) -> ServerProcess:
+    def with_addresses(self, server: ServerProcess) -> ServerProcess:
         return server
 
     async def start_nursery(self, config: NurseryProcess) -> dict[str, Any]:

@@ -11,12 +11,12 @@ from hypothesis import strategies as st
 
 from muster.emulator.gateway.rates import (
     Capped,
-    Constant,
+    ConstantRate,
     Fading,
     Loss,
     Rate,
     Stalls,
-    Trace,
+    TraceRate,
     Unlimited,
     mean_bps,
     rate_of,
@@ -30,10 +30,10 @@ def fading(sigma: float = 0.5, bound: float = math.inf, seed: int = 7) -> Fading
 
 
 RATES: dict[str, Callable[[], Rate]] = {
-    "constant": lambda: Constant(1000.0),
+    "constant": lambda: ConstantRate(1000.0),
     "fading": fading,
     "bounded": lambda: fading(bound=900.0),
-    "trace": lambda: Trace([1, 1, 3, 250, 1000]),
+    "trace": lambda: TraceRate([1, 1, 3, 250, 1000]),
 }
 
 
@@ -98,7 +98,7 @@ def test_a_bound_cuts_fading_and_its_mean() -> None:
 
 
 def test_a_trace_passes_1500_bytes_in_each_millisecond_it_names() -> None:
-    trace = Trace([2, 5, 5, 10])
+    trace = TraceRate([2, 5, 5, 10])
     passed = [trace.capacity(0.0, ms / 1000) for ms in range(13)]
     assert passed == pytest.approx(
         [0, 0, 1500, 1500, 1500, 4500, 4500, 4500, 4500, 4500, 6000, 6000, 7500]
@@ -106,7 +106,7 @@ def test_a_trace_passes_1500_bytes_in_each_millisecond_it_names() -> None:
 
 
 def test_a_trace_is_replayed_to_the_millisecond_and_again_from_its_start() -> None:
-    trace = Trace([2, 5, 5, 10])
+    trace = TraceRate([2, 5, 5, 10])
     at, ends = 0.0, []
     for _ in range(8):
         at = trace.finish(at, 1500)
@@ -116,18 +116,18 @@ def test_a_trace_is_replayed_to_the_millisecond_and_again_from_its_start() -> No
 
 
 def test_a_trace_with_a_gap_waits_for_its_end() -> None:
-    trace = Trace([1, 60_000])
+    trace = TraceRate([1, 60_000])
     assert trace.finish(0.0, 1500) == pytest.approx(0.001)
     assert trace.finish(0.001, 1) == pytest.approx(60.0, abs=0.001)
 
 
 def test_a_trace_far_away_is_exact() -> None:
-    trace = Trace([2, 5, 5, 10])
+    trace = TraceRate([2, 5, 5, 10])
     assert trace.finish(36_000.0, 6000) == pytest.approx(36_000.010, abs=1e-9)
 
 
 def test_a_cap_holds_what_is_faster() -> None:
-    capped = Capped(Trace([10, 10, 10, 10]), 150_000.0)
+    capped = Capped(TraceRate([10, 10, 10, 10]), 150_000.0)
     assert capped.finish(0.009, 6000) == pytest.approx(0.009 + 0.04)
     assert capped.mean == 150_000.0
 

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from muster.emulator.gateway.rates import Constant, Fading, Loss, Rate, Unlimited
-from muster.emulator.gateway.shaping import Flow, Lane, Shaper, Way
+from muster.emulator.gateway.rates import ConstantRate, Fading, Loss, Rate, Unlimited
+from muster.emulator.gateway.shaping import DirectionalLink, Flow, Lane, Shaper
 
 MBIT = 1_000_000 / 8
 
@@ -25,7 +25,7 @@ def delivered(shaper: Shaper, until: float = math.inf) -> list[tuple[float, Flow
 
 def one(rate: Rate | None = None, **way: float) -> tuple[Shaper, Flow]:
     shaper = Shaper(Unlimited(), seed=1)
-    lane = shaper.lane("a", Way(rate or Unlimited(), **way))  # type: ignore[arg-type]
+    lane = shaper.lane("a", DirectionalLink(rate or Unlimited(), **way))  # type: ignore[arg-type]
     return shaper, shaper.flow(lane, "up", 1)
 
 
@@ -59,13 +59,13 @@ def jain(shares: list[float]) -> float:
 
 
 def test_the_first_bytes_of_an_idle_link_wait_for_their_own_serialisation() -> None:
-    shaper, flow = one(Constant(1000.0))
+    shaper, flow = one(ConstantRate(1000.0))
     shaper.arrive(flow, 100, now=5.0)
     assert [(at, n) for at, _, n in delivered(shaper)] == [(pytest.approx(5.1), 100)]
 
 
 def test_a_link_that_was_idle_has_earned_no_burst() -> None:
-    shaper, flow = one(Constant(10_000.0))
+    shaper, flow = one(ConstantRate(10_000.0))
     shaper.arrive(flow, 10_000, now=0.0)
     assert delivered(shaper)[-1][0] == pytest.approx(1.0)
     shaper.arrive(flow, 10_000, now=100.0)
@@ -73,39 +73,39 @@ def test_a_link_that_was_idle_has_earned_no_burst() -> None:
 
 
 def test_a_link_is_as_slow_as_the_slower_of_two_rates() -> None:
-    shaper = Shaper(Constant(500.0))
-    flow = shaper.flow(shaper.lane("a", Way(Constant(1000.0))), "up", 1)
+    shaper = Shaper(ConstantRate(500.0))
+    flow = shaper.flow(shaper.lane("a", DirectionalLink(ConstantRate(1000.0))), "up", 1)
     shaper.arrive(flow, 5000, 0.0)
     assert delivered(shaper)[-1][0] == pytest.approx(10.0)
 
 
 def test_who_looks_late_finds_what_would_have_been() -> None:
-    on_time, flow = one(Constant(10_000.0), delay_s=0.1)
+    on_time, flow = one(ConstantRate(10_000.0), delay_s=0.1)
     on_time.arrive(flow, 10_000, 0.0)
     exact = delivered(on_time)[-1][0]
-    late, flow = one(Constant(10_000.0), delay_s=0.1)
+    late, flow = one(ConstantRate(10_000.0), delay_s=0.1)
     late.arrive(flow, 10_000, 0.0)
     late.advance(0.7)
     assert delivered(late)[-1][0] == exact
 
 
 def test_slices_are_small_beside_the_rate() -> None:
-    shaper, flow = one(Constant(100_000.0))
+    shaper, flow = one(ConstantRate(100_000.0))
     shaper.arrive(flow, 20_000, 0.0)
     assert max(n for _, _, n in delivered(shaper)) == 2000  # 20 ms
-    shaper, flow = one(Constant(10_000.0))
+    shaper, flow = one(ConstantRate(10_000.0))
     shaper.arrive(flow, 20_000, 0.0)
     assert max(n for _, _, n in delivered(shaper)) == 512
 
 
 def test_a_delay_is_added_to_serialisation() -> None:
-    shaper, flow = one(Constant(1000.0), delay_s=0.3)
+    shaper, flow = one(ConstantRate(1000.0), delay_s=0.3)
     shaper.arrive(flow, 100, 0.0)
     assert delivered(shaper)[0][0] == pytest.approx(0.4)
 
 
 def test_the_end_of_a_flow_comes_after_its_last_byte() -> None:
-    shaper, flow = one(Constant(1000.0), delay_s=0.3)
+    shaper, flow = one(ConstantRate(1000.0), delay_s=0.3)
     shaper.arrive(flow, 1000, 0.0)
     shaper.end(flow, 0.0)
     found = [(at, n) for at, _, n in delivered(shaper)]
@@ -121,7 +121,7 @@ def test_the_end_of_a_silent_flow_takes_the_delay_too() -> None:
 
 
 def test_jitter_never_brings_bytes_out_of_order() -> None:
-    shaper, flow = one(Constant(100_000.0), delay_s=0.05, jitter_s=0.1)
+    shaper, flow = one(ConstantRate(100_000.0), delay_s=0.05, jitter_s=0.1)
     for step in range(200):
         shaper.arrive(flow, 1000 + step, step * 0.01)
     found = delivered(shaper)
@@ -143,22 +143,22 @@ def test_jitter_is_the_same_in_every_run_of_a_seed() -> None:
 
 @pytest.mark.parametrize("shared", [1.0, 20.0])
 def test_devices_that_want_all_get_the_same(shared: float) -> None:
-    shaper = Shaper(Constant(shared * MBIT))
-    lanes = [shaper.lane(f"d{i}", Way()) for i in range(10)]
+    shaper = Shaper(ConstantRate(shared * MBIT))
+    lanes = [shaper.lane(f"d{i}", DirectionalLink()) for i in range(10)]
     moved = Greedy(shaper, lanes).run(20.0)
     assert jain([float(n) for n in moved.values()]) >= 0.999
     assert sum(moved.values()) == pytest.approx(20 * shared * MBIT, rel=0.01)
 
 
-@pytest.mark.parametrize("before", [Unlimited(), Constant(37_500.0)])
+@pytest.mark.parametrize("before", [Unlimited(), ConstantRate(37_500.0)])
 def test_what_a_device_moved_while_it_was_alone_costs_it_nothing_later(before: Rate) -> None:
     # Where nothing was shared its slices were large: each is 0.4 s of what is shared then.
     shaper = Shaper(before)
-    lanes = [shaper.lane(each, Way(Constant(750_000.0))) for each in "abcdefgh"]
+    lanes = [shaper.lane(each, DirectionalLink(ConstantRate(750_000.0))) for each in "abcdefgh"]
     alone = Greedy(shaper, lanes[:1])
     alone.run(until=2.0)
     shaper.drop(alone.flows[0])
-    shaper.share(Constant(37_500.0), lanes, now=3.0)
+    shaper.share(ConstantRate(37_500.0), lanes, now=3.0)
     shares = Greedy(shaper, lanes, at=3.0).run(until=6.0)
     assert jain([shares[each] for each in "abcdefgh"]) > 0.995
 
@@ -166,8 +166,11 @@ def test_what_a_device_moved_while_it_was_alone_costs_it_nothing_later(before: R
 def test_what_slow_devices_leave_is_divided_among_the_fast() -> None:
     # Of 20 Mbit/s: two have 1 and one has 3 of their own; the two others divide 15.
     own = [1.0, 1.0, 3.0, 50.0, 100.0]
-    shaper = Shaper(Constant(20 * MBIT))
-    lanes = [shaper.lane(f"d{i}", Way(Constant(rate * MBIT))) for i, rate in enumerate(own)]
+    shaper = Shaper(ConstantRate(20 * MBIT))
+    lanes = [
+        shaper.lane(f"d{i}", DirectionalLink(ConstantRate(rate * MBIT)))
+        for i, rate in enumerate(own)
+    ]
     moved = Greedy(shaper, lanes).run(20.0)
     got = [moved[f"d{i}"] / (20 * MBIT) for i in range(5)]
     assert got == pytest.approx([1, 1, 3, 7.5, 7.5], rel=0.02)
@@ -175,15 +178,15 @@ def test_what_slow_devices_leave_is_divided_among_the_fast() -> None:
 
 
 def test_a_device_does_not_get_more_by_opening_connections() -> None:
-    shaper = Shaper(Constant(4 * MBIT))
-    many, single = shaper.lane("many", Way()), shaper.lane("single", Way())
+    shaper = Shaper(ConstantRate(4 * MBIT))
+    many, single = shaper.lane("many", DirectionalLink()), shaper.lane("single", DirectionalLink())
     moved = Greedy(shaper, [many, many, many, single]).run(20.0)
     assert moved["many"] == pytest.approx(moved["single"], rel=0.01)
 
 
 def test_connections_of_a_device_take_turns() -> None:
     shaper = Shaper(Unlimited())
-    lane = shaper.lane("a", Way(Constant(1 * MBIT)))
+    lane = shaper.lane("a", DirectionalLink(ConstantRate(1 * MBIT)))
     greedy = Greedy(shaper, [lane, lane, lane])
     by_flow: dict[Flow, int] = defaultdict(int)
     while (at := shaper.next()) <= 10.0:
@@ -196,8 +199,8 @@ def test_connections_of_a_device_take_turns() -> None:
 
 
 def test_a_thousand_devices_share_fairly() -> None:
-    shaper = Shaper(Constant(100 * MBIT))
-    lanes = [shaper.lane(f"d{i}", Way(Constant(5 * MBIT))) for i in range(1000)]
+    shaper = Shaper(ConstantRate(100 * MBIT))
+    lanes = [shaper.lane(f"d{i}", DirectionalLink(ConstantRate(5 * MBIT))) for i in range(1000)]
     moved = Greedy(shaper, lanes).run(4.0)
     assert len(moved) == 1000
     assert jain([float(n) for n in moved.values()]) >= 0.95
@@ -205,8 +208,8 @@ def test_a_thousand_devices_share_fairly() -> None:
 
 
 def test_each_of_a_thousand_has_its_turn_soon() -> None:
-    shaper = Shaper(Constant(40 * MBIT))
-    lanes = [shaper.lane(f"d{i}", Way(Constant(5 * MBIT))) for i in range(1000)]
+    shaper = Shaper(ConstantRate(40 * MBIT))
+    lanes = [shaper.lane(f"d{i}", DirectionalLink(ConstantRate(5 * MBIT))) for i in range(1000)]
     moved = Greedy(shaper, lanes).run(3.0)
     assert jain([float(n) for n in moved.values()]) >= 0.99
 
@@ -214,9 +217,9 @@ def test_each_of_a_thousand_has_its_turn_soon() -> None:
 @pytest.mark.parametrize("elsewhere", [False, True], ids=["same device", "other device"])
 def test_a_heartbeat_beside_uploads_waits_for_one_slice(elsewhere: bool) -> None:
     rate = 1 * MBIT
-    shaper = Shaper(Constant(rate))
-    bulk, quiet = shaper.lane("bulk", Way()), shaper.lane("quiet", Way())
-    greedy = Greedy(shaper, [bulk, bulk, shaper.lane("other", Way())])
+    shaper = Shaper(ConstantRate(rate))
+    bulk, quiet = shaper.lane("bulk", DirectionalLink()), shaper.lane("quiet", DirectionalLink())
+    greedy = Greedy(shaper, [bulk, bulk, shaper.lane("other", DirectionalLink())])
     greedy.run(5.0)
     heartbeat = shaper.flow(quiet if elsewhere else bulk, "up", 9)
     waits = []
@@ -235,7 +238,7 @@ def test_a_heartbeat_beside_uploads_waits_for_one_slice(elsewhere: bool) -> None
 
 
 def test_a_heartbeat_pays_for_what_it_sends() -> None:
-    shaper, flow = one(Constant(1000.0))
+    shaper, flow = one(ConstantRate(1000.0))
     other = shaper.flow(flow.lane, "up", 2)
     shaper.arrive(flow, 500, 0.0)
     shaper.arrive(other, 500, 0.0)
@@ -243,7 +246,7 @@ def test_a_heartbeat_pays_for_what_it_sends() -> None:
 
 
 def test_what_waits_before_a_slow_link_is_bounded() -> None:
-    shaper, flow = one(Constant(1 * MBIT), delay_s=0.3)
+    shaper, flow = one(ConstantRate(1 * MBIT), delay_s=0.3)
     assert shaper.room(flow, 0) == 16 * 1024
     shaper.arrive(flow, 16 * 1024, 0.0)
     assert shaper.room(flow, 16 * 1024) == 0
@@ -251,7 +254,7 @@ def test_what_waits_before_a_slow_link_is_bounded() -> None:
 
 def test_what_is_in_the_delay_line_is_bounded() -> None:
     # A receiver that takes nothing: all that was read stays held.
-    shaper, flow = one(Constant(8 * MBIT), delay_s=0.3)
+    shaper, flow = one(ConstantRate(8 * MBIT), delay_s=0.3)
     held, now = 0, 0.0
     while (room := shaper.room(flow, held)) > 0:
         shaper.arrive(flow, room, now)
@@ -262,7 +265,7 @@ def test_what_is_in_the_delay_line_is_bounded() -> None:
 
 
 def test_the_delay_line_holds_what_a_full_link_has_under_way() -> None:
-    shaper, flow = one(Constant(8 * MBIT), delay_s=0.3)
+    shaper, flow = one(ConstantRate(8 * MBIT), delay_s=0.3)
     greedy = Greedy(shaper, [flow.lane])
     assert greedy.run(10.0)["a"] == pytest.approx(9.7 * 1_000_000, rel=0.01)
 
@@ -271,7 +274,7 @@ def test_the_delay_line_holds_what_a_full_link_has_under_way() -> None:
 def test_a_fading_link_carries_its_peaks_too(seed: int) -> None:
     rate = Fading(1.6 * MBIT, 0.7, 8.0, 0.25, seed, ("fading", "a", "up"))
     shaper = Shaper(Unlimited(), seed=seed)
-    lane = shaper.lane("a", Way(rate, 0.3, jitter_s=0.05))
+    lane = shaper.lane("a", DirectionalLink(rate, 0.3, jitter_s=0.05))
     seconds = 120.0
     moved = Greedy(shaper, [lane]).run(seconds)["a"]
     assert moved == pytest.approx(rate.capacity(0.0, seconds - 0.3), rel=0.01)
@@ -280,7 +283,7 @@ def test_a_fading_link_carries_its_peaks_too(seed: int) -> None:
 def test_a_lossy_link_delivers_what_the_formula_says() -> None:
     loss = Loss(0.01, 0.05)
     shaper = Shaper(Unlimited(), seed=3)
-    lane = shaper.lane("a", Way(Constant(loss.bound), 0.025, loss=loss))
+    lane = shaper.lane("a", DirectionalLink(ConstantRate(loss.bound), 0.025, loss=loss))
     seconds = 4000.0
     moved = Greedy(shaper, [lane]).run(seconds)["a"]
     assert moved / seconds == pytest.approx(loss.left_of(loss.bound), rel=0.05)
@@ -289,7 +292,7 @@ def test_a_lossy_link_delivers_what_the_formula_says() -> None:
 def test_a_stall_holds_one_connection_and_not_its_neighbours() -> None:
     loss = Loss(0.5, 0.001)  # every second packet begins a stall of 0.2 s
     shaper = Shaper(Unlimited(), seed=3)
-    lane = shaper.lane("a", Way(Constant(1 * MBIT), loss=loss))
+    lane = shaper.lane("a", DirectionalLink(ConstantRate(1 * MBIT), loss=loss))
     stalled, neighbour = shaper.flow(lane, "up", 1), shaper.flow(lane, "up", 2)
     shaper.arrive(stalled, 100_000, 0.0)
     shaper.advance(0.1)
@@ -300,7 +303,7 @@ def test_a_stall_holds_one_connection_and_not_its_neighbours() -> None:
 
 
 def test_a_dropped_flow_delivers_nothing_more() -> None:
-    shaper, flow = one(Constant(1000.0), delay_s=1.0)
+    shaper, flow = one(ConstantRate(1000.0), delay_s=1.0)
     other = shaper.flow(flow.lane, "up", 2)
     shaper.arrive(flow, 5000, 0.0)
     shaper.arrive(other, 500, 0.0)
@@ -310,17 +313,17 @@ def test_a_dropped_flow_delivers_nothing_more() -> None:
 
 
 def test_a_faster_link_is_used_at_once() -> None:
-    shaper, flow = one(Constant(10.0))
+    shaper, flow = one(ConstantRate(10.0))
     shaper.arrive(flow, 5000, 0.0)
     shaper.advance(1.0)
-    shaper.change(flow.lane, Way(Constant(1000.0)), 1.0)
+    shaper.change(flow.lane, DirectionalLink(ConstantRate(1000.0)), 1.0)
     shaper.advance(6.0)
     assert flow.queued == 0
 
 
 def test_a_shared_rate_that_appears_is_obeyed() -> None:
     shaper, flow = one()
-    shaper.share(Constant(1000.0), [flow.lane], 1.0)
+    shaper.share(ConstantRate(1000.0), [flow.lane], 1.0)
     shaper.arrive(flow, 5000, 1.0)
     assert delivered(shaper)[-1][0] == pytest.approx(6.0)
 
@@ -338,15 +341,17 @@ steps = st.lists(
 @given(steps, st.integers(1, 3))
 def test_whatever_happens_all_bytes_come_out_in_order(schedule: list[Step], flows: int) -> None:
     shaper = Shaper(Unlimited(), seed=5)
-    lane = shaper.lane("a", Way())
+    lane = shaper.lane("a", DirectionalLink())
     loss = Loss(0.05, 0.01)
     fading = Fading(3000.0, 1.0, 8.0, 0.25, 5, ("fading", "a", "up"))
     changes: dict[str, Callable[[float], None]] = {
-        "slow": lambda now: shaper.change(lane, Way(Constant(2000.0), loss=loss), now),
-        "fast": lambda now: shaper.change(lane, Way(fading, 0.05, 0.1), now),
-        "free": lambda now: shaper.change(lane, Way(), now),
-        "far": lambda now: shaper.change(lane, Way(delay_s=0.7, jitter_s=0.2), now),
-        "shared": lambda now: shaper.share(Constant(1500.0), [lane], now),
+        "slow": lambda now: shaper.change(
+            lane, DirectionalLink(ConstantRate(2000.0), loss=loss), now
+        ),
+        "fast": lambda now: shaper.change(lane, DirectionalLink(fading, 0.05, 0.1), now),
+        "free": lambda now: shaper.change(lane, DirectionalLink(), now),
+        "far": lambda now: shaper.change(lane, DirectionalLink(delay_s=0.7, jitter_s=0.2), now),
+        "shared": lambda now: shaper.share(ConstantRate(1500.0), [lane], now),
         "unshared": lambda now: shaper.share(Unlimited(), [lane], now),
     }
     ways = [shaper.flow(lane, "up", number) for number in range(flows)]

@@ -3,11 +3,11 @@
 import pytest
 
 from muster.common.lines import SharedLine, granted, turns
-from muster.emulator.gateway.slots import Slots
+from muster.emulator.gateway.slots import SlotAllocator
 
 
-def slots(number: int | None, overflow: str = "queue") -> Slots:
-    return Slots(SharedLine(slots=number, overflow=overflow), 7, "phones")  # type: ignore[arg-type]
+def slots(number: int | None, overflow: str = "queue") -> SlotAllocator:
+    return SlotAllocator(SharedLine(slots=number, overflow=overflow), 7, "phones")  # type: ignore[arg-type]
 
 
 def test_nothing_is_decided_before_all_have_spoken() -> None:

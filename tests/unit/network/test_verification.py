@@ -27,22 +27,22 @@ from muster.emulator.links.verification.judging import (
     judge_shared,
 )
 from muster.emulator.links.verification.measuring import (
-    Gateway,
-    Line,
-    Measured,
+    GatewayUnderTest,
+    LinkMeasurement,
+    MeasuredLink,
+    MeasuredTransfer,
     Step,
-    Transfer,
     lines_of,
     measure,
 )
-from muster.emulator.links.verification.meter import Meter
+from muster.emulator.links.verification.meter import RateMeter
 from muster.emulator.links.verification.result import Row, Tolerances, Verification, compared
 from muster.emulator.links.verification.tables import describe
 
 MBIT = 1e6
 
 
-def lines(*shapes: Shape) -> list[Line]:
+def lines(*shapes: Shape) -> list[MeasuredLink]:
     """Links of a group "g" whose gateway nobody asks."""
     devices = [GatewayDevice(client=f"g-{i}", shape=shape) for i, shape in enumerate(shapes)]
     config = GatewayProcess(
@@ -57,11 +57,11 @@ def lines(*shapes: Shape) -> list[Line]:
     )
     ports = Ports(host="127.0.0.1", control=1, devices={each.client: 1 for each in devices})
     nobody: Any = None
-    return lines_of(Gateway(config, ports, nobody))
+    return lines_of(GatewayUnderTest(config, ports, nobody))
 
 
-def measured(*steps: tuple[float, float, float | None], broken: bool = False) -> Measured:
-    return Measured([Step(*step) for step in steps], broken)
+def measured(*steps: tuple[float, float, float | None], broken: bool = False) -> LinkMeasurement:
+    return LinkMeasurement([Step(*step) for step in steps], broken)
 
 
 # --- arithmetic ----------------------------------------------------------------------------------
@@ -120,7 +120,7 @@ def test_batches_stay_below_what_the_machine_carries() -> None:
 
 
 def test_a_meter_divides_what_came_between_two_arrivals_evenly() -> None:
-    meter = Meter()
+    meter = RateMeter()
     meter.add(100, at=1.0)
     meter.add(50, at=2.0)
     assert [meter.received_by(at) for at in (0.5, 1.0, 1.5, 2.0, 9.0)] == [0, 100, 125, 150, 150]
@@ -135,7 +135,7 @@ class Slices:
     """
 
     def __init__(self, first: float, every_s: float | None, nbytes: int) -> None:
-        self.meter = Meter()
+        self.meter = RateMeter()
         self._next, self._every_s, self._nbytes = first, every_s, nbytes
 
     async def start(self) -> None:
@@ -174,10 +174,10 @@ class Silent:
         return {"devices": {f"g-{i}": down for i in range(32)}}
 
 
-async def measured_of(*slices: Slices, seconds: float = 2.0) -> list[Measured]:
+async def measured_of(*slices: Slices, seconds: float = 2.0) -> list[LinkMeasurement]:
     gateway = replace(lines(*([Shape()] * len(slices)))[0].gateway, controller=Silent())
     transfers = [
-        Transfer(line, "down", each, 1000.0)
+        MeasuredTransfer(line, "down", each, 1000.0)
         for line, each in zip(lines_of(gateway), slices, strict=True)
     ]
     return await measure(transfers, seconds, 0.2, Invented(*slices))  # type: ignore[arg-type]

@@ -17,7 +17,7 @@ from muster.common.distributions import (
     File,
     LogNormal,
     Normal,
-    Uniform,
+    UniformDistribution,
     distribution_of,
     draw,
 )
@@ -71,7 +71,7 @@ def test_a_normal_number_has_its_mean_and_standard_deviation(numbers: FloatArray
 
 
 def test_a_uniform_number_has_the_moments_of_its_interval(numbers: FloatArray) -> None:
-    found = Uniform(low=-1.0, high=5.0).draw(numbers)
+    found = UniformDistribution(low=-1.0, high=5.0).draw(numbers)
     assert found.min() >= -1
     assert found.max() <= 5
     within(found, 2.0, 36 / 12, 6**4 / 80)
@@ -98,14 +98,14 @@ def test_words_come_as_often_as_their_weights_say(
 
 def test_the_ends_of_the_uniform_numbers_give_finite_values_that_can_be() -> None:
     ends = np.array([[0.0, 0.0], [1 - 2**-53, 1 - 2**-53]])
-    for distribution in (Normal(), Uniform(), LogNormal(median=1.0, sigma=1.0)):
+    for distribution in (Normal(), UniformDistribution(), LogNormal(median=1.0, sigma=1.0)):
         assert np.isfinite(distribution.draw(ends)).all()
     unlikely = Categorical(values=["never", "a", "b", "nor"], weights=[0.0, 1.0, 2.0, 0.0])
     assert unlikely.draw(ends).tolist() == ["a", "b"]
 
 
 def test_what_does_not_vary_is_constant(numbers: FloatArray) -> None:
-    for same in (2.5, Normal(mean=2.5, sd=0.0), Uniform(low=2.5, high=2.5)):
+    for same in (2.5, Normal(mean=2.5, sd=0.0), UniformDistribution(low=2.5, high=2.5)):
         assert set(draw(same, numbers[:10]).tolist()) == {2.5}
     assert set(distribution_of("ios").draw(numbers[:10]).tolist()) == {"ios"}
 

@@ -8,11 +8,11 @@ from muster.common.config import Section, validate
 from muster.common.errors import ConfigError
 from muster.emulator.fleet.enrollment import (
     BUILT_IN,
-    All,
     AnyEnrollment,
-    Bernoulli,
+    BernoulliEnrollment,
+    EnrollAll,
     Enrollment,
-    Logistic,
+    LogisticEnrollment,
     Rule,
 )
 
@@ -32,7 +32,7 @@ Z = {
 class Settings(Section):
     """A place for an enrollment."""
 
-    enrollment: Annotated[AnyEnrollment, "as in a group"] = All(kind="all")
+    enrollment: Annotated[AnyEnrollment, "as in a group"] = EnrollAll(kind="all")
 
 
 def read(**values: Any) -> Enrollment:
@@ -80,7 +80,7 @@ def test_logistic_propensities_are_exact() -> None:
 
 def test_logistic_propensities_stay_in_range_and_exact_in_the_tails() -> None:
     far = {"age": np.array([-1000.0, -50.0, 50.0, 1000.0])}
-    found = Logistic(z={"age": 1.0}).propensity(far, {}, 4).tolist()
+    found = LogisticEnrollment(z={"age": 1.0}).propensity(far, {}, 4).tolist()
     assert found == [0.0, pytest.approx(math.exp(-50), rel=1e-12), 1.0, 1.0]
 
 
@@ -119,8 +119,11 @@ def test_what_cannot_be_a_rule_is_refused(values: dict[str, Any], said: str) -> 
         (Rule(where={"os": [14.0]}), "where.os: it is a word; expected a list of accepted words"),
         (Rule(where={"profile": [1.0]}), "where.profile: it is a word"),
         (Rule(where={"age": ["old"]}), "where.age: it is a number; expected a list of accepted"),
-        (Logistic(z={"os": 1.0}), "z.os: no covariate Z has this name; .*: age, os=14, os=15"),
-        (Logistic(z={"os=16": 1.0}), "z.os=16: no covariate Z has this name"),
+        (
+            LogisticEnrollment(z={"os": 1.0}),
+            "z.os: no covariate Z has this name; .*: age, os=14, os=15",
+        ),
+        (LogisticEnrollment(z={"os=16": 1.0}), "z.os=16: no covariate Z has this name"),
     ],
 )
 def test_names_that_no_covariate_has_and_the_wrong_sort_are_refused(
@@ -133,9 +136,9 @@ def test_names_that_no_covariate_has_and_the_wrong_sort_are_refused(
 @pytest.mark.parametrize(
     "enrollment",
     [
-        All(kind="all"),
-        Bernoulli(kind="bernoulli", probability=0.5),
-        Logistic(kind="logistic", intercept=1.0, z={"os=14": 2.0}),
+        EnrollAll(kind="all"),
+        BernoulliEnrollment(kind="bernoulli", probability=0.5),
+        LogisticEnrollment(kind="logistic", intercept=1.0, z={"os=14": 2.0}),
         read(kind="rule", where={"os": ["14"], "age": {"min": 2}, "level": [1.0, 2.0]}),
     ],
     ids=sorted(BUILT_IN),

@@ -5,10 +5,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from muster.client.life import Being
-from muster.client.lives import Lives
+from muster.client.life import SimulatedDevice
+from muster.client.lives import DeviceSimulation
 from muster.common.config import validate
-from muster.common.distributions import Uniform
+from muster.common.distributions import UniformDistribution
 from muster.common.errors import ConfigError
 from muster.common.exchange import PROPENSITY
 from muster.common.seeds import FloatArray
@@ -87,7 +87,7 @@ def test_a_level_is_a_column_whatever_is_in_the_word(level: str, named: bool) ->
 
 
 def test_means_that_are_too_large_for_a_number_are_refused() -> None:
-    class Huge(Uniform):
+    class Huge(UniformDistribution):
         """A distribution of the user's own, whose numbers have no bounds."""
 
         def draw(self, numbers: FloatArray, *_: object) -> FloatArray:
@@ -134,7 +134,9 @@ def test_devices_tell_an_oracle_how_likely_they_were_to_take_part() -> None:
     for rule, told in (("oracle-ipw", True), ("fedipw", False)):
         read = scenario(group, server={"aggregator": rule})
         members = members_of(read, read.groups[0], population(read))
-        lives = Lives(life_of(read, read.groups[0]), 3, [member.being() for member in members])
+        lives = DeviceSimulation(
+            life_of(read, read.groups[0]), 3, [member.being() for member in members]
+        )
         look = lives.look(2)
         assert (PROPENSITY in look.x) == told
         if told:
@@ -144,9 +146,9 @@ def test_devices_tell_an_oracle_how_likely_they_were_to_take_part() -> None:
 
 
 def test_an_oracle_changes_nothing_of_a_life() -> None:
-    being = Being("dev-0000", 0, 0.0, {"age": 0.5})
+    being = SimulatedDevice("dev-0000", 0, 0.0, {"age": 0.5})
     lives = [
-        Lives(life_of(read, read.groups[0]), 3, [being])
+        DeviceSimulation(life_of(read, read.groups[0]), 3, [being])
         for read in (scenario(server={"aggregator": rule}) for rule in ("oracle-ipw", "fedavg"))
     ]
     for step in range(4):

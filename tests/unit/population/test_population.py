@@ -8,10 +8,17 @@ import numpy as np
 import pytest
 
 from muster.client.covariates import Covariates
-from muster.common.distributions import Categorical, File, LogNormal, Normal, Uniform
+from muster.common.distributions import Categorical, File, LogNormal, Normal, UniformDistribution
 from muster.common.errors import ConfigError
 from muster.common.seeds import FloatArray
-from muster.emulator.fleet.enrollment import All, Bernoulli, Enrollment, Logistic, Range, Rule
+from muster.emulator.fleet.enrollment import (
+    BernoulliEnrollment,
+    EnrollAll,
+    Enrollment,
+    LogisticEnrollment,
+    Range,
+    Rule,
+)
 from muster.emulator.fleet.population import Resident, names_of, population, write_population
 
 
@@ -21,7 +28,7 @@ class Device:
 
 
 NOTHING = Covariates()
-EVERYBODY = All()
+EVERYBODY = EnrollAll()
 PHONE = Device()
 
 
@@ -59,14 +66,14 @@ def test_names_and_positions_run_through_the_groups() -> None:
 
 
 def test_a_device_is_the_same_whatever_others_there_are() -> None:
-    logistic = Logistic(z={"age": 1.0})
+    logistic = LogisticEnrollment(z={"age": 1.0})
     few = replace(PHONES, count=20, enrollment=logistic)
     alone = population(Scenario([few]))
     more = replace(few, count=300)
     among = population(Scenario([GATES, more]))[100:120]
     assert [replace(resident, index=resident.index - 100) for resident in among] == alone
     # And whatever else is observed of it.
-    covariates = Covariates(z={"other": Uniform(), **few.covariates.z})
+    covariates = Covariates(z={"other": UniformDistribution(), **few.covariates.z})
     beside = population(Scenario([replace(few, covariates=covariates)]))
     for found, expected in zip(beside, alone, strict=True):
         assert {**found.z, "other": None} == {**expected.z, "other": None}
@@ -96,7 +103,10 @@ def test_a_rule_reads_covariates_and_the_profile() -> None:
 
 @pytest.mark.parametrize(
     "enrollment",
-    [Logistic(intercept=-1.0, z={"age": 0.5, "os=15": 1.0}), Bernoulli(probability=0.2)],
+    [
+        LogisticEnrollment(intercept=-1.0, z={"age": 0.5, "os=15": 1.0}),
+        BernoulliEnrollment(probability=0.2),
+    ],
 )
 def test_as_many_are_enrolled_as_the_propensities_say(enrollment: Enrollment) -> None:
     residents = population(Scenario([replace(PHONES, count=20_000, enrollment=enrollment)]))
@@ -111,7 +121,7 @@ def test_as_many_are_enrolled_as_the_propensities_say(enrollment: Enrollment) ->
 
 
 def test_logistic_enrollment_is_exact_at_the_z_that_were_drawn() -> None:
-    enrollment = Logistic(intercept=-1.0, z={"age": 0.5, "os=15": 1.0})
+    enrollment = LogisticEnrollment(intercept=-1.0, z={"age": 0.5, "os=15": 1.0})
     for resident in population(Scenario([replace(PHONES, enrollment=enrollment)])):
         odds = -1 + 0.5 * float(resident.z["age"]) + (resident.z["os"] == "15")
         assert resident.propensity == pytest.approx(1 / (1 + math.exp(-odds)), rel=1e-14)
@@ -121,7 +131,7 @@ def test_logistic_enrollment_is_exact_at_the_z_that_were_drawn() -> None:
 def test_the_population_is_read_back_from_its_file(
     tmp_path: Path, with_participation: bool
 ) -> None:
-    enrollment = Logistic(z={"age": 1.0})
+    enrollment = LogisticEnrollment(z={"age": 1.0})
     residents = population(Scenario([replace(PHONES, enrollment=enrollment), GATES]))
     chances = np.linspace(0, 1, 400).tolist() if with_participation else None
     write_population(tmp_path / "population.csv", residents, chances)
@@ -156,7 +166,7 @@ def refused(*groups: Group) -> str:
 
 
 def test_a_population_of_which_nobody_is_enrolled_is_refused() -> None:
-    nobody = replace(PHONES, enrollment=Bernoulli(probability=0.0))
+    nobody = replace(PHONES, enrollment=BernoulliEnrollment(probability=0.0))
     said = "nobody is enrolled: of 300 devices none has a propensity above 0"
     assert said in refused(nobody)
     assert population(Scenario([nobody, GATES]))[300].enrolled
@@ -166,7 +176,7 @@ def test_mistakes_are_told_with_the_keys_path(tmp_path: Path) -> None:
     rule = replace(GATES, enrollment=Rule(where={"os": ["14"]}))
     said = "groups[1].enrollment.where.os: no covariate Z has this name; there are: age, profile"
     assert refused(PHONES, rule) == said
-    logistic = replace(GATES, enrollment=Logistic(z={"load": 1.0}))
+    logistic = replace(GATES, enrollment=LogisticEnrollment(z={"load": 1.0}))
     said = "groups[0].enrollment.z.load: no covariate Z has this name; there are: age"
     assert refused(logistic) == said
     file = File(path=str(tmp_path / "absent.csv"), column="age")
@@ -198,7 +208,7 @@ def test_a_covariate_is_numbers_or_words_in_all_groups() -> None:
 
 
 def test_a_hundred_thousand_devices_take_seconds(tmp_path: Path) -> None:
-    enrollment = Logistic(z={"age": 1.0, "os=14": -1.0})
+    enrollment = LogisticEnrollment(z={"age": 1.0, "os=14": -1.0})
     many = replace(PHONES, count=100_000, enrollment=enrollment)
     began = perf_counter()
     residents = population(Scenario([many]))

@@ -6,13 +6,13 @@ import numpy as np
 import pytest
 import tomli_w
 
-from muster.client.config import Member
+from muster.client.config import PackMember
 from muster.common.errors import ConfigError
 from muster.emulator.experiments.planning import plan
 from muster.emulator.fleet.lives import task_of
 from muster.emulator.fleet.population import population
 from muster.emulator.runs import process_configs as blueprint
-from muster.emulator.runs.process_configs import Blueprint
+from muster.emulator.runs.process_configs import ProcessConfigs
 from muster.emulator.scenario.scenario import Scenario, read_scenario
 from muster.tasks.tasks import read_task
 
@@ -53,7 +53,7 @@ def test_columns_are_the_devices_own_and_0_where_they_lack_the_covariate(path: P
 
 
 def test_every_process_is_given_the_same_task(path: Path, tmp_path: Path) -> None:
-    made = Blueprint(read_scenario(path), tmp_path)
+    made = ProcessConfigs(read_scenario(path), tmp_path)
     (tmp_path / "setup").mkdir()
     prepared = {"examples": [50] * 9, "schema": [{"name": "output.weight", "shape": [1, 2]}]}
     server = made.server(prepared)
@@ -63,7 +63,7 @@ def test_every_process_is_given_the_same_task(path: Path, tmp_path: Path) -> Non
     [text] = texts
     here, there = made.task.open(9, seed=0), read_task(text).open(9, seed=0)
     for pack in packs:
-        device: Member = pack.devices[0]
+        device: PackMember = pack.devices[0]
         assert here.client(device.index).y.tobytes() == there.client(device.index).y.tobytes()
     # What was given stands in no scenario.
     assert "age" in made.scenario.to_toml()
@@ -95,4 +95,4 @@ def test_a_task_that_fits_in_no_message_is_refused(
 ) -> None:
     monkeypatch.setattr(blueprint, "CHUNK_BYTES", 500)
     with pytest.raises(ConfigError, match=r"of 9 devices make a task of [56]\d\d bytes, .* 500;"):
-        Blueprint(read_scenario(path), tmp_path)
+        ProcessConfigs(read_scenario(path), tmp_path)

@@ -9,23 +9,28 @@ from typing import Annotated
 from pydantic import BeforeValidator, SerializeAsAny
 
 from muster.client.availability.always import Always
-from muster.client.availability.bernoulli import Bernoulli
-from muster.client.availability.contract import Availability, Cast, Process, Scene
+from muster.client.availability.bernoulli import BernoulliAvailability
+from muster.client.availability.contract import (
+    Availability,
+    AvailabilityProcess,
+    DeviceBatch,
+    StepContext,
+)
 from muster.client.availability.diurnal import Diurnal
 from muster.client.availability.group_event import GroupEvent
 from muster.client.availability.k_of_n import KOfN
-from muster.client.availability.logistic import Logistic
+from muster.client.availability.logistic import LogisticAvailability
 from muster.client.availability.markov import Markov
 from muster.client.availability.trace import Replay
 from muster.common.plugins import Registry
 
 BUILT_IN: dict[str, type[Availability]] = {
     "always": Always,
-    "bernoulli": Bernoulli,
+    "bernoulli": BernoulliAvailability,
     "diurnal": Diurnal,
     "group-event": GroupEvent,
     "k-of-n": KOfN,
-    "logistic": Logistic,
+    "logistic": LogisticAvailability,
     "markov": Markov,
     "trace": Replay,
 }
@@ -33,4 +38,11 @@ AVAILABILITIES = Registry("availability", "muster.availabilities", BUILT_IN)
 
 AnyAvailability = Annotated[SerializeAsAny[Availability], BeforeValidator(AVAILABILITIES.parse)]
 
-__all__ = ["AVAILABILITIES", "AnyAvailability", "Availability", "Cast", "Process", "Scene"]
+__all__ = [
+    "AVAILABILITIES",
+    "AnyAvailability",
+    "Availability",
+    "AvailabilityProcess",
+    "DeviceBatch",
+    "StepContext",
+]

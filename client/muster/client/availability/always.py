@@ -2,23 +2,28 @@
 
 import numpy as np
 
-from muster.client.availability.contract import Availability, Cast, Process, Scene
+from muster.client.availability.contract import (
+    Availability,
+    AvailabilityProcess,
+    DeviceBatch,
+    StepContext,
+)
 from muster.common.seeds import BoolArray, FloatArray
 
 
-class _Always(Process):
-    def on(self, scene: Scene) -> BoolArray:
+class _Always(AvailabilityProcess):
+    def on(self, scene: StepContext) -> BoolArray:
         return np.ones(len(self.cast.clients), dtype=np.bool_)
 
-    def chance(self, scene: Scene) -> FloatArray:
+    def chance(self, scene: StepContext) -> FloatArray:
         return np.ones(len(self.cast.clients))
 
-    def still_on(self, scene: Scene, until_s: FloatArray) -> BoolArray:
+    def still_on(self, scene: StepContext, until_s: FloatArray) -> BoolArray:
         return self.on(scene)
 
 
 class Always(Availability):
     """It can be reached at every moment."""
 
-    def process(self, cast: Cast) -> Process:
+    def process(self, cast: DeviceBatch) -> AvailabilityProcess:
         return _Always(cast)

@@ -5,29 +5,34 @@ from typing import Annotated
 import numpy as np
 from pydantic import Field
 
-from muster.client.availability.contract import Availability, Cast, Process, Scene
+from muster.client.availability.contract import (
+    Availability,
+    AvailabilityProcess,
+    DeviceBatch,
+    StepContext,
+)
 from muster.common.seeds import BoolArray, FloatArray
 
 
-class _Bernoulli(Process):
-    def __init__(self, cast: Cast, probability: float) -> None:
+class _Bernoulli(AvailabilityProcess):
+    def __init__(self, cast: DeviceBatch, probability: float) -> None:
         super().__init__(cast)
         self._probability = probability
         self._draws = cast.numbers("availability")
 
-    def on(self, scene: Scene) -> BoolArray:
+    def on(self, scene: StepContext) -> BoolArray:
         drawn: BoolArray = self._draws.at(scene.step)[:, 0] < self._probability
         return drawn
 
-    def chance(self, scene: Scene) -> FloatArray:
+    def chance(self, scene: StepContext) -> FloatArray:
         return np.full(len(self.cast.clients), self._probability)
 
 
-class Bernoulli(Availability):
+class BernoulliAvailability(Availability):
     """Every step anew, independently of the others and of what was."""
 
     probability: Annotated[float, Field(gt=0, le=1)]
     """Of being available in a step."""
 
-    def process(self, cast: Cast) -> Process:
+    def process(self, cast: DeviceBatch) -> AvailabilityProcess:
         return _Bernoulli(cast, self.probability)

@@ -25,7 +25,7 @@ _MOST_AHEAD = 4
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Cast:
+class DeviceBatch:
     """Devices of one group whose lives are computed together, and what they draw from.
 
     Attributes:
@@ -61,10 +61,10 @@ class Cast:
         ahead = min(ahead, _MOST_AHEAD * self.ahead)
         return Numbers(self.seed, purpose, self.clients, width, max(4, math.ceil(ahead)))
 
-    def scene(self, step: int, x: Mapping[str, FloatArray] | None = None) -> "Scene":
+    def scene(self, step: int, x: Mapping[str, FloatArray] | None = None) -> "StepContext":
         """The beginning of a step."""
         time_s = step * self.step_s
-        return Scene(step, time_s, self.hours(np.full(len(self.clients), time_s)), x or {})
+        return StepContext(step, time_s, self.hours(np.full(len(self.clients), time_s)), x or {})
 
     def hours(self, times_s: FloatArray) -> FloatArray:
         """Local hour of the day, in [0, 24), at an instant for every device."""
@@ -73,7 +73,7 @@ class Cast:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Scene:
+class StepContext:
     """What a process may look at when a step begins.
 
     Attributes:
@@ -89,22 +89,22 @@ class Scene:
     x: Mapping[str, FloatArray]
 
 
-class Process:
+class AvailabilityProcess:
     """The availability of a cast over time. Steps are asked for in order, as a rule."""
 
-    def __init__(self, cast: Cast) -> None:
+    def __init__(self, cast: DeviceBatch) -> None:
         self.cast = cast
 
     @abstractmethod
-    def on(self, scene: Scene) -> BoolArray:
+    def on(self, scene: StepContext) -> BoolArray:
         """Who is available when the step begins, shape (n,)."""
 
     @abstractmethod
-    def chance(self, scene: Scene) -> FloatArray:
+    def chance(self, scene: StepContext) -> FloatArray:
         """Each device's own probability of `on`, given Z and X and nothing that was drawn, shape
         (n,); for oracles and plans."""
 
-    def still_on(self, scene: Scene, until_s: FloatArray) -> BoolArray:
+    def still_on(self, scene: StepContext, until_s: FloatArray) -> BoolArray:
         """Who is (also) available at a later instant of its own, `until_s` of shape (n,).
 
         X is taken to stay what it was.
@@ -125,7 +125,7 @@ class Availability(Plugin):
     or it keeps it and says no more, which the server notices after two heartbeats."""
 
     @abstractmethod
-    def process(self, cast: Cast) -> Process:
+    def process(self, cast: DeviceBatch) -> AvailabilityProcess:
         """The process of some devices."""
 
     def needs(self) -> tuple[set[str], set[str]]:

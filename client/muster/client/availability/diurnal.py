@@ -10,21 +10,26 @@ from typing import Annotated
 import numpy as np
 from pydantic import Field
 
-from muster.client.availability.contract import Availability, Cast, Process, Scene
+from muster.client.availability.contract import (
+    Availability,
+    AvailabilityProcess,
+    DeviceBatch,
+    StepContext,
+)
 from muster.common.seeds import BoolArray, FloatArray
 
 
-class _Diurnal(Process):
-    def __init__(self, cast: Cast, scale: float, kappa: float, peak_h: float) -> None:
+class _Diurnal(AvailabilityProcess):
+    def __init__(self, cast: DeviceBatch, scale: float, kappa: float, peak_h: float) -> None:
         super().__init__(cast)
         self._scale, self._kappa, self._peak_h = scale, kappa, peak_h
         self._draws = cast.numbers("availability")
 
-    def on(self, scene: Scene) -> BoolArray:
+    def on(self, scene: StepContext) -> BoolArray:
         drawn: BoolArray = self._draws.at(scene.step)[:, 0] < self.chance(scene)
         return drawn
 
-    def chance(self, scene: Scene) -> FloatArray:
+    def chance(self, scene: StepContext) -> FloatArray:
         angle = 2 * np.pi / 24 * (scene.hour - self._peak_h)
         chance: FloatArray = self._scale * np.exp(self._kappa * np.cos(angle))
         return chance
@@ -44,7 +49,7 @@ class Diurnal(Availability):
     """Local hour of the peak. Bonawitz et al. find devices idle and charging at night; which hour
     of the night is an assumption."""
 
-    def process(self, cast: Cast) -> Process:
+    def process(self, cast: DeviceBatch) -> AvailabilityProcess:
         kappa = math.log(self.ratio) / 2
         return _Diurnal(cast, self.mean / float(np.i0(kappa)), kappa, self.peak_h)
 

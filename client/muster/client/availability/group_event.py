@@ -11,7 +11,12 @@ from typing import Annotated, Literal, Self
 import numpy as np
 from pydantic import Field, model_validator
 
-from muster.client.availability.contract import Availability, Cast, Process, Scene
+from muster.client.availability.contract import (
+    Availability,
+    AvailabilityProcess,
+    DeviceBatch,
+    StepContext,
+)
 from muster.client.logit import sigmoid
 from muster.common.bounds import LongTime, Number
 from muster.common.distributions import Normal
@@ -24,25 +29,25 @@ _PARTS = {"event": ("device_probability",), "latent": ("beta", "tau_s")}
 """Settings that only one of the forms has."""
 
 
-class _Event(Process):
-    def __init__(self, cast: Cast, probability: float, device_probability: float) -> None:
+class _Event(AvailabilityProcess):
+    def __init__(self, cast: DeviceBatch, probability: float, device_probability: float) -> None:
         super().__init__(cast)
         self._probability, self._device_probability = probability, device_probability
         self._events = Numbers(cast.seed, ("group-event",), [cast.group], ahead=cast.ahead)
         self._draws = cast.numbers("availability")
 
-    def on(self, scene: Scene) -> BoolArray:
+    def on(self, scene: StepContext) -> BoolArray:
         if self._events.at(scene.step)[0, 0] >= self._probability:
             return np.zeros(len(self.cast.clients), dtype=np.bool_)
         drawn: BoolArray = self._draws.at(scene.step)[:, 0] < self._device_probability
         return drawn
 
-    def chance(self, scene: Scene) -> FloatArray:
+    def chance(self, scene: StepContext) -> FloatArray:
         return np.full(len(self.cast.clients), self._probability * self._device_probability)
 
 
-class _Latent(Process):
-    def __init__(self, cast: Cast, log_odds: float, beta: float, tau_s: float) -> None:
+class _Latent(AvailabilityProcess):
+    def __init__(self, cast: DeviceBatch, log_odds: float, beta: float, tau_s: float) -> None:
         super().__init__(cast)
         self._log_odds, self._beta = log_odds, beta
         self._kept = math.exp(-cast.step_s / tau_s)
@@ -52,12 +57,12 @@ class _Latent(Process):
         # G of every step so far: 8 bytes each, of the group and not of a device.
         self._factors = array("d")
 
-    def on(self, scene: Scene) -> BoolArray:
+    def on(self, scene: StepContext) -> BoolArray:
         chance = sigmoid(np.array([self._log_odds + self._beta * self._factor(scene.step)]))
         drawn: BoolArray = self._draws.at(scene.step)[:, 0] < chance
         return drawn
 
-    def chance(self, scene: Scene) -> FloatArray:
+    def chance(self, scene: StepContext) -> FloatArray:
         return np.full(len(self.cast.clients), self._mean)
 
     @cached_property
@@ -117,7 +122,7 @@ class GroupEvent(Availability):
             raise ValueError('probability = 1 leaves form = "latent" nothing to move; below 1')
         return self
 
-    def process(self, cast: Cast) -> Process:
+    def process(self, cast: DeviceBatch) -> AvailabilityProcess:
         if self.form == "event":
             return _Event(cast, self.probability, self.device_probability)
         log_odds = math.log(self.probability / (1 - self.probability))

@@ -13,7 +13,12 @@ from typing import Self
 import numpy as np
 from pydantic import model_validator
 
-from muster.client.availability.contract import Availability, Cast, Process, Scene
+from muster.client.availability.contract import (
+    Availability,
+    AvailabilityProcess,
+    DeviceBatch,
+    StepContext,
+)
 from muster.common.bounds import DeviceCount, Positive
 from muster.common.seeds import BoolArray, FloatArray, Numbers
 
@@ -134,21 +139,21 @@ def _arrived(log_hazards: FloatArray) -> FloatArray:
     return arrived
 
 
-class _KOfN(Process):
-    def __init__(self, cast: Cast, k: int, log_weights: FloatArray) -> None:
+class _KOfN(AvailabilityProcess):
+    def __init__(self, cast: DeviceBatch, k: int, log_weights: FloatArray) -> None:
         super().__init__(cast)
         self._k, self._log_weights = k, log_weights
         ahead = max(1, _NUMBERS_AHEAD // cast.size)
         self._draws = Numbers(cast.seed, ("k-of-n",), [cast.group], cast.size, ahead)
 
-    def on(self, scene: Scene) -> BoolArray:
+    def on(self, scene: StepContext) -> BoolArray:
         with np.errstate(divide="ignore"):  # A number of 0 arrives at once.
             noise = -np.log(-np.log1p(-self._draws.at(scene.step)[0]))
         drawn = np.zeros(self.cast.size, dtype=np.bool_)
         drawn[np.argpartition(-self._log_weights - noise, self._k - 1)[: self._k]] = True
         return drawn[self.cast.positions]
 
-    def chance(self, scene: Scene) -> FloatArray:
+    def chance(self, scene: StepContext) -> FloatArray:
         return self._inclusion[self.cast.positions]
 
     @cached_property
@@ -181,7 +186,7 @@ class KOfN(Availability):
             raise ValueError("weights and decay both say how likely devices are; leave one out")
         return self
 
-    def process(self, cast: Cast) -> Process:
+    def process(self, cast: DeviceBatch) -> AvailabilityProcess:
         return _KOfN(cast, self.k, self._log_weights(cast.size))
 
     def check(self, group: str, size: int, step_s: float) -> None:

@@ -8,7 +8,12 @@ were asked for.
 
 import numpy as np
 
-from muster.client.availability.contract import Availability, Cast, Process, Scene
+from muster.client.availability.contract import (
+    Availability,
+    AvailabilityProcess,
+    DeviceBatch,
+    StepContext,
+)
 from muster.common.bounds import LongTime
 from muster.common.seeds import BoolArray, FloatArray, IntArray, Numbers
 
@@ -25,7 +30,7 @@ class _Own:
     work which ends later looks into. Memory is bounded, however long a life is.
     """
 
-    def __init__(self, cast: Cast) -> None:
+    def __init__(self, cast: DeviceBatch) -> None:
         self._cast = cast
         self._blocks = np.full((len(cast.clients), 2), -1)
         self._numbers = np.empty((len(cast.clients), 2, _BLOCK))
@@ -48,8 +53,8 @@ class _Own:
         self._blocks[rows, block % 2] = block
 
 
-class _Markov(Process):
-    def __init__(self, cast: Cast, mean_up_s: float, mean_down_s: float) -> None:
+class _Markov(AvailabilityProcess):
+    def __init__(self, cast: DeviceBatch, mean_up_s: float, mean_down_s: float) -> None:
         super().__init__(cast)
         self._mean_up_s, self._mean_down_s = mean_up_s, mean_down_s
         self._share = mean_up_s / (mean_up_s + mean_down_s)
@@ -61,17 +66,17 @@ class _Markov(Process):
         self._ends = np.zeros(len(cast.clients))
         self._begins_up = self._numbers.at(np.arange(len(self._dwell)), self._dwell) < self._share
 
-    def on(self, scene: Scene) -> BoolArray:
+    def on(self, scene: StepContext) -> BoolArray:
         if scene.time_s < self._time_s:
             self._dwell[:], self._ends[:] = 0, 0.0  # The past is not kept: start over.
         self._time_s = scene.time_s
         self._advance(self._dwell, self._ends, np.full(len(self._ends), scene.time_s))
         return self._up(self._dwell)
 
-    def chance(self, scene: Scene) -> FloatArray:
+    def chance(self, scene: StepContext) -> FloatArray:
         return np.full(len(self.cast.clients), self._share)
 
-    def still_on(self, scene: Scene, until_s: FloatArray) -> BoolArray:
+    def still_on(self, scene: StepContext, until_s: FloatArray) -> BoolArray:
         self.on(scene)
         dwell = self._dwell.copy()
         self._advance(dwell, self._ends.copy(), until_s)
@@ -105,7 +110,7 @@ class Markov(Availability):
     mean_down_s: LongTime
     """Mean of how long it stays away, scenario seconds."""
 
-    def process(self, cast: Cast) -> Process:
+    def process(self, cast: DeviceBatch) -> AvailabilityProcess:
         return _Markov(cast, self.mean_up_s, self.mean_down_s)
 
     def check(self, group: str, size: int, step_s: float) -> None:

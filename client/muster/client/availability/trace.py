@@ -6,14 +6,19 @@ from pathlib import Path
 
 import numpy as np
 
-from muster.client.availability.contract import Availability, Cast, Process, Scene
-from muster.client.availability.traces import Trace, read_traces
+from muster.client.availability.contract import (
+    Availability,
+    AvailabilityProcess,
+    DeviceBatch,
+    StepContext,
+)
+from muster.client.availability.traces import AvailabilityTrace, read_traces
 from muster.common.errors import ConfigError
 from muster.common.seeds import BoolArray, FloatArray
 
 
-class _Replay(Process):
-    def __init__(self, cast: Cast, traces: Mapping[str, Trace]) -> None:
+class _Replay(AvailabilityProcess):
+    def __init__(self, cast: DeviceBatch, traces: Mapping[str, AvailabilityTrace]) -> None:
         super().__init__(cast)
         recorded = list(traces.values())
         own = [
@@ -27,13 +32,13 @@ class _Replay(Process):
         toggles = (toggle for trace in own for toggle in trace.toggles)
         self._toggles = np.fromiter(toggles, np.float64, self._first[-1])
 
-    def on(self, scene: Scene) -> BoolArray:
+    def on(self, scene: StepContext) -> BoolArray:
         return self._on(np.full(len(self._start), scene.time_s))
 
-    def chance(self, scene: Scene) -> FloatArray:
+    def chance(self, scene: StepContext) -> FloatArray:
         return self.on(scene).astype(np.float64)
 
-    def still_on(self, scene: Scene, until_s: FloatArray) -> BoolArray:
+    def still_on(self, scene: StepContext, until_s: FloatArray) -> BoolArray:
         return self._on(until_s)
 
     def _on(self, times_s: FloatArray) -> BoolArray:
@@ -61,7 +66,7 @@ class Replay(Availability):
     """Path of the traces: CSV with the columns client, start, period_s, toggles, or JSON of the
     same names."""
 
-    def process(self, cast: Cast) -> Process:
+    def process(self, cast: DeviceBatch) -> AvailabilityProcess:
         return _Replay(cast, _read(self.file, Path(self.file).stat().st_mtime_ns))
 
     def check(self, group: str, size: int, step_s: float) -> None:
@@ -72,6 +77,6 @@ class Replay(Availability):
 
 
 @lru_cache(maxsize=1)
-def _read(file: str, modified_ns: int) -> dict[str, Trace]:
+def _read(file: str, modified_ns: int) -> dict[str, AvailabilityTrace]:
     """The traces, read once for all the devices of a process."""
     return read_traces(Path(file))

@@ -33,7 +33,7 @@ HEADER = ["client", "start", "period_s", "toggles"]
 
 
 @dataclass(frozen=True, slots=True)
-class Trace:
+class AvailabilityTrace:
     """When one device was available.
 
     Attributes:
@@ -73,7 +73,7 @@ class _Entry(Section):
     period_s: float | None
 
 
-def read_traces(path: Path) -> dict[str, Trace]:
+def read_traces(path: Path) -> dict[str, AvailabilityTrace]:
     """Read a file of traces, .csv or .json, by client and in its order.
 
     Raises:
@@ -93,7 +93,7 @@ def read_traces(path: Path) -> dict[str, Trace]:
     return traces
 
 
-def write_traces(path: Path, traces: Mapping[str, Trace]) -> None:
+def write_traces(path: Path, traces: Mapping[str, AvailabilityTrace]) -> None:
     """Write what `read_traces` reads back as the same; `path` ends in .csv or .json."""
     if path.suffix.lower() == ".json":
         entries = {
@@ -115,14 +115,14 @@ def write_traces(path: Path, traces: Mapping[str, Trace]) -> None:
 # --- CSV -----------------------------------------------------------------------------------------
 
 
-def _cells(client: str, trace: Trace) -> list[str]:
+def _cells(client: str, trace: AvailabilityTrace) -> list[str]:
     period = "" if trace.period_s is None else repr(trace.period_s)
     return [client, str(int(trace.start)), period, " ".join(map(repr, trace.toggles))]
 
 
-def _read_csv(path: Path, text: str) -> dict[str, Trace]:
+def _read_csv(path: Path, text: str) -> dict[str, AvailabilityTrace]:
     rows = csv.reader(io.StringIO(text, newline=""), strict=True)
-    traces = dict[str, Trace]()
+    traces = dict[str, AvailabilityTrace]()
     try:
         for client, trace in _parsed(rows):
             if client in traces:
@@ -133,7 +133,7 @@ def _read_csv(path: Path, text: str) -> dict[str, Trace]:
     return traces
 
 
-def _parsed(rows: Iterator[list[str]]) -> Iterator[tuple[str, Trace]]:
+def _parsed(rows: Iterator[list[str]]) -> Iterator[tuple[str, AvailabilityTrace]]:
     if (header := next(rows, [])) != HEADER:
         raise ValueError(f"expected the header {','.join(HEADER)}, found {','.join(header)}")
     for row in rows:
@@ -143,13 +143,13 @@ def _parsed(rows: Iterator[list[str]]) -> Iterator[tuple[str, Trace]]:
         if start not in ("0", "1"):
             raise ValueError(f"expected start to be 0 or 1, found {start!r}")
         seconds = tuple(map(float, toggles.split()))
-        yield client, Trace(start == "1", seconds, float(period) if period else None)
+        yield client, AvailabilityTrace(start == "1", seconds, float(period) if period else None)
 
 
 # --- JSON ----------------------------------------------------------------------------------------
 
 
-def _read_json(path: Path, text: str) -> dict[str, Trace]:
+def _read_json(path: Path, text: str) -> dict[str, AvailabilityTrace]:
     try:
         found = json.loads(text, object_pairs_hook=_without_doubles)
     except json.JSONDecodeError as error:
@@ -170,11 +170,11 @@ def _without_doubles(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return keys
 
 
-def _trace(source: str, entry: object) -> Trace:
+def _trace(source: str, entry: object) -> AvailabilityTrace:
     if not isinstance(entry, dict):
         raise ConfigError(f"{source}: expected start, toggles and period_s, found {entry!r}")
     checked = validate(_Entry, entry, source)
     try:
-        return Trace(checked.start, tuple(checked.toggles), checked.period_s)
+        return AvailabilityTrace(checked.start, tuple(checked.toggles), checked.period_s)
     except ValueError as error:
         raise ConfigError(f"{source}: {error}") from None

@@ -14,7 +14,7 @@ from typing import Annotated
 import numpy as np
 from pydantic import BeforeValidator, SerializeAsAny
 
-from muster.common.compression.contract import Codec, Draws, Extent, Pread, pread_of
+from muster.common.compression.contract import Codec, Draws, EntryRange, Pread, pread_of
 from muster.common.compression.float16 import Float16
 from muster.common.compression.int8 import Int8
 from muster.common.compression.top_k import TopK
@@ -61,7 +61,7 @@ __all__ = [
     "AnyCodec",
     "Codec",
     "Draws",
-    "Extent",
+    "EntryRange",
     "Pread",
     "Whole",
     "compress",

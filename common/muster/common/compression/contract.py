@@ -21,7 +21,7 @@ BLOCK = 65_536
 """Entries that are looked at together."""
 
 
-class Extent(NamedTuple):
+class EntryRange(NamedTuple):
     """How large the entries of a decoded vector are.
 
     Attributes:
@@ -32,14 +32,14 @@ class Extent(NamedTuple):
     largest: float = 0.0
     squares: float = 0.0
 
-    def with_entries(self, entries: Vector) -> "Extent":
+    def with_entries(self, entries: Vector) -> "EntryRange":
         """The extent of these entries too."""
         if not len(entries):
             return self
         doubles = entries.astype(np.float64)
         # A NaN passes through both reductions and through numpy's maximum, not through max().
         largest = np.maximum(self.largest, np.maximum(doubles.max(), -doubles.min()))
-        return Extent(float(largest), self.squares + float(doubles @ doubles))
+        return EntryRange(float(largest), self.squares + float(doubles @ doubles))
 
 
 class Codec(Plugin):
@@ -60,7 +60,7 @@ class Codec(Plugin):
     def read(self, pread: Pread, start: int, stop: int, parameters: int) -> Vector:
         """Return entries [start, stop) of the decoded vector, of a body that passed `check`."""
 
-    def check(self, pread: Pread, parameters: int) -> Extent:
+    def check(self, pread: Pread, parameters: int) -> EntryRange:
         """Go through a whole body in blocks and return how large its entries are.
 
         What is not finite is well-formed: the sender's training diverged, or a value is too large
@@ -69,7 +69,7 @@ class Codec(Plugin):
         Raises:
             RemoteProtocolError: it is nothing that `encode` writes; says what is wrong.
         """
-        extent = Extent()
+        extent = EntryRange()
         for start in range(0, parameters, BLOCK):
             stop = min(start + BLOCK, parameters)
             extent = extent.with_entries(self.read(pread, start, stop, parameters))

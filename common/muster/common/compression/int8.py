@@ -8,7 +8,7 @@ https://arxiv.org/abs/1610.02132
 
 import numpy as np
 
-from muster.common.compression.contract import BLOCK, Codec, Draws, Extent, Pread, entries
+from muster.common.compression.contract import BLOCK, Codec, Draws, EntryRange, Pread, entries
 from muster.common.errors import RemoteProtocolError
 from muster.common.tensors import WIRE, Vector
 
@@ -55,7 +55,7 @@ class Int8(Codec):
             values *= levels
         return values
 
-    def check(self, pread: Pread, parameters: int) -> Extent:
+    def check(self, pread: Pread, parameters: int) -> EntryRange:
         blocks = self._steps_bytes(parameters) // WIRE.itemsize
         for start in range(0, blocks, BLOCK):
             steps = entries(pread, WIRE, start, min(start + BLOCK, blocks))

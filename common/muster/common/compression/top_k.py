@@ -12,7 +12,7 @@ from typing import Annotated
 import numpy as np
 from pydantic import Field
 
-from muster.common.compression.contract import BLOCK, Codec, Draws, Extent, Pread, entries
+from muster.common.compression.contract import BLOCK, Codec, Draws, EntryRange, Pread, entries
 from muster.common.errors import RemoteProtocolError
 from muster.common.tensors import WIRE, Vector
 
@@ -66,8 +66,8 @@ class TopK(Codec):
         )
         return vector
 
-    def check(self, pread: Pread, parameters: int) -> Extent:
-        count, extent, before = self.kept(parameters), Extent(), -1
+    def check(self, pread: Pread, parameters: int) -> EntryRange:
+        count, extent, before = self.kept(parameters), EntryRange(), -1
         for start in range(0, count, BLOCK):
             stop = min(start + BLOCK, count)
             places = entries(pread, INDEX, start, stop).astype(np.int64)

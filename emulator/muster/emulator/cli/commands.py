@@ -415,14 +415,14 @@ def stop(folder: Path) -> None:
 @_failures_as_status
 def doctor(scenario: Path | None, data: str | None) -> None:
     """Look at what this machine can carry: for SCENARIO, or for 10 devices."""
-    from muster.emulator.runs.doctor import Fleet, examine
+    from muster.emulator.runs.doctor import FleetSize, examine
     from muster.emulator.scenario.scenario import DATA_VARIABLE, read_scenario
 
-    fleet, directory = Fleet(), data or os.environ.get(DATA_VARIABLE)
+    fleet, directory = FleetSize(), data or os.environ.get(DATA_VARIABLE)
     problem = ""
     if scenario is not None:
         read = read_scenario(scenario, (), data)
-        fleet, directory = Fleet.of(read), read.task.data.directory
+        fleet, directory = FleetSize.of(read), read.task.data.directory
         try:
             read.task.check()
         except ConfigError as error:

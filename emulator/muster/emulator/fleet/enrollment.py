@@ -54,7 +54,7 @@ class Enrollment(Plugin):
         """
 
 
-class All(Enrollment):
+class EnrollAll(Enrollment):
     """Every device."""
 
     def propensity(
@@ -63,7 +63,7 @@ class All(Enrollment):
         return np.ones(n)
 
 
-class Bernoulli(Enrollment):
+class BernoulliEnrollment(Enrollment):
     """Each device with the same probability, independently of its covariates."""
 
     probability: Annotated[float, Field(ge=0, le=1)]
@@ -162,7 +162,7 @@ class Rule(Enrollment):
                 )
 
 
-class Logistic(Enrollment):
+class LogisticEnrollment(Enrollment):
     """P(E = 1 | Z) = 1 / (1 + exp(−(intercept + Σ coefficient · Z)))."""
 
     intercept: Number = 0.0
@@ -190,9 +190,9 @@ class Logistic(Enrollment):
 
 
 BUILT_IN: dict[str, type[Enrollment]] = {
-    "all": All,
-    "bernoulli": Bernoulli,
-    "logistic": Logistic,
+    "all": EnrollAll,
+    "bernoulli": BernoulliEnrollment,
+    "logistic": LogisticEnrollment,
     "rule": Rule,
 }
 ENROLLMENTS = Registry("enrollment", "muster.enrollment", BUILT_IN)

@@ -12,7 +12,7 @@ from itertools import chain
 from pathlib import Path
 from typing import NoReturn
 
-from muster.client.availability.traces import Trace
+from muster.client.availability.traces import AvailabilityTrace
 from muster.common.errors import ConfigError
 
 
@@ -24,7 +24,7 @@ class _PlainUnpickler(pickle.Unpickler):
         raise pickle.UnpicklingError("found a reference to something outside the file")
 
 
-def import_fedscale(path: Path) -> dict[str, Trace]:
+def import_fedscale(path: Path) -> dict[str, AvailabilityTrace]:
     """Read `{client: {"active": [s, …], "inactive": [s, …], "finish_time": s, …}, …}`.
 
     A device is available in [active_i, inactive_i), replayed modulo `finish_time`. (FedScale counts
@@ -40,7 +40,7 @@ def import_fedscale(path: Path) -> dict[str, Trace]:
             f"{path}: expected FedScale's traces by client, found {_kind(clients)}; "
             f"client_behave_trace of FedScale's benchmark data is such a file"
         )
-    traces = dict[str, Trace]()
+    traces = dict[str, AvailabilityTrace]()
     for client, entry in clients.items():
         if type(client) not in (int, str) or str(client) in traces:
             raise ConfigError(
@@ -72,7 +72,7 @@ def _plain(path: Path) -> object:
     )
 
 
-def _trace(entry: object) -> Trace:
+def _trace(entry: object) -> AvailabilityTrace:
     if type(entry) is not dict:
         raise ValueError(f"expected a dict, found {_kind(entry)}")
     active, inactive = (_seconds(key, entry.get(key)) for key in ("active", "inactive"))
@@ -97,7 +97,7 @@ def _trace(entry: object) -> Trace:
         else:
             edges.append(edge)
     start = bool(edges) and edges[0] == 0
-    return Trace(start, tuple(edge for edge in edges if 0 < edge < finish), finish)
+    return AvailabilityTrace(start, tuple(edge for edge in edges if 0 < edge < finish), finish)
 
 
 def _seconds(key: str, found: object) -> list[float]:

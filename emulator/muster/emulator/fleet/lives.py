@@ -7,11 +7,11 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from muster.client.config import Member
+from muster.client.config import PackMember
 from muster.client.covariates import z_columns
 from muster.client.life import Life
 from muster.common.distributions import draw
-from muster.common.lines import Line
+from muster.common.lines import LinkModel
 from muster.common.seeds import FloatArray, Numbers
 from muster.emulator.fleet.population import Resident
 from muster.emulator.scenario.scenario import Group, Scenario
@@ -47,12 +47,12 @@ def life_of(scenario: Scenario, group: Group) -> Life:
     )
 
 
-def line_of(scenario: Scenario, group: Group, client: str) -> Line:
+def line_of(scenario: Scenario, group: Group, client: str) -> LinkModel:
     """A device's link in the scenario's model."""
-    return group.link.shape_of(scenario.seed, client).line() if group.link.shapes else Line()
+    return group.link.shape_of(scenario.seed, client).line() if group.link.shapes else LinkModel()
 
 
-def members_of(scenario: Scenario, group: Group, residents: Sequence[Resident]) -> list[Member]:
+def members_of(scenario: Scenario, group: Group, residents: Sequence[Resident]) -> list[PackMember]:
     """The enrolled devices of a group, each with what differs from device to device.
 
     Args:
@@ -68,7 +68,7 @@ def members_of(scenario: Scenario, group: Group, residents: Sequence[Resident]) 
     zones = np.clip(draw(group.device.time_zone, numbers("time zone")), *_ZONES_H)
     columns = z_of(group, residents)
     return [
-        Member(
+        PackMember(
             client=resident.client,
             index=resident.index,
             position=position,

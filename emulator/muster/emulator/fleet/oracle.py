@@ -6,7 +6,7 @@ from typing import Literal
 import numpy as np
 
 from muster.client.availability.always import Always
-from muster.client.availability.bernoulli import Bernoulli
+from muster.client.availability.bernoulli import BernoulliAvailability
 from muster.client.availability.contract import Availability
 from muster.client.availability.group_event import GroupEvent
 from muster.client.availability.k_of_n import KOfN, effective_weights
@@ -77,7 +77,7 @@ def _chances(availability: Availability) -> tuple[float, float] | None:
     match availability:
         case Always():
             return 1.0, 1.0
-        case Bernoulli():
+        case BernoulliAvailability():
             return 1.0, availability.probability
         case GroupEvent(form="event"):
             return availability.probability, availability.device_probability

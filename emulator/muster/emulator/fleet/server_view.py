@@ -13,7 +13,7 @@ from muster.emulator.fleet.oracle import oracle_of
 from muster.emulator.fleet.population import Resident, population
 from muster.emulator.scenario.scenario import Scenario
 from muster.server.aggregators import Need
-from muster.server.fleet import Device
+from muster.server.fleet import EnrolledDevice
 from muster.server.knowledge.population import Population
 
 
@@ -55,7 +55,7 @@ def population_of(scenario: Scenario, residents: Sequence[Resident]) -> Populati
         [resident.client for resident in residents],
         columns,
         [row if full or r.enrolled else None for r, row in zip(residents, rows, strict=True)],
-        {r.client: Device(r.client, r.group, r.index, 1) for r in residents if r.enrolled},
+        {r.client: EnrolledDevice(r.client, r.group, r.index, 1) for r in residents if r.enrolled},
         moments_of(scenario, residents),
         oracle_of(scenario, residents),
     )

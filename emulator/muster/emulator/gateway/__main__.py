@@ -20,7 +20,7 @@ from muster.common.clock import WallClock
 from muster.common.errors import LaunchFailed, MusterError
 from muster.common.files import write_atomic
 from muster.emulator.gateway.config import GatewayProcess, Ports
-from muster.emulator.gateway.control import Control
+from muster.emulator.gateway.control import ControlService
 from muster.emulator.gateway.gateway import Gateway
 
 log = logging.getLogger("muster.gateway")
@@ -37,7 +37,7 @@ async def serve(config: GatewayProcess) -> None:
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stopped.set)
     gateway = Gateway(config, clock)
-    control = Control(gateway, clock)
+    control = ControlService(gateway, clock)
     try:
         ports = gateway.listen()
         server = await control.listen()

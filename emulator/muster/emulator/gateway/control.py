@@ -36,7 +36,7 @@ from muster.common.errors import ConfigError, Unauthenticated
 from muster.common.lines import Positive
 from muster.emulator.gateway.faults import Fault, FaultName
 from muster.emulator.gateway.gateway import Gateway
-from muster.emulator.gateway.slots import Slots, Whose
+from muster.emulator.gateway.slots import SlotAllocator, Whose
 from muster.emulator.gateway.words import Word, Words
 from muster.emulator.links.settings import Shape
 
@@ -151,12 +151,12 @@ DEVICE_REQUESTS: Mapping[str, type[Section]] = MappingProxyType(
 Say = Callable[[Mapping[str, Any]], None]
 
 
-class Control:
+class ControlService:
     """What a gateway answers its controllers and its devices."""
 
     def __init__(self, gateway: Gateway, clock: Clock) -> None:
         self._gateway, self._clock, self._config = gateway, clock, gateway.config
-        self._slots = Slots(self._config.shared, self._config.seed, self._config.group)
+        self._slots = SlotAllocator(self._config.shared, self._config.seed, self._config.group)
         self._words = Words(Path(self._config.words)) if self._config.words else None
         for word in self._words.all() if self._words is not None else ():
             self._slots.contend(*word)
@@ -252,15 +252,15 @@ class Control:
             case SetShared():
                 gateway.set_shared(request.down_bps, request.up_bps)
             case BeginFault():
-                gateway.fault(gateway.those(request.clients), request)
+                gateway.fault(gateway.select_devices(request.clients), request)
             case Heal():
-                gateway.heal(gateway.those(request.clients), request.fault)
+                gateway.heal(gateway.select_devices(request.clients), request.fault)
             case Upstream():
                 gateway.set_upstream(request.address)
         return {}
 
     def _set_shape(self, request: SetShape) -> None:
-        devices = self._gateway.those(request.clients)
+        devices = self._gateway.select_devices(request.clients)
         if request.shape is None:
             self._gateway.set_shapes({each.client: each.began_with for each in devices})
             return
@@ -275,7 +275,7 @@ class Control:
         request = _request(line, DEVICE_REQUESTS)
         match request:
             case Contend(client=client, round=round, active=active, of=of):
-                self._gateway.those([client])
+                self._gateway.select_devices([client])
                 if of > len(self._gateway.devices):
                     raise ConfigError(
                         f"{of} devices cannot be called: {self._config.group!r} has "
@@ -287,13 +287,13 @@ class Control:
                 for whose, granted in self._slots.contend(round, client, active, of).items():
                     self._tell("contend", whose, granted=granted)
             case Take(client=client, round=round):
-                self._gateway.those([client])
+                self._gateway.select_devices([client])
                 self._asked[("take", (round, client))] = [say]
                 self._taken[round, client] = say
                 at = math.floor(self._clock.monotonic() / _SAME_S) * _SAME_S
                 self._now_hold(self._slots.take(round, client, at))
             case Give(client=client, round=round):
-                self._gateway.those([client])
+                self._gateway.select_devices([client])
                 self._taken.pop((round, client), None)
                 self._asked.pop(("take", (round, client)), None)
                 say({"round": round, "client": client, "given": True})

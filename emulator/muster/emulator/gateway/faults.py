@@ -57,7 +57,7 @@ class Fault(Section):
 
 
 @dataclass(slots=True)
-class Standing:
+class ActiveFaults:
     """The faults of one device."""
 
     faults: dict[tuple[FaultName, Direction | None], Fault] = field(default_factory=dict)

@@ -16,10 +16,10 @@ from typing import Any
 from muster.common.clock import Clock
 from muster.common.errors import ConfigError
 from muster.emulator.gateway.config import GatewayDevice, GatewayProcess
-from muster.emulator.gateway.faults import Fault, FaultName, Standing
-from muster.emulator.gateway.rates import Constant, Direction, Rate, Unlimited, loss_of, rate_of
-from muster.emulator.gateway.relay import DIRECTIONS, Connection, Half, fit_buffers
-from muster.emulator.gateway.shaping import Shaper, Way
+from muster.emulator.gateway.faults import ActiveFaults, Fault, FaultName
+from muster.emulator.gateway.rates import ConstantRate, Direction, Rate, Unlimited, loss_of, rate_of
+from muster.emulator.gateway.relay import DIRECTIONS, Half, RelayedConnection, fit_buffers
+from muster.emulator.gateway.shaping import DirectionalLink, Shaper
 from muster.emulator.links.settings import Shape
 
 log = logging.getLogger("muster.gateway")
@@ -32,7 +32,7 @@ _BACKLOG = 64
 _ACCEPT_AGAIN_S = 0.5
 
 
-class Meter:
+class TrafficMeter:
     """What a rate could have moved since the gateway began, whatever rates there were."""
 
     def __init__(self, rate: Rate) -> None:
@@ -48,7 +48,7 @@ class Meter:
         return None if math.isinf(total) else total
 
 
-class Device:
+class DeviceLink:
     """A device's link, and what goes through it.
 
     Attributes:
@@ -59,8 +59,8 @@ class Device:
     def __init__(self, settings: GatewayDevice, gateway: "Gateway") -> None:
         self.client, self.began_with, self.shape = settings.client, settings.shape, settings.shape
         self._seed = gateway.seed
-        self.standing = Standing()
-        self.connections: set[Connection] = set()
+        self.standing = ActiveFaults()
+        self.connections: set[RelayedConnection] = set()
         self.opened = 0
         self.read = dict.fromkeys(DIRECTIONS, 0)
         self.delivered = dict.fromkeys(DIRECTIONS, 0)
@@ -68,12 +68,12 @@ class Device:
         self.lanes = {
             each: gateway.shapers[each].lane(self.client, ways[each]) for each in DIRECTIONS
         }
-        self.meters = {each: Meter(ways[each].rate) for each in DIRECTIONS}
+        self.meters = {each: TrafficMeter(ways[each].rate) for each in DIRECTIONS}
         self.plain = dict.fromkeys(DIRECTIONS, True)
         self.fitted = False
         self.look(gateway)
 
-    def ways(self, shape: Shape) -> dict[Direction, Way]:
+    def ways(self, shape: Shape) -> dict[Direction, DirectionalLink]:
         """What a shape makes of both directions.
 
         Raises:
@@ -81,7 +81,7 @@ class Device:
         """
         loss = loss_of(shape)
         return {
-            each: Way(
+            each: DirectionalLink(
                 rate_of(shape, each, self._seed, self.client), shape.rtt_s / 2, shape.jitter_s, loss
             )
             for each in DIRECTIONS
@@ -113,10 +113,10 @@ class Gateway:
         self._rates = {"down": config.shared.down_bps, "up": config.shared.up_bps}
         shared = {each: _constant(self._rates[each]) for each in DIRECTIONS}
         self.shapers = {each: Shaper(shared[each], config.seed) for each in DIRECTIONS}
-        self._meters = {each: Meter(shared[each]) for each in DIRECTIONS}
+        self._meters = {each: TrafficMeter(shared[each]) for each in DIRECTIONS}
         self._timers: dict[Direction, tuple[float, asyncio.TimerHandle]] = {}
         try:
-            self.devices = {each.client: Device(each, self) for each in config.devices}
+            self.devices = {each.client: DeviceLink(each, self) for each in config.devices}
         except ValueError as error:
             raise ConfigError(str(error)) from None
         self._listeners: list[socket.socket] = []
@@ -198,7 +198,7 @@ class Gateway:
         self._timers.pop(direction, None)
         self.pump(direction)
 
-    def _accept(self, listener: socket.socket, device: Device) -> None:
+    def _accept(self, listener: socket.socket, device: DeviceLink) -> None:
         try:
             accepted, _ = listener.accept()
         except (BlockingIOError, InterruptedError, ConnectionAbortedError):
@@ -211,7 +211,7 @@ class Gateway:
         accepted.setblocking(False)
         accepted.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         device.opened += 1
-        connection = Connection(self, device, device.opened, accepted)
+        connection = RelayedConnection(self, device, device.opened, accepted)
         connection.fit_buffers()
         device.connections.add(connection)
         if device.standing.offline:
@@ -226,11 +226,11 @@ class Gateway:
             self._dials.add(dial)
             dial.add_done_callback(self._dials.discard)
 
-    def _listen_on(self, listener: socket.socket, device: Device) -> None:
+    def _listen_on(self, listener: socket.socket, device: DeviceLink) -> None:
         if listener.fileno() >= 0:
             self.loop.add_reader(listener, self._accept, listener, device)
 
-    async def _dial(self, connection: Connection) -> None:
+    async def _dial(self, connection: RelayedConnection) -> None:
         """Connect to the server; a device whose server does not answer is reset."""
         host, port = self.upstream
         upstream = None
@@ -265,7 +265,7 @@ class Gateway:
 
     # -- what is asked --------------------------------------------------------------------------
 
-    def those(self, clients: Collection[str] | None) -> list[Device]:
+    def select_devices(self, clients: Collection[str] | None) -> list[DeviceLink]:
         """The devices called `clients`; None: all.
 
         Raises:
@@ -310,7 +310,7 @@ class Gateway:
             self._meters[each].change(rate, now)
         self._changed(self.devices.values())
 
-    def fault(self, devices: Iterable[Device], fault: Fault) -> None:
+    def fault(self, devices: Iterable[DeviceLink], fault: Fault) -> None:
         """Have something go wrong."""
         devices = list(devices)
         for device in devices:
@@ -321,7 +321,7 @@ class Gateway:
         if fault.for_s is not None:
             self.loop.call_later(fault.for_s, self._expire, devices, fault)
 
-    def heal(self, devices: Iterable[Device], name: FaultName | None = None) -> None:
+    def heal(self, devices: Iterable[DeviceLink], name: FaultName | None = None) -> None:
         """Put right what has a name, or everything."""
         devices = list(devices)
         for device in devices:
@@ -373,7 +373,7 @@ class Gateway:
             },
         }
 
-    def _strike(self, connection: Connection, fault: Fault) -> None:
+    def _strike(self, connection: RelayedConnection, fault: Fault) -> None:
         match fault.fault:
             case "offline":
                 connection.close()
@@ -389,10 +389,10 @@ class Gateway:
                 half = connection.halves[fault.direction]
                 half.limit_from = half.delivered
 
-    def _expire(self, devices: list[Device], fault: Fault) -> None:
+    def _expire(self, devices: list[DeviceLink], fault: Fault) -> None:
         self._healed([device for device in devices if device.standing.expire(fault)])
 
-    def _healed(self, devices: Collection[Device]) -> None:
+    def _healed(self, devices: Collection[DeviceLink]) -> None:
         for device in devices:
             standing = device.standing
             for connection in list(device.connections):
@@ -402,7 +402,7 @@ class Gateway:
                     connection.abort()
         self._changed(devices)
 
-    def _changed(self, devices: Iterable[Device]) -> None:
+    def _changed(self, devices: Iterable[DeviceLink]) -> None:
         """Have sockets and reading follow what changed."""
         for device in devices:
             device.look(self)
@@ -416,7 +416,7 @@ class Gateway:
 
 
 def _constant(bps: float | None) -> Rate:
-    return Unlimited() if bps is None else Constant(bps / 8)
+    return Unlimited() if bps is None else ConstantRate(bps / 8)
 
 
 def _family(host: str) -> int:

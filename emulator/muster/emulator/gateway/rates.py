@@ -68,7 +68,7 @@ class Unlimited:
         return math.inf
 
 
-class Constant:
+class ConstantRate:
     """A rate that never changes.
 
     Args:
@@ -168,7 +168,7 @@ class Fading:
         return block
 
 
-class Trace:
+class TraceRate:
     """A recorded link: bytes leave only in the milliseconds that its lines name.
 
     A line is 1500 bytes that leave, evenly, in the millisecond that ends there; so the totals at
@@ -223,7 +223,7 @@ class Capped:
     """
 
     def __init__(self, rate: Rate, bound: float) -> None:
-        self._rate, self._bound = rate, Constant(bound)
+        self._rate, self._bound = rate, ConstantRate(bound)
         self.mean, self.peak = min(rate.mean, bound), min(rate.peak, bound)
 
     def finish(self, start_s: float, nbytes: float) -> float:
@@ -295,11 +295,11 @@ def rate_of(shape: Shape, direction: Direction, seed: int, client: str) -> Rate:
     trace, bps = _of(shape, direction)
     rate: Rate
     if trace is not None:
-        rate = Trace(read_mahimahi(Path(trace)))
+        rate = TraceRate(read_mahimahi(Path(trace)))
     elif bps is None:
-        return Constant(bound) if loss else Unlimited()
+        return ConstantRate(bound) if loss else Unlimited()
     elif not shape.fading:
-        return Constant(min(bound, bps / 8))
+        return ConstantRate(min(bound, bps / 8))
     else:
         name = ("fading", client, direction)
         times = shape.fading_time_s, shape.fading_step_s
@@ -313,7 +313,7 @@ def mean_bps(shape: Shape, direction: Direction) -> float | None:
     bound = loss.bound if loss else math.inf
     trace, bps = _of(shape, direction)
     if trace is not None:
-        mean = min(bound, Trace(read_mahimahi(Path(trace))).mean)
+        mean = min(bound, TraceRate(read_mahimahi(Path(trace))).mean)
     else:
         mean = bound if bps is None else _mean_below(bound, bps / 8, shape.fading)
     if loss:

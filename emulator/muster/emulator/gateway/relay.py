@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Literal
 from muster.emulator.gateway.rates import Direction
 
 if TYPE_CHECKING:
-    from muster.emulator.gateway.gateway import Device, Gateway
+    from muster.emulator.gateway.gateway import DeviceLink, Gateway
 
 Side = Literal["device", "upstream"]
 
@@ -40,7 +40,7 @@ class Half:
         delivered: bytes, since the connection began.
     """
 
-    def __init__(self, connection: "Connection", direction: Direction) -> None:
+    def __init__(self, connection: "RelayedConnection", direction: Direction) -> None:
         self.connection, self.direction = connection, direction
         self.device, self._gateway = connection.device, connection.gateway
         self._shaper = self._gateway.shapers[direction]
@@ -220,7 +220,7 @@ class Half:
             self._gateway.loop.remove_writer(self.sink)
 
 
-class Connection:
+class RelayedConnection:
     """Two sockets, and what goes between them.
 
     Attributes:
@@ -228,7 +228,7 @@ class Connection:
     """
 
     def __init__(
-        self, gateway: "Gateway", device: "Device", number: int, accepted: socket.socket
+        self, gateway: "Gateway", device: "DeviceLink", number: int, accepted: socket.socket
     ) -> None:
         self.gateway, self.device, self.number = gateway, device, number
         self._sockets: dict[Side, socket.socket] = {"device": accepted}
@@ -330,7 +330,7 @@ class _Lingering:
         self._socket.close()
 
 
-def fit_buffers(each: socket.socket, device: "Device") -> None:
+def fit_buffers(each: socket.socket, device: "DeviceLink") -> None:
     """Give a socket of a device buffers of its link's size; a link that is none has the kernel's,
     or large ones where it had small ones before."""
     if all(device.plain.values()):

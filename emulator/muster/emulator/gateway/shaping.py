@@ -62,7 +62,7 @@ second or that share of its rate. A flow in debt of as much is bulk."""
 
 
 @dataclass(frozen=True, slots=True)
-class Way:
+class DirectionalLink:
     """One direction of a device's link."""
 
     rate: Rate = field(default_factory=Unlimited)
@@ -179,7 +179,7 @@ class Flow:
 class Lane:
     """One direction of a device."""
 
-    def __init__(self, client: str, seed: int, way: Way) -> None:
+    def __init__(self, client: str, seed: int, way: DirectionalLink) -> None:
         self.client, self.seed, self.way = client, seed, way
         self.free_at = -math.inf
         self.tag = 0.0  # start-time fair queueing: where its next slice begins, in bytes
@@ -230,7 +230,7 @@ class Shaper:
 
     # -- who is there ---------------------------------------------------------------------------
 
-    def lane(self, client: str, way: Way) -> Lane:
+    def lane(self, client: str, way: DirectionalLink) -> Lane:
         """Add one direction of a device."""
         lane = Lane(client, self._seed, way)
         lane.bound(self.shared)
@@ -249,7 +249,7 @@ class Shaper:
             self._busy -= not flow.lane.flows
             self._again(flow.lane)
 
-    def change(self, lane: Lane, way: Way, now: float) -> None:
+    def change(self, lane: Lane, way: DirectionalLink, now: float) -> None:
         """Give a device another link. What is on the old one arrives as it would have."""
         lane.way = way
         lane.free_at = min(lane.free_at, now)

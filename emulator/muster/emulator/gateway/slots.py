@@ -30,7 +30,7 @@ class _Contest:
     decided: frozenset[str] | None = None
 
 
-class Slots:
+class SlotAllocator:
     """The slots of a group."""
 
     def __init__(self, shared: SharedLine, seed: int, group: str) -> None:

@@ -56,7 +56,7 @@ class Backend(Protocol):
         """This machine's address, for gateways."""
         ...
 
-    def within_reach(self, group: str, ports: Ports) -> Ports:
+    def reachable_ports(self, group: str, ports: Ports) -> Ports:
         """Where the gateway of a group listens for its devices, as this machine reaches it."""
         ...
 
@@ -70,7 +70,7 @@ class Backend(Protocol):
         """Process ids, by name, of what may be placed on cores of this machine."""
         ...
 
-    def settled(self, server: ServerProcess) -> ServerProcess:
+    def with_addresses(self, server: ServerProcess) -> ServerProcess:
         """The server's settings, with where it listens and what runs beside it."""
         ...
 

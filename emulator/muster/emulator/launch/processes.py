@@ -63,7 +63,7 @@ class Processes:
         """The loopback: all are on one machine."""
         return "127.0.0.1"
 
-    def within_reach(self, group: str, ports: Ports) -> Ports:
+    def reachable_ports(self, group: str, ports: Ports) -> Ports:
         """As its devices reach it."""
         return ports
 
@@ -78,7 +78,7 @@ class Processes:
         below = _children(self.pids["server"]) if "server" in self.pids else []
         return {**self.pids, **{f"evaluation {pid}": pid for pid in below}}
 
-    def settled(self, server: ServerProcess) -> ServerProcess:
+    def with_addresses(self, server: ServerProcess) -> ServerProcess:
         """It listens on this machine alone, and starts its evaluation by itself."""
         return server
 

@@ -11,7 +11,7 @@ from muster.common.errors import LaunchFailed, RunFailed, TransportError
 from muster.emulator.gateway.config import GatewayProcess, Ports, gateway_name
 from muster.emulator.launch.backend import Backend
 from muster.emulator.links.controller import Controller
-from muster.emulator.links.verification import Gateway, verify_gateways
+from muster.emulator.links.verification import GatewayUnderTest, verify_gateways
 from muster.emulator.links.verification.tables import describe
 
 _ANSWER_S = 30.0
@@ -25,7 +25,7 @@ _SHORT_S = 1.0
 Tell = Callable[..., None]
 
 
-class Network:
+class GatewayFleet:
     """The gateways of a run. A connection to each keeps faults and settings in force; a gateway
     that loses it heals itself.
 
@@ -37,7 +37,7 @@ class Network:
         self._backend = backend
         self._clock = clock
         self._tell = tell
-        self._gateways: dict[str, Gateway] = {}
+        self._gateways: dict[str, GatewayUnderTest] = {}
         self._controllers: dict[str, Controller] = {}
         self._upstream: str | None = None
         self._watches: dict[str, asyncio.Task[None]] | None = None
@@ -55,7 +55,7 @@ class Network:
         """
         group, controller = config.group, Controller(ports, config.controller_token, self._clock)
         earlier = self._controllers.get(group)
-        self._gateways[group] = Gateway(config, ports, controller)
+        self._gateways[group] = GatewayUnderTest(config, ports, controller)
         self._controllers[group] = controller
         if earlier is not None:
             await earlier.close()
@@ -66,7 +66,7 @@ class Network:
 
         await self._ask(group, connect)
         if self._upstream is not None:
-            await self.lead_to(self._upstream, [group])
+            await self.set_upstream(self._upstream, [group])
         if self._watches is not None:
             self._watch(group)
 
@@ -76,7 +76,7 @@ class Network:
         changes = {"again": gateway.ports, "upstream": self._upstream or gateway.config.upstream}
         return gateway.config.model_copy(update=changes)
 
-    async def lead_to(self, address: str, groups: Iterable[str] | None = None) -> None:
+    async def set_upstream(self, address: str, groups: Iterable[str] | None = None) -> None:
         """Have gateways dial the server.
 
         Args:
@@ -120,7 +120,7 @@ class Network:
             RunFailed: one is not what was asked for.
         """
         reached = [
-            replace(gateway, ports=self._backend.within_reach(group, gateway.ports))
+            replace(gateway, ports=self._backend.reachable_ports(group, gateway.ports))
             for group, gateway in self._gateways.items()
         ]
         found = await verify_gateways(

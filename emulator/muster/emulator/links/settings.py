@@ -11,7 +11,7 @@ from muster.common import seeds
 from muster.common.bounds import DeviceCount
 from muster.common.compression import AnyCodec, Whole
 from muster.common.config import Section
-from muster.common.lines import Line, Overflow, SharedLine
+from muster.common.lines import LinkModel, Overflow, SharedLine
 from muster.common.units import Bandwidth, Duration
 
 Profile = Literal["none", "unshaped", "edge", "3g", "4g", "5g", "wifi", "fixed", "leo", "geo"]
@@ -53,7 +53,7 @@ Delay = Annotated[Duration, Field(ge=0, le=30)]
 """With a minute gRPC gives up a connection before it is there; with half of one it comes up."""
 
 
-class Link(Section):
+class LinkSettings(Section):
     """How each device of a group is connected."""
 
     profile: Profile = "none"
@@ -189,8 +189,10 @@ class Shape(Section):
     trace_down: str | None = None
     trace_up: str | None = None
 
-    def line(self) -> Line:
+    def line(self) -> LinkModel:
         """As the model sees it: mean rates, with what loss leaves of them."""
         from muster.emulator.gateway.rates import mean_bps
 
-        return Line(down_bps=mean_bps(self, "down"), up_bps=mean_bps(self, "up"), rtt_s=self.rtt_s)
+        return LinkModel(
+            down_bps=mean_bps(self, "down"), up_bps=mean_bps(self, "up"), rtt_s=self.rtt_s
+        )

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from muster.client.availability.traces import Trace
+from muster.client.availability.traces import AvailabilityTrace
 from muster.common.errors import ConfigError
 from muster.common.exchange import Reason
 
@@ -17,7 +17,7 @@ AWAY: Final = frozenset({Reason.OFFLINE, Reason.POWERED_OFF})
 
 def export_traces(
     answers: "pd.DataFrame", opened_s: Mapping[int, float], period_s: float
-) -> dict[str, Trace]:
+) -> dict[str, AvailabilityTrace]:
     """What each device that was ever called or missed was over the rounds, by client.
 
     A round without an answer of a device leaves it what it was; those before its first answer are
@@ -41,10 +41,13 @@ def export_traces(
         toggled = toggles.setdefault(client, [])
         if on != starts.setdefault(client, on) ^ (len(toggled) % 2 == 1):
             toggled.append(opened_s[round_])
-    return {client: Trace(starts[client], tuple(toggles[client]), period_s) for client in toggles}
+    return {
+        client: AvailabilityTrace(starts[client], tuple(toggles[client]), period_s)
+        for client in toggles
+    }
 
 
-def traces_of_run(folder: Path) -> dict[str, Trace]:
+def traces_of_run(folder: Path) -> dict[str, AvailabilityTrace]:
     """The traces of the run in `folder`, in scenario seconds.
 
     Raises:

@@ -34,7 +34,7 @@ class Finding:
 
 
 @dataclass(frozen=True, slots=True)
-class Fleet:
+class FleetSize:
     """How many there are, and in how many processes."""
 
     devices: int = 10
@@ -51,7 +51,7 @@ class Fleet:
         return f"{self.devices} devices in {self.processes} processes"
 
 
-def examine(fleet: Fleet, data: Path | None) -> Sequence[Finding]:
+def examine(fleet: FleetSize, data: Path | None) -> Sequence[Finding]:
     """Look at descriptors, cores, memory and the data directory."""
     return [_descriptors(fleet), _cores(), _memory(fleet), _data(data)]
 
@@ -65,12 +65,12 @@ def require(scenario: Scenario) -> None:
     """
     scenario.task.check()
     knowledge.require(scenario)
-    require_room(Fleet.of(scenario))
+    require_room(FleetSize.of(scenario))
     require_gpus(scenario)
     require_port(scenario.server.port)
 
 
-def require_room(fleet: Fleet) -> None:
+def require_room(fleet: FleetSize) -> None:
     """Raise the limit on descriptors as far as it may go, and check it.
 
     Raises:
@@ -134,12 +134,12 @@ def require_port(port: int) -> None:
             ) from None
 
 
-def _files(fleet: Fleet) -> int:
+def _files(fleet: FleetSize) -> int:
     """Of the process that needs most: the server, or the largest pack with its state files."""
     return max(_FILES_PER_PROCESS * fleet.processes, fleet.largest_pack) + _FILES_BESIDE
 
 
-def _descriptors(fleet: Fleet) -> Finding:
+def _descriptors(fleet: FleetSize) -> Finding:
     hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     needed = _files(fleet)
     return Finding(
@@ -156,7 +156,7 @@ def _cores() -> Finding:
     return Finding("cores", str(cores), enough=True)
 
 
-def _memory(fleet: Fleet) -> Finding:
+def _memory(fleet: FleetSize) -> Finding:
     per_device = _MIB_PER_DEVICE * fleet.devices
     needed = round(_MIB_BESIDE + _MIB_PER_PROCESS * fleet.processes + per_device)
     available = _available_mib()

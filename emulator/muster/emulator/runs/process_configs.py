@@ -11,7 +11,7 @@ from muster.client.config import NurseryProcess, PackProcess, SlotsPort, Trainin
 from muster.common.errors import ConfigError
 from muster.common.exchange import PROPENSITY
 from muster.common.files import write_atomic
-from muster.common.lines import Line
+from muster.common.lines import LinkModel
 from muster.emulator.runs import doctor
 from muster.emulator.fleet.server_view import moments_of
 from muster.emulator.fleet.lives import (by_group, life_of, line_of, members_of, task_of, z_of)
@@ -23,7 +23,7 @@ from muster.emulator.experiments.planning.plan import Learning, Progress, instan
 from muster.emulator.experiments.planning.tables import write_plan
 from muster.emulator.fleet.population import population, write_population
 from muster.emulator.scenario.scenario import Group, Scenario
-from muster.server.config import Member, ServerProcess, TensorShape
+from muster.server.config import PopulationMember, ServerProcess, TensorShape
 from muster.wire import CHUNK_BYTES
 
 _PLANNED = 10_000_000
@@ -31,7 +31,7 @@ _PLANNED = 10_000_000
 does. The end of a run waits for its plan."""
 
 
-class Blueprint:
+class ProcessConfigs:
     """A scenario in a run folder, as the programs of its fleet take it.
 
     Attributes:
@@ -86,7 +86,7 @@ class Blueprint:
         for group, of_group in by_group(scenario, residents):
             columns = z_of(group, of_group)
             members += [
-                Member(
+                PopulationMember(
                     client=resident.client,
                     group=group.name,
                     examples=prepared["examples"][resident.index],
@@ -164,9 +164,9 @@ class Blueprint:
                     population=self.scenario.devices,
                     seed=self.scenario.seed,
                     task=server.task,
-                    line=self._lines.get(first, Line()),
+                    line=self._lines.get(first, LinkModel()),
                     least=group.shared_link.line().least(
-                        self._lines.get(first, Line()),
+                        self._lines.get(first, LinkModel()),
                         min(len(devices), self.scenario.server.transfers),
                     ),
                     slots=_slots_port(group, reached),

@@ -20,7 +20,7 @@ from rich.table import Table
 from rich.text import Text
 
 from muster.common.clock import Clock
-from muster.emulator.runs.run_progress import Event, Standing
+from muster.emulator.runs.run_progress import Event, RunProgress
 from muster.emulator.results.summary import (bytes_text, clean, number_text, percent_text, seconds_text)
 
 FEW_ROUNDS = 20
@@ -84,7 +84,7 @@ class Lines:
     def __init__(self, stream: TextIO, clock: Clock, *, title: str, quiet: bool = False) -> None:
         self._stream, self._clock = stream, clock
         self._title, self._quiet = clean(title), quiet
-        self._standing = Standing()
+        self._standing = RunProgress()
         self._next_at = -math.inf
         self._unsaid = False
 
@@ -122,7 +122,7 @@ class LivePanel:
 
     def __init__(self, stream: TextIO, *, title: str) -> None:
         self._title = Text(clean(title), style="bold")
-        self._standing = Standing()
+        self._standing = RunProgress()
         self._console = Console(file=stream, force_terminal=True)
         self._live = Live(
             console=self._console, get_renderable=self._panel, refresh_per_second=_FRAMES_PER_S
@@ -154,7 +154,7 @@ class LivePanel:
         return Panel(Group(line, facts), title=self._title, title_align="left", width=width)
 
 
-def _notices(standing: Standing, event: Event) -> list[str]:
+def _notices(standing: RunProgress, event: Event) -> list[str]:
     """What a person should know of `event`, one line each; taken out of `standing`."""
     notices = [*standing.notices]
     standing.notices.clear()
@@ -164,7 +164,7 @@ def _notices(standing: Standing, event: Event) -> list[str]:
     return notices
 
 
-def _stage(standing: Standing) -> str:
+def _stage(standing: RunProgress) -> str:
     if standing.measuring:
         return f"measuring links: {standing.measuring}"
     if not standing.starting:
@@ -174,7 +174,7 @@ def _stage(standing: Standing) -> str:
     return "starting"
 
 
-def _facts(standing: Standing) -> list[str]:
+def _facts(standing: RunProgress) -> list[str]:
     if standing.starting:
         return [f"{bytes_text(standing.arriving)} received"] if standing.arriving else []
     carried = standing.bytes_up + standing.bytes_down + standing.arriving
@@ -188,7 +188,7 @@ def _facts(standing: Standing) -> list[str]:
     return [fact for fact in facts if fact]
 
 
-def _quality(standing: Standing) -> list[str]:
+def _quality(standing: RunProgress) -> list[str]:
     if standing.loss is None:
         return []
     older = standing.evaluated_round != standing.round
@@ -199,14 +199,14 @@ def _quality(standing: Standing) -> list[str]:
     return quality
 
 
-def _left(standing: Standing) -> list[str]:
+def _left(standing: RunProgress) -> list[str]:
     if not standing.left_s:
         return []
     seconds = math.ceil(standing.left_s)
     return [f"about {f'{seconds} s' if seconds < 60 else seconds_text(seconds)} left"]
 
 
-def _ending(standing: Standing) -> str:
+def _ending(standing: RunProgress) -> str:
     """The last line; empty when nothing began."""
     if standing.status is None:
         return f"no end was recorded; {_stage(standing)}" if standing.population else ""

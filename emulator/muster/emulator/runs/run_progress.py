@@ -18,7 +18,7 @@ _NEWEST = 0.2
 
 
 @dataclass(slots=True)
-class Standing:
+class RunProgress:
     """Where a run stands, as far as the events so far tell.
 
     Attributes:
@@ -128,17 +128,17 @@ class Standing:
         self.arriving = 0
 
 
-_HANDLERS: dict[str, Callable[[Standing, Event], None]] = {
-    "server_started": Standing._server_started,
-    "enrolled": Standing._enrolled,
-    "attended": Standing._attended,
-    "left": Standing._left,
-    "received": Standing._received,
-    "round_committed": Standing._round_committed,
-    "evaluated": Standing._evaluated,
-    "verifying": Standing._verifying,
-    "verified": Standing._verified,
-    "died": Standing._died,
-    "restarted": Standing._restarted,
-    "ended": Standing._ended,
+_HANDLERS: dict[str, Callable[[RunProgress, Event], None]] = {
+    "server_started": RunProgress._server_started,
+    "enrolled": RunProgress._enrolled,
+    "attended": RunProgress._attended,
+    "left": RunProgress._left,
+    "received": RunProgress._received,
+    "round_committed": RunProgress._round_committed,
+    "evaluated": RunProgress._evaluated,
+    "verifying": RunProgress._verifying,
+    "verified": RunProgress._verified,
+    "died": RunProgress._died,
+    "restarted": RunProgress._restarted,
+    "ended": RunProgress._ended,
 }

@@ -16,11 +16,11 @@ from muster.common.errors import LaunchFailed, RunFailed
 from muster.common.files import write_atomic
 from muster.common.journal import Journal
 from muster.common.tensors import schema_of
-from muster.emulator.runs.process_configs import Blueprint
+from muster.emulator.runs.process_configs import ProcessConfigs
 from muster.emulator.launch.backend import EndedBeforeReady, MakeBackend, ending
 from muster.emulator.launch.placement import Placement, usable_cores
 from muster.emulator.gateway.config import GatewayProcess, Ports, gateway_name
-from muster.emulator.links.network import Network
+from muster.emulator.links.network import GatewayFleet
 from muster.emulator.runs.resumption import last_incarnation
 from muster.emulator.scenario.scenario import Scenario
 from muster.emulator.runs.journal_tail import Tail
@@ -65,7 +65,7 @@ class Supervisor:
     ) -> None:
         self.scenario = scenario
         self.folder = folder
-        self._blueprint = Blueprint(scenario, folder)
+        self._blueprint = ProcessConfigs(scenario, folder)
         self._clock = clock
         self._show = show
         self._tail = Tail(folder / "journal.jsonl")
@@ -81,7 +81,7 @@ class Supervisor:
         self._server: ServerProcess
         self._packs: dict[str, PackProcess] = {}
         self._deaths: asyncio.Queue[tuple[str, int]] = asyncio.Queue()
-        self._network = Network(self.backend, clock, self._tell)
+        self._network = GatewayFleet(self.backend, clock, self._tell)
         self._placing: asyncio.Task[None] | None = None
 
     async def run(self) -> None:
@@ -139,11 +139,11 @@ class Supervisor:
         prepared = await self._until_ready(
             "nursery", lambda: self.backend.start_nursery(nursery), "started"
         )
-        self._server = server = self.backend.settled(self._blueprint.server(prepared))
+        self._server = server = self.backend.with_addresses(self._blueprint.server(prepared))
         self._write_server()
         await self._start_network(server)
         address = await self._start_server("started")
-        await self._network.lead_to(address)
+        await self._network.set_upstream(address)
         packs = self._blueprint.packs(server, address, self._network.ports, self.backend.devices)
         self._packs = {config.name: config for config in packs}
         await self.backend.start_packs(list(self._packs.values()))

@@ -14,18 +14,18 @@ from pydantic import Field, model_validator
 
 from muster.client.availability import AnyAvailability
 from muster.client.availability.always import Always
-from muster.client.config import Clock, Training
+from muster.client.config import ClockSettings, Training
 from muster.client.covariates import Covariates, column_names
-from muster.client.device import Device
+from muster.client.device import DeviceSettings
 from muster.client.logit import Logit
-from muster.client.participation import Participation
+from muster.client.participation import ParticipationSettings
 from muster.common.bounds import DEVICES, DeviceCount
 from muster.common.config import Section, parse_toml, require_plain, validate
 from muster.common.errors import ConfigError
-from muster.emulator.fleet.enrollment import All, AnyEnrollment
-from muster.emulator.links.settings import Link, SharedLink
+from muster.emulator.fleet.enrollment import AnyEnrollment, EnrollAll
+from muster.emulator.links.settings import LinkSettings, SharedLink
 from muster.server.aggregators import Conditions
-from muster.server.config import Server
+from muster.server.config import ServerSettings
 from muster.tasks.tasks import AnyTask
 
 DATA_VARIABLE = "MUSTER_DATA"
@@ -58,19 +58,19 @@ class Group(Section):
     covariates: Covariates = Covariates()
     """What is observed of them: Z before enrollment, X before every round."""
 
-    enrollment: AnyEnrollment = All(kind="all")
+    enrollment: AnyEnrollment = EnrollAll(kind="all")
     """Which of them are enrolled; the others never train."""
 
-    device: Device = Device()
+    device: DeviceSettings = DeviceSettings()
     """What they are."""
 
     availability: AnyAvailability = Always(kind="always")
     """When they can be reached."""
 
-    participation: Participation = Participation()
+    participation: ParticipationSettings = ParticipationSettings()
     """What they make of a call."""
 
-    link: Link = Link()
+    link: LinkSettings = LinkSettings()
     """How each of them is connected."""
 
     shared_link: SharedLink = SharedLink()
@@ -128,10 +128,10 @@ class Scenario(Section):
     seed: Annotated[int, Field(ge=0, lt=2**63)] = 0
     """Everything random is drawn from it."""
 
-    clock: Clock = Clock()
+    clock: ClockSettings = ClockSettings()
     task: AnyTask
     training: Training = Field(default_factory=Training)
-    server: Server
+    server: ServerSettings
     groups: Annotated[list[Group], Field(min_length=1, max_length=10_000)]
     launch: Launch = Launch()
     verify: bool = False
@@ -230,7 +230,7 @@ def _contradictions(scenario: Scenario) -> Sequence[str]:
 
 
 def _too_many_wanted(
-    server: Server, wanted: int | None, goal: int | None, devices: int
+    server: ServerSettings, wanted: int | None, goal: int | None, devices: int
 ) -> Iterator[str]:
     """A minimum of updates that no round can reach, so that every round would be empty."""
     if goal is not None:

@@ -14,7 +14,7 @@ from collections.abc import Callable
 
 from muster.common.clock import WallClock
 from muster.emulator.simulation.batches import Batch, exhaustive_batch, random_batch
-from muster.emulator.simulation.search import Plan, simulator
+from muster.emulator.simulation.search import HistoryPlan, simulator
 
 _BATCH = 100
 _BATCHES = 10
@@ -63,7 +63,7 @@ def search(arguments: argparse.Namespace) -> int:
     return 1 if violations else 0
 
 
-def _replay(plan: Plan, arguments: argparse.Namespace) -> str:
+def _replay(plan: HistoryPlan, arguments: argparse.Namespace) -> str:
     if arguments.every is not None:
         return "play the faults above on seed 0"
     return f"make simulate SEED={plan.seed}"

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable
 from itertools import islice
 from typing import NamedTuple
 
-from muster.emulator.simulation.search import Plan, Simulator, simulator
+from muster.emulator.simulation.search import HistoryPlan, Simulator, simulator
 
 
 class Batch(NamedTuple):
@@ -18,10 +18,10 @@ class Batch(NamedTuple):
 
     played: int
     endings: Counter[str]
-    violations: list[tuple[Plan, str]]
+    violations: list[tuple[HistoryPlan, str]]
 
 
-def _play(plans: Callable[[Simulator], Iterable[Plan]]) -> Batch:
+def _play(plans: Callable[[Simulator], Iterable[HistoryPlan]]) -> Batch:
     with simulator() as found:
         played, endings, violations = 0, Counter[str](), []
         for plan in plans(found):

@@ -5,7 +5,7 @@ from random import Random
 
 from muster.emulator.simulation.virtual_time import VirtualLoop
 from muster.server.evaluation.evaluator import Writer
-from muster.server.evaluation.process import Measured, Order
+from muster.server.evaluation.process import EvaluationResult, Order
 
 _LIMIT = 1 << 26
 
@@ -30,7 +30,7 @@ class SimulatedEvaluation:
             order = Order.from_json(line)
             body = await orders.readexactly(order.length)
             await asyncio.sleep(self._random.random() * 0.2)
-            measured = Measured(order.version, order.round, float(sum(body)), None, {}, 0.1)
+            measured = EvaluationResult(order.version, order.round, float(sum(body)), None, {}, 0.1)
             if self._orders.open:
                 self._results.feed_data(measured.to_json() + b"\n")
 

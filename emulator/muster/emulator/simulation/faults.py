@@ -101,7 +101,7 @@ Fault = Break | Kill | PowerCut | Pause | GatewayDown | ClockJump | DiskFull | R
 
 
 @dataclass(frozen=True)
-class Extent:
+class HistoryExtent:
     """How much happens in an undisturbed history: where faults can strike.
 
     Attributes:
@@ -113,7 +113,7 @@ class Extent:
     processes: dict[str, int]
 
 
-def drawn(random: Random, extent: Extent, rogue: bool) -> list[Fault]:
+def drawn(random: Random, extent: HistoryExtent, rogue: bool) -> list[Fault]:
     """Up to four faults of a history, as the seed decides."""
     faults: list[Fault] = []
     if rogue:
@@ -123,7 +123,7 @@ def drawn(random: Random, extent: Extent, rogue: bool) -> list[Fault]:
     return faults
 
 
-def _one(random: Random, extent: Extent) -> Fault:
+def _one(random: Random, extent: HistoryExtent) -> Fault:
     # Faults make a history longer, so that later ones may strike beyond the undisturbed end.
     frame = random.randrange(int(1.5 * extent.frames) + 1)
     step = random.randrange(int(1.5 * extent.steps) + 1)

@@ -11,7 +11,7 @@ from muster.client.config import PackProcess
 from muster.client.nursery import prepare
 from muster.common.config import validate
 from muster.common.files import write_atomic
-from muster.emulator.runs.process_configs import Blueprint
+from muster.emulator.runs.process_configs import ProcessConfigs
 from muster.emulator.scenario.scenario import Scenario
 from muster.server.config import ServerProcess
 from muster.tasks.task import OpenTask
@@ -155,7 +155,7 @@ def programs_of(scenario: Scenario, folder: Path) -> Programs:
     """Prepare a scenario's programs, as a run does; `folder` is needed for that alone."""
     for part in ("setup", "devices"):
         (folder / part).mkdir(parents=True)
-    blueprint = Blueprint(scenario, folder)
+    blueprint = ProcessConfigs(scenario, folder)
     task = read_task(blueprint.task.to_json()).open(scenario.devices, scenario.seed)
     prepared = prepare(task, folder)
     host, _, port = SERVER.rpartition(":")

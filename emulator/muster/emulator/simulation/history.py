@@ -22,9 +22,9 @@ from muster.emulator.simulation.faults import (
     Break,
     ClockJump,
     DiskFull,
-    Extent,
     Fault,
     GatewayDown,
+    HistoryExtent,
     Kill,
     Pause,
     PowerCut,
@@ -32,12 +32,17 @@ from muster.emulator.simulation.faults import (
 )
 from muster.emulator.simulation.fleet import Programs
 from muster.emulator.simulation.rogue import RoguePack
-from muster.emulator.simulation.virtual_time import Process, Stuck, VirtualClock, VirtualLoop
+from muster.emulator.simulation.virtual_time import (
+    SimulatedProcess,
+    Stuck,
+    VirtualClock,
+    VirtualLoop,
+)
 from muster.server.config import ServerProcess
-from muster.server.program import Surroundings, serve
+from muster.server.program import ServerEnvironment, serve
 from muster.wire import messages
-from muster.wire.in_memory import Network, Verdict
-from muster.wire.in_memory.frames import Frame, Kind
+from muster.wire.in_memory import FrameFate, InMemoryNetwork
+from muster.wire.in_memory.frames import Frame, FrameKind
 
 if TYPE_CHECKING:
     from muster.client.config import PackProcess
@@ -57,7 +62,7 @@ _SILENT_JOURNAL = "the journal does not say"
 
 
 @dataclass
-class Outcome:
+class HistoryOutcome:
     """What came of a history.
 
     Attributes:
@@ -67,7 +72,7 @@ class Outcome:
         trace: what happened, a line each; empty unless it was asked for.
     """
 
-    extent: Extent
+    extent: HistoryExtent
     status: str = ""
     failures: list[str] = field(default_factory=list)
     violations: list[str] = field(default_factory=list)
@@ -100,7 +105,7 @@ class History:
         self._disk = Disk(folder, self._random, strikes)
         self._loop = VirtualLoop(self._random, self._before_step, _MOST_S)
         self._clock = VirtualClock(self._loop)
-        self._network = Network(self, _KEEPALIVE_S, self._loop)
+        self._network = InMemoryNetwork(self, _KEEPALIVE_S, self._loop)
         self._traced = traced
         self._frames = 0
         self._breaks = {fault.frame: fault for fault in faults if isinstance(fault, Break)}
@@ -112,7 +117,7 @@ class History:
             elif isinstance(fault, PowerCut | GatewayDown | ClockJump):
                 self._by_step.setdefault(fault.step, []).append(fault)
         self._steps = Counter[str]()
-        self._running: dict[str, tuple[Process, asyncio.Task[Any]]] = {}
+        self._running: dict[str, tuple[SimulatedProcess, asyncio.Task[Any]]] = {}
         self._unreachable: dict[str, float] = {}
         self._rogue = next((fault for fault in faults if isinstance(fault, Rogue)), None)
         self._evaluations: list[SimulatedEvaluation] = []
@@ -122,11 +127,11 @@ class History:
         self._resumed_at = 0
         self._power_failed = False
         self._told = 0
-        self.outcome = Outcome(Extent(0, 0, {}))
+        self.outcome = HistoryOutcome(HistoryExtent(0, 0, {}))
 
     # --- the history -----------------------------------------------------------------------------
 
-    def play(self) -> Outcome:
+    def play(self) -> HistoryOutcome:
         """Play the history to its end."""
         outcome = self.outcome
         logging.disable(logging.CRITICAL)
@@ -142,7 +147,7 @@ class History:
             asyncio.events._set_running_loop(None)
         for lost in self._loop.unclaimed():
             outcome.violations.append(f"an exception that nobody took: {lost}")
-        outcome.extent = Extent(self._frames, self._loop.steps, dict(self._steps))
+        outcome.extent = HistoryExtent(self._frames, self._loop.steps, dict(self._steps))
         return outcome
 
     def close(self) -> None:
@@ -276,7 +281,7 @@ class History:
             self._end(process)
         self._running.clear()
 
-    def _end(self, process: Process) -> None:
+    def _end(self, process: SimulatedProcess) -> None:
         self._loop.kill(process)
         self._network.kill(process.name)
         if process.name == "server":
@@ -311,7 +316,7 @@ class History:
         def when_asked(stop: Callable[[], None]) -> None:
             self._stop = stop
 
-        around = Surroundings(
+        around = ServerEnvironment(
             self._clock, self._network.host("server"), self._disk.connect, evaluation, when_asked
         )
         self._start("server", lambda: serve(self.folder, around))
@@ -335,7 +340,7 @@ class History:
 
     # --- faults ----------------------------------------------------------------------------------
 
-    def _before_step(self, process: Process) -> None:
+    def _before_step(self, process: SimulatedProcess) -> None:
         """Strike, if it is time. Called by the loop before every callback."""
         name, loop = process.name, self._loop
         if loop.steps > _MOST_STEPS:
@@ -349,7 +354,7 @@ class History:
         if own in self._by_process:
             self._strike(self._by_process.pop(own), process)
 
-    def _strike(self, fault: Fault, process: Process | None = None) -> None:
+    def _strike(self, fault: Fault, process: SimulatedProcess | None = None) -> None:
         self._tell(f"FAULT {fault}")
         match fault:
             case Kill():
@@ -374,11 +379,11 @@ class History:
             case ClockJump():
                 self._clock.ahead_s += fault.seconds
 
-    def _kill(self, process: Process) -> None:
+    def _kill(self, process: SimulatedProcess) -> None:
         self._end(process)
         self._loop.call_soon(self._killed.set, context=self._network.context)
 
-    def _pause(self, process: Process, seconds: float) -> None:
+    def _pause(self, process: SimulatedProcess, seconds: float) -> None:
         loop, network = self._loop, self._network
         loop.pause(process)
         loop.call_later(seconds, loop.resume, process, context=network.context)
@@ -396,10 +401,10 @@ class History:
         now = self._loop.time()
         return all(self._unreachable.get(host, 0.0) <= now for host in (source, target))
 
-    def judge(self, source: str, target: str, method: str, frame: Frame) -> Verdict:
+    def judge(self, source: str, target: str, method: str, frame: Frame) -> FrameFate:
         """Whether a frame arrives."""
         fault = self._breaks.get(self._frames)
-        if source == "server" and frame.kind is Kind.MESSAGE and method.endswith("/Attend"):
+        if source == "server" and frame.kind is FrameKind.MESSAGE and method.endswith("/Attend"):
             committed = messages.decode_to_device(frame.payload).committed
             self._told = max(self._told, committed.round if committed else 0)
         if self._traced:
@@ -408,12 +413,12 @@ class History:
             self._tell(f"frame {self._frames}: {source} -> {target} {call} {frame.kind}{size}")
         self._frames += 1
         if fault is None:
-            return Verdict.ARRIVES
+            return FrameFate.ARRIVES
         self._tell(f"FAULT {fault}")
         return {
-            "before": Verdict.BREAKS_BEFORE,
-            "after": Verdict.BREAKS_AFTER,
-            "silently": Verdict.VANISHES,
+            "before": FrameFate.BREAKS_BEFORE,
+            "after": FrameFate.BREAKS_AFTER,
+            "silently": FrameFate.VANISHES,
         }[fault.how]
 
     # --- telling ---------------------------------------------------------------------------------

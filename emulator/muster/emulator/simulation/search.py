@@ -12,9 +12,9 @@ from random import Random
 
 import torch
 
-from muster.emulator.simulation.faults import Break, Extent, Fault, Kill, drawn
+from muster.emulator.simulation.faults import Break, Fault, HistoryExtent, Kill, drawn
 from muster.emulator.simulation.fleet import Programs, programs_of, scenarios
-from muster.emulator.simulation.history import History, Outcome
+from muster.emulator.simulation.history import History, HistoryOutcome
 from muster.emulator.simulation.invariants import broken_by, model_hash
 
 _MEMORY = Path("/dev/shm")
@@ -25,7 +25,7 @@ ROGUES = frozenset({"large", "wall-large"})
 
 
 @dataclass(frozen=True)
-class Plan:
+class HistoryPlan:
     """What decides a history."""
 
     scenario: str
@@ -38,7 +38,7 @@ class Reference:
     """The undisturbed run of a scenario."""
 
     programs: Programs
-    extent: Extent
+    extent: HistoryExtent
     model: str
 
 
@@ -72,7 +72,7 @@ class Simulator:
             self._references[scenario] = reference
         return self._references[scenario]
 
-    def play(self, plan: Plan, traced: bool = False) -> Outcome:
+    def play(self, plan: HistoryPlan, traced: bool = False) -> HistoryOutcome:
         """Play a history, and check what is left of it."""
         reference = self.reference(plan.scenario)
         with self._run_folder() as folder, _no_collection():
@@ -92,16 +92,16 @@ class Simulator:
         finally:
             shutil.rmtree(folder)
 
-    def random_plan(self, seed: int) -> Plan:
+    def random_plan(self, seed: int) -> HistoryPlan:
         """The history of a seed."""
         random = Random(seed)
         names = sorted(scenarios())
         scenario = names[seed % len(names)]
         rogue = scenario in ROGUES and random.random() < 0.25
         extent = self.reference(scenario).extent
-        return Plan(scenario, seed, tuple(drawn(random, extent, rogue)))
+        return HistoryPlan(scenario, seed, tuple(drawn(random, extent, rogue)))
 
-    def every_plan(self, scenario: str, pairs: bool) -> Iterator[Plan]:
+    def every_plan(self, scenario: str, pairs: bool) -> Iterator[HistoryPlan]:
         """Every history of a scenario in which one connection breaks or one process dies, and with
         `pairs` every one with two of these."""
         extent = self.reference(scenario).extent
@@ -115,12 +115,12 @@ class Simulator:
             ),
         ]
         for fault in single:
-            yield Plan(scenario, 0, (fault,))
+            yield HistoryPlan(scenario, 0, (fault,))
         if pairs:
             for two in combinations(single, 2):
-                yield Plan(scenario, 0, two)
+                yield HistoryPlan(scenario, 0, two)
 
-    def shortest(self, plan: Plan) -> Plan:
+    def shortest(self, plan: HistoryPlan) -> HistoryPlan:
         """The plan without the faults that it does not need to violate something."""
         faults: Sequence[Fault] = plan.faults
         shorter = True
@@ -128,10 +128,10 @@ class Simulator:
             shorter = False
             for place in range(len(faults)):
                 fewer = (*faults[:place], *faults[place + 1 :])
-                if self.play(Plan(plan.scenario, plan.seed, fewer)).violations:
+                if self.play(HistoryPlan(plan.scenario, plan.seed, fewer)).violations:
                     faults, shorter = fewer, True
                     break
-        return Plan(plan.scenario, plan.seed, tuple(faults))
+        return HistoryPlan(plan.scenario, plan.seed, tuple(faults))
 
 
 @contextmanager

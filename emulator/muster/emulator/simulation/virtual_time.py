@@ -28,7 +28,7 @@ class Stuck(Exception):
     """No process can ever run again, or too much virtual time has passed."""
 
 
-class Process:
+class SimulatedProcess:
     """One simulated process.
 
     Attributes:
@@ -50,7 +50,7 @@ class Process:
         return f"<process {self.name}>"
 
 
-PROCESS: contextvars.ContextVar[Process] = contextvars.ContextVar("PROCESS")
+PROCESS: contextvars.ContextVar[SimulatedProcess] = contextvars.ContextVar("PROCESS")
 """The process that runs."""
 
 
@@ -68,17 +68,17 @@ class VirtualLoop(asyncio.BaseEventLoop):
     """
 
     def __init__(
-        self, random: Random, before_step: Callable[[Process], None], most_s: float
+        self, random: Random, before_step: Callable[[SimulatedProcess], None], most_s: float
     ) -> None:
         super().__init__()
         self._random = random
         self._before_step = before_step
         self._most_s = most_s
         self._elapsed = 0.0
-        self._timers: list[tuple[float, int, asyncio.TimerHandle, Process]] = []
+        self._timers: list[tuple[float, int, asyncio.TimerHandle, SimulatedProcess]] = []
         self._numbers = count()
-        self._runnable: list[Process] = []
-        self.outside = Process("outside")
+        self._runnable: list[SimulatedProcess] = []
+        self.outside = SimulatedProcess("outside")
         self._processes = [self.outside]
         self.steps = 0
         self.lost: list[dict[str, Any]] = []
@@ -87,14 +87,16 @@ class VirtualLoop(asyncio.BaseEventLoop):
 
     # --- processes -------------------------------------------------------------------------------
 
-    def start(self, name: str, main: Callable[[], Any]) -> tuple[Process, "asyncio.Task[Any]"]:
+    def start(
+        self, name: str, main: Callable[[], Any]
+    ) -> tuple[SimulatedProcess, "asyncio.Task[Any]"]:
         """Start a process whose main coroutine `main` makes."""
-        process, context = Process(name), contextvars.copy_context()
+        process, context = SimulatedProcess(name), contextvars.copy_context()
         self._processes.append(process)
         context.run(PROCESS.set, process)
         return process, self.create_task(context.run(main), context=context)
 
-    def kill(self, process: Process) -> None:
+    def kill(self, process: SimulatedProcess) -> None:
         """Kill it; one that has ended before is only cleared away."""
         process.killed = process.killed or any(not task.done() for task in process.tasks[:1])
         process.alive = False
@@ -102,17 +104,17 @@ class VirtualLoop(asyncio.BaseEventLoop):
         if process in self._runnable:
             self._runnable.remove(process)
 
-    def pause(self, process: Process) -> None:
+    def pause(self, process: SimulatedProcess) -> None:
         process.paused = True
         if process in self._runnable:
             self._runnable.remove(process)
 
-    def resume(self, process: Process) -> None:
+    def resume(self, process: SimulatedProcess) -> None:
         process.paused = False
         if process.alive and process.ready:
             self._runnable.append(process)
 
-    def _make_ready(self, handle: asyncio.Handle, process: Process) -> None:
+    def _make_ready(self, handle: asyncio.Handle, process: SimulatedProcess) -> None:
         if not process.alive:
             return
         process.ready.append(handle)

@@ -10,14 +10,14 @@ from muster.emulator.studies import tables
 from muster.emulator.studies.network import network_table
 from muster.emulator.studies.outcome import Studied
 from muster.emulator.studies.page import FIGURES, NETWORK, write_pages
-from muster.emulator.studies.plan import Plan
+from muster.emulator.studies.plan import StudyPlan
 from muster.emulator.studies.results import Result, Results
 from muster.emulator.studies.study import Findings
 
 CLAIMS = "claims.json"
 
 
-def conclude(folder: Path, plan: Plan, problems: Mapping[str, str]) -> Studied:
+def conclude(folder: Path, plan: StudyPlan, problems: Mapping[str, str]) -> Studied:
     """Judge, and write claims, figures, tables and pages.
 
     Args:
@@ -45,7 +45,7 @@ def conclude(folder: Path, plan: Plan, problems: Mapping[str, str]) -> Studied:
     return studied
 
 
-def _write(studied: Studied, plan: Plan, results: Results) -> None:
+def _write(studied: Studied, plan: StudyPlan, results: Results) -> None:
     folder, findings = studied.folder, studied.findings
     assert findings is not None
     rows = [claim.to_json() for claim in findings.claims]

@@ -7,7 +7,7 @@ import pandas as pd
 from muster.common.files import write_atomic
 from muster.emulator.experiments.run_set import PLAN
 from muster.emulator.results.report.page import save_figure, write_page
-from muster.emulator.results.report.section import Section, Table
+from muster.emulator.results.report.section import ReportSection, Table
 from muster.emulator.results.summary import bytes_text, clean, seconds_text
 from muster.emulator.results.tabular import Table as Words
 from muster.emulator.results.tabular import markdown
@@ -18,7 +18,7 @@ from muster.emulator.studies.tables import claims_table, frame_table
 PAGE, MARKDOWN, FIGURES, NETWORK = "study.html", "study.md", "figures", "network"
 
 
-def write_pages(studied: Studied, planned: plan.Plan, runs: pd.DataFrame) -> None:
+def write_pages(studied: Studied, planned: plan.StudyPlan, runs: pd.DataFrame) -> None:
     """Write the figures, study.html and study.md.
 
     Args:
@@ -35,19 +35,23 @@ def write_pages(studied: Studied, planned: plan.Plan, runs: pd.DataFrame) -> Non
     write_atomic(folder / MARKDOWN, markdown_of(sections, figures).encode())
 
 
-def sections_of(studied: Studied, planned: plan.Plan, runs: pd.DataFrame) -> list[Section]:
+def sections_of(
+    studied: Studied, planned: plan.StudyPlan, runs: pd.DataFrame
+) -> list[ReportSection]:
     """What the page says, in order."""
     findings = studied.findings
     assert findings is not None
     found = [_headline(studied, planned, runs)]
     if findings.claims:
-        found.append(Section("Claims", _CLAIMS, table=claims_table(findings.claims)))
+        found.append(ReportSection("Claims", _CLAIMS, table=claims_table(findings.claims)))
     if studied.problems:
-        found.append(Section("Runs without a result", table=_problems(studied.problems)))
+        found.append(ReportSection("Runs without a result", table=_problems(studied.problems)))
     if findings.notes:
-        found.append(Section("Notes", points=[clean(note) for note in findings.notes]))
-    found += [Section(figure.title, figure.text, figure=figure.name) for figure in findings.figures]
-    found += [Section(t.title, t.text, table=frame_table(t.frame)) for t in findings.tables]
+        found.append(ReportSection("Notes", points=[clean(note) for note in findings.notes]))
+    found += [
+        ReportSection(figure.title, figure.text, figure=figure.name) for figure in findings.figures
+    ]
+    found += [ReportSection(t.title, t.text, table=frame_table(t.frame)) for t in findings.tables]
     return [*found, _travelled(runs), _reasons(runs), _sizes(planned), _files(studied)]
 
 
@@ -57,7 +61,7 @@ _CLAIMS = (
 )
 
 
-def _headline(studied: Studied, planned: plan.Plan, runs: pd.DataFrame) -> Section:
+def _headline(studied: Studied, planned: plan.StudyPlan, runs: pd.DataFrame) -> ReportSection:
     claims = studied.findings.claims if studied.findings is not None else ()
     study, options, total = planned.study, planned.options, runs.sum(numeric_only=True)
     ended = len(planned.runs) - len(studied.problems)
@@ -73,7 +77,7 @@ def _headline(studied: Studied, planned: plan.Plan, runs: pd.DataFrame) -> Secti
     about = f"{study.about[:1].upper()}{study.about[1:]}."
     size = "Quick: smaller and fewer than the study is meant to be." if options.quick else ""
     told = [about, study.paper and f"{study.paper}.", size, *study.remarks(options)]
-    return Section(clean(studied.name), clean(" ".join(filter(None, told))), facts)
+    return ReportSection(clean(studied.name), clean(" ".join(filter(None, told))), facts)
 
 
 def _problems(problems: Mapping[str, str]) -> Table:
@@ -84,7 +88,7 @@ def _problems(problems: Mapping[str, str]) -> Table:
 _COUNTS = ("runs", "rounds", "calls", "folded", "declined", "lost")
 
 
-def _travelled(runs: pd.DataFrame) -> Section:
+def _travelled(runs: pd.DataFrame) -> ReportSection:
     rows = [
         [
             clean(part),
@@ -102,24 +106,26 @@ def _travelled(runs: pd.DataFrame) -> Section:
         "that waited for the last of them, and updates that never counted."
     )
     note = f"Every run by itself is in {NETWORK}.csv."
-    return Section("What real networking added", text, table=Table(columns, rows, note))
+    return ReportSection("What real networking added", text, table=Table(columns, rows, note))
 
 
-def _reasons(runs: pd.DataFrame) -> Section:
+def _reasons(runs: pd.DataFrame) -> ReportSection:
     rows = [[clean(why), f"{count:,}"] for why, count in network.reasons(runs).items()]
     if not rows:
-        return Section("Losses", "None: every call led to a folded update.")
+        return ReportSection("Losses", "None: every call led to a folded update.")
     text = (
         "Why calls led to no folded update, over all runs; most frequent first. What a device "
         "declines a simulation may have too."
     )
-    return Section("Losses", text, table=Table(["what happened (reason)", "calls"], rows))
+    return ReportSection("Losses", text, table=Table(["what happened (reason)", "calls"], rows))
 
 
-def _sizes(planned: plan.Plan) -> Section:
+def _sizes(planned: plan.StudyPlan) -> ReportSection:
     found = plan.sizes([run.run for run in planned.runs], planned.study.paper_sizes)
     table = Table(found.header, found.rows, words=1)
-    return Section(found.title, "Minutes are those that were expected on two cores.", table=table)
+    return ReportSection(
+        found.title, "Minutes are those that were expected on two cores.", table=table
+    )
 
 
 _FILES = {
@@ -133,16 +139,16 @@ _FILES = {
 }
 
 
-def _files(studied: Studied) -> Section:
+def _files(studied: Studied) -> ReportSection:
     findings = studied.findings
     assert findings is not None
     own = {f"{table.name}.csv": table.title for table in findings.tables}
     rows = [[name, what] for name, what in {**_FILES, **own}.items()]
     text = "What lies in the folder of the study."
-    return Section("Files", text, table=Table(["file", "what it is"], rows, words=2))
+    return ReportSection("Files", text, table=Table(["file", "what it is"], rows, words=2))
 
 
-def markdown_of(sections: Sequence[Section], figures: Mapping[str, Mapping[str, str]]) -> str:
+def markdown_of(sections: Sequence[ReportSection], figures: Mapping[str, Mapping[str, str]]) -> str:
     """The sections as Markdown; figures are linked."""
     parts = []
     for level, section in enumerate(sections):

@@ -33,7 +33,7 @@ class PlannedRun:
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class StudyPlan:
     """What will be run.
 
     Attributes:
@@ -74,7 +74,7 @@ class Plan:
         return json.dumps(values, indent=1, ensure_ascii=False) + "\n"
 
     @classmethod
-    def from_json(cls, text: str | bytes, source: str) -> "Plan":
+    def from_json(cls, text: str | bytes, source: str) -> "StudyPlan":
         """Read what `to_json` wrote.
 
         Raises:
@@ -114,7 +114,7 @@ def find_study(kind: str) -> Study:
         raise ConfigError(str(error)) from None
 
 
-def make_plan(kind: str, options: Options) -> Plan:
+def make_plan(kind: str, options: Options) -> StudyPlan:
     """Ask the study called `kind` for its runs.
 
     Raises:
@@ -125,7 +125,7 @@ def make_plan(kind: str, options: Options) -> Plan:
         raise ConfigError(f"the study {kind} plans {', '.join(twice)} twice; a run is run once")
     folders = folder_names([run.title for run in runs])
     planned = [PlannedRun(f"{RUNS}/{name}", run) for name, run in zip(folders, runs, strict=True)]
-    return Plan(kind, options, planned)
+    return StudyPlan(kind, options, planned)
 
 
 def sizes(runs: Iterable[StudyRun], in_the_paper: Mapping[str, str]) -> Table:

@@ -25,7 +25,7 @@ from muster.emulator.results.tabular import aligned
 from muster.emulator.runs import running
 from muster.emulator.studies.outcome import Studied
 from muster.emulator.studies.pace import Pace
-from muster.emulator.studies.plan import Plan, PlannedRun, find_study, make_plan, sizes
+from muster.emulator.studies.plan import PlannedRun, StudyPlan, find_study, make_plan, sizes
 from muster.emulator.studies.study import Options
 from muster.emulator.studies.workers import Workers
 
@@ -89,7 +89,7 @@ def resume_study(
     return _go_on(folder.resolve(), plan, jobs, watch, say, clock or WallClock())
 
 
-def read_plan(folder: Path) -> Plan:
+def read_plan(folder: Path) -> StudyPlan:
     """The plan of the study in `folder`.
 
     Raises:
@@ -101,7 +101,7 @@ def read_plan(folder: Path) -> Plan:
         raise ConfigError(
             f"{folder} is not a study: it has no {PLAN}. `muster study` makes them"
         ) from None
-    return Plan.from_json(text, str(folder / PLAN))
+    return StudyPlan.from_json(text, str(folder / PLAN))
 
 
 def _require_jobs(jobs: int) -> None:
@@ -110,7 +110,7 @@ def _require_jobs(jobs: int) -> None:
         raise ConfigError(f"--jobs: expected 1 to {cores}, the cores of this machine; found {jobs}")
 
 
-def _announce(plan: Plan, jobs: int, say: Say) -> None:
+def _announce(plan: StudyPlan, jobs: int, say: Say) -> None:
     found, runs = plan.study, [planned.run for planned in plan.runs]
     say(f"{found.name}: {found.about}" + (f" ({found.paper})" if found.paper else ""))
     table = sizes(runs, found.paper_sizes)
@@ -124,7 +124,9 @@ def _announce(plan: Plan, jobs: int, say: Say) -> None:
         say("Some runs are not in lockstep: beside another they are slower, and come out otherwise")
 
 
-def _go_on(folder: Path, plan: Plan, jobs: int, watch: Watch, say: Say, clock: Clock) -> Studied:
+def _go_on(
+    folder: Path, plan: StudyPlan, jobs: int, watch: Watch, say: Say, clock: Clock
+) -> Studied:
     with owned(folder):
         missing = [run for run in plan.runs if not has_ended(folder / run.folder)]
         teller = _Teller(plan, missing, jobs, say)
@@ -144,7 +146,7 @@ def _go_on(folder: Path, plan: Plan, jobs: int, watch: Watch, say: Say, clock: C
 
 def _one_by_one(
     folder: Path,
-    plan: Plan,
+    plan: StudyPlan,
     missing: Sequence[PlannedRun],
     watch: Watch,
     teller: "_Teller",
@@ -179,7 +181,9 @@ class _Teller:
         problems: title of a run to why it has no result.
     """
 
-    def __init__(self, plan: Plan, missing: Sequence[PlannedRun], at_once: int, say: Say) -> None:
+    def __init__(
+        self, plan: StudyPlan, missing: Sequence[PlannedRun], at_once: int, say: Say
+    ) -> None:
         self._numbers = {run.folder: number for number, run in enumerate(plan.runs, 1)}
         self._total = len(plan.runs)
         self._left = len(missing)

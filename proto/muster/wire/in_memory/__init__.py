@@ -5,10 +5,10 @@ A message is lost only when its connection is lost. Writers wait when nobody rea
 Half-close, cancellation, deadlines, status codes, metadata and `wait_for_ready` behave as in
 `grpc.aio`; `tests/conformance` compares the two.
 
-A `Network` decides how long every frame travels and where connections break. It works on any
-event loop; a simulation hands in one with virtual time.
+An `InMemoryNetwork` decides how long every frame travels and where connections break. It works on
+any event loop; a simulation hands in one with virtual time.
 """
 
-from muster.wire.in_memory.network import Host, Network, Verdict
+from muster.wire.in_memory.network import FrameFate, Host, InMemoryNetwork
 
-__all__ = ["Host", "Network", "Verdict"]
+__all__ = ["FrameFate", "Host", "InMemoryNetwork"]

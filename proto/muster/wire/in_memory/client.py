@@ -7,8 +7,8 @@ from typing import Any
 
 import grpc
 
-from muster.wire.in_memory.frames import Frame, Incoming, Kind, Outgoing, rpc_error
-from muster.wire.in_memory.network import Connection, Network
+from muster.wire.in_memory.frames import Frame, FrameKind, Incoming, Outgoing, rpc_error
+from muster.wire.in_memory.network import InMemoryConnection, InMemoryNetwork
 
 _AGAIN_S = 0.1
 """Between tries to connect, for calls that wait until the channel is ready."""
@@ -17,23 +17,23 @@ _AGAIN_S = 0.1
 class Channel:
     """As `grpc.aio.Channel`, as far as muster uses it."""
 
-    def __init__(self, network: Network, host: str, address: str) -> None:
+    def __init__(self, network: InMemoryNetwork, host: str, address: str) -> None:
         self._network = network
         self._host = host
         self._address = address
-        self._connection: Connection | None = None
+        self._connection: InMemoryConnection | None = None
         self._streams = count(1)
-        self._calls: dict[int, Call] = {}
+        self._calls: dict[int, InMemoryCall] = {}
         self._closed = False
 
-    def _method(self, kind: "type[Call]", method: str, encode: Any, decode: Any) -> Any:
+    def _method(self, kind: "type[InMemoryCall]", method: str, encode: Any, decode: Any) -> Any:
         def begin(
             request: Any = None,
             *,
             timeout: float | None = None,
             metadata: Sequence[tuple[str, str | bytes]] = (),
             wait_for_ready: bool | None = None,
-        ) -> Call:
+        ) -> InMemoryCall:
             if self._closed:
                 raise grpc.aio.UsageError("Channel is closed.")
             call = kind(self, next(self._streams), encode, decode)
@@ -89,7 +89,7 @@ class Channel:
 
     # --- for the calls ---------------------------------------------------------------------------
 
-    async def connected(self, call: "Call", wait: bool) -> Connection | None:
+    async def connected(self, call: "InMemoryCall", wait: bool) -> InMemoryConnection | None:
         """The connection, made if there is none; None: nobody listens."""
         network, loop = self._network, asyncio.get_running_loop()
         while True:
@@ -107,16 +107,16 @@ class Channel:
                 return self._connection
             await asyncio.sleep(_AGAIN_S)
 
-    def enter(self, call: "Call") -> None:
+    def enter(self, call: "InMemoryCall") -> None:
         self._calls[call.stream] = call
 
-    def forget(self, call: "Call") -> None:
+    def forget(self, call: "InMemoryCall") -> None:
         self._calls.pop(call.stream, None)
 
-    def call(self, stream: int) -> "Call | None":
+    def call(self, stream: int) -> "InMemoryCall | None":
         return self._calls.get(stream)
 
-    def lose(self, connection: Connection) -> None:
+    def lose(self, connection: InMemoryConnection) -> None:
         """A connection broke, and the calls on it with it: also those that began since then."""
         if self._connection is connection:
             self._connection = None
@@ -133,7 +133,7 @@ class _ClientEnd:
     """The client's end of one connection."""
 
     def __init__(self, channel: Channel) -> None:
-        self.connection: Connection | None = None
+        self.connection: InMemoryConnection | None = None
         self._channel = channel
 
     def receive(self, frame: Frame) -> None:
@@ -145,7 +145,7 @@ class _ClientEnd:
         self._channel.lose(self.connection)
 
 
-class Call:
+class InMemoryCall:
     """One call: what all four kinds share."""
 
     def __init__(
@@ -156,7 +156,7 @@ class Call:
         decode: Callable[[bytes], Any] | None,
     ) -> None:
         self.stream = stream
-        self.connection: Connection | None = None
+        self.connection: InMemoryConnection | None = None
         self._channel = channel
         self._encode = encode
         self._decode = decode
@@ -192,27 +192,27 @@ class Call:
             return
         self.connection = connection
         connection.methods[self.stream] = headers[0]
-        connection.send(1, Frame(self.stream, Kind.HEADERS, headers))
+        connection.send(1, Frame(self.stream, FrameKind.HEADERS, headers))
         self._begun.set()
         await self._requests(request)
 
     async def _requests(self, request: Any) -> None:
         """Send what is to be sent without being asked."""
 
-    def _send(self, kind: Kind, payload: Any) -> None:
+    def _send(self, kind: FrameKind, payload: Any) -> None:
         if self.connection is not None:
             self.connection.send(1, Frame(self.stream, kind, payload))
 
     # --- what the far end does -------------------------------------------------------------------
 
     def receive(self, frame: Frame) -> None:
-        if frame.kind is Kind.METADATA:
+        if frame.kind is FrameKind.METADATA:
             self._greet()
-        elif frame.kind is Kind.MESSAGE:
+        elif frame.kind is FrameKind.MESSAGE:
             self._incoming.arrive(frame.payload)
-        elif frame.kind is Kind.WINDOW:
+        elif frame.kind is FrameKind.WINDOW:
             self._outgoing.was_read(frame.payload)
-        elif frame.kind is Kind.STATUS:
+        elif frame.kind is FrameKind.STATUS:
             code, details = frame.payload
             self.end(code, details, drop=False)
 
@@ -236,7 +236,7 @@ class Call:
 
     def _give_up(self, code: grpc.StatusCode, details: str) -> None:
         if self._status is None:
-            self._send(Kind.RESET, None)
+            self._send(FrameKind.RESET, None)
             self.end(code, details)
 
     # --- what the caller may do ------------------------------------------------------------------
@@ -310,7 +310,7 @@ class Call:
     def _half_close(self) -> None:
         if not self._half_closed and self._status is None:
             self._half_closed = True
-            self._send(Kind.HALF_CLOSE, None)
+            self._send(FrameKind.HALF_CLOSE, None)
 
     async def _answer(self) -> Any:
         answer = await self._next()
@@ -324,12 +324,12 @@ class Call:
         return answer
 
 
-class _Request(Call):
+class _Request(InMemoryCall):
     """A call with one request."""
 
     async def _requests(self, request: Any) -> None:
         data = request if self._encode is None else self._encode(request)
-        self._send(Kind.MESSAGE, data)
+        self._send(FrameKind.MESSAGE, data)
         self._half_close()
 
 
@@ -351,7 +351,7 @@ class UnaryStreamCall(_Request):
         return await self._next()
 
 
-class StreamUnaryCall(Call):
+class StreamUnaryCall(InMemoryCall):
     """A stream of requests, one answer."""
 
     async def _requests(self, request: Any) -> None:
@@ -369,7 +369,7 @@ class StreamUnaryCall(Call):
         return self._answer().__await__()
 
 
-class StreamCall(Call):
+class StreamCall(InMemoryCall):
     """Streams both ways."""
 
     async def read(self) -> Any:

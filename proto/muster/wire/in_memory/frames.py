@@ -12,7 +12,7 @@ WINDOW_BYTES = 64 << 10
 """Bytes of a stream that may be on their way or unread; then its writer waits."""
 
 
-class Kind(StrEnum):
+class FrameKind(StrEnum):
     HEADERS = "headers"
     """From the client: a call begins; payload (method, metadata, seconds until its deadline)."""
 
@@ -37,11 +37,11 @@ class Frame(NamedTuple):
     """One piece of one stream."""
 
     stream: int
-    kind: Kind
+    kind: FrameKind
     payload: Any = None
 
 
-Send = Callable[[Kind, Any], None]
+Send = Callable[[FrameKind, Any], None]
 """Puts a frame of a stream on its connection."""
 
 
@@ -60,7 +60,7 @@ class Outgoing:
         if not self._open:
             return False
         self._unread += len(data)
-        self._send(Kind.MESSAGE, data)
+        self._send(FrameKind.MESSAGE, data)
         while self._open and self._unread >= WINDOW_BYTES:
             self._room = asyncio.get_running_loop().create_future()
             await self._room
@@ -105,7 +105,7 @@ class Incoming:
         data = self._messages.popleft()
         self._read_bytes += len(data)
         if self._read_bytes >= WINDOW_BYTES // 2:
-            self._send(Kind.WINDOW, self._read_bytes)
+            self._send(FrameKind.WINDOW, self._read_bytes)
             self._read_bytes = 0
         return data
 

@@ -9,14 +9,14 @@ from itertools import count
 from typing import TYPE_CHECKING, Protocol
 
 from muster.wire.channels import Options
-from muster.wire.in_memory.frames import Frame, Kind
+from muster.wire.in_memory.frames import Frame, FrameKind
 
 if TYPE_CHECKING:
     from muster.wire.in_memory.client import Channel
-    from muster.wire.in_memory.server import Server
+    from muster.wire.in_memory.server import InMemoryServer
 
 
-class Verdict(Enum):
+class FrameFate(Enum):
     """What becomes of a frame that is about to arrive."""
 
     ARRIVES = "arrives"
@@ -36,7 +36,7 @@ class Weather(Protocol):
         """Whether a connection can be made now."""
         ...
 
-    def judge(self, source: str, target: str, method: str, frame: Frame) -> Verdict:
+    def judge(self, source: str, target: str, method: str, frame: Frame) -> FrameFate:
         """What becomes of a frame that is about to arrive."""
         ...
 
@@ -50,8 +50,8 @@ class Calm:
     def reachable(self, source: str, target: str) -> bool:
         return True
 
-    def judge(self, source: str, target: str, method: str, frame: Frame) -> Verdict:
-        return Verdict.ARRIVES
+    def judge(self, source: str, target: str, method: str, frame: Frame) -> FrameFate:
+        return FrameFate.ARRIVES
 
 
 class End(Protocol):
@@ -64,7 +64,7 @@ class End(Protocol):
         ...
 
 
-class Network:
+class InMemoryNetwork:
     """Hosts that reach each other by name; the host of an address is what precedes its colon.
 
     Args:
@@ -83,30 +83,30 @@ class Network:
         self.loop = loop or asyncio.get_running_loop()
         # Frames travel on behalf of nobody: a killed process does not stop those it sent.
         self.context = contextvars.copy_context()
-        self.connections: list[Connection] = []
+        self.connections: list[InMemoryConnection] = []
         self.free_ports = count(40_000)
-        self._listening: dict[str, Server] = {}
+        self._listening: dict[str, InMemoryServer] = {}
 
     def host(self, name: str) -> "Host":
         """The transport of one host."""
         return Host(self, name)
 
-    def listen(self, address: str, server: "Server") -> bool:
+    def listen(self, address: str, server: "InMemoryServer") -> bool:
         """Whether the address was free."""
         return self._listening.setdefault(address, server) is server
 
-    def unlisten(self, server: "Server") -> None:
+    def unlisten(self, server: "InMemoryServer") -> None:
         """Free the server's addresses."""
         taken = [address for address, there in self._listening.items() if there is server]
         for address in taken:
             del self._listening[address]
 
-    def connect(self, source: str, address: str, client: End) -> "Connection | None":
+    def connect(self, source: str, address: str, client: End) -> "InMemoryConnection | None":
         """A connection to whoever listens at `address`; None: nobody does."""
         server = self._listening.get(address)
         if server is None or not self.weather.reachable(source, server.host):
             return None
-        connection = Connection(self, source, server.host)
+        connection = InMemoryConnection(self, source, server.host)
         connection.ends = client, server.accept(connection)
         self.connections.append(connection)
         return connection
@@ -125,7 +125,7 @@ class Network:
                 connection.break_()
 
 
-class Connection:
+class InMemoryConnection:
     """One TCP connection: two ordered pipes.
 
     Attributes:
@@ -136,7 +136,7 @@ class Connection:
 
     ends: tuple[End, End]
 
-    def __init__(self, network: Network, client: str, server: str) -> None:
+    def __init__(self, network: InMemoryNetwork, client: str, server: str) -> None:
         self.hosts = client, server
         self.methods: dict[int, str] = {}
         self.open = True
@@ -166,15 +166,15 @@ class Connection:
         method = self.methods.get(frame.stream, "")
         source, there = self.hosts[1 - target], self.hosts[target]
         verdict = self._network.weather.judge(source, there, method, frame)
-        if verdict is Verdict.VANISHES:
+        if verdict is FrameFate.VANISHES:
             self._silent = True
             network = self._network
             network.loop.call_later(network.keepalive_s, self.break_, context=network.context)
             return
-        if verdict is not Verdict.BREAKS_BEFORE:
+        if verdict is not FrameFate.BREAKS_BEFORE:
             pipe.popleft()
             self.ends[target].receive(frame)
-        if verdict is not Verdict.ARRIVES or (self._closing and not self._pipes[0]):
+        if verdict is not FrameFate.ARRIVES or (self._closing and not self._pipes[0]):
             self.break_()
         elif pipe:
             self._later(self._arrive, target)
@@ -200,7 +200,7 @@ class Connection:
 class Host:
     """A `Transport`: the connections of one host."""
 
-    def __init__(self, network: Network, name: str) -> None:
+    def __init__(self, network: InMemoryNetwork, name: str) -> None:
         self._network = network
         self.name = name
 
@@ -209,10 +209,19 @@ class Host:
 
         return Channel(self._network, self.name, address)
 
-    def server(self, options: Options) -> "Server":
-        from muster.wire.in_memory.server import Server
+    def server(self, options: Options) -> "InMemoryServer":
+        from muster.wire.in_memory.server import InMemoryServer
 
-        return Server(self._network, self.name)
+        return InMemoryServer(self._network, self.name)
 
 
-__all__ = ["Calm", "Connection", "End", "Host", "Kind", "Network", "Verdict", "Weather"]
+__all__ = [
+    "Calm",
+    "End",
+    "FrameFate",
+    "FrameKind",
+    "Host",
+    "InMemoryConnection",
+    "InMemoryNetwork",
+    "Weather",
+]

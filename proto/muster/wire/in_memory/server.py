@@ -7,8 +7,8 @@ from typing import Any, NamedTuple, NoReturn
 
 import grpc
 
-from muster.wire.in_memory.frames import Frame, Incoming, Kind, Outgoing
-from muster.wire.in_memory.network import Connection, Network
+from muster.wire.in_memory.frames import Frame, FrameKind, Incoming, Outgoing
+from muster.wire.in_memory.network import InMemoryConnection, InMemoryNetwork
 
 
 class _Details(NamedTuple):
@@ -18,10 +18,10 @@ class _Details(NamedTuple):
     invocation_metadata: Sequence[tuple[str, str | bytes]]
 
 
-class Server:
+class InMemoryServer:
     """As `grpc.aio.Server`, as far as muster uses it."""
 
-    def __init__(self, network: Network, host: str) -> None:
+    def __init__(self, network: InMemoryNetwork, host: str) -> None:
         self.host = host
         self._network = network
         self._handlers: list[Any] = []
@@ -62,7 +62,7 @@ class Server:
         for end in list(self._ends):
             end.connection.close()
 
-    def accept(self, connection: Connection) -> "_ServerEnd":
+    def accept(self, connection: InMemoryConnection) -> "_ServerEnd":
         end = _ServerEnd(self, connection)
         self._ends.add(end)
         return end
@@ -81,13 +81,13 @@ class Server:
 class _ServerEnd:
     """The server's end of one connection."""
 
-    def __init__(self, server: Server, connection: Connection) -> None:
+    def __init__(self, server: InMemoryServer, connection: InMemoryConnection) -> None:
         self.server = server
         self.connection = connection
         self._contexts: dict[int, Context] = {}
 
     def receive(self, frame: Frame) -> None:
-        if frame.kind is Kind.HEADERS:
+        if frame.kind is FrameKind.HEADERS:
             self._begin(frame)
         elif (context := self._contexts.get(frame.stream)) is not None:
             context.receive(frame)
@@ -121,7 +121,7 @@ class Context:
 
     def __init__(
         self,
-        connection: Connection,
+        connection: InMemoryConnection,
         stream: int,
         metadata: Sequence[tuple[str, str | bytes]],
         process: contextvars.Context,
@@ -137,19 +137,19 @@ class Context:
         self._aborted: tuple[grpc.StatusCode, str] | None = None
         self._greeted = False
 
-    def _send(self, kind: Kind, payload: Any) -> None:
+    def _send(self, kind: FrameKind, payload: Any) -> None:
         self._connection.send(0, Frame(self._stream, kind, payload))
 
     # --- what the far end does -------------------------------------------------------------------
 
     def receive(self, frame: Frame) -> None:
-        if frame.kind is Kind.MESSAGE:
+        if frame.kind is FrameKind.MESSAGE:
             self._incoming.arrive(frame.payload)
-        elif frame.kind is Kind.HALF_CLOSE:
+        elif frame.kind is FrameKind.HALF_CLOSE:
             self._incoming.end()
-        elif frame.kind is Kind.WINDOW:
+        elif frame.kind is FrameKind.WINDOW:
             self._outgoing.was_read(frame.payload)
-        elif frame.kind is Kind.RESET:
+        elif frame.kind is FrameKind.RESET:
             self.lose()
 
     def lose(self) -> None:
@@ -183,7 +183,7 @@ class Context:
     def _greet(self) -> None:
         if not self._greeted:
             self._greeted = True
-            self._send(Kind.METADATA, None)
+            self._send(FrameKind.METADATA, None)
 
     async def abort(self, code: grpc.StatusCode, details: str = "") -> NoReturn:
         self._aborted = code, details
@@ -232,6 +232,6 @@ class Context:
 
     def end(self, code: grpc.StatusCode, details: str) -> None:
         """Send the status of the call."""
-        self._send(Kind.STATUS, (code, details))
+        self._send(FrameKind.STATUS, (code, details))
         self._outgoing.close()
         self._incoming.end(drop=True)

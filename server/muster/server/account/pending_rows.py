@@ -20,17 +20,17 @@ from muster.server.account.ledger import (
     ToldRow,
 )
 from muster.server.account.traffic import Traffic
-from muster.server.fleet import Device, Fleet, Pack
+from muster.server.fleet import ConnectedPack, EnrolledDevice, Fleet
 from muster.server.knowledge.participation import Seen
 from muster.server.rounds.lifecycle import Round
-from muster.server.updates.uploads import Cost
+from muster.server.updates.uploads import TransferCost
 
 _Told = tuple[str | None, str | None, float | None]
 """What a device told of itself: state and X as JSON, and how many scenario seconds ago; None: not
 known."""
 
 
-class Books:
+class PendingRows:
     """Rows of the ledger that wait for its next transaction.
 
     Attributes:
@@ -77,7 +77,7 @@ class Books:
                 notes.bytes_down += row.bytes
         return notes
 
-    def enrolled(self, pack: Pack) -> None:
+    def enrolled(self, pack: ConnectedPack) -> None:
         """Devices enrolled."""
         fingerprint, now = json.dumps(pack.fingerprint._asdict()), self._clock.now()
         for client, device in pack.devices.items():
@@ -97,7 +97,7 @@ class Books:
             device = self._fleet.devices[row.client]
             device.see(Observation(row.client, state, x), monotonic - age_s)
 
-    def check(self, device: Device, x: Sequence[float]) -> None:
+    def check(self, device: EnrolledDevice, x: Sequence[float]) -> None:
         """Check what a device tells of itself.
 
         Raises:
@@ -164,7 +164,7 @@ class Books:
             EstimateRow(round, name, json.dumps(value)) for name, value in found.items()
         ]
 
-    def _last_known(self, device: Device) -> _Told:
+    def _last_known(self, device: EnrolledDevice) -> _Told:
         if (seen := device.seen) is None:
             return None, None, None
         age_s = (self._clock.monotonic() - device.seen_at) * self._scale
@@ -187,7 +187,7 @@ class Books:
             if answer is not None and answer.decision is Decision.ABORT:
                 given_up = Update(answer.key, 0, b"", 0, 0.0, 0.0, math.nan, answer.modelled_s)
                 fate = "dropped", answer.reason, at
-                self.contribution(given_up, round.base_version, *fate, Cost(), whole=False)
+                self.contribution(given_up, round.base_version, *fate, TransferCost(), whole=False)
 
     def contribution(
         self,
@@ -196,7 +196,7 @@ class Books:
         outcome: str,
         reason: Reason | None,
         at: float,
-        cost: Cost,
+        cost: TransferCost,
         model_bytes: int = 0,
         weight: float | None = None,
         whole: bool = True,

@@ -14,7 +14,7 @@ from typing import Literal
 from muster.common.clock import Clock
 from muster.common.exchange import Key, Update
 from muster.server.account.ledger import TransferRow
-from muster.server.fleet import Pack
+from muster.server.fleet import ConnectedPack
 
 Ending = Literal["complete", "cut off", "broken"]
 
@@ -108,7 +108,9 @@ class Traffic:
         self._entered.append(Transfer(key, "up", asked_at, waited_s, ending="cut off"))
 
     @contextmanager
-    def download(self, pack: Pack, key: Key, offset: int, asked_at: float) -> Iterator[Transfer]:
+    def download(
+        self, pack: ConnectedPack, key: Key, offset: int, asked_at: float
+    ) -> Iterator[Transfer]:
         """The transfer of a model to a pack whose turn has come; it ends with the context.
 
         Args:
@@ -147,7 +149,7 @@ class Traffic:
         """Whether any of the transfers is under way."""
         return any(transfer in self._under_way for transfer in transfers)
 
-    def fetched(self, pack: Pack, update: Update, key: Key | None) -> int:
+    def fetched(self, pack: ConnectedPack, update: Update, key: Key | None) -> int:
         """Take a device's word on how the model came from which it trained its update.
 
         Args:
@@ -215,6 +217,6 @@ class Traffic:
             self._enter_downloads(name)
 
 
-def _name(pack: Pack) -> str:
+def _name(pack: ConnectedPack) -> str:
     """A pack's name over all its sessions: its first device."""
     return next(iter(pack.devices))

@@ -18,7 +18,7 @@ from muster.common.seeds import BoolArray, FloatArray
 from muster.server.aggregators.contract import Cohort, Conditions, Need, State, Weighing
 from muster.server.aggregators.estimation import ParticipationModel
 from muster.server.aggregators.inverse import InversePropensity
-from muster.server.knowledge.calibration import Calibrated as Weights
+from muster.server.knowledge.calibration import CalibrationResult as Weights
 from muster.server.knowledge.calibration import calibrate
 from muster.server.knowledge.population import Population
 

@@ -27,7 +27,7 @@ import numpy.typing as npt
 
 from muster.common.plugins import Plugin
 from muster.common.tensors import Vector
-from muster.server.knowledge.participation import Participation
+from muster.server.knowledge.participation import ParticipationHistory
 from muster.server.knowledge.population import Population
 
 State = Mapping[str, npt.NDArray[Any]]
@@ -80,7 +80,7 @@ class Cohort(NamedTuple):
     round: int
     contributions: Sequence[Contribution]
     population: Population
-    participation: Participation
+    participation: ParticipationHistory
 
 
 class Weighing(NamedTuple):

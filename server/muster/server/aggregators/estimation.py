@@ -16,12 +16,12 @@ from muster.common.config import Section
 from muster.common.seeds import BoolArray, FloatArray, IntArray
 from muster.server.aggregators.contract import Cohort, Conditions, State
 from muster.server.aggregators.inverse import of_contributions
-from muster.server.knowledge.participation import Participation
+from muster.server.knowledge.participation import ParticipationHistory
 from muster.server.knowledge.propensity import (
     CLASSIFIERS,
     Classifier,
     Fitted,
-    Logistic,
+    LogisticClassifier,
     clipped,
     overlap_of,
     refit_due,
@@ -29,7 +29,7 @@ from muster.server.knowledge.propensity import (
 
 AnyClassifier = Annotated[SerializeAsAny[Classifier], BeforeValidator(CLASSIFIERS.parse)]
 
-_LOGISTIC = Logistic(kind="logistic")
+_LOGISTIC = LogisticClassifier(kind="logistic")
 
 
 class Estimated(NamedTuple):
@@ -176,7 +176,7 @@ def _chances(classifier: Classifier, fitted: Fitted, features: FloatArray) -> Fl
     return classifier.chance(fitted, features) if fitted else np.ones(len(features))
 
 
-def _stale(participation: Participation) -> dict[str, float]:
+def _stale(participation: ParticipationHistory) -> dict[str, float]:
     """What was not known of the round itself; nothing where all was."""
     ages = participation.latest.age_s
     old = ages[ages > 0]

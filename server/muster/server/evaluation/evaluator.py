@@ -10,7 +10,7 @@ from muster.common.clock import Clock
 from muster.common.errors import RunFailed
 from muster.common.processes import PARENT, child_command
 from muster.common.tensors import Vector
-from muster.server.evaluation.process import Measured, Order, Setup
+from muster.server.evaluation.process import EvaluationResult, Order, Setup
 from muster.wire.bodies import body_view, chunks
 
 _BACKLOG = 8
@@ -142,7 +142,7 @@ class Evaluator:
     def __init__(
         self,
         setup: Setup,
-        done: Callable[[Measured], Awaitable[None]],
+        done: Callable[[EvaluationResult], Awaitable[None]],
         process: EvaluationProcess,
     ) -> None:
         self._setup = setup
@@ -213,7 +213,7 @@ class Evaluator:
         """Take results until there are none; any failure is kept in `failed`."""
         try:
             while line := await _line(results):
-                measured = Measured.from_json(line)
+                measured = EvaluationResult.from_json(line)
                 await self._done(measured)
                 self._waiting.discard(measured.version)
                 self._room.release()

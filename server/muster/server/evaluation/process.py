@@ -1,7 +1,8 @@
 """Evaluation: a process of its own beside the server, so that torch stays out of the server.
 
 On standard input: a line of JSON (`Setup`), then for each model a line of JSON (`Order`) and the
-model's body. On standard output: one line of JSON (`Measured`) per model. It ends with its input.
+model's body. On standard output: one line of JSON (`EvaluationResult`) per model. The process ends
+with its input.
 
 Where it is no child of the server (in a container of its own), it is started with host:port, and
 does the same over a connection there, for one server after the other.
@@ -47,7 +48,7 @@ class Order(Section):
 
 
 @dataclass(frozen=True, slots=True)
-class Measured:
+class EvaluationResult:
     """What came of it; a loss may be infinite or NaN, which Python's JSON can say.
 
     Attributes:
@@ -65,7 +66,7 @@ class Measured:
     devices: dict[str, Part] = field(default_factory=dict)
 
     @classmethod
-    def from_json(cls, line: bytes) -> "Measured":
+    def from_json(cls, line: bytes) -> "EvaluationResult":
         """Read what `to_json` wrote."""
         values = json.loads(line)
         for parts in ("groups", "devices"):
@@ -104,7 +105,7 @@ def main(orders: BinaryIO, results: BinaryIO) -> None:
         groups = by_group(parts, setup.groups) if setup.groups else {}
         devices = {setup.clients[i]: parts[i] for i in parts} if setup.clients else {}
         seconds = clock.monotonic() - began
-        measured = Measured(
+        measured = EvaluationResult(
             order.version, order.round, loss, accuracy, metrics, seconds, groups, devices
         )
         results.write(measured.to_json() + b"\n")

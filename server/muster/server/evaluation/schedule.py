@@ -8,9 +8,9 @@ from collections.abc import Awaitable, Callable
 from muster.common.clock import Clock
 from muster.common.tensors import Vector
 from muster.server.account.ledger import DeviceEvaluationRow, EvaluationRow, GroupEvaluationRow
-from muster.server.config import Server, ServerProcess
+from muster.server.config import ServerProcess, ServerSettings
 from muster.server.evaluation.evaluator import Evaluator
-from muster.server.evaluation.process import Measured, Setup
+from muster.server.evaluation.process import EvaluationResult, Setup
 
 Enter = Callable[[EvaluationRow], Awaitable[None]]
 """Makes an evaluation durable."""
@@ -28,7 +28,7 @@ def setup_of(config: ServerProcess) -> Setup:
     )
 
 
-class Evaluations:
+class EvaluationSchedule:
     """The evaluations of one run.
 
     Args:
@@ -40,7 +40,7 @@ class Evaluations:
 
     def __init__(
         self,
-        settings: Server,
+        settings: ServerSettings,
         known: dict[int, tuple[float, float | None]],
         offered: Callable[[int], Vector],
         enter: Enter,
@@ -88,7 +88,7 @@ class Evaluations:
         found = self._known.get(version)
         return found is not None and target.reached(*found)
 
-    async def done(self, measured: Measured) -> None:
+    async def done(self, measured: EvaluationResult) -> None:
         """The evaluation's word on a version."""
         version, round = measured.version, measured.round
         row = EvaluationRow(

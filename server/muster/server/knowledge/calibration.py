@@ -10,7 +10,7 @@ from equal weights is taken matters little, where the means suffice to tell who 
 they do not, any of them can be worse than equal weights, quadratic sooner than entropy.
 
 There are weights exactly where μ is in the convex hull of the b_i (assumption C.1). What a solver
-fails at is solved by the next; `Calibrated` says by whom.
+fails at is solved by the next; `CalibrationResult` says by whom.
 """
 
 import warnings
@@ -55,7 +55,7 @@ class Unsolved(ArithmeticError):
     """No weights were found; says why."""
 
 
-class Calibrated(NamedTuple):
+class CalibrationResult(NamedTuple):
     """Weights of n devices.
 
     Attributes:
@@ -85,7 +85,7 @@ def calibrate(
     penalty: float = 100.0,
     if_infeasible: Literal["refuse", "soft"] = "refuse",
     names: Sequence[str] = (),
-) -> Calibrated:
+) -> CalibrationResult:
     """Weights by a method's name.
 
     Args:
@@ -119,7 +119,7 @@ def calibrate(
         raise ConfigError(f"no weights were found for the enrolled: {error}") from None
 
 
-def quadratic(b: FloatArray, target: FloatArray) -> Calibrated:
+def quadratic(b: FloatArray, target: FloatArray) -> CalibrationResult:
     """min ‖n·q − 1‖² over q >= 0, Σ q = 1, Σ q_i·b_i = μ; by entropy where no solver can.
 
     Args: as `calibrate`.
@@ -131,7 +131,7 @@ def quadratic(b: FloatArray, target: FloatArray) -> Calibrated:
     return _first_of([*_by_solvers("quadratic", a), _by_newton(a)], b, target)
 
 
-def entropy(b: FloatArray, target: FloatArray) -> Calibrated:
+def entropy(b: FloatArray, target: FloatArray) -> CalibrationResult:
     """max −Σ q·log q over Σ q = 1, Σ q_i·b_i = μ: q_i ∝ exp(λᵀb_i); quadratic where Newton fails.
 
     Args: as `calibrate`.
@@ -143,7 +143,7 @@ def entropy(b: FloatArray, target: FloatArray) -> Calibrated:
     return _first_of([_by_newton(a), *_by_solvers("quadratic", a)], b, target)
 
 
-def soft(b: FloatArray, target: FloatArray, penalty: float = 100.0) -> Calibrated:
+def soft(b: FloatArray, target: FloatArray, penalty: float = 100.0) -> CalibrationResult:
     """min ‖n·q − 1‖²/n + penalty · Σ_j ((Σ q_i·b_ij − μ_j) / sd_j)² over q >= 0, Σ q = 1.
 
     Args: as `calibrate`, and
@@ -171,7 +171,7 @@ def feasible(b: FloatArray, target: FloatArray, tolerance: float = _INSIDE) -> b
 _Attempt = tuple[Method, str, Callable[[], FloatArray]]
 
 
-def _first_of(attempts: Sequence[_Attempt], b: FloatArray, target: FloatArray) -> Calibrated:
+def _first_of(attempts: Sequence[_Attempt], b: FloatArray, target: FloatArray) -> CalibrationResult:
     """The weights of the first attempt that comes to its end."""
     fallen_back = list[str]()
     for method, solver, solve in attempts:
@@ -180,7 +180,7 @@ def _first_of(attempts: Sequence[_Attempt], b: FloatArray, target: FloatArray) -
         except Unsolved as error:
             fallen_back.append(f"{method} by {solver}: {error}")
         else:
-            return Calibrated(q, method, solver, q @ b - target, fallen_back)
+            return CalibrationResult(q, method, solver, q @ b - target, fallen_back)
     raise Unsolved("; ".join(fallen_back))
 
 

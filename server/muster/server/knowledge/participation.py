@@ -36,7 +36,7 @@ class Rows(NamedTuple):
     age_s: FloatArray
 
 
-class Participation:
+class ParticipationHistory:
     """The rows of all rounds.
 
     Args:

@@ -6,7 +6,7 @@ import numpy as np
 
 from muster.common.config import Section
 from muster.common.seeds import BoolArray, FloatArray, IntArray
-from muster.server.fleet import Device
+from muster.server.fleet import EnrolledDevice
 
 
 class Oracle(Section):
@@ -40,7 +40,7 @@ class Population:
         clients: Sequence[str],
         columns: Sequence[str],
         z: Sequence[Mapping[str, float] | None],
-        enrolled: Mapping[str, Device],
+        enrolled: Mapping[str, EnrolledDevice],
         moments: Mapping[str, float],
         oracle: Oracle,
     ) -> None:

@@ -68,7 +68,7 @@ class Classifier(Plugin):
         """
 
 
-class Logistic(Classifier):
+class LogisticClassifier(Classifier):
     """Logistic regression: P = 1 / (1 + exp(−(c₀ + Σ c_j·x_j))).
 
     Where all took part, or nobody did, the chance of everybody is (k + ½) / (n + 1).
@@ -133,7 +133,7 @@ class Logistic(Classifier):
 
 
 CLASSIFIERS: Registry[Classifier] = Registry(
-    "classifier", "muster.classifiers", {"logistic": Logistic}
+    "classifier", "muster.classifiers", {"logistic": LogisticClassifier}
 )
 
 

@@ -7,10 +7,10 @@ from typing import Any, NamedTuple
 from muster.common.tensors import Vector
 from muster.server.account.ledger import RoundRow
 from muster.server.aggregators import State
-from muster.server.updates.round_updates import Gathering, Staged
+from muster.server.updates.round_updates import PendingUpdate, RoundUpdates
 
 
-class Closed(NamedTuple):
+class ClosedRound(NamedTuple):
     """A round that is over, and not yet in the ledger.
 
     Attributes:
@@ -21,8 +21,8 @@ class Closed(NamedTuple):
         opened_at, closed_at: UNIX seconds.
     """
 
-    gathering: Gathering
-    folded: Sequence[Staged]
+    gathering: RoundUpdates
+    folded: Sequence[PendingUpdate]
     weights: Sequence[float]
     normaliser: float
     version: int

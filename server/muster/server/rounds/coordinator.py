@@ -35,18 +35,18 @@ from muster.server.account.store import Store
 from muster.server.aggregators import Cohort, Need, State, Weighing
 from muster.server.config import ServerProcess
 from muster.server.evaluation.evaluator import Evaluator
-from muster.server.evaluation.schedule import Evaluations
-from muster.server.fleet import Fleet, Pack
-from muster.server.knowledge.participation import Participation
+from muster.server.evaluation.schedule import EvaluationSchedule
+from muster.server.fleet import ConnectedPack, Fleet
+from muster.server.knowledge.participation import ParticipationHistory
 from muster.server.knowledge.population import Population
-from muster.server.rounds.closed_round import Closed, told
-from muster.server.rounds.lifecycle import Event, Phase, Round, Rules
+from muster.server.rounds.closed_round import ClosedRound, told
+from muster.server.rounds.lifecycle import Round, RoundEvent, RoundPhase, Rules
 from muster.server.rounds.selection import Candidate
-from muster.server.rounds.shared_links import Sharing
+from muster.server.rounds.shared_links import SharedLinkModel
 from muster.server.updates.exact_sum import apply
-from muster.server.updates.receiver import Intake, Tell
-from muster.server.updates.round_updates import Gathering, Staged
-from muster.server.updates.uploads import Spills
+from muster.server.updates.receiver import Tell, UpdateReceiver
+from muster.server.updates.round_updates import PendingUpdate, RoundUpdates
+from muster.server.updates.uploads import UploadFiles
 from muster.wire import CHUNK_BYTES, INLINE_BYTES
 from muster.wire.bodies import body_view, checksum, chunk_message, chunk_messages, chunks
 
@@ -99,7 +99,7 @@ class Coordinator:
         self._ledger = ledger
         self._store = store
         self._population = _population_of(config, fleet)
-        self._participation = Participation(_columns(config.x))
+        self._participation = ParticipationHistory(_columns(config.x))
         self._warned = set[str]()
         self._run_folder = run_folder
         self._clock = clock
@@ -113,7 +113,7 @@ class Coordinator:
         self._stop: tuple[str, str] | None = None
         self._began_at: float | None = None
         self._failure: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._closed: Closed | None = None
+        self._closed: ClosedRound | None = None
         self._last = Notes()  # what travelled when no further round was committed, once entered
         # With a target, whether there is a next round is known when this one has been evaluated.
         self._calls_ahead = (
@@ -122,7 +122,7 @@ class Coordinator:
             and not self._behind
             and not self.settings.target.given
         )
-        self.intake = Intake(
+        self.intake = UpdateReceiver(
             self.settings,
             self._lockstep,
             schema,
@@ -130,14 +130,14 @@ class Coordinator:
             fleet,
             clock,
             self._worker,
-            Spills(run_folder / "models"),
+            UploadFiles(run_folder / "models"),
             tell,
             self._changed.set,
             config.x,
             config.scale,
             shared=any(line.delays for line in config.shared.values()),
         )
-        self._sharing = Sharing(
+        self._sharing = SharedLinkModel(
             config.shared, fleet, config.seed, schema.body_bytes, self.intake.update_bytes
         )
 
@@ -162,7 +162,7 @@ class Coordinator:
         self.intake.newest_round = self.committed.round
         if ledger.has_begun():
             self._began_at = ledger.began_at(self._clock.now())
-        self.evaluations = Evaluations(
+        self.evaluations = EvaluationSchedule(
             self.settings,
             ledger.evaluations(),
             self._offered,
@@ -235,8 +235,8 @@ class Coordinator:
         """Drop the round that the end of the run leaves open, if one is; what travelled counts."""
         round = self.intake.round
         if round is not None:
-            if round.phase is Phase.COLLECTING:
-                round.happen(Event.ABANDONED)
+            if round.phase is RoundPhase.COLLECTING:
+                round.happen(RoundEvent.ABANDONED)
             self.intake.books.inline_down += round.model_bytes()
         self._close_intake()
 
@@ -351,14 +351,14 @@ class Coordinator:
             scenario_s=self._opened_s(number),
         )
         await self._wait_for_close(round, began)
-        if round.phase is Phase.COLLECTING:  # asked to stop
-            round.happen(Event.ABANDONED)
+        if round.phase is RoundPhase.COLLECTING:  # asked to stop
+            round.happen(RoundEvent.ABANDONED)
             return
         self._closed = await self._close(round, opened_at, began)
         if not (self._calls_ahead and number < self.settings.rounds and self._stop is None):
             await self._enter_closed()
 
-    def bulk(self, pack: Pack) -> bool:
+    def bulk(self, pack: ConnectedPack) -> bool:
         """Whether models and updates of a pack travel beside Attend, however small."""
         return pack.group in self._behind
 
@@ -398,7 +398,10 @@ class Coordinator:
         round = self.intake.round
         if round is None:
             return
-        deadline_s, calls = self.settings.deadline_s or 0.0, defaultdict[Pack, list[Call]](list)
+        deadline_s, calls = (
+            self.settings.deadline_s or 0.0,
+            defaultdict[ConnectedPack, list[Call]](list),
+        )
         foretold = []
         for client in clients:
             device = self.fleet.devices[client]
@@ -423,7 +426,7 @@ class Coordinator:
         elif self.settings.deadline_s is None:
             await self._changed.wait()
         elif not await self._changed_by(began + self.settings.deadline_s):
-            round.happen(Event.DEADLINE_PASSED)
+            round.happen(RoundEvent.DEADLINE_PASSED)
 
     async def _watch_for_stalls(self) -> None:
         """In lockstep: one watch for the whole run, since a timer for each round costs a tenth of
@@ -436,7 +439,7 @@ class Coordinator:
             limit = self.intake.progress_at + self.settings.stall_s
             if self._clock.monotonic() >= limit:
                 round = self.intake.round
-                if round is not None and round.phase is Phase.COLLECTING:
+                if round is not None and round.phase is RoundPhase.COLLECTING:
                     raise RunFailed(self._stalled(round))
                 self.intake.progress_at = self._clock.monotonic()
             else:
@@ -476,7 +479,7 @@ class Coordinator:
 
     # --- closing a round -------------------------------------------------------------------------
 
-    async def _close(self, round: Round, opened_at: float, began: float) -> Closed:
+    async def _close(self, round: Round, opened_at: float, began: float) -> ClosedRound:
         gathering = self.intake.gathering
         assert gathering is not None
         counted = await self.intake.counted()
@@ -485,7 +488,7 @@ class Coordinator:
         model = await self._work(self._step, round, weights, normaliser) if normaliser else None
         if model is None and self._learns:
             self._participation.nobody()
-        closed = Closed(
+        closed = ClosedRound(
             gathering,
             folded=() if model is None else counted,
             weights=weights,
@@ -497,7 +500,7 @@ class Coordinator:
             closed_at=self._clock.now(),
             seconds=self._clock.monotonic() - began,
         )
-        round.happen(Event.FOLDED)
+        round.happen(RoundEvent.FOLDED)
         self._close_intake()
         if model is not None:
             self._set_model(closed.version, model, closed.state)
@@ -515,12 +518,12 @@ class Coordinator:
         notes = books.take(gathering.round.number)
         row = closed.row(notes.bytes_up, notes.bytes_down)
         await self._work(self._commit, row, answers, notes, closed.model, closed.state)
-        gathering.round.happen(Event.COMMITTED)
+        gathering.round.happen(RoundEvent.COMMITTED)
         self._tell("round_committed", **told(row))
         if closed.model is not None:
             await self.evaluations.after(row.round, row.version)
 
-    async def _weigh(self, gathering: Gathering, counted: Sequence[Staged]) -> Weighing:
+    async def _weigh(self, gathering: RoundUpdates, counted: Sequence[PendingUpdate]) -> Weighing:
         """The weights of a round, with which what counts is folded; normaliser 0: it is empty."""
         contributions = [staged.contribution for staged in counted]
         if self._learns:
@@ -605,13 +608,13 @@ class Coordinator:
 
     # --- devices ---------------------------------------------------------------------------------
 
-    def enrolled(self, pack: Pack) -> None:
+    def enrolled(self, pack: ConnectedPack) -> None:
         """Devices began a session."""
         self.intake.books.enrolled(pack)
         for client in pack.devices:
             self._tell("enrolled", client=client)
 
-    def attended(self, pack: Pack) -> None:
+    def attended(self, pack: ConnectedPack) -> None:
         """Devices opened their stream: they are called if the round waits for them."""
         for client in pack.devices:
             self._tell("attended", client=client)
@@ -620,12 +623,12 @@ class Coordinator:
         if self.intake.round is None:
             self._changed.set()
 
-    def left(self, pack: Pack, why: str) -> None:
+    def left(self, pack: ConnectedPack, why: str) -> None:
         """The devices' stream ended."""
         for client in pack.devices:
             self._tell("left", client=client, why=why)
 
-    def answered(self, pack: Pack, answers: Sequence[tuple[Answer, Body]]) -> None:
+    def answered(self, pack: ConnectedPack, answers: Sequence[tuple[Answer, Body]]) -> None:
         """Devices answered calls, perhaps with small updates inline."""
         receipts = self.intake.answered(pack, answers)
         pack.receipts += receipts

@@ -24,7 +24,7 @@ from muster.common.exchange import Answer, Decision, Key, Outcome, Reason, Recei
 from muster.common.tables import next_phase
 
 
-class Phase(StrEnum):
+class RoundPhase(StrEnum):
     SELECTING = "selecting"
     COLLECTING = "collecting"
     FOLDING = "folding"
@@ -33,7 +33,7 @@ class Phase(StrEnum):
     DROPPED = "dropped"
 
 
-class Event(StrEnum):
+class RoundEvent(StrEnum):
     CALLED = "called"
     NOBODY_SELECTED = "nobody selected"
     GOAL_REACHED = "goal reached"
@@ -44,25 +44,25 @@ class Event(StrEnum):
     ABANDONED = "abandoned"
 
 
-TRANSITIONS: Mapping[tuple[Phase, Event], Phase] = MappingProxyType(
+TRANSITIONS: Mapping[tuple[RoundPhase, RoundEvent], RoundPhase] = MappingProxyType(
     {
-        (Phase.SELECTING, Event.CALLED): Phase.COLLECTING,
-        (Phase.SELECTING, Event.NOBODY_SELECTED): Phase.FOLDING,
-        (Phase.SELECTING, Event.ABANDONED): Phase.DROPPED,
-        (Phase.COLLECTING, Event.GOAL_REACHED): Phase.FOLDING,
-        (Phase.COLLECTING, Event.ALL_SPOKE): Phase.FOLDING,
-        (Phase.COLLECTING, Event.DEADLINE_PASSED): Phase.FOLDING,
-        (Phase.COLLECTING, Event.ABANDONED): Phase.DROPPED,
-        (Phase.FOLDING, Event.FOLDED): Phase.COMMITTING,
-        (Phase.FOLDING, Event.ABANDONED): Phase.DROPPED,
+        (RoundPhase.SELECTING, RoundEvent.CALLED): RoundPhase.COLLECTING,
+        (RoundPhase.SELECTING, RoundEvent.NOBODY_SELECTED): RoundPhase.FOLDING,
+        (RoundPhase.SELECTING, RoundEvent.ABANDONED): RoundPhase.DROPPED,
+        (RoundPhase.COLLECTING, RoundEvent.GOAL_REACHED): RoundPhase.FOLDING,
+        (RoundPhase.COLLECTING, RoundEvent.ALL_SPOKE): RoundPhase.FOLDING,
+        (RoundPhase.COLLECTING, RoundEvent.DEADLINE_PASSED): RoundPhase.FOLDING,
+        (RoundPhase.COLLECTING, RoundEvent.ABANDONED): RoundPhase.DROPPED,
+        (RoundPhase.FOLDING, RoundEvent.FOLDED): RoundPhase.COMMITTING,
+        (RoundPhase.FOLDING, RoundEvent.ABANDONED): RoundPhase.DROPPED,
         # A commit under way is never abandoned: it may already be durable.
-        (Phase.COMMITTING, Event.COMMITTED): Phase.DONE,
+        (RoundPhase.COMMITTING, RoundEvent.COMMITTED): RoundPhase.DONE,
         # The deadline guards waiting for devices, not our own arithmetic. Its timer may fire in the
         # very moment in which the round closes.
-        (Phase.FOLDING, Event.DEADLINE_PASSED): Phase.FOLDING,
-        (Phase.COMMITTING, Event.DEADLINE_PASSED): Phase.COMMITTING,
-        (Phase.DONE, Event.DEADLINE_PASSED): Phase.DONE,
-        (Phase.DROPPED, Event.DEADLINE_PASSED): Phase.DROPPED,
+        (RoundPhase.FOLDING, RoundEvent.DEADLINE_PASSED): RoundPhase.FOLDING,
+        (RoundPhase.COMMITTING, RoundEvent.DEADLINE_PASSED): RoundPhase.COMMITTING,
+        (RoundPhase.DONE, RoundEvent.DEADLINE_PASSED): RoundPhase.DONE,
+        (RoundPhase.DROPPED, RoundEvent.DEADLINE_PASSED): RoundPhase.DROPPED,
     }
 )
 
@@ -89,7 +89,7 @@ class Rules:
 
 
 @dataclass(slots=True)
-class Member:
+class CohortMember:
     """A device of the round's cohort, and what came of it.
 
     Attributes:
@@ -129,13 +129,13 @@ class Round:
     number: int
     base_version: int
     rules: Rules
-    phase: Phase = Phase.SELECTING
-    cohort: dict[str, Member] = field(default_factory=dict)
+    phase: RoundPhase = RoundPhase.SELECTING
+    cohort: dict[str, CohortMember] = field(default_factory=dict)
     receipts: dict[Key, tuple[bytes, Receipt]] = field(default_factory=dict)
     _unspoken: int = 0
     _counted: int = 0
 
-    def happen(self, event: Event) -> Phase:
+    def happen(self, event: RoundEvent) -> RoundPhase:
         """Move to the phase that `event` leads to and return it.
 
         Raises:
@@ -146,9 +146,9 @@ class Round:
 
     def select(self, clients: Sequence[str]) -> None:
         """Fix the cohort."""
-        self.cohort = {client: Member() for client in clients}
+        self.cohort = {client: CohortMember() for client in clients}
         self._unspoken = len(self.cohort)
-        self.happen(Event.CALLED if clients else Event.NOBODY_SELECTED)
+        self.happen(RoundEvent.CALLED if clients else RoundEvent.NOBODY_SELECTED)
 
     def call(self, client: str) -> Key:
         """The key of the next call to a member of the cohort."""
@@ -163,7 +163,7 @@ class Round:
     def expects(self, client: str) -> bool:
         """Whether the round still waits for the device."""
         member = self.cohort.get(client)
-        return self.phase is Phase.COLLECTING and member is not None and not member.spoke
+        return self.phase is RoundPhase.COLLECTING and member is not None and not member.spoke
 
     def has_answered(self, client: str) -> bool:
         """Whether a device of the cohort has given any answer."""
@@ -185,7 +185,7 @@ class Round:
         """
         if reason := self._foreign(answer.key):
             return reason
-        if self.phase is not Phase.COLLECTING:
+        if self.phase is not RoundPhase.COLLECTING:
             return Reason.ROUND_CLOSED
         member = self.cohort[answer.key.client]
         if member.overtaken:  # whatever it says, it accepted: its update is here
@@ -250,7 +250,7 @@ class Round:
         member = self.cohort[update.key.client]
         if member.accepted is not None:
             return Receipt(update.key, Outcome.REFUSED, Reason.OTHER_BODY, _COUNTED)
-        if self.phase is not Phase.COLLECTING:
+        if self.phase is not RoundPhase.COLLECTING:
             return Receipt(update.key, Outcome.LATE, self._why_closed())
         if member.answer is None:  # it travels on the other channel, and will come
             member.answer = Answer(update.key, Decision.ACCEPT, update.modelled_s)
@@ -266,15 +266,15 @@ class Round:
             self._has_spoken(member)
         return receipt
 
-    def _has_spoken(self, member: Member) -> None:
-        if self.phase is not Phase.COLLECTING or member.spoke:
+    def _has_spoken(self, member: CohortMember) -> None:
+        if self.phase is not RoundPhase.COLLECTING or member.spoke:
             return
         member.spoke = True
         self._unspoken -= 1
         if self._unspoken == 0:
-            self.happen(Event.ALL_SPOKE)
+            self.happen(RoundEvent.ALL_SPOKE)
         elif not self.rules.lockstep and self._goal_reached():
-            self.happen(Event.GOAL_REACHED)
+            self.happen(RoundEvent.GOAL_REACHED)
 
     def _goal_reached(self) -> bool:
         return self.rules.goal is not None and self._counted >= self.rules.goal
@@ -325,7 +325,7 @@ class Round:
         )
 
     def _why_closed(self) -> Reason:
-        if self.phase is Phase.DROPPED:
+        if self.phase is RoundPhase.DROPPED:
             return Reason.ROUND_CLOSED
         return Reason.GOAL_REACHED if self._goal_reached() else Reason.DEADLINE
 

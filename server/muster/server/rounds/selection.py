@@ -39,7 +39,7 @@ class Selection(Plugin):
         return None
 
 
-class All(Selection):
+class SelectAll(Selection):
     """Everybody."""
 
     def select(self, candidates: Sequence[Candidate], draws: Draws) -> list[str]:
@@ -62,7 +62,7 @@ class _KOf(Selection):
         return min(candidates, math.ceil(self.k * self.over_selection - 1e-9))
 
 
-class Uniform(_KOf):
+class UniformSelection(_KOf):
     """k devices, each set equally likely."""
 
     def select(self, candidates: Sequence[Candidate], draws: Draws) -> list[str]:
@@ -70,7 +70,7 @@ class Uniform(_KOf):
         return [candidates[i].client for i in sorted(chosen)]
 
 
-class Weighted(_KOf):
+class WeightedSelection(_KOf):
     """k devices without replacement, each draw in proportion to the examples a device holds."""
 
     def select(self, candidates: Sequence[Candidate], draws: Draws) -> list[str]:
@@ -83,5 +83,7 @@ class Weighted(_KOf):
 
 
 SELECTIONS: Registry[Selection] = Registry(
-    "selection", "muster.selections", {"all": All, "uniform": Uniform, "weighted": Weighted}
+    "selection",
+    "muster.selections",
+    {"all": SelectAll, "uniform": UniformSelection, "weighted": WeightedSelection},
 )

@@ -3,11 +3,11 @@
 from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
 
-from muster.common.lines import Line, SharedLine, extra_seconds
+from muster.common.lines import LinkModel, SharedLine, extra_seconds
 from muster.server.fleet import Fleet
 
 
-class Sharing:
+class SharedLinkModel:
     """The links that groups share, as far as they can make devices slower.
 
     Args:
@@ -35,7 +35,7 @@ class Sharing:
         return (lambda clients: self._extra_s(number, clients)) if self._shared else None
 
     def _extra_s(self, number: int, clients: Sequence[str]) -> dict[str, float]:
-        lines = defaultdict[str, dict[str, Line]](dict)
+        lines = defaultdict[str, dict[str, LinkModel]](dict)
         for client in clients:
             device = self._fleet.devices[client]
             lines[device.group][client] = device.line
@@ -48,7 +48,9 @@ class Sharing:
         return extra
 
 
-def least_lines(shared: Mapping[str, SharedLine], fleet: Fleet, at_once: int) -> dict[str, Line]:
+def least_lines(
+    shared: Mapping[str, SharedLine], fleet: Fleet, at_once: int
+) -> dict[str, LinkModel]:
     """Each device's link when as many of its group transfer as may, by client.
 
     Args:

@@ -13,7 +13,7 @@ import grpc
 
 from muster.common.clock import Clock
 from muster.common.errors import Interrupted
-from muster.server.fleet import Pack
+from muster.server.fleet import ConnectedPack
 from muster.server.rounds.coordinator import Coordinator
 from muster.server.rpc.transfers import TransferQueue, Turn
 from muster.v1 import fleet_pb2 as pb
@@ -35,7 +35,7 @@ class Downloads:
         self._clock = clock
         self._unread = Counter[str]()
 
-    async def send(self, request: pb.FetchRequest, pack: Pack, context: Context) -> None:
+    async def send(self, request: pb.FetchRequest, pack: ConnectedPack, context: Context) -> None:
         """Send what a device asked for in its turn.
 
         Raises:
@@ -94,7 +94,7 @@ class Downloads:
         chunks: Iterable[bytes],
         asked: Fetch,
         asked_at: float,
-        pack: Pack,
+        pack: ConnectedPack,
         turn: Turn,
         context: Context,
     ) -> None:

@@ -20,7 +20,7 @@ from muster.common.errors import (
 )
 from muster.common.exchange import Outcome, Reason, Receipt, Update
 from muster.server.account.traffic import Transfer
-from muster.server.fleet import Outbox, Pack, same_token
+from muster.server.fleet import ConnectedPack, Outbox, same_token
 from muster.server.rounds.coordinator import Coordinator
 from muster.server.rounds.shared_links import least_lines
 from muster.server.rpc.downloads import Downloads
@@ -114,7 +114,7 @@ class FleetService(fleet_pb2_grpc.FleetServicer):
         elif not same_token(credential(shown, TOKEN), self._token):
             raise Unauthenticated("the fleet's token is missing or wrong")
 
-    def _pack(self, context: Context) -> Pack:
+    def _pack(self, context: Context) -> ConnectedPack:
         return self._fleet.of_session(metadata(context, SESSION))
 
     # --- Enroll ----------------------------------------------------------------------------------
@@ -181,7 +181,7 @@ class FleetService(fleet_pb2_grpc.FleetServicer):
             )
         return None
 
-    def _enrolled(self, pack: Pack) -> pb.Enrolled:
+    def _enrolled(self, pack: ConnectedPack) -> pb.Enrolled:
         config = self._coordinator.config
         return pb.Enrolled(
             session=pack.session,
@@ -221,12 +221,12 @@ class FleetService(fleet_pb2_grpc.FleetServicer):
                 if self._fleet.leave(pack, outbox):
                     self._coordinator.left(pack, why)
 
-    def _leave(self, pack: Pack, why: str) -> None:
+    def _leave(self, pack: ConnectedPack, why: str) -> None:
         """End the presence of devices whose stream is to be replaced, if they have one."""
         if pack.outbox is not None and self._fleet.leave(pack, pack.outbox):
             self._coordinator.left(pack, why)
 
-    async def _read(self, pack: Pack, outbox: Outbox, context: Context) -> None:
+    async def _read(self, pack: ConnectedPack, outbox: Outbox, context: Context) -> None:
         while (data := await context.read()) is not grpc.aio.EOF:
             if pack.outbox is not outbox:  # the stream was replaced, or its devices were given up
                 return
@@ -272,7 +272,9 @@ class FleetService(fleet_pb2_grpc.FleetServicer):
                 receipt = await self._receive(update, offset, pack, context)
             return messages.encode_receipt(receipt)
 
-    async def _receive(self, update: Update, offset: int, pack: Pack, context: Context) -> Receipt:
+    async def _receive(
+        self, update: Update, offset: int, pack: ConnectedPack, context: Context
+    ) -> Receipt:
         clock, intake = self._clock, self._coordinator.intake
         asked_at = clock.now()
         async with AsyncExitStack() as turn:

@@ -13,8 +13,8 @@ from contextlib import asynccontextmanager
 
 from muster.common.clock import Clock
 from muster.common.errors import Interrupted
-from muster.common.lines import Line
-from muster.server.fleet import Pack
+from muster.common.lines import LinkModel
+from muster.server.fleet import ConnectedPack
 from muster.wire.channels import IN_FLIGHT_BYTES
 
 
@@ -44,21 +44,21 @@ class TransferQueue:
     Args:
         at_once: turns that run at the same time.
         idle_s: seconds without new bytes after which a turn ends. A turn over an emulated link has
-            what `Line.patience_s` adds to it: a slow link is not a halt.
+            what `LinkModel.patience_s` adds to it: a slow link is not a halt.
         lines: each device's link in the scenario's model, when as many transfer as may.
     """
 
     def __init__(
-        self, at_once: int, idle_s: float, lines: Mapping[str, Line], clock: Clock
+        self, at_once: int, idle_s: float, lines: Mapping[str, LinkModel], clock: Clock
     ) -> None:
         self._free = asyncio.Semaphore(at_once)
         self._idle_s = idle_s
         self._lines = lines
         self._clock = clock
-        self._turns: dict[Pack, Turn] = {}
+        self._turns: dict[ConnectedPack, Turn] = {}
 
     @asynccontextmanager
-    async def turn(self, pack: Pack, nbytes: int) -> AsyncIterator[Turn]:
+    async def turn(self, pack: ConnectedPack, nbytes: int) -> AsyncIterator[Turn]:
         """Wait for a turn and hold it; the caller sets `moved_at` whenever new bytes have moved.
 
         Args:
@@ -88,12 +88,12 @@ class TransferQueue:
                 watching.cancel()
                 await asyncio.gather(watching, return_exceptions=True)
 
-    def end(self, pack: Pack, why: str) -> None:
+    def end(self, pack: ConnectedPack, why: str) -> None:
         """End the transfer of a session, if it has one."""
         if (turn := self._turns.get(pack)) is not None:
             turn.end(why)
 
-    async def _watch(self, turn: Turn, pack: Pack, nbytes: int) -> None:
+    async def _watch(self, turn: Turn, pack: ConnectedPack, nbytes: int) -> None:
         clock, line = self._clock, self._lines[next(iter(pack.devices))]
         idle_s = self._idle_s + line.patience_s(IN_FLIGHT_BYTES)
         most_s = idle_s + line.patience_s(nbytes)

@@ -28,15 +28,21 @@ from muster.common.exchange import (
 )
 from muster.common.tensors import Schema
 from muster.server.account.ledger import Notes
-from muster.server.account.pending_rows import Books
+from muster.server.account.pending_rows import PendingRows
 from muster.server.account.traffic import Transfer
 from muster.server.aggregators import Contribution, State
-from muster.server.config import Server
-from muster.server.fleet import Fleet, Pack
-from muster.server.rounds.lifecycle import Member, Phase, Round
+from muster.server.config import ServerSettings
+from muster.server.fleet import ConnectedPack, Fleet
+from muster.server.rounds.lifecycle import CohortMember, Round, RoundPhase
 from muster.server.updates.exact_sum import ExactSum, Term
-from muster.server.updates.round_updates import Gathering, Staged
-from muster.server.updates.uploads import Cost, Form, Inline, Spill, Spills
+from muster.server.updates.round_updates import PendingUpdate, RoundUpdates
+from muster.server.updates.uploads import (
+    InlineBody,
+    TransferCost,
+    UpdateFormat,
+    Upload,
+    UploadFiles,
+)
 from muster.wire import INLINE_BYTES
 from muster.wire.messages import FromDevice
 
@@ -44,7 +50,7 @@ Tell = Callable[..., None]
 """Records an event in the journal and shows it to who watches: `tell("received", round=3)`."""
 
 
-class Intake:
+class UpdateReceiver:
     """The updates of the open round, and the receipts of the one before.
 
     Attributes:
@@ -66,14 +72,14 @@ class Intake:
 
     def __init__(
         self,
-        settings: Server,
+        settings: ServerSettings,
         lockstep: bool,
         schema: Schema,
         codecs: Mapping[str, Codec],
         fleet: Fleet,
         clock: Clock,
         worker: ThreadPoolExecutor,
-        spills: Spills,
+        spills: UploadFiles,
         tell: Tell,
         closed: Callable[[], None],
         x_names: Mapping[str, Sequence[str]],
@@ -88,7 +94,7 @@ class Intake:
         # By group; a group that is not named sends its updates whole.
         groups = {device.group: Whole(kind="none") for device in fleet.devices.values()}
         self._forms = {
-            group: Form(codec, schema.parameters, settings.guard.max_norm)
+            group: UpdateFormat(codec, schema.parameters, settings.guard.max_norm)
             for group, codec in {**groups, **codecs}.items()
         }
         self.update_bytes = {group: form.length for group, form in self._forms.items()}
@@ -98,7 +104,7 @@ class Intake:
         self._spills = spills
         self._tell = tell
         self._closed = closed
-        self.books = Books(schema, fleet, x_names, clock, scale)
+        self.books = PendingRows(schema, fleet, x_names, clock, scale)
         self._rule = settings.aggregator
         # In lockstep with a goal, or with links that make late, who counts is known only when all
         # have spoken.
@@ -108,15 +114,15 @@ class Intake:
         self._folds_on_arrival = self._rule.weights == "on-arrival" and not decided_later
         self._small = schema.body_bytes <= INLINE_BYTES
         self._past: Round | None = None
-        self._cut_off: dict[_Upload, Spill] = {}
+        self._cut_off: dict[_Upload, Upload] = {}
         self._state: State = {}
         self._forget()
 
     def _forget(self) -> None:
-        self.gathering: Gathering | None = None
+        self.gathering: RoundUpdates | None = None
         self._folds: list[asyncio.Future[None]] = []
-        self._unfolded: SimpleQueue[Staged] = SimpleQueue()
-        self._uploads: dict[str, Spill] = {}  # by client
+        self._unfolded: SimpleQueue[PendingUpdate] = SimpleQueue()
+        self._uploads: dict[str, Upload] = {}  # by client
         self._uncounted = Counter[str]()
 
     def open(self, round: Round, state: State) -> None:
@@ -125,7 +131,7 @@ class Intake:
         self.round, self._state, self.newest_round = round, state, round.number
         devices = self._fleet.devices.values()
         absent = [] if self._lockstep else [d.client for d in devices if not d.present]
-        self.gathering = Gathering(round, absent)
+        self.gathering = RoundUpdates(round, absent)
         self.sum.clear()
 
     def close(self) -> list[Receipt]:
@@ -160,7 +166,7 @@ class Intake:
 
     # --- what devices say ------------------------------------------------------------------------
 
-    def check(self, pack: Pack, said: FromDevice) -> None:
+    def check(self, pack: ConnectedPack, said: FromDevice) -> None:
         """Check a message of a session before any of it is entered.
 
         Raises:
@@ -172,11 +178,11 @@ class Intake:
         for seen in said.seen:
             self._check_x(pack, seen.client, seen.x)
 
-    def _check_x(self, pack: Pack, client: str, x: Sequence[float]) -> None:
+    def _check_x(self, pack: ConnectedPack, client: str, x: Sequence[float]) -> None:
         if (device := pack.devices.get(client)) is not None:
             self.books.check(device, x)
 
-    def upload(self, pack: Pack, update: Update, asked_at: float) -> Spill:
+    def upload(self, pack: ConnectedPack, update: Update, asked_at: float) -> Upload:
         """The body of an update so far, of which the device is to send the rest; an unfinished one
         stays until its round closes, or the device sends another body.
 
@@ -200,7 +206,7 @@ class Intake:
         return spill
 
     @contextmanager
-    def sending(self, spill: Spill) -> Iterator[Transfer]:
+    def sending(self, spill: Upload) -> Iterator[Transfer]:
         """The transfer of a part of an update, whose turn has come; it ends with the context."""
         assert spill.asked_at is not None
         asked_at, spill.asked_at = spill.asked_at, None
@@ -213,7 +219,7 @@ class Intake:
             if spill.verdict is not None:
                 self._enter_cut_off(spill)
 
-    def newest_call(self, pack: Pack) -> Key:
+    def newest_call(self, pack: ConnectedPack) -> Key:
         """The newest call of a device of a pack that has not spoken, or else of any."""
         for round in (self.round, self._past):
             cohort = round.cohort if round is not None else {}
@@ -223,7 +229,9 @@ class Intake:
                 return Key(client, round.number, cohort[client].attempt)
         return Key(next(iter(pack.devices)), 0, 0)
 
-    def answered(self, pack: Pack, answers: Sequence[tuple[Answer, Body]]) -> list[Receipt]:
+    def answered(
+        self, pack: ConnectedPack, answers: Sequence[tuple[Answer, Body]]
+    ) -> list[Receipt]:
         """Devices answered calls in one message, in which the bodies of small updates came too; the
         receipts of these.
 
@@ -244,7 +252,7 @@ class Intake:
             self._look()
         return receipts
 
-    def _enter(self, pack: Pack, answer: Answer, declined: list[str]) -> None:
+    def _enter(self, pack: ConnectedPack, answer: Answer, declined: list[str]) -> None:
         """Enter what a device says to a call, if it was called; what it tells of itself in any
         case."""
         round, client = self.round, answer.key.client
@@ -276,7 +284,7 @@ class Intake:
                 reason=answer.reason,
             )
 
-    def see(self, pack: Pack, seen: Observation) -> None:
+    def see(self, pack: ConnectedPack, seen: Observation) -> None:
         """Keep the last that a device told of itself."""
         device = pack.devices.get(seen.client)
         if device is not None:
@@ -292,34 +300,34 @@ class Intake:
             self._tell("declined", round=round.number, reasons={Reason.OFFLINE.value: len(clients)})
             self._look()
 
-    def _received_inline(self, pack: Pack, update: Update, body: Body) -> Receipt:
+    def _received_inline(self, pack: ConnectedPack, update: Update, body: Body) -> Receipt:
         length = len(body)
         self.books.inline_up += length
         receipt = self._known(pack, update)
         if receipt is not None:
-            return self._record(pack, update, receipt, Cost(length))
+            return self._record(pack, update, receipt, TransferCost(length))
         form = self._forms[pack.devices[update.key.client].group]
-        cost = form.inline_cost if length == form.length else Cost(length)
-        return self._take(pack, update, Inline(body, form), cost)
+        cost = form.inline_cost if length == form.length else TransferCost(length)
+        return self._take(pack, update, InlineBody(body, form), cost)
 
-    def judge(self, pack: Pack, update: Update) -> Receipt | None:
+    def judge(self, pack: ConnectedPack, update: Update) -> Receipt | None:
         """The receipt of an update whose body need not be looked at, or None."""
         receipt = self._known(pack, update)
         if receipt is None:
             return None
-        cost = Cost(down=self._fetched(pack, update))
+        cost = TransferCost(down=self._fetched(pack, update))
         # What came of it before its round was closed, if it broke off then.
         if update.key.client in pack.devices:
             broken = self._cut_off.pop(_upload(update), None)
             if broken is not None:
-                cost = Cost(broken.arrived, cost.down + broken.model_bytes, broken.send_s)
+                cost = TransferCost(broken.arrived, cost.down + broken.model_bytes, broken.send_s)
         return self._record(pack, update, receipt, cost)
 
-    def _enter_cut_off(self, spill: Spill) -> None:
+    def _enter_cut_off(self, spill: Upload) -> None:
         """Enter an update whose round was closed while it was being sent, unless that was done."""
         if self._cut_off.pop(_upload(spill.update), None) is not None:
             assert spill.verdict is not None
-            cost = Cost(spill.arrived, spill.model_bytes, spill.send_s)
+            cost = TransferCost(spill.arrived, spill.model_bytes, spill.send_s)
             self._record(None, spill.update, spill.verdict, cost, spill.base_version)
 
     async def last_notes(self, limit: float) -> Notes:
@@ -335,14 +343,14 @@ class Intake:
             self._enter_cut_off(spill)
         return self.books.take(self._past.number if self._past else 0)
 
-    def _fetched(self, pack: Pack, update: Update) -> int:
+    def _fetched(self, pack: ConnectedPack, update: Update) -> int:
         """Bytes of the model that a device fetched for an update; each is returned once."""
         if update.key.client not in pack.devices:
             return 0
         key = update.key if self._member(update.key) else None
         return self.books.traffic.fetched(pack, update, key)
 
-    def receive(self, pack: Pack, update: Update, body: Spill) -> Receipt:
+    def receive(self, pack: ConnectedPack, update: Update, body: Upload) -> Receipt:
         """Judge a complete update; an accepted one is staged, and folded when the rule allows.
 
         The body is the intake's from here on.
@@ -350,7 +358,7 @@ class Intake:
         if self._uploads.get(update.key.client) is body:
             del self._uploads[update.key.client]
         self.progress_at = self._clock.monotonic()
-        cost = Cost(body.arrived, body.model_bytes, body.send_s)
+        cost = TransferCost(body.arrived, body.model_bytes, body.send_s)
         receipt = self._known(pack, update)
         if receipt is not None:
             body.close()
@@ -360,7 +368,9 @@ class Intake:
         finally:
             self._look()
 
-    def _take(self, pack: Pack, update: Update, body: Inline | Spill, cost: Cost) -> Receipt:
+    def _take(
+        self, pack: ConnectedPack, update: Update, body: InlineBody | Upload, cost: TransferCost
+    ) -> Receipt:
         round = self._round_of(update.key)
         assert round is not None  # or it would be known to be late
         fault = body.fault(update)
@@ -372,17 +382,17 @@ class Intake:
             self._record(pack, update, receipt, cost)
         return receipt
 
-    def _known(self, pack: Pack, update: Update) -> Receipt | None:
+    def _known(self, pack: ConnectedPack, update: Update) -> Receipt | None:
         if refusal := self._unfit(pack, update):
             return Receipt(update.key, Outcome.REFUSED, *refusal)
         round = self._round_of(update.key)
         if round is None:
             return _not_open(update.key)
         known = round.judge(update)
-        closed = round.phase is not Phase.COLLECTING
+        closed = round.phase is not RoundPhase.COLLECTING
         return round.admit(update) if known is None and closed else known
 
-    def _unfit(self, pack: Pack, update: Update) -> tuple[Reason, str] | None:
+    def _unfit(self, pack: ConnectedPack, update: Update) -> tuple[Reason, str] | None:
         device = pack.devices.get(update.key.client)
         if device is None:
             first, *others = pack.devices
@@ -400,24 +410,24 @@ class Intake:
         past = self._past
         return past if past is not None and key.round == past.number else self.round
 
-    def _member(self, key: Key) -> Member | None:
+    def _member(self, key: Key) -> CohortMember | None:
         """The device as a member of the cohort of its update's round, if the server knows it."""
         round = self._round_of(key)
         return round.cohort.get(key.client) if round and round.number == key.round else None
 
     def _look(self) -> None:
-        if self.round is not None and self.round.phase is not Phase.COLLECTING:
+        if self.round is not None and self.round.phase is not RoundPhase.COLLECTING:
             self._closed()
 
     # --- folding ---------------------------------------------------------------------------------
 
-    def _stage(self, update: Update, body: Inline | Spill, cost: Cost) -> None:
+    def _stage(self, update: Update, body: InlineBody | Upload, cost: TransferCost) -> None:
         client = update.key.client
         assert self.gathering is not None
         self.gathering.answered_at.setdefault(client, self._clock.now())
         group = self._fleet.devices[client].group
         contribution = Contribution(client, group, update.examples, staleness=0)
-        staged = Staged(update, contribution, body, cost)
+        staged = PendingUpdate(update, contribution, body, cost)
         self.gathering.staged[client] = staged
         self._tell(
             "received",
@@ -435,7 +445,7 @@ class Intake:
             self._unfolded.put(staged)
             self._folds.append(self._fold_beside())
 
-    def _fold_now(self, staged: Staged) -> None:
+    def _fold_now(self, staged: PendingUpdate) -> None:
         """Without the worker, which costs more than a small vector; an error waits for `fold`."""
         try:
             self._fold_together([staged])
@@ -447,7 +457,7 @@ class Intake:
     def _fold_beside(self) -> "asyncio.Future[None]":
         return asyncio.get_running_loop().run_in_executor(self._worker, self._fold_waiting)
 
-    async def counted(self) -> list[Staged]:
+    async def counted(self) -> list[PendingUpdate]:
         """What counts; whatever was to be folded on arrival is.
 
         Raises:
@@ -460,7 +470,7 @@ class Intake:
         staged = self.gathering.staged
         return [staged[client] for client in self.gathering.round.counted()]
 
-    async def fold(self, counted: Sequence[Staged], weights: Sequence[float]) -> None:
+    async def fold(self, counted: Sequence[PendingUpdate], weights: Sequence[float]) -> None:
         """Fold what counts with its weights, where that did not happen on arrival.
 
         Raises:
@@ -481,7 +491,7 @@ class Intake:
         if together:
             self._fold_together(together)
 
-    def _fold_together(self, together: Sequence[Staged]) -> None:
+    def _fold_together(self, together: Sequence[PendingUpdate]) -> None:
         terms = []
         for staged in together:
             weight, body = staged.weight, staged.body
@@ -500,10 +510,10 @@ class Intake:
 
     def _record(
         self,
-        pack: Pack | None,
+        pack: ConnectedPack | None,
         update: Update,
         receipt: Receipt,
-        cost: Cost,
+        cost: TransferCost,
         base_version: int | None = None,
     ) -> Receipt:
         """Enter what does not count, or not again, in the account of the device that sent it.
@@ -550,7 +560,7 @@ class Intake:
         update: Update,
         outcome: str,
         reason: Reason | None,
-        cost: Cost,
+        cost: TransferCost,
         base_version: int | None,
     ) -> None:
         if base_version is None:

@@ -5,14 +5,14 @@ from dataclasses import dataclass, field
 
 from muster.common.exchange import Decision, Reason, Update
 from muster.server.account.ledger import AnswerRow
-from muster.server.account.pending_rows import Books
+from muster.server.account.pending_rows import PendingRows
 from muster.server.aggregators import Contribution
 from muster.server.rounds.lifecycle import Round
-from muster.server.updates.uploads import Cost, Inline, Spill
+from muster.server.updates.uploads import InlineBody, TransferCost, Upload
 
 
 @dataclass(slots=True)
-class Staged:
+class PendingUpdate:
     """An accepted update that waits for its round to close.
 
     Attributes:
@@ -22,13 +22,13 @@ class Staged:
 
     update: Update
     contribution: Contribution
-    body: Inline | Spill
-    cost: Cost
+    body: InlineBody | Upload
+    cost: TransferCost
     weight: float | None = None
 
 
 @dataclass(slots=True)
-class Gathering:
+class RoundUpdates:
     """The answers and updates of one round.
 
     Attributes:
@@ -38,7 +38,7 @@ class Gathering:
 
     round: Round
     absent: Sequence[str] = ()
-    staged: dict[str, Staged] = field(default_factory=dict)
+    staged: dict[str, PendingUpdate] = field(default_factory=dict)
     answered_at: dict[str, float] = field(default_factory=dict)
     _rows: list[AnswerRow] | None = None
 
@@ -47,7 +47,7 @@ class Gathering:
         answers = (member.answer for member in self.round.cohort.values())
         return sum(a is not None and a.decision is not Decision.DECLINE for a in answers)
 
-    def answer_rows(self, books: Books, at: float) -> list[AnswerRow]:
+    def answer_rows(self, books: PendingRows, at: float) -> list[AnswerRow]:
         """What was said to the calls, and of whom nothing was heard; the first time decides."""
         if self._rows is None:
             self._rows = [
@@ -65,7 +65,7 @@ class Gathering:
         unheard = (client for client, member in cohort if member.answer is None)
         return [client for client in unheard if client not in absent]
 
-    def enter(self, books: Books, folded: Sequence[Staged], at: float) -> None:
+    def enter(self, books: PendingRows, folded: Sequence[PendingUpdate], at: float) -> None:
         """Enter in the books what became of the updates."""
         counted = {staged.update.key.client for staged in folded}
         overdue = set(self.round.overdue())

@@ -26,7 +26,7 @@ _max, _min = np.maximum.reduce, np.minimum.reduce
 _DAMAGED = Reason.CHECKSUM, "the body is not what its checksum says; send it again"
 
 
-class Cost(NamedTuple):
+class TransferCost(NamedTuple):
     """What travelled for an update.
 
     Attributes:
@@ -41,7 +41,7 @@ class Cost(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Form:
+class UpdateFormat:
     """What a right body of a device looks like.
 
     Attributes:
@@ -60,9 +60,9 @@ class Form:
         return self.codec.length(self.parameters)
 
     @cached_property
-    def inline_cost(self) -> Cost:
+    def inline_cost(self) -> TransferCost:
         """Of a right body that comes inside an answer; made once for all."""
-        return Cost(self.length)
+        return TransferCost(self.length)
 
     @cached_property
     def plain(self) -> bool:
@@ -70,10 +70,10 @@ class Form:
         return isinstance(self.codec, Whole)
 
 
-class Inline:
+class InlineBody:
     """A whole update's body in memory: a small one."""
 
-    def __init__(self, body: Body, form: Form) -> None:
+    def __init__(self, body: Body, form: UpdateFormat) -> None:
         self._form = form
         self._body = body
         self._measure = Measure(form)
@@ -104,7 +104,7 @@ class Inline:
         self._body = b""
 
 
-class Spill:
+class Upload:
     """A large update's body as its chunks arrive.
 
     Attributes:
@@ -120,7 +120,9 @@ class Spill:
             device began to send another body instead.
     """
 
-    def __init__(self, spills: "Spills", update: Update, form: Form, base_version: int) -> None:
+    def __init__(
+        self, spills: "UploadFiles", update: Update, form: UpdateFormat, base_version: int
+    ) -> None:
         self.update = update
         self.base_version = base_version
         self.asked_at: float | None = None
@@ -212,7 +214,7 @@ class Spill:
             self._file = -1
 
 
-class Spills:
+class UploadFiles:
     """Files for spills, used again and again: writing over pages that are there takes half as long.
 
     The files have no names (`O_TMPFILE`), so nothing is left of them whatever kills the server.
@@ -222,9 +224,9 @@ class Spills:
         self._folder = folder
         self._free: list[int] = []
 
-    def open(self, update: Update, form: Form, base_version: int) -> Spill:
+    def open(self, update: Update, form: UpdateFormat, base_version: int) -> Upload:
         """A spill for an update that begins to arrive."""
-        return Spill(self, update, form, base_version)
+        return Upload(self, update, form, base_version)
 
     def take(self) -> int:
         """A file descriptor; what the file held before is written over."""
@@ -244,7 +246,7 @@ class Measure:
     Of a whole float32 vector while it arrives; of another form once it is complete.
     """
 
-    def __init__(self, form: Form) -> None:
+    def __init__(self, form: UpdateFormat) -> None:
         self._form = form
         self._squares = 0.0
         self.largest = 0.0

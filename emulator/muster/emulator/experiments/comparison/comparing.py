@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from muster.common.errors import ConfigError, MusterError
-from muster.emulator.experiments.comparison.plan import Plan, make_plan
+from muster.emulator.experiments.comparison.plan import ComparisonPlan, make_plan
 from muster.emulator.experiments.run_set import (
     ENDED,
     PLAN,
@@ -99,14 +99,14 @@ def resume_comparison(folder: Path | str, *, watch: Watch = unwatched) -> Compar
         raise ConfigError(
             f"{folder} is not a comparison: it has no {PLAN}. `muster compare` makes them"
         ) from None
-    plan = Plan.from_json(text, str(folder / PLAN))
+    plan = ComparisonPlan.from_json(text, str(folder / PLAN))
     for planned in plan.runs:
         if not has_ended(folder / planned.folder):
             doctor.require(planned.scenario)
     return _go_on(folder.resolve(), plan, watch)
 
 
-def _go_on(folder: Path, plan: Plan, watch: Watch) -> Comparison:
+def _go_on(folder: Path, plan: ComparisonPlan, watch: Watch) -> Comparison:
     failures: dict[str, str] = {}
     stopped = False
     with owned(folder):
@@ -127,7 +127,9 @@ def _go_on(folder: Path, plan: Plan, watch: Watch) -> Comparison:
         return _conclude(folder, plan, failures, stopped)
 
 
-def _conclude(folder: Path, plan: Plan, failures: Mapping[str, str], stopped: bool) -> Comparison:
+def _conclude(
+    folder: Path, plan: ComparisonPlan, failures: Mapping[str, str], stopped: bool
+) -> Comparison:
     # As in `running`: pandas and matplotlib take seconds to import.
     from muster.emulator.experiments.comparison import outcome
     from muster.emulator.experiments.comparison.figure import write_figure

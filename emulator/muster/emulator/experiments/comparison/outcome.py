@@ -10,7 +10,7 @@ from typing import Any
 import pandas as pd
 
 from muster.common.errors import LedgerError
-from muster.emulator.experiments.comparison.plan import Plan, PlannedRun
+from muster.emulator.experiments.comparison.plan import ComparisonPlan, ComparisonRun
 from muster.emulator.experiments.comparison.variants import value_text
 from muster.emulator.experiments.run_set import ENDED
 from muster.emulator.results.account import Account
@@ -32,7 +32,7 @@ MEASURES = (
 """Columns of `runs` that are averaged, as far as any run has them."""
 
 
-def read_runs(folder: Path, plan: Plan, failures: Mapping[str, str]) -> pd.DataFrame:
+def read_runs(folder: Path, plan: ComparisonPlan, failures: Mapping[str, str]) -> pd.DataFrame:
     """One row for every planned run, in order.
 
     Args:
@@ -44,7 +44,7 @@ def read_runs(folder: Path, plan: Plan, failures: Mapping[str, str]) -> pd.DataF
     return frame.astype(dict.fromkeys(MEASURES, "float64"))
 
 
-def read_courses(folder: Path, plan: Plan) -> pd.DataFrame:
+def read_courses(folder: Path, plan: ComparisonPlan) -> pd.DataFrame:
     """Every evaluation of every run: variant, seed, round, loss, accuracy, bytes until then."""
     courses = [_course(folder / planned.folder, planned) for planned in plan.runs]
     numbers = dict.fromkeys(["loss", "accuracy", "bytes"], "float64")
@@ -96,7 +96,7 @@ def _estimate(
     return variant, measure, found.n, found.mean, low, high
 
 
-def _row(folder: Path, planned: PlannedRun, failure: str | None) -> dict[str, Any]:
+def _row(folder: Path, planned: ComparisonRun, failure: str | None) -> dict[str, Any]:
     run = folder / planned.folder
     summary = read_summary(run)
     status = summary.get("status") or ("unfinished" if run.exists() else NOT_RUN)
@@ -129,7 +129,7 @@ def _row(folder: Path, planned: PlannedRun, failure: str | None) -> dict[str, An
     }
 
 
-def _course(run: Path, planned: PlannedRun) -> pd.DataFrame:
+def _course(run: Path, planned: ComparisonRun) -> pd.DataFrame:
     try:
         with Account(run) as account:
             sent = account.round_totals.set_index("round")[["bytes_up", "bytes_down"]]

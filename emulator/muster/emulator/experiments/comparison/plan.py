@@ -23,7 +23,7 @@ from muster.emulator.scenario.scenario import Scenario, read_scenario
 
 
 @dataclass(frozen=True, slots=True)
-class PlannedRun:
+class ComparisonRun:
     """One run of a comparison.
 
     Attributes:
@@ -44,11 +44,11 @@ class PlannedRun:
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class ComparisonPlan:
     """Everything that a comparison runs, in order: seed after seed, so that pairs end early."""
 
     name: str
-    runs: Sequence[PlannedRun]
+    runs: Sequence[ComparisonRun]
 
     @property
     def variants(self) -> list[str]:
@@ -69,7 +69,7 @@ class Plan:
         return json.dumps({"name": self.name, "runs": runs}, indent=1, ensure_ascii=False) + "\n"
 
     @classmethod
-    def from_json(cls, text: str | bytes, source: str) -> "Plan":
+    def from_json(cls, text: str | bytes, source: str) -> "ComparisonPlan":
         """Read what `to_json` wrote.
 
         Raises:
@@ -78,7 +78,7 @@ class Plan:
         try:
             values = orjson.loads(text)
             runs = [
-                PlannedRun(**{**run, "scenario": validate(Scenario, run["scenario"], source)})
+                ComparisonRun(**{**run, "scenario": validate(Scenario, run["scenario"], source)})
                 for run in values["runs"]
             ]
             return cls(values["name"], runs)
@@ -95,7 +95,7 @@ def make_plan(
     seeds: int = 1,
     settings: Sequence[str] = (),
     data: str | None = None,
-) -> Plan:
+) -> ComparisonPlan:
     """Read every variant, and check that this machine can carry it.
 
     Args:
@@ -114,7 +114,7 @@ def make_plan(
     scenarios = _read_all(scenario, dict(zip(labels, variants, strict=True)), settings, data)
     folders = folder_names(labels)
     runs = [
-        PlannedRun(
+        ComparisonRun(
             label,
             variant,
             read.seed + number,
@@ -124,7 +124,7 @@ def make_plan(
         for number in range(seeds)
         for label, variant, folder, read in zip(labels, variants, folders, scenarios, strict=True)
     ]
-    return Plan(scenarios[0].name, runs)
+    return ComparisonPlan(scenarios[0].name, runs)
 
 
 def _check_request(vary: Mapping[str, Sequence[Any]], seeds: int) -> None:

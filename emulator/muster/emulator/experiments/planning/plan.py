@@ -13,20 +13,20 @@ from typing import Any, Self
 
 import numpy as np
 
-from muster.client.config import Member
+from muster.client.config import PackMember
 from muster.client.foresight import TICK_S
-from muster.client.life import CODE, VERDICTS, Effort, Verdict, effort_of
-from muster.client.lives import Lives
+from muster.client.life import CODE, VERDICTS, Decided, Effort, effort_of
+from muster.client.lives import DeviceSimulation
 from muster.common import seeds
 from muster.common.bounds import ROUNDS
 from muster.common.errors import ConfigError
 from muster.common.exchange import Reason
-from muster.common.lines import Line, extra_seconds, granted
+from muster.common.lines import LinkModel, extra_seconds, granted
 from muster.common.seeds import FloatArray, IntArray
 from muster.emulator.fleet.lives import by_group, life_of, line_of, members_of
 from muster.emulator.fleet.population import Resident, population
 from muster.emulator.scenario.scenario import Group, Scenario, read_scenario
-from muster.server.rounds.selection import All, Candidate, Weighted
+from muster.server.rounds.selection import Candidate, SelectAll, WeightedSelection
 
 _TOGETHER = 4096
 """Devices computed at once: their arrays fit into a core's cache."""
@@ -63,7 +63,7 @@ class Learning:
         sized = any(device.battery is not None for device in devices)
         sized = sized or any(group.gateway for group in scenario.groups)
         modelled = any(device.examples_per_s is not None for device in devices)
-        if not (sized or modelled or isinstance(scenario.server.selection, Weighted)):
+        if not (sized or modelled or isinstance(scenario.server.selection, WeightedSelection)):
             return cls([1] * scenario.devices, 0)
         task = scenario.task.open(scenario.devices, scenario.seed)
         if not sized:
@@ -73,7 +73,11 @@ class Learning:
         return cls(task.examples, schema(task.module()).parameters)
 
     def effort(
-        self, scenario: Scenario, group: Group, members: Sequence[Member], lines: Sequence[Line]
+        self,
+        scenario: Scenario,
+        group: Group,
+        members: Sequence[PackMember],
+        lines: Sequence[LinkModel],
     ) -> Effort:
         """What a round's work asks of some devices of a group, with these links."""
         held = [self.examples[member.index] for member in members]
@@ -253,7 +257,7 @@ class _Calls:
 
     def of_round(self, number: int, places: dict[str, int]) -> IntArray:
         """Places of those who are called, in the order of `places`."""
-        if isinstance(self._selection, All):
+        if isinstance(self._selection, SelectAll):
             return np.arange(len(places))
         called = self._known.get(number)
         if called is None:
@@ -284,7 +288,7 @@ def _live(
     found: GroupPlan,
     scenario: Scenario,
     group: Group,
-    members: Sequence[Member],
+    members: Sequence[PackMember],
     learning: Learning,
     calls: _Calls,
     steps: IntArray,
@@ -297,7 +301,7 @@ def _live(
     """
     n, rounds = len(members), len(steps)
     beings = [member.being() for member in members]
-    lives = Lives(
+    lives = DeviceSimulation(
         life_of(scenario, group), scenario.seed, beings, ahead=min(_AHEAD, int(steps[-1]) + 1)
     )
     places = {member.client: place for place, member in enumerate(members)}
@@ -348,7 +352,7 @@ class _Sharing:
         self,
         scenario: Scenario,
         group: Group,
-        lines: Mapping[str, Line],
+        lines: Mapping[str, LinkModel],
         effort: Effort,
     ) -> None:
         self._shared = group.shared_link.line()
@@ -357,7 +361,7 @@ class _Sharing:
         self._clients = list(lines)
         self._traffic = effort.bytes_down, effort.bytes_up
 
-    def granted(self, round: int, called: IntArray, verdict: Verdict) -> Verdict:
+    def granted(self, round: int, called: IntArray, verdict: Decided) -> Decided:
         """What is left of a verdict where there are fewer channel slots than devices that want to
         take part."""
         shared = self._shared
@@ -369,7 +373,7 @@ class _Sharing:
         denied = [place for place in active if self._clients[place] not in through]
         code, accepted = verdict.code.copy(), verdict.accepted.copy()
         code[denied], accepted[denied] = CODE[Reason.SLOT_TAKEN], False
-        return Verdict(code, accepted, verdict.share)
+        return Decided(code, accepted, verdict.share)
 
     def extra_s(self, round: int, delivering: IntArray) -> FloatArray:
         """Modelled seconds that sharing adds to those who deliver."""
@@ -381,7 +385,7 @@ class _Sharing:
         return np.array([extra[client] for client in clients])
 
 
-def _train_s(scenario: Scenario, member: Member, held: int) -> float:
+def _train_s(scenario: Scenario, member: PackMember, held: int) -> float:
     if member.examples_per_s is None:
         return 0.0
     return scenario.training.examples_seen(held) / member.examples_per_s

@@ -137,7 +137,7 @@ class Containers:
         network = self._client.networks.get(f"{self._project}_{BACKBONE}")
         return str(network.attrs["IPAM"]["Config"][0]["Gateway"])
 
-    def within_reach(self, group: str, ports: Ports) -> Ports:
+    def reachable_ports(self, group: str, ports: Ports) -> Ports:
         """By the gateway's address in its group's network, into which Linux itself has a way."""
         found = self._container(gateway_name(group)).attrs["NetworkSettings"]["Networks"]
         address = found[f"{self._project}_{group_network(group)}"]["IPAddress"]
@@ -154,9 +154,9 @@ class Containers:
         """Nothing: Docker says on which cores a container runs."""
         return {}
 
-    def settled(self, server: ServerProcess) -> ServerProcess:
+    def with_addresses(self, server: ServerProcess) -> ServerProcess:
         """It listens in its container, and its evaluation is a container of its own."""
-        return self._site.settled(server, self._outside)
+        return self._site.with_addresses(server, self._outside)
 
     async def start_nursery(self, config: NurseryProcess) -> dict[str, Any]:
         """The task is prepared on this machine; devices have nurseries of their own."""

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, Literal
 
-from muster.client.config import HouseholdProcess, PackProcess
+from muster.client.config import PackContainer, PackProcess
 from muster.common.config import Section
 from muster.common.files import write_atomic
 from muster.emulator.gateway.config import GatewayProcess, Ports, gateway_name
@@ -132,7 +132,7 @@ class Site:
         groups = {group_network(group.name): True for group in self.scenario.groups}
         return {BACKBONE: False, **groups}
 
-    def settled(self, server: ServerProcess, outside: int) -> ServerProcess:
+    def with_addresses(self, server: ServerProcess, outside: int) -> ServerProcess:
         """The server's settings in a container; `outside` is its port on this machine."""
         return server.model_copy(
             update={
@@ -228,7 +228,7 @@ class Site:
         limits = LIMITS[group.device.profile]
         many = limits.times(len(packs))
         program = "muster.client.spawned" if len(packs) == 1 else "muster.client.household"
-        config = packs[0] if len(packs) == 1 else HouseholdProcess(packs=list(packs))
+        config = packs[0] if len(packs) == 1 else PackContainer(packs=list(packs))
         states = [
             Mount(str(self.folder / "devices" / client), f"{STATE}/{client}", writable=True)
             for client in clients

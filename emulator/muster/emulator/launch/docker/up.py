@@ -48,10 +48,10 @@ from muster.emulator.launch.docker.services import SERVER_PORT, STATE, Service, 
 from muster.emulator.launch.processes import Processes
 from muster.emulator.runs.conclusion import conclude
 from muster.emulator.runs.journal_tail import Tail
-from muster.emulator.runs.process_configs import Blueprint
+from muster.emulator.runs.process_configs import ProcessConfigs
 from muster.emulator.runs.resumption import require_resumable
 from muster.emulator.runs.run_folder import new_run_folder, own, run_folder, shown
-from muster.emulator.runs.run_progress import Standing
+from muster.emulator.runs.run_progress import RunProgress
 from muster.emulator.scenario.scenario import Scenario, read_scenario
 
 _LOOK_S = 0.2
@@ -217,7 +217,7 @@ def _require(scenario: Scenario) -> None:
 
 async def _prepare(scenario: Scenario, folder: Path, clock: Clock) -> None:
     """Write all that the containers start with."""
-    blueprint, site = Blueprint(scenario, folder), Site(scenario, folder)
+    blueprint, site = ProcessConfigs(scenario, folder), Site(scenario, folder)
     processes = Processes(folder, clock, lambda name, status: None)
     try:
         prepared = await processes.start_nursery(blueprint.nursery())
@@ -239,7 +239,7 @@ async def _prepare(scenario: Scenario, folder: Path, clock: Clock) -> None:
 
 
 def fleet(
-    blueprint: Blueprint, site: Site, prepared: dict[str, Any], free_port: Callable[[], int]
+    blueprint: ProcessConfigs, site: Site, prepared: dict[str, Any], free_port: Callable[[], int]
 ) -> list[Service]:
     """The containers of a scenario; their programs' settings are written into the run folder.
 
@@ -248,7 +248,7 @@ def fleet(
         free_port: a port of this machine, another one with every call.
     """
     outside = site.scenario.server.port or free_port()
-    server = site.settled(blueprint.server(prepared), outside)
+    server = site.with_addresses(blueprint.server(prepared), outside)
     write_atomic(site.folder / "setup/server.json", server.to_json().encode())
     services = [site.server(outside), site.evaluation()]
     address, ports = f"server:{SERVER_PORT}", dict[str, Ports]()
@@ -293,7 +293,7 @@ def _interrupt(number: int, frame: object) -> None:
 def _start(
     scenario: Scenario, folder: Path, compose: list[str], say: Say, clock: Clock, began: float
 ) -> Up:
-    tail, standing = Tail(folder / "journal.jsonl"), Standing()
+    tail, standing = Tail(folder / "journal.jsonl"), RunProgress()
     for left in (folder / "setup/address.json", *folder.glob("setup/*.words/*")):
         left.unlink(missing_ok=True)
     hand_over(folder, Site(scenario, folder).user)
@@ -332,7 +332,7 @@ def _until_a_round(
     folder: Path,
     starting: "subprocess.Popen[bytes]",
     tail: Tail,
-    standing: Standing,
+    standing: RunProgress,
     say: Say,
     clock: Clock,
 ) -> None:

@@ -29,10 +29,10 @@ from muster.emulator.links.verification.judging import (
 )
 from muster.emulator.links.verification.measuring import (
     Echo,
-    Gateway,
-    Line,
-    Measured,
-    Transfer,
+    GatewayUnderTest,
+    LinkMeasurement,
+    MeasuredLink,
+    MeasuredTransfer,
     emptied,
     lines_of,
     measure,
@@ -63,7 +63,7 @@ _DIRECTIONS: tuple[Direction, Direction] = ("up", "down")
 
 
 async def verify_gateways(
-    gateways: Sequence[Gateway],
+    gateways: Sequence[GatewayUnderTest],
     clock: Clock,
     *,
     scenario: str = "",
@@ -104,7 +104,7 @@ async def verify_gateways(
 class _Work:
     def __init__(
         self,
-        gateways: Sequence[Gateway],
+        gateways: Sequence[GatewayUnderTest],
         clock: Clock,
         seconds: float,
         tolerances: Tolerances,
@@ -167,7 +167,7 @@ class _Work:
 
     # --- one by one ------------------------------------------------------------------------------
 
-    async def _round_trips(self, lines: Sequence[Line]) -> list[Row]:
+    async def _round_trips(self, lines: Sequence[MeasuredLink]) -> list[Row]:
         rows: list[Row] = []
         for batch in batches(lines, [0.0] * len(lines), 1.0, _AT_ONCE):
             self._show(f"round trips of {_named(batch)}")
@@ -178,10 +178,10 @@ class _Work:
             ]
         return rows
 
-    async def _raw_round_trip(self, line: Line) -> RoundTrips:
+    async def _raw_round_trip(self, line: MeasuredLink) -> RoundTrips:
         return await self._round_trip(line, RawEcho(line.host, line.port, self._clock))
 
-    async def _round_trip(self, line: Line, echo: Echo) -> RoundTrips:
+    async def _round_trip(self, line: MeasuredLink, echo: Echo) -> RoundTrips:
         try:
             await echo.start()
             median_s, count = await round_trips(echo, expected_rtt_s(line), self._seconds)
@@ -191,7 +191,7 @@ class _Work:
             await echo.close()
         return RoundTrips(median_s, count)
 
-    async def _rates(self, lines: Sequence[Line], direction: Direction) -> list[Row]:
+    async def _rates(self, lines: Sequence[MeasuredLink], direction: Direction) -> list[Row]:
         limited = [line for line in lines if line.mean_bps(direction) is not None]
         rows: list[Row] = []
         for batch in _batches(limited, direction):
@@ -211,16 +211,18 @@ class _Work:
 
     async def _bulk(
         self,
-        lines: Sequence[Line],
+        lines: Sequence[MeasuredLink],
         direction: Direction,
         seconds: float,
         step_s: float,
         cap_bps: float = math.inf,
-    ) -> list[Measured]:
+    ) -> list[LinkMeasurement]:
         """Use links all at once; what they share, if anything, has a limit of `cap_bps`."""
         paces = [_finite(min(_bps(line, direction), cap_bps / len(lines))) for line in lines]
         transfers = [
-            Transfer(line, direction, Bulk(self._reflector, line.host, line.port, direction), pace)
+            MeasuredTransfer(
+                line, direction, Bulk(self._reflector, line.host, line.port, direction), pace
+            )
             for line, pace in zip(lines, paces, strict=True)
         ]
         found = await measure(transfers, seconds, step_s, self._clock)
@@ -260,7 +262,7 @@ class _Work:
         return rows
 
     @asynccontextmanager
-    async def _probe_server(self, lines: Sequence[Line]) -> AsyncIterator[bytes]:
+    async def _probe_server(self, lines: Sequence[MeasuredLink]) -> AsyncIterator[bytes]:
         """A server to which links lead; the token that it wants. Nothing is left of its calls: it
         is the end of a server that ends what its gateway still holds."""
         token = secrets.token_bytes(16)
@@ -272,15 +274,17 @@ class _Work:
             await server.close()
         await emptied(lines, self._clock)
 
-    async def _grpc_round_trip(self, line: Line, token: bytes) -> RoundTrips:
+    async def _grpc_round_trip(self, line: MeasuredLink, token: bytes) -> RoundTrips:
         return await self._round_trip(line, GrpcEcho(line, token, self._clock))
 
-    async def _grpc_bulk(self, lines: Sequence[Line], direction: Direction) -> list[Measured]:
+    async def _grpc_bulk(
+        self, lines: Sequence[MeasuredLink], direction: Direction
+    ) -> list[LinkMeasurement]:
         limited = all(line.mean_bps(direction) is not None for line in lines)
         seconds = self._seconds if limited else min(self._seconds, _OPEN_S)
         async with self._probe_server(lines) as token:
             transfers = [
-                Transfer(
+                MeasuredTransfer(
                     line,
                     direction,
                     GrpcBulk(line, token, direction, self._clock),
@@ -291,7 +295,7 @@ class _Work:
             return await measure(transfers, seconds, min(_STEP_S, seconds), self._clock)
 
 
-def _chosen(gateway: Gateway, most: int) -> list[Line]:
+def _chosen(gateway: GatewayUnderTest, most: int) -> list[MeasuredLink]:
     """At most so many links of a gateway, drawn by its seed, in their order; 0: all."""
     lines = lines_of(gateway)
     if not most or len(lines) <= most:
@@ -300,12 +304,12 @@ def _chosen(gateway: Gateway, most: int) -> list[Line]:
     return [lines[place] for place in sorted(stream.permutation(len(lines))[:most].tolist())]
 
 
-def _firsts(lines: Sequence[Line]) -> list[Line]:
+def _firsts(lines: Sequence[MeasuredLink]) -> list[MeasuredLink]:
     """The first of each group."""
     return list({line.gateway.group: line for line in reversed(lines)}.values())[::-1]
 
 
-def _bps(line: Line, direction: Direction) -> float:
+def _bps(line: MeasuredLink, direction: Direction) -> float:
     mean = line.mean_bps(direction)
     return math.inf if mean is None else mean
 
@@ -314,10 +318,10 @@ def _finite(bps: float) -> float | None:
     return None if math.isinf(bps) else bps
 
 
-def _batches(lines: Sequence[Line], direction: Direction) -> list[list[Line]]:
+def _batches(lines: Sequence[MeasuredLink], direction: Direction) -> list[list[MeasuredLink]]:
     weights = [line.mean_bps(direction) or _TOGETHER_BPS for line in lines]
     return batches(lines, weights, _TOGETHER_BPS, _AT_ONCE)
 
 
-def _named(lines: Sequence[Line]) -> str:
+def _named(lines: Sequence[MeasuredLink]) -> str:
     return lines[0].client if len(lines) == 1 else f"{len(lines)} devices"

@@ -12,8 +12,8 @@ import grpc
 from muster.common.clock import Clock
 from muster.common.errors import Interrupted, Unauthenticated
 from muster.emulator.gateway.rates import Direction
-from muster.emulator.links.verification.measuring import Line
-from muster.emulator.links.verification.meter import Meter
+from muster.emulator.links.verification.measuring import MeasuredLink
+from muster.emulator.links.verification.meter import RateMeter
 from muster.server.fleet import same_token
 from muster.server.rpc.probe import probe
 from muster.server.rpc.service import Context, errors_as_status, metadata
@@ -49,7 +49,11 @@ class ProbeServer:
     """
 
     def __init__(
-        self, token: bytes, clock: Clock, lines: Iterable[Line] = (), host: str = "127.0.0.1"
+        self,
+        token: bytes,
+        clock: Clock,
+        lines: Iterable[MeasuredLink] = (),
+        host: str = "127.0.0.1",
     ) -> None:
         self._token, self._clock, self._host = token, clock, host
         self._server = grpc.aio.server(options=server_options(line.shape.line() for line in lines))
@@ -84,7 +88,7 @@ class _Call:
         token: the fleet's.
     """
 
-    def __init__(self, line: Line, token: bytes, clock: Clock) -> None:
+    def __init__(self, line: MeasuredLink, token: bytes, clock: Clock) -> None:
         self._channel = grpc.aio.insecure_channel(
             f"{line.host}:{line.port}", options=client_options(line.shape.line())
         )
@@ -107,7 +111,9 @@ class GrpcBulk(_Call):
         meter: at the receiver.
     """
 
-    def __init__(self, line: Line, token: bytes, direction: Direction, clock: Clock) -> None:
+    def __init__(
+        self, line: MeasuredLink, token: bytes, direction: Direction, clock: Clock
+    ) -> None:
         super().__init__(line, token, clock)
         self._direction = direction
         rate_bps = line.mean_bps(direction)
@@ -120,7 +126,7 @@ class GrpcBulk(_Call):
         ahead = _AHEAD + math.ceil(2 * line.shape.rtt_s * (rate_bps or 0.0) / 8 / size)
         self._room = asyncio.Semaphore(ahead if direction == "down" else sys.maxsize)
         self._tasks: list[asyncio.Task[None]] = []
-        self.meter = Meter()
+        self.meter = RateMeter()
 
     async def start(self) -> None:
         """Begin."""

@@ -12,7 +12,7 @@ from muster.emulator.links.verification.expectations import (
     jain,
     median_of_jitter_s,
 )
-from muster.emulator.links.verification.measuring import Line, Measured, Step
+from muster.emulator.links.verification.measuring import LinkMeasurement, MeasuredLink, Step
 from muster.emulator.links.verification.reflector import ECHO_BYTES
 from muster.emulator.links.verification.result import SHARED, Quantity, Row, Tolerances, compared
 
@@ -33,7 +33,7 @@ class RoundTrips:
     why: str = ""
 
 
-def expected_rtt_s(line: Line) -> float:
+def expected_rtt_s(line: MeasuredLink) -> float:
     """Median round trip of an echo: the delay, what jitter adds, and its bits on both ways."""
     found = line.shape.rtt_s + median_of_jitter_s(line.shape.jitter_s)
     for direction in _RATE:
@@ -42,7 +42,7 @@ def expected_rtt_s(line: Line) -> float:
     return found
 
 
-def judge_rtt(line: Line, found: RoundTrips, tolerances: Tolerances) -> Row:
+def judge_rtt(line: MeasuredLink, found: RoundTrips, tolerances: Tolerances) -> Row:
     """The row of a link's round trip."""
     if found.median_s is None:
         return _failed(line, "rtt", expected_rtt_s(line), found.why)
@@ -57,17 +57,19 @@ def judge_rtt(line: Line, found: RoundTrips, tolerances: Tolerances) -> Row:
     return compared(line.gateway.group, line.client, "rtt", asked, found.median_s, tolerance, note)
 
 
-def judge_rate(line: Line, direction: Direction, found: Measured, tolerances: Tolerances) -> Row:
+def judge_rate(
+    line: MeasuredLink, direction: Direction, found: LinkMeasurement, tolerances: Tolerances
+) -> Row:
     """The row of a link's rate in one direction."""
     return _rate(line, _RATE[direction], direction, found, tolerances)
 
 
-def told_grpc(line: Line, direction: Direction, found: Measured) -> Row:
+def told_grpc(line: MeasuredLink, direction: Direction, found: LinkMeasurement) -> Row:
     """The row of the rate that gRPC achieves, for information."""
     return _rate(line, _GRPC[direction], direction, found, None)
 
 
-def told_grpc_rtt(line: Line, found: RoundTrips) -> Row:
+def told_grpc_rtt(line: MeasuredLink, found: RoundTrips) -> Row:
     """The row of gRPC's round trip, for information."""
     note = found.why or f"median of {found.count}"
     asked = expected_rtt_s(line) if line.shaped else None
@@ -75,10 +77,10 @@ def told_grpc_rtt(line: Line, found: RoundTrips) -> Row:
 
 
 def _rate(
-    line: Line,
+    line: MeasuredLink,
     quantity: Quantity,
     direction: Direction,
-    found: Measured,
+    found: LinkMeasurement,
     tolerances: Tolerances | None,
 ) -> Row:
     mean, notes = line.mean_bps(direction), []
@@ -108,10 +110,10 @@ def _rate(
 
 def judge_shared(
     cap_bps: float,
-    lines: Sequence[Line],
+    lines: Sequence[MeasuredLink],
     of: int,
     direction: Direction,
-    found: Sequence[Measured],
+    found: Sequence[LinkMeasurement],
     tolerances: Tolerances,
 ) -> list[Row]:
     """The rows of what devices of a group share, all of them at once: their sum, and fairness.
@@ -147,7 +149,7 @@ def judge_shared(
     ]
 
 
-def _own_bps(line: Line, direction: Direction, step: Step) -> float:
+def _own_bps(line: MeasuredLink, direction: Direction, step: Step) -> float:
     """What a link's own rate should let through in a step; infinite: no limit."""
     mean = line.mean_bps(direction)
     if mean is None:
@@ -158,7 +160,7 @@ def _own_bps(line: Line, direction: Direction, step: Step) -> float:
     return 8 * loss.left_of(step.allowed_bps / 8) if loss else step.allowed_bps
 
 
-def _chance(lines: Sequence[Line], direction: Direction, seconds: float) -> float:
+def _chance(lines: Sequence[MeasuredLink], direction: Direction, seconds: float) -> float:
     """How far chance may move a rate measured over so many seconds, relative.
 
     Jitter moves the first and the last byte of the interval. Stalls come one by one: k of them are
@@ -174,7 +176,7 @@ def _chance(lines: Sequence[Line], direction: Direction, seconds: float) -> floa
     return jitter + _ERRORS * stalled
 
 
-def _failed(line: Line, quantity: Quantity, asked: float | None, why: str) -> Row:
+def _failed(line: MeasuredLink, quantity: Quantity, asked: float | None, why: str) -> Row:
     return Row(line.gateway.group, line.client, quantity, asked, None, ok=False, note=why)
 
 

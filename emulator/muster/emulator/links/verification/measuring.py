@@ -19,7 +19,7 @@ from muster.emulator.gateway.config import GatewayProcess, Ports
 from muster.emulator.gateway.rates import Direction, mean_bps
 from muster.emulator.links.settings import Shape
 from muster.emulator.links.verification.expectations import settling_bytes
-from muster.emulator.links.verification.meter import Meter
+from muster.emulator.links.verification.meter import RateMeter
 
 _LOOK_S = 0.02
 _PATIENCE_S = 5.0
@@ -28,7 +28,7 @@ _PATIENCE_RTTS = 4
 _ECHOES = 5, 20
 
 
-class Control(Protocol):
+class GatewayControl(Protocol):
     """What is asked of a gateway's `Controller`; it keeps the lease."""
 
     async def stats(self) -> Mapping[str, Any]: ...
@@ -37,7 +37,7 @@ class Control(Protocol):
 
 
 @dataclass(frozen=True)
-class Gateway:
+class GatewayUnderTest:
     """A gateway that runs.
 
     Attributes:
@@ -46,7 +46,7 @@ class Gateway:
 
     config: GatewayProcess
     ports: Ports
-    controller: Control
+    controller: GatewayControl
 
     @property
     def group(self) -> str:
@@ -59,10 +59,10 @@ class Gateway:
 
 
 @dataclass(frozen=True)
-class Line:
+class MeasuredLink:
     """One device's link, as it should be."""
 
-    gateway: Gateway
+    gateway: GatewayUnderTest
     client: str
     shape: Shape
 
@@ -90,16 +90,16 @@ class Line:
         return bool(trace or shape.loss or (shape.fading and self.mean_bps(direction)))
 
 
-def lines_of(gateway: Gateway) -> list[Line]:
+def lines_of(gateway: GatewayUnderTest) -> list[MeasuredLink]:
     """The links behind a gateway."""
-    return [Line(gateway, device.client, device.shape) for device in gateway.config.devices]
+    return [MeasuredLink(gateway, device.client, device.shape) for device in gateway.config.devices]
 
 
-class Flow(Protocol):
+class TestFlow(Protocol):
     """A transfer of as much as a link takes."""
 
     @property
-    def meter(self) -> Meter: ...
+    def meter(self) -> RateMeter: ...
     async def start(self) -> None: ...
     async def close(self) -> None: ...
 
@@ -113,16 +113,16 @@ class Echo(Protocol):
 
 
 @dataclass(frozen=True)
-class Transfer:
+class MeasuredTransfer:
     """One direction of one link, in use.
 
     Attributes:
         pace_bps: about as fast as it will be; None: no limit.
     """
 
-    line: Line
+    line: MeasuredLink
     direction: Direction
-    flow: Flow
+    flow: TestFlow
     pace_bps: float | None
 
 
@@ -141,7 +141,7 @@ class Step:
 
 
 @dataclass(frozen=True)
-class Measured:
+class LinkMeasurement:
     """What became of a transfer.
 
     Attributes:
@@ -179,8 +179,8 @@ class Sample:
 
 
 async def measure(
-    transfers: Sequence[Transfer], seconds: float, step_s: float, clock: Clock
-) -> list[Measured]:
+    transfers: Sequence[MeasuredTransfer], seconds: float, step_s: float, clock: Clock
+) -> list[LinkMeasurement]:
     """Use links all at once; return what became of each transfer.
 
     Args:
@@ -197,14 +197,14 @@ async def measure(
         ends = {group: of_group[-1].at for group, of_group in samples.items()}
         await _followed(transfers, ends, clock)
         return [
-            Measured(list(_steps(t, samples[t.line.gateway.group])), t.flow.meter.broken)
+            LinkMeasurement(list(_steps(t, samples[t.line.gateway.group])), t.flow.meter.broken)
             for t in transfers
         ]
     finally:
         await asyncio.gather(*(transfer.flow.close() for transfer in transfers))
 
 
-async def emptied(lines: Sequence[Line], clock: Clock) -> None:
+async def emptied(lines: Sequence[MeasuredLink], clock: Clock) -> None:
     """Return when nothing is left of transfers over links, which would take its part of the next
     ones; or when that takes far too long, as where a fault holds connections."""
     limit = clock.monotonic() + _PATIENCE_S
@@ -217,11 +217,11 @@ async def emptied(lines: Sequence[Line], clock: Clock) -> None:
             await clock.sleep_until(clock.monotonic() + _LOOK_S)
 
 
-def _gateways_of(lines: Sequence[Line]) -> list[Gateway]:
+def _gateways_of(lines: Sequence[MeasuredLink]) -> list[GatewayUnderTest]:
     return list({id(line.gateway): line.gateway for line in lines}.values())
 
 
-async def _settled(transfers: Sequence[Transfer], clock: Clock) -> None:
+async def _settled(transfers: Sequence[MeasuredTransfer], clock: Clock) -> None:
     """Return when enough has passed to begin with, or when that takes far too long."""
     longest = max(transfer.line.shape.rtt_s for transfer in transfers)
     limit = clock.monotonic() + _PATIENCE_S + _PATIENCE_RTTS * longest
@@ -231,12 +231,14 @@ async def _settled(transfers: Sequence[Transfer], clock: Clock) -> None:
         waiting = [t for t in waiting if not _has_settled(t)]
 
 
-def _has_settled(transfer: Transfer) -> bool:
+def _has_settled(transfer: MeasuredTransfer) -> bool:
     meter = transfer.flow.meter
     return meter.broken or meter.received >= settling_bytes(transfer.pace_bps)
 
 
-async def _followed(transfers: Sequence[Transfer], ends: Mapping[str, float], clock: Clock) -> None:
+async def _followed(
+    transfers: Sequence[MeasuredTransfer], ends: Mapping[str, float], clock: Clock
+) -> None:
     """Return when every receiver has got something after its interval, or when that takes far too
     long: only with the next slice it is known how much of it belongs to the interval.
 
@@ -257,7 +259,7 @@ async def _followed(transfers: Sequence[Transfer], ends: Mapping[str, float], cl
 
 
 async def _samples(
-    gateways: Sequence[Gateway], seconds: float, step_s: float, clock: Clock
+    gateways: Sequence[GatewayUnderTest], seconds: float, step_s: float, clock: Clock
 ) -> dict[str, list[Sample]]:
     samples: dict[str, list[Sample]] = {gateway.group: [] for gateway in gateways}
     began = clock.monotonic()
@@ -271,13 +273,13 @@ async def _samples(
     return samples
 
 
-async def _sample(gateway: Gateway, clock: Clock) -> Sample:
+async def _sample(gateway: GatewayUnderTest, clock: Clock) -> Sample:
     asked = clock.monotonic()
     stats = await gateway.controller.stats()
     return Sample((asked + clock.monotonic()) / 2, stats)
 
 
-def _steps(transfer: Transfer, samples: Sequence[Sample]) -> Iterator[Step]:
+def _steps(transfer: MeasuredTransfer, samples: Sequence[Sample]) -> Iterator[Step]:
     meter, delay_s = transfer.flow.meter, transfer.line.shape.rtt_s / 2
     for before, after in pairwise(samples):
         seconds = after.at - before.at
@@ -289,7 +291,7 @@ def _steps(transfer: Transfer, samples: Sequence[Sample]) -> Iterator[Step]:
         )
 
 
-def _capacity(transfer: Transfer, sample: Sample) -> float | None:
+def _capacity(transfer: MeasuredTransfer, sample: Sample) -> float | None:
     found: float | None = sample.stats["devices"][transfer.line.client][transfer.direction][
         "capacity"
     ]

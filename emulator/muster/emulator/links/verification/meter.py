@@ -5,7 +5,7 @@ from array import array
 from bisect import bisect_right
 
 
-class Meter:
+class RateMeter:
     """What one receiver has got, with the instants at which it came.
 
     Attributes:

@@ -24,7 +24,7 @@ from typing import TypeVar
 from muster.common.clock import Clock
 from muster.common.errors import Interrupted, Unreachable
 from muster.emulator.gateway.rates import Direction
-from muster.emulator.links.verification.meter import Meter
+from muster.emulator.links.verification.meter import RateMeter
 
 _HEADER = struct.Struct("!BQ")
 _BLOCK = bytes(64 << 10)
@@ -36,7 +36,7 @@ ECHO_BYTES = 16
 _CONNECT_S = 10.0
 
 
-class Kind(IntEnum):
+class ReflectorCommand(IntEnum):
     """What the reflector is on a connection."""
 
     SINK = 1
@@ -121,7 +121,7 @@ class _Served(_End):
         self._reflector = reflector
         self._header = b""
         self._kind: int | None = None
-        self._meter: Meter | None = None
+        self._meter: RateMeter | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         super().connection_made(transport)
@@ -142,18 +142,18 @@ class _Served(_End):
                 return
             self._kind, tag = _HEADER.unpack(self._header)
             self._begin(tag)
-        if self._kind == Kind.SINK and self._meter is not None and data:
+        if self._kind == ReflectorCommand.SINK and self._meter is not None and data:
             self._meter.add(len(data), self._reflector.clock.monotonic())
-        elif self._kind == Kind.ECHO and data:
+        elif self._kind == ReflectorCommand.ECHO and data:
             self.write(bytes(data))
 
     def _begin(self, tag: int) -> None:
         self._reflector.ends[tag] = self
-        if self._kind == Kind.SOURCE:
+        if self._kind == ReflectorCommand.SOURCE:
             self.fill()
-        elif self._kind == Kind.SINK:
+        elif self._kind == ReflectorCommand.SINK:
             self._meter = self._reflector.meters.get(tag)
-        elif self._kind != Kind.ECHO:
+        elif self._kind != ReflectorCommand.ECHO:
             self.reset()
 
 
@@ -166,7 +166,7 @@ class Reflector:
         self._server: asyncio.Server | None = None
         self.address = ""
         self._tags = count(1)
-        self.meters: dict[int, Meter] = {}
+        self.meters: dict[int, RateMeter] = {}
         self.connections: set[_Served] = set()
         self.ends: dict[int, _Served] = {}
 
@@ -177,9 +177,9 @@ class Reflector:
         self.address = f"{self._host}:{self._server.sockets[0].getsockname()[1]}"
         return self.address
 
-    def meter(self) -> tuple[int, Meter]:
+    def meter(self) -> tuple[int, RateMeter]:
         """A new meter for what arrives here, and its tag."""
-        tag, meter = next(self._tags), Meter()
+        tag, meter = next(self._tags), RateMeter()
         self.meters[tag] = meter
         return tag, meter
 
@@ -200,7 +200,7 @@ class Reflector:
 class _Device(_End):
     """The device's end of a transfer."""
 
-    def __init__(self, meter: Meter, receives: bool, clock: Clock) -> None:
+    def __init__(self, meter: RateMeter, receives: bool, clock: Clock) -> None:
         super().__init__()
         self._meter, self._receives, self._clock = meter, receives, clock
 
@@ -232,10 +232,10 @@ class Bulk:
             Unreachable: nobody accepts.
         """
         if self._direction == "up":
-            await _connected(self._where, Kind.SINK, self._tag, self._end)
+            await _connected(self._where, ReflectorCommand.SINK, self._tag, self._end)
             self._end.fill()
         else:
-            await _connected(self._where, Kind.SOURCE, self._tag, self._end)
+            await _connected(self._where, ReflectorCommand.SOURCE, self._tag, self._end)
 
     async def close(self) -> None:
         self._reflector.forget(self._tag)
@@ -257,7 +257,7 @@ class RawEcho(_End):
         Raises:
             Unreachable: nobody accepts.
         """
-        await _connected(self._where, Kind.ECHO, 0, self)
+        await _connected(self._where, ReflectorCommand.ECHO, 0, self)
 
     async def close(self) -> None:
         self.reset()
@@ -290,7 +290,7 @@ class RawEcho(_End):
             self._back.set_exception(Interrupted("the connection broke"))
 
 
-async def _connected(where: tuple[str, int], kind: Kind, tag: int, end: E) -> E:
+async def _connected(where: tuple[str, int], kind: ReflectorCommand, tag: int, end: E) -> E:
     host, port = where
     try:
         async with asyncio.timeout(_CONNECT_S):

@@ -18,7 +18,7 @@ from muster.emulator.launch.choice import backend_of
 from muster.emulator.links.controller import Controller
 from muster.emulator.links.gateway_configs import gateways_of
 from muster.emulator.links.verification.gateways import DEVICES, SECONDS, Show, verify_gateways
-from muster.emulator.links.verification.measuring import Gateway
+from muster.emulator.links.verification.measuring import GatewayUnderTest
 from muster.emulator.links.verification.result import Tolerances, Verification
 from muster.emulator.scenario.scenario import Scenario, read_scenario
 
@@ -128,8 +128,8 @@ async def _with_gateways(
                 controller = await stack.enter_async_context(
                     Controller(ports, config.controller_token, clock)
                 )
-                reached = backend.within_reach(config.group, ports)
-                gateways.append(Gateway(config, reached, controller))
+                reached = backend.reachable_ports(config.group, ports)
+                gateways.append(GatewayUnderTest(config, reached, controller))
             if not gateways:
                 raise ConfigError(f"{scenario.name}: nobody is enrolled in a group with links")
             measuring = asyncio.create_task(

@@ -8,13 +8,13 @@ from muster.emulator.results.account import Account
 from muster.emulator.results.report.life import charges, reasons_of
 from muster.emulator.results.report.losses import unanswered
 from muster.emulator.results.report.planned import amount, compared
-from muster.emulator.results.report.section import Section, Summary, Table
+from muster.emulator.results.report.section import ReportSection, Summary, Table
 from muster.emulator.results.summary import clean, percent_text
 
 _MOST_REASONS = 3
 
 
-def calls(account: Account, summary: Summary) -> Section | None:
+def calls(account: Account, summary: Summary) -> ReportSection | None:
     if not account.has_lives:
         return None
     text = (
@@ -23,30 +23,30 @@ def calls(account: Account, summary: Summary) -> Section | None:
     )
     if silent := unanswered(account):
         text += f" {silent:,} calls got no answer and are blank."
-    return Section("Calls", text, _facts(account), figure="calls")
+    return ReportSection("Calls", text, _facts(account), figure="calls")
 
 
-def reasons(account: Account, summary: Summary) -> Section | None:
+def reasons(account: Account, summary: Summary) -> ReportSection | None:
     if not account.has_lives:
         return None
     text = (
         "Why calls did not lead to a folded update, as shares of each group's calls; absent "
         "devices were not there to be called. White: nobody of the group was called."
     )
-    return Section("Reasons", text, figure="reasons")
+    return ReportSection("Reasons", text, figure="reasons")
 
 
-def batteries(account: Account, summary: Summary) -> Section | None:
+def batteries(account: Account, summary: Summary) -> ReportSection | None:
     if charges(account).empty:
         return None
     text = (
         "As the devices that were called told with their answers. The band is the spread between "
         "devices, not an uncertainty."
     )
-    return Section("Batteries", text, figure="batteries")
+    return ReportSection("Batteries", text, figure="batteries")
 
 
-def planned(account: Account, summary: Summary) -> Section | None:
+def planned(account: Account, summary: Summary) -> ReportSection | None:
     rounds = compared(account)
     if rounds.empty:
         return None
@@ -62,7 +62,7 @@ def planned(account: Account, summary: Summary) -> Section | None:
         "lockstep both come from the same draws and should be equal; on the other clocks the plan "
         "is an expectation."
     )
-    return Section("Plan and run", text, figure="planned", table=Table(columns, rows, note))
+    return ReportSection("Plan and run", text, figure="planned", table=Table(columns, rows, note))
 
 
 def _comparison(total: pd.Series) -> list[str]:

@@ -18,7 +18,7 @@ from muster.emulator.results.report.links import (
     totals_of,
     waited_for,
 )
-from muster.emulator.results.report.section import Section, Summary, Table
+from muster.emulator.results.report.section import ReportSection, Summary, Table
 from muster.emulator.results.report.use import cap_of, span_of, used
 from muster.emulator.results.summary import bytes_text, clean, percent_text, seconds_text
 
@@ -32,7 +32,7 @@ _MOST_INTERVALS = 100_000
 _LEAST_S = 1e-3  # less is noise of the clocks
 
 
-def rates(account: Account, summary: Summary) -> Section | None:
+def rates(account: Account, summary: Summary) -> ReportSection | None:
     moves = moves_in(account)
     if moves.empty:
         return None
@@ -61,10 +61,10 @@ def rates(account: Account, summary: Summary) -> Section | None:
         "at the upper edge were faster still."
     )
     table = Table(columns, rows, note, words=2)
-    return Section("Transfer time against link", text, figure="rates", table=table)
+    return ReportSection("Transfer time against link", text, figure="rates", table=table)
 
 
-def waits(account: Account, summary: Summary) -> Section | None:
+def waits(account: Account, summary: Summary) -> ReportSection | None:
     moves, links = moves_in(account), links_of(account.scenario)
     if moves.empty:
         return None
@@ -97,10 +97,10 @@ def waits(account: Account, summary: Summary) -> Section | None:
         ("of that longer than alone", seconds_text(moves["slow_s"].sum())),
     ]
     table = Table(columns, rows, note, words=2) if rows else None
-    return Section("Who waited for whom", text, facts, figure="waits", table=table)
+    return ReportSection("Who waited for whom", text, facts, figure="waits", table=table)
 
 
-def matrix(account: Account, summary: Summary) -> Section | None:
+def matrix(account: Account, summary: Summary) -> ReportSection | None:
     moves, links = moves_in(account), links_of(account.scenario)
     lost = moves["wait_s"].sum() + slow_seconds(moves).sum()
     if moves.empty or lost < _LEAST_S:
@@ -124,10 +124,10 @@ def matrix(account: Account, summary: Summary) -> Section | None:
         f"of others was under way, or nothing was shared; the link itself took longer."
     )
     table = Table(columns, rows, note if left_out else "", words=2)
-    return Section(f"Waiting, {what} by {what}", text, table=table)
+    return ReportSection(f"Waiting, {what} by {what}", text, table=table)
 
 
-def use(account: Account, summary: Summary) -> Section | None:
+def use(account: Account, summary: Summary) -> ReportSection | None:
     traffic = account.traffic
     if traffic.empty:
         return None
@@ -144,7 +144,7 @@ def use(account: Account, summary: Summary) -> Section | None:
         "that never is could be shared by more devices."
     )
     table = Table(columns, rows, note, words=2)
-    return Section("Use of shared links", text, figure="links", table=table)
+    return ReportSection("Use of shared links", text, figure="links", table=table)
 
 
 def _use_row(group: str, way: str, told: pd.DataFrame, span: tuple[float, float]) -> list[str]:

@@ -14,8 +14,8 @@ import numpy as np
 import pandas as pd
 from pydantic import ValidationError
 
-from muster.common.lines import Line, SharedLine
-from muster.emulator.links.settings import Link, SharedLink
+from muster.common.lines import LinkModel, SharedLine
+from muster.emulator.links.settings import LinkSettings, SharedLink
 from muster.emulator.results.account import Account
 from muster.emulator.results.report.intervals import Bend, Floats, Overlaps
 
@@ -35,7 +35,7 @@ class GroupLinks:
         line_of: the link of one of its devices, by the device's name.
     """
 
-    line_of: Callable[[str], Line]
+    line_of: Callable[[str], LinkModel]
     shared: SharedLine
 
     @property
@@ -53,15 +53,15 @@ def links_of(scenario: Mapping[str, Any]) -> dict[str, GroupLinks]:
     found, seed = {}, scenario.get("seed", 0)
     for group in scenario.get("groups", []):
         try:
-            link = Link.model_validate(group.get("link", {}))
+            link = LinkSettings.model_validate(group.get("link", {}))
             shared = SharedLink.model_validate(group.get("shared_link", {})).line()
         except ValidationError:
-            link, shared = Link(), SharedLine()
+            link, shared = LinkSettings(), SharedLine()
         found[str(group.get("name"))] = GroupLinks(_lines(link, seed), shared)
     return found
 
 
-def _lines(link: Link, seed: int) -> Callable[[str], Line]:
+def _lines(link: LinkSettings, seed: int) -> Callable[[str], LinkModel]:
     if link.spread:
         return lambda client: link.shape_of(seed, client).line()
     same = link.shape_of(seed, "").line()
@@ -113,7 +113,7 @@ def _with_rates(moves: pd.DataFrame, links: Mapping[str, GroupLinks]) -> pd.Data
     return moves
 
 
-def _bps(line: Line | SharedLine, direction: str) -> float:
+def _bps(line: LinkModel | SharedLine, direction: str) -> float:
     return (line.down_bps if direction == "down" else line.up_bps) or np.nan
 
 

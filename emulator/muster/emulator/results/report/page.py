@@ -16,7 +16,7 @@ from matplotlib.figure import Figure
 from muster.common.files import write_atomic
 from muster.emulator.results.account import Account
 from muster.emulator.results.report.figures import FIGURES
-from muster.emulator.results.report.section import Section
+from muster.emulator.results.report.section import ReportSection
 from muster.emulator.results.report.sections import SECTIONS
 from muster.emulator.results.summary import outline, read_summary
 
@@ -55,7 +55,7 @@ def write_page(
     path: Path,
     title: str,
     status: str,
-    sections: Sequence[Section],
+    sections: Sequence[ReportSection],
     figures: Mapping[str, Mapping[str, str]],
 ) -> None:
     """Write a page of `sections`.

@@ -24,7 +24,7 @@ class Table:
 
 
 @dataclass(frozen=True, slots=True)
-class Section:
+class ReportSection:
     """A part of the page.
 
     Attributes:

@@ -1,7 +1,7 @@
 """What the report says, as data: every section is a small function, and SECTIONS lists them.
 
-To add one, write a function that takes the account and the summary and returns a `Section`, or
-None where it has nothing to say, and put it where it belongs in SECTIONS. page.html draws all
+To add one, write a function that takes the account and the summary and returns a `ReportSection`,
+or None where it has nothing to say, and put it where it belongs in SECTIONS. page.html draws all
 sections alike and escapes everything in them. Those on weights are in weight_sections.py, those on
 the devices' lives in life_sections.py, those on links in link_sections.py.
 """
@@ -18,7 +18,7 @@ from muster.emulator.results.report import link_sections as link
 from muster.emulator.results.report import weight_sections as weight
 from muster.emulator.results.report.balance_section import represented
 from muster.emulator.results.report.losses import lost_updates
-from muster.emulator.results.report.section import Section, Summary, Table
+from muster.emulator.results.report.section import ReportSection, Summary, Table
 from muster.emulator.results.summary import (
     bytes_text,
     clean,
@@ -36,7 +36,7 @@ MOST_CLIENTS = 1000
 _COHORT = ("called", "accepted", "folded")
 
 
-def headline(account: Account, summary: Summary) -> Section:
+def headline(account: Account, summary: Summary) -> ReportSection:
     final, started = summary["final"], datetime.fromtimestamp(account.run.started_at, UTC)
     facts = [("status", clean(summary["status"])), ("loss", number_text(final["loss"]))]
     if "accuracy" in final:
@@ -53,15 +53,15 @@ def headline(account: Account, summary: Summary) -> Section:
     told = [f"Started {started:%Y-%m-%d %H:%M} UTC; {clients}.", clean(summary["detail"] or "")]
     if "target" in summary:
         told.append(f"Target: {target_text(summary['target'])}.")
-    return Section(clean(summary["name"]), " ".join(filter(None, told)), facts)
+    return ReportSection(clean(summary["name"]), " ".join(filter(None, told)), facts)
 
 
-def learning(account: Account, summary: Summary) -> Section:
+def learning(account: Account, summary: Summary) -> ReportSection:
     text = "A curve that has become flat has learnt what it can; one that turns back has not."
-    return Section("Learning", text, figure="learning")
+    return ReportSection("Learning", text, figure="learning")
 
 
-def groups(account: Account, summary: Summary) -> Section | None:
+def groups(account: Account, summary: Summary) -> ReportSection | None:
     rows = [
         [clean(name), f"{part['examples']:,}", number_text(part["loss"]),
          percent_text(part.get("accuracy"))]
@@ -74,18 +74,18 @@ def groups(account: Account, summary: Summary) -> Section | None:
         "the group at the bottom, nor of the devices on the far side."
     )
     table = Table(["group", "examples", "loss", "accuracy"], rows) if rows else None
-    return Section("Groups and devices", text, figure="groups", table=table)
+    return ReportSection("Groups and devices", text, figure="groups", table=table)
 
 
-def participation(account: Account, summary: Summary) -> Section:
+def participation(account: Account, summary: Summary) -> ReportSection:
     text = (
         "Above, the pale part of a bar is work that was asked for and did not count. Below, an "
         "uneven strip means that the model was made by some clients more than by others."
     )
-    return Section("Participation", text, figure="participation")
+    return ReportSection("Participation", text, figure="participation")
 
 
-def losses(account: Account, summary: Summary) -> Section | None:
+def losses(account: Account, summary: Summary) -> ReportSection | None:
     called = int(account.rounds["called"].sum())
     if not called:
         return None
@@ -94,27 +94,27 @@ def losses(account: Account, summary: Summary) -> Section | None:
         for what, reason, count in lost_updates(account)
     ]
     if not rows:
-        return Section("Losses", "None: every call led to a folded update.")
+        return ReportSection("Losses", "None: every call led to a folded update.")
     text = "Where updates were lost between the call and the model, and why; most frequent first."
     columns = ["what happened", "reason", "count", "share of calls"]
     note = f"{called:,} calls in all."
-    return Section("Losses", text, table=Table(columns, rows, note, words=2))
+    return ReportSection("Losses", text, table=Table(columns, rows, note, words=2))
 
 
-def time(account: Account, summary: Summary) -> Section:
+def time(account: Account, summary: Summary) -> ReportSection:
     text = (
         "A round lasts as long as the slowest update it waits for: the long tails on the right "
         "make the tall bars on the left."
     )
-    return Section("Time", text, figure="time")
+    return ReportSection("Time", text, figure="time")
 
 
-def traffic(account: Account, summary: Summary) -> Section:
+def traffic(account: Account, summary: Summary) -> ReportSection:
     text = "A bend is a change of who takes part; orange is what the fleet sent for nothing."
-    return Section("Traffic", text, figure="bytes")
+    return ReportSection("Traffic", text, figure="bytes")
 
 
-def disturbances(account: Account, summary: Summary) -> Section | None:
+def disturbances(account: Account, summary: Summary) -> ReportSection | None:
     faults = [
         (fault.at, [fault.fault, fault.target, fault.status, fault.detail])
         for fault in account.faults.itertuples()
@@ -130,10 +130,12 @@ def disturbances(account: Account, summary: Summary) -> Section | None:
     rows = [[seconds_text(max(0.0, at - start)), *map(_text, cells)] for at, cells in found]
     columns = ["after", "what", "to whom", "state", "detail"]
     text = "Faults that were injected, and processes that died."
-    return Section("Disturbances", text, table=Table(columns, *_ends(rows, "faults"), words=5))
+    return ReportSection(
+        "Disturbances", text, table=Table(columns, *_ends(rows, "faults"), words=5)
+    )
 
 
-def rounds(account: Account, summary: Summary) -> Section | None:
+def rounds(account: Account, summary: Summary) -> ReportSection | None:
     rows = [
         [
             str(row["round"]), row["outcome"], *(f"{row[key]:,}" for key in _COHORT),
@@ -150,10 +152,10 @@ def rounds(account: Account, summary: Summary) -> Section | None:
         "number folded, a few updates decide."
     )
     table = Table(columns, *_ends(rows, "rounds"), words=2)
-    return Section("Rounds", text, table=table) if rows else None
+    return ReportSection("Rounds", text, table=table) if rows else None
 
 
-def clients(account: Account, summary: Summary) -> Section | None:
+def clients(account: Account, summary: Summary) -> ReportSection | None:
     totals = account.client_totals
     rows = [
         [
@@ -169,16 +171,18 @@ def clients(account: Account, summary: Summary) -> Section | None:
     left_out = len(totals) - len(rows)
     note = f"{left_out:,} more are in ledger.sqlite." if left_out else ""
     text = "What became of each client's updates, over all rounds."
-    return Section("Clients", text, table=Table(columns, rows, note, words=2)) if rows else None
+    return (
+        ReportSection("Clients", text, table=Table(columns, rows, note, words=2)) if rows else None
+    )
 
 
-def scenario(account: Account, summary: Summary) -> Section | None:
+def scenario(account: Account, summary: Summary) -> ReportSection | None:
     text = "What was run, with every default; `muster run` on this file runs it again."
     found = account.scenario_text
-    return Section("Scenario", text, listing=found) if found else None
+    return ReportSection("Scenario", text, listing=found) if found else None
 
 
-def fingerprint(account: Account, summary: Summary) -> Section | None:
+def fingerprint(account: Account, summary: Summary) -> ReportSection | None:
     found = summary["fingerprint"]
     if found is None:
         return None
@@ -190,7 +194,7 @@ def fingerprint(account: Account, summary: Summary) -> Section | None:
         text = "The clients differ in what decides the bits of training; compare no hashes."
     sha256 = summary["model_sha256"]
     note = f"model.safetensors has SHA-256 {clean(sha256)}" if sha256 else ""
-    return Section("Fingerprint", text, table=Table(keys, rows, note, words=len(keys)))
+    return ReportSection("Fingerprint", text, table=Table(keys, rows, note, words=len(keys)))
 
 
 FILES = {
@@ -211,15 +215,15 @@ FILES = {
 }
 
 
-def files(account: Account, summary: Summary) -> Section:
+def files(account: Account, summary: Summary) -> ReportSection:
     there = {path.name for path in account.folder.iterdir()} | {"report.html", "figures"}
     rows = [[name, what] for name, what in FILES.items() if name in there]
-    return Section(
+    return ReportSection(
         "Files", "What lies in the run folder.", table=Table(["file", "what it is"], rows)
     )
 
 
-SECTIONS: Sequence[Callable[[Account, Summary], Section | None]] = (
+SECTIONS: Sequence[Callable[[Account, Summary], ReportSection | None]] = (
     headline,
     learning,
     groups,

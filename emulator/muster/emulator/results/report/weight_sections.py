@@ -4,7 +4,7 @@ which nothing was estimated, have none of them."""
 import pandas as pd
 
 from muster.emulator.results.account import Account
-from muster.emulator.results.report.section import Section, Summary, Table
+from muster.emulator.results.report.section import ReportSection, Summary, Table
 from muster.emulator.results.report.shares import FLOOR, SHARES, finding, floor_of, shares_of
 from muster.emulator.results.report.weights import ratio_text, weighed, weights_differ
 from muster.emulator.results.summary import clean, number_text, percent_text, seconds_text
@@ -20,7 +20,7 @@ _LABELS = {"residual": "norm of all residuals", "of": "devices"}
 _QUANTILES = {"min": "least", "p05": "5th percentile", "median": "median", "max": "largest"}
 
 
-def weights(account: Account, summary: Summary) -> Section | None:
+def weights(account: Account, summary: Summary) -> ReportSection | None:
     rounds, warnings = weighed(account), _warnings(account)
     if account.estimates.empty and not weights_differ(account) and warnings is None:
         return None
@@ -33,10 +33,10 @@ def weights(account: Account, summary: Summary) -> Section | None:
         ("largest weight", f"{ratio_text(rounds['largest'].max())} × the mean"),
     ]
     shown = facts if len(rounds) else ()
-    return Section("Weights", text, facts=shown, figure="weights", table=warnings)
+    return ReportSection("Weights", text, facts=shown, figure="weights", table=warnings)
 
 
-def propensities(account: Account, summary: Summary) -> Section | None:
+def propensities(account: Account, summary: Summary) -> ReportSection | None:
     tables = {name: _newest(account, name) for name in PROPENSITIES}
     found = {name: table for name, table in tables.items() if table}
     stale = _stale(account)
@@ -55,10 +55,10 @@ def propensities(account: Account, summary: Summary) -> Section | None:
     ]
     note = "As they were in the newest round."
     table = Table(["covariate", *found], rows, note) if rows else None
-    return Section("Fitted propensities", text, facts=stale, table=table)
+    return ReportSection("Fitted propensities", text, facts=stale, table=table)
 
 
-def overlap(account: Account, summary: Summary) -> Section | None:
+def overlap(account: Account, summary: Summary) -> ReportSection | None:
     clipped, rows = _clipped(account), []
     for name in PROPENSITIES:
         quantiles = _newest(account, f"{OVERLAP}{name}")
@@ -74,10 +74,10 @@ def overlap(account: Account, summary: Summary) -> Section | None:
     )
     columns = ["propensity", *_QUANTILES.values(), "below the floor"]
     note = "As they were in the newest round; at most: in any round."
-    return Section("Overlap", text, table=Table(columns, rows, note))
+    return ReportSection("Overlap", text, table=Table(columns, rows, note))
 
 
-def calibration(account: Account, summary: Summary) -> Section | None:
+def calibration(account: Account, summary: Summary) -> ReportSection | None:
     numbers, words = _newest(account, CALIBRATION), _words(account, CALIBRATION)
     residuals = _newest(account, RESIDUALS)
     if not numbers and not words and not residuals:
@@ -93,10 +93,10 @@ def calibration(account: Account, summary: Summary) -> Section | None:
     )
     rows = [[clean(feature), number_text(residual)] for feature, residual in residuals.items()]
     table = Table(["feature", "residual"], rows) if rows else None
-    return Section("Calibration", text, facts=facts, table=table)
+    return ReportSection("Calibration", text, facts=facts, table=table)
 
 
-def shares(account: Account, summary: Summary) -> Section | None:
+def shares(account: Account, summary: Summary) -> ReportSection | None:
     table = shares_of(account)
     if table.empty:
         return None
@@ -107,7 +107,7 @@ def shares(account: Account, summary: Summary) -> Section | None:
     )
     below = _clipped(account).get(SHARES)
     facts = [("updates below the floor in a round", below)] if below else []
-    return Section("Shares", text, facts=facts, figure="shares")
+    return ReportSection("Shares", text, facts=facts, figure="shares")
 
 
 def _averaged(account: Account) -> str:
@@ -117,7 +117,7 @@ def _averaged(account: Account) -> str:
     return "on average over the rounds so far"
 
 
-def estimates(account: Account, summary: Summary) -> Section | None:
+def estimates(account: Account, summary: Summary) -> ReportSection | None:
     told = account.estimates
     others = told[~told["name"].isin(filter(_known, told["name"].cat.categories))]
     if others.empty:
@@ -133,7 +133,7 @@ def estimates(account: Account, summary: Summary) -> Section | None:
     note = f"{left_out:,} more are in ledger.sqlite, table estimates." if left_out > 0 else ""
     text = "What else the aggregator told of its weights."
     table = Table(columns, rows[:MOST_ROWS], note, words=2)
-    return Section("Further estimates", text, table=table)
+    return ReportSection("Further estimates", text, table=table)
 
 
 def _known(name: str) -> bool:

@@ -48,7 +48,7 @@ ENUMERATED = (0.344369, 0.248727, 0.175843, 0.092062, 0.092062, 0.046937)
 """p of six devices with the weights 5, 3, 2, 1, 1 and ½ of which two come, worked out by hand."""
 
 
-class _Size(NamedTuple):
+class _AgnosticSize(NamedTuple):
     """How much is run.
 
     Attributes:
@@ -64,8 +64,8 @@ class _Size(NamedTuple):
     limit: int
 
 
-_FULL = _Size(200, (1000, 100, 50, 20, DECAY, 5), (25, 50, 100, 200, 400, 800), 1500)
-_QUICK = _Size(100, (100, 30, DECAY, 5), (25, 100, 400), 600)
+_FULL = _AgnosticSize(200, (1000, 100, 50, 20, DECAY, 5), (25, 50, 100, 200, 400, 800), 1500)
+_QUICK = _AgnosticSize(100, (100, 30, DECAY, 5), (25, 100, 400), 600)
 
 _START_S = 3.5
 _ROUND_S = {"linear": 0.01, "quadratic": 0.01, "digits": 0.012, "mnist": 0.02}
@@ -102,7 +102,7 @@ class AgnosticStudy(Study):
         )
 
 
-def _size(options: Options) -> _Size:
+def _size(options: Options) -> _AgnosticSize:
     return _QUICK if options.quick else _FULL
 
 
@@ -235,7 +235,7 @@ def _tables(found: Measures) -> Iterator[StudyTable]:
         )
 
 
-def _notes(size: _Size) -> list[str]:
+def _notes(size: _AgnosticSize) -> list[str]:
     kept = (1 - QUADRATICS.rate(size.limit)) ** STEPS
     start = kept / (1 - kept) / size.limit
     return [

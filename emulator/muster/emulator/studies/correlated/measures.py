@@ -25,7 +25,7 @@ def name_of(limit: Limit | None) -> str:
     return UNLIMITED if limit is None else str(limit)
 
 
-class Found:
+class CorrelatedMeasures:
     """What was measured, by scheme and limit.
 
     Attributes:

@@ -17,7 +17,7 @@ from muster.emulator.studies.correlated import measures as measures
 from muster.emulator.studies.correlated.fleet import FAIR, SCHEMES, Limit
 from muster.emulator.studies.correlated.measures import (
     UNDER_LIMITS,
-    Found,
+    CorrelatedMeasures,
     final,
     mean,
     mean_loss,
@@ -45,7 +45,7 @@ _C, _EMPTY = (0.0573964999, 0.1148995406), 0.1960228383
 over all 2^10 sets of devices."""
 
 
-class _Size(NamedTuple):
+class _CorrelatedSize(NamedTuple):
     """How long a study is, and what "≈" means there: a shorter one ends less exactly.
 
     Attributes:
@@ -68,8 +68,8 @@ class _Size(NamedTuple):
     empty: float
 
 
-_FULL = _Size(1500, 0.01, 0.01, 0.05, 0.12, 0.04, 0.01, 0.025)
-_QUICK = _Size(400, 0.025, 0.04, 0.15, 0.3, 0.1, 0.025, 0.08)
+_FULL = _CorrelatedSize(1500, 0.01, 0.01, 0.05, 0.12, 0.04, 0.01, 0.025)
+_QUICK = _CorrelatedSize(400, 0.025, 0.04, 0.15, 0.3, 0.1, 0.025, 0.08)
 
 
 class CorrelatedStudy(Study):
@@ -98,7 +98,7 @@ class CorrelatedStudy(Study):
 
     def judge(self, results: Results, options: Options) -> Findings:
         size = _size(options)
-        found = Found(results, size.rounds, LIMITS)
+        found = CorrelatedMeasures(results, size.rounds, LIMITS)
         claims = [
             *_figure_1(found, size),
             *_figure_2(found, size),
@@ -129,7 +129,7 @@ _HEARD = (
 )
 
 
-def _size(options: Options) -> _Size:
+def _size(options: Options) -> _CorrelatedSize:
     return _QUICK if options.quick else _FULL
 
 
@@ -160,7 +160,7 @@ def _run(part: str, scheme: str, limit: Limit | None, scenario: Scenario) -> Stu
     return StudyRun(part, labels, scenario, _START_S + round_s * scenario.server.rounds)
 
 
-def _figure_1(found: Found, size: _Size) -> Iterator[Claim]:
+def _figure_1(found: CorrelatedMeasures, size: _CorrelatedSize) -> Iterator[Claim]:
     over = {scheme: found.of(mean_loss, scheme) for scheme in SCHEMES}
     ends = {scheme: found.of(final, scheme) for scheme in SCHEMES}
     yield greater(
@@ -189,7 +189,7 @@ def _figure_1(found: Found, size: _Size) -> Iterator[Claim]:
     )
 
 
-def _figure_2(found: Found, size: _Size) -> Iterator[Claim]:
+def _figure_2(found: CorrelatedMeasures, size: _CorrelatedSize) -> Iterator[Claim]:
     text = f"M_max = {LITERAL.slots}, {LITERAL.overflow}"
     ends = {scheme: found.of(final, scheme, LITERAL) for scheme in UNDER_LIMITS}
     yield close(
@@ -215,7 +215,7 @@ def _figure_2(found: Found, size: _Size) -> Iterator[Claim]:
     )
 
 
-def _surrogate(found: Found, size: _Size) -> Iterator[Claim]:
+def _surrogate(found: CorrelatedMeasures, size: _CorrelatedSize) -> Iterator[Claim]:
     for limit in found.surrogate_limits:
         within = size.distance if limit is None else size.limited_distance
         for scheme in UNDER_LIMITS:
@@ -244,7 +244,7 @@ def ends_at(scheme: str, limit: Limit | None) -> tuple[float, ...]:
     return fleet.exact(limit).biased if scheme == "biased" else FAIR
 
 
-def _shares(found: Found, size: _Size) -> Iterator[Claim]:
+def _shares(found: CorrelatedMeasures, size: _CorrelatedSize) -> Iterator[Claim]:
     truth = fleet.exact()
     yield exact("c of the outer groups, exactly", truth.shares[0], _C[0], 1e-10)
     yield exact("c of the middle group, exactly", truth.shares[1], _C[1], 1e-10)
@@ -262,7 +262,7 @@ def _shares(found: Found, size: _Size) -> Iterator[Claim]:
     )
 
 
-def _figures(found: Found) -> Iterator[StudyFigure]:
+def _figures(found: CorrelatedMeasures) -> Iterator[StudyFigure]:
     from muster.emulator.studies.correlated.figure import draw_limits, draw_losses, draw_surrogate
 
     free = {scheme: found.courses(scheme) for scheme in SCHEMES}
@@ -303,7 +303,7 @@ def _figures(found: Found) -> Iterator[StudyFigure]:
     )
 
 
-def _notes(found: Found) -> Iterator[str]:
+def _notes(found: CorrelatedMeasures) -> Iterator[str]:
     literal, fewer = fleet.exact(LITERAL), fleet.exact(Limit("collide", 2))
     yield (
         f"The classifier can serve all three digits at once, so weighing some of them less makes "

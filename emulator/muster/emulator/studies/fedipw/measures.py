@@ -12,15 +12,15 @@ from muster.emulator.studies.fedipw.fleet import RULES, STRENGTH, STRENGTHS, lea
 from muster.emulator.studies.results import Result, Results
 from muster.emulator.studies.study import Options
 from muster.server.aggregators import Aggregator, Cohort, Contribution
-from muster.server.fleet import Device
-from muster.server.knowledge.participation import Participation, Seen
+from muster.server.fleet import EnrolledDevice
+from muster.server.knowledge.participation import ParticipationHistory, Seen
 from muster.server.knowledge.population import Oracle, Population
 
 TAIL = 0.3
 """Share of the rounds, the last, over which gaps and distances are averaged."""
 
 
-class Found:
+class FedIpwMeasures:
     """What was measured, by seed."""
 
     def __init__(self, results: Results, options: Options) -> None:
@@ -118,9 +118,11 @@ def left_by(rule: Aggregator, case: TwoClients) -> float:
     """Where a rule ends on average over who is enrolled, if everybody enrolled takes part: what a
     client pulls with is how often it is enrolled, times what it weighs then. The optimum is 0."""
     clients = ("plus", "minus")
-    devices = {client: Device(client, "both", place, 1) for place, client in enumerate(clients)}
+    devices = {
+        client: EnrolledDevice(client, "both", place, 1) for place, client in enumerate(clients)
+    }
     oracle = Oracle(enrollment=case.enrollment.tolist())
-    participation = Participation([PROPENSITY])
+    participation = ParticipationHistory([PROPENSITY])
     participation.enter(Seen(place, True, {PROPENSITY: 1.0}, 0.0) for place in range(2))
     cohort = Cohort(
         1,

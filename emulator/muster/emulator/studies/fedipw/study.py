@@ -23,7 +23,7 @@ from muster.emulator.studies.fedipw.fleet import (
     STRENGTHS,
     scenario,
 )
-from muster.emulator.studies.fedipw.measures import TAIL, Found, left_by
+from muster.emulator.studies.fedipw.measures import TAIL, FedIpwMeasures, left_by
 from muster.emulator.studies.results import Results
 from muster.emulator.studies.study import (
     Findings,
@@ -50,7 +50,7 @@ class FedIpwStudy(Study):
         return runs + [run for seed in _more_seeds(options) for run in _more(seed)]
 
     def judge(self, results: Results, options: Options) -> Findings:
-        found = Found(results, options)
+        found = FedIpwMeasures(results, options)
         claims = [
             *_both_stages(found),
             *_stronger(found),
@@ -122,13 +122,13 @@ def _more(seed: int) -> Iterator[StudyRun]:
         yield _run("D", "calibrated", BY_MEANS, seed, _FULL, noise=noise)
 
 
-class _Size(NamedTuple):
+class _FedIpwSize(NamedTuple):
     devices: int
     rounds: int
     expected_s: float
 
 
-_FULL, _QUICK = _Size(1000, 100, 20.0), _Size(400, 60, 9.0)
+_FULL, _QUICK = _FedIpwSize(1000, 100, 20.0), _FedIpwSize(400, 60, 9.0)
 
 
 def _run(
@@ -136,7 +136,7 @@ def _run(
     name: str,
     rule: Mapping[str, Any],
     seed: int,
-    size: _Size,
+    size: _FedIpwSize,
     strength: float = STRENGTH,
     noise: float | None = None,
 ) -> StudyRun:
@@ -147,7 +147,7 @@ def _run(
     return StudyRun(part, labels, read, size.expected_s)
 
 
-def _both_stages(found: Found) -> Iterator[Claim]:
+def _both_stages(found: FedIpwMeasures) -> Iterator[Claim]:
     only = found.gap("participation-ipw")
     yield higher(
         "A: FedAvg ends further from the target than participation-only weights",
@@ -162,7 +162,7 @@ def _both_stages(found: Found) -> Iterator[Claim]:
         )
 
 
-def _stronger(found: Found) -> Iterator[Claim]:
+def _stronger(found: FedIpwMeasures) -> Iterator[Claim]:
     gaps = found.strengths()
     only = gaps["participation-ipw"]
     yield grows("B: the gap of FedAvg grows with the strength of enrollment bias", gaps["fedavg"])
@@ -171,7 +171,7 @@ def _stronger(found: Found) -> Iterator[Claim]:
     yield grows("B: what participation-only leaves over FedIPW grows with it", more)
 
 
-def _by_means(found: Found, quick: bool) -> Iterator[Claim]:
+def _by_means(found: FedIpwMeasures, quick: bool) -> Iterator[Claim]:
     coarse = found.calibrated_gap()
     yield higher(
         "C: calibration on coarse indicators corrects in part: participation-only ends further",

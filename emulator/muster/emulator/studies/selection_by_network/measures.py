@@ -20,7 +20,7 @@ TAIL = 0.3
 _KEY = ["part", "rule", "change"]
 
 
-class Found:
+class SelectionByNetworkMeasures:
     """What was measured.
 
     Attributes:

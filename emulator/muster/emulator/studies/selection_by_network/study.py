@@ -28,7 +28,7 @@ from muster.emulator.studies.selection_by_network.measures import (
     DEADLINE,
     FREE,
     TAIL,
-    Found,
+    SelectionByNetworkMeasures,
 )
 from muster.emulator.studies.study import (
     Findings,
@@ -61,7 +61,7 @@ CHANGES: Mapping[str, Setting] = {
 }
 
 
-class _Size(NamedTuple):
+class _SelectionSize(NamedTuple):
     """How much is run.
 
     Attributes:
@@ -73,8 +73,8 @@ class _Size(NamedTuple):
     changes: Sequence[str]
 
 
-_FULL = _Size(60, tuple(RULES), tuple(CHANGES))
-_QUICK = _Size(40, ("fedavg", FEDIPW, "oracle-ipw"), (INT8, HALF, LONGEST))
+_FULL = _SelectionSize(60, tuple(RULES), tuple(CHANGES))
+_QUICK = _SelectionSize(40, ("fedavg", FEDIPW, "oracle-ipw"), (INT8, HALF, LONGEST))
 
 _START_S, _ROUND_S = 4.0, 0.12
 
@@ -90,17 +90,17 @@ class SelectionByNetworkStudy(Study):
         return [run for seed in options.all_seeds for run in _runs(seed, _size(options))]
 
     def judge(self, results: Results, options: Options) -> Findings:
-        found = Found(results)
+        found = SelectionByNetworkMeasures(results)
         claims = [*_gaps(found), *_weights(found), *_changes(found), *_losses(found)]
         table = StudyTable("rules", "Rules and changes", found.table(), _TABLE)
         return Findings(claims, list(_figures(found)), [table], _NOTES)
 
 
-def _size(options: Options) -> _Size:
+def _size(options: Options) -> _SelectionSize:
     return _QUICK if options.quick else _FULL
 
 
-def _runs(seed: int, size: _Size) -> Iterator[StudyRun]:
+def _runs(seed: int, size: _SelectionSize) -> Iterator[StudyRun]:
     for rule in size.free:
         yield _run(FREE, {"rule": rule}, scenario(seed, size.rounds, rule, Setting(None)))
     for rule in RULES:
@@ -114,7 +114,7 @@ def _run(part: str, labels: Mapping[str, Label], read: Scenario) -> StudyRun:
     return StudyRun(part, labels, read, _START_S + _ROUND_S * read.server.rounds)
 
 
-def _gaps(found: Found) -> Iterator[Claim]:
+def _gaps(found: SelectionByNetworkMeasures) -> Iterator[Claim]:
     free, deadline = found.by_rule("gap", FREE), found.by_rule("gap", DEADLINE)
     yield higher(
         "Without the deadline FedAvg ends further from the target than FedIPW",
@@ -145,7 +145,7 @@ def _gaps(found: Found) -> Iterator[Claim]:
     )
 
 
-def _weights(found: Found) -> Iterator[Claim]:
+def _weights(found: SelectionByNetworkMeasures) -> Iterator[Claim]:
     weights = found.by_rule("valley's weight", DEADLINE)
     yield greater(
         "With the deadline the valley has a smaller share of what is folded than of what comes",
@@ -169,7 +169,7 @@ def _weights(found: Found) -> Iterator[Claim]:
         )
 
 
-def _changes(found: Found) -> Iterator[Claim]:
+def _changes(found: SelectionByNetworkMeasures) -> Iterator[Claim]:
     gaps, deadline = found.by_change("gap"), found.of("gap", DEADLINE)
     for change, name in (
         (INT8, "with updates that are compressed to int8"),
@@ -186,7 +186,7 @@ def _changes(found: Found) -> Iterator[Claim]:
         )
 
 
-def _losses(found: Found) -> Iterator[Claim]:
+def _losses(found: SelectionByNetworkMeasures) -> Iterator[Claim]:
     yield greater(
         "With the deadline a larger share of the valley is late in rounds in which more of it come",
         found.of("crowding", DEADLINE),
@@ -206,7 +206,7 @@ def _losses(found: Found) -> Iterator[Claim]:
     )
 
 
-def _figures(found: Found) -> Iterator[StudyFigure]:
+def _figures(found: SelectionByNetworkMeasures) -> Iterator[StudyFigure]:
     yield StudyFigure(
         "gaps",
         "What the deadline costs",
