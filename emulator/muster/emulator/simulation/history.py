@@ -58,6 +58,9 @@ _AGAIN_S = 0.5
 
 _KEEPALIVE_S = 40.0
 
+_MOST_AWAY_S = 115.0
+"""A device that is away for longer may not come in time: `server.stall_s` is 120."""
+
 _SILENT_JOURNAL = "the journal does not say"
 
 
@@ -192,7 +195,15 @@ class History:
         if (killed_evaluation or power_cut) and "evaluation process ended" in detail:
             return True
         # A hostile device may hold up its own round, if its connections break too.
-        return self._rogue is not None and f" have not ({min(self._packs)})" in detail
+        if self._rogue is not None and f" have not ({min(self._packs)})" in detail:
+            return True
+        return "server.stall_s sets the patience" in detail and self._away_s() >= _MOST_AWAY_S
+
+    def _away_s(self) -> float:
+        """Seconds for which the faults together can keep one device away."""
+        total = sum(f.seconds for f in self.faults if isinstance(f, Pause | GatewayDown))
+        silent = sum(isinstance(f, Break) and f.how == "silently" for f in self.faults)
+        return total + silent * _KEEPALIVE_S
 
     async def _run_once(self) -> tuple[str, str]:
         """Start all, restart what is killed, until the server ends by itself."""
