@@ -9,8 +9,8 @@ from typing import Any
 import grpc
 
 from muster.common.errors import ConfigError, RunFailed, Unreachable
-from muster.emulator.runs.run_folder import read_setup, run_folder
 from muster.emulator.launch import COMPOSE
+from muster.emulator.runs.run_folder import read_setup, run_folder
 from muster.v1 import operator_pb2 as pb
 from muster.v1 import operator_pb2_grpc
 from muster.wire import OPERATOR

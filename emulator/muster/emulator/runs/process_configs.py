@@ -12,16 +12,16 @@ from muster.common.errors import ConfigError
 from muster.common.exchange import PROPENSITY
 from muster.common.files import write_atomic
 from muster.common.lines import LinkModel
-from muster.emulator.runs import doctor
-from muster.emulator.fleet.server_view import moments_of
-from muster.emulator.fleet.lives import (by_group, life_of, line_of, members_of, task_of, z_of)
-from muster.emulator.gateway.config import GatewayProcess, Ports
-from muster.emulator.links.gateway_configs import gateways_of
-from muster.emulator.fleet.oracle import oracle_of
 from muster.emulator.experiments.planning import plan
 from muster.emulator.experiments.planning.plan import Learning, Progress, instants
 from muster.emulator.experiments.planning.tables import write_plan
+from muster.emulator.fleet.lives import by_group, life_of, line_of, members_of, task_of, z_of
+from muster.emulator.fleet.oracle import oracle_of
 from muster.emulator.fleet.population import population, write_population
+from muster.emulator.fleet.server_view import moments_of
+from muster.emulator.gateway.config import GatewayProcess, Ports
+from muster.emulator.links.gateway_configs import gateways_of
+from muster.emulator.runs import doctor
 from muster.emulator.scenario.scenario import Group, Scenario
 from muster.server.config import PopulationMember, ServerProcess, TensorShape
 from muster.wire import CHUNK_BYTES

@@ -20,8 +20,14 @@ from rich.table import Table
 from rich.text import Text
 
 from muster.common.clock import Clock
+from muster.emulator.results.summary import (
+    bytes_text,
+    clean,
+    number_text,
+    percent_text,
+    seconds_text,
+)
 from muster.emulator.runs.run_progress import Event, RunProgress
-from muster.emulator.results.summary import (bytes_text, clean, number_text, percent_text, seconds_text)
 
 FEW_ROUNDS = 20
 """A run of up to this many rounds gets a plain line for each, however fast they are."""

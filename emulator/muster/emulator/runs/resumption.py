@@ -12,10 +12,10 @@ from pathlib import Path
 
 from muster.common.errors import ConfigError, LedgerError
 from muster.common.files import refusal_of
-from muster.emulator.runs.run_folder import (JOURNAL, LEDGER, PARTS, afresh, read_setup)
 from muster.emulator.results.ledger_file import damaged, open_ledger
-from muster.server.account.store import model_name, state_name
+from muster.emulator.runs.run_folder import JOURNAL, LEDGER, PARTS, afresh, read_setup
 from muster.server.account.journal_recovery import newest
+from muster.server.account.store import model_name, state_name
 
 _IDENTITY = re.compile(r"[0-9a-f]{16}")
 

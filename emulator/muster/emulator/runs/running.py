@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING, Any
 
 from muster.common.clock import Clock, WallClock
 from muster.common.errors import ConfigError, RunFailed, reason_of
-from muster.emulator.runs import doctor
-from muster.emulator.runs.conclusion import conclude
-from muster.emulator.runs.run_folder import new_run_folder, own, run_folder
 from muster.emulator.launch.backend import BackendName
 from muster.emulator.launch.choice import backend_of
+from muster.emulator.runs import doctor
+from muster.emulator.runs.conclusion import conclude
 from muster.emulator.runs.resumption import require_resumable
-from muster.emulator.scenario.scenario import Scenario, read_scenario
+from muster.emulator.runs.run_folder import new_run_folder, own, run_folder
 from muster.emulator.runs.supervisor import Show, Supervisor
+from muster.emulator.scenario.scenario import Scenario, read_scenario
 
 if TYPE_CHECKING:
     from muster.emulator.results.account import Account

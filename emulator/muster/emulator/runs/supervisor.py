@@ -16,14 +16,14 @@ from muster.common.errors import LaunchFailed, RunFailed
 from muster.common.files import write_atomic
 from muster.common.journal import Journal
 from muster.common.tensors import schema_of
-from muster.emulator.runs.process_configs import ProcessConfigs
+from muster.emulator.gateway.config import GatewayProcess, Ports, gateway_name
 from muster.emulator.launch.backend import EndedBeforeReady, MakeBackend, ending
 from muster.emulator.launch.placement import Placement, usable_cores
-from muster.emulator.gateway.config import GatewayProcess, Ports, gateway_name
 from muster.emulator.links.network import GatewayFleet
+from muster.emulator.runs.journal_tail import Tail
+from muster.emulator.runs.process_configs import ProcessConfigs
 from muster.emulator.runs.resumption import last_incarnation
 from muster.emulator.scenario.scenario import Scenario
-from muster.emulator.runs.journal_tail import Tail
 from muster.server.config import ServerProcess
 from muster.wire import INLINE_BYTES
 
