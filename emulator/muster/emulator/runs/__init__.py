@@ -1,5 +1,5 @@
-"""One run: its folder, the processes it is made of, the supervisor that starts and watches them, and
-how to continue, stop and follow it.
+"""One run: its folder, its processes, the supervisor that starts and watches them, and how a run is
+continued, stopped and followed.
 
 The folder is called `runs` because `muster.emulator.run` is a function.
 """

@@ -1,0 +1,151 @@
+"""`muster plan`, `compare` and `study`: fleets that are computed, and runs side by side."""
+
+import sys
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from muster.common.clock import WallClock
+from muster.common.errors import ConfigError
+from muster.emulator.cli.options import (
+    DATA,
+    SETTINGS,
+    failures_as_status,
+    tell_user,
+    watching,
+    watching_in_brief,
+)
+from muster.emulator.runs.run_folder import making, shown
+
+if TYPE_CHECKING:
+    from muster.emulator.launch.backend import BackendName
+
+
+@click.command()
+@click.argument("scenario", type=click.Path(path_type=Path))
+@click.option("--out", type=click.Path(path_type=Path), metavar="DIR",
+              help="Folder of plan.png, plan.csv, population.csv; default plans/NAME.")  # fmt: skip
+@SETTINGS
+@DATA
+@failures_as_status
+def plan(scenario: Path, out: Path | None, settings: tuple[str, ...], data: str | None) -> None:
+    """The life of SCENARIO's fleet without running it: who takes part when, and who never can."""
+    from muster.emulator.experiments.planning import plan
+    from muster.emulator.experiments.planning.figure import write_figure
+    from muster.emulator.experiments.planning.tables import describe, write_plan
+    from muster.emulator.scenario.scenario import read_scenario
+
+    read = read_scenario(scenario, settings, data)
+    folder = Path("plans") / read.name if out is None else out
+    clock = WallClock()
+    with making(folder):
+        began = clock.monotonic()
+        with click.progressbar(length=100, file=sys.stderr, label="planning") as bar:
+            found = plan(read, progress=lambda done, of: bar.update(100 * done // of - bar.pos))
+        took_s = clock.monotonic() - began
+        write_plan(folder, found)
+        write_figure(folder / "plan.png", found)
+    click.echo(describe(found))
+    click.echo(f"\n  planned in {took_s:.1f} s; {shown(folder)}/plan.png, plan.csv, population.csv")
+
+
+@click.command()
+@click.argument("scenario", type=click.Path(path_type=Path), required=False)
+@click.option("--vary", multiple=True, metavar="KEY=A,B,…",
+              help="Values to compare; of several keys every combination.")  # fmt: skip
+@click.option("--seeds", type=int, default=1, metavar="K",
+              help="Run each variant with K seeds, from the scenario's on; default 1.")  # fmt: skip
+@click.option("--out", type=click.Path(path_type=Path), metavar="DIR",
+              help="Folder to make; default runs/NAME-compare-TIME.")  # fmt: skip
+@click.option("--resume", type=click.Path(path_type=Path), metavar="DIR",
+              help="Go on with a comparison; runs that ended are not run again.")  # fmt: skip
+@click.option("--set", "settings", multiple=True, metavar="KEY=VALUE",
+              help="Change a setting of all variants.")  # fmt: skip
+@DATA
+@click.option("--quiet", is_flag=True, help="Only problems and the table.")
+@failures_as_status
+def compare(
+    scenario: Path | None,
+    vary: tuple[str, ...],
+    seeds: int,
+    out: Path | None,
+    resume: Path | None,
+    settings: tuple[str, ...],
+    data: str | None,
+    quiet: bool,
+) -> None:
+    """Run SCENARIO in variants, each with the same seeds, and compare them."""
+    from muster.emulator.experiments.comparison import compare, resume_comparison
+    from muster.emulator.experiments.comparison.variants import parse_vary
+
+    watch = partial(watching, quiet=quiet)
+    if (scenario is None) == (resume is None):
+        raise ConfigError("expected a scenario, or --resume DIR; examples/ has scenarios")
+    if resume is not None:
+        if vary or settings or out or data or seeds != 1:
+            raise ConfigError("--resume goes on as the comparison began: no other flag but --quiet")
+        done = resume_comparison(resume, watch=watch)
+    else:
+        assert scenario is not None
+        done = compare(scenario, vary=parse_vary(vary), seeds=seeds, settings=settings, data=data,
+                       out=out, watch=watch)  # fmt: skip
+    from muster.emulator.experiments.comparison.tables import describe
+
+    click.echo(describe(done))
+    if done.status != "completed":
+        click.echo(f"Go on with it: muster compare --resume {shown(done.folder)}", err=True)
+        sys.exit(1)
+
+
+@click.command()
+@click.argument("name", required=False)
+@click.option("--quick", is_flag=True, help="Smaller, and with fewer seeds: to see that it works.")
+@click.option("--seed", type=click.IntRange(min=0), metavar="N",
+              help="The first seed; default 101.")  # fmt: skip
+@click.option("--seeds", type=click.IntRange(min=1), metavar="K",
+              help="Seeds that follow one another; default 5, with --quick fewer.")  # fmt: skip
+@click.option("--out", type=click.Path(path_type=Path), metavar="DIR",
+              help="Folder to make; default runs/study-NAME-TIME.")  # fmt: skip
+@click.option("--resume", type=click.Path(path_type=Path), metavar="DIR",
+              help="Go on with a study; runs that ended are not run again.")  # fmt: skip
+@click.option("--backend", type=click.Choice(["processes", "docker"]),
+              help="The fleet is processes of this machine (default), or containers.")  # fmt: skip
+@DATA
+@click.option("--jobs", type=int, default=1, metavar="J", help="Runs at once; default 1.")
+@click.option("--quiet", is_flag=True, help="Only problems and the claims.")
+@failures_as_status
+def study(
+    name: str | None,
+    quick: bool,
+    seed: int | None,
+    seeds: int | None,
+    out: Path | None,
+    resume: Path | None,
+    backend: "BackendName | None",
+    data: str | None,
+    jobs: int,
+    quiet: bool,
+) -> None:
+    """Run the study NAME, and judge its claims: a paper's figure over the real fleet."""
+    from muster.emulator.studies.console import describe, options_of, require_name
+    from muster.emulator.studies.running import resume_study, study
+
+    say = partial(tell_user, quiet=quiet)
+    watch = partial(watching_in_brief, quiet=quiet)
+    if resume is not None:
+        if name or quick or seed is not None or seeds or out or backend or data:
+            raise ConfigError(
+                "--resume goes on as the study began: only --jobs and --quiet with it"
+            )
+        done = resume_study(resume, jobs=jobs, watch=watch, say=say)
+    else:
+        kind = require_name(name)
+        options = options_of(kind, quick, seed, seeds, data, backend)
+        done = study(kind, options, out=out, jobs=jobs, watch=watch, say=say)
+    click.echo(describe(done))
+    if done.status != "completed":
+        click.echo(f"Go on with it: muster study --resume {shown(done.folder)}", err=True)
+    if not done.holds:
+        sys.exit(1)

@@ -1,0 +1,99 @@
+"""`muster doctor` and `verify`: what this machine can carry, and whether links are as asked for."""
+
+import json
+import os
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from muster.common.errors import ConfigError
+from muster.common.files import require_writable, write_atomic
+from muster.emulator.cli.options import BACKEND, DATA, failures_as_status
+
+if TYPE_CHECKING:
+    from muster.emulator.launch.backend import BackendName
+
+
+@click.command()
+@click.argument("scenario", type=click.Path(path_type=Path), required=False)
+@DATA
+@failures_as_status
+def doctor(scenario: Path | None, data: str | None) -> None:
+    """Look at what this machine can carry: for SCENARIO, or for 10 devices."""
+    from muster.emulator.runs.doctor import FleetSize, examine
+    from muster.emulator.scenario.scenario import DATA_VARIABLE, read_scenario
+
+    fleet, directory = FleetSize(), data or os.environ.get(DATA_VARIABLE)
+    problem = ""
+    if scenario is not None:
+        read = read_scenario(scenario, (), data)
+        fleet, directory = FleetSize.of(read), read.task.data.directory
+        try:
+            read.task.check()
+        except ConfigError as error:
+            problem = str(error)
+    findings = examine(fleet, Path(directory) if directory else None)
+    for finding in findings:
+        mark = "ok " if finding.enough else "NO "
+        click.echo(f"{mark} {finding.subject}: {finding.found}")
+        if not finding.enough:
+            click.echo(f"     {finding.advice}")
+    if problem:
+        click.echo(f"NO  data: {problem}")
+    if problem or not all(finding.enough for finding in findings):
+        sys.exit(1)
+
+
+@click.command()
+@click.argument("scenario", type=click.Path(path_type=Path))
+@click.option("--seconds", type=click.FloatRange(min=0.5), default=5.0, metavar="S",
+              help="How long each rate is measured; default 5.")  # fmt: skip
+@click.option("--tolerance", type=click.FloatRange(min=0, min_open=True), default=0.05,
+              metavar="SHARE", help="Of rates and round trips; default 0.05.")  # fmt: skip
+@click.option("--devices", type=click.IntRange(min=0), default=8, metavar="K",
+              help="Devices of a group measured one by one, drawn; default 8, 0: all.")  # fmt: skip
+@click.option("--json", "out", type=click.Path(path_type=Path), metavar="FILE",
+              help="Also write what was measured as JSON.")  # fmt: skip
+@BACKEND
+@click.option("--set", "settings", multiple=True, metavar="KEY=VALUE",
+              help="Change a setting: --set seed=5 --set groups[0].count=20.")  # fmt: skip
+@DATA
+@failures_as_status
+def verify(
+    scenario: Path,
+    seconds: float,
+    tolerance: float,
+    devices: int,
+    out: Path | None,
+    backend: "BackendName",
+    settings: tuple[str, ...],
+    data: str | None,
+) -> None:
+    """Measure SCENARIO's links: rates, round trips and fairness, against what was asked."""
+    from muster.emulator.scenario.scenario import read_scenario
+    from muster.wire.channels import ENVIRONMENT
+
+    read = read_scenario(scenario, settings, data)
+    if out is not None:
+        require_writable(out)
+    # gRPC reads them when it is imported, and should be here what it is in devices.
+    for name, value in {**ENVIRONMENT, "GRPC_VERBOSITY": "ERROR"}.items():
+        os.environ.setdefault(name, value)
+    from muster.emulator.links.verification import Tolerances, verify
+    from muster.emulator.links.verification.tables import describe
+
+    found = verify(
+        read,
+        seconds=seconds,
+        tolerances=Tolerances(rate=tolerance, rtt=tolerance),
+        devices=devices,
+        backend=backend,
+        show=lambda step: click.echo(step, err=True),
+    )
+    if out is not None:
+        write_atomic(out, json.dumps(found.to_json(), indent=1).encode() + b"\n")
+    click.echo(describe(found))
+    if not found.ok:
+        sys.exit(1)

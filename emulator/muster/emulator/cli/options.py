@@ -1,0 +1,115 @@
+"""What the commands share: arguments, options, exit statuses, and the display of a run."""
+
+import os
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from functools import wraps
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ParamSpec, TextIO, TypeVar
+
+import click
+
+from muster.common.clock import WallClock
+from muster.common.errors import ConfigError, LedgerError, MusterError
+from muster.common.files import os_reason
+
+if TYPE_CHECKING:
+    from muster.emulator.runs.supervisor import Show
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+RUN = click.argument("folder", type=click.Path(path_type=Path), default=Path("runs/latest"))
+BACKEND = click.option(
+    "--backend",
+    type=click.Choice(["processes", "docker"]),
+    default="processes",
+    help="Where the fleet runs: processes of this machine (default), or Docker containers.",
+)
+DATA = click.option(
+    "--data", metavar="DIR", help="The data directory; it takes precedence over MUSTER_DATA."
+)
+SETTINGS = click.option(
+    "--set",
+    "settings",
+    multiple=True,
+    metavar="KEY=VALUE",
+    help="Change a setting: --set server.rounds=5 --set groups[0].count=20.",
+)
+
+
+def failures_as_status(command: Callable[P, T]) -> Callable[P, T]:
+    """Print what muster raises on purpose, without a traceback, and exit as promised."""
+
+    @wraps(command)
+    def guarded(*args: P.args, **kwargs: P.kwargs) -> T:
+        try:
+            return command(*args, **kwargs)
+        except (ConfigError, LedgerError) as error:
+            complain(error)
+            sys.exit(2)
+        except MusterError as error:
+            complain(error)
+            sys.exit(1)
+
+    return guarded
+
+
+class Commands(click.Group):
+    """A group of commands that reports an unexpected error of the operating system in one line."""
+
+    def main(self, *args: Any, **kwargs: Any) -> Any:
+        try:
+            return super().main(*args, **kwargs)
+        except OSError as error:
+            # An error of a file names it; what has no name is standard output.
+            what = "" if error.filename else "standard output cannot be written: "
+            complain(what + os_reason(error))
+            sys.exit(1)
+        finally:
+            _abandon(sys.stdout)
+            _abandon(sys.stderr)
+
+
+def complain(error: object) -> None:
+    with suppress(OSError):  # the exit status says it too
+        click.echo(f"error: {error}", err=True)
+
+
+def _abandon(stream: TextIO) -> None:
+    """Keep Python from trying again, when it ends, to write what a stream has not taken."""
+    try:
+        stream.flush()
+    except OSError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
+
+
+@contextmanager
+def watching(title: str, quiet: bool) -> "Iterator[Show]":
+    """Display one run of several: live on a terminal, otherwise its problems and, unless `quiet`,
+    how it ended."""
+    from muster.emulator.runs.progress import LenientProgress, progress
+
+    few_lines = quiet or not sys.stderr.isatty()
+    display = LenientProgress(progress(sys.stderr, WallClock(), title=title, quiet=few_lines))
+    try:
+        yield display.show
+    except MusterError as error:
+        click.echo(f"{title}: {error}", err=True)
+        raise
+    finally:
+        if not quiet:  # close() prints how the run ended, even if it ended well
+            display.close()
+
+
+@contextmanager
+def watching_in_brief(title: str, quiet: bool) -> "Iterator[Show]":
+    """As `watching`, but without a terminal a run gets one line only, when it has ended."""
+    with watching(title, quiet=quiet or not sys.stderr.isatty()) as show:
+        yield show
+
+
+def tell_user(line: str, quiet: bool) -> None:
+    if not quiet:
+        click.echo(line, err=True)

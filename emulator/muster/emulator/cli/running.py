@@ -1,0 +1,119 @@
+"""`muster run`, `up` and `down`: fleets that train."""
+
+import sys
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from muster.common.clock import WallClock
+from muster.common.errors import ConfigError
+from muster.emulator.cli.options import BACKEND, DATA, RUN, SETTINGS, failures_as_status
+from muster.emulator.runs.run_folder import shown
+
+if TYPE_CHECKING:
+    from muster.emulator.launch.backend import BackendName
+
+
+@click.command()
+@click.argument("scenario", type=click.Path(path_type=Path), required=False)
+@click.option("--out", type=click.Path(path_type=Path), metavar="DIR",
+              help="Run folder to make; default runs/NAME-TIME.")  # fmt: skip
+@click.option("--resume", type=click.Path(path_type=Path), metavar="DIR",
+              help="Go on with a run where its ledger ends; takes no scenario.")  # fmt: skip
+@SETTINGS
+@BACKEND
+@DATA
+@click.option("--quiet", is_flag=True, help="Only problems and the final line.")
+@failures_as_status
+def run(
+    scenario: Path | None,
+    out: Path | None,
+    resume: Path | None,
+    backend: "BackendName",
+    settings: tuple[str, ...],
+    data: str | None,
+    quiet: bool,
+) -> None:
+    """Run SCENARIO: a server, and a process for every device."""
+    from muster.emulator.results.summary import describe
+    from muster.emulator.runs import running
+    from muster.emulator.runs.progress import LenientProgress, progress
+    from muster.emulator.runs.run_folder import run_folder
+    from muster.emulator.scenario.scenario import read_scenario
+
+    if (scenario is None) == (resume is None):
+        raise ConfigError("expected a scenario, or --resume DIR; examples/ has scenarios")
+    if resume is not None and (settings or out or data):
+        raise ConfigError("--resume goes on as the run began: no --set, --out or --data with it")
+    source = scenario if resume is None else run_folder(resume) / "scenario.toml"
+    assert source is not None
+    read = read_scenario(source, settings, data)
+    display = LenientProgress(progress(sys.stderr, WallClock(), title=read.name, quiet=quiet))
+    try:
+        if resume is not None:
+            done = running.resume(resume, backend=backend, show=display.show)
+        else:
+            done = running.run(read, out=out, backend=backend, show=display.show)
+    finally:
+        display.close()
+    click.echo(describe(done.summary, done.folder))
+    if done.status == "stopped":
+        how = f"{shown(done.folder)}{' --backend docker' if backend == 'docker' else ''}"
+        click.echo(f"Go on with it: muster run --resume {how}", err=True)
+        sys.exit(1)
+
+
+@click.command()
+@click.argument("scenario", type=click.Path(path_type=Path), required=False)
+@click.option("--out", type=click.Path(path_type=Path), metavar="DIR",
+              help="Run folder to make; default runs/NAME-TIME.")  # fmt: skip
+@click.option("--resume", type=click.Path(path_type=Path), metavar="DIR",
+              help="Start DIR's compose file again, as it is; takes no scenario.")  # fmt: skip
+@SETTINGS
+@DATA
+@failures_as_status
+def up(
+    scenario: Path | None,
+    out: Path | None,
+    resume: Path | None,
+    settings: tuple[str, ...],
+    data: str | None,
+) -> None:
+    """Start SCENARIO's fleet in containers, with Docker Compose, and leave it running."""
+    from muster.emulator.launch.docker import up as containers
+    from muster.emulator.scenario.scenario import read_scenario
+
+    if (scenario is None) == (resume is None):
+        raise ConfigError("expected a scenario, or --resume DIR; examples/ has scenarios")
+    say = partial(click.echo, err=True)
+    if resume is not None:
+        if settings or out or data:
+            raise ConfigError("--resume goes on as the run began: no --set, --out or --data")
+        done = containers.up_again(resume, say=say)
+    else:
+        assert scenario is not None
+        done = containers.up(read_scenario(scenario, settings, data), out=out, say=say)
+    click.echo(containers.describe(done))
+
+
+@click.command()
+@RUN
+@click.option("--all", "everything", is_flag=True,
+              help="All fleets in containers, wherever their folders are.")  # fmt: skip
+@failures_as_status
+def down(folder: Path, everything: bool) -> None:
+    """End the fleet of FOLDER (default runs/latest) and remove all it has in Docker."""
+    from muster.emulator.launch.docker import down as containers
+    from muster.emulator.results.summary import describe
+    from muster.emulator.runs.run_folder import run_folder
+
+    say = partial(click.echo, err=True)
+    if everything:
+        containers.down_all(say)
+    else:
+        summary = containers.down(folder, say)
+        if summary is not None:
+            click.echo(describe(summary, Path(shown(run_folder(folder)))))
+    click.echo("nothing of it is left in Docker", err=True)
