@@ -1,5 +1,6 @@
 """The command line without a run: what it refuses, what it says, and with which exit status."""
 
+import json
 import os
 import pickle
 import socket
@@ -11,6 +12,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from muster.emulator.cli.commands import main
+from muster.emulator.launch import COMPOSE
 from muster.emulator.scenario.scenario import DATA_VARIABLE
 
 PLAIN = """
@@ -355,6 +357,33 @@ def test_a_run_whose_server_never_started_answers_nothing(muster: Muster, comman
     assert result.stderr.startswith("error: no server has been started in ")
 
 
+def ended_run(folder: Path) -> None:
+    folder.mkdir()
+    (folder / "scenario.toml").write_text(PLAIN)
+    started = {"event": "server_started", "population": 2, "rounds": 3, "round": 0,
+               "bytes_up": 0, "bytes_down": 0}  # fmt: skip
+    ended = {"event": "ended", "status": "completed", "detail": "3 rounds",
+             "bytes_up": 10, "bytes_down": 20}  # fmt: skip
+    torn = '{"event": "round_comm'
+    lines = [json.dumps(started), torn, json.dumps(ended)]
+    (folder / "journal.jsonl").write_text("\n".join(lines) + "\n")
+
+
+@pytest.mark.parametrize("command", ["status", "watch"])
+def test_a_run_that_has_ended_says_so_and_how_its_containers_go(
+    muster: Muster, command: str
+) -> None:
+    ended_run(Path("run"))
+    result = muster(command, "run")
+    assert result.exit_code == 0
+    assert "the run has ended; completed: 3 rounds" in result.stdout
+    assert "muster down" not in result.stdout
+    Path("run", COMPOSE).write_text("")
+    assert "`muster down run` removes them" in muster(command, "run").stdout
+    values = json.loads(muster(command, "run", "--json").stdout)
+    assert (values["state"], values["rounds"], values["bytes_down"]) == ("completed", 3, 20)
+
+
 # --- help ----------------------------------------------------------------------------------------
 
 HELP = {
@@ -384,8 +413,8 @@ HELP = {
     ),
     "up": ("Start SCENARIO's fleet in containers", "--out", "--resume", "--set", "--data"),
     "down": ("remove all it has in Docker", "--all"),
-    "status": ("How the run in FOLDER stands",),
-    "watch": ("Follow the run in FOLDER until it ends", "JSON"),
+    "status": ("how the run in FOLDER stands", "--json"),
+    "watch": ("Follow the run in FOLDER", "--json"),
     "stop": ("End the run in FOLDER", "resumed"),
     "doctor": ("what this machine can carry", "--data"),
     "report": ("figures and report.html",),

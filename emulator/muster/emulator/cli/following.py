@@ -1,9 +1,12 @@
 """`muster status`, `watch`, `stop` and `report`: a run that is there."""
 
+import json
+import sys
 from pathlib import Path
 
 import click
 
+from muster.common.clock import WallClock
 from muster.common.files import refusal_of
 from muster.emulator.cli.options import RUN, failures_as_status
 from muster.emulator.runs.run_folder import shown
@@ -11,24 +14,40 @@ from muster.emulator.runs.run_folder import shown
 
 @click.command()
 @RUN
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 @failures_as_status
-def status(folder: Path) -> None:
-    """How the run in FOLDER stands (default runs/latest)."""
-    from muster.emulator.runs.control import standing
+def status(folder: Path, as_json: bool) -> None:
+    """Show how the run in FOLDER stands (default runs/latest), or how it ended."""
+    from muster.emulator.runs.following import status_of
 
-    for line in standing(folder):
-        click.echo(line)
+    found = status_of(folder)
+    click.echo(found.to_json() if as_json else "\n".join(found.lines))
 
 
 @click.command()
 @RUN
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object per event.")
 @failures_as_status
-def watch(folder: Path) -> None:
-    """Follow the run in FOLDER until it ends, one JSON object per event."""
-    from muster.emulator.runs.control import events
+def watch(folder: Path, as_json: bool) -> None:
+    """Follow the run in FOLDER (default runs/latest) until it ends."""
+    from muster.emulator.runs import following
+    from muster.emulator.runs.progress import progress
 
-    for line in events(folder):
-        click.echo(line)
+    found = following.status_of(folder)
+    if found.state != "running":
+        click.echo(found.to_json() if as_json else "\n".join(found.lines))
+        return
+    events = following.watch(folder)
+    if as_json:
+        for event in events:
+            click.echo(json.dumps(event))
+        return
+    display = progress(sys.stdout, WallClock(), title=found.run)
+    try:
+        for event in events:
+            display.show(event)
+    finally:
+        display.close()
 
 
 @click.command()

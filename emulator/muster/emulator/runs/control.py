@@ -9,7 +9,6 @@ from typing import Any
 import grpc
 
 from muster.common.errors import ConfigError, RunFailed, Unreachable
-from muster.emulator.launch import COMPOSE
 from muster.emulator.runs.run_folder import read_setup, run_folder
 from muster.v1 import operator_pb2 as pb
 from muster.v1 import operator_pb2_grpc
@@ -56,51 +55,33 @@ def _operator(folder: Path) -> Iterator[tuple[Any, Metadata]]:
         channel.close()
 
 
-def standing(folder: Path) -> list[str]:
-    """How the run stands, as lines for a person; at the end what of its containers does not run.
+def server_status(folder: Path) -> pb.StatusReply:
+    """What the server of the run says of itself.
 
     Raises:
-        Unreachable: no server is running there; also says which containers do not.
+        Unreachable: no server is running there.
     """
-    missing = _missing(run_folder(folder))
-    try:
-        return [*_told(folder), *missing]
-    except Unreachable as error:
-        raise Unreachable("\n".join([str(error), *missing])) from None
-
-
-def _missing(folder: Path) -> list[str]:
-    if not (folder / COMPOSE).is_file():
-        return []
-    from muster.emulator.launch.docker.missing import missing  # Docker's API takes 0.2 s to import
-
-    return missing(folder)
-
-
-def _told(folder: Path) -> list[str]:
-    """What the server says of the run."""
     with _operator(folder) as (stub, metadata):
-        reply = stub.Status(pb.StatusRequest(), metadata=metadata, timeout=_PATIENCE_S)
-    lines = [
-        f"run {reply.run}, server incarnation {reply.incarnation}",
-        f"committed: round {reply.committed_round} of {reply.rounds}, version {reply.version}",
-        f"devices: {reply.present} of {reply.population} present",
-    ]
-    if reply.round:
-        lines.append(
-            f"round {reply.round} is {reply.phase}: {reply.called} called, "
-            f"{reply.answered} answered, {reply.updates} updates"
+        reply: pb.StatusReply = stub.Status(
+            pb.StatusRequest(), metadata=metadata, timeout=_PATIENCE_S
         )
-    return lines
+    return reply
 
 
-def events(folder: Path) -> Iterator[str]:
-    """The journal's lines as they are written, until the run is over."""
+@contextmanager
+def watching(folder: Path) -> Iterator[Iterator[str]]:
+    """The journal's lines as the server writes them from now on, until the run is over."""
     with _operator(folder) as (stub, metadata):
-        for event in stub.Watch(pb.WatchRequest(), metadata=metadata):
-            if event.missed:
-                yield json.dumps({"event": "missed", "lines": event.missed})
-            yield from event.lines
+        stream = stub.Watch(pb.WatchRequest(), metadata=metadata)
+        stream.initial_metadata()  # the server has begun to collect
+        yield _lines(stream)
+
+
+def _lines(stream: Any) -> Iterator[str]:
+    for event in stream:
+        if event.missed:
+            yield json.dumps({"event": "missed", "lines": event.missed})
+        yield from event.lines
 
 
 def stop(folder: Path) -> None:

@@ -108,13 +108,13 @@ class Lines:
 
     def close(self) -> None:
         self._say()
-        if ending := _ending(self._standing):
+        if ending := ending_of(self._standing):
             self._write(ending)
 
     def _say(self) -> None:
         if self._unsaid and not self._quiet:
             standing = self._standing
-            self._write(", ".join([_stage(standing), *_facts(standing), *_left(standing)]))
+            self._write(", ".join([_stage(standing), *facts_of(standing), *time_left(standing)]))
             self._next_at = self._clock.monotonic() + _LINE_EVERY_S
         self._unsaid = False
 
@@ -142,7 +142,7 @@ class LivePanel:
 
     def close(self) -> None:
         self._live.stop()
-        if self._standing.status is None and (ending := _ending(self._standing)):
+        if self._standing.status is None and (ending := ending_of(self._standing)):
             self._console.print(Text(ending, style="yellow"))
 
     def _panel(self) -> Panel:
@@ -154,8 +154,8 @@ class LivePanel:
         for ratio in (None, 1, None):
             line.add_column(ratio=ratio, no_wrap=True)
         bar = ProgressBar(total=max(total, 1), completed=done)
-        line.add_row(_stage(standing), bar, Text(standing.status or "".join(_left(standing))))
-        facts = Text("   ".join(_facts(standing)), style="dim")
+        line.add_row(_stage(standing), bar, Text(standing.status or "".join(time_left(standing))))
+        facts = Text("   ".join(facts_of(standing)), style="dim")
         width = min(self._console.width, _WIDTH)
         return Panel(Group(line, facts), title=self._title, title_align="left", width=width)
 
@@ -180,7 +180,7 @@ def _stage(standing: RunProgress) -> str:
     return "starting"
 
 
-def _facts(standing: RunProgress) -> list[str]:
+def facts_of(standing: RunProgress) -> list[str]:
     if standing.starting:
         return [f"{bytes_text(standing.arriving)} received"] if standing.arriving else []
     carried = standing.bytes_up + standing.bytes_down + standing.arriving
@@ -205,14 +205,14 @@ def _quality(standing: RunProgress) -> list[str]:
     return quality
 
 
-def _left(standing: RunProgress) -> list[str]:
+def time_left(standing: RunProgress) -> list[str]:
     if not standing.left_s:
         return []
     seconds = math.ceil(standing.left_s)
     return [f"about {f'{seconds} s' if seconds < 60 else seconds_text(seconds)} left"]
 
 
-def _ending(standing: RunProgress) -> str:
+def ending_of(standing: RunProgress) -> str:
     """The last line; empty when nothing began."""
     if standing.status is None:
         return f"no end was recorded; {_stage(standing)}" if standing.population else ""

@@ -71,6 +71,7 @@ class RunProgress:
         self.population, self.rounds = event["population"], event["rounds"]
         self.round = event["round"]
         self.bytes_up, self.bytes_down = event["bytes_up"], event["bytes_down"]
+        self.status, self.detail = None, ""  # a run that had ended was resumed
         self._committed_at = None  # it may have told of rounds of the server before it
 
     def _enrolled(self, event: Event) -> None:

@@ -107,6 +107,7 @@ class OperatorService(operator_pb2_grpc.OperatorServicer):
             self.authenticate("Watch", context.invocation_metadata() or ())
             queue = self._watchers.join()
             try:
+                await context.send_initial_metadata(())  # from now on no event is missed
                 ended = False
                 while not ended:
                     ended = self._watchers.ended.is_set()

@@ -1,0 +1,216 @@
+"""How a run stands, and how to follow it: its journal tells what happened, its server what happens.
+
+A run that has ended has no server; its journal and summary remain.
+"""
+
+import json
+from collections import deque
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import orjson
+
+from muster.common.errors import Unreachable
+from muster.emulator.launch import COMPOSE
+from muster.emulator.results.summary import describe, read_summary
+from muster.emulator.runs import control
+from muster.emulator.runs.progress import ending_of, facts_of, time_left
+from muster.emulator.runs.run_folder import run_folder, shown
+from muster.emulator.runs.run_progress import RunProgress
+
+_OVERLAP = 10_000
+"""Newest lines of the journal that are compared with the first lines that the server sends."""
+
+
+@dataclass(frozen=True)
+class OpenRound:
+    """The round that the server runs at the moment.
+
+    Attributes:
+        called, answered, updates: devices called, answers received, and updates received.
+    """
+
+    number: int
+    phase: str
+    called: int
+    answered: int
+    updates: int
+
+
+@dataclass(frozen=True)
+class RunStatus:
+    """How a run stands.
+
+    Attributes:
+        state: "running", or how the run ended: "completed", "stopped", "diverged" or "failed".
+        round: the newest committed round, of `rounds`.
+        present: devices that are connected, of `population`.
+        loss, accuracy: of the newest evaluation; None before the first one.
+        bytes_up, bytes_down: of all updates and models that travelled so far.
+        seconds_left: an estimate; None if it is too early to say, or if the run has ended.
+        problems: containers of the run that do not run, a line each.
+    """
+
+    run: str
+    state: str
+    round: int
+    rounds: int
+    version: int | None
+    present: int
+    population: int
+    open_round: OpenRound | None
+    loss: float | None
+    accuracy: float | None
+    bytes_up: int
+    bytes_down: int
+    seconds_left: float | None
+    problems: list[str]
+    lines: list[str]
+
+    def to_json(self) -> str:
+        """One JSON object, without the lines for people."""
+        values = asdict(self)
+        del values["lines"]
+        return json.dumps(values)
+
+
+def status_of(folder: Path) -> RunStatus:
+    """How the run in a folder stands.
+
+    Raises:
+        ConfigError: the folder is no run folder.
+        Unreachable: the run has not ended, and no server of it answers. The message also names the
+            containers of the run that do not run.
+    """
+    folder = run_folder(folder)
+    progress = _replayed(folder)
+    try:
+        server = control.server_status(folder)
+    except Unreachable as error:
+        if progress.status is None:
+            raise Unreachable("\n".join([str(error), *_missing_containers(folder)])) from None
+        return _ended(folder, progress)
+    open_round = None
+    if server.round:
+        open_round = OpenRound(
+            server.round, server.phase, server.called, server.answered, server.updates
+        )
+    problems = _missing_containers(folder)
+    lines = [
+        f"run {server.run}, server incarnation {server.incarnation}",
+        f"committed: round {server.committed_round} of {server.rounds}, version {server.version}",
+        f"devices: {server.present} of {server.population} present",
+    ]
+    if open_round is not None:
+        lines.append(
+            f"round {open_round.number} is {open_round.phase}: {open_round.called} called, "
+            f"{open_round.answered} answered, {open_round.updates} updates"
+        )
+    if facts := [*facts_of(progress), *time_left(progress)]:
+        lines.append(", ".join(facts))
+    return RunStatus(
+        run=folder.name,
+        state="running",
+        round=server.committed_round,
+        rounds=server.rounds,
+        version=server.version,
+        present=server.present,
+        population=server.population,
+        open_round=open_round,
+        seconds_left=progress.left_s,
+        problems=problems,
+        lines=[*lines, *problems],
+        **_measured(progress),
+    )
+
+
+def _measured(progress: RunProgress) -> dict[str, Any]:
+    return {
+        "loss": progress.loss,
+        "accuracy": progress.accuracy,
+        "bytes_up": progress.bytes_up,
+        "bytes_down": progress.bytes_down,
+    }
+
+
+def _ended(folder: Path, progress: RunProgress) -> RunStatus:
+    """The status of a run that is over: its result, and what is still to be done."""
+    assert progress.status is not None
+    where = Path(shown(folder))
+    if (folder / "summary.json").is_file():
+        lines = describe(read_summary(folder), where).splitlines()
+    else:
+        lines = [f"the run has ended; {ending_of(progress)}"]
+        if (folder / COMPOSE).is_file():
+            lines.append(
+                f"Its containers are still there. `muster down {where}` removes them and writes "
+                f"the summary and the report"
+            )
+    return RunStatus(
+        run=folder.name,
+        state=progress.status,
+        round=progress.round,
+        rounds=progress.rounds,
+        version=None,
+        present=0,
+        population=progress.population,
+        open_round=None,
+        seconds_left=None,
+        problems=[],
+        lines=lines,
+        **_measured(progress),
+    )
+
+
+def watch(folder: Path) -> Iterator[dict[str, Any]]:
+    """Every event of a run: those so far from its journal, then the others as they happen.
+
+    Raises:
+        ConfigError, Unreachable: as `status_of`, before the first event.
+    """
+    folder = run_folder(folder)
+    with control.watching(folder) as live:
+        recent: deque[dict[str, Any]] = deque(maxlen=_OVERLAP)
+        for event in _journal(folder):
+            recent.append(event)
+            yield event
+        for line in live:
+            event = orjson.loads(line)
+            # Both tell of what happened while the journal was read.
+            if event in recent:
+                continue
+            recent.clear()
+            yield event
+
+
+def _replayed(folder: Path) -> RunProgress:
+    progress = RunProgress()
+    for event in _journal(folder):
+        progress.happen(event)
+    progress.notices.clear()
+    return progress
+
+
+def _journal(folder: Path) -> Iterator[dict[str, Any]]:
+    """The events in the journal; a line that a crash tore is left out."""
+    path = folder / "journal.jsonl"
+    if not path.exists():
+        return
+    with path.open("rb") as journal:
+        for line in journal:
+            try:
+                event = orjson.loads(line)
+            except orjson.JSONDecodeError:
+                continue
+            if isinstance(event, dict) and "event" in event:
+                yield event
+
+
+def _missing_containers(folder: Path) -> list[str]:
+    if not (folder / COMPOSE).is_file():
+        return []
+    from muster.emulator.launch.docker.missing import missing  # Docker's API takes 0.2 s to import
+
+    return missing(folder)

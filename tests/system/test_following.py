@@ -1,0 +1,50 @@
+"""`muster status` and `watch` of a run that is going on, and of the same run when it has ended."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from muster.emulator.runs.control import stop
+from muster.emulator.runs.following import status_of, watch
+
+pytestmark = pytest.mark.usefixtures("nothing_left")
+
+MUSTER = [sys.executable, "-c", "from muster.emulator.cli.commands import main; main()"]
+
+
+def test_a_run_is_followed_from_its_beginning_to_its_end(scenario, tmp_path: Path) -> None:
+    planned = scenario(server={"rounds": 100_000, "evaluate_every": 2})
+    (tmp_path / "scenario.toml").write_text(planned.to_toml())
+    folder = tmp_path / "run"
+    run = subprocess.Popen(
+        [*MUSTER, "run", tmp_path / "scenario.toml", "--out", folder, "--quiet"],
+        stderr=subprocess.PIPE,
+    )
+    try:
+        assert run.stderr is not None
+        journal = folder / "journal.jsonl"
+        while not (journal.exists() and b"round_committed" in journal.read_bytes()):
+            assert run.poll() is None, run.stderr.read()
+        seen = []
+        for event in watch(folder):
+            seen.append(event)
+            if len(seen) == 20:
+                found = status_of(folder)
+                assert (found.state, found.rounds, found.present) == ("running", 100_000, 3)
+                assert found.round >= 1
+                assert found.bytes_up > 0
+                stop(folder)
+    finally:
+        run.wait(60)
+    # Nothing is missing and nothing is there twice, although the journal and the server overlap.
+    rounds = [event["round"] for event in seen if event["event"] == "round_committed"]
+    assert rounds == list(range(1, len(rounds) + 1))
+    assert "ended" in [event["event"] for event in seen]
+    said = subprocess.run([*MUSTER, "status", "--json", folder], stdout=subprocess.PIPE, check=True)
+    ended = json.loads(said.stdout)
+    assert (ended["state"], ended["round"]) == ("stopped", len(rounds))
+    shown = subprocess.run([*MUSTER, "watch", folder], stdout=subprocess.PIPE, check=True)
+    assert b"stopped: the operator asked for it" in shown.stdout
