@@ -74,7 +74,6 @@ async def serve(folder: Path, around: ServerEnvironment) -> int:
         config.run, members_of(config), clock.now(), len(config.population), config.moments
     )
     journal = Journal(folder / "journal.jsonl", "server", incarnation, clock)
-    watchers = Watchers()
     loop = asyncio.get_running_loop()
 
     def flush() -> None:
@@ -82,6 +81,8 @@ async def serve(folder: Path, around: ServerEnvironment) -> int:
             journal.flush()
         except OSError as error:
             coordinator.fail(error)
+
+    watchers = Watchers(flush)
 
     def tell(event: str, **fields: Any) -> None:
         if not journal.waiting:

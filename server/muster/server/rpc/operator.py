@@ -2,6 +2,7 @@
 
 import asyncio
 from collections import deque
+from collections.abc import Callable
 
 from muster.common.clock import Clock
 from muster.common.errors import Unauthenticated
@@ -21,9 +22,15 @@ _KEPT = 10_000
 
 
 class Watchers:
-    """Who watches the journal."""
+    """The callers of Watch, to whom the journal's lines are sent.
 
-    def __init__(self) -> None:
+    Args:
+        flush: writes the journal's waiting lines to its file. It is called before a watcher joins,
+            so that the file has every line that the watcher is not sent.
+    """
+
+    def __init__(self, flush: Callable[[], None] = lambda: None) -> None:
+        self._flush = flush
         self._queues: set[_Queue] = set()
         self.ended = asyncio.Event()
 
@@ -32,6 +39,7 @@ class Watchers:
             queue.put(line.decode())
 
     def join(self) -> "_Queue":
+        self._flush()
         queue = _Queue()
         self._queues.add(queue)
         return queue
