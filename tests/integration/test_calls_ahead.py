@@ -79,13 +79,13 @@ async def test_nothing_is_heard_of_a_round_before_the_one_before_is_durable(
     world: Any, said: list[str]
 ) -> None:
     w = await world(rounds=ROUNDS, calls_ahead=True)
-    heard = w.coordinator.intake.answered
+    heard = w.coordinator.receiver.answered
 
     def answered(pack: Any, answers: Any) -> Any:
         said.extend(f"answer {answer.key.round}" for answer, _ in answers)
         return heard(pack, answers)
 
-    w.coordinator.intake.answered = answered
+    w.coordinator.receiver.answered = answered
     await deliver(w, range(1, ROUNDS + 1))
     await w.finish()
     for round in range(2, ROUNDS + 1):

@@ -161,7 +161,7 @@ async def test_an_upload_that_outlasts_several_rounds_is_late_in_its_own(world: 
             _stream, call = await called(w, link)
             receipt = await link.submit(*an_update(call, 100_000))
             assert (receipt.outcome, receipt.reason) == (Outcome.LATE, Reason.DEADLINE)
-            assert w.coordinator.intake.round.number > 2
+            assert w.coordinator.receiver.round.number > 2
         w.coordinator.stop("stopped", "enough")
         assert await w.finish() == ("stopped", "enough")
     with sqlite3.connect(w.folder / "ledger.sqlite") as ledger:

@@ -343,7 +343,7 @@ class Run:
 
     def expects(self, client: str) -> bool:
         """Whether a round waits for a device."""
-        round = self.coordinator.intake.round
+        round = self.coordinator.receiver.round
         return round is not None and round.expects(client)
 
     async def begin(self) -> "asyncio.Task[tuple[str, str]]":
@@ -374,7 +374,7 @@ class Run:
         assert running.done(), "a round was left open"
         assert running.result()[0] == "completed"
         await self.coordinator.finish("completed", "", 0.0)
-        self.coordinator._worker.shutdown()
+        self.coordinator._worker.executor.shutdown()
 
     def account_of_b(self) -> Any:
         """What is known of b in the end."""

@@ -22,6 +22,8 @@ from muster.server.evaluation.evaluator import Evaluator
 from muster.server.evaluation.process import EvaluationResult
 from muster.server.fleet import ConnectedPack
 from muster.server.rounds.coordinator import Coordinator
+from muster.server.rounds.round_commit import RoundCommit
+from muster.server.rounds.versions import ModelVersions
 from muster.server.rpc.transfers import TransferQueue, Turn
 from muster.v1 import fleet_pb2 as pb
 from muster.wire import CHUNK_BYTES
@@ -50,11 +52,11 @@ def breaks(scenario: str, frames: range) -> Callable[[], Iterable[HistoryPlan]]:
 # --- 1: a fetch past the end ---------------------------------------------------------------------
 
 
-def old_model_from(
-    self: Coordinator, version: int, offset: int, chunk_bytes: int
+def old_chunks_from(
+    self: ModelVersions, version: int, offset: int, chunk_bytes: int
 ) -> Iterable[bytes]:
-    body = body_view(self._model)
-    if version != self._version or offset > len(body):
+    body = body_view(self.model)
+    if version != self.number or offset > len(body):
         raise KeyError(version)
     if chunk_bytes < CHUNK_BYTES:
         return (chunk_message(chunk) for chunk in chunks(body, offset, chunk_bytes))
@@ -100,7 +102,7 @@ def test_a_fetch_past_the_end_is_found(
 ) -> None:
     plans = breaks("large", range(20, 60))
     assert not violations(simulated, plans(), most=60), "the histories are fine as the code is"
-    monkeypatch.setattr(Coordinator, "model_from", old_model_from)
+    monkeypatch.setattr(ModelVersions, "chunks_from", old_chunks_from)
     monkeypatch.setattr(ServerLink, "fetch", old_fetch)
     found = violations(simulated, plans())
     assert found
@@ -223,15 +225,15 @@ def test_a_shrunk_history_keeps_only_what_it_needs(
 def test_a_round_that_devices_hear_of_before_it_is_durable_is_found(
     simulated: Simulator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    close = Coordinator._close
+    close = RoundCommit.close
 
-    async def tells_first(self: Coordinator, round: Any, *rest: Any) -> Any:
+    async def tells_first(self: RoundCommit, round: Any, *rest: Any) -> Any:
         closed = await close(self, round, *rest)
-        self.committed = Commit(round.number, closed.version)
-        for pack in self.fleet.packs():
-            pack.send(self.committed)
+        self._versions.committed = Commit(round.number, closed.version)
+        for pack in self._receiver._fleet.packs():
+            pack.send(self._versions.committed)
         return closed
 
-    monkeypatch.setattr(Coordinator, "_close", tells_first)
+    monkeypatch.setattr(RoundCommit, "close", tells_first)
     plans = [HistoryPlan("large", 0, (Kill("server", step),)) for step in range(100, 240)]
     assert any("were told" in line for line in violations(simulated, plans))

@@ -6,16 +6,15 @@ import pytest
 
 from muster.common.errors import LedgerError
 from muster.common.tensors import schema_of
-from muster.server.account.ledger import (
-    SCHEMA_VERSION,
+from muster.server.account.ledger import SCHEMA_VERSION, Ledger
+from muster.server.account.rows import (
     AnswerRow,
     ContributionRow,
     DeviceEvaluationRow,
     EvaluationRow,
     GroupEvaluationRow,
-    Ledger,
     MemberRow,
-    Notes,
+    PendingTransaction,
     RoundRow,
     StoredVector,
     ToldRow,
@@ -55,7 +54,7 @@ def test_a_round_is_committed_with_everything_that_belongs_to_it(
     ledger: Ledger, tmp_path: Path
 ) -> None:
     transfer = TransferRow(1, "a", 1, "up", 40, 2.0, 0.5, 0.25, 1280.0, "complete")
-    notes = Notes([CONTRIBUTION], [transfer], [("a", "{}", 2.0, "{}", 1.0)])
+    notes = PendingTransaction([CONTRIBUTION], [transfer], [("a", "{}", 2.0, "{}", 1.0)])
     ledger.commit(ROW, [ANSWER], notes, MODEL, MODEL)
     ledger.close()
     again = Ledger(tmp_path / "ledger.sqlite")
@@ -75,15 +74,17 @@ def test_what_devices_told_last_is_that_of_their_newest_round(ledger: Ledger) ->
         told._replace(round=2, decision="absent", x='{"load":2}', x_age_s=7.0, at=20.0),
         told._replace(round=2, client="b", x_age_s=None),  # of which nothing is known
     ]
-    ledger.commit(ROW, [told], Notes(sessions=[("a", "{}", 2.0, '{"age": 3}', 1.0)]))
-    ledger.commit(ROW._replace(round=2), newer, Notes())
-    ledger.commit(ROW._replace(round=3), [told._replace(round=3, x_age_s=None)], Notes())
+    ledger.commit(ROW, [told], PendingTransaction(sessions=[("a", "{}", 2.0, '{"age": 3}', 1.0)]))
+    ledger.commit(ROW._replace(round=2), newer, PendingTransaction())
+    ledger.commit(
+        ROW._replace(round=3), [told._replace(round=3, x_age_s=None)], PendingTransaction()
+    )
     assert list(ledger.last_told()) == [ToldRow("a", "{}", '{"load":2}', 7.0, 20.0)]
     assert ledger.covariates() == [("a", '{"age": 3}')]
 
 
 def test_a_transaction_that_fails_leaves_nothing(ledger: Ledger) -> None:
-    twice = Notes([CONTRIBUTION, CONTRIBUTION])
+    twice = PendingTransaction([CONTRIBUTION, CONTRIBUTION])
     with pytest.raises(sqlite3.IntegrityError):
         ledger.commit(ROW, [ANSWER], twice, MODEL)
     assert ledger.newest_round() == 0
@@ -91,14 +92,14 @@ def test_a_transaction_that_fails_leaves_nothing(ledger: Ledger) -> None:
 
 
 def test_an_update_cannot_be_folded_twice_in_a_round(ledger: Ledger) -> None:
-    ledger.commit(ROW, [], Notes([CONTRIBUTION]), MODEL)
+    ledger.commit(ROW, [], PendingTransaction([CONTRIBUTION]), MODEL)
     with pytest.raises(sqlite3.IntegrityError, match="UNIQUE"):
-        ledger.note(Notes([CONTRIBUTION._replace(attempt=2)]))
-    ledger.note(Notes([CONTRIBUTION._replace(outcome="duplicate")]))
+        ledger.note(PendingTransaction([CONTRIBUTION._replace(attempt=2)]))
+    ledger.note(PendingTransaction([CONTRIBUTION._replace(outcome="duplicate")]))
 
 
 def test_an_evaluation_stands_beside_its_round(ledger: Ledger) -> None:
-    ledger.commit(ROW, [], Notes(), MODEL)
+    ledger.commit(ROW, [], PendingTransaction(), MODEL)
     ledger.evaluated(EvaluationRow(1, 1, 0.5, None, {"distance": 2.0}, 0.1, 3.0))
     assert ledger.evaluations() == {1: (0.5, None)}
     assert rows(ledger, "SELECT loss, accuracy FROM rounds") == [(0.5, None)]
@@ -126,7 +127,7 @@ def test_groups_and_devices_are_entered_with_their_evaluation_or_not_at_all(
 
 
 def test_forgotten_versions_keep_their_hash(ledger: Ledger) -> None:
-    ledger.commit(ROW, [], Notes(), MODEL, forget=[0])
+    ledger.commit(ROW, [], PendingTransaction(), MODEL, forget=[0])
     assert ledger.kept() == [(1, 1)]
     assert ledger.model(0) == StoredVector("ab", 3, None)
 
@@ -165,7 +166,9 @@ def test_large_vectors_are_files_and_small_ones_rows(ledger: Ledger, tmp_path: P
         model = np.arange(schema.parameters, dtype=np.float32)
         stored = store.put_model(1, model)
         assert (stored.body is not None) == in_row
-        ledger.commit(ROW._replace(version=5 + in_row, round=5 + in_row), [], Notes(), stored)
+        ledger.commit(
+            ROW._replace(version=5 + in_row, round=5 + in_row), [], PendingTransaction(), stored
+        )
         if not in_row:
             (tmp_path / "models-False/000001.safetensors").rename(
                 tmp_path / "models-False/000005.safetensors"
@@ -178,7 +181,7 @@ def test_an_altered_or_missing_file_is_refused_and_an_orphan_removed(
 ) -> None:
     store = Store(tmp_path / "models", ledger, LARGE)
     model = np.ones(LARGE.parameters, np.float32)
-    ledger.commit(ROW, [], Notes(), store.put_model(1, model))
+    ledger.commit(ROW, [], PendingTransaction(), store.put_model(1, model))
     store.put_model(2, model)
     (tmp_path / "models/000003.safetensors.tmp").write_bytes(b"half")
     store.clean([0, 1])
@@ -198,7 +201,7 @@ def test_an_aggregators_state_comes_back(ledger: Ledger, tmp_path: Path) -> None
     store = Store(tmp_path / "models", ledger, SCHEMA)
     state = {"sum": np.array([1.5, 2]), "iterates": np.array(7)}
     stored = store.put_state(1, state)
-    ledger.commit(ROW, [], Notes(), MODEL, stored)
+    ledger.commit(ROW, [], PendingTransaction(), MODEL, stored)
     back = store.get_state(1)
     assert {name: (a.dtype, a.shape, a.tolist()) for name, a in back.items()} == {
         name: (a.dtype, a.shape, a.tolist()) for name, a in state.items()

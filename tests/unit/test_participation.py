@@ -9,8 +9,8 @@ from muster.common.clock import WallClock
 from muster.common.exchange import Answer, Decision, DeviceState, Observation
 from muster.common.tensors import Schema
 from muster.common.testing import ManualClock
-from muster.server.account.ledger import ParticipationRow, ToldRow
 from muster.server.account.pending_rows import PendingRows
+from muster.server.account.rows import ParticipationRow, ToldRow
 from muster.server.fleet import EnrolledDevice, Fleet
 from muster.server.knowledge.participation import ParticipationHistory, Seen
 from muster.server.knowledge.population import Oracle, Population

@@ -6,16 +6,16 @@ from pathlib import Path
 
 import pytest
 
-from muster.server.account.ledger import (
+from muster.server.account.ledger import Ledger
+from muster.server.account.rows import (
     AnswerRow,
     ContributionRow,
     DeviceEvaluationRow,
     EstimateRow,
     EvaluationRow,
     GroupEvaluationRow,
-    Ledger,
     MemberRow,
-    Notes,
+    PendingTransaction,
     RoundRow,
     StoredVector,
     TransferRow,
@@ -75,7 +75,7 @@ def written(ledger: Ledger) -> Columns:
     ledger.begin("run", [member], at=2.0, population=1, moments={})
     ledger.began_at(2.0)
     ledger.enter_initial(vector, vector)
-    notes = Notes(
+    notes = PendingTransaction(
         [ContributionRow(1, "a", 1, 0, 0, 5, 5, 1, 4, 4, 0, 1, 2, 3, "folded", None, 9.0)],
         [TransferRow(1, "a", 1, "up", 4, 2.0, 0.5, 0.25, 128.0, "complete")],
         [("a", "{}", 2.0, "{}", 1.0)],
@@ -84,7 +84,7 @@ def written(ledger: Ledger) -> Columns:
     row = RoundRow(1, 0, 1, "aggregated", 1, 1, 1, 5.0, 5.0, 5.0, 1.0, 4, 4, 2.0, 9.0, 7.0)
     answer = AnswerRow(1, "a", "accept", None, None, None, None, 0.0, 0, 3.0)
     ledger.commit(row, [answer], notes, vector, vector, forget=[0])
-    ledger.note(Notes())
+    ledger.note(PendingTransaction())
     groups = [GroupEvaluationRow(1, 1, "g", 5, 0.1, None)]
     devices = [DeviceEvaluationRow(1, "a", 5, 0.1, None)]
     ledger.evaluated(EvaluationRow(1, 1, 0.1, None, {}, 0.5, 9.5, groups, devices))

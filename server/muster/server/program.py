@@ -19,7 +19,8 @@ from muster.common.journal import Journal
 from muster.common.lines import LinkModel
 from muster.common.tensors import schema_of
 from muster.server.account.journal_recovery import untold
-from muster.server.account.ledger import Connect, Ledger, MemberRow
+from muster.server.account.ledger import Connect, Ledger
+from muster.server.account.rows import MemberRow
 from muster.server.account.store import Store
 from muster.server.config import ServerProcess
 from muster.server.evaluation.evaluator import EvaluationProcess, Evaluator

@@ -5,255 +5,36 @@ not.) One connection writes; with two, SQLite before 3.51.3 can corrupt the log 
 """
 
 import json
-import math
 import sqlite3
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from importlib import resources
 from pathlib import Path
-from typing import Any, NamedTuple
 
 from muster.common.errors import LedgerError
+from muster.server.account.ledger_reader import LedgerReader
+from muster.server.account.rows import (
+    INSERT_ANSWER,
+    INSERT_ROUND,
+    AnswerRow,
+    EvaluationRow,
+    MemberRow,
+    PendingTransaction,
+    RoundRow,
+    Statement,
+    StoredVector,
+    forget_statements,
+    state_statement,
+    version_statement,
+)
 
 SCHEMA_VERSION = 6
-
-
-class MemberRow(NamedTuple):
-    """A row of `clients` before the device enrolls."""
-
-    client: str
-    group: str
-    position: int
-    examples: int
-    enrolled: bool
-    z: str | None
-
-
-class RoundRow(NamedTuple):
-    """A row of `rounds`; columns as in ledger.sql."""
-
-    round: int
-    base_version: int
-    version: int
-    outcome: str
-    called: int
-    accepted: int
-    folded: int
-    normaliser: float | None
-    weight_sum: float | None
-    weight_max: float | None
-    effective_size: float | None
-    bytes_up: int
-    bytes_down: int
-    opened_at: float
-    closed_at: float
-    seconds: float
-
-
-class AnswerRow(NamedTuple):
-    """A row of `answers`."""
-
-    round: int
-    client: str
-    decision: str
-    reason: str | None
-    state: str | None
-    x: str | None
-    x_age_s: float | None
-    modelled_s: float | None
-    bytes_down: int
-    at: float
-
-
-class ContributionRow(NamedTuple):
-    """A row of `contributions`."""
-
-    round: int
-    client: str
-    attempt: int
-    base_version: int
-    staleness: int
-    weight: float | None
-    examples: int
-    mask_ratio: float
-    bytes_up: int
-    bytes_down: int
-    bytes_saved: int
-    train_s: float | None
-    transfer_s: float | None
-    loss: float | None
-    outcome: str
-    reason: str | None
-    at: float
-
-
-class TransferRow(NamedTuple):
-    """A row of `transfers`."""
-
-    round: int
-    client: str
-    attempt: int
-    direction: str
-    bytes: int
-    began_at: float
-    wait_s: float
-    seconds: float
-    rate_bps: float | None
-    ending: str
-
-
-class EstimateRow(NamedTuple):
-    """A row of `estimates`."""
-
-    round: int
-    name: str
-    value: str
-
-
-class ParticipationRow(NamedTuple):
-    """A device in a round: whether its update was folded, and JSON of its covariates X."""
-
-    round: int
-    client: str
-    took_part: bool
-    x: str | None
-    x_age_s: float | None
-
-
-class ToldRow(NamedTuple):
-    """The last that is known of a device: JSON of its state and covariates X.
-
-    Attributes:
-        at: UNIX seconds of the round's row.
-        age_s: scenario seconds from what was told to `at`.
-    """
-
-    client: str
-    state: str | None
-    x: str | None
-    age_s: float
-    at: float
-
-
-class StoredVector(NamedTuple):
-    """A vector in the ledger: its bytes when small, else only the name of its file's content."""
-
-    sha256: str
-    size: int
-    body: bytes | None
-
-
-class GroupEvaluationRow(NamedTuple):
-    """A row of `group_evaluations`."""
-
-    version: int
-    round: int
-    group: str
-    examples: int
-    loss: float
-    accuracy: float | None
-
-
-class DeviceEvaluationRow(NamedTuple):
-    """A row of `device_evaluations`."""
-
-    version: int
-    client: str
-    examples: int
-    loss: float
-    accuracy: float | None
-
-
-class EvaluationRow(NamedTuple):
-    """A row of `evaluations`, with what belongs to it in the other two tables."""
-
-    version: int
-    round: int
-    loss: float
-    accuracy: float | None
-    metrics: dict[str, float]
-    seconds: float
-    at: float
-    groups: Sequence[GroupEvaluationRow] = ()
-    devices: Sequence[DeviceEvaluationRow] = ()
-
-
-def _insert(table: str, names: Sequence[str]) -> str:
-    return f"INSERT INTO {table} ({', '.join(names)}) VALUES ({', '.join('?' * len(names))})"
-
-
-_INSERT_ROUND = _insert("rounds", RoundRow._fields)
-_INSERT_ANSWER = _insert("answers", AnswerRow._fields)
-_INSERT_CONTRIBUTION = _insert("contributions", ContributionRow._fields)
-_INSERT_TRANSFER = _insert("transfers", TransferRow._fields)
-_INSERT_ESTIMATE = _insert("estimates", EstimateRow._fields)
-
-
-_Statement = tuple[str, Sequence[Sequence[Any]]]
-
-
-@dataclass(slots=True)
-class Notes:
-    """What waits for the next transaction.
-
-    Attributes:
-        bytes_up, bytes_down: of the bodies that came from devices and went to them, in chunks and
-            inside other messages.
-        sessions: (client, JSON of its fingerprint, time, JSON of its Z, capacity) of devices that
-            enrolled.
-    """
-
-    contributions: list[ContributionRow] = field(default_factory=list)
-    transfers: list[TransferRow] = field(default_factory=list)
-    sessions: list[tuple[str, str, float, str, float]] = field(default_factory=list)
-    estimates: list[EstimateRow] = field(default_factory=list)
-    bytes_up: int = 0
-    bytes_down: int = 0
-
-    def statements(self) -> list[_Statement]:
-        return [
-            (_INSERT_CONTRIBUTION, self.contributions),
-            (_INSERT_TRANSFER, self.transfers),
-            (_INSERT_ESTIMATE, self.estimates),
-            (
-                (
-                    "UPDATE clients SET sessions = sessions + 1, fingerprint = ?2, "
-                    "enrolled_at = coalesce(enrolled_at, ?3), z = ?4, capacity = ?5 "
-                    "WHERE client = ?1"
-                ),
-                self.sessions,
-            ),
-        ]
-
-
-def _version(version: int, round: int, model: StoredVector) -> _Statement:
-    return (
-        "INSERT INTO versions (version, round, sha256, bytes, body) VALUES (?, ?, ?, ?, ?)",
-        [(version, round, model.sha256, model.size, model.body)],
-    )
-
-
-def _state(version: int, state: StoredVector) -> _Statement:
-    return (
-        "INSERT INTO aggregator_state (version, sha256, bytes, body) VALUES (?, ?, ?, ?)",
-        [(version, state.sha256, state.size, state.body)],
-    )
-
-
-def _forgetting(versions: Sequence[int]) -> list[_Statement]:
-    old = [(version,) for version in versions]
-    return [
-        ("UPDATE versions SET kept = 0, body = NULL WHERE version = ?", old),
-        ("DELETE FROM aggregator_state WHERE version = ?", old),
-    ]
-
 
 Connect = Callable[..., sqlite3.Connection]
 """As `sqlite3.connect`."""
 
 
-class Ledger:
-    """The account of a run, for its one writer. Not for several threads at once."""
+class Ledger(LedgerReader):
+    """The account of a run, for its one writer. It must not be used by several threads at once."""
 
     def __init__(self, path: Path, connect: Connect = sqlite3.connect) -> None:
         """Open or create the ledger at `path`.
@@ -295,11 +76,7 @@ class Ledger:
         elif (check := self._one("PRAGMA quick_check")) != "ok":
             raise LedgerError(f"{path} is damaged: {check}. Start afresh with another --out")
 
-    def _one(self, query: str, *values: Any) -> Any:
-        row = self._db.execute(query, values).fetchone()
-        return row[0] if row else None
-
-    def _transaction(self, statements: Iterable["_Statement"]) -> None:
+    def _transaction(self, statements: Iterable[Statement]) -> None:
         self._db.execute("BEGIN IMMEDIATE")
         try:
             for statement, rows in statements:
@@ -374,7 +151,7 @@ class Ledger:
         self._transaction(
             [
                 ("UPDATE run SET status = ?, detail = ?, ended_at = ?", values),
-                *_forgetting(forget),
+                *forget_statements(forget),
             ]
         )
 
@@ -383,100 +160,13 @@ class Ledger:
         self._db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
         self._db.close()
 
-    # --- reading ---------------------------------------------------------------------------------
-
-    def newest_round(self) -> int:
-        """The newest committed round; 0 before the first."""
-        return int(self._one("SELECT coalesce(max(round), 0) FROM rounds"))
-
-    def newest_version(self) -> int | None:
-        """The newest version; None before the initial model was entered."""
-        version = self._one("SELECT max(version) FROM versions")
-        return None if version is None else int(version)
-
-    def model(self, version: int) -> StoredVector:
-        """The row of a version."""
-        return self._vector("SELECT sha256, bytes, body FROM versions WHERE version = ?", version)
-
-    def state(self, version: int) -> StoredVector | None:
-        """The row of the aggregator's state at a version; None for a rule without memory."""
-        query = "SELECT sha256, bytes, body FROM aggregator_state WHERE version = ?"
-        return self._vector(query, version) if self._one(query, version) else None
-
-    def _vector(self, query: str, version: int) -> StoredVector:
-        row = self._db.execute(query, (version,)).fetchone()
-        if row is None:
-            raise LedgerError(f"the ledger has no version {version}")
-        return StoredVector(*row)
-
-    def kept(self) -> list[tuple[int, int]]:
-        """(version, round) of the versions that still have their bytes."""
-        return self._db.execute(
-            "SELECT version, round FROM versions WHERE kept ORDER BY version"
-        ).fetchall()
-
-    def evaluations(self) -> dict[int, tuple[float, float | None]]:
-        """(loss, accuracy) of every version that was evaluated."""
-        rows = self._db.execute("SELECT version, loss, accuracy FROM evaluations")
-        return {version: (math.nan if loss is None else loss, acc) for version, loss, acc in rows}
-
-    def participation(self) -> Iterator[ParticipationRow]:
-        """Everybody who was called in a round, or could not be, in the order of the rounds."""
-        rows = self._db.execute(
-            "SELECT a.round, a.client, c.client IS NOT NULL, a.x, a.x_age_s "
-            "FROM answers a LEFT JOIN contributions c "
-            "ON c.round = a.round AND c.client = a.client AND c.outcome = 'folded' "
-            "ORDER BY a.round"
-        )
-        for round, client, took_part, x, x_age_s in rows:
-            yield ParticipationRow(round, client, bool(took_part), x, x_age_s)
-
-    def covariates(self) -> list[tuple[str, str]]:
-        """Clients whose covariates Z are known, and these as JSON."""
-        return self._db.execute("SELECT client, z FROM clients WHERE z IS NOT NULL").fetchall()
-
-    def last_told(self) -> Iterator[ToldRow]:
-        """What every device told of itself, as its newest round has it."""
-        rows = self._db.execute(  # SQLite takes the columns beside max() from the row that has it
-            "SELECT client, state, x, x_age_s, at, max(round) FROM answers "
-            "WHERE x_age_s IS NOT NULL GROUP BY client"
-        )
-        for *row, _ in rows:
-            yield ToldRow(*row)
-
-    def rounds_after(self, round: int) -> list[RoundRow]:
-        """Rounds after one."""
-        columns = ", ".join(RoundRow._fields)
-        rows = self._db.execute(
-            f"SELECT {columns} FROM rounds WHERE round > ? ORDER BY round", (round,)
-        )
-        return [RoundRow(*row) for row in rows]
-
-    def traffic(self) -> tuple[int, int]:
-        """Bytes of all bodies that came from devices, and that went to them."""
-        totals = [
-            f"(SELECT coalesce(sum({column}), 0) FROM rounds) + (SELECT {column} FROM run)"
-            for column in ("bytes_up", "bytes_down")
-        ]
-        up, down = self._db.execute(f"SELECT {', '.join(totals)}").fetchone()
-        return int(up), int(down)
-
-    def evaluations_after(self, version: int) -> list[dict[str, Any]]:
-        """Evaluations of versions after one, as the journal tells of them."""
-        names = ("version", "round", "loss", "accuracy", "seconds", "at")
-        rows = self._db.execute(
-            f"SELECT {', '.join(names)} FROM evaluations WHERE version > ? ORDER BY version",
-            (version,),
-        )
-        return [dict(zip(names, row, strict=True)) for row in rows]
-
     # --- writing ---------------------------------------------------------------------------------
 
     def commit(
         self,
         row: RoundRow,
         answers: Sequence[AnswerRow],
-        notes: "Notes",
+        pending: PendingTransaction,
         model: StoredVector | None = None,
         state: StoredVector | None = None,
         forget: Sequence[int] = (),
@@ -484,33 +174,33 @@ class Ledger:
         """Make a round durable, with its version when it has one: all of it or nothing.
 
         Args:
-            notes: contributions of this round, and what else has happened since the last commit;
+            pending: contributions of this round, and what else happened since the last commit;
                 its bytes are those of `row`.
             forget: versions whose bytes are no longer needed; their files are the caller's to
                 remove afterwards.
         """
-        statements: list[_Statement] = [
-            (_INSERT_ROUND, [row]),
-            (_INSERT_ANSWER, answers),
-            *notes.statements(),
+        statements: list[Statement] = [
+            (INSERT_ROUND, [row]),
+            (INSERT_ANSWER, answers),
+            *pending.statements(),
         ]
         if model is not None:
-            statements.append(_version(row.version, row.round, model))
+            statements.append(version_statement(row.version, row.round, model))
         if state is not None:
-            statements.append(_state(row.version, state))
-        self._transaction([*statements, *_forgetting(forget)])
+            statements.append(state_statement(row.version, state))
+        self._transaction([*statements, *forget_statements(forget)])
 
-    def note(self, notes: "Notes") -> None:
-        """Make notes durable outside a round's commit."""
+    def note(self, pending: PendingTransaction) -> None:
+        """Make rows durable outside the commit of a round."""
         traffic = "UPDATE run SET bytes_up = bytes_up + ?, bytes_down = bytes_down + ?"
-        statement = (traffic, [(notes.bytes_up, notes.bytes_down)])
-        self._transaction([*notes.statements(), statement])
+        statement = (traffic, [(pending.bytes_up, pending.bytes_down)])
+        self._transaction([*pending.statements(), statement])
 
     def enter_initial(self, model: StoredVector, state: StoredVector | None) -> None:
         """Enter version 0."""
-        statements = [_version(0, 0, model)]
+        statements = [version_statement(0, 0, model)]
         if state is not None:
-            statements.append(_state(0, state))
+            statements.append(state_statement(0, state))
         self._transaction(statements)
 
     def evaluated(self, row: EvaluationRow) -> None:

@@ -11,12 +11,12 @@ from muster.common.clock import Clock
 from muster.common.errors import RemoteProtocolError
 from muster.common.exchange import Decision, DeviceState, Observation, Reason, Update
 from muster.common.tensors import Schema
-from muster.server.account.ledger import (
+from muster.server.account.rows import (
     AnswerRow,
     ContributionRow,
     EstimateRow,
-    Notes,
     ParticipationRow,
+    PendingTransaction,
     ToldRow,
 )
 from muster.server.account.traffic import Traffic
@@ -56,17 +56,17 @@ class PendingRows:
         self._x_names = x_names
         self._clock = clock
         self._scale = scale
-        self._notes = Notes()
+        self._notes = PendingTransaction()
         self.traffic = Traffic(schema.body_bytes, clock)
         self.inline_up = self.inline_down = 0
 
-    def take(self, round: int) -> Notes:
+    def take(self, round: int) -> PendingTransaction:
         """What came in since the last time.
 
         Args:
             round: the newest round.
         """
-        notes, self._notes = self._notes, Notes()
+        notes, self._notes = self._notes, PendingTransaction()
         notes.transfers += self.traffic.take(round)
         notes.bytes_up, notes.bytes_down = self.inline_up, self.inline_down
         self.inline_up = self.inline_down = 0

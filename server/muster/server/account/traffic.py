@@ -13,7 +13,7 @@ from typing import Literal
 
 from muster.common.clock import Clock
 from muster.common.exchange import Key, Update
-from muster.server.account.ledger import TransferRow
+from muster.server.account.rows import TransferRow
 from muster.server.fleet import ConnectedPack
 
 Ending = Literal["complete", "cut off", "broken"]

@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable
 
 from muster.common.clock import Clock
 from muster.common.tensors import Vector
-from muster.server.account.ledger import DeviceEvaluationRow, EvaluationRow, GroupEvaluationRow
+from muster.server.account.rows import DeviceEvaluationRow, EvaluationRow, GroupEvaluationRow
 from muster.server.config import ServerProcess, ServerSettings
 from muster.server.evaluation.evaluator import Evaluator
 from muster.server.evaluation.process import EvaluationResult, Setup

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from muster.common.tensors import Vector
-from muster.server.account.ledger import RoundRow
+from muster.server.account.rows import RoundRow
 from muster.server.aggregators import State
 from muster.server.updates.round_updates import PendingUpdate, RoundUpdates
 
@@ -21,7 +21,7 @@ class ClosedRound(NamedTuple):
         opened_at, closed_at: UNIX seconds.
     """
 
-    gathering: RoundUpdates
+    updates: RoundUpdates
     folded: Sequence[PendingUpdate]
     weights: Sequence[float]
     normaliser: float
@@ -39,14 +39,14 @@ class ClosedRound(NamedTuple):
             bytes_up: of bodies that came since the round before was committed.
             bytes_down: of bodies that went.
         """
-        gathering, round = self.gathering, self.gathering.round
+        updates, round = self.updates, self.updates.round
         return RoundRow(
             round=round.number,
             base_version=round.base_version,
             version=self.version,
             outcome="empty" if self.model is None else "aggregated",
             called=len(round.cohort),
-            accepted=gathering.accepted(),
+            accepted=updates.accepted_calls(),
             folded=len(self.folded),
             **weighting(self.weights if self.folded else (), self.normaliser),
             bytes_up=bytes_up,

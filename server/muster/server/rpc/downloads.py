@@ -99,8 +99,8 @@ class Downloads:
         context: Context,
     ) -> None:
         """Write chunks while the turn goes on; those that are new to the session are progress."""
-        intake, length = self._coordinator.intake, self._coordinator.schema.body_bytes
-        traffic, key, end = intake.books.traffic, intake.newest_call(pack), asked.offset
+        receiver, length = self._coordinator.receiver, self._coordinator.schema.body_bytes
+        traffic, key, end = receiver.pending.traffic, receiver.newest_call(pack), asked.offset
         with traffic.download(pack, key, asked.offset, asked_at) as transfer:
             for chunk in chunks:
                 await context.write(chunk)
@@ -111,5 +111,5 @@ class Downloads:
                 turn.moved_at = self._clock.monotonic()
                 if (asked.version, end) > pack.fetched:
                     pack.fetched = asked.version, end
-                    intake.progress_at = turn.moved_at
+                    receiver.progress_at = turn.moved_at
             transfer.ending = "complete"

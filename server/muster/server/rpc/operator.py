@@ -103,7 +103,7 @@ class OperatorService(operator_pb2_grpc.OperatorServicer):
             population=len(coordinator.fleet.devices),
             present=coordinator.fleet.present,
         )
-        if (round := coordinator.intake.round) is not None:
+        if (round := coordinator.receiver.round) is not None:
             members = round.cohort.values()
             reply.round, reply.phase, reply.called = round.number, round.phase, len(members)
             reply.answered = sum(member.answer is not None for member in members)

@@ -232,11 +232,11 @@ class FleetService(fleet_pb2_grpc.FleetServicer):
                 return
             pack.heard_at = self._clock.monotonic()
             said = messages.decode_from_device(data)
-            self._coordinator.intake.check(pack, said)
+            self._coordinator.receiver.check(pack, said)
             if said.answers:
                 self._coordinator.answered(pack, said.answers)
             for seen in said.seen:
-                self._coordinator.intake.see(pack, seen)
+                self._coordinator.receiver.see(pack, seen)
 
     @staticmethod
     async def _write(outbox: Outbox, context: Context) -> None:
@@ -267,7 +267,7 @@ class FleetService(fleet_pb2_grpc.FleetServicer):
             if first is grpc.aio.EOF:
                 raise RemoteProtocolError("Submit ended before its header")
             update, offset = messages.decode_submit(first)
-            receipt = self._coordinator.intake.judge(pack, update)
+            receipt = self._coordinator.receiver.judge(pack, update)
             if receipt is None:
                 receipt = await self._receive(update, offset, pack, context)
             return messages.encode_receipt(receipt)
@@ -275,20 +275,20 @@ class FleetService(fleet_pb2_grpc.FleetServicer):
     async def _receive(
         self, update: Update, offset: int, pack: ConnectedPack, context: Context
     ) -> Receipt:
-        clock, intake = self._clock, self._coordinator.intake
+        clock, receiver = self._clock, self._coordinator.receiver
         asked_at = clock.now()
         async with AsyncExitStack() as turn:
             left = max(0, update.length - offset)
             its = await turn.enter_async_context(self._transfers.turn(pack, left))
-            if known := intake.judge(pack, update):  # while it waited for its turn
+            if known := receiver.judge(pack, update):  # while it waited for its turn
                 if known.outcome is Outcome.LATE:
-                    intake.books.traffic.upload_in_vain(update.key, asked_at)
+                    receiver.pending.traffic.upload_in_vain(update.key, asked_at)
                 return known
-            spill = intake.upload(pack, update, asked_at)
+            spill = receiver.upload(pack, update, asked_at)
             if offset != spill.received:
                 return Receipt(update.key, Outcome.RESUME, offset=spill.received)
             await context.send_initial_metadata(())  # it is the device's turn
-            with intake.sending(spill) as transfer:
+            with receiver.sending(spill) as transfer:
                 sender = spill.senders
                 while not spill.complete:
                     message = await context.read()
@@ -304,11 +304,11 @@ class FleetService(fleet_pb2_grpc.FleetServicer):
                     if ended or spill.senders != sender:
                         return Receipt(update.key, Outcome.RESUME, offset=spill.received)
                     spill.write(message.chunk)
-                    its.moved_at = intake.progress_at = pack.heard_at = clock.monotonic()
+                    its.moved_at = receiver.progress_at = pack.heard_at = clock.monotonic()
                 else:
                     transfer.ending = "complete"
             # Here, so that no other call finds the body complete and not yet received.
-            return spill.verdict or intake.receive(pack, update, spill)
+            return spill.verdict or receiver.receive(pack, update, spill)
 
     @staticmethod
     async def _drain(transfer: Transfer, length: int, context: Context) -> None:

@@ -1,0 +1,104 @@
+"""What can be read from a ledger."""
+
+import math
+import sqlite3
+from collections.abc import Iterator
+from typing import Any
+
+from muster.common.errors import LedgerError
+from muster.server.account.rows import ParticipationRow, RoundRow, StoredVector, ToldRow
+
+
+class LedgerReader:
+    """The queries of a ledger, over the connection of its one writer."""
+
+    _db: sqlite3.Connection
+
+    def _one(self, query: str, *values: Any) -> Any:
+        row = self._db.execute(query, values).fetchone()
+        return row[0] if row else None
+
+    def newest_round(self) -> int:
+        """The newest committed round; 0 before the first."""
+        return int(self._one("SELECT coalesce(max(round), 0) FROM rounds"))
+
+    def newest_version(self) -> int | None:
+        """The newest version; None before the initial model was entered."""
+        version = self._one("SELECT max(version) FROM versions")
+        return None if version is None else int(version)
+
+    def model(self, version: int) -> StoredVector:
+        """The row of a version."""
+        return self._vector("SELECT sha256, bytes, body FROM versions WHERE version = ?", version)
+
+    def state(self, version: int) -> StoredVector | None:
+        """The row of the aggregator's state at a version; None for a rule without memory."""
+        query = "SELECT sha256, bytes, body FROM aggregator_state WHERE version = ?"
+        return self._vector(query, version) if self._one(query, version) else None
+
+    def _vector(self, query: str, version: int) -> StoredVector:
+        row = self._db.execute(query, (version,)).fetchone()
+        if row is None:
+            raise LedgerError(f"the ledger has no version {version}")
+        return StoredVector(*row)
+
+    def kept(self) -> list[tuple[int, int]]:
+        """(version, round) of the versions that still have their bytes."""
+        return self._db.execute(
+            "SELECT version, round FROM versions WHERE kept ORDER BY version"
+        ).fetchall()
+
+    def evaluations(self) -> dict[int, tuple[float, float | None]]:
+        """(loss, accuracy) of every version that was evaluated."""
+        rows = self._db.execute("SELECT version, loss, accuracy FROM evaluations")
+        return {version: (math.nan if loss is None else loss, acc) for version, loss, acc in rows}
+
+    def participation(self) -> Iterator[ParticipationRow]:
+        """Everybody who was called in a round, or could not be, in the order of the rounds."""
+        rows = self._db.execute(
+            "SELECT a.round, a.client, c.client IS NOT NULL, a.x, a.x_age_s "
+            "FROM answers a LEFT JOIN contributions c "
+            "ON c.round = a.round AND c.client = a.client AND c.outcome = 'folded' "
+            "ORDER BY a.round"
+        )
+        for round, client, took_part, x, x_age_s in rows:
+            yield ParticipationRow(round, client, bool(took_part), x, x_age_s)
+
+    def covariates(self) -> list[tuple[str, str]]:
+        """Clients whose covariates Z are known, and these as JSON."""
+        return self._db.execute("SELECT client, z FROM clients WHERE z IS NOT NULL").fetchall()
+
+    def last_told(self) -> Iterator[ToldRow]:
+        """What every device told of itself, as its newest round has it."""
+        rows = self._db.execute(  # SQLite takes the columns beside max() from the row that has it
+            "SELECT client, state, x, x_age_s, at, max(round) FROM answers "
+            "WHERE x_age_s IS NOT NULL GROUP BY client"
+        )
+        for *row, _ in rows:
+            yield ToldRow(*row)
+
+    def rounds_after(self, round: int) -> list[RoundRow]:
+        """Rounds after one."""
+        columns = ", ".join(RoundRow._fields)
+        rows = self._db.execute(
+            f"SELECT {columns} FROM rounds WHERE round > ? ORDER BY round", (round,)
+        )
+        return [RoundRow(*row) for row in rows]
+
+    def traffic(self) -> tuple[int, int]:
+        """Bytes of all bodies that came from devices, and that went to them."""
+        totals = [
+            f"(SELECT coalesce(sum({column}), 0) FROM rounds) + (SELECT {column} FROM run)"
+            for column in ("bytes_up", "bytes_down")
+        ]
+        up, down = self._db.execute(f"SELECT {', '.join(totals)}").fetchone()
+        return int(up), int(down)
+
+    def evaluations_after(self, version: int) -> list[dict[str, Any]]:
+        """Evaluations of versions after one, as the journal tells of them."""
+        names = ("version", "round", "loss", "accuracy", "seconds", "at")
+        rows = self._db.execute(
+            f"SELECT {', '.join(names)} FROM evaluations WHERE version > ? ORDER BY version",
+            (version,),
+        )
+        return [dict(zip(names, row, strict=True)) for row in rows]

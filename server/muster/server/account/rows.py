@@ -1,0 +1,235 @@
+"""The rows of the ledger, and the statements that write them; columns as in ledger.sql."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+
+class MemberRow(NamedTuple):
+    """A row of `clients` before the device enrolls."""
+
+    client: str
+    group: str
+    position: int
+    examples: int
+    enrolled: bool
+    z: str | None
+
+
+class RoundRow(NamedTuple):
+    """A row of `rounds`; columns as in ledger.sql."""
+
+    round: int
+    base_version: int
+    version: int
+    outcome: str
+    called: int
+    accepted: int
+    folded: int
+    normaliser: float | None
+    weight_sum: float | None
+    weight_max: float | None
+    effective_size: float | None
+    bytes_up: int
+    bytes_down: int
+    opened_at: float
+    closed_at: float
+    seconds: float
+
+
+class AnswerRow(NamedTuple):
+    """A row of `answers`."""
+
+    round: int
+    client: str
+    decision: str
+    reason: str | None
+    state: str | None
+    x: str | None
+    x_age_s: float | None
+    modelled_s: float | None
+    bytes_down: int
+    at: float
+
+
+class ContributionRow(NamedTuple):
+    """A row of `contributions`."""
+
+    round: int
+    client: str
+    attempt: int
+    base_version: int
+    staleness: int
+    weight: float | None
+    examples: int
+    mask_ratio: float
+    bytes_up: int
+    bytes_down: int
+    bytes_saved: int
+    train_s: float | None
+    transfer_s: float | None
+    loss: float | None
+    outcome: str
+    reason: str | None
+    at: float
+
+
+class TransferRow(NamedTuple):
+    """A row of `transfers`."""
+
+    round: int
+    client: str
+    attempt: int
+    direction: str
+    bytes: int
+    began_at: float
+    wait_s: float
+    seconds: float
+    rate_bps: float | None
+    ending: str
+
+
+class EstimateRow(NamedTuple):
+    """A row of `estimates`."""
+
+    round: int
+    name: str
+    value: str
+
+
+class ParticipationRow(NamedTuple):
+    """A device in a round: whether its update was folded, and JSON of its covariates X."""
+
+    round: int
+    client: str
+    took_part: bool
+    x: str | None
+    x_age_s: float | None
+
+
+class ToldRow(NamedTuple):
+    """The last that is known of a device: JSON of its state and covariates X.
+
+    Attributes:
+        at: UNIX seconds of the round's row.
+        age_s: scenario seconds from what was told to `at`.
+    """
+
+    client: str
+    state: str | None
+    x: str | None
+    age_s: float
+    at: float
+
+
+class StoredVector(NamedTuple):
+    """A vector in the ledger: its bytes when small, else only the name of its file's content."""
+
+    sha256: str
+    size: int
+    body: bytes | None
+
+
+class GroupEvaluationRow(NamedTuple):
+    """A row of `group_evaluations`."""
+
+    version: int
+    round: int
+    group: str
+    examples: int
+    loss: float
+    accuracy: float | None
+
+
+class DeviceEvaluationRow(NamedTuple):
+    """A row of `device_evaluations`."""
+
+    version: int
+    client: str
+    examples: int
+    loss: float
+    accuracy: float | None
+
+
+class EvaluationRow(NamedTuple):
+    """A row of `evaluations`, with what belongs to it in the other two tables."""
+
+    version: int
+    round: int
+    loss: float
+    accuracy: float | None
+    metrics: dict[str, float]
+    seconds: float
+    at: float
+    groups: Sequence[GroupEvaluationRow] = ()
+    devices: Sequence[DeviceEvaluationRow] = ()
+
+
+def _insert(table: str, names: Sequence[str]) -> str:
+    return f"INSERT INTO {table} ({', '.join(names)}) VALUES ({', '.join('?' * len(names))})"
+
+
+INSERT_ROUND = _insert("rounds", RoundRow._fields)
+INSERT_ANSWER = _insert("answers", AnswerRow._fields)
+_INSERT_CONTRIBUTION = _insert("contributions", ContributionRow._fields)
+_INSERT_TRANSFER = _insert("transfers", TransferRow._fields)
+_INSERT_ESTIMATE = _insert("estimates", EstimateRow._fields)
+
+
+Statement = tuple[str, Sequence[Sequence[Any]]]
+
+
+@dataclass(slots=True)
+class PendingTransaction:
+    """Rows that wait for the next transaction.
+
+    Attributes:
+        bytes_up, bytes_down: of the bodies that came from devices and went to them, in chunks and
+            inside other messages.
+        sessions: (client, JSON of its fingerprint, time, JSON of its Z, capacity) of devices that
+            enrolled.
+    """
+
+    contributions: list[ContributionRow] = field(default_factory=list)
+    transfers: list[TransferRow] = field(default_factory=list)
+    sessions: list[tuple[str, str, float, str, float]] = field(default_factory=list)
+    estimates: list[EstimateRow] = field(default_factory=list)
+    bytes_up: int = 0
+    bytes_down: int = 0
+
+    def statements(self) -> list[Statement]:
+        return [
+            (_INSERT_CONTRIBUTION, self.contributions),
+            (_INSERT_TRANSFER, self.transfers),
+            (_INSERT_ESTIMATE, self.estimates),
+            (
+                (
+                    "UPDATE clients SET sessions = sessions + 1, fingerprint = ?2, "
+                    "enrolled_at = coalesce(enrolled_at, ?3), z = ?4, capacity = ?5 "
+                    "WHERE client = ?1"
+                ),
+                self.sessions,
+            ),
+        ]
+
+
+def version_statement(version: int, round: int, model: StoredVector) -> Statement:
+    return (
+        "INSERT INTO versions (version, round, sha256, bytes, body) VALUES (?, ?, ?, ?, ?)",
+        [(version, round, model.sha256, model.size, model.body)],
+    )
+
+
+def state_statement(version: int, state: StoredVector) -> Statement:
+    return (
+        "INSERT INTO aggregator_state (version, sha256, bytes, body) VALUES (?, ?, ?, ?)",
+        [(version, state.sha256, state.size, state.body)],
+    )
+
+
+def forget_statements(versions: Sequence[int]) -> list[Statement]:
+    old = [(version,) for version in versions]
+    return [
+        ("UPDATE versions SET kept = 0, body = NULL WHERE version = ?", old),
+        ("DELETE FROM aggregator_state WHERE version = ?", old),
+    ]

@@ -1,0 +1,85 @@
+"""Which devices a round calls, and the messages that call them."""
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable
+from functools import partial
+
+from muster.common import seeds
+from muster.common.exchange import Call
+from muster.server.config import ServerProcess
+from muster.server.fleet import ConnectedPack, Fleet
+from muster.server.rounds.lifecycle import Round
+from muster.server.rounds.selection import Candidate
+from muster.server.rounds.versions import ModelVersions
+from muster.server.updates.receiver import UpdateReceiver
+
+
+class Dispatch:
+    """Selects the cohort of a round and calls its devices.
+
+    Args:
+        inline: models are small enough to travel inside calls.
+    """
+
+    def __init__(
+        self,
+        config: ServerProcess,
+        fleet: Fleet,
+        receiver: UpdateReceiver,
+        versions: ModelVersions,
+        inline: bool,
+    ) -> None:
+        self._config = config
+        self._lockstep = config.clock == "rounds"
+        self._fleet = fleet
+        self._receiver = receiver
+        self._versions = versions
+        self._inline = inline
+        # Over a link even a small model travels beside the calls, because it would hold them up.
+        self._linked_groups = frozenset(config.shared)
+        self._called = Counter[str]()
+
+    def select(self, round: Round) -> None:
+        """Fix the cohort of a round. In lockstep a device that is not connected is waited for."""
+        candidates = [
+            Candidate(device.client, device.examples)
+            for device in self._fleet.devices.values()
+            if self._lockstep or device.present
+        ]
+        draws = partial(seeds.stream, self._config.seed, "selection", round.number)
+        round.select(self._config.server.selection.select(candidates, draws))
+        self._count_by_group(round)
+
+    def _count_by_group(self, round: Round) -> None:
+        """Count how many devices of every group are called: a gateway that grants slots waits for
+        the answers of so many."""
+        if self._linked_groups:
+            called = (self._fleet.devices[client] for client in round.cohort)
+            self._called = Counter(d.group for d in called if d.away_until < round.number)
+
+    def call(self, clients: Iterable[str]) -> None:
+        """Call those of the clients that are connected and that the open round still expects."""
+        round = self._receiver.round
+        if round is None:
+            return
+        deadline_s = self._config.server.deadline_s or 0.0
+        calls = defaultdict[ConnectedPack, list[Call]](list)
+        known_away = []
+        for client in clients:
+            device = self._fleet.devices[client]
+            if device.away_until >= round.number and round.expects(client):
+                known_away.append(client)
+            elif device.pack is not None and device.present and round.expects(client):
+                key, of = round.call(client), self._called[device.group]
+                call = Call(key, round.base_version, deadline_s, self._versions.checksum, of)
+                calls[device.pack].append(call)
+        for pack, together in calls.items():
+            inline = self._versions.body if self._inline and not self.bulk(pack) else None
+            sent = pack.send(self._versions.committed, together, inline)
+            if sent:
+                round.cohort[together[0].key.client].model_bytes += sent
+        self._receiver.decline_known_away(known_away)
+
+    def bulk(self, pack: ConnectedPack) -> bool:
+        """Whether models and updates of a pack travel beside Attend, however small."""
+        return pack.group in self._linked_groups

@@ -1,0 +1,104 @@
+"""The end of a run: the result, the end of the account, and the goodbye to the devices."""
+
+import logging
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from muster.common.clock import Clock
+from muster.common.errors import reason_of
+from muster.common.files import write_atomic
+from muster.server.account.ledger import Ledger
+from muster.server.account.rows import PendingTransaction
+from muster.server.account.store import Store
+from muster.server.fleet import Fleet
+from muster.server.rounds.versions import ModelVersions
+from muster.server.updates.receiver import UpdateReceiver
+from muster.server.updates.tell import Tell
+from muster.server.worker import Worker
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+log = logging.getLogger(__name__)
+
+_LAST_UPLOADS_S = 5.0
+"""Seconds after the end of the run in which the rest of an upload that it cut off may still arrive
+and is counted."""
+
+
+class RunEnding:
+    """Ends a run. Each part is done even if another part fails, as on a full disk."""
+
+    def __init__(
+        self,
+        run_folder: Path,
+        ledger: Ledger,
+        store: Store,
+        versions: ModelVersions,
+        receiver: UpdateReceiver,
+        fleet: Fleet,
+        worker: Worker,
+        clock: Clock,
+        tell: Tell,
+    ) -> None:
+        self._run_folder = run_folder
+        self._ledger = ledger
+        self._store = store
+        self._versions = versions
+        self._receiver = receiver
+        self._fleet = fleet
+        self._worker = worker
+        self._clock = clock
+        self._tell = tell
+        # What travelled after the newest commit; empty until it is in the ledger.
+        self._last = PendingTransaction()
+
+    async def finish(self, status: str, detail: str, peak_rss_mib: float) -> tuple[str, str]:
+        """Write the result, close the account, and say goodbye.
+
+        Returns:
+            How the run ended: a run of which a part of the end fails is a failed one.
+        """
+        parts: list[Callable[[], Awaitable[None]]] = [
+            self._commit_ended,
+            self._write_result,
+            lambda: self._end_account(status, detail),
+        ]
+        for part in parts:
+            try:
+                await part()
+            except Exception as error:
+                log.error("the end of the run: %s", reason_of(error), exc_info=error)
+                if status != "failed":
+                    status, detail = "failed", reason_of(error)
+        try:
+            self._tell(
+                "ended",
+                status=status,
+                detail=detail,
+                bytes_up=self._last.bytes_up,
+                bytes_down=self._last.bytes_down,
+                server_peak_rss_mib=peak_rss_mib,
+            )
+        except OSError as error:
+            log.error("the journal: %s", reason_of(error))
+            status = "failed"
+        for pack in self._fleet.packs():
+            pack.send(self._versions.committed, goodbye=status)
+        return status, detail
+
+    async def _commit_ended(self) -> None:
+        """Wait for a commit that is under way: only then it is known what is committed."""
+        await self._worker.run(lambda: None)
+
+    async def _write_result(self) -> None:
+        offered = self._versions.offered(self._versions.committed.version)
+        write_atomic(self._run_folder / "model.safetensors", *self._store.model_file(offered))
+
+    async def _end_account(self, status: str, detail: str) -> None:
+        last = await self._receiver.last_rows(self._clock.monotonic() + _LAST_UPLOADS_S)
+        await self._worker.run(self._ledger.note, last)
+        self._last = last
+        forget = self._versions.superseded({self._versions.committed.version})
+        await self._worker.run(self._ledger.end, status, detail, self._clock.now(), forget)
+        self._versions.remove(forget)

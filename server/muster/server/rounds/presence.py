@@ -1,0 +1,144 @@
+"""Who is there: the assembly of the fleet, devices that fall silent, and rounds that stall."""
+
+from muster.common.clock import Clock
+from muster.common.errors import RunFailed
+from muster.server.account.ledger import Ledger
+from muster.server.config import ServerSettings
+from muster.server.fleet import ConnectedPack, Fleet
+from muster.server.rounds.lifecycle import Round, RoundPhase
+from muster.server.rounds.scenario_time import ScenarioTime
+from muster.server.rounds.signals import RunSignals
+from muster.server.rounds.versions import ModelVersions
+from muster.server.updates.receiver import UpdateReceiver
+from muster.server.updates.tell import Tell
+
+_SETTLE_S = 2.0
+"""After a restart, on clocks on which devices go away: seconds without a new arrival after which
+the fleet counts as assembled."""
+
+
+class Presence:
+    """Watches which devices are connected, and for how long none has said anything."""
+
+    def __init__(
+        self,
+        settings: ServerSettings,
+        lockstep: bool,
+        fleet: Fleet,
+        receiver: UpdateReceiver,
+        versions: ModelVersions,
+        time: ScenarioTime,
+        signals: RunSignals,
+        clock: Clock,
+        tell: Tell,
+    ) -> None:
+        self._settings = settings
+        self._lockstep = lockstep
+        self._fleet = fleet
+        self._receiver = receiver
+        self._versions = versions
+        self._time = time
+        self._signals = signals
+        self._clock = clock
+        self._tell = tell
+
+    # --- waiting for devices ---------------------------------------------------------------------
+
+    async def assemble(self, ledger: Ledger) -> None:
+        """Wait for the fleet before the first round, since starting it is no part of a round.
+
+        Raises:
+            RunFailed: no device came within `stall_s`; in lockstep, not every device.
+        """
+        if not self._lockstep and ledger.has_begun():
+            await self._assemble_again()
+            return
+        stall_s, everybody = self._settings.stall_s, len(self._fleet.devices)
+        limit = self._clock.monotonic() + stall_s
+        while self._fleet.present < everybody and self._signals.stop_request is None:
+            self._signals.clear()
+            if await self._signals.wait_until(limit):
+                continue
+            if self._fleet.present and not self._lockstep:
+                break
+            raise RunFailed(
+                f"{self._fleet.present} of {everybody} devices came within {stall_s:g} s; see the "
+                f"logs of the others. server.stall_s sets the patience"
+            )
+        if not self._lockstep:
+            self._begin(ledger)
+
+    async def _assemble_again(self) -> None:
+        """After a restart, wait until no device has come for a while: some may be away."""
+        everybody = len(self._fleet.devices)
+        while self._fleet.present < everybody and self._signals.stop_request is None:
+            self._signals.clear()
+            if not await self._signals.wait_until(self._clock.monotonic() + _SETTLE_S):
+                return
+
+    def _begin(self, ledger: Ledger) -> None:
+        """Begin scenario time 0: every device that could come has come, and begins to live."""
+        self._time.begin(ledger)
+        for pack in self._fleet.packs():
+            pack.send(self._versions.committed, scenario_s=self._time.now_s())
+
+    async def wait_for_somebody(self, began: float) -> None:
+        """On clocks on which devices go away, wait for one that can be called, for as long as a
+        round may last. If none comes, the round is recorded as empty.
+
+        Args:
+            began: monotonic seconds at which the round began.
+        """
+        deadline_s = self._settings.deadline_s
+        if self._lockstep or deadline_s is None:
+            return
+        while not self._fleet.present and self._signals.stop_request is None:
+            self._signals.clear()
+            if not await self._signals.wait_until(began + deadline_s):
+                return
+
+    # --- watching --------------------------------------------------------------------------------
+
+    async def watch_for_absence(self) -> None:
+        """Count a device as gone when it was silent for two heartbeats, even if it is connected."""
+        devices, heartbeat_s = self._fleet.devices.values(), self._settings.heartbeat_s
+        rtt_s = max((device.line.rtt_s for device in devices), default=0.0)
+        patience_s = 2 * heartbeat_s + 2 * rtt_s
+        while True:
+            now = self._clock.monotonic()
+            for pack in self._fleet.packs():
+                if pack.outbox is not None and pack.heard_at + patience_s < now:
+                    self._fleet.leave(pack, pack.outbox)
+                    self.left(pack, f"it was silent for {patience_s:g} s")
+            await self._clock.sleep_until(now + heartbeat_s)
+
+    async def watch_for_stalls(self) -> None:
+        """In lockstep, watch that rounds go on. One watch serves the whole run, because a timer for
+        each round costs a tenth of it.
+
+        Raises:
+            RunFailed: no device has said a word for `stall_s` while a round collects.
+        """
+        while True:
+            limit = self._receiver.progress_at + self._settings.stall_s
+            if self._clock.monotonic() >= limit:
+                round = self._receiver.round
+                if round is not None and round.phase is RoundPhase.COLLECTING:
+                    raise RunFailed(self._stalled(round))
+                self._receiver.progress_at = self._clock.monotonic()
+            else:
+                await self._clock.sleep_until(limit)
+
+    def _stalled(self, round: Round) -> str:
+        silent = [client for client, member in round.cohort.items() if not member.spoke]
+        shown = ", ".join(silent[:5]) + (" …" if len(silent) > 5 else "")
+        return (
+            f"round {round.number} stalled: no device answered for {self._settings.stall_s:g} s; "
+            f"{len(silent)} of {len(round.cohort)} have not ({shown}). See their logs; "
+            f"server.stall_s sets the patience"
+        )
+
+    def left(self, pack: ConnectedPack, why: str) -> None:
+        """Record that the stream of a pack's devices ended."""
+        for client in pack.devices:
+            self._tell("left", client=client, why=why)

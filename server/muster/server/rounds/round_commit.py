@@ -1,0 +1,186 @@
+"""The end of a round: weigh its updates, make the next version of the model, and commit both."""
+
+import math
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from muster.common.clock import Clock
+from muster.common.errors import RunFailed
+from muster.common.exchange import Commit
+from muster.common.schedules import rate_at
+from muster.common.tensors import Vector
+from muster.server.account.ledger import Ledger
+from muster.server.account.rows import AnswerRow, ParticipationRow, PendingTransaction, RoundRow
+from muster.server.aggregators import Cohort, Need, State, Weighing
+from muster.server.config import ServerProcess
+from muster.server.evaluation.schedule import EvaluationSchedule
+from muster.server.knowledge.participation import ParticipationHistory
+from muster.server.knowledge.population import Population
+from muster.server.rounds.closed_round import ClosedRound, told
+from muster.server.rounds.lifecycle import Round, RoundEvent
+from muster.server.rounds.versions import ModelVersions
+from muster.server.updates.exact_sum import apply
+from muster.server.updates.receiver import UpdateReceiver
+from muster.server.updates.round_updates import PendingUpdate, RoundUpdates
+from muster.server.updates.tell import Tell
+from muster.server.worker import Worker
+
+if TYPE_CHECKING:
+    from muster.server.account.pending_rows import PendingRows
+
+
+class RoundCommit:
+    """Closes rounds and makes them durable.
+
+    Attributes:
+        evaluations: what is measured of the versions; set before the first round.
+
+    Args:
+        population: what the aggregator may know of all devices.
+    """
+
+    evaluations: EvaluationSchedule
+
+    def __init__(
+        self,
+        config: ServerProcess,
+        ledger: Ledger,
+        versions: ModelVersions,
+        receiver: UpdateReceiver,
+        population: Population,
+        participation: ParticipationHistory,
+        worker: Worker,
+        clock: Clock,
+        tell: Tell,
+    ) -> None:
+        self._config = config
+        self._rule = config.server.aggregator
+        self._learns = Need.PARTICIPATION in self._rule.needs()
+        self._ledger = ledger
+        self._versions = versions
+        self._receiver = receiver
+        self._pending: PendingRows = receiver.pending
+        self._population = population
+        self._participation = participation
+        self._worker = worker
+        self._clock = clock
+        self._tell = tell
+        self._warned = set[str]()
+
+    # --- aggregating -----------------------------------------------------------------------------
+
+    async def close(self, round: Round, opened_at: float, began: float) -> ClosedRound:
+        """Aggregate the updates of a round that collects no longer.
+
+        Args:
+            opened_at: UNIX seconds; `began` are the monotonic seconds of the same moment.
+
+        Raises:
+            Diverged: the sum of the updates left its range.
+            RunFailed: the aggregator gave impossible weights.
+        """
+        updates = self._receiver.updates
+        assert updates is not None
+        versions = self._versions
+        counted = await self._receiver.counted()
+        weighing = await self._weigh(updates, counted)
+        weights, normaliser = weighing.weights, weighing.normaliser
+        model = None
+        if normaliser:
+            model = await self._worker.run(self._step, round, weights, normaliser)
+        if model is None and self._learns:
+            self._participation.nobody()
+        closed = ClosedRound(
+            updates,
+            folded=() if model is None else counted,
+            weights=weights,
+            normaliser=normaliser,
+            version=round.base_version + (model is not None),
+            model=model,
+            state=versions.state if model is None else self._rule.next_state(weighing.state, model),
+            opened_at=opened_at,
+            closed_at=self._clock.now(),
+            seconds=self._clock.monotonic() - began,
+        )
+        round.happen(RoundEvent.FOLDED)
+        self._receiver.close_and_stop_senders(versions.committed)
+        if model is not None:
+            versions.set_newest(closed.version, model, closed.state)
+        return closed
+
+    async def _weigh(self, updates: RoundUpdates, counted: Sequence[PendingUpdate]) -> Weighing:
+        """Compute the weights and fold the updates with them; normaliser 0: the round is empty."""
+        contributions = [update.contribution for update in counted]
+        if self._learns:
+            self._learn(updates, {contribution.client for contribution in contributions})
+        if len(counted) < self._config.server.minimum:
+            return Weighing((), 0.0, self._versions.state)
+        number, state = updates.round.number, self._versions.state
+        cohort = Cohort(number, contributions, self._population, self._participation)
+        if self._rule.needs():  # fits and solvers take long, and devices go on talking
+            weighing = await self._worker.run_in_thread(self._rule.weigh, cohort, state)
+        else:
+            weighing = self._rule.weigh(cohort, state)
+        if len(weighing.weights) != len(counted):
+            raise RunFailed(
+                f"the aggregator {self._rule.kind!r} gave {len(weighing.weights)} weights to "
+                f"{len(counted)} updates"
+            )
+        await self._receiver.fold(counted, weighing.weights)
+        self._pending.estimates(number, weighing.estimates)
+        for warning in set(weighing.warnings) - self._warned:
+            self._warned.add(warning)
+            self._tell("warned", round=number, by=self._rule.kind, warning=warning)
+        return weighing
+
+    def _learn(self, updates: RoundUpdates, counts: set[str]) -> None:
+        """Enter in the history of participation which devices contributed to a round."""
+        rows = (
+            ParticipationRow(row.round, row.client, row.client in counts, row.x, row.x_age_s)
+            for row in updates.answer_rows(self._pending, self._clock.now())
+        )
+        self._participation.enter(self._pending.participation(rows))
+
+    def _step(self, round: Round, weights: Sequence[float], normaliser: float) -> Vector:
+        """The next model: κ · model + s · Σ w·Δ / normaliser."""
+        rate = self._config.gradient_step
+        weighs_updates = self._rule.weighs == "updates"
+        return apply(
+            self._versions.model,
+            self._receiver.sum,
+            keep=1.0 if weighs_updates else math.fsum(weights) / normaliser,
+            # Devices that return gradients leave the step, and its sign, to the server.
+            scale=1.0 if rate is None else -rate_at(rate, round.number),
+            normaliser=normaliser,
+        )
+
+    # --- committing ------------------------------------------------------------------------------
+
+    async def commit(self, closed: ClosedRound) -> None:
+        """Make a closed round durable, and have the evaluation of its version begin."""
+        pending, updates = self._pending, closed.updates
+        answers = updates.answer_rows(pending, closed.closed_at)
+        updates.enter(pending, closed.folded, closed.closed_at)
+        pending.inline_down += updates.round.model_bytes()
+        rows = pending.take(updates.round.number)
+        row = closed.row(rows.bytes_up, rows.bytes_down)
+        await self._worker.run(self._write, row, answers, rows, closed.model, closed.state)
+        updates.round.happen(RoundEvent.COMMITTED)
+        self._tell("round_committed", **told(row))
+        if closed.model is not None:
+            await self.evaluations.after(row.round, row.version)
+
+    def _write(
+        self,
+        row: RoundRow,
+        answers: list[AnswerRow],
+        rows: PendingTransaction,
+        model: Vector | None,
+        state: State,
+    ) -> None:
+        versions = self._versions
+        stored = versions.put(row.version, model, state)
+        forget = versions.superseded({row.version, row.base_version, *self.evaluations.waiting()})
+        self._ledger.commit(row, answers, rows, stored.model, stored.state, forget)
+        # Here, where it is true: whoever waits for this may be cancelled meanwhile.
+        versions.commit(Commit(row.round, row.version), model is not None, forget)

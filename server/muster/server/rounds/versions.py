@@ -1,0 +1,130 @@
+"""The versions of the model: the newest one, ready to be sent, and those that are still stored."""
+
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+from muster.common.exchange import Commit
+from muster.common.tensors import Vector
+from muster.server.account.ledger import Ledger
+from muster.server.account.rows import StoredVector
+from muster.server.account.store import Store
+from muster.server.aggregators import Aggregator, State
+from muster.wire import CHUNK_BYTES
+from muster.wire.bodies import body_view, checksum, chunk_message, chunk_messages, chunks
+
+
+class StoredVersion(NamedTuple):
+    """What of a version was written to files, or is to be written to the ledger."""
+
+    model: StoredVector | None
+    state: StoredVector | None
+
+
+class ModelVersions:
+    """The newest version of the model in memory, and older ones in the ledger and its files.
+
+    Attributes:
+        committed: the newest durable round and version. `number` may be ahead of it while a round
+            is being written.
+        number: the newest version; `model` is its vector and `state` the aggregator's state.
+        checksum: of the newest model's body.
+        body: the newest model as it travels inside a message; empty if it is too large for that.
+        kept: the stored versions, each with the round that made it.
+
+    Args:
+        inline: models travel inside messages.
+        chunked: models travel in chunks, to some devices at least.
+    """
+
+    def __init__(
+        self, ledger: Ledger, store: Store, rule: Aggregator, inline: bool, chunked: bool
+    ) -> None:
+        self.committed = Commit()
+        self.body = b""
+        self._ledger = ledger
+        self._store = store
+        self._rule = rule
+        self._inline = inline
+        self._chunked = chunked
+        self._chunks: list[bytes] = []
+
+    def load(self, initial: Vector) -> None:
+        """Load the newest version of the ledger; the first time, store `initial` as version 0."""
+        ledger, store = self._ledger, self._store
+        version = ledger.newest_version()
+        if version is None:
+            state = self._rule.initial_state(initial)
+            ledger.enter_initial(store.put_model(0, initial), store.put_state(0, state))
+            version = 0
+        self.kept = dict(ledger.kept())
+        store.clean(self.kept)
+        self.committed = Commit(ledger.newest_round(), version)
+        self.set_newest(version, store.get_model(version), store.get_state(version))
+
+    def set_newest(self, version: int, model: Vector, state: State) -> None:
+        """Make a version the one that devices get."""
+        self.number, self.model, self.state = version, model, state
+        body = body_view(model)
+        self.checksum = checksum(body)
+        if self._inline:
+            self.body = bytes(body)
+        if self._chunked:
+            self._chunks.clear()  # before the new ones are made: both would not be needed at once
+            self._chunks = chunk_messages(body)
+
+    def chunks_from(self, version: int, offset: int, chunk_bytes: int) -> Iterable[bytes]:
+        """The newest version as serialised messages of Fetch, from a byte of its body on.
+
+        Args:
+            chunk_bytes: length of a chunk, at most. Chunks of `CHUNK_BYTES` are prepared once.
+
+        Raises:
+            KeyError: it is not the newest version.
+            IndexError: its body ends before that byte.
+        """
+        body = body_view(self.model)
+        if version != self.number:
+            raise KeyError(version)
+        if offset > len(body):
+            raise IndexError(offset)
+        first, rest = divmod(offset, CHUNK_BYTES)
+        if chunk_bytes < CHUNK_BYTES or rest:
+            return (chunk_message(chunk) for chunk in chunks(body, offset, chunk_bytes))
+        return self._chunks[first:]
+
+    def offered(self, version: int) -> Vector:
+        """The model that the run would offer as its result if it ended with `version`."""
+        if version == self.number:
+            return self._rule.result(self.state, self.model)
+        return self._rule.result(self._store.get_state(version), self._store.get_model(version))
+
+    # --- storage; these run in the worker thread -------------------------------------------------
+
+    def put(self, version: int, model: Vector | None, state: State) -> StoredVersion:
+        """Write the files of a version that is about to be committed; None: there is no new one."""
+        if model is None:
+            return StoredVersion(None, None)
+        store = self._store
+        return StoredVersion(store.put_model(version, model), store.put_state(version, state))
+
+    def superseded(self, needed: Iterable[int]) -> list[int]:
+        """The stored versions that are not needed any more."""
+        return sorted(self.kept.keys() - set(needed))
+
+    def commit(self, committed: Commit, made: bool, forget: Sequence[int]) -> None:
+        """Record what the ledger has committed.
+
+        Args:
+            made: the round made a new version.
+            forget: the versions that the ledger has forgotten; their files are removed.
+        """
+        self.committed = committed
+        if made:
+            self.kept[committed.version] = committed.round
+        self.remove(forget)
+
+    def remove(self, forget: Sequence[int]) -> None:
+        """Remove the files of versions that the ledger has forgotten."""
+        self._store.remove(forget)
+        for version in forget:
+            self.kept.pop(version, None)

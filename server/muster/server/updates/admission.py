@@ -1,0 +1,101 @@
+"""What is known of an update before its body is read: whether it can count at all."""
+
+from collections.abc import Mapping
+
+from muster.common.compression import Codec, Whole
+from muster.common.exchange import Key, Outcome, Reason, Receipt, Update
+from muster.common.tensors import Schema
+from muster.server.config import ServerSettings
+from muster.server.fleet import ConnectedPack, Fleet
+from muster.server.rounds.lifecycle import CohortMember, Round, RoundPhase
+from muster.server.updates.uploads import UpdateFormat
+
+
+class Admission:
+    """Judges updates by their headers, against the open round and the one before it.
+
+    Attributes:
+        round: the open round; None between two.
+        past: the round that was open before; its receipts are still given.
+        newest_round: the number of the newest round that was opened.
+        update_bytes: length of an update's body, by group.
+
+    Args:
+        codecs: how the updates of each group travel; a group without one sends them whole.
+    """
+
+    def __init__(
+        self,
+        settings: ServerSettings,
+        schema: Schema,
+        codecs: Mapping[str, Codec],
+        fleet: Fleet,
+    ) -> None:
+        self.round: Round | None = None
+        self.past: Round | None = None
+        self.newest_round = 0
+        groups = {device.group: Whole(kind="none") for device in fleet.devices.values()}
+        self._formats = {
+            group: UpdateFormat(codec, schema.parameters, settings.guard.max_norm)
+            for group, codec in {**groups, **codecs}.items()
+        }
+        self.update_bytes = {group: found.length for group, found in self._formats.items()}
+        self._fleet = fleet
+
+    def open(self, round: Round) -> None:
+        """Judge the updates of a round from now on."""
+        self.round, self.newest_round = round, round.number
+
+    def close(self) -> None:
+        """Accept nothing more for the open round; its receipts stay until the next one closes."""
+        self.past, self.round = self.round or self.past, None
+
+    def format_of(self, client: str) -> UpdateFormat:
+        """What a right update of a device looks like."""
+        return self._formats[self._fleet.devices[client].group]
+
+    def known_receipt(self, pack: ConnectedPack, update: Update) -> Receipt | None:
+        """The receipt of an update whose body need not be read; None: its body decides."""
+        if refusal := self._unfit(pack, update):
+            return Receipt(update.key, Outcome.REFUSED, *refusal)
+        round = self.round_of(update.key)
+        if round is None:
+            return Receipt(update.key, Outcome.LATE, Reason.ROUND_CLOSED)
+        known = round.judge(update)
+        closed = round.phase is not RoundPhase.COLLECTING
+        return round.admit(update) if known is None and closed else known
+
+    def _unfit(self, pack: ConnectedPack, update: Update) -> tuple[Reason, str] | None:
+        """Why an update cannot be one of this session's devices, or None."""
+        device = pack.devices.get(update.key.client)
+        if device is None:
+            first, *others = pack.devices
+            whose = f"{first} and {len(others)} more" if others else first
+            return Reason.UNKNOWN_CLIENT, f"this session is of {whose}"
+        found = self._formats[device.group]
+        if update.length != found.length:
+            expected = f"{found.length} bytes: {found.parameters} parameters, {found.codec.kind}"
+            return Reason.LENGTH, f"{update.length} bytes; the schema asks for {expected}"
+        if not 0 < update.examples <= device.examples:
+            return Reason.EXAMPLES, f"{update.examples} examples; it holds {device.examples}"
+        return None
+
+    def round_of(self, key: Key) -> Round | None:
+        """The round that judges an update: the past one if its key names it, else the open one."""
+        past = self.past
+        return past if past is not None and key.round == past.number else self.round
+
+    def member_of(self, key: Key) -> CohortMember | None:
+        """The device as a member of the cohort of its update's round, if the server knows it."""
+        round = self.round_of(key)
+        return round.cohort.get(key.client) if round and round.number == key.round else None
+
+    def newest_call(self, pack: ConnectedPack) -> Key:
+        """The newest call of a device of a pack that has not spoken, or else of any."""
+        for round in (self.round, self.past):
+            cohort = round.cohort if round is not None else {}
+            called = [client for client in pack.devices if client in cohort]
+            if round is not None and called:
+                client = next((each for each in called if not cohort[each].spoke), called[0])
+                return Key(client, round.number, cohort[client].attempt)
+        return Key(next(iter(pack.devices)), 0, 0)

@@ -1,0 +1,121 @@
+"""Folding: accepted updates are added to the exact sum of their round, with their weights."""
+
+import asyncio
+import math
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from queue import SimpleQueue
+
+from muster.common.errors import MusterError, RunFailed
+from muster.server.aggregators import Aggregator, State
+from muster.server.updates.exact_sum import ExactSum, Term
+from muster.server.updates.round_updates import PendingUpdate, RoundUpdates
+
+
+class Folding:
+    """The exact sum of the open round.
+
+    Attributes:
+        sum: Σ w·Δ so far.
+
+    Args:
+        on_arrival: the weight of an update is known when it arrives, and so is that it counts.
+        small: vectors are so small that the way to the worker thread costs more than folding.
+        worker: the thread in which large vectors are folded, one at a time.
+    """
+
+    def __init__(
+        self,
+        parameters: int,
+        rule: Aggregator,
+        on_arrival: bool,
+        small: bool,
+        worker: ThreadPoolExecutor,
+    ) -> None:
+        self.sum = ExactSum(parameters)
+        self._rule = rule
+        self._on_arrival = on_arrival
+        self._small = small
+        self._worker = worker
+        self._state: State = {}
+        self.forget()
+
+    def open(self, state: State) -> None:
+        """Begin the sum of a round; `state` is the aggregator's."""
+        self.sum.clear()
+        self._state = state
+
+    def forget(self) -> None:
+        """Forget what has not been folded."""
+        self._folds: list[asyncio.Future[None]] = []
+        self._unfolded: SimpleQueue[PendingUpdate] = SimpleQueue()
+
+    def arrived(self, update: PendingUpdate) -> None:
+        """Fold an accepted update now, if the rule allows."""
+        if not self._on_arrival:
+            return
+        update.weight = self._rule.weight(update.contribution, self._state)
+        if self._small:
+            self._fold_now(update)
+        else:
+            self._unfolded.put(update)
+            self._folds.append(self._fold_in_worker())
+
+    async def counted(self, updates: RoundUpdates) -> list[PendingUpdate]:
+        """The updates that count, when everything that was to be folded on arrival is folded.
+
+        Raises:
+            Diverged: the sum left its range.
+            RunFailed: the aggregator gave an impossible weight.
+        """
+        if self._folds:
+            await asyncio.gather(*self._folds)
+        return [updates.accepted[client] for client in updates.round.counted()]
+
+    async def fold(self, counted: Sequence[PendingUpdate], weights: Sequence[float]) -> None:
+        """Fold the updates that count with their weights, unless that happened on arrival.
+
+        Raises:
+            Diverged, RunFailed: as `counted`.
+        """
+        if not counted or self._on_arrival:
+            return
+        for update, weight in zip(counted, weights, strict=True):
+            update.weight = weight
+            self._unfolded.put(update)
+        await self._fold_in_worker()
+
+    def _fold_now(self, update: PendingUpdate) -> None:
+        """Fold without the worker; an error waits for `counted`."""
+        try:
+            self._fold_together([update])
+        except MusterError as error:
+            failed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            failed.set_exception(error)
+            self._folds.append(failed)
+
+    def _fold_in_worker(self) -> "asyncio.Future[None]":
+        return asyncio.get_running_loop().run_in_executor(self._worker, self._fold_waiting)
+
+    def _fold_waiting(self) -> None:
+        """Fold all updates that wait: together they cost less, and the next call may find none."""
+        together = []
+        while not self._unfolded.empty():
+            together.append(self._unfolded.get_nowait())
+        if together:
+            self._fold_together(together)
+
+    def _fold_together(self, together: Sequence[PendingUpdate]) -> None:
+        terms = []
+        for update in together:
+            weight, body = update.weight, update.body
+            if weight is None or not 0 <= weight < math.inf:
+                client = update.contribution.client
+                raise RunFailed(
+                    f"the aggregator {self._rule.kind!r} gave {client} the weight {weight}; "
+                    f"expected a finite number >= 0"
+                )
+            terms.append(Term(body.read, weight, body.largest))
+        self.sum.add_terms(terms)
+        for update in together:  # a cohort's bodies would be many times the model
+            update.body.close()

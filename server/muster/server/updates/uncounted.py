@@ -1,0 +1,97 @@
+"""Updates that do not count, or not again: they are entered in the account all the same."""
+
+from collections import Counter
+
+from muster.common.clock import Clock
+from muster.common.errors import RemoteProtocolError
+from muster.common.exchange import Outcome, Reason, Receipt, Update
+from muster.server.account.pending_rows import PendingRows
+from muster.server.fleet import ConnectedPack, Fleet
+from muster.server.updates.admission import Admission
+from muster.server.updates.tell import Tell
+from muster.server.updates.uploads import TransferCost
+
+_MOST = 100
+"""Updates of a device in a round that do not count and are entered all the same: one device cannot
+fill the account."""
+
+
+class UncountedUpdates:
+    """Records refused, late and repeated updates."""
+
+    def __init__(
+        self, admission: Admission, pending: PendingRows, fleet: Fleet, clock: Clock, tell: Tell
+    ) -> None:
+        self._admission = admission
+        self._pending = pending
+        self._fleet = fleet
+        self._clock = clock
+        self._tell = tell
+        self._of_device = Counter[str]()
+
+    def forget(self) -> None:
+        """Begin to count anew, for a new round."""
+        self._of_device.clear()
+
+    def record(
+        self,
+        pack: ConnectedPack | None,
+        update: Update,
+        receipt: Receipt,
+        cost: TransferCost,
+        base_version: int | None = None,
+    ) -> Receipt:
+        """Enter an update in the account of the device that sent it, and return its receipt.
+
+        An update that a session sends under the name of another session's device is reported as one
+        of its own first device, and has no row. Neither has an update of a round that was never
+        opened.
+
+        Args:
+            pack: whose session sent it; None: the device's own, from which nothing more will come.
+            base_version: of its round; None: of the open round or the one before.
+
+        Raises:
+            RemoteProtocolError: the device has sent too many of these in this round.
+        """
+        outcome = "duplicate" if receipt.outcome is Outcome.ACCEPTED else receipt.outcome.value
+        reason, (client, number, _) = receipt.reason, update.key
+        own = pack is None or client in pack.devices
+        if not own:
+            assert pack is not None
+            client = next(iter(pack.devices))
+        if pack is not None:
+            self._count(client)
+        if own and 0 < number <= self._admission.newest_round:
+            self._enter(update, outcome, reason, cost, base_version)
+        self._tell(outcome, round=number, client=client, reason=reason)
+        return receipt
+
+    def _count(self, client: str) -> None:
+        self._of_device[client] += 1
+        if self._of_device[client] > _MOST:
+            raise RemoteProtocolError(
+                f"{client} sent {self._of_device[client]} updates that do not count since the "
+                f"round began; expected at most {_MOST}. Look at their receipts, and wait "
+                f"for the next call"
+            )
+
+    def _enter(
+        self,
+        update: Update,
+        outcome: str,
+        reason: Reason | None,
+        cost: TransferCost,
+        base_version: int | None,
+    ) -> None:
+        admission = self._admission
+        if base_version is None:
+            round = admission.round_of(update.key)
+            base_version = round.base_version if round else 0
+        group = self._fleet.devices[update.key.client].group
+        whole = cost.up >= update.length == admission.update_bytes[group]
+        fate, model_bytes = (outcome, reason, self._clock.now()), 0
+        if outcome != "duplicate":  # the update that it repeats is charged with the model
+            member = admission.member_of(update.key)
+            model_bytes = member.claim() if member else 0
+        self._pending.contribution(update, base_version, *fate, cost, model_bytes, whole=whole)
