@@ -222,7 +222,7 @@ def test_a_summary_of_before_the_run_went_on_is_not_believed(run: Any) -> None:
 # --- sections ------------------------------------------------------------------------------------
 
 
-def rows_of(make: Callable[..., sections.Section | None], folder: Path) -> list[list[str]]:
+def rows_of(make: Callable[..., sections.ReportSection | None], folder: Path) -> list[list[str]]:
     with Account(folder) as account:
         section = make(account, outline(account))
     assert section is not None
