@@ -1,0 +1,105 @@
+"""What is decided from the header of an update alone."""
+
+from typing import Any
+
+import pytest
+
+from muster.common.exchange import Fingerprint, Identity, Key, Outcome, Reason, Update
+from muster.common.tensors import schema_of
+from muster.server.config import ServerSettings
+from muster.server.fleet import ConnectedPack, EnrolledDevice, Fleet
+from muster.server.rounds.lifecycle import Round, Rules
+from muster.server.updates.admission import Admission
+
+SCHEMA = schema_of({"w": (3,)})
+BODY = bytes(16)
+
+
+@pytest.fixture
+def fleet() -> Fleet:
+    return Fleet(EnrolledDevice(client, "g", place, 5) for place, client in enumerate("ab"))
+
+
+@pytest.fixture
+def pack(fleet: Fleet) -> ConnectedPack:
+    return fleet.enroll([Identity("a", 5)], Fingerprint("test", "test", "cpu", 1))
+
+
+@pytest.fixture
+def admission(fleet: Fleet) -> Admission:
+    return Admission(ServerSettings(rounds=5), SCHEMA, {}, fleet)
+
+
+def round_of(number: int) -> Round:
+    made = Round(number, number - 1, Rules(lockstep=True))
+    made.select(["a", "b"])
+    made.call("a")
+    return made
+
+
+def update(number: int = 1, **changes: Any) -> Update:
+    values = {"key": Key("a", number, 1), "examples": 5, "checksum": BODY, "length": 12}
+    return Update(*{**values, **changes}.values(), 0.0, 0.0, 0.0)
+
+
+def test_an_update_that_was_called_for_is_to_be_sent(
+    admission: Admission, pack: ConnectedPack
+) -> None:
+    admission.open(round_of(1))
+    assert admission.known_receipt(pack, update()) is None
+    assert admission.format_of("a").length == admission.update_bytes["g"] == 12
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        ({"key": Key("b", 1, 1)}, Reason.UNKNOWN_CLIENT),  # of another session
+        ({"length": 13}, Reason.LENGTH),
+        ({"examples": 6}, Reason.EXAMPLES),  # more than it holds
+        ({"examples": 0}, Reason.EXAMPLES),
+    ],
+    ids=["client", "length", "too-many", "none"],
+)
+def test_an_update_that_cannot_count_is_refused(
+    admission: Admission, pack: ConnectedPack, changes: dict[str, Any], reason: Reason
+) -> None:
+    admission.open(round_of(1))
+    receipt = admission.known_receipt(pack, update(**changes))
+    assert receipt is not None
+    assert (receipt.outcome, receipt.reason) == (Outcome.REFUSED, reason)
+
+
+def test_an_update_is_judged_by_the_round_that_called_for_it(
+    admission: Admission, pack: ConnectedPack
+) -> None:
+    before_the_first = admission.known_receipt(pack, update())
+    assert before_the_first is not None
+    assert before_the_first.outcome is Outcome.LATE
+    first, second = round_of(1), round_of(2)
+    admission.open(first)
+    assert first.admit(update()).outcome is Outcome.ACCEPTED
+    admission.close()
+    admission.open(second)
+    assert admission.round_of(Key("a", 1, 1)) is first
+    assert admission.round_of(Key("a", 2, 1)) is second
+    # A device that did not hear its receipt gets the same one again.
+    again = admission.known_receipt(pack, update())
+    assert again is not None
+    assert again.outcome is Outcome.ACCEPTED
+    assert admission.known_receipt(pack, update(2)) is None
+    assert admission.member_of(Key("a", 2, 1)) is second.cohort["a"]
+    assert admission.member_of(Key("a", 9, 1)) is None
+
+
+def test_the_newest_call_of_a_pack_is_one_that_still_counts(
+    admission: Admission, pack: ConnectedPack
+) -> None:
+    assert admission.newest_call(pack) == Key("a", 0, 0)
+    admission.open(round_of(1))
+    assert admission.newest_call(pack) == Key("a", 1, 1)
+    admission.close()
+    assert admission.newest_call(pack) == Key("a", 1, 1), "its update may still be on its way"
+    second = Round(2, 1, Rules(lockstep=True))
+    second.select(["b"])
+    admission.open(second)
+    assert admission.newest_call(pack) == Key("a", 1, 1), "the open round has not called it"

@@ -1,0 +1,88 @@
+"""When updates are folded, and with which weights."""
+
+import math
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+import pytest
+
+from muster.common.compression import Whole
+from muster.common.errors import RunFailed
+from muster.common.exchange import Outcome, Update
+from muster.common.tensors import WIRE, schema_of
+from muster.server.aggregators import Contribution, State
+from muster.server.rounds.lifecycle import Round, Rules
+from muster.server.testing import PlusOne
+from muster.server.updates.folding import Folding
+from muster.server.updates.round_updates import PendingUpdate, RoundUpdates
+from muster.server.updates.uploads import InlineBody, TransferCost, UpdateFormat
+from muster.wire.bodies import checksum
+
+SCHEMA = schema_of({"w": (2,)})
+VECTORS = {"a": [1.0, 2.0], "b": [10.0, -20.0]}
+
+
+@pytest.fixture
+def worker() -> Iterator[ThreadPoolExecutor]:
+    with ThreadPoolExecutor(1) as worker:
+        yield worker
+
+
+def arrivals() -> tuple[RoundUpdates, list[PendingUpdate]]:
+    """A round in which both devices have sent their updates."""
+    round = Round(1, 0, Rules(lockstep=False))
+    round.select(list(VECTORS))
+    updates = RoundUpdates(round)
+    for client, vector in VECTORS.items():
+        body = np.array(vector, WIRE).tobytes()
+        update = Update(round.call(client), 5, checksum(body), len(body), 0.0, 0.0, 0.0)
+        inline = InlineBody(body, UpdateFormat(Whole(kind="none"), 2))
+        assert inline.fault(update) is None
+        assert round.receive(update).outcome is Outcome.ACCEPTED
+        contribution = Contribution(client, "g", 5, 0)
+        updates.accepted[client] = PendingUpdate(update, contribution, inline, TransferCost())
+    return updates, list(updates.accepted.values())
+
+
+class Impossible(PlusOne):
+    """Gives the weight that a test chose, which no setting may be."""
+
+    def weight(self, contribution: Contribution, state: State) -> float:
+        return {"inf": math.inf, "nan": math.nan, "negative": -1.0}[self.kind]
+
+
+def folding(worker: ThreadPoolExecutor, rule: PlusOne, on_arrival: bool, small: bool) -> Folding:
+    return Folding(2, rule, on_arrival=on_arrival, small=small, worker=worker)
+
+
+@pytest.mark.parametrize("small", [True, False], ids=["on the loop", "in the worker"])
+@pytest.mark.parametrize("on_arrival", [True, False], ids=["on arrival", "at close"])
+async def test_every_way_of_folding_gives_the_same_sum(
+    worker: ThreadPoolExecutor, small: bool, on_arrival: bool
+) -> None:
+    updates, arrived = arrivals()
+    made = folding(worker, PlusOne(kind="plus-one", extra=1.0), on_arrival, small)
+    made.open({})
+    for update in arrived:
+        made.arrived(update)
+    counted = await made.counted(updates)
+    await made.fold(counted, [6.0, 6.0])
+    assert [update.weight for update in counted] == [6.0, 6.0]
+    assert made.sum.total().tolist() == [66.0, -108.0]
+    assert all(len(update.body._body) == 0 for update in counted), "bodies are let go of"
+
+
+@pytest.mark.parametrize("small", [True, False], ids=["on the loop", "in the worker"])
+@pytest.mark.parametrize("kind", ["inf", "nan", "negative"])
+async def test_an_impossible_weight_ends_the_run_when_the_round_closes(
+    worker: ThreadPoolExecutor, small: bool, kind: str
+) -> None:
+    updates, arrived = arrivals()
+    made = folding(worker, Impossible(kind=kind), on_arrival=True, small=small)
+    made.open({})
+    made.arrived(arrived[0])
+    with pytest.raises(RunFailed, match="gave a the weight"):
+        await made.counted(updates)
+    made.forget()
+    assert await made.counted(updates) == arrived, "the failed fold is forgotten"

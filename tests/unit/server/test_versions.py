@@ -1,0 +1,79 @@
+"""The versions of the model: what is sent, what is stored, what is forgotten."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from muster.common.exchange import Commit
+from muster.common.tensors import WIRE, Vector, schema_of
+from muster.server.account.ledger import Ledger
+from muster.server.account.rows import PendingTransaction, RoundRow
+from muster.server.account.store import Store
+from muster.server.aggregators.fedavg import FedAvg
+from muster.server.rounds.versions import ModelVersions
+from muster.v1 import fleet_pb2 as pb
+from muster.wire import CHUNK_BYTES
+from muster.wire.bodies import checksum
+
+PARAMETERS = CHUNK_BYTES // 4 + 3  # one chunk and a bit
+SCHEMA = schema_of({"w": (PARAMETERS,)})
+
+
+def vector(seed: int) -> Vector:
+    return np.random.default_rng(seed).standard_normal(PARAMETERS).astype(WIRE)
+
+
+@pytest.fixture
+def versions(tmp_path: Path) -> ModelVersions:
+    return opened(tmp_path)
+
+
+def opened(folder: Path) -> ModelVersions:
+    (folder / "models").mkdir(exist_ok=True)
+    ledger = Ledger(folder / "ledger.sqlite")
+    ledger.begin("run", [], at=1.0, population=0, moments={})
+    store = Store(folder / "models", ledger, SCHEMA)
+    made = ModelVersions(ledger, store, FedAvg(kind="fedavg"), inline=False, chunked=True)
+    made.load(vector(0))
+    return made
+
+
+def body(versions: ModelVersions, offset: int, chunk_bytes: int) -> bytes:
+    found = versions.chunks_from(versions.number, offset, chunk_bytes)
+    return b"".join(pb.ModelChunk.FromString(message).data for message in found)
+
+
+@pytest.mark.parametrize("chunk_bytes", [CHUNK_BYTES, 4096])
+@pytest.mark.parametrize("offset", [0, 8, CHUNK_BYTES, 4 * PARAMETERS - 4, 4 * PARAMETERS])
+def test_from_every_byte_on_the_rest_of_the_body_is_sent_and_nothing_past_its_end(
+    versions: ModelVersions, offset: int, chunk_bytes: int
+) -> None:
+    assert body(versions, offset, chunk_bytes) == vector(0).tobytes()[offset:]
+    assert versions.checksum == checksum(vector(0).tobytes())
+
+
+def test_other_versions_and_bytes_after_the_end_are_refused(versions: ModelVersions) -> None:
+    with pytest.raises(KeyError):
+        versions.chunks_from(1, 0, CHUNK_BYTES)
+    with pytest.raises(IndexError):
+        versions.chunks_from(0, 4 * PARAMETERS + 1, CHUNK_BYTES)
+
+
+def test_a_version_is_kept_until_it_is_superseded(versions: ModelVersions, tmp_path: Path) -> None:
+    for number in (1, 2):
+        stored = versions.put(number, vector(number), {})
+        row = RoundRow(
+            number, number - 1, number, "aggregated", 1, 1, 1, 1.0, 1.0, 1.0, 1.0, 0, 0,
+            10.0, 11.0, 1.0,
+        )  # fmt: skip
+        forget = versions.superseded({number, number - 1})
+        versions._ledger.commit(row, [], PendingTransaction(), stored.model, stored.state, forget)
+        versions.commit(Commit(number, number), made=True, forget=forget)
+    assert versions.committed == Commit(2, 2)
+    assert versions.kept == {1: 1, 2: 2}
+    assert versions.put(3, None, {}) == (None, None), "an empty round makes no version"
+    again = opened(tmp_path)  # as a server that is started again
+    assert (again.number, again.committed, again.kept) == (2, Commit(2, 2), {1: 1, 2: 2})
+    assert np.array_equal(again.model, vector(2))
+    assert np.array_equal(again.offered(1), vector(1))
