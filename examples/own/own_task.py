@@ -1,7 +1,7 @@
 """A task, a model and a trainer of one's own, for own_task.toml beside it.
 
-muster finds each by `module:function`; the module must be importable, here by PYTHONPATH. Whatever
-parameters a function has beyond those that muster gives are its settings: they stand in the
+The scenario names each as `module:function`; muster imports the module from the folder of the
+scenario. Parameters of a function that muster does not give are its settings: they stand in the
 scenario beside its name, and a wrong one is refused before anything starts.
 """
 

@@ -2,6 +2,7 @@
 
 import os
 import re
+import subprocess
 import sys
 from pathlib import Path
 
@@ -41,3 +42,26 @@ def test_the_readmes_aggregator_weighs_a_runs_updates(
     # √49 for each: the weight of FedAvg would be 49.
     assert set(contributions["weight"]) == {7.0}
     assert set(done.ledger.rounds["normaliser"]) == {14.0}
+
+
+def test_an_aggregator_beside_the_scenario_is_found_from_anywhere_and_by_a_resumed_run(
+    scenario, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    block = re.findall(r"^```python\n(.*?)^```$", README.read_text(encoding="utf-8"), re.S | re.M)
+    home = tmp_path / "home"
+    home.mkdir()
+    (home / "rules_of_mine.py").write_text(block[0], encoding="utf-8")
+    plain = scenario(server={"rounds": 2, "aggregator": "fedavg"}, modules=None)
+    text = plain.to_toml().replace('"fedavg"', '"rules_of_mine:SquareRoot"')
+    (home / "scenario.toml").write_text(text)
+    # As in a new process, and nothing of it stays in this one.
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    monkeypatch.setenv("PYTHONPATH", os.environ.get("PYTHONPATH", ""))
+    monkeypatch.chdir(tmp_path)
+    command = [sys.executable, "-c", "from muster.emulator.cli.commands import main; main()"]
+    first = [*command, "run", "home/scenario.toml", "--out", "run", "--quiet"]
+    again = [*command, "run", "--resume", "run", "--quiet"]
+    for arguments in (first, again):
+        done = subprocess.run(arguments, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stderr
+    assert f'modules = "{home}"' in (tmp_path / "run/scenario.toml").read_text()

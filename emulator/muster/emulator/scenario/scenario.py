@@ -24,6 +24,7 @@ from muster.common.config import Section, parse_toml, require_plain, validate
 from muster.common.errors import ConfigError
 from muster.emulator.fleet.enrollment import AnyEnrollment, EnrollAll
 from muster.emulator.links.settings import LinkSettings, SharedLink
+from muster.emulator.scenario.own_code import make_importable, settle_modules
 from muster.server.aggregators import Conditions
 from muster.server.config import ServerSettings
 from muster.tasks.tasks import AnyTask
@@ -134,6 +135,12 @@ class Scenario(Section):
     server: ServerSettings
     groups: Annotated[list[Group], Field(min_length=1, max_length=10_000)]
     launch: Launch = Launch()
+
+    modules: str | None = None
+    """The folder from which every process imports code of your own, which a scenario names as
+    `module:Class` or `module:function`; relative to the scenario file. By default it is the folder
+    of the scenario file."""
+
     verify: bool = False
     """Measure every link before the run, in short; what `muster verify` does at length. A link that
     is not what was asked for ends the run before it begins."""
@@ -309,6 +316,9 @@ def read_scenario(
     require_plain(values, str(path))
     _set_data(values, data or os.environ.get(DATA_VARIABLE), path)
     _set_files(values, path)
+    settle_modules(values, path)
+    if isinstance(modules := values.get("modules"), str):
+        make_importable(modules)
     return validate(Scenario, values, str(path))
 
 
