@@ -6,6 +6,7 @@ from muster.client.availability.contract import (
     Availability,
     AvailabilityProcess,
     DeviceBatch,
+    GroupEvents,
     StepContext,
 )
 from muster.common.seeds import BoolArray, FloatArray
@@ -27,3 +28,6 @@ class Always(Availability):
 
     def process(self, cast: DeviceBatch) -> AvailabilityProcess:
         return _Always(cast)
+
+    def closed_form(self) -> GroupEvents:
+        return GroupEvents(event=1.0, device=1.0)

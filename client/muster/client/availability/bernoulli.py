@@ -9,6 +9,7 @@ from muster.client.availability.contract import (
     Availability,
     AvailabilityProcess,
     DeviceBatch,
+    GroupEvents,
     StepContext,
 )
 from muster.common.seeds import BoolArray, FloatArray
@@ -36,3 +37,6 @@ class BernoulliAvailability(Availability):
 
     def process(self, cast: DeviceBatch) -> AvailabilityProcess:
         return _Bernoulli(cast, self.probability)
+
+    def closed_form(self) -> GroupEvents:
+        return GroupEvents(event=1.0, device=self.probability)

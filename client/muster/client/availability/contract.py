@@ -11,7 +11,7 @@ looked at when a step begins, and when a device's work ends.
 
 import math
 from abc import abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -117,6 +117,32 @@ class AvailabilityProcess:
         return found
 
 
+@dataclass(frozen=True)
+class GroupEvents:
+    """The closed form in which something happens to a whole group in a step, or not.
+
+    Attributes:
+        event: the probability that it happens; in the other steps nobody is available.
+        device: the probability of each device to be available when it happens, independently.
+    """
+
+    event: float
+    device: float
+
+
+@dataclass(frozen=True)
+class FixedDraws:
+    """The closed form in which exactly k devices of a group are available in every step, drawn
+    without replacement.
+
+    Attributes:
+        weights: of the devices of a group of a size, each > 0, shape (size,).
+    """
+
+    k: int
+    weights: Callable[[int], FloatArray]
+
+
 class Availability(Plugin):
     """A sort of availability process, with its settings."""
 
@@ -127,6 +153,11 @@ class Availability(Plugin):
     @abstractmethod
     def process(self, cast: DeviceBatch) -> AvailabilityProcess:
         """The process of some devices."""
+
+    def closed_form(self) -> GroupEvents | FixedDraws | None:
+        """The form from which the emulator computes exactly how often each device takes part; None
+        if there is none."""
+        return None
 
     def needs(self) -> tuple[set[str], set[str]]:
         """Names of the covariates Z and X that it reads; others are refused before the start."""

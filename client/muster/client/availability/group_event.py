@@ -15,6 +15,7 @@ from muster.client.availability.contract import (
     Availability,
     AvailabilityProcess,
     DeviceBatch,
+    GroupEvents,
     StepContext,
 )
 from muster.client.logit import sigmoid
@@ -127,3 +128,8 @@ class GroupEvent(Availability):
             return _Event(cast, self.probability, self.device_probability)
         log_odds = math.log(self.probability / (1 - self.probability))
         return _Latent(cast, log_odds, self.beta, self.tau_s)
+
+    def closed_form(self) -> GroupEvents | None:
+        if self.form == "latent":
+            return None
+        return GroupEvents(self.probability, self.device_probability)

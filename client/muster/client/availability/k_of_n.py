@@ -17,6 +17,7 @@ from muster.client.availability.contract import (
     Availability,
     AvailabilityProcess,
     DeviceBatch,
+    FixedDraws,
     StepContext,
 )
 from muster.common.bounds import DeviceCount, Positive
@@ -212,3 +213,6 @@ class KOfN(Availability):
             return np.arange(size) / -self.decay
         weights: FloatArray = np.log(np.ones(size) if self.weights is None else self.weights)
         return weights
+
+    def closed_form(self) -> FixedDraws:
+        return FixedDraws(self.k, self.weights_of)

@@ -5,15 +5,11 @@ from typing import Literal
 
 import numpy as np
 
-from muster.client.availability.always import Always
-from muster.client.availability.bernoulli import BernoulliAvailability
-from muster.client.availability.contract import Availability
-from muster.client.availability.group_event import GroupEvent
-from muster.client.availability.k_of_n import KOfN, effective_weights
+from muster.client.availability.contract import FixedDraws, GroupEvents
 from muster.common.errors import ConfigError
 from muster.common.seeds import FloatArray
 from muster.emulator.experiments.planning.plan import Learning
-from muster.emulator.fleet.closed_forms import EventGroup, shares_of_groups
+from muster.emulator.fleet.closed_forms import EventGroup, effective_weights, shares_of_groups
 from muster.emulator.fleet.lives import by_group, life_of, line_of, members_of
 from muster.emulator.fleet.population import Resident
 from muster.emulator.scenario.scenario import Group, Scenario
@@ -55,8 +51,8 @@ def shares_of(scenario: Scenario, residents: Sequence[Resident]) -> FloatArray:
             + "\nLet the rule estimate them (importance, shares = 'estimated'), or give them "
             "yourself (p of weighted and weighted-normalised)"
         )
-    if isinstance(only := scenario.groups[0].availability, KOfN):
-        return effective_weights(only.weights_of(len(residents)), only.k)
+    if isinstance(form := scenario.groups[0].availability.closed_form(), FixedDraws):
+        return effective_weights(form.weights(len(residents)), form.k)
     shares, _ = shares_of_groups(
         [_events(group, _enrolled(of_group)) for group, of_group in by_group(scenario, residents)]
     )
@@ -65,23 +61,11 @@ def shares_of(scenario: Scenario, residents: Sequence[Resident]) -> FloatArray:
 
 
 def _events(group: Group, size: int) -> EventGroup:
-    shared, chances = group.shared_link, _chances(group.availability)
-    assert chances is not None  # others were refused
+    shared, form = group.shared_link, group.availability.closed_form()
+    assert isinstance(form, GroupEvents)  # others were refused
     slots = None if shared.overflow == "queue" else shared.slots
     overflow: Literal["collide", "subset"] = "collide" if shared.overflow == "collide" else "subset"
-    return EventGroup(size, *chances, slots, overflow)
-
-
-def _chances(availability: Availability) -> tuple[float, float] | None:
-    """That something happens to a group, and of each device when it does; None: another form."""
-    match availability:
-        case Always():
-            return 1.0, 1.0
-        case BernoulliAvailability():
-            return 1.0, availability.probability
-        case GroupEvent(form="event"):
-            return availability.probability, availability.device_probability
-    return None
+    return EventGroup(size, form.event, form.device, slots, overflow)
 
 
 def _enrolled(residents: Sequence[Resident]) -> int:
@@ -110,7 +94,7 @@ def _of_groups(scenario: Scenario, residents: Sequence[Resident]) -> Iterator[st
     for number, (group, of_group) in enumerate(by_group(scenario, residents)):
         mistakes = [*_of_devices(scenario, group), *_of_availability(scenario, group, of_group)]
         timed = group.device.examples_per_s is not None or group.link.shapes
-        if timed and not isinstance(group.availability, Always):
+        if timed and group.availability.closed_form() != GroupEvents(event=1.0, device=1.0):
             learning = learning or Learning.of(scenario)  # not before: it opens the task
             mistakes += _of_work(scenario, group, of_group, learning)
         yield from (f"groups[{number}].{mistake}" for mistake in mistakes)
@@ -131,22 +115,21 @@ def _of_devices(scenario: Scenario, group: Group) -> Iterator[str]:
 def _of_availability(
     scenario: Scenario, group: Group, of_group: Sequence[Resident]
 ) -> Iterator[str]:
-    availability, shared = group.availability, group.shared_link
-    if not isinstance(availability, KOfN):
-        if _chances(availability) is None:
-            yield (
-                f"availability: expected always, bernoulli, group-event (form 'event') or k-of-n, "
-                f"found {availability.kind!r}"
-            )
+    form, shared = group.availability.closed_form(), group.shared_link
+    if form is None:
+        yield (
+            f"availability: expected always, bernoulli, group-event (form 'event') or k-of-n, "
+            f"found {group.availability.kind!r}"
+        )
+    if not isinstance(form, FixedDraws):
         return
     if len(scenario.groups) > 1:
         yield "availability: k-of-n is known for a single group, found several"
     if (enrolled := _enrolled(of_group)) < group.count:
         yield f"enrollment: with k-of-n expected all {group.count} devices, found {enrolled}"
-    if shared.overflow != "queue" and shared.slots is not None and shared.slots < availability.k:
+    if shared.overflow != "queue" and shared.slots is not None and shared.slots < form.k:
         yield (
-            f"shared_link.slots: with k-of-n expected at least k = {availability.k}, found "
-            f"{shared.slots}"
+            f"shared_link.slots: with k-of-n expected at least k = {form.k}, found {shared.slots}"
         )
 
 
