@@ -1,8 +1,8 @@
-"""A task, a model and a trainer of one's own, for own_task.toml beside it.
+"""A user's own task, model and trainer, for own_task.toml beside this file.
 
-muster finds each by `module:function`; the module must be importable, here by PYTHONPATH. Whatever
-parameters a function has beyond those that muster gives are its settings: they stand in the
-scenario beside its name, and a wrong one is refused before anything starts.
+The scenario names each as `module:function`. The module must be importable, here by PYTHONPATH.
+The parameters of a function that muster does not pass itself are its settings: they stand in the
+scenario beside its name, and muster refuses a wrong one before anything starts.
 """
 
 import math
@@ -20,7 +20,7 @@ from muster.tasks.task import Examples, OpenTask
 
 
 class Waves(OpenTask):
-    """Client i knows sin(x + φ_i) at some places x, give or take noise; all learn one curve."""
+    """Client i knows noisy values of sin(x + φ_i) at some points x; all clients learn one curve."""
 
     def __init__(
         self, population: int, seed: int, model: Model, noise: float, spread: float
@@ -30,7 +30,7 @@ class Waves(OpenTask):
         self._noise, self._spread = noise, spread
 
     def client(self, index: int) -> Examples:
-        # A stream of the client's own: its data do not depend on how many others there are.
+        # Each client has its own stream, so its data do not depend on how many others there are.
         random = stream(self._seed, "waves", index)
         x = random.uniform(-math.pi, math.pi, (40, 1)).astype(np.float32)
         phase = self._spread * random.standard_normal()
@@ -51,12 +51,12 @@ class Waves(OpenTask):
 def make_task(
     population: int, seed: int, *, model: Model, noise: float = 0.1, spread: float = 0.2
 ) -> OpenTask:
-    """`[task] name`. The settings are `model`, which muster knows, and two of its own."""
+    """Make the task for `[task] name`. Settings: `model`, which muster knows, and two more."""
     return Waves(population, seed, model, noise, spread)
 
 
 def make_model(inputs: tuple[int, ...], outputs: int, *, width: int = 32) -> nn.Module:
-    """`[task] model`. Parameters and no buffers: only parameters travel."""
+    """Make the model of `[task.model]`. It must have no buffers: only parameters travel."""
     return nn.Sequential(
         nn.Flatten(), nn.Linear(math.prod(inputs), width), nn.Tanh(), nn.Linear(width, outputs)
     )
@@ -72,10 +72,10 @@ def train(
     max_norm: float = 1.0,
     **named: Any,
 ) -> Trained:
-    """`[training] trainer`. muster's own training, and then a bound on how far a client goes.
+    """Train as muster does, then limit the norm of the update: `[training.trainer]`.
 
-    `named` are seed, client, round and base_version. The result must depend on the arguments alone:
-    a round that is repeated after a crash must give the same update.
+    `named` has seed, client, round and base_version. The result must depend on the arguments alone,
+    because a round that is repeated after a crash must give the same update.
     """
     trained = muster_train(task, module, received, examples, settings, **named)
     norm = float(np.linalg.norm(trained.delta))
