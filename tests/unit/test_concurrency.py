@@ -53,16 +53,17 @@ async def test_the_failure_of_the_main_part_is_raised() -> None:
 
 
 async def test_a_cancelled_owner_leaves_nothing_running() -> None:
-    ended = []
+    began, ended = asyncio.Event(), []
 
     async def watcher() -> None:
+        began.set()
         try:
             await forever()
         finally:
             ended.append("watcher")
 
     owner = asyncio.create_task(run_beside(forever(), watcher()))
-    await asyncio.sleep(0.01)
+    await began.wait()
     owner.cancel()
     with pytest.raises(asyncio.CancelledError):
         await owner
