@@ -30,7 +30,7 @@ from muster.emulator.launch.placement import place
 _WARM_S = 0.12
 """Of a turn, before what is measured: the caches were another fleet's."""
 
-_MANY = 10_000_000
+_MANY = 9_000_000
 """Rounds: more than anybody waits for."""
 
 
