@@ -64,15 +64,15 @@ class Nursery:
                     return
                 *lines, self._lines = (self._lines + received).split(b"\n")
                 for line in lines:
-                    self._obey(json.loads(line))
+                    self._handle(json.loads(line))
 
     def say(self, event: str, **fields: Any) -> None:
         """Tell the supervisor."""
         self._supervisor.sendall(json.dumps({"event": event, **fields}).encode() + b"\n")
 
-    def _obey(self, order: dict[str, Any]) -> None:
-        if "start" in order:
-            self._fork(PackProcess.model_validate(order["start"]))
+    def _handle(self, request: dict[str, Any]) -> None:
+        if "start" in request:
+            self._fork(PackProcess.model_validate(request["start"]))
 
     def _fork(self, config: PackProcess) -> None:
         nursery = os.getpid()

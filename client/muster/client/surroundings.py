@@ -1,7 +1,7 @@
 """What happens to devices by itself: plugs, use, connectivity.
 
 Everything is computed for many devices at once (one, in a process of its own): arrays of shape (n,)
-over a cast's clients. There is no I/O and no clock here; time is scenario seconds, handed in.
+over a batch's clients. There is no I/O and no clock here; time is scenario seconds, handed in.
 """
 
 import math
@@ -34,14 +34,14 @@ class DeviceSurroundings:
     returned is not the caller's to alter.
     """
 
-    def __init__(self, cast: DeviceBatch, device: DeviceSettings) -> None:
-        self._cast = cast
+    def __init__(self, batch: DeviceBatch, device: DeviceSettings) -> None:
+        self._batch = batch
         self._device = device
-        self._nights = cast.numbers("charging", width=4 + 3 * _TOP_UPS, every_s=86400.0)
+        self._nights = batch.numbers("charging", width=4 + 3 * _TOP_UPS, every_s=86400.0)
         spell_s = device.use.spell_s if device.use is not None else 900.0
-        self._spells = cast.numbers("use", every_s=spell_s)
-        self._hours = cast.numbers("connectivity", every_s=3600.0)
-        n = len(cast.clients)
+        self._spells = batch.numbers("use", every_s=spell_s)
+        self._hours = batch.numbers("connectivity", every_s=3600.0)
+        n = len(batch.clients)
         self._always = np.ones(n, dtype=np.bool_)
         self._by_cable = np.full(n, ETHERNET)
         metered = device.connectivity.metered
@@ -55,7 +55,7 @@ class DeviceSurroundings:
         if use is None:
             return self._always
         spells = (times // use.spell_s).astype(np.int64)
-        night = _between(self._cast.hours(times), *_NIGHT)
+        night = _between(self._batch.hours(times), *_NIGHT)
         chance = np.where(night, use.idle_at_night, use.idle_by_day)
         idle: BoolArray = self._spells.at_each(spells)[:, 0] < chance
         return idle
@@ -65,7 +65,7 @@ class DeviceSurroundings:
         connectivity = self._device.connectivity
         if connectivity.kind == "fixed":
             return self._by_cable
-        home = _between(self._cast.hours(times), *_AT_HOME)
+        home = _between(self._batch.hours(times), *_AT_HOME)
         chance = np.where(home, connectivity.wifi_at_home, connectivity.wifi_away)
         drawn = self._hours.at_each((times // 3600).astype(np.int64))[:, 0]
         return np.where(drawn < chance, WIFI, CELLULAR)
@@ -78,7 +78,7 @@ class DeviceSurroundings:
         """Whether habit has them plugged in; what they do when they must comes on top."""
         # Nights go from noon to noon, local time. Numbered so that the first is not below 1 where
         # local time is at most 12 hours behind: the one before it matters too.
-        local_s = (self._cast.start_h + self._cast.zone_h) * 3600 + times
+        local_s = (self._batch.start_h + self._batch.zone_h) * 3600 + times
         nights = ((local_s + 36 * 3600) // 86400).astype(np.int64)
         if (nights != self._night).any():
             self._night = nights
