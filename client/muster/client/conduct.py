@@ -114,7 +114,7 @@ class DevicePolicy:
                 return [_OFFLINE._replace(away=int(rounds)) for rounds in away]
         stands = [not self._lockstep and self._holds_update_for(call) for call in calls]
         befores = [
-            State() if kept else self._settled(call)
+            State() if kept else self._state_before(call)
             for call, kept in zip(calls, stands, strict=True)
         ]
         effort = self._effort(work)
@@ -167,7 +167,7 @@ class DevicePolicy:
             self._efforts = work, effort_of(train_s, lines, work.schema.body_bytes, bytes_up)
         return self._efforts[1]
 
-    def _settled(self, call: Call) -> State:
+    def _state_before(self, call: Call) -> State:
         """The state in which a device enters a round.
 
         Puts the device's simulated state back to it if the round is repeated or the process is new.

@@ -56,7 +56,8 @@ def _parse_x(value: object) -> object:
     if isinstance(value, str):
         if value not in DEVICE_QUANTITIES:
             raise ValueError(
-                f"a device knows no {value!r} of itself; it knows: {', '.join(DEVICE_QUANTITIES)}"
+                f"{value!r} is not a device quantity; expected one of: "
+                f"{', '.join(DEVICE_QUANTITIES)}"
             )
         return value
     return parse_number(value)
@@ -93,7 +94,7 @@ class Covariates(Section):
     @model_validator(mode="after")
     def _differ(self) -> Self:
         if both := sorted(self.z.keys() & self.x.keys()):
-            raise ValueError(f"{', '.join(both)} stands in both z and x; expected different names")
+            raise ValueError(f"{', '.join(both)} is in both z and x; expected different names")
         return self
 
     def levels(self) -> dict[str, list[str]]:

@@ -35,8 +35,8 @@ class Battery(Section):
     in Flower's battery-aware simulator (nozzolillo01/battery-aware-federated-learning)."""
 
     idle_ma: Load = 20.0
-    """Current while nobody uses the device; the default is between suspended (10 mA) and idle
-    (28.6 mA)."""
+    """Current while the device is idle; the default is between the currents when suspended
+    (10 mA) and idle (28.6 mA)."""
 
     use_ma: Load = 450.0
     """Current while somebody uses the device; the default is for a screen at half brightness and a

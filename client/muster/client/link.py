@@ -157,7 +157,7 @@ class ServerLink:
             RemoteProtocolError: the body repeatedly had another length or checksum than announced.
             TransportError: the transfer broke too often.
         """
-        patience, damaged, came_at = _Patience(self._clock), 0, None
+        retries, damaged, came_at = _RetryPolicy(self._clock), 0, None
         while True:
             body = self._partial_of(call.model_checksum)
             try:
@@ -167,13 +167,17 @@ class ServerLink:
                     return None
                 if error.code() is grpc.StatusCode.OUT_OF_RANGE:
                     self._forget_partial()
-                    await patience.over(Interrupted(f"the server refused the offset: {error}"), 0)
+                    await retries.wait_after(
+                        Interrupted(f"the server refused the offset: {error}"), 0
+                    )
                 else:
-                    await patience.over(_ours(error), len(body))
+                    await retries.wait_after(_ours(error), len(body))
                 continue
             came_at = came_at or began_at
             if len(body) < length:  # the stream ended without an error, but too early
-                await patience.over(Interrupted(f"{len(body)} of {length} bytes came"), len(body))
+                await retries.wait_after(
+                    Interrupted(f"{len(body)} of {length} bytes came"), len(body)
+                )
                 continue
             self._forget_partial()
             if len(body) == length and checksum(memoryview(body)) == call.model_checksum:
@@ -226,19 +230,19 @@ class ServerLink:
         Raises:
             TransportError: the transfer broke too often.
         """
-        offset, patience = 0, _Patience(self._clock)
+        offset, retries = 0, _RetryPolicy(self._clock)
         self._sending, self._judged = update.key, None
         while self._judged is None:
             try:
                 receipt = await self._upload(update, body, offset)
             except grpc.aio.AioRpcError as error:
-                await patience.over(_ours(error), 0 if offset == _UNKNOWN else offset)
+                await retries.wait_after(_ours(error), 0 if offset == _UNKNOWN else offset)
                 # Only the server knows how much arrived. It answers a wrong offset with the right
                 # one.
                 offset = _UNKNOWN
                 continue
             if receipt.reason is Reason.CHECKSUM:  # damaged on the way: send all of it again
-                await patience.over(Interrupted(receipt.detail), 0)
+                await retries.wait_after(Interrupted(receipt.detail), 0)
                 offset = 0
             elif receipt.outcome is not Outcome.RESUME:
                 return receipt
@@ -265,7 +269,7 @@ class ServerLink:
         return messages.decode_receipt(await call)
 
 
-class _Patience:
+class _RetryPolicy:
     """Decides how often a broken transfer is tried again.
 
     A transfer that makes progress is tried without end, one that makes none `_TRIES` times.
@@ -276,7 +280,7 @@ class _Patience:
         self._failures = 0
         self._reached = 0
 
-    async def over(self, error: Exception, reached: int) -> None:
+    async def wait_after(self, error: Exception, reached: int) -> None:
         """Wait before the next try.
 
         Args:

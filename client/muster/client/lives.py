@@ -97,10 +97,10 @@ class DeviceSimulation:
         """Advance all devices to the beginning of `step`."""
         while (behind := int(self._at.min())) < step:
             rows = np.flatnonzero(self._at == behind)
-            self._live(slice(None) if len(rows) == len(self._at) else rows, behind)
+            self._advance_rows(slice(None) if len(rows) == len(self._at) else rows, behind)
             self._seen = None
 
-    def _live(self, rows: slice | IntArray, step: int) -> None:
+    def _advance_rows(self, rows: slice | IntArray, step: int) -> None:
         """Advance the devices `rows` by one step."""
         battery = self.life.device.battery
         self._state[rows, _RECENT] *= _MEMORY

@@ -48,7 +48,7 @@ class Nursery:
         self._names: dict[int, str] = {}
         self._lines = b""
 
-    def tend(self) -> None:
+    def serve(self) -> None:
         """Handle the supervisor's requests until it goes away."""
         reading, writing = os.pipe()
         os.set_blocking(writing, False)
@@ -67,7 +67,7 @@ class Nursery:
                 for line in lines:
                     self._handle(json.loads(line))
 
-    def say(self, event: str, **fields: Any) -> None:
+    def send(self, event: str, **fields: Any) -> None:
         """Send an event to the supervisor."""
         self._supervisor.sendall(json.dumps({"event": event, **fields}).encode() + b"\n")
 
@@ -79,11 +79,11 @@ class Nursery:
         nursery = os.getpid()
         pid = os.fork()
         if pid == 0:
-            self._be(config, nursery)
+            self._run_child(config, nursery)
         self._names[pid] = config.name
-        self.say("started", name=config.name, pid=pid)
+        self.send("started", name=config.name, pid=pid)
 
-    def _be(self, config: PackProcess, nursery: int) -> NoReturn:
+    def _run_child(self, config: PackProcess, nursery: int) -> NoReturn:
         """Run the pack in the child process; never returns into the nursery's loop."""
         status = 1
         try:
@@ -109,7 +109,7 @@ class Nursery:
             if pid == 0:
                 return
             name = self._names.pop(pid)
-            self.say("exited", name=name, status=os.waitstatus_to_exitcode(status))
+            self.send("exited", name=name, status=os.waitstatus_to_exitcode(status))
 
 
 def log_to(path: Path) -> None:
@@ -155,8 +155,8 @@ def main() -> None:
         supervisor.recv(1)  # wait until the supervisor goes away; it already has the reason
         sys.exit(1)
     rarely_collect()
-    nursery.say("ready", **prepared)
-    nursery.tend()
+    nursery.send("ready", **prepared)
+    nursery.serve()
 
 
 if __name__ == "__main__":

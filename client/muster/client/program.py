@@ -41,8 +41,8 @@ from muster.wire.transport import GRPC, Transport
 
 log = logging.getLogger("muster.client")
 
-_LISTENING, _WORKING = 0, 1
-"""Indices of `_listen` and `_work_on` in the list of tasks of an attendance."""
+_LISTENING, _HANDLING = 0, 1
+"""Indices of `_listen` and `_handle_queued_calls` in the list of tasks of an attendance."""
 
 
 class Pack:
@@ -125,28 +125,28 @@ class Pack:
                 # Wait outside the except block: while the error exists, its traceback keeps the
                 # frames it passed alive, and with them the stream and its connection.
                 if broken is not None:
-                    await self._wait_to_return(broken)
+                    await self._back_off(broken)
                 elif not self._ended():
-                    await self._stay_away()
+                    await self._disconnect_until_back()
         finally:
             await self._link.close()
             if self._slots is not None:
                 self._slots.close()
 
-    async def _wait_to_return(self, why: str) -> None:
-        self._happen(SessionEvent.LOST)
+    async def _back_off(self, why: str) -> None:
+        self._advance_sessions(SessionEvent.LOST)
         wait_s = self._backoff.next_s()
         log.info("away: %s; again in %.2f s", why, wait_s)
         await self._clock.sleep_until(self._clock.monotonic() + wait_s)
 
-    async def _stay_away(self) -> None:
+    async def _disconnect_until_back(self) -> None:
         """Close the connection, wait until the device is available again, and make a new link."""
         await self._link.close()
-        self._happen(SessionEvent.LOST)
+        self._advance_sessions(SessionEvent.LOST)
         await self._until_back()
         self._link = self._new_link()
 
-    def _happen(self, event: SessionEvent) -> None:
+    def _advance_sessions(self, event: SessionEvent) -> None:
         """Apply an event of the connection to the session of every device."""
         for device in self._devices.values():
             device.session.happen(event)
@@ -162,19 +162,24 @@ class Pack:
             Unauthenticated: the session is over. Enrolling begins a new one.
             RemoteProtocolError: the server refuses the devices, or broke the protocol.
         """
-        self._happen(SessionEvent.WOKE)
+        self._advance_sessions(SessionEvent.WOKE)
         try:
             enrolled = await self._link.enroll(self._identities, self._fingerprint)
-            self._work = self._understand(enrolled)
+            self._work = self._training_config(enrolled)
         except RemoteProtocolError:
-            self._happen(SessionEvent.REFUSED)
+            self._advance_sessions(SessionEvent.REFUSED)
             raise
-        self._happen(SessionEvent.ENROLLED)
+        self._advance_sessions(SessionEvent.ENROLLED)
         attendance = self._link.attend()
         self._calls, self._busy = asyncio.Queue(), False
         parts = [
             asyncio.create_task(part(attendance))
-            for part in (self._listen, self._work_on, self._beat, *self._leaving())
+            for part in (
+                self._listen,
+                self._handle_queued_calls,
+                self._send_heartbeats,
+                *self._availability_parts(),
+            )
         ]
         said_goodbye = False
         try:
@@ -182,17 +187,17 @@ class Pack:
             # fails, all of them end.
             error = await _first_error(parts)
             said_goodbye = _ended_in_order(parts[_LISTENING])
-            if error is None and self._silently and not said_goodbye:
+            if error is None and self._leaves_silently and not said_goodbye:
                 # Cancelling `_listen` would break the stream, and the server would notice that.
                 await attendance.fall_silent()
-                parts[_WORKING].cancel()
+                parts[_HANDLING].cancel()
                 await self._until_back()
         finally:
             await _end(parts)
         if said_goodbye:
             # Only after the parts have ended: until then they may still handle a call, and a
             # device whose session has ended must not handle one.
-            self._happen(SessionEvent.GOODBYE)
+            self._advance_sessions(SessionEvent.GOODBYE)
             with suppress(TransportError):
                 await attendance.leave()
         elif error is not None:
@@ -203,7 +208,7 @@ class Pack:
 
     # --- availability, unless the clock is "rounds" ----------------------------------------------
 
-    def _leaving(self) -> list[Callable[[Attendance], Coroutine[Any, Any, None]]]:
+    def _availability_parts(self) -> list[Callable[[Attendance], Coroutine[Any, Any, None]]]:
         # The devices of a larger pack share one connection, so a device that is away declines
         # its calls instead of closing it. In lockstep every device that is away declines.
         config = self._config
@@ -218,7 +223,7 @@ class Pack:
             await self._life_clock.until(step + 1)
 
     @property
-    def _silently(self) -> bool:
+    def _leaves_silently(self) -> bool:
         life = self._config.life
         return life is not None and life.availability.absence == "silent"
 
@@ -228,7 +233,7 @@ class Pack:
 
     # --- the stream ------------------------------------------------------------------------------
 
-    def _understand(self, enrolled: pb.Enrolled) -> TrainingConfig:
+    def _training_config(self, enrolled: pb.Enrolled) -> TrainingConfig:
         schema = messages.decode_schema(enrolled.schema)
         if enrolled.task != self._config.task or schema != self._schema:
             raise RemoteProtocolError(
@@ -244,7 +249,7 @@ class Pack:
             enrolled.heartbeat_s,
         )
 
-    async def _beat(self, attendance: Attendance) -> None:
+    async def _send_heartbeats(self, attendance: Attendance) -> None:
         while True:
             await self._clock.sleep_until(self._clock.monotonic() + self._work.heartbeat_s)
             seen = self._policy.observe(self._life_clock.step()) if self._life_clock.runs else []
@@ -256,7 +261,7 @@ class Pack:
             if attendance.silent:
                 continue
             self._backoff.reset()
-            self._hear(message)
+            self._process_message(message)
             if message.goodbye is not None:
                 return
             if not message.calls:
@@ -268,14 +273,14 @@ class Pack:
                 self._busy = True
                 self._calls.put_nowait(message)
 
-    def _hear(self, message: ToDevice) -> None:
+    def _process_message(self, message: ToDevice) -> None:
         if message.scenario_s is not None:
             self._life_clock.begin(message.scenario_s)
         for receipt in message.receipts:
             warn_of_refusal(receipt)
             self._link.judged(receipt)
 
-    async def _work_on(self, attendance: Attendance) -> None:
+    async def _handle_queued_calls(self, attendance: Attendance) -> None:
         """Handle calls that take long, one message after the other, while `_listen` goes on.
 
         A new call never interrupts the one before it, because cancelling a write would cancel the
@@ -320,10 +325,10 @@ def main(config: PackProcess, task: OpenTask) -> None:
     """Run the devices of a pack until the run is over."""
     use_batch_scheduling()
     rarely_collect()
-    uvloop.run(_live(config, task))
+    uvloop.run(_run(config, task))
 
 
-async def _live(config: PackProcess, task: OpenTask) -> None:
+async def _run(config: PackProcess, task: OpenTask) -> None:
     # The pack is made inside the event loop, because a channel belongs to the loop that is running
     # when the channel is made.
     await Pack(config, task, WallClock()).live()

@@ -76,7 +76,7 @@ class DeviceSurroundings:
         return _UNMETERED[network] if self._fixed_price is None else self._fixed_price
 
     def plugged(self, times: FloatArray) -> BoolArray:
-        """Whether each device is plugged in by habit; a low battery may plug it in besides."""
+        """Whether each device is plugged in by habit; a low battery is another reason."""
         # Nights go from noon to noon, local time. They are numbered so that the first is at least 1
         # if local time is at most 12 hours behind, because the night before it matters too.
         local_s = (self._batch.start_h + self._batch.zone_h) * 3600 + times

@@ -167,7 +167,7 @@ class Worker:
         await batch.attendance.answer([(answer, b"") for answer in at_once])
         for call, choice in zip(batch.calls, choices, strict=True):
             if stored := await self._update_for(call, choice, batch):
-                async with self._turn(call) as waited_s:
+                async with self._hold_slot(call) as waited_s:
                     update = stored.update._replace(slot_wait_s=waited_s)
                     warn_of_refusal(await batch.link.submit(update, stored.body))
                 self._devices[call.key.client].session.happen(SessionEvent.DELIVERED)
@@ -188,7 +188,7 @@ class Worker:
             left.append(self._policy.denied(call, choice) if active and not granted else choice)
         return left
 
-    def _turn(self, call: Call) -> AbstractAsyncContextManager[float]:
+    def _hold_slot(self, call: Call) -> AbstractAsyncContextManager[float]:
         """Hold a channel slot during a transfer; gives the seconds that it was waited for."""
         return nullcontext(0.0) if self._slots is None else self._slots.turn(call)
 
@@ -235,19 +235,19 @@ class Worker:
         if choice.decision is Decision.ABORT:
             if not self._lockstep:
                 began = self._clock.monotonic()
-                await self._as_long_as(device.train_s(batch.work) * choice.share, began)
+                await self._sleep_until_trained(device.train_s(batch.work) * choice.share, began)
             device.give_up(call, choice.before, choice.life)
             device.session.happen(SessionEvent.GAVE_UP)
             return None
         download: Download | None = _NONE
         if batch.model is None:
             asked = self._clock.now(), self._clock.monotonic()
-            async with self._turn(call):
+            async with self._hold_slot(call):
                 download = await batch.fetch(call, self._clock, *asked)
         if batch.model is None or download is None:
             if self._lockstep:  # the round is open and waits for this device: begin a new session
                 version = call.base_version
-                raise Interrupted(f"the server has no version {version}, for which it called")
+                raise Interrupted(f"the server called for version {version} but does not have it")
             device.session.happen(SessionEvent.OUTDATED)
             log.info("round %d was closed before its model came", call.key.round)
             return None
@@ -260,11 +260,11 @@ class Worker:
             stored = await loop.run_in_executor(self._trainer, device.train, *order)
         self._trains_quickly = self._clock.monotonic() - began < self._quick_s
         if not self._lockstep:
-            await self._as_long_as(device.train_s(batch.work) * choice.share, began)
+            await self._sleep_until_trained(device.train_s(batch.work) * choice.share, began)
         device.session.happen(SessionEvent.TRAINED)
         return stored
 
-    async def _as_long_as(self, modelled_s: float, began: float) -> None:
+    async def _sleep_until_trained(self, modelled_s: float, began: float) -> None:
         """Sleep until training has taken as long as modelled (outside lockstep only)."""
         if modelled_s > 0:
             await self._clock.sleep_until(began + modelled_s / self._settings.scale)

@@ -304,8 +304,8 @@ class Natural(Partition):
         if users is None:
             raise ConfigError(
                 "task.partition: natural gives each client the examples of a user, and these data "
-                "do not say whose they are; expected another partition, or a task with users: "
-                "uci-har, shakespeare"
+                "have no users; expected another partition, or a task with users: uci-har, "
+                "shakespeare"
             )
         _require(len(labels), clients, 1)
         there = np.unique(users)

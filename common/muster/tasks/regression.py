@@ -59,7 +59,10 @@ class Quadratic(Synthetic):
     @model_validator(mode="after")
     def _is_the_function(self) -> Self:
         if not isinstance(self.model, Linear) or self.model.bias:
-            raise ValueError("model: a quadratic function is of θ itself; expected linear here")
+            raise ValueError(
+                "model: a quadratic function is a function of θ itself; expected linear, without a "
+                "bias"
+            )
         if self.validation_ratio:
             raise ValueError(
                 "validation_ratio: the examples of quadratic are its function, and none can be "

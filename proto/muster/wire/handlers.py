@@ -16,7 +16,7 @@ _SERVICE = pb.DESCRIPTOR.services_by_name["Fleet"]
 
 
 def add_fleet_to_server(service: fleet_pb2_grpc.FleetServicer, server: grpc.aio.Server) -> None:
-    """Add the methods of `service` to `server`. Attend reads and writes bytes, Fetch writes them."""
+    """Add the methods of `service` to `server`; bodies are bytes, in Attend and in Fetch."""
     methods: dict[str, grpc.RpcMethodHandler[Any, Any]] = {
         "Enroll": grpc.unary_unary_rpc_method_handler(
             service.Enroll, pb.EnrollRequest.FromString, pb.EnrollReply.SerializeToString

@@ -121,7 +121,9 @@ class GroupEvent(Availability):
                     f"out, or change the form"
                 )
         if self.form == "latent" and self.probability == 1:
-            raise ValueError('probability = 1 leaves form = "latent" nothing to move; below 1')
+            raise ValueError(
+                'probability = 1 leaves nothing to shift for form = "latent"; expected below 1'
+            )
         return self
 
     def process(self, batch: DeviceBatch) -> AvailabilityProcess:

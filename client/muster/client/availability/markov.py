@@ -23,7 +23,7 @@ _MOST_SWITCHES = 1000
 """Most switches of a device in a step, on average. Every switch is drawn, which takes time."""
 
 
-class _Own:
+class _DeviceNumbers:
     """Uniform numbers that every device reads at an index of its own.
 
     The indices of devices drift apart, so every device has two blocks of its own: the block of its
@@ -59,7 +59,7 @@ class _Markov(AvailabilityProcess):
         super().__init__(batch)
         self._mean_up_s, self._mean_down_s = mean_up_s, mean_down_s
         self._share = mean_up_s / (mean_up_s + mean_down_s)
-        self._numbers = _Own(batch)
+        self._numbers = _DeviceNumbers(batch)
         # The state at `_time_s`: the dwell that each device is in, counted from 1, and the instant
         # at which it ends, in scenario seconds.
         self._time_s = 0.0

@@ -108,7 +108,7 @@ def write_traces(path: Path, traces: Mapping[str, AvailabilityTrace]) -> None:
         rows.writerows(_cells(client, trace) for client, trace in traces.items())
         text = file.getvalue()
     else:
-        raise ConfigError(f"{path} is neither .csv nor .json; name the file of traces so")
+        raise ConfigError(f"{path} is neither .csv nor .json; expected one of these endings")
     write_atomic(path, text.encode())
 
 
@@ -166,7 +166,7 @@ def _without_doubles(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     if len(keys) < len(pairs):
         names = [name for name, _ in pairs]
         double = next(name for name in names if names.count(name) > 1)
-        raise ValueError(f"{double!r} stands twice in one object, expected once")
+        raise ValueError(f"{double!r} is in one object twice, expected once")
     return keys
 
 
