@@ -125,7 +125,7 @@ class Pack:
                 # Wait outside the except block: while the error exists, its traceback keeps the
                 # frames it passed alive, and with them the stream and its connection.
                 if broken is not None:
-                    await self._back_off(broken)
+                    await self._wait_before_reconnecting(broken)
                 elif not self._ended():
                     await self._disconnect_until_back()
         finally:
@@ -133,10 +133,10 @@ class Pack:
             if self._slots is not None:
                 self._slots.close()
 
-    async def _back_off(self, why: str) -> None:
+    async def _wait_before_reconnecting(self, why: str) -> None:
         self._advance_sessions(SessionEvent.LOST)
         wait_s = self._backoff.next_s()
-        log.info("away: %s; again in %.2f s", why, wait_s)
+        log.info("disconnected: %s; reconnecting in %.2f s", why, wait_s)
         await self._clock.sleep_until(self._clock.monotonic() + wait_s)
 
     async def _disconnect_until_back(self) -> None:
