@@ -206,7 +206,7 @@ def test_a_small_alpha_separates_labels_and_a_large_one_mixes_them() -> None:
         (ByLabel(labels_per_client=1), 1001, "label . has 100 examples for 101 clients"),
         (Shards(), 501, "501 clients with at least 2 .* need 1002, found 1000"),
         (QuantitySkew(minimum=500), 3, "3 clients with at least 500 .* need 1500, found 1000"),
-        (Natural(), 3, "do not say whose they are; .* uci-har, shakespeare"),
+        (Natural(), 3, "these data have no users; .* uci-har, shakespeare"),
         (Iid(), 0, "at least one client, found 0"),
     ],
 )

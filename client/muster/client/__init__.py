@@ -1,1 +1,1 @@
-"""The client: a device of its own. `python -m muster.client.nursery` forks them."""
+"""The client: the program of a device. `python -m muster.client.nursery` forks its processes."""

@@ -11,10 +11,10 @@ LONGEST_S = 5.0
 
 
 class Backoff:
-    """Waits between tries.
+    """Waiting times between tries.
 
     Args:
-        draws: the device's own stream.
+        draws: a random stream of the device's own.
     """
 
     def __init__(self, draws: np.random.Generator) -> None:
@@ -27,5 +27,5 @@ class Backoff:
         return float(self._draws.uniform(0.0, cap))
 
     def reset(self) -> None:
-        """It worked: begin anew next time."""
+        """Begin with short waits again, after a success."""
         self._cap_s = FIRST_S

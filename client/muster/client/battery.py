@@ -1,4 +1,4 @@
-"""What a battery does, by the balance of currents; arrays of shape (n,) over devices."""
+"""The battery model, a balance of currents; arrays of shape (n,) over devices."""
 
 import numpy as np
 
@@ -13,8 +13,8 @@ def charge_after(
 ) -> FloatArray:
     """Charge, as a share, after some seconds in which nothing changes.
 
-    With a charger the current is constant up to `taper_from` and falls exponentially in the charge
-    above; the load is constant. Both parts are solved exactly.
+    While a device is plugged in, the charging current is constant up to `taper_from`, and above it
+    falls exponentially in the charge. The load is constant. Both parts are solved exactly.
     """
     load = np.where(idle, battery.idle_ma, battery.use_ma) / (3600 * battery.capacity_mah)
     feed = battery.charger_ma / (3600 * battery.capacity_mah)
@@ -23,7 +23,7 @@ def charge_after(
         return np.maximum(unplugged, 0.0)
     net = feed - load
     strong = net > 0
-    # Until the current begins to fall.
+    # The seconds until the charging current begins to fall.
     with np.errstate(divide="ignore"):
         linear_s = np.where(strong, np.maximum(battery.taper_from - charge, 0) / net, seconds)
     linear_s = np.minimum(linear_s, seconds)
@@ -40,10 +40,10 @@ def charge_after(
 
 
 def work_drain(battery: Battery, network: IntArray, effort: Effort) -> FloatArray:
-    """Share of the battery that a round's work takes: training, and the radio while it is busy.
+    """Share of the battery that a round's work drains: by training, and by the radio when busy.
 
     Energy of a transfer = current × size/rate, so a slow network costs more. The rate is that of
-    the device's link; where none is emulated, the nominal one of the network it is on.
+    the device's link, or the nominal rate of its network if no link is emulated.
     """
     nominal_down_s = effort.bytes_down / _DOWN_BPS[network]
     nominal_up_s = effort.bytes_up / _UP_BPS[network]

@@ -1,4 +1,4 @@
-"""What the devices of a pack make of calls, from the lives they lead and what they remember."""
+"""Policies of a pack's devices: decide which calls to accept, from simulated state and memory."""
 
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
@@ -15,16 +15,16 @@ from muster.common.seeds import IntArray
 
 
 class Choice(NamedTuple):
-    """What a device makes of a call.
+    """A device's decision about a call.
 
     Attributes:
-        reason: why it declines or gives up.
+        reason: why it declines or gives up; None if it takes part.
         before: its state when it entered the round, to be remembered unless it declines.
-        life: its own state after the work.
-        share: of the work that it does before it gives up; 1: all of it.
-        seen: its state at the moment of the decision; None for a device without a life.
+        life: the row of its simulated state after the work.
+        share: the share of the work that it does before it gives up; 1: all of it.
+        seen: its state at the moment of the decision; None for a device without a simulated life.
         x: its covariates X at that moment.
-        away: rounds after this one for which it will say the same.
+        away: number of rounds after this one that it will decline for the same reason.
     """
 
     decision: Decision
@@ -45,7 +45,7 @@ def _denied(choice: Choice) -> Choice:
 
 
 class AlwaysAccept:
-    """Devices without a life: they accept every call."""
+    """The policy of devices without a simulated life: they accept every call."""
 
     def __init__(self, learners: Mapping[str, Learner]) -> None:
         self._learners = learners
@@ -61,25 +61,26 @@ class AlwaysAccept:
         ]
 
     def denied(self, call: Call, choice: Choice) -> Choice:
-        """What a device says that got no channel slot."""
+        """The choice of a device that got no channel slot: it declines."""
         return _denied(choice)
 
     def observe(self, step: int) -> list[Observation]:
-        """What there is to tell without a call: nothing."""
+        """The observations that heartbeats report: none."""
         return []
 
     def away(self, step: int) -> bool:
-        """Whether the first device cannot be reached: never."""
+        """Whether the first device is unavailable: never."""
         return False
 
 
 class DevicePolicy:
-    """Devices that live.
+    """The policy of devices with a simulated life.
 
     Args:
         members: the devices, in the order of `learners`.
-        lockstep: a round is always called at the same step, so a call for it that comes again is
-            decided again, and alike. Elsewhere time has passed; a device stands by its update.
+        lockstep: whether a round is always called at the same step. Then a repeated call is decided
+            again, with the same result. Otherwise time has passed since the first call, and a
+            device that holds an update for the call accepts it.
     """
 
     def __init__(
@@ -95,22 +96,25 @@ class DevicePolicy:
         self._places = {member.client: place for place, member in enumerate(members)}
         self._lives = DeviceSimulation(life, seed, [member.being() for member in members])
         self._unsettled = set(self._places)
-        # What a device remembers of a round is written when its work is done; until then, this.
+        # Round and row with which each device entered its newest round. Its memory has them only
+        # when the work is done.
         self._entered: dict[str, tuple[int, Row]] = {}
         self._efforts: tuple[TrainingConfig, Effort] | None = None
 
     def choose(self, calls: Sequence[Call], step: int, work: TrainingConfig) -> list[Choice]:
-        """What becomes of calls for one round, at the beginning of a step; a device that takes part
-        is as it will be after its work."""
+        """Decide about calls for one round, at the beginning of a step.
+
+        The simulated state of a device that takes part changes at once to that after its work.
+        """
         lives, offline = self._lives, self._lives.unreachable(step)
         if offline is not None:
             called = [self._places[call.key.client] for call in calls]
-            if offline[called].all():  # the usual case of an absent device, and it should be cheap
+            if offline[called].all():  # usual for an absent device, so it should be cheap
                 away = self._away(step)[called]
                 return [_OFFLINE._replace(away=int(rounds)) for rounds in away]
         stands = [not self._lockstep and self._holds_update_for(call) for call in calls]
         befores = [
-            State() if kept else self._settled(call)
+            State() if kept else self._state_before(call)
             for call, kept in zip(calls, stands, strict=True)
         ]
         effort = self._effort(work)
@@ -140,13 +144,13 @@ class DevicePolicy:
         return choices
 
     def denied(self, call: Call, choice: Choice) -> Choice:
-        """What a device says that wanted to take part, and got no channel slot: it is as it was."""
+        """The choice of a device that got no channel slot: it declines. Restores its state."""
         if choice.before.life:
             self._lives.settle(self._places[call.key.client], choice.before.life)
         return _denied(choice)
 
     def _away(self, step: int) -> IntArray:
-        """Rounds after this one for which offline devices will say the same."""
+        """Number of rounds after this one in which each offline device will be offline too."""
         steps = self._lives.away_steps(step) if self._lockstep else None
         return np.zeros(len(self._places), dtype=np.int64) if steps is None else steps
 
@@ -154,7 +158,7 @@ class DevicePolicy:
         return self._learners[call.key.client].held_for(call) is not None
 
     def _effort(self, work: TrainingConfig) -> Effort:
-        """What a round's work asks of every device."""
+        """The effort of a round's work for every device."""
         if self._efforts is None or self._efforts[0] is not work:
             learners = list(self._learners.values())
             train_s = np.array([learner.train_s(work) for learner in learners])
@@ -163,8 +167,11 @@ class DevicePolicy:
             self._efforts = work, effort_of(train_s, lines, work.schema.body_bytes, bytes_up)
         return self._efforts[1]
 
-    def _settled(self, call: Call) -> State:
-        """The state in which a device enters a round; its life is put back to it where need be."""
+    def _state_before(self, call: Call) -> State:
+        """The state in which a device enters a round.
+
+        Puts the device's simulated state back to it if the round is repeated or the process is new.
+        """
         client, round = call.key.client, call.key.round
         memory = self._learners[client].memory
         before = memory.before(round)
@@ -179,7 +186,7 @@ class DevicePolicy:
         return before
 
     def observe(self, step: int) -> list[Observation]:
-        """All devices at the beginning of a step."""
+        """Observations of all devices at the beginning of a step."""
         look = self._lives.look(step)
         return [
             Observation(client, look.state(place), look.covariates(place))
@@ -187,5 +194,5 @@ class DevicePolicy:
         ]
 
     def away(self, step: int) -> bool:
-        """Whether the first device cannot be reached."""
+        """Whether the first device is unavailable."""
         return not self._lives.look(step).available[0]

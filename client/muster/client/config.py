@@ -1,6 +1,7 @@
-"""How a device trains (the `[training]` table of a scenario), and what its processes are given.
+"""Settings of local training (the `[training]` table of a scenario) and of client processes.
 
-Read by the emulator before a run and by every device from what the server sends; no torch here.
+The emulator reads them before a run, and every device reads its training from what the server
+sends. This module does not import torch.
 """
 
 import math
@@ -21,45 +22,49 @@ from muster.common.schedules import Rate, rate_at
 def _batch_size(value: object) -> object:
     if value == "full" or (type(value) is int and 1 <= value <= MOST_EXAMPLES):
         return value
-    # One sentence here, where the union would report one mistake per alternative.
+    # One message here, because the union would report one mistake per alternative.
     raise ValueError(
         f'expected a whole number from 1 to {MOST_EXAMPLES:,} or "full", found {value!r}'
     )
 
 
 class Training(Section):
-    """Local training of a round, the same for all devices."""
+    """Local training in a round, the same for all devices."""
 
     optimizer: Literal["sgd"] = "sgd"
     """Plain stochastic gradient descent: θ ← θ − η g."""
 
     learning_rate: Rate = 0.1
-    """η: a positive number, or a schedule over rounds."""
+    """The learning rate η: a positive number, or a schedule over rounds."""
 
     local_steps: Annotated[int, Field(ge=0, le=1_000_000)] | None = None
-    """Minibatch steps of a round, over reshuffled passes; 0 trains nothing. Or `local_epochs`."""
+    """Number of minibatch steps in a round; the examples are reshuffled for every pass. 0 trains
+    nothing. Give either `local_steps` or `local_epochs`, not both."""
 
     local_epochs: Count | None = None
-    """Passes over the device's examples in a round; 1 where `local_steps` is absent too."""
+    """Number of passes over the device's examples in a round; 1 if `local_steps` is absent too."""
 
     batch_size: Annotated[ExampleCount | Literal["full"], BeforeValidator(_batch_size)] = 32
-    """Examples of a minibatch; the last one of a pass may be smaller. "full": all examples."""
+    """Number of examples in a minibatch; the last minibatch of a pass may be smaller. "full": all
+    examples."""
 
     projection_radius: Positive | None = None
-    """After every local step the parameters are projected onto the ball of this radius around the
-    origin, θ ← Π_C(θ − η g) (agnostic FedAvg). Absent: no projection."""
+    """Radius of the ball around the origin onto which the parameters are projected after every
+    local step, θ ← Π_C(θ − η g) (agnostic FedAvg). Absent: no projection."""
 
     proximal_mu: NotNegative = 0.0
     """μ of the term μ/2 ‖θ − received‖² that FedProx adds to the local loss (Li et al., Federated
     Optimization in Heterogeneous Networks, MLSys 2020, eq. 2)."""
 
     gradient: bool = False
-    """Return the mean minibatch gradient at the received parameters (FedSGD), not a trained delta;
-    of one minibatch where neither `local_steps` nor `local_epochs` is given."""
+    """Whether a device returns the mean minibatch gradient at the received parameters (FedSGD)
+    instead of a trained delta. If neither `local_steps` nor `local_epochs` is given, it is the
+    gradient of one minibatch."""
 
     trainer: AnyTrainer | None = None
-    """Your own training, `"module:function"` with the signature of `muster.client.training.train`,
-    or a table of its name as `kind` and its settings. It is given what else stands here."""
+    """Your own training function: `"module:function"` with the signature of
+    `muster.client.training.train`, or a table with that name as `kind` and the function's settings.
+    The function receives the other keys of this table."""
 
     @model_validator(mode="before")
     @classmethod
@@ -87,7 +92,7 @@ class Training(Section):
         return rate_at(self.learning_rate, round)
 
     def examples_seen(self, held: int) -> int:
-        """Examples that go through the model in a round, on a device that holds `held`."""
+        """Number of examples seen in a round by a device that holds `held` examples."""
         if self.local_steps is None:
             return (self.local_epochs or 1) * held
         size = held if self.batch_size == "full" else min(self.batch_size, held)
@@ -96,21 +101,22 @@ class Training(Section):
 
 
 class ClockSettings(Section):
-    """Which clock device life and deadlines run on."""
+    """The clock of device life and deadlines."""
 
     kind: Literal["rounds", "wall", "scaled"] = "rounds"
-    """rounds: lockstep, on scenario time, reproducible. wall: as it comes. scaled: life goes
-    `scale` times as fast as the clock on the wall."""
+    """rounds: lockstep; every round advances scenario time by `round_s`, and runs are reproducible.
+    wall: scenario time is wall time. scaled: scenario time runs `scale` times as fast as wall
+    time."""
 
     round_s: Annotated[float, Field(ge=0.01, le=604_800)] = 60.0
-    """A step of device life, in scenario seconds: lockstep advances by it with every round;
-    otherwise it is how long a draw of availability holds."""
+    """Length of a step of device life, in scenario seconds. In lockstep every round is a step. On
+    the other clocks a draw of availability holds for a step."""
 
     scale: Annotated[float, Field(ge=1e-3, le=1e6)] = 1.0
-    """scaled: scenario seconds per second."""
+    """scaled: scenario seconds per wall second."""
 
     starts_at_h: Annotated[float, Field(ge=0, lt=24)] = 0.0
-    """Hour of the day, UTC, at scenario time 0."""
+    """Hour of the day (UTC) at scenario time 0."""
 
     @model_validator(mode="after")
     def _scale_belongs_to_scaled(self) -> Self:
@@ -124,73 +130,73 @@ class PackMember(Section):
 
     client: str
     index: int
-    """Position in the population; decides the share of the data."""
+    """Position in the population; decides the device's share of the data."""
 
     position: int = 0
-    """In its group, from 0."""
+    """Position in its group, from 0."""
 
     examples_per_s: float | None = None
-    """Modelled speed of training; absent: as fast as the host, which counts as 0 seconds."""
+    """Modelled speed of training. Absent: as fast as the host, and training counts as 0 seconds."""
 
     zone_h: float = 0.0
-    """Hours that local time is ahead of UTC."""
+    """Hours by which local time is ahead of UTC."""
 
     z: dict[str, float] = Field(default_factory=dict)
     """Covariates Z as numbers; a category is `name=level`, 0 or 1."""
 
     def being(self) -> SimulatedDevice:
-        """The device as its life sees it."""
+        """The device as the simulation needs it."""
         return SimulatedDevice(self.client, self.position, self.zone_h, self.z)
 
 
 class SlotsPort(Section):
-    """Where the gateway of a group grants channel slots."""
+    """The port at which the gateway of a group grants channel slots."""
 
     address: str
     """host:port."""
 
     queue: bool
-    """Whether devices take turns in transferring, rather than being denied."""
+    """Whether devices wait for a slot (overflow "queue") instead of being denied one."""
 
 
 class PackProcess(Section):
-    """What a process of devices is started with; as a rule it is one device."""
+    """The configuration of a pack's process. A pack usually has one device."""
 
     name: str
-    """Of the process and its log: the client, or the first and the last of them."""
+    """Name of the process and its log: the client, or the first and the last client."""
 
     devices: list[PackMember]
     compression: AnyCodec = Whole(kind="none")
-    """How their updates travel."""
+    """How updates are compressed."""
 
     life: Life | None = None
-    """What their lives are computed from; absent: they have none, and obey."""
+    """The settings of the simulated lives. Absent: the devices accept every call."""
 
     clock: ClockSettings = ClockSettings()
-    """Which clock their lives run on."""
+    """The clock of the simulated lives."""
 
     capacity: float = 1.0
-    """Share of a model that they can train."""
+    """Share of a model that each device can train."""
 
     line: LinkModel = LinkModel()
-    """Their link in the scenario's model; the network itself is their gateway's."""
+    """The model of each device's link. The gateway emulates the network itself."""
 
     least: LinkModel = LinkModel()
-    """The link at its least, when all that may transfer at once share it: how patient to be, and
-    how much to send at once."""
+    """The model of the link when all devices that may transfer at once share it. It decides
+    timeouts and how much to send at once."""
 
     slots: SlotsPort | None = None
-    """Where channel slots are granted; absent: they need none."""
+    """The port at which channel slots are granted. Absent: the devices need no slots."""
 
     torch_device: str = "cpu"
-    """Torch's name of where they train: cpu, or cuda:0 and so on."""
+    """Torch's name of the processor that trains: cpu, cuda:0 and so on."""
 
     seed: int
     population: int
-    """Devices of the whole scenario."""
+    """Number of devices in the whole scenario."""
 
     task: str
-    """JSON of the scenario's [task]; the server's word is checked against it."""
+    """JSON of the scenario's [task]; the task that the server announces must be the same."""
 
     address: str
     """host:port of the server or of the pack's gateway."""
@@ -199,17 +205,17 @@ class PackProcess(Section):
     """The fleet's token, hexadecimal."""
 
     folder: str
-    """`devices` of the run folder; each device has a folder of its own in it."""
+    """The folder `devices` of the run folder, with a folder for each device."""
 
 
 class PackContainer(Section):
-    """What several packs in one container are started with."""
+    """The configuration of a container with several packs."""
 
     packs: list[PackProcess]
 
 
 class NurseryProcess(Section):
-    """What a nursery is started with."""
+    """The configuration of a nursery."""
 
     task: str
     """JSON of the scenario's [task]."""

@@ -1,12 +1,13 @@
-"""What is observed of devices: covariates Z, fixed before enrollment, and X, before each round.
+"""Covariates of devices: Z is fixed before enrollment, X is observed before each round.
 
     [groups.covariates]
     z.age = { kind = "normal", mean = 3.0, sd = 1.0 }
     z.os = { kind = "categorical", values = ["14", "15"] }
     x.load = { kind = "uniform" }       # drawn for every round
-    x.charge = "battery"                # as the device finds it
+    x.charge = "battery"                # the device's own state
 
-Where numbers are needed, a word becomes a column for each of its levels: `os=14`, `os=15`, 0 or 1.
+Where numbers are needed, a covariate of words becomes a column of 0 and 1 for each of its levels:
+`os=14`, `os=15`.
 """
 
 import re
@@ -38,7 +39,7 @@ DEVICE_QUANTITIES: Final = (
     "hour_cos",
     "recent",
 )
-"""What a device knows of itself before a round, by the names under which X may have it."""
+"""Quantities that a device knows of itself before a round, which X may have by these names."""
 
 RESERVED: Final = (
     "client",
@@ -48,33 +49,34 @@ RESERVED: Final = (
     "enrollment_propensity",
     PROPENSITY,
 )
-"""Names that no covariate has: they stand beside the covariates in tables and rules."""
+"""Names that no covariate may have, because they stand beside covariates in tables and rules."""
 
 
 def _parse_x(value: object) -> object:
     if isinstance(value, str):
         if value not in DEVICE_QUANTITIES:
             raise ValueError(
-                f"a device knows no {value!r} of itself; it knows: {', '.join(DEVICE_QUANTITIES)}"
+                f"{value!r} is not a device quantity; expected one of: "
+                f"{', '.join(DEVICE_QUANTITIES)}"
             )
         return value
     return parse_number(value)
 
 
 AnyX = Annotated[Number | str | SerializeAsAny[Distribution], BeforeValidator(_parse_x)]
-"""A covariate X as a setting: the name of a device's quantity, or a distribution of numbers."""
+"""A covariate X as a setting: the name of a device quantity, or a distribution of numbers."""
 
 
 class Covariates(Section):
-    """What is observed of the devices of a group."""
+    """The covariates of the devices of a group."""
 
     z: dict[str, AnyDistribution] = Field(default_factory=dict)
-    """Fixed before enrollment, by name: a distribution over the devices."""
+    """Covariates Z, fixed before enrollment: for each name a distribution over the devices."""
 
     x: dict[str, AnyX] = Field(default_factory=dict)
-    """Seen before every round, by name: a distribution, drawn anew for each device and round; or
-    what a device knows of itself: battery, charging, unmetered, idle, hour_sin, hour_cos, recent
-    (moving average of its participation)."""
+    """Covariates X, observed before every round. For each name give a distribution, drawn anew for
+    each device and round, or a quantity that the device knows of itself: battery, charging,
+    unmetered, idle, hour_sin, hour_cos, recent (moving average of its participation)."""
 
     @field_validator("z", "x")
     @classmethod
@@ -92,11 +94,11 @@ class Covariates(Section):
     @model_validator(mode="after")
     def _differ(self) -> Self:
         if both := sorted(self.z.keys() & self.x.keys()):
-            raise ValueError(f"{', '.join(both)} stands in both z and x; expected different names")
+            raise ValueError(f"{', '.join(both)} is in both z and x; expected different names")
         return self
 
     def levels(self) -> dict[str, list[str]]:
-        """Every covariate Z with the words that it can be; none, where it is a number.
+        """Every covariate Z with its levels: the words that it can be. A number has no levels.
 
         Raises:
             ValueError: a file cannot be read.
@@ -106,13 +108,15 @@ class Covariates(Section):
     def draw(
         self, seed: int, clients: Sequence[str], positions: Sequence[int]
     ) -> dict[str, Values]:
-        """Every covariate Z of some devices, shape (n,); a device's depends on no other device.
+        """Draw every covariate Z of some devices, each of shape (n,).
+
+        The values of a device do not depend on other devices.
 
         Args:
-            positions: of the devices in the population, from 0.
+            positions: positions of the devices in the population, from 0.
 
         Raises:
-            ValueError: a file does not have what is needed; the message begins with the covariate.
+            ValueError: a file lacks a value; the message begins with the covariate.
         """
         found = {}
         for name, setting in self.z.items():
@@ -128,11 +132,12 @@ def z_columns(
     values: Mapping[str, Sequence[object] | Values],
     levels: Mapping[str, Sequence[str]] | None = None,
 ) -> dict[str, FloatArray]:
-    """Covariates as numbers: those that are, as they are; words as 0/1 columns `name=level`.
+    """Covariates as columns of numbers: words become 0/1 columns `name=level`.
 
     Args:
-        values: by name, of n devices each; a covariate is numbers or words.
-        levels: which words there can be, as `Covariates.levels` says; those found, where absent.
+        values: by name, the values of n devices; a covariate has numbers or words.
+        levels: possible words, from `Covariates.levels`. If a covariate has none here, the words
+            that occur in `values` are its levels.
     """
     columns: dict[str, FloatArray] = {}
     for name, of_devices in values.items():
@@ -146,7 +151,7 @@ def z_columns(
 
 
 def column_names(levels: Mapping[str, Sequence[str]]) -> list[str]:
-    """The columns of `z_columns`, by what `Covariates.levels` says."""
+    """Names of the columns of `z_columns`, from the result of `Covariates.levels`."""
     return [
         column
         for name, words in levels.items()
@@ -158,8 +163,8 @@ class Observed:
     """The covariates X of some devices, step by step.
 
     Args:
-        clients: whose; n of them.
-        ahead: steps whose numbers are drawn at once.
+        clients: names of the n devices.
+        ahead: number of steps for which random numbers are drawn at once.
     """
 
     def __init__(
@@ -176,8 +181,8 @@ class Observed:
         """X by name, each of shape (n,).
 
         Args:
-            quantities: what the devices know of themselves, by the names of DEVICE_QUANTITIES;
-                those that X has are needed, each of shape (n,).
+            quantities: the device quantities, by the names of DEVICE_QUANTITIES, each of shape
+                (n,); at least those that X has.
         """
         return {
             name: quantities[setting]

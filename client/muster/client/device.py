@@ -1,8 +1,8 @@
-"""What a device is: battery, charging habits, use, connectivity, local time, compute speed.
+"""Settings of a device: battery, charging habits, use, connectivity, local time, compute speed.
 
-The settings and their presets; `surroundings` and `battery` compute from them. The models are
-simple on purpose, and every constant can be set: published power models of phones are off by up to
-ten times (arXiv:2605.27601), so no watt is claimed to be right.
+The module has the settings and their presets; `surroundings` and `battery` compute from them. The
+models are simple on purpose, and every constant can be set. Published power models of phones are
+off by up to ten times (arXiv:2605.27601), so no watt is claimed to be right.
 """
 
 from collections.abc import Mapping
@@ -21,118 +21,123 @@ Hours = Annotated[float, Field(ge=0, le=24)]
 
 
 class Battery(Section):
-    """A battery, by the balance of currents (Android's power-profile form: mA × time).
+    """A battery, modelled as a balance of currents (Android's power-profile form: mA × time).
 
-    Defaults are of a 4410 mAh phone with a Tensor-class chip, whose power profile is public, where
-    nothing else is said.
+    Unless a key says otherwise, defaults are from the public power profile of a 4410 mAh phone with
+    a Tensor-class chip.
     """
 
     capacity_mah: Annotated[float, Field(ge=1, le=1e9)] = 4400.0
-    """Of the full battery."""
+    """Capacity of the full battery."""
 
     initial: AnyNumber = UniformDistribution(kind="uniform", low=0.1, high=1.0)
-    """Charge at scenario time 0, as a share; uniform from 0.1 to 1 as in Flower's battery-aware
-    simulator (nozzolillo01/battery-aware-federated-learning). Cut to [0, 1]."""
+    """Charge at scenario time 0, as a share, cut to [0, 1]. The default is uniform from 0.1 to 1 as
+    in Flower's battery-aware simulator (nozzolillo01/battery-aware-federated-learning)."""
 
     idle_ma: Load = 20.0
-    """Drawn while nobody uses the device: between suspended (10 mA) and idle (28.6 mA)."""
+    """Current while the device is idle; the default is between the currents when suspended
+    (10 mA) and idle (28.6 mA)."""
 
     use_ma: Load = 450.0
-    """Drawn while somebody uses it: screen at half brightness and a little computing."""
+    """Current while somebody uses the device; the default is for a screen at half brightness and a
+    little computing."""
 
     training_ma: Current = 400.0
-    """Drawn by training besides: four little and two middle cores (408 mA); all eight: 900."""
+    """Additional current of training; the default is for four little and two middle cores (408
+    mA). All eight cores would take 900 mA."""
 
     wifi_rx_ma: Current = 98.0
-    """Drawn by receiving over Wi-Fi."""
+    """Additional current of receiving over Wi-Fi."""
 
     wifi_tx_ma: Current = 470.0
-    """Drawn by sending over Wi-Fi."""
+    """Additional current of sending over Wi-Fi."""
 
     cellular_rx_ma: Current = 145.0
-    """Drawn by receiving over the modem."""
+    """Additional current of receiving over the modem."""
 
     cellular_tx_ma: Current = 292.0
-    """Drawn by sending over the modem, at a middling signal."""
+    """Additional current of sending over the modem, at a signal of middling strength."""
 
     charger_ma: Load = 1500.0
-    """Of the charger: a dedicated USB port (BC 1.2 DCP)."""
+    """Current of the charger; the default is that of a dedicated USB port (BC 1.2 DCP)."""
 
     taper_from: Share = 0.8
-    """Charge from which the charging current falls. Assumption."""
+    """Charge, as a share, above which the charging current falls. Assumption."""
 
     taper: Annotated[float, Field(ge=0.01, le=100)] = 0.12
     """τ of the falling current, I = I₀ exp(−(charge − taper_from)/τ). Assumption."""
 
     revives_at: Share = 0.05
-    """Charge at which a device that ran out comes back. Assumption."""
+    """Charge, as a share, at which a device whose battery ran out comes back. Assumption."""
 
 
 class Charging(Section):
-    """When people charge: at night, now and then by day, and when they must.
+    """When people charge a device: at night, now and then by day, and when the battery is low.
 
-    The shape is that of Ferreira, Dey, Kostakos (Pervasive 2011) as commonly quoted; its curves
-    could not be read, so every number is an assumption.
+    The shape is that of Ferreira, Dey, Kostakos (Pervasive 2011) as commonly quoted. The curves of
+    the paper could not be read, so every number is an assumption.
     """
 
     night_probability: Share = 0.85
-    """Of plugging in for a night. Assumption."""
+    """Probability that a device is plugged in for a night. Assumption."""
 
     night_start_h: Annotated[float, Field(ge=12, lt=36)] = 23.0
-    """Local hour at which that happens, mean; 25 is one o'clock. Assumption."""
+    """Mean local hour of plugging in for the night; 25 is one o'clock. Assumption."""
 
     night_start_sd_h: Hours = 1.2
-    """Its standard deviation. Assumption."""
+    """Standard deviation of `night_start_h`. Assumption."""
 
     night_hours: Annotated[float, Field(ge=0, le=12)] = 7.0
-    """How long it stays plugged in, mean; never more than 12. Assumption."""
+    """Mean number of hours plugged in at night; a device is never plugged in for more than 12.
+    Assumption."""
 
     night_hours_sd: Hours = 1.2
-    """Its standard deviation. Assumption."""
+    """Standard deviation of `night_hours`. Assumption."""
 
     top_ups_per_day: Annotated[float, Field(ge=0, le=3)] = 0.8
-    """Mean of a Poisson number, begun from 8 to 22 local time; never more than 6. Assumption."""
+    """Mean of the Poisson number of top-ups in a day. They begin between 8 and 22 local time, and
+    there are never more than 6. Assumption."""
 
     top_up_s: LongTime = 1500.0
-    """How long one lasts, median of a log-normal. Assumption."""
+    """Median duration of a top-up; the duration is log-normal. Assumption."""
 
     top_up_sigma: LogDeviation = 0.8
     """σ of that log-normal. Assumption."""
 
     forced_below: Share = 0.2
-    """Charge below which people look for a charger. Assumption."""
+    """Charge, as a share, below which people look for a charger. Assumption."""
 
     forced_probability: Annotated[float, Field(ge=0, lt=1)] = 0.7
-    """Of finding one within an hour. Assumption."""
+    """Probability of finding a charger within an hour. Assumption."""
 
 
 class Use(Section):
-    """When nobody uses the device: drawn for every spell, by local time."""
+    """When a device is idle, because nobody uses it: drawn for every spell, by local time."""
 
     idle_at_night: Share = 0.97
     """Probability of being idle in a spell from 23 to 7 local time. Assumption."""
 
     idle_by_day: Share = 0.7
-    """Likewise in the other hours. Assumption."""
+    """Probability of being idle in a spell in the other hours. Assumption."""
 
     spell_s: Annotated[float, Field(ge=60, le=1e9)] = 900.0
-    """How long a draw holds. Assumption."""
+    """Length of a spell, for which a draw holds. Assumption."""
 
 
 class Connectivity(Section):
     """How a device is connected: drawn every hour, by local time."""
 
     kind: Literal["fixed", "mobile"] = "fixed"
-    """fixed: by cable, unmetered. mobile: on Wi-Fi or else on the mobile network."""
+    """fixed: by cable, unmetered. mobile: by Wi-Fi or the mobile network."""
 
     wifi_at_home: Share = 0.95
     """mobile: probability of Wi-Fi in an hour from 19 to 8 local time. Assumption."""
 
     wifi_away: Share = 0.4
-    """mobile: likewise in the other hours. Assumption."""
+    """mobile: probability of Wi-Fi in the other hours. Assumption."""
 
     metered: bool | None = None
-    """Whether traffic costs money; absent: on the mobile network only."""
+    """Whether traffic costs money. Absent: only on the mobile network."""
 
 
 _PHONE: dict[str, Any] = {
@@ -156,50 +161,51 @@ PROFILES: Mapping[str, Mapping[str, Any]] = {
     "silo": {"examples_per_s": 20000.0},
     "always-on": {},
 }
-"""What a profile presets; all of it can be set beside it. The speeds, and what makes a tablet
-differ from a phone, are assumptions. A device without a battery runs on mains."""
+"""The presets of each profile; a scenario can override all of them. The speeds and the differences
+between tablet and phone are assumptions. A device without a battery runs on mains."""
 
 DROP_OUT: Mapping[str, float] = {"phone": 0.08, "tablet": 0.08}
-"""Drop-out of a round by profile: the middle of the 6 to 10 % of Bonawitz et al. (MLSys 2019,
-section 9); 0 for devices on mains."""
+"""Probability of dropping out of a round by profile: the middle of the 6 to 10 % of Bonawitz et al.
+(MLSys 2019, section 9); 0 for profiles that are not listed, which run on mains."""
 
 
 class DeviceSettings(Section):
-    """What the devices of a group are."""
+    """The properties of the devices of a group."""
 
     profile: Literal["phone", "tablet", "gateway", "silo", "always-on"] = "always-on"
-    """Presets of all that follows. always-on: a device that has no life and obeys."""
+    """Presets for the other keys of this table. always-on: a device whose state never changes and
+    that accepts every call."""
 
     capacity: Annotated[float, Field(gt=0, le=1)] = 1.0
-    """Share of a model that it can train (masks)."""
+    """Share of a model that a device can train (masks)."""
 
     examples_per_s: AnyNumber | None = None
-    """Modelled speed of training, a number or a distribution over the devices, of which what is
-    below 0.001 counts as that. Absent: as fast as the host, which counts as 0 s."""
+    """Modelled speed of training: a number, or a distribution over the devices, whose values below
+    0.001 count as 0.001. Absent: as fast as the host, and modelled training takes 0 s."""
 
     torch_device: Literal["cpu", "cuda", "auto"] = "cpu"
-    """Where they train. auto: on a GPU where the machine has one. Devices on a GPU are spawned,
-    not forked, and take turns on the machine's GPUs."""
+    """The processor that trains. auto: a GPU if the machine has one. Devices on a GPU are spawned,
+    not forked, and are distributed over the machine's GPUs in turn."""
 
     time_zone: AnyNumber = 0.0
-    """Hours that local time is ahead of UTC, a number or a distribution over the devices."""
+    """Hours by which local time is ahead of UTC: a number, or a distribution over the devices."""
 
     battery: Battery | None = None
-    """Absent: it runs on mains, is always charging and full."""
+    """The battery. Absent: the device runs on mains, so it is always charging and full."""
 
     charging: Charging = Charging()
-    """When it is plugged in; matters where there is a battery."""
+    """When the device is plugged in; matters only with a battery."""
 
     use: Use | None = None
-    """When somebody uses it. Absent: never, it is always idle."""
+    """When somebody uses the device. Absent: never, so it is always idle."""
 
     connectivity: Connectivity = Connectivity()
-    """How it is connected."""
+    """How the device is connected."""
 
     @model_validator(mode="before")
     @classmethod
     def _preset(cls, values: object) -> object:
-        """Put the profile's presets under what is given."""
+        """Add the profile's presets for keys that are not given."""
         if not isinstance(values, Mapping):
             return values
         presets = PROFILES.get(str(values.get("profile", "always-on")), {})
@@ -214,7 +220,7 @@ class DeviceSettings(Section):
 
     @property
     def lives(self) -> bool:
-        """Whether anything about it ever changes."""
+        """Whether the state of such a device ever changes."""
         mobile = self.connectivity.kind == "mobile"
         return self.battery is not None or self.use is not None or mobile
 

@@ -1,8 +1,8 @@
-"""What a device runs through in every round, imported before torch.
+"""Imports the code that a device runs in every round, before torch is imported.
 
 Torch makes hundreds of thousands of objects. Code and types that are imported after it lie between
-them, one to a page of memory; imported before it they lie together, and in every round a device
-finds more of them in the processor's caches: 10 processes take turns 4 % faster.
+those objects, one to a page of memory. If they are imported before torch they lie together, and
+more of them are in the processor's caches in every round: 10 processes take turns 4 % faster.
 """
 
 import grpc.aio

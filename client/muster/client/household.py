@@ -1,7 +1,7 @@
-"""Several packs in one container: a nursery that forks them at once, and ends with the last.
+"""Runs several packs in one container: forks all of them at once, and ends with the last of them.
 
-Its configuration (`PackContainer`) comes as a line of JSON on standard input. A pack that dies
-unasked ends them all, with its exit status: what is to come of that is its supervisor's to say.
+The configuration (`PackContainer`) comes as a line of JSON on standard input. If a pack dies
+unexpectedly, all of them end with its exit status, and the supervisor decides what to do about it.
 """
 
 import gc
@@ -20,17 +20,17 @@ from muster.tasks.tasks import read_task
 
 
 def main() -> int:
-    """Fork the packs; the first exit status that is not 0."""
+    """Fork the packs and wait for them; return the first exit status that is not 0, or 0."""
     logging.basicConfig(
         stream=sys.stderr, level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s"
     )
-    household = PackContainer.from_json(sys.stdin.readline())
+    container = PackContainer.from_json(sys.stdin.readline())
     import torch
 
     torch.set_num_threads(1)
     torch.set_num_interop_threads(1)
     warm()
-    first = household.packs[0]
+    first = container.packs[0]
     try:
         task = read_task(first.task).open(first.population, first.seed)
     except MusterError as error:
@@ -39,7 +39,7 @@ def main() -> int:
     gc.collect()
     gc.freeze()
     parent, living = os.getpid(), set[int]()
-    for pack in household.packs:
+    for pack in container.packs:
         if (pid := os.fork()) == 0:
             os._exit(_live(pack, task, parent))
         living.add(pid)

@@ -1,4 +1,4 @@
-"""One device's part in a round: its examples, what it remembers, and its training."""
+"""The learning of one device: its examples, its memory and its training."""
 
 from dataclasses import dataclass
 from functools import partial
@@ -25,10 +25,10 @@ from muster.wire.bodies import checksum, decode_vector
 
 @dataclass(frozen=True, slots=True)
 class TrainingConfig:
-    """What the server said there is to learn.
+    """The training that the server announced when the device enrolled.
 
     Attributes:
-        inline: whether models and updates travel inside Attend.
+        inline: whether models and updates travel inside the Attend stream.
     """
 
     run: str
@@ -40,11 +40,12 @@ class TrainingConfig:
 
 
 class Download(NamedTuple):
-    """How a model came to a device.
+    """How a device got a model, and how long that took.
 
     Attributes:
-        at: UNIX seconds when it was asked for; 0: it came with the call.
-        wait_s: wall seconds before its first byte, of those in `seconds`.
+        at: UNIX seconds when the device asked for the model; 0: it came with the call.
+        wait_s: the part of `seconds` before the first byte.
+        seconds: wall seconds from asking for the model to its last byte.
     """
 
     at: float = 0.0
@@ -53,14 +54,14 @@ class Download(NamedTuple):
 
 
 class Learner:
-    """A device as far as it learns.
+    """The learning side of one device.
 
     Args:
-        module: the pack's scratch pad; what is in it does not matter.
-        folder: the device's own, `devices/<client>` of the run folder.
-        body_bytes: as of `Memory`.
-        codec: how its updates travel.
-        line: its link in the scenario's model.
+        module: the pack's scratch module; its parameters on entry do not matter.
+        folder: the device's own folder, `devices/<client>` of the run folder.
+        body_bytes: passed on to `Memory`.
+        codec: compresses the device's updates.
+        line: the model of the device's link.
         lockstep: whether a round waits for every device that it called.
     """
 
@@ -89,7 +90,7 @@ class Learner:
         self._modelled: tuple[TrainingConfig | None, float] = None, 0.0
 
     def held_for(self, call: Call) -> StoredUpdate | None:
-        """The update that is held for a call, if one is."""
+        """The stored update for a call; None if there is none."""
         return self.memory.update_for(call)
 
     def train(
@@ -101,11 +102,11 @@ class Learner:
         life: Row,
         download: Download,
     ) -> StoredUpdate:
-        """Train from the base version's model, and remember what came of it.
+        """Train from the base version's model, and remember the round with its update.
 
         Args:
             before: the state in which the device entered the round.
-            life: its own state after the work.
+            life: the row of the device's simulated state after the work.
             download: how the model came.
         """
         began = self._clock.monotonic()
@@ -140,32 +141,32 @@ class Learner:
         return StoredUpdate(update, body)
 
     def give_up(self, call: Call, before: State, life: Row) -> None:
-        """Remember a round whose work was lost; only the device's own state has changed."""
+        """Remember a round whose work was lost; only the device's simulated state has changed."""
         after = before._replace(life=life)
         self.memory.hold(RoundRecord(call.key.round, call.model_checksum, before, after))
 
     def _compressed(
         self, delta: Vector, before: State, seed: int, round: int
     ) -> tuple[Body, bytes]:
-        """The update as it travels, and what that leaves out."""
+        """The compressed body of an update, and the residual that compression left out."""
         residual = np.frombuffer(before.residual, np.float32) if before.residual else None
         draws = partial(stream, seed, "compression", self.client, round)
         body, left = compress(self._codec, delta, residual, draws)
         return body, b"" if left is None else left.tobytes()
 
     def update_bytes(self, work: TrainingConfig) -> int:
-        """Length of an update's body."""
+        """Length of an update's body in bytes."""
         return self._codec.length(work.schema.parameters)
 
     def modelled_s(self, work: TrainingConfig) -> float:
-        """Modelled seconds of a round's work: training, and transfers over its own link."""
-        if self._modelled[0] is not work:  # asked for several times in every round
+        """Modelled seconds of a round's work: training and transfers over the device's own link."""
+        if self._modelled[0] is not work:  # cached: called several times in every round
             transfer_s = self.line.transfer_s(work.schema.body_bytes, self.update_bytes(work))
             self._modelled = work, self.train_s(work) + transfer_s
         return self._modelled[1]
 
     def train_s(self, work: TrainingConfig) -> float:
-        """Modelled seconds of training a round: examples seen over the device's speed."""
+        """Modelled seconds of training in a round: examples seen divided by the device's speed."""
         if self._speed is None:
             return 0.0
         return work.training.examples_seen(len(self.examples)) / self._speed

@@ -1,4 +1,4 @@
-"""What the lives of devices are computed from, and what is seen of them."""
+"""The settings of simulated devices, and the values that the simulation computes."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -18,7 +18,7 @@ from muster.common.lines import LinkModel
 from muster.common.seeds import BoolArray, FloatArray, IntArray
 
 Row = tuple[float, ...]
-"""Step, and the values of STATE: one device's own state."""
+"""One device's simulated state: the step, and the values of STATE."""
 
 VERDICTS: Final = (
     None,
@@ -31,19 +31,20 @@ VERDICTS: Final = (
     Reason.INTERRUPTED,
     Reason.SLOT_TAKEN,
 )
-"""What comes of a call, by code: None, it takes part; or the reason why not."""
+"""The possible results of a call: None if the device takes part, or the reason why it does not.
+The code of a result is its index here."""
 
 CODE: Final = {reason: code for code, reason in enumerate(VERDICTS)}
 
 
 class Effort(NamedTuple):
-    """What a round's work asks of devices, by the scenario's model; arrays of shape (n,).
+    """The modelled effort of a round's work for every device; arrays of shape (n,).
 
     Attributes:
         train_s: seconds of training.
-        transfer_s: seconds until model and update have travelled; 0 where no link is emulated.
-        down_s, up_s: seconds of them in which the radio receives and sends; NaN: `bytes_down` and
-            `bytes_up` over the nominal rate of the network that the device is on.
+        transfer_s: seconds of the transfers of model and update; 0 if no link is emulated.
+        down_s, up_s: seconds of the transfers in which the radio receives and sends. NaN stands for
+            `bytes_down` or `bytes_up` over the nominal rate of the device's network.
     """
 
     train_s: FloatArray
@@ -81,28 +82,28 @@ def effort_of(
 
 
 class Life(Section):
-    """What the lives of a group's devices are computed from."""
+    """The settings from which the devices of a group are simulated."""
 
     group: str
     size: int
-    """Devices in the group."""
+    """Number of devices in the group."""
 
     device: DeviceSettings = DeviceSettings()
     availability: AnyAvailability = Always(kind="always")
     participation: ParticipationSettings = ParticipationSettings()
     covariates: Covariates = Covariates()
     step_s: float
-    """Scenario seconds of a step."""
+    """Length of a step in scenario seconds."""
 
     start_h: float = 0.0
     """Hour of the day, UTC, at scenario time 0."""
 
     tells_propensity: bool = False
-    """Whether devices tell, among X, how likely they truly were to take part; for oracles."""
+    """Whether devices report their true probability of taking part among X; for oracles."""
 
     @property
     def eventful(self) -> bool:
-        """Whether there is anything to compute; a device without events always obeys."""
+        """Whether there is anything to simulate; a device without events accepts every call."""
         return (
             self.device.lives
             or self.availability.kind != "always"
@@ -114,17 +115,17 @@ class Life(Section):
 
     @property
     def drop_out(self) -> float:
-        """Probability that a round's work is lost for no reason of the device's state."""
+        """Probability that a round's work is lost for reasons other than the device's state."""
         given = self.participation.drop_out
         return DROP_OUT.get(self.device.profile, 0.0) if given is None else given
 
 
 class SimulatedDevice(NamedTuple):
-    """A device whose life is computed.
+    """A device that is simulated.
 
     Attributes:
-        position: in its group, from 0.
-        zone_h: hours that its local time is ahead of UTC.
+        position: its position in its group, from 0.
+        zone_h: hours by which its local time is ahead of UTC.
         z: its covariates Z as numbers, by name; categories as `name=level`.
     """
 
@@ -136,14 +137,14 @@ class SimulatedDevice(NamedTuple):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Look:
-    """What can be seen of devices at an instant, arrays of shape (n,).
+    """The observable state of devices at an instant; arrays of shape (n,).
 
     Attributes:
         network: index into NETWORKS.
-        dead: the battery ran out.
-        available: they can be reached.
+        dead: whether the battery ran out.
+        available: whether the device can be reached.
         x: covariates X by name.
-        changes: whether there is anything to tell of them at all.
+        changes: whether anything about the devices can change at all.
     """
 
     charge: FloatArray
@@ -158,7 +159,7 @@ class Look:
     changes: bool
 
     def state(self, i: int) -> DeviceState | None:
-        """Of one device, as it is reported; None where it is always the same."""
+        """The state of device `i` as it is reported; None if it is always the same."""
         if not self.changes:
             return None
         return DeviceState(
@@ -171,18 +172,18 @@ class Look:
         )
 
     def covariates(self, i: int) -> tuple[float, ...]:
-        """X of one device, in the order of the scenario."""
+        """The covariates X of device `i`, in the order of the scenario."""
         return tuple(float(values[i]) for values in self.x.values())
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Decided:
-    """What comes of calls, arrays over the devices called.
+    """The results of calling devices; arrays over the devices.
 
     Attributes:
         code: index into VERDICTS.
-        accepted: they say yes, whatever comes then.
-        share: of the work that they do; less than 1 for those who give up.
+        accepted: whether the device accepts the call, even if it gives up later.
+        share: the share of the work that the device does; less than 1 if it gives up.
     """
 
     code: IntArray
@@ -190,5 +191,5 @@ class Decided:
     share: FloatArray
 
     def reason(self, k: int) -> Reason | None:
-        """Why the k-th does not take part; None: it does."""
+        """Why the k-th device does not take part; None if it does."""
         return VERDICTS[int(self.code[k])]

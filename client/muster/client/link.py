@@ -1,6 +1,6 @@
-"""The connection of a pack of devices: two channels, and what is said over them.
+"""The connection of a pack of devices to the server: two channels, and the calls over them.
 
-Errors of gRPC become errors of muster here. Nothing decides what to do about them.
+This module turns errors of gRPC into errors of muster. The caller decides what to do about them.
 """
 
 import asyncio
@@ -42,18 +42,18 @@ from muster.wire.transport import GRPC, Transport
 
 _ENROLL_S = 10.0
 _TRIES = 5
-"""Tries of one transfer, none of which brought it further, before the session begins anew."""
+"""Tries of one transfer without any progress after which the session begins anew."""
 
 _AGAIN_S = 0.1
-"""Before the second of them; twice as long before each that follows."""
+"""Seconds to wait before the second try; doubled before every further try."""
 
 _PIECE_S = 2.0
 _PIECE_BYTES = 16 << 10
-"""On a slow link a chunk takes about so long, but is no smaller than that: of a chunk that breaks
-off nothing is kept."""
+"""On a slow link a chunk takes about `_PIECE_S` seconds but has at least `_PIECE_BYTES`. Chunks are
+short there because nothing is kept of a chunk that breaks off."""
 
 _UNKNOWN = (1 << 63) - 1
-"""An offset that is never right."""
+"""An offset that is always wrong; the server answers it with the right one."""
 
 _ERRORS: dict[grpc.StatusCode, type[Exception]] = {
     grpc.StatusCode.UNAVAILABLE: Interrupted,
@@ -68,9 +68,13 @@ _OF_CORE = "from Core"
 
 
 def _ours(error: grpc.aio.AioRpcError, definite: bool = False) -> Exception:
-    """The error of muster that an error of gRPC stands for."""
+    """The error of muster for an error of gRPC.
+
+    Args:
+        definite: whether a call that failed for the network certainly did not run.
+    """
     kind = _ERRORS.get(error.code(), RemoteProtocolError)
-    # What a write meets on a stream that has just ended.
+    # gRPC reports this when a write meets a stream that has just ended.
     if error.code() is grpc.StatusCode.INTERNAL and _OF_CORE in (error.details() or ""):
         kind = Interrupted
     if definite and kind is Interrupted:
@@ -79,13 +83,13 @@ def _ours(error: grpc.aio.AioRpcError, definite: bool = False) -> Exception:
 
 
 class ServerLink:
-    """The two channels of a pack; open one per process, not per call.
+    """The two channels of a pack. Open one link per process, not per call.
 
     Args:
         address: "host:port" of the server or of the pack's gateway.
-        token: the fleet's token, shown to enroll.
-        line: what to expect of the connection: how long to be patient, how much to send at once.
-        transport: what carries the calls.
+        token: the fleet's token, sent when enrolling.
+        line: the model of the connection; decides timeouts and how much to send at once.
+        transport: carries the calls.
     """
 
     def __init__(
@@ -110,11 +114,11 @@ class ServerLink:
         await self._bulk.close()
 
     async def enroll(self, devices: Sequence[Identity], fingerprint: Fingerprint) -> pb.Enrolled:
-        """Begin a session.
+        """Enroll the devices, which begins a session.
 
         Raises:
-            RemoteProtocolError: the server refuses them; it says why.
-            TransportError: try again.
+            RemoteProtocolError: the server refuses the devices; the message has its reason.
+            TransportError: the network failed; try again.
         """
         request = pb.EnrollRequest(
             protocol_version=PROTOCOL_VERSION,
@@ -143,17 +147,17 @@ class ServerLink:
         return Attendance(self._attend(metadata=self._session))
 
     async def fetch(self, call: Call, length: int) -> tuple[memoryview, float] | None:
-        """Download a model version, resuming where it broke.
+        """Download a model version, resuming where an earlier try broke off.
 
         Returns:
-            The body, and the monotonic seconds at which it began to come; None when the server no
+            The body, and the monotonic seconds at which its first byte came; None if the server no
             longer has the version.
 
         Raises:
-            RemoteProtocolError: what came is repeatedly not what the call announced.
+            RemoteProtocolError: the body repeatedly had another length or checksum than announced.
             TransportError: the transfer broke too often.
         """
-        patience, damaged, came_at = _Patience(self._clock), 0, None
+        retries, damaged, came_at = _RetryPolicy(self._clock), 0, None
         while True:
             body = self._partial_of(call.model_checksum)
             try:
@@ -163,13 +167,17 @@ class ServerLink:
                     return None
                 if error.code() is grpc.StatusCode.OUT_OF_RANGE:
                     self._forget_partial()
-                    await patience.over(Interrupted(f"the server refused the offset: {error}"), 0)
+                    await retries.wait_after(
+                        Interrupted(f"the server refused the offset: {error}"), 0
+                    )
                 else:
-                    await patience.over(_ours(error), len(body))
+                    await retries.wait_after(_ours(error), len(body))
                 continue
             came_at = came_at or began_at
-            if len(body) < length:  # the stream ended in order, but too early
-                await patience.over(Interrupted(f"{len(body)} of {length} bytes came"), len(body))
+            if len(body) < length:  # the stream ended without an error, but too early
+                await retries.wait_after(
+                    Interrupted(f"{len(body)} of {length} bytes came"), len(body)
+                )
                 continue
             self._forget_partial()
             if len(body) == length and checksum(memoryview(body)) == call.model_checksum:
@@ -182,7 +190,7 @@ class ServerLink:
                 )
 
     def _partial_of(self, model_checksum: bytes) -> bytearray:
-        """What an earlier try, perhaps in an earlier session, has left of a model."""
+        """The part of a model that earlier tries have received, perhaps in an earlier session."""
         if self._partial[0] != model_checksum:
             self._partial = model_checksum, bytearray()
         return self._partial[1]
@@ -191,8 +199,10 @@ class ServerLink:
         self._partial = b"", bytearray()
 
     async def _download(self, call: Call, body: bytearray, length: int) -> float | None:
-        """Append to `body` what is missing of a model; the monotonic seconds at which the first
-        byte came, None when nothing was missing."""
+        """Append the missing bytes of a model to `body`.
+
+        Returns the monotonic seconds at which the first byte came, None if nothing was missing.
+        """
         if len(body) >= length:
             return None
         fetching = self._transfers.Fetch(
@@ -205,33 +215,34 @@ class ServerLink:
             wait_for_ready=True,
         )
         try:
-            await fetching.initial_metadata()  # our turn; the body comes at once
+            await fetching.initial_metadata()  # sent when it is our turn; the body follows at once
             turn, began_at = self._clock.monotonic(), None
             async for chunk in fetching:
                 began_at = began_at or turn
                 body += chunk.data
         finally:
-            fetching.cancel()  # or the server would hold the turn of a device that does not read
+            fetching.cancel()  # else the server would keep the turn for a device that reads no more
         return began_at
 
     async def submit(self, update: Update, body: Body) -> Receipt:
-        """Upload an update, resuming where it broke; return the receipt.
+        """Upload an update, resuming where an earlier try broke off, and return the receipt.
 
         Raises:
-            TransportError: it broke too often.
+            TransportError: the transfer broke too often.
         """
-        offset, patience = 0, _Patience(self._clock)
+        offset, retries = 0, _RetryPolicy(self._clock)
         self._sending, self._judged = update.key, None
         while self._judged is None:
             try:
                 receipt = await self._upload(update, body, offset)
             except grpc.aio.AioRpcError as error:
-                await patience.over(_ours(error), 0 if offset == _UNKNOWN else offset)
-                # How much arrived only the server knows: it answers a wrong offset with the right.
+                await retries.wait_after(_ours(error), 0 if offset == _UNKNOWN else offset)
+                # Only the server knows how much arrived. It answers a wrong offset with the right
+                # one.
                 offset = _UNKNOWN
                 continue
-            if receipt.reason is Reason.CHECKSUM:  # damaged on the way: all of it once more
-                await patience.over(Interrupted(receipt.detail), 0)
+            if receipt.reason is Reason.CHECKSUM:  # damaged on the way: send all of it again
+                await retries.wait_after(Interrupted(receipt.detail), 0)
                 offset = 0
             elif receipt.outcome is not Outcome.RESUME:
                 return receipt
@@ -240,15 +251,15 @@ class ServerLink:
         return self._judged
 
     def judged(self, receipt: Receipt) -> None:
-        """Take a receipt that came over Attend. If its update is still being sent, no more of it
-        is sent."""
+        """Take a receipt that came over Attend. If its update is still being sent, stop sending."""
         if receipt.key == self._sending:
             self._judged = receipt
 
     async def _upload(self, update: Update, body: Body, offset: int) -> Receipt:
         async def parts() -> AsyncIterator[pb.SubmitMessage]:
             yield messages.encode_submit(update, offset)
-            await call.initial_metadata()  # our turn; the server would hold what came before
+            # Wait until it is our turn: the server would have to hold bytes that came before.
+            await call.initial_metadata()
             for chunk in chunks(body, offset, _piece_bytes(self._line.up_bps, UPLOAD_BYTES)):
                 if self._judged is not None:
                     return
@@ -258,23 +269,25 @@ class ServerLink:
         return messages.decode_receipt(await call)
 
 
-class _Patience:
-    """With a transfer that breaks: without end while it gets on, and not for long when it does
-    not."""
+class _RetryPolicy:
+    """Decides how often a broken transfer is tried again.
+
+    A transfer that makes progress is tried without end, one that makes none `_TRIES` times.
+    """
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._failures = 0
         self._reached = 0
 
-    async def over(self, error: Exception, reached: int) -> None:
+    async def wait_after(self, error: Exception, reached: int) -> None:
         """Wait before the next try.
 
         Args:
-            reached: how far the transfer has come, bytes.
+            reached: bytes that the transfer has moved so far.
 
         Raises:
-            TransportError: it has been tried often enough.
+            TransportError: there were too many tries without progress.
             MusterError: trying again would not help.
         """
         if reached > self._reached:
@@ -299,10 +312,10 @@ def _names(devices: Sequence[Identity]) -> str:
 
 
 class Attendance:
-    """The presence of a pack of devices: one stream, both ways.
+    """The attendance of a pack of devices: one stream, both ways.
 
     Attributes:
-        silent: nothing is said any more; the stream stays open until somebody ends it.
+        silent: whether the pack sends nothing more, although the stream is still open.
     """
 
     def __init__(self, stream: Any) -> None:
@@ -325,7 +338,7 @@ class Attendance:
         return messages.decode_to_device(message)
 
     async def answer(self, answers: Sequence[tuple[Answer, Body]]) -> None:
-        """Answer calls; with each comes the body of an update that travels inline."""
+        """Answer calls. Each answer comes with the body of its inline update, or an empty body."""
         await self._write(messages.encode_answers(answers))
 
     async def heartbeat(self, seen: Sequence[Observation] = ()) -> None:
@@ -348,17 +361,20 @@ class Attendance:
 
     async def _written(self) -> None:
         """Wait while anything is being written: a second write would break the call ("Internal
-        error from Core"). asyncio's lock takes 7 of the 100 µs that an answer costs in a fleet."""
+        error from Core").
+
+        There is no asyncio lock, because it takes 7 of the 100 µs that an answer costs in a fleet.
+        """
         while self._under_way is not None:
             await asyncio.wait([self._under_way])
 
     async def fall_silent(self) -> None:
-        """Say nothing from now on, not in the middle of a message."""
+        """Send nothing from now on. A message that is being written is finished first."""
         await self._written()
         self.silent = True
 
     async def leave(self) -> None:
-        """End the stream in order: a cancelled one leaks a little memory at the server."""
+        """End the stream in order; a cancelled stream leaks a little memory at the server."""
         try:
             await self._stream.done_writing()
             while await self._stream.read() is not grpc.aio.EOF:

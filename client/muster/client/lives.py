@@ -1,10 +1,10 @@
-"""The life of devices, step by step: what state they are in, and what they make of a call.
+"""The simulation of devices, step by step: their state, and how they respond to calls.
 
-Pure: no I/O and no clock. Arrays of shape (n,) hold all devices of a process, or of a plan; the
-same code with the same draws is behind both, so a plan tells what a run will do.
+There is no I/O and no clock here. Arrays of shape (n,) hold all devices of a process or of a plan.
+Both use the same code with the same draws, so a plan tells what a run will do.
 
-A device's own state, and nothing else, depends on what it did. It is a row of STATE at the
-beginning of a step; the row before a round is kept, so that nothing drains twice.
+The row of a device is the only state that depends on what the device did: the values of STATE at
+the beginning of a step. The row before a round is kept, so that nothing drains twice.
 """
 
 from collections.abc import Sequence
@@ -26,37 +26,43 @@ from muster.common.exchange import PROPENSITY, Reason
 from muster.common.seeds import BoolArray, FloatArray, IntArray, normals
 
 STATE: Final = ("charge", "forced_until_s", "dead", "recent")
-"""Columns of a state row: charge as a share; scenario seconds until which it charges because it had
-to; 1 after the battery ran out and before it is charged; recent participation."""
+"""Columns of a state row:
+
+- charge: as a share of the full battery;
+- forced_until_s: scenario seconds until which the device charges because its battery was low;
+- dead: 1 from the moment the battery ran out until it is charged to `revives_at`;
+- recent: moving average of the device's participation.
+"""
 
 _CHARGE, _FORCED_UNTIL, _DEAD, _RECENT = range(len(STATE))
 
 _MEMORY = 0.9
-"""`recent` is a moving average over steps, with this much kept of a step before."""
+"""Share of `recent` that is kept from one step to the next."""
 
 
 class DeviceSimulation:
-    """The lives of some devices of one group.
+    """The simulation of some devices of one group.
 
     Args:
-        ahead: steps whose numbers are drawn at once; a plan knows how many it needs.
+        ahead: number of steps for which random numbers are drawn at once. A plan knows how many it
+            needs.
     """
 
     def __init__(
-        self, life: Life, seed: int, beings: Sequence[SimulatedDevice], ahead: int = 64
+        self, life: Life, seed: int, devices: Sequence[SimulatedDevice], ahead: int = 64
     ) -> None:
-        n = len(beings)
-        columns = beings[0].z
+        n = len(devices)
+        columns = devices[0].z
         self.cast = DeviceBatch(
             seed=seed,
             group=life.group,
-            clients=[being.client for being in beings],
-            positions=np.array([being.position for being in beings]),
+            clients=[device.client for device in devices],
+            positions=np.array([device.position for device in devices]),
             size=life.size,
-            z={name: np.array([being.z[name] for being in beings]) for name in columns},
+            z={name: np.array([device.z[name] for device in devices]) for name in columns},
             step_s=life.step_s,
             start_h=life.start_h,
-            zone_h=np.array([being.zone_h for being in beings]),
+            zone_h=np.array([device.zone_h for device in devices]),
             ahead=ahead,
         )
         self.life = life
@@ -77,25 +83,25 @@ class DeviceSimulation:
             self._state[:, _DEAD] = self._state[:, _CHARGE] <= 0
 
     def row(self, i: int) -> Row:
-        """The own state of a device, to be remembered."""
+        """The row of device `i`, to be remembered: its step and the values of STATE."""
         return (float(self._at[i]), *map(float, self._state[i]))
 
     def settle(self, i: int, row: Row) -> None:
-        """Put a device back to a state it was in."""
+        """Put device `i` back to the state of an earlier `row`."""
         self._at[i], self._state[i] = int(row[0]), row[1:]
         self._seen = None
 
     # --- time ------------------------------------------------------------------------------------
 
     def advance(self, step: int) -> None:
-        """Let all devices live to the beginning of `step`."""
+        """Advance all devices to the beginning of `step`."""
         while (behind := int(self._at.min())) < step:
             rows = np.flatnonzero(self._at == behind)
-            self._live(slice(None) if len(rows) == len(self._at) else rows, behind)
+            self._advance_rows(slice(None) if len(rows) == len(self._at) else rows, behind)
             self._seen = None
 
-    def _live(self, rows: slice | IntArray, step: int) -> None:
-        """One step of some devices."""
+    def _advance_rows(self, rows: slice | IntArray, step: int) -> None:
+        """Advance the devices `rows` by one step."""
         battery = self.life.device.battery
         self._state[rows, _RECENT] *= _MEMORY
         if battery is not None:
@@ -120,17 +126,17 @@ class DeviceSimulation:
             lasts = charging.top_up_s * np.exp(charging.top_up_sigma * normals(*normal)[0])
             state[:, _FORCED_UNTIL] = np.where(forced, time_s + lasts, state[:, _FORCED_UNTIL])
             plugged |= forced
-        # One that is off is used by nobody, whatever was drawn.
+        # Nobody uses a device that is off, whatever was drawn.
         idle = idle | (state[:, _DEAD] > 0)
         charge = charge_after(battery, charge, tick_s, plugged, idle)
         state[:, _CHARGE] = charge
         state[:, _DEAD] = (charge <= 0) | ((state[:, _DEAD] > 0) & (charge < battery.revives_at))
         self._state[rows] = state
 
-    # --- what is seen ----------------------------------------------------------------------------
+    # --- observation -----------------------------------------------------------------------------
 
     def look(self, step: int) -> Look:
-        """All devices at the beginning of a step."""
+        """The look of all devices at the beginning of a step."""
         self.advance(step)
         if self._seen is None or self._seen[0] != step:
             self._seen = (step, self._look(step))
@@ -179,8 +185,10 @@ class DeviceSimulation:
         return self._x.at(step, quantities)
 
     def unreachable(self, step: int) -> BoolArray | None:
-        """Who is offline at the beginning of a step, where it takes no look to tell and there is
-        nothing to tell besides; else None."""
+        """Whether each device is offline at the beginning of a step, shape (n,).
+
+        None if that depends on the devices' state, or if a device reports more than being offline.
+        """
         life = self.life
         if life.device.lives or life.covariates.x or life.tells_propensity:
             return None
@@ -188,12 +196,14 @@ class DeviceSimulation:
         return None if available is None else ~available
 
     def away_steps(self, step: int) -> IntArray | None:
-        """For how many steps after this one they would be offline too, and tell nothing else, as
-        far as is foreseen; None where `unreachable` is."""
+        """Number of further steps for which each device is offline, as far as is foreseen.
+
+        None if `unreachable` is None.
+        """
         return None if self.unreachable(step) is None else self._foresight.away_steps(step)
 
     def _conditions(self, times: FloatArray) -> dict[str, BoolArray]:
-        """What can be required of devices, at an instant for every device, later in a step."""
+        """The conditions that a scenario can require, at `times`: one instant for every device."""
         around = self._surroundings
         charging = np.ones(len(times), dtype=np.bool_)
         if self.life.device.battery is not None:
@@ -204,7 +214,7 @@ class DeviceSimulation:
     # --- a call ----------------------------------------------------------------------------------
 
     def decide(self, step: int, effort: Effort) -> Decided:
-        """What would come of calling every device, shape (n,), at the beginning of a step."""
+        """Decide what every device would do if it were called at the beginning of a step."""
         look, rules = self.look(step), self.life.participation
         state = {"charging": look.charging, "unmetered": look.unmetered, "idle": look.idle}
         code = np.zeros(effort.devices, dtype=np.int64)
@@ -240,7 +250,10 @@ class DeviceSimulation:
         code: IntArray,
         share: FloatArray,
     ) -> FloatArray:
-        """What goes wrong with work that was begun: `code` is altered; the share that was done."""
+        """Decide what goes wrong with accepted work.
+
+        Enters the reasons into `code`, and returns the share of the work that each device does.
+        """
         rules, battery = self.life.participation, self.life.device.battery
         lost, how_far = self._luck.at(step).T
         dropped = (code == 0) & (lost < self.life.drop_out)
@@ -265,10 +278,11 @@ class DeviceSimulation:
         return share
 
     def take_part(self, called: IntArray, verdict: Decided, effort: Effort) -> None:
-        """Enter what devices that were called, and accepted, did into their own states.
+        """Update the states of devices by the work that they did after they accepted a call.
 
         Args:
-            effort: of all devices.
+            called: indices of the devices that were called and accepted.
+            effort: the effort of all devices.
         """
         if not len(called):
             return
@@ -283,8 +297,8 @@ class DeviceSimulation:
         self._seen = None
 
     def chance(self, step: int) -> FloatArray:
-        """Each device's true probability of taking part in a step, given Z, X and its state, and
-        work that takes no time; shape (n,). For oracles and plans."""
+        """Each device's true probability of taking part in a step, shape (n,); for oracles and
+        plans. Given Z, X and the device's state, and as if work took no time."""
         return self._chance(step, self.look(step))
 
     def _chance(self, step: int, look: Look) -> FloatArray:

@@ -1,4 +1,4 @@
-"""A probability that depends on a device's covariates, Z that stay and X that change."""
+"""A logistic model: a probability that depends on a device's covariates Z and X."""
 
 from collections.abc import Mapping
 
@@ -11,13 +11,13 @@ from muster.common.seeds import FloatArray
 
 
 class Logit(Section):
-    """p = 1 / (1 + exp(−(intercept + Σ z·Z + Σ x·X)))."""
+    """A logistic model of a probability: p = 1 / (1 + exp(−(intercept + Σ z·Z + Σ x·X)))."""
 
     intercept: Number
-    """The log-odds where all covariates are 0: ln(p / (1 − p))."""
+    """The log-odds ln(p / (1 − p)) when all covariates are 0."""
 
     z: dict[str, Number] = Field(default_factory=dict)
-    """Coefficients of covariates Z, by name; a level of a category is `name=level`."""
+    """Coefficients of covariates Z, by name; a level of a categorical covariate is `name=level`."""
 
     x: dict[str, Number] = Field(default_factory=dict)
     """Coefficients of covariates X, by name."""

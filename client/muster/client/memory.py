@@ -1,13 +1,14 @@
-"""What a device remembers over its own death: its two newest rounds, in a file of two slots.
+"""The memory of a device that survives its process: its two newest rounds, in a file of two slots.
 
-A device keeps its state before a round, the state after it, and its update. A server may call for a
-round while it still writes the one before down, for none later; if it forgets that one (it was
-killed), the device is called for both again, from the states before, or sends the updates it holds:
-nothing is trained, counted or drained twice.
+For each round a device keeps its state before the round, its state after it, and its update. Two
+rounds are enough: a server may call for a round while it still commits the round before, but never
+further ahead. If a killed server has lost the earlier round, it calls the device for both rounds
+again. The device then starts from the states before them, or sends the updates that it holds.
+Nothing is trained, counted or drained twice.
 
-Rounds are written to the two slots in turn, each with a checksum, so that whatever instant kills
-the device one of them is whole. A device does it every round: writing over a file costs a tenth of
-making and renaming one, and over a mapped one no system call.
+Rounds are written to the two slots in turn, each with a checksum, so one slot is whole at whatever
+instant the device is killed. A device writes every round. Writing over a file costs a tenth of
+making and renaming one, and writing over a mapped file needs no system call.
 """
 
 import mmap
@@ -23,34 +24,41 @@ from muster.common.files import remove_unfinished, write_atomic
 from muster.wire.bodies import checksum as body_checksum
 
 _CHECKSUM = struct.Struct("<8s")
-"""A record begins with the XXH3-64 of what follows up to the body, whose own is among the facts."""
+"""A record begins with the XXH3-64 of everything up to the body. The body's checksum is a fact."""
 
 _FACTS = struct.Struct("<QQ16s QQ QQ16sQ7d 6I")
-"""Number of the record, round, checksum of the model; rounds trained before and after; the update:
-attempt, examples (0: there is none), checksum, length, seconds and loss; lengths of what follows:
-client, lives and residuals before and after, body."""
+"""The fixed-size fields of a record, the facts:
+
+- number of the record, round, checksum of the model;
+- rounds trained before and after;
+- of the update: attempt, examples (0: there is no update), checksum, length, seconds and loss;
+- lengths of the parts that follow: client, lives before and after, residuals before and after, and
+  body.
+"""
 
 BODY_BYTES = 1 << 20
-"""Longer bodies stay in memory alone. A device that loses one trains again, to the same bits; the
-disk would be busier with them than with the server's commits."""
+"""Longer bodies are not written to the file, because they would keep the disk busier than the
+server's commits. A device that loses a body trains again, to the same bits."""
 
 _SLOTS = 2
 
 _SLOT_TABLE = struct.Struct("<Q")
-"""The file begins with the length of a slot."""
+"""The file begins with the length of a slot in bytes."""
 
 _NO_UPDATE = Update(Key("", 0, 0), 0, bytes(16), 0, 0.0, 0.0, 0.0)
 
 
 class State(NamedTuple):
-    """A device's own state; decision and training of a round are functions of the one before it.
+    """The state of a device between rounds.
+
+    The decision and the training of a round are functions of the state before it.
 
     Attributes:
-        trained: rounds this device has trained in, each counted once.
-        residual: what compression left out of its updates so far, float32; empty before the first,
-            and where the codec has no feedback.
-        life: step and values of `muster.client.lives.STATE`; empty for a device without a life, and
-            before its first round.
+        trained: rounds in which this device has trained, each counted once.
+        residual: what compression has left out of its updates so far, float32; empty before the
+            first update, and if the codec has no feedback.
+        life: step and values of `muster.client.lives.STATE`; empty for a device without a simulated
+            life, and before its first round.
     """
 
     trained: int = 0
@@ -59,18 +67,18 @@ class State(NamedTuple):
 
 
 class StoredUpdate(NamedTuple):
-    """An update that can be sent; its key is that of the newest call."""
+    """An update that can be sent, under the key of the newest call."""
 
     update: Update
     body: Body
 
 
 class RoundRecord(NamedTuple):
-    """A round that may not be committed yet.
+    """The record of a round that the server may not have committed yet.
 
     Attributes:
         model: checksum of the base version's body.
-        update: as it was or will be sent; None when the device gave up.
+        update: the update as it was or will be sent; None if the device gave up.
     """
 
     round: int
@@ -85,11 +93,11 @@ class Memory:
     """The state file of one device.
 
     Attributes:
-        held: its two newest rounds, or as many as it has had, in their order.
+        held: the records of its two newest rounds, oldest first; fewer before the second round.
 
     Args:
-        folder: `devices/<client>` of the run folder; made if it is not there.
-        body_bytes: longer bodies stay in memory alone.
+        folder: `devices/<client>` of the run folder; made if it does not exist.
+        body_bytes: bodies longer than this are kept in the process but not in the file.
     """
 
     def __init__(self, folder: Path, body_bytes: int = BODY_BYTES) -> None:
@@ -99,13 +107,13 @@ class Memory:
         self._path = folder / "state.bin"
         self._number, self._slot_bytes = 0, 0
         self._file: mmap.mmap | None = None
-        # An empty one is what is left of a new one when the machine lost its power.
+        # A power cut can leave a new file empty.
         if self._path.exists() and self._path.stat().st_size >= _SLOT_TABLE.size:
             self._open()
         self.held: tuple[RoundRecord, ...] = self._read()
 
     def close(self) -> None:
-        """Let go of the file."""
+        """Close the file."""
         if self._file is not None:
             self._file.close()
             self._file = None
@@ -125,23 +133,23 @@ class Memory:
         return State() if later is None else later.before
 
     def update_for(self, call: Call) -> StoredUpdate | None:
-        """The update held for a call, under the call's key; None if it must be trained."""
+        """The stored update for a call, under the call's key; None if there is none."""
         for held in self.held:
             if held.round == call.key.round and held.model == call.model_checksum:
-                # Else it gave up, or the body was lost with the process that trained it.
+                # Otherwise the device gave up, or the body was lost with an earlier process.
                 if held.update is not None and len(held.body) == held.update.length:
                     return StoredUpdate(held.update._replace(key=call.key), held.body)
         return None
 
     def hold(self, held: RoundRecord) -> None:
-        """Remember a round, over the one before the last."""
+        """Store the record of a round; it replaces the older of the two stored records."""
         self._number += 1
         record = self._record(self._number, held)
         size = sum(map(len, record))
         if self._file is None or size > self._slot_bytes:
             self._begin_file(size, record)
         else:
-            # The slot's old record is no longer whole once this has begun; the other slot's is.
+            # Writing destroys the old record of this slot. The other slot's record stays whole.
             at = self._offset(self._number)
             for part in record:
                 self._file[at : at + len(part)] = part
@@ -149,11 +157,11 @@ class Memory:
         self.held = *map(self._lasting, self.held[-1:]), held
 
     def _lasting(self, held: RoundRecord) -> RoundRecord:
-        """What stays of a round when the next one is held."""
+        """The record as it is in the file, which is also kept of it when the next round comes."""
         return held if len(held.body) <= self._body_bytes else held._replace(body=b"")
 
     def _record(self, number: int, held: RoundRecord) -> tuple[bytes, Body]:
-        """A record: its facts, and the body."""
+        """The bytes of a record, in two parts: everything up to the body, and the body."""
         round, model, before, after, update, _ = held
         body = self._lasting(held).body
         (client, _, attempt), *sent = update or _NO_UPDATE
@@ -162,15 +170,14 @@ class Memory:
         lengths = *map(len, pieces), len(body)
         trained = before.trained, after.trained
         facts = _FACTS.pack(number, round, model, *trained, attempt, *sent, *lengths)
-        told = b"".join((facts, *pieces))
-        return xxhash.xxh3_64_digest(told) + told, body
+        checked = b"".join((facts, *pieces))
+        return xxhash.xxh3_64_digest(checked) + checked, body
 
     def _offset(self, number: int) -> int:
         return _SLOT_TABLE.size + (number % _SLOTS) * self._slot_bytes
 
     def _begin_file(self, slot_bytes: int, record: tuple[bytes, Body]) -> None:
-        """A file with larger slots takes the place of the old one, with `record` in it and the one
-        before."""
+        """Replace the file by one with larger slots, with `record` and the record before it."""
         before = [self._record(self._number - 1, held) for held in self.held[-1:]]
         self._slot_bytes = max([slot_bytes, *(sum(map(len, parts)) for parts in before)])
         slots = [record, before[0] if before else (b"", b"")]
@@ -195,11 +202,11 @@ class Memory:
         slots.sort(key=lambda record: record[0])
         self._number = slots[-1][0]
         if len(self._file) < self._offset(0) + _SLOTS * self._slot_bytes:
-            self._slot_bytes = 0  # not all of it is there: the next round begins a new file
+            self._slot_bytes = 0  # the file is too short: the next round begins a new one
         return tuple(held for _, held in slots if held is not None)
 
     def _read_slot(self, slot: int) -> tuple[int, RoundRecord | None]:
-        """(number, round) of a slot; (0, None) when it is empty or torn."""
+        """Number and record of a slot; (0, None) if the slot is empty or torn."""
         assert self._file is not None
         at = self._offset(slot)
         record = self._file[at : at + self._slot_bytes]
@@ -210,8 +217,8 @@ class Memory:
         trained, sent, lengths = facts[:2], facts[2:-6], facts[-6:]
         ends = list(accumulate(lengths, initial=_CHECKSUM.size + _FACTS.size))
         *_, begins, end = ends
-        told = record[_CHECKSUM.size : begins]
-        if len(record) < end or xxhash.xxh3_64_digest(told) != checksum:
+        checked = record[_CHECKSUM.size : begins]
+        if len(record) < end or xxhash.xxh3_64_digest(checked) != checksum:
             return 0, None
         client, *lives, old, new, body = (record[start:stop] for start, stop in pairwise(ends))
         before, after = (

@@ -8,7 +8,7 @@ class NetworkKind(NamedTuple):
     """A class of connectivity.
 
     Attributes:
-        down_mbps, up_mbps: nominal rates, which say how long a radio is busy with a transfer where
+        down_mbps, up_mbps: nominal rates. They decide how long the radio is busy with a transfer if
             the scenario emulates no link.
     """
 
@@ -20,9 +20,9 @@ class NetworkKind(NamedTuple):
 
 NETWORKS: Final = (
     NetworkKind("ethernet", metered=False, down_mbps=math.inf, up_mbps=math.inf),
-    # FLASH's phones, medians (speed_distri.json).
+    # Medians of FLASH's phones (speed_distri.json).
     NetworkKind("wifi", metered=False, down_mbps=35.0, up_mbps=27.0),
-    # WebPageTest's LTE down; up as in Mahimahi's LTE traces.
+    # Down as in WebPageTest's LTE profile, up as in Mahimahi's LTE traces.
     NetworkKind("cellular", metered=True, down_mbps=12.0, up_mbps=6.0),
 )
 ETHERNET, WIFI, CELLULAR = range(len(NETWORKS))

@@ -1,16 +1,17 @@
 """The nursery: the warm parent from which device processes are forked.
 
-Importing torch takes seconds and 200 MiB; a fork takes milliseconds and shares them. Rules found by
-trying:
+Importing torch takes seconds and 200 MiB. A fork takes milliseconds and shares that memory. These
+rules were found by trying:
 
 - one thread for torch before anything runs (with its default threads every forked child hung);
-- one training step before the first fork, so that no child imports what is cold;
+- one training step before the first fork, so that no child has to import modules by itself;
 - no channel, server, event loop, SQLite or CUDA here, ever: they do not survive a fork;
-- nothing but fork and reap, from start to end: a restarted device is forked from here too;
+- the nursery only forks and reaps, to the end of the run: restarted devices are forked here too;
 - children die with the nursery, and the nursery with its supervisor.
 
-The supervisor speaks over a socket pair, one JSON object a line. To the nursery: `{"start": {...}}`
-(a `PackProcess`). From it: `ready`, `failed`, `started`, `exited`.
+The supervisor and the nursery talk over a socket pair, one JSON object a line. The supervisor sends
+`{"start": {...}}` (a `PackProcess`). The nursery sends the events `ready`, `refused`, `failed`,
+`started` and `exited`.
 """
 
 import json
@@ -38,7 +39,7 @@ from muster.tasks.tasks import read_task
 
 
 class Nursery:
-    """Forks devices and reaps them."""
+    """Forks processes of devices and reaps them."""
 
     def __init__(self, config: NurseryProcess, task: OpenTask, supervisor: socket.socket) -> None:
         self._task = task
@@ -47,8 +48,8 @@ class Nursery:
         self._names: dict[int, str] = {}
         self._lines = b""
 
-    def tend(self) -> None:
-        """Obey the supervisor until it goes away."""
+    def serve(self) -> None:
+        """Handle the supervisor's requests until it goes away."""
         reading, writing = os.pipe()
         os.set_blocking(writing, False)
         signal.set_wakeup_fd(writing)
@@ -64,26 +65,26 @@ class Nursery:
                     return
                 *lines, self._lines = (self._lines + received).split(b"\n")
                 for line in lines:
-                    self._obey(json.loads(line))
+                    self._handle(json.loads(line))
 
-    def say(self, event: str, **fields: Any) -> None:
-        """Tell the supervisor."""
+    def send(self, event: str, **fields: Any) -> None:
+        """Send an event to the supervisor."""
         self._supervisor.sendall(json.dumps({"event": event, **fields}).encode() + b"\n")
 
-    def _obey(self, order: dict[str, Any]) -> None:
-        if "start" in order:
-            self._fork(PackProcess.model_validate(order["start"]))
+    def _handle(self, request: dict[str, Any]) -> None:
+        if "start" in request:
+            self._fork(PackProcess.model_validate(request["start"]))
 
     def _fork(self, config: PackProcess) -> None:
         nursery = os.getpid()
         pid = os.fork()
         if pid == 0:
-            self._be(config, nursery)
+            self._run_child(config, nursery)
         self._names[pid] = config.name
-        self.say("started", name=config.name, pid=pid)
+        self.send("started", name=config.name, pid=pid)
 
-    def _be(self, config: PackProcess, nursery: int) -> NoReturn:
-        """In the child: live as the pack, and never return into the nursery's loop."""
+    def _run_child(self, config: PackProcess, nursery: int) -> NoReturn:
+        """Run the pack in the child process; never returns into the nursery's loop."""
         status = 1
         try:
             die_with_parent(nursery)
@@ -108,7 +109,7 @@ class Nursery:
             if pid == 0:
                 return
             name = self._names.pop(pid)
-            self.say("exited", name=name, status=os.waitstatus_to_exitcode(status))
+            self.send("exited", name=name, status=os.waitstatus_to_exitcode(status))
 
 
 def log_to(path: Path) -> None:
@@ -120,7 +121,7 @@ def log_to(path: Path) -> None:
 
 
 def prepare(task: OpenTask, folder: Path) -> dict[str, Any]:
-    """Write the initial model; return what the server must know of the task."""
+    """Write the initial model; return the number of examples and the schema for the server."""
     module = task.module()
     shapes = schema(module)
     body = initial_vector(module).astype(WIRE).tobytes()
@@ -132,7 +133,7 @@ def prepare(task: OpenTask, folder: Path) -> dict[str, Any]:
 
 
 def main() -> None:
-    # A Ctrl-C at the terminal reaches the whole group; the supervisor decides what it means.
+    # A Ctrl-C at the terminal reaches the whole process group. The supervisor decides what to do.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     logging.basicConfig(
         stream=sys.stderr, level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s"
@@ -151,11 +152,11 @@ def main() -> None:
     except MusterError as error:
         event = "refused" if isinstance(error, ConfigError) else "failed"
         supervisor.sendall(json.dumps({"event": event, "why": str(error)}).encode() + b"\n")
-        supervisor.recv(1)  # until the supervisor goes away: it has the reason, and needs no death
+        supervisor.recv(1)  # wait until the supervisor goes away; it already has the reason
         sys.exit(1)
     rarely_collect()
-    nursery.say("ready", **prepared)
-    nursery.tend()
+    nursery.send("ready", **prepared)
+    nursery.serve()
 
 
 if __name__ == "__main__":

@@ -1,12 +1,12 @@
-"""Whether a device that was called takes part: the rules, its own will, and what goes wrong.
+"""Participation: whether a called device takes part, by rules, by its own will and by accidents.
 
     available --+--> eligible --> willing --> trains --> delivers
                 |        |           |           |
              offline  battery,    unwilling   drop-out, interrupted,
                       metered …               powered off
 
-The first three are asked at the moment of the call, and a device that says no declines with the
-reason. What goes wrong later is an abort: it had accepted.
+The first three are decided at the moment of the call; a device that fails one declines with the
+reason. If something goes wrong later, the device aborts, because it has already accepted.
 """
 
 from typing import Annotated, Final, Literal
@@ -24,22 +24,23 @@ REQUIREMENTS: Final = {
     "unmetered": Reason.METERED,
     "idle": Reason.BUSY,
 }
-"""What can be required of a device's state, and why it declines where it is not so."""
+"""Conditions that can be required of a device, and the reason with which it declines otherwise."""
 
 
 class ParticipationSettings(Section):
-    """Who may take part, and who does."""
+    """The rules of participation, and how often devices follow a call."""
 
     require: list[Literal["charging", "unmetered", "idle"]] = Field(default_factory=list)
-    """The production rules are all three (Bonawitz et al., MLSys 2019, section 2)."""
+    """Conditions that a device must meet to take part. Production systems require all three
+    (Bonawitz et al., MLSys 2019, section 2)."""
 
     battery_min: Share = 0.3
-    """Charge below which a device declines (Android's FederatedCompute:
+    """Charge, as a share, below which a device declines (Android's FederatedCompute:
     TRAINING_MIN_BATTERY_LEVEL = 30). A device on mains is always full."""
 
     willing: Share | Logit = 1.0
-    """Its own decision: a probability, or a logistic model of its covariates
-    (`intercept`, `z`, `x`)."""
+    """Probability that a device is willing to take part: a number, or a logistic model of its
+    covariates (`intercept`, `z`, `x`)."""
 
     drop_out: Share | None = None
-    """Probability that what was accepted is not delivered. Absent: that of the device profile."""
+    """Probability that a device drops out after it has accepted. Absent: that of its profile."""

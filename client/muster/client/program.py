@@ -1,7 +1,7 @@
-"""The program of a pack of devices: come, train when called, come back when the connection breaks.
+"""The program of a pack of devices: enroll, train when called, reconnect after a broken connection.
 
-A pack is the devices of one process; they share its connection and nothing else. As a rule it is
-one device.
+A pack is the set of devices in one process. They share the connection of the process and nothing
+else. A pack usually has one device.
 """
 
 import asyncio
@@ -41,8 +41,8 @@ from muster.wire.transport import GRPC, Transport
 
 log = logging.getLogger("muster.client")
 
-_LISTENING, _WORKING = 0, 1
-"""Places of `_listen` and `_work_on` among the parts of an attendance."""
+_LISTENING, _HANDLING = 0, 1
+"""Indices of `_listen` and `_handle_queued_calls` in the list of tasks of an attendance."""
 
 
 class Pack:
@@ -57,7 +57,7 @@ class Pack:
         self._clock = clock
         module = task.module().to(config.torch_device)
         self._schema = schema_of_module(module)
-        # The disk would be busy with the updates of many devices, which train again as fast.
+        # The updates of many devices would keep the disk busy, and training again is as fast.
         body_bytes = BODY_BYTES if len(config.devices) == 1 else 0
         folder = Path(config.folder)
         self._devices = {
@@ -83,9 +83,9 @@ class Pack:
             )
             for member in config.devices
         ]
-        self._conduct: DevicePolicy | AlwaysAccept = AlwaysAccept(self._devices)
+        self._policy: DevicePolicy | AlwaysAccept = AlwaysAccept(self._devices)
         if config.life is not None:
-            self._conduct = DevicePolicy(
+            self._policy = DevicePolicy(
                 config.life, config.seed, config.devices, self._devices, lockstep
             )
         self._life_clock = LifeClock(config.clock, clock)
@@ -93,12 +93,12 @@ class Pack:
         if config.slots is not None:
             self._slots = SlotClient(config.slots, config.token, clock)
         self._worker = Worker(
-            self._devices, self._conduct, config.clock, self._life_clock, self._slots, clock
+            self._devices, self._policy, config.clock, self._life_clock, self._slots, clock
         )
         self._link = self._new_link()
         self._busy = False
         self._newest_round = 0
-        # What a back-off is for is that devices differ, and one from its earlier self.
+        # Back-off must differ between devices, and between one start of a device and the next.
         draws = seeds.stream(config.seed, "back-off", config.name, str(clock.now()))
         self._backoff = Backoff(draws)
         self._calls: asyncio.Queue[ToDevice] = asyncio.Queue()
@@ -110,10 +110,10 @@ class Pack:
         return ServerLink(config.address, token, self._clock, config.least, self._transport)
 
     async def live(self) -> None:
-        """Until the server says goodbye, or refuses the devices.
+        """Take part in the run until the server says goodbye.
 
         Raises:
-            RemoteProtocolError: it refused, or broke the protocol.
+            RemoteProtocolError: the server refused the devices, or broke the protocol.
         """
         try:
             while not self._ended():
@@ -122,32 +122,32 @@ class Pack:
                     await self._attend()
                 except (TransportError, Unauthenticated) as error:
                     broken = str(error)
-                # Not before the error is gone: as long as it is there, so are the frames that it
-                # passed, the stream in them, and the stream's connection.
+                # Wait outside the except block: while the error exists, its traceback keeps the
+                # frames it passed alive, and with them the stream and its connection.
                 if broken is not None:
-                    await self._wait_to_return(broken)
+                    await self._wait_before_reconnecting(broken)
                 elif not self._ended():
-                    await self._stay_away()
+                    await self._disconnect_until_back()
         finally:
             await self._link.close()
             if self._slots is not None:
                 self._slots.close()
 
-    async def _wait_to_return(self, why: str) -> None:
-        self._happen(SessionEvent.LOST)
+    async def _wait_before_reconnecting(self, why: str) -> None:
+        self._advance_sessions(SessionEvent.LOST)
         wait_s = self._backoff.next_s()
-        log.info("away: %s; again in %.2f s", why, wait_s)
+        log.info("disconnected: %s; reconnecting in %.2f s", why, wait_s)
         await self._clock.sleep_until(self._clock.monotonic() + wait_s)
 
-    async def _stay_away(self) -> None:
-        """Close the connection of a device that cannot be reached, until it can."""
+    async def _disconnect_until_back(self) -> None:
+        """Close the connection, wait until the device is available again, and make a new link."""
         await self._link.close()
-        self._happen(SessionEvent.LOST)
+        self._advance_sessions(SessionEvent.LOST)
         await self._until_back()
         self._link = self._new_link()
 
-    def _happen(self, event: SessionEvent) -> None:
-        """What happens to the connection happens to every device."""
+    def _advance_sessions(self, event: SessionEvent) -> None:
+        """Apply an event of the connection to the session of every device."""
         for device in self._devices.values():
             device.session.happen(event)
 
@@ -155,78 +155,85 @@ class Pack:
         return all(device.session.phase is SessionPhase.ENDED for device in self._devices.values())
 
     async def _attend(self) -> None:
-        """Be present until the server says goodbye or the device can no longer be reached.
+        """Attend for one session: until the server says goodbye or the device becomes unavailable.
 
         Raises:
             TransportError: the connection broke.
-            Unauthenticated: the session is over; a new one begins with enrolling.
+            Unauthenticated: the session is over. Enrolling begins a new one.
             RemoteProtocolError: the server refuses the devices, or broke the protocol.
         """
-        self._happen(SessionEvent.WOKE)
+        self._advance_sessions(SessionEvent.WOKE)
         try:
             enrolled = await self._link.enroll(self._identities, self._fingerprint)
-            self._work = self._understand(enrolled)
+            self._work = self._training_config(enrolled)
         except RemoteProtocolError:
-            self._happen(SessionEvent.REFUSED)
+            self._advance_sessions(SessionEvent.REFUSED)
             raise
-        self._happen(SessionEvent.ENROLLED)
+        self._advance_sessions(SessionEvent.ENROLLED)
         attendance = self._link.attend()
         self._calls, self._busy = asyncio.Queue(), False
         parts = [
             asyncio.create_task(part(attendance))
-            for part in (self._listen, self._work_on, self._beat, *self._leaving())
+            for part in (
+                self._listen,
+                self._handle_queued_calls,
+                self._send_heartbeats,
+                *self._availability_parts(),
+            )
         ]
         said_goodbye = False
         try:
-            # The goodbye ends listening, leaving ends watching; the failure of any part ends all.
+            # A goodbye ends `_listen`, and going away ends `_watch_availability`. If any part
+            # fails, all of them end.
             error = await _first_error(parts)
             said_goodbye = _ended_in_order(parts[_LISTENING])
-            if error is None and self._silently and not said_goodbye:
-                # Whoever cancels the reading breaks the stream, and the server would notice.
+            if error is None and self._leaves_silently and not said_goodbye:
+                # Cancelling `_listen` would break the stream, and the server would notice that.
                 await attendance.fall_silent()
-                parts[_WORKING].cancel()
+                parts[_HANDLING].cancel()
                 await self._until_back()
         finally:
             await _end(parts)
         if said_goodbye:
-            # Not before: a call that is being obeyed until then is no call of a device that has
-            # ended.
-            self._happen(SessionEvent.GOODBYE)
+            # Only after the parts have ended: until then they may still handle a call, and a
+            # device whose session has ended must not handle one.
+            self._advance_sessions(SessionEvent.GOODBYE)
             with suppress(TransportError):
                 await attendance.leave()
         elif error is not None:
             try:
                 raise error
             finally:
-                del error  # which would keep itself, by its traceback and this frame
+                del error  # its traceback refers to this frame, which would keep the error alive
 
-    # --- presence, where time is not the rounds' -------------------------------------------------
+    # --- availability, unless the clock is "rounds" ----------------------------------------------
 
-    def _leaving(self) -> list[Callable[[Attendance], Coroutine[Any, Any, None]]]:
-        # A pack has one connection: who is away in it says so, as all do in lockstep.
+    def _availability_parts(self) -> list[Callable[[Attendance], Coroutine[Any, Any, None]]]:
+        # The devices of a larger pack share one connection, so a device that is away declines
+        # its calls instead of closing it. In lockstep every device that is away declines.
         config = self._config
         goes_away = config.clock.kind != "rounds" and len(config.devices) == 1
         return [self._watch_availability] if goes_away and config.life is not None else []
 
     async def _watch_availability(self, attendance: Attendance) -> None:
-        """Return as soon as the device cannot be reached; the life begins when the server says
+        """Return as soon as the device is unavailable. Scenario time begins when the server says
         so."""
         await self._life_clock.begun.wait()
-        while not self._conduct.away(step := self._life_clock.step()):
+        while not self._policy.away(step := self._life_clock.step()):
             await self._life_clock.until(step + 1)
 
     @property
-    def _silently(self) -> bool:
+    def _leaves_silently(self) -> bool:
         life = self._config.life
         return life is not None and life.availability.absence == "silent"
 
     async def _until_back(self) -> None:
-        while self._conduct.away(step := self._life_clock.step()):
+        while self._policy.away(step := self._life_clock.step()):
             await self._life_clock.until(step + 1)
 
     # --- the stream ------------------------------------------------------------------------------
 
-    def _understand(self, enrolled: pb.Enrolled) -> TrainingConfig:
+    def _training_config(self, enrolled: pb.Enrolled) -> TrainingConfig:
         schema = messages.decode_schema(enrolled.schema)
         if enrolled.task != self._config.task or schema != self._schema:
             raise RemoteProtocolError(
@@ -242,10 +249,10 @@ class Pack:
             enrolled.heartbeat_s,
         )
 
-    async def _beat(self, attendance: Attendance) -> None:
+    async def _send_heartbeats(self, attendance: Attendance) -> None:
         while True:
             await self._clock.sleep_until(self._clock.monotonic() + self._work.heartbeat_s)
-            seen = self._conduct.observe(self._life_clock.step()) if self._life_clock.runs else []
+            seen = self._policy.observe(self._life_clock.step()) if self._life_clock.runs else []
             await attendance.heartbeat(seen)
 
     async def _listen(self, attendance: Attendance) -> None:
@@ -254,37 +261,39 @@ class Pack:
             if attendance.silent:
                 continue
             self._backoff.reset()
-            self._hear(message)
+            self._process_message(message)
             if message.goodbye is not None:
                 return
             if not message.calls:
                 continue
             self._newest_round = message.calls[0].key.round
             if self._worker.quick and not self._busy and len(message.calls) == 1:
-                await self._worker.obey(self._errand(message, attendance))
+                await self._worker.handle_calls(self._call_batch(message, attendance))
             else:
                 self._busy = True
                 self._calls.put_nowait(message)
 
-    def _hear(self, message: ToDevice) -> None:
+    def _process_message(self, message: ToDevice) -> None:
         if message.scenario_s is not None:
             self._life_clock.begin(message.scenario_s)
         for receipt in message.receipts:
             warn_of_refusal(receipt)
             self._link.judged(receipt)
 
-    async def _work_on(self, attendance: Attendance) -> None:
-        """Obey calls that take long, one message after the other, while `_listen` goes on.
+    async def _handle_queued_calls(self, attendance: Attendance) -> None:
+        """Handle calls that take long, one message after the other, while `_listen` goes on.
 
-        A call never interrupts the one before it: cancelling a write would cancel the whole stream.
+        A new call never interrupts the one before it, because cancelling a write would cancel the
+        whole stream.
         """
         while True:
             message = await self._calls.get()
-            if message.calls[0].key.round >= self._newest_round:  # else closed while it waited
-                await self._worker.obey(self._errand(message, attendance))
+            # An older round was closed while its message waited in the queue.
+            if message.calls[0].key.round >= self._newest_round:
+                await self._worker.handle_calls(self._call_batch(message, attendance))
             self._busy = not self._calls.empty()
 
-    def _errand(self, message: ToDevice, attendance: Attendance) -> CallBatch:
+    def _call_batch(self, message: ToDevice, attendance: Attendance) -> CallBatch:
         return CallBatch(message, attendance, self._link, self._work)
 
 
@@ -293,18 +302,19 @@ def _ended_in_order(part: "asyncio.Task[None]") -> bool:
 
 
 async def _first_error(parts: Sequence["asyncio.Task[None]"]) -> BaseException | None:
-    """Wait until a part ends; return what it failed with, if it did.
+    """Wait until a part ends, and return its error if it failed.
 
-    The error is not raised here: a traceback with a frame that knows the tasks, each of which knows
-    its own error, would be a cycle. It would keep the stream, and with it a socket at either end,
-    until garbage is collected, which devices do rarely.
+    The error is not raised here, because that would make a reference cycle: the error's traceback
+    would have a frame that refers to the tasks, and each task refers to its own error. The cycle
+    would keep the stream and a socket at both ends alive until garbage is collected, and devices
+    rarely collect garbage.
     """
     done, _ = await asyncio.wait(parts, return_when=asyncio.FIRST_COMPLETED)
     return next((error for part in done if (error := part.exception()) is not None), None)
 
 
 async def _end(parts: "list[asyncio.Task[None]]") -> None:
-    """Cancel the parts that still run, wait for their end, and forget them all."""
+    """Cancel the parts that still run, wait until they have ended, and empty the list."""
     for part in parts:
         part.cancel()
     await asyncio.gather(*parts, return_exceptions=True)
@@ -312,12 +322,13 @@ async def _end(parts: "list[asyncio.Task[None]]") -> None:
 
 
 def main(config: PackProcess, task: OpenTask) -> None:
-    """Live as the devices of a pack until the run is over."""
+    """Run the devices of a pack until the run is over."""
     use_batch_scheduling()
     rarely_collect()
-    uvloop.run(_live(config, task))
+    uvloop.run(_run(config, task))
 
 
-async def _live(config: PackProcess, task: OpenTask) -> None:
-    # Made inside the loop: a channel belongs to the loop that runs when it is made.
+async def _run(config: PackProcess, task: OpenTask) -> None:
+    # The pack is made inside the event loop, because a channel belongs to the loop that is running
+    # when the channel is made.
     await Pack(config, task, WallClock()).live()

@@ -1,12 +1,12 @@
-"""What a device is doing, with no I/O and no clock in it.
+"""The session of a device as a state machine, without I/O and without a clock.
 
 Rule 1: every change of phase is a row of TRANSITIONS.
 
-Rule 2: a broken connection (`LOST`) is no failure: whatever the device was doing for a round, it is
-called again for it when it comes back, and gives the same update.
+Rule 2: a broken connection (`LOST`) is no failure. When the device comes back, the server calls it
+again for the round it was working on, and the device gives the same update.
 
-Rule 3: in lockstep every accepted call ends in an update or an abort. Only on clocks that run may a
-device drop a call (`OUTDATED`), because its round was closed meanwhile.
+Rule 3: in lockstep every accepted call ends in an update or an abort. Only on the wall clock or a
+scaled one may a device drop a call (`OUTDATED`), because its round was closed meanwhile.
 
     AWAY --WOKE--> ENROLLING --ENROLLED--> IDLE --CALLED--> TRAINING --TRAINED--> DELIVERING
      ^                 |                    ^ |                                       |
@@ -69,13 +69,13 @@ TRANSITIONS: Mapping[tuple[SessionPhase, SessionEvent], SessionPhase] = MappingP
 )
 
 ON_RUNNING_CLOCKS: Mapping[tuple[SessionPhase, SessionEvent], SessionPhase] = MappingProxyType(
-    # On the wall clock a round may close while its model is still on the way.
+    # On these clocks a round may close while its model is still on the way.
     {**TRANSITIONS, (SessionPhase.TRAINING, SessionEvent.OUTDATED): SessionPhase.IDLE}
 )
 
 
 class Session:
-    """The phase a device is in.
+    """The session of a device: the phase that it is in.
 
     Args:
         lockstep: whether a round waits for every device that it called.

@@ -1,6 +1,6 @@
-"""Channel slots, asked for at the gateway of the group: JSON lines over one connection.
+"""A client for the channel slots that the gateway of a group grants: JSON lines over a connection.
 
-A gateway remembers what it decided, so whatever breaks, asking again gives the same answer.
+A gateway remembers its decisions, so asking again after a failure gives the same answer.
 """
 
 import asyncio
@@ -18,14 +18,14 @@ from muster.common.exchange import Call
 log = logging.getLogger("muster.client")
 
 _AGAIN_S = 0.2
-"""Between tries to reach the gateway."""
+"""Seconds between tries to reach the gateway."""
 
 
 class SlotClient:
-    """A device's word with whoever grants slots.
+    """A device's connection to the gateway that grants slots.
 
     Args:
-        token: the fleet's, hexadecimal.
+        token: the fleet's token, hexadecimal.
     """
 
     def __init__(self, port: SlotsPort, token: str, clock: Clock) -> None:
@@ -35,22 +35,22 @@ class SlotClient:
         self._streams: tuple[asyncio.StreamReader, asyncio.StreamWriter] | None = None
 
     async def contend(self, call: Call, active: bool) -> bool:
-        """Say whether a device wants to transfer in a round; whether it may.
+        """Tell the gateway whether a device wants to transfer in a round; return whether it may.
 
-        The answer comes when all devices of the group that were called have spoken.
+        The answer comes when all called devices of the group have asked.
         """
-        told = await self._ask(
+        reply = await self._ask(
             do="contend",
             client=call.key.client,
             round=call.key.round,
             active=active,
             of=call.called_in_group,
         )
-        return bool(told["granted"])
+        return bool(reply["granted"])
 
     @asynccontextmanager
     async def turn(self, call: Call) -> AsyncIterator[float]:
-        """Hold a slot, where devices take turns; the wall seconds it was waited for."""
+        """Hold a slot if devices take turns; gives the wall seconds that it was waited for."""
         if not self._port.queue:
             yield 0.0
             return
@@ -59,14 +59,14 @@ class SlotClient:
         try:
             yield self._clock.monotonic() - began
         except asyncio.CancelledError:
-            self.close()  # a connection that ends gives back what it held
+            self.close()  # when the connection ends, the gateway takes its slot back
             raise
         finally:
             if self._streams is not None:
                 await self._ask(do="give", **whose)
 
     def close(self) -> None:
-        """End the connection: what was held is given back."""
+        """Close the connection; the gateway takes its slot back."""
         if self._streams is not None:
             self._streams[1].close()
             self._streams = None
@@ -79,10 +79,10 @@ class SlotClient:
                 return await self._exchange(request)
             except OSError as error:
                 self.close()
-                log.info("no word from whoever grants slots (%s); again", error)
+                log.info("the gateway that grants slots does not answer (%s); trying again", error)
                 await self._clock.sleep_until(self._clock.monotonic() + _AGAIN_S)
             except asyncio.CancelledError:
-                self.close()  # an answer may be under way that nobody will read
+                self.close()  # the next request must not read the answer to this one
                 raise
 
     async def _connect(self) -> None:
@@ -98,7 +98,7 @@ class SlotClient:
         line = await reader.readline()
         if not line.endswith(b"\n"):
             raise ConnectionResetError("the gateway ended the connection")
-        told: dict[str, Any] = json.loads(line)
-        if "error" in told:
-            raise RemoteProtocolError(f"the gateway refused {request.get('do')}: {told['error']}")
-        return told
+        reply: dict[str, Any] = json.loads(line)
+        if "error" in reply:
+            raise RemoteProtocolError(f"the gateway refused {request.get('do')}: {reply['error']}")
+        return reply

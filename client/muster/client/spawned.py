@@ -1,7 +1,8 @@
-"""A pack in a process that is not forked: it imports torch and reads its data by itself.
+"""Runs a pack in a process that is not forked: it imports torch and reads its data by itself.
 
-CUDA does not survive a fork, so whoever trains on a GPU starts like this; `launch.start = "spawn"`
-starts everybody so. Its configuration (`PackProcess`) comes as a line of JSON on standard input.
+Packs that train on a GPU start like this, because CUDA does not survive a fork. With
+`launch.start = "spawn"` all packs do. The configuration (`PackProcess`) comes as a line of JSON on
+standard input.
 """
 
 import logging
@@ -16,14 +17,15 @@ from muster.tasks.tasks import read_task
 
 
 def main() -> int:
-    """Live as the pack; the exit status."""
-    # A Ctrl-C at the terminal reaches the whole group; the supervisor decides what it means.
+    """Run the pack; return the exit status."""
+    # A Ctrl-C at the terminal reaches the whole process group. The supervisor decides what to do.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     logging.basicConfig(
         stream=sys.stderr, level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s"
     )
     config = PackProcess.from_json(sys.stdin.readline())
-    # Read when CUDA begins: sums of a matrix product in one order, whatever else the GPU does.
+    # CUDA reads this when it starts. It makes matrix products add up in one order, whatever else
+    # the GPU does.
     os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
     import torch
 

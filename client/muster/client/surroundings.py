@@ -1,7 +1,8 @@
-"""What happens to devices by itself: plugs, use, connectivity.
+"""The surroundings of devices, independent of what the devices do: plugs, use, connectivity.
 
-Everything is computed for many devices at once (one, in a process of its own): arrays of shape (n,)
-over a cast's clients. There is no I/O and no clock here; time is scenario seconds, handed in.
+Everything is computed for many devices at once (for one, if it has its own process): arrays of
+shape (n,) over a batch's clients. There is no I/O and no clock here; callers pass time as scenario
+seconds.
 """
 
 import math
@@ -15,33 +16,33 @@ from muster.client.networks import CELLULAR, ETHERNET, NETWORKS, WIFI
 from muster.common.seeds import BoolArray, FloatArray, IntArray, normals
 
 _TOP_UPS = 6
-"""Most top-ups of a day; with the default rate a seventh comes once in 10^6 days."""
+"""Most top-ups in a day; with the default rate a seventh would come once in 10^6 days."""
 
 _NIGHT: Final = (23.0, 7.0)
 """Local hours in which people sleep. Assumption."""
 
 _AT_HOME: Final = (19.0, 8.0)
-"""Local hours in which people are at home, as a rule. Assumption."""
+"""Local hours in which people are usually at home. Assumption."""
 
 _WAKING: Final = (8.0, 22.0)
 """Local hours in which top-ups begin. Assumption."""
 
 
 class DeviceSurroundings:
-    """What happens to devices whatever they do: plugs, use, connectivity.
+    """The surroundings of a batch of devices: plugs, use, connectivity.
 
-    Each is a function of an instant `times` in scenario seconds, one for every device. What is
-    returned is not the caller's to alter.
+    Each is a function of `times`, an instant in scenario seconds for every device. Callers must not
+    alter the returned arrays.
     """
 
-    def __init__(self, cast: DeviceBatch, device: DeviceSettings) -> None:
-        self._cast = cast
+    def __init__(self, batch: DeviceBatch, device: DeviceSettings) -> None:
+        self._batch = batch
         self._device = device
-        self._nights = cast.numbers("charging", width=4 + 3 * _TOP_UPS, every_s=86400.0)
+        self._nights = batch.numbers("charging", width=4 + 3 * _TOP_UPS, every_s=86400.0)
         spell_s = device.use.spell_s if device.use is not None else 900.0
-        self._spells = cast.numbers("use", every_s=spell_s)
-        self._hours = cast.numbers("connectivity", every_s=3600.0)
-        n = len(cast.clients)
+        self._spells = batch.numbers("use", every_s=spell_s)
+        self._hours = batch.numbers("connectivity", every_s=3600.0)
+        n = len(batch.clients)
         self._always = np.ones(n, dtype=np.bool_)
         self._by_cable = np.full(n, ETHERNET)
         metered = device.connectivity.metered
@@ -50,22 +51,22 @@ class DeviceSurroundings:
         self._begins = self._ends = np.empty((n, 0))
 
     def idle(self, times: FloatArray) -> BoolArray:
-        """Whether nobody uses them."""
+        """Whether each device is idle: nobody uses it."""
         use = self._device.use
         if use is None:
             return self._always
         spells = (times // use.spell_s).astype(np.int64)
-        night = _between(self._cast.hours(times), *_NIGHT)
+        night = _between(self._batch.hours(times), *_NIGHT)
         chance = np.where(night, use.idle_at_night, use.idle_by_day)
         idle: BoolArray = self._spells.at_each(spells)[:, 0] < chance
         return idle
 
     def network(self, times: FloatArray) -> IntArray:
-        """Index into NETWORKS."""
+        """The network of each device, as an index into NETWORKS."""
         connectivity = self._device.connectivity
         if connectivity.kind == "fixed":
             return self._by_cable
-        home = _between(self._cast.hours(times), *_AT_HOME)
+        home = _between(self._batch.hours(times), *_AT_HOME)
         chance = np.where(home, connectivity.wifi_at_home, connectivity.wifi_away)
         drawn = self._hours.at_each((times // 3600).astype(np.int64))[:, 0]
         return np.where(drawn < chance, WIFI, CELLULAR)
@@ -75,10 +76,10 @@ class DeviceSurroundings:
         return _UNMETERED[network] if self._fixed_price is None else self._fixed_price
 
     def plugged(self, times: FloatArray) -> BoolArray:
-        """Whether habit has them plugged in; what they do when they must comes on top."""
-        # Nights go from noon to noon, local time. Numbered so that the first is not below 1 where
-        # local time is at most 12 hours behind: the one before it matters too.
-        local_s = (self._cast.start_h + self._cast.zone_h) * 3600 + times
+        """Whether each device is plugged in by habit; a low battery is another reason."""
+        # Nights go from noon to noon, local time. They are numbered so that the first is at least 1
+        # if local time is at most 12 hours behind, because the night before it matters too.
+        local_s = (self._batch.start_h + self._batch.zone_h) * 3600 + times
         nights = ((local_s + 36 * 3600) // 86400).astype(np.int64)
         if (nights != self._night).any():
             self._night = nights
@@ -89,13 +90,13 @@ class DeviceSurroundings:
         return plugged
 
     def _sessions(self, nights: IntArray) -> tuple[FloatArray, FloatArray]:
-        """Begin and end of what may be going on in a night, in local seconds, (n, sessions)."""
+        """Begin and end of charging sessions of a night, in local seconds, shape (n, sessions)."""
         begins, ends = zip(*(self._of_night(nights - back) for back in (1, 0)), strict=True)
         return np.concatenate(begins, axis=1), np.concatenate(ends, axis=1)
 
     def _of_night(self, nights: IntArray) -> tuple[FloatArray, FloatArray]:
         charging, numbers = self._device.charging, self._nights.at_each(nights)
-        midnight = (nights - 2) * 86400.0  # of the day whose noon the night begins at
+        midnight = (nights - 2) * 86400.0  # of the day at whose noon the night begins
         when, long = normals(numbers[:, 1], numbers[:, 2])
         night_h = charging.night_start_h + charging.night_start_sd_h * when
         hours = np.clip(charging.night_hours + charging.night_hours_sd * long, 0, 12)
@@ -104,7 +105,7 @@ class DeviceSurroundings:
         end = np.where(comes, begin + hours * 3600, begin)
         count = _poisson(numbers[:, 3], charging.top_ups_per_day)
         at, *lasts = np.split(numbers[:, 4:], 3, axis=1)
-        # By day: the waking hours before this noon belong to the night before, those after to it.
+        # Waking hours before this noon belong to the night before, those after it to this night.
         at_h = _WAKING[0] + at * (_WAKING[1] - _WAKING[0])
         top_begin = midnight[:, None] + np.where(at_h < 12, at_h + 24, at_h) * 3600
         length = charging.top_up_s * np.exp(charging.top_up_sigma * normals(*lasts)[0])
@@ -120,11 +121,11 @@ _UNMETERED = np.array([not network.metered for network in NETWORKS])
 
 
 def _between(hour: FloatArray, begin: float, end: float) -> BoolArray:
-    """Whether it is between two hours of the day, over midnight."""
+    """Whether `hour` is between two hours of the day, across midnight."""
     return (hour >= begin) | (hour < end)
 
 
 def _poisson(u: FloatArray, mean: float) -> IntArray:
-    """A Poisson number of a uniform one, at most `_TOP_UPS`."""
+    """Poisson numbers, at most `_TOP_UPS`, from uniform numbers `u`."""
     terms = [math.exp(-mean) * mean**k / math.factorial(k) for k in range(_TOP_UPS)]
     return np.searchsorted(np.cumsum(terms), u, side="right")

@@ -15,11 +15,11 @@ if TYPE_CHECKING:
 
 
 class Trainer(Plugin):
-    """What trains in the place of muster's own `train`."""
+    """A trainer, which replaces muster's own `train`."""
 
     @abstractmethod
     def train(self, *given: Any, **named: Any) -> Trained:
-        """Do what `muster.client.training.train` promises, with its arguments."""
+        """Train, with the arguments and the result of `muster.client.training.train`."""
 
 
 class OwnTrainer(Trainer, Own):

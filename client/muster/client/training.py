@@ -1,8 +1,8 @@
 """Local training of one round.
 
-`train` is a pure function of its arguments: which examples meet in a minibatch, and what torch
-draws (dropout), come from streams named after the seed, the client and the round. The module is a
-scratch pad: its parameters on entry do not matter.
+`train` is a pure function of its arguments: the minibatches and torch's draws (dropout) come from
+streams named after the seed, the client and the round. The module is only a scratch pad, so its
+parameters on entry do not matter.
 """
 
 import math
@@ -26,15 +26,15 @@ from muster.tasks.task import Examples, OpenTask
 
 @dataclass(frozen=True, slots=True)
 class Trained:
-    """What local training gives.
+    """The result of local training.
 
     Attributes:
-        delta: trained − received parameters, or the mean minibatch gradient where the settings ask
-            for it; float32, shape (parameters,), the caller's own.
-        examples: how many the device holds.
+        delta: trained − received parameters, or the mean minibatch gradient if the settings ask for
+            it; float32, shape (parameters,), owned by the caller.
+        examples: number of examples that the device holds.
         loss: mean minibatch loss over the local steps, with the task's ridge and without the
-            proximal term; nan when there were none.
-        train_steps: local steps taken.
+            proximal term; nan if there were no steps.
+        train_steps: number of local steps taken.
     """
 
     delta: Vector
@@ -58,17 +58,18 @@ def train(
     """Train from the received parameters on a client's examples.
 
     Args:
-        module: one of the task's, on the device that trains; left with the last parameters it had
-            here.
+        module: a module of the task, on the device that trains. It keeps the last parameters that
+            it had here.
         received: shape (parameters,); not changed.
-        base_version: the model version that `received` is.
+        base_version: the model version of `received`.
 
     Raises:
         RemoteProtocolError: `received` does not fit the module.
-        ConfigError: a trainer of the user's returned something else.
+        ConfigError: a user's own trainer returned something other than a `Trained` that fits.
     """
     if settings.trainer is not None:
-        # Without its own name, so that it may call this function for a part of its work.
+        # The settings come without the trainer's own name, so that it may call this function for a
+        # part of its work.
         given = (task, module, received, examples, settings.model_copy(update={"trainer": None}))
         return _checked(
             settings.trainer.train(
@@ -91,7 +92,7 @@ def train(
     losses = []
     module.train()
     seed_torch(seed, "torch", client, round)
-    if device.type == "cuda":  # which has a generator of its own
+    if device.type == "cuda":  # CUDA has a generator of its own
         torch.cuda.manual_seed(integer(seed, "torch", client, round))
     draws = partial(stream, seed, "batches", client, round)
     for batch in minibatches(len(examples), settings, draws):
@@ -122,12 +123,13 @@ def _checked(trained: object, received: Vector, kind: str) -> Trained:
 def minibatches(
     examples: int, settings: Training, draws: Callable[[], np.random.Generator]
 ) -> Iterator[Tensor | None]:
-    """Yield the rows of each local step, None for all: shuffled passes, the last may be smaller.
+    """Yield the rows of the minibatch of each local step; None means all rows.
 
-    `local_epochs` counts passes; `local_steps` stops inside one, or begins another.
+    The examples are shuffled for every pass, and the last minibatch of a pass may be smaller.
+    `local_epochs` counts passes; `local_steps` may stop inside a pass or begin another.
 
     Args:
-        draws: makes the stream of the shuffles, if there is anything to shuffle.
+        draws: makes the stream of the shuffles; called if there is anything to shuffle.
     """
     if examples == 0:
         return
@@ -137,7 +139,7 @@ def minibatches(
     left = steps if steps is not None else (epochs or 1) * per_pass
     random = draws() if left and size < examples else None
     while left > 0:
-        if random is None:  # always the same sum; a shuffle would only change its rounding
+        if random is None:  # the sum is always the same; a shuffle would only change its rounding
             yield None
             left -= 1
             continue
@@ -154,8 +156,8 @@ def _rows(array: Tensor, rows: Tensor | None) -> Tensor:
 class _Descent:
     """SGD on one flat tensor, of which the module's parameters are views.
 
-    A step is then three calls however many tensors the model has. No torch.optim: its first use
-    imports torch._dynamo, 2 s and 100 MiB in every forked device.
+    A step therefore takes three calls however many tensors the model has. torch.optim is not used,
+    because its first use imports torch._dynamo: 2 s and 100 MiB in every forked device.
     """
 
     def __init__(
@@ -176,7 +178,7 @@ class _Descent:
         gradients = torch.split_with_sizes(self._gradient, sizes)
         for parameter, value, gradient in zip(self._held, values, gradients, strict=True):
             parameter.data = value.view_as(parameter)
-            # backward adds into a gradient that exists, so the views stay views.
+            # `backward` adds into an existing gradient, so the gradients stay views.
             parameter.grad = gradient.view_as(parameter)
 
     def penalty(self) -> float:
@@ -192,7 +194,7 @@ class _Descent:
         if self._ridge:
             self._gradient.add_(self._parameters, alpha=self._ridge)
         if self._settings.gradient:
-            return  # the gradients add up, all at the received parameters
+            return  # gradients of all steps, at the received parameters, add up
         theta, gradient, settings = self._parameters, self._gradient, self._settings
         if self._start is not None:
             gradient.add_(theta - self._start, alpha=settings.proximal_mu)
@@ -205,17 +207,19 @@ class _Descent:
 
     def finish(self) -> Vector:
         for parameter in self._held:
-            parameter.grad = None  # else every idle device would keep a second model in memory
+            parameter.grad = None  # otherwise every idle device would keep a second model in memory
         if self._settings.gradient:
             return (self._gradient / max(self._steps, 1)).cpu().numpy()
         return self._parameters.cpu().numpy() - self._received
 
 
 def fingerprint(device: str = "cpu") -> dict[str, str | int]:
-    """Return what decides the bits that training gives; runs of different ones do not compare.
+    """Return the fingerprint of the software and hardware that decide the bits of training.
+
+    Runs with different fingerprints cannot be compared bit by bit.
 
     Args:
-        device: torch's name of the one that trains.
+        device: torch's name of the device that trains.
     """
     return {
         "torch": str(torch.__version__),
@@ -226,16 +230,16 @@ def fingerprint(device: str = "cpu") -> dict[str, str | int]:
 
 
 def training_thread() -> ThreadPoolExecutor:
-    """A thread to train in, of which torch uses one core.
+    """A thread for training, in which torch uses one core.
 
-    `torch.set_num_threads` holds for the threads that there are: OpenMP gives a new one all cores.
-    Sums over several come out otherwise, and the forks of a nursery would wait for each other.
+    `torch.set_num_threads` holds only for existing threads; OpenMP gives a new thread all cores.
+    Sums over several cores would give other bits, and forks of a nursery would wait for each other.
     """
     return ThreadPoolExecutor(1, "train", torch.set_num_threads, (1,))
 
 
 def warm() -> None:
-    """Take one training step, so that processes forked later find everything imported."""
+    """Take one training step, so that everything is imported before processes are forked."""
     task = LinearRegression(model=Mlp(hidden=[2])).open(population=1, seed=0)
     module, examples = task.module(), task.client(0)
     received = np.zeros(sum(p.numel() for p in module.parameters()), np.float32)

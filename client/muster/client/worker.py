@@ -1,4 +1,4 @@
-"""What the devices of a pack do when they are called: decide, train, deliver."""
+"""The worker of a pack: handles the calls of its devices (decide, train, deliver)."""
 
 import asyncio
 import logging
@@ -33,27 +33,29 @@ from muster.wire import CHUNK_BYTES
 log = logging.getLogger("muster.client")
 
 _ENVELOPE_BYTES = 200
-"""Of an answer besides its update's body, at most, by and large."""
+"""Bytes of an answer without the body of its update; roughly an upper bound."""
 
 _NONE = Download()
-"""Of a model that came with the calls."""
+"""The download of a model that came with the calls."""
 
 _SILENT = frozenset({Reason.DROP_OUT, Reason.POWERED_OFF})
-"""Devices that give up for these say so in lockstep alone; else the server finds out."""
+"""A device that gives up for one of these reasons reports it in lockstep only. On other clocks it
+says nothing, and the server has to find out."""
 
 _QUICK_S = 0.005
 _QUICK_IN_LOCKSTEP_S = 0.25
-"""A device that trained faster than this is trained on the event loop the next time: the loop can
-be away for that long, and a thread costs as much as a tiny model's round. In lockstep it has
-nothing to miss but the goodbye, and where many devices share a machine each takes the longer."""
+"""If a device trained faster than this, the next training runs on the event loop instead of in a
+thread. The loop can be blocked for that long, and a thread costs as much as a round of a tiny
+model. In lockstep the limit is higher, because a blocked loop can only miss the goodbye, and
+because training takes longer where many devices share a machine."""
 
 
 class CallBatch:
-    """A message's calls, and what they are obeyed with.
+    """The calls of one message, and what is needed to handle them.
 
     Attributes:
-        model: body of the base version, once it is here: it came with the calls, or is fetched once
-            for all.
+        model: body of the base version; None until it is here. It comes with the calls, or is
+            fetched once for all of them.
     """
 
     __slots__ = ("attendance", "calls", "link", "model", "work")
@@ -71,10 +73,10 @@ class CallBatch:
         self.work = work
 
     async def fetch(self, call: Call, clock: Clock, at: float, asked: float) -> Download | None:
-        """Fetch the model and return how it came; None when the server no longer has it.
+        """Fetch the model and return its download; None if the server no longer has the version.
 
         Args:
-            at, asked: UNIX and monotonic seconds when the device began to wait for it.
+            at, asked: UNIX and monotonic seconds at which the device began to wait for the model.
         """
         if (fetched := await self.link.fetch(call, self.work.schema.body_bytes)) is None:
             return None
@@ -83,16 +85,17 @@ class CallBatch:
 
 
 class Worker:
-    """Obeys the calls of a pack, one message after the other.
+    """Handles the calls of a pack, one message after the other.
 
     Attributes:
-        quick: whether the last calls were obeyed so fast that the next can be where they are heard.
+        quick: whether the last calls were handled so fast that the task that reads the stream can
+            handle the next ones itself.
     """
 
     def __init__(
         self,
         devices: Mapping[str, Learner],
-        conduct: DevicePolicy | AlwaysAccept,
+        policy: DevicePolicy | AlwaysAccept,
         settings: ClockSettings,
         life_clock: LifeClock,
         slots: SlotClient | None,
@@ -101,7 +104,7 @@ class Worker:
         self.quick = False
         self._trains_quickly = False
         self._devices = devices
-        self._conduct = conduct
+        self._policy = policy
         self._settings = settings
         self._lockstep = settings.kind == "rounds"
         self._quick_s = _QUICK_IN_LOCKSTEP_S if self._lockstep else _QUICK_S
@@ -110,94 +113,95 @@ class Worker:
         self._clock = clock
         self._trainer = training_thread()
 
-    async def obey(self, errand: CallBatch) -> None:
-        """Answer calls: with the updates that are held for them, or with newly trained ones."""
+    async def handle_calls(self, batch: CallBatch) -> None:
+        """Answer calls, with the stored updates for them or with newly trained ones."""
         began = self._clock.monotonic()
-        if errand.work.inline:
-            await self._obey_inline(errand)
+        if batch.work.inline:
+            await self._handle_inline(batch)
         else:
-            await self._obey_in_bulk(errand)
-        # Where a slow device takes its time, that must not be time in which nobody listens.
+            await self._handle_in_bulk(batch)
+        # Outside lockstep a slow device sleeps as long as its modelled training takes, and the
+        # stream must be read meanwhile.
         took_s = self._clock.monotonic() - began
-        self.quick = self._lockstep and errand.work.inline and took_s < self._quick_s
+        self.quick = self._lockstep and batch.work.inline and took_s < self._quick_s
 
-    async def _obey_inline(self, errand: CallBatch) -> None:
-        """Answer with the updates inside, as many in one message as it may hold."""
+    async def _handle_inline(self, batch: CallBatch) -> None:
+        """Send answers that contain the updates, as many in one message as fit into it."""
         together: list[tuple[Answer, Body]] = []
         size = 0
-        choices = self._choose(errand)
-        for number, (call, choice) in enumerate(zip(errand.calls, choices, strict=True), start=1):
-            if (said := await self._answer_with_update(call, choice, errand)) is not None:
+        choices = self._choose(batch)
+        for number, (call, choice) in enumerate(zip(batch.calls, choices, strict=True), start=1):
+            if (said := await self._answer_with_update(call, choice, batch)) is not None:
                 together.append(said)
                 size += len(said[1]) + _ENVELOPE_BYTES
             full = together and size + size // len(together) > CHUNK_BYTES
-            if together and (full or number == len(errand.calls)):
-                await errand.attendance.answer(together)
+            if together and (full or number == len(batch.calls)):
+                await batch.attendance.answer(together)
                 for answer, _ in together:
                     if answer.update is not None:
                         self._devices[answer.key.client].session.happen(SessionEvent.DELIVERED)
                 together, size = [], 0
 
     async def _answer_with_update(
-        self, call: Call, choice: Choice, errand: CallBatch
+        self, call: Call, choice: Choice, batch: CallBatch
     ) -> tuple[Answer, Body] | None:
-        """None: there is nothing to say."""
-        parcel = await self._parcel(call, choice, errand)
-        if parcel is not None:
-            return self._answer(call, choice, errand, parcel.update), parcel.body
+        """The answer to a call and the body of its update; None if the device sends no answer."""
+        stored = await self._update_for(call, choice, batch)
+        if stored is not None:
+            return self._answer(call, choice, batch, stored.update), stored.body
         if choice.decision is Decision.ACCEPT:
             return None
         if choice.decision is Decision.ABORT and self._fails_silently(choice):
             choice = choice._replace(decision=Decision.ACCEPT, reason=None)
-        return self._answer(call, choice, errand), b""
+        return self._answer(call, choice, batch), b""
 
-    async def _obey_in_bulk(self, errand: CallBatch) -> None:
-        """Say what will come, then send the updates one after the other."""
-        choices = await self._with_slots(errand.calls, self._choose(errand))
+    async def _handle_in_bulk(self, batch: CallBatch) -> None:
+        """Send the answers first, then the updates one after the other."""
+        choices = await self._with_slots(batch.calls, self._choose(batch))
         at_once = [
             answer._replace(decision=Decision.ACCEPT, reason=None)
             if answer.decision is Decision.ABORT and not self._lockstep
             else answer
-            for answer in map(partial(self._answer, errand=errand), errand.calls, choices)
+            for answer in map(partial(self._answer, batch=batch), batch.calls, choices)
         ]
-        await errand.attendance.answer([(answer, b"") for answer in at_once])
-        for call, choice in zip(errand.calls, choices, strict=True):
-            if parcel := await self._parcel(call, choice, errand):
-                async with self._turn(call) as waited_s:
-                    update = parcel.update._replace(slot_wait_s=waited_s)
-                    warn_of_refusal(await errand.link.submit(update, parcel.body))
+        await batch.attendance.answer([(answer, b"") for answer in at_once])
+        for call, choice in zip(batch.calls, choices, strict=True):
+            if stored := await self._update_for(call, choice, batch):
+                async with self._hold_slot(call) as waited_s:
+                    update = stored.update._replace(slot_wait_s=waited_s)
+                    warn_of_refusal(await batch.link.submit(update, stored.body))
                 self._devices[call.key.client].session.happen(SessionEvent.DELIVERED)
             elif choice.decision is Decision.ABORT and not self._lockstep:
                 if not self._fails_silently(choice):
-                    await errand.attendance.answer([(self._answer(call, choice, errand), b"")])
+                    await batch.attendance.answer([(self._answer(call, choice, batch), b"")])
 
     async def _with_slots(
         self, calls: Sequence[Call], choices: Sequence[Choice]
     ) -> Sequence[Choice]:
-        """What is left of choices where devices need channel slots."""
+        """The choices after contending for channel slots: devices without a slot decline."""
         if self._slots is None:
             return choices
         left = []
         for call, choice in zip(calls, choices, strict=True):
             active = choice.decision is not Decision.DECLINE
             granted = await self._slots.contend(call, active)
-            left.append(self._conduct.denied(call, choice) if active and not granted else choice)
+            left.append(self._policy.denied(call, choice) if active and not granted else choice)
         return left
 
-    def _turn(self, call: Call) -> AbstractAsyncContextManager[float]:
-        """The seconds that a transfer waits for a channel slot, which is held meanwhile."""
+    def _hold_slot(self, call: Call) -> AbstractAsyncContextManager[float]:
+        """Hold a channel slot during a transfer; gives the seconds that it was waited for."""
         return nullcontext(0.0) if self._slots is None else self._slots.turn(call)
 
-    def _choose(self, errand: CallBatch) -> list[Choice]:
-        step = errand.calls[0].key.round - 1 if self._lockstep else self._life_clock.step()
-        return self._conduct.choose(errand.calls, step, errand.work)
+    def _choose(self, batch: CallBatch) -> list[Choice]:
+        step = batch.calls[0].key.round - 1 if self._lockstep else self._life_clock.step()
+        return self._policy.choose(batch.calls, step, batch.work)
 
     def _answer(
-        self, call: Call, choice: Choice, errand: CallBatch, update: Update | None = None
+        self, call: Call, choice: Choice, batch: CallBatch, update: Update | None = None
     ) -> Answer:
         device = self._devices[call.key.client]
         works = choice.decision is not Decision.DECLINE
-        modelled_s = device.modelled_s(errand.work) * choice.share if works else 0.0
+        modelled_s = device.modelled_s(batch.work) * choice.share if works else 0.0
         return Answer(
             call.key,
             choice.decision,
@@ -212,56 +216,61 @@ class Worker:
     def _fails_silently(self, choice: Choice) -> bool:
         return not self._lockstep and choice.reason in _SILENT
 
-    async def _parcel(self, call: Call, choice: Choice, errand: CallBatch) -> StoredUpdate | None:
-        """The update of a call: held, or newly trained; None when none will come: the device
-        declines, gives up, or its base version is gone."""
+    async def _update_for(
+        self, call: Call, choice: Choice, batch: CallBatch
+    ) -> StoredUpdate | None:
+        """The update for a call, stored or newly trained.
+
+        None if there will be no update: the device declines or gives up, or the server no longer
+        has the base version.
+        """
         device = self._devices[call.key.client]
         if choice.decision is Decision.DECLINE:
             device.session.happen(SessionEvent.DECLINED)
             return None
-        if (parcel := device.held_for(call)) is not None:
+        if (stored := device.held_for(call)) is not None:
             device.session.happen(SessionEvent.CALLED_AGAIN)
-            return parcel
+            return stored
         device.session.happen(SessionEvent.CALLED)
         if choice.decision is Decision.ABORT:
             if not self._lockstep:
                 began = self._clock.monotonic()
-                await self._as_long_as(device.train_s(errand.work) * choice.share, began)
+                await self._sleep_until_trained(device.train_s(batch.work) * choice.share, began)
             device.give_up(call, choice.before, choice.life)
             device.session.happen(SessionEvent.GAVE_UP)
             return None
         download: Download | None = _NONE
-        if errand.model is None:
+        if batch.model is None:
             asked = self._clock.now(), self._clock.monotonic()
-            async with self._turn(call):
-                download = await errand.fetch(call, self._clock, *asked)
-        if errand.model is None or download is None:
-            if self._lockstep:  # the round is open, and waits: the session begins anew
+            async with self._hold_slot(call):
+                download = await batch.fetch(call, self._clock, *asked)
+        if batch.model is None or download is None:
+            if self._lockstep:  # the round is open and waits for this device: begin a new session
                 version = call.base_version
-                raise Interrupted(f"the server has no version {version}, for which it called")
+                raise Interrupted(f"the server called for version {version} but does not have it")
             device.session.happen(SessionEvent.OUTDATED)
             log.info("round %d was closed before its model came", call.key.round)
             return None
         began = self._clock.monotonic()
-        order = (call, errand.model, errand.work, choice.before, choice.life, download)
+        order = (call, batch.model, batch.work, choice.before, choice.life, download)
         if self._trains_quickly:
-            parcel = device.train(*order)
+            stored = device.train(*order)
         else:
             loop = asyncio.get_running_loop()
-            parcel = await loop.run_in_executor(self._trainer, device.train, *order)
+            stored = await loop.run_in_executor(self._trainer, device.train, *order)
         self._trains_quickly = self._clock.monotonic() - began < self._quick_s
         if not self._lockstep:
-            await self._as_long_as(device.train_s(errand.work) * choice.share, began)
+            await self._sleep_until_trained(device.train_s(batch.work) * choice.share, began)
         device.session.happen(SessionEvent.TRAINED)
-        return parcel
+        return stored
 
-    async def _as_long_as(self, modelled_s: float, began: float) -> None:
-        """Where time is not the rounds', a slow device takes its time."""
+    async def _sleep_until_trained(self, modelled_s: float, began: float) -> None:
+        """Sleep until training has taken as long as modelled (outside lockstep only)."""
         if modelled_s > 0:
             await self._clock.sleep_until(began + modelled_s / self._settings.scale)
 
 
 def warn_of_refusal(receipt: Receipt) -> None:
-    """Say in the log what the server did not take."""
+    """Log a warning if the server refused the update."""
     if receipt.outcome is Outcome.REFUSED:
         log.warning("refused: %s: %s", receipt.reason, receipt.detail)

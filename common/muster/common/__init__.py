@@ -1,1 +1,1 @@
-"""What every part of muster shares: errors, clock, seeds, sections, plug-ins, journal, tensors."""
+"""Code for all parts of muster: errors, clock, seeds, sections, plug-ins, journal, tensors."""

@@ -1,10 +1,11 @@
-"""Runs a program that shall die with the process that started it.
+"""Runs a program that dies with the process that started it.
 
     python -m muster.common.child MODULE ARGUMENT...
 
-runs MODULE as `python -m MODULE ARGUMENT...` would. Before that it has the kernel kill this process
-when its parent is gone: a program's own imports may take seconds, and a parent that dies meanwhile
-must not leave an orphan. `muster.common.processes.child_command` writes this command.
+runs MODULE as `python -m MODULE ARGUMENT...` would. Before that it asks the kernel to kill this
+process when its parent is gone, because the program's own imports may take seconds, and a parent
+that dies meanwhile must not leave an orphan. `muster.common.processes.child_command` makes this
+command.
 """
 
 import runpy

@@ -1,7 +1,6 @@
-"""The only place that reads a clock or sleeps.
+"""Clocks: the only module that reads a clock or sleeps.
 
-Everything that measures or waits is handed a `Clock`; tests hand in
-`muster.common.testing.ManualClock`.
+Code that measures time or waits takes a `Clock`. Tests pass `muster.common.testing.ManualClock`.
 """
 
 import asyncio
@@ -10,14 +9,14 @@ from typing import Protocol
 
 
 class Clock(Protocol):
-    """Time as the rest of muster sees it."""
+    """The interface of a clock."""
 
     def now(self) -> float:
         """UNIX time in seconds, for records that people compare across machines."""
         ...
 
     def monotonic(self) -> float:
-        """Seconds since an arbitrary instant; never goes back, for durations and timeouts."""
+        """Seconds since an arbitrary instant, for durations and timeouts; never goes back."""
         ...
 
     async def sleep_until(self, instant: float) -> None:
@@ -25,7 +24,7 @@ class Clock(Protocol):
         ...
 
     def pause(self, seconds: float) -> None:
-        """Sleep, for who has no event loop."""
+        """Sleep for `seconds` and block the thread, for code without an event loop."""
         ...
 
 

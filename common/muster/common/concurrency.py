@@ -1,4 +1,4 @@
-"""Tasks that have an owner: whatever one of them raises is raised where somebody waits for it."""
+"""Running tasks with an owner, so that an error of any task is raised in the code that waits."""
 
 import asyncio
 from collections.abc import Coroutine
@@ -8,10 +8,10 @@ T = TypeVar("T")
 
 
 async def run_beside(main: Coroutine[Any, Any, T], *watchers: Coroutine[Any, Any, None]) -> T:
-    """Run `main` to its end beside watchers, which may run as long as it does.
+    """Run `main` to its end beside `watchers`, and return its result.
 
-    The first failure of any of them is raised. Whatever still runs then is cancelled, and has
-    ended when this returns or raises.
+    A watcher may end before `main`; the others are cancelled when `main` ends. The first error of
+    any of them cancels the others and is raised. All tasks have ended when this returns or raises.
     """
     running = asyncio.create_task(main)
     tasks: list[asyncio.Task[Any]] = [running, *map(asyncio.create_task, watchers)]

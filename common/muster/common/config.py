@@ -1,7 +1,7 @@
-"""The file boundary: sections of a scenario are pydantic models, strict, frozen and closed.
+"""Reads files strictly: the sections of a scenario are pydantic models, strict, frozen and closed.
 
-A section's class lives in the module that uses it; the docstring under a field is both the
-reader's and the reference page's (docs/scenario.md is generated from it).
+The class of a section is in the module that uses it. The docstrings under its fields are for
+readers of the code and for users: docs/scenario.md is generated from them.
 """
 
 import difflib
@@ -18,7 +18,7 @@ from muster.common.errors import ConfigError
 S = TypeVar("S", bound="Section")
 
 _LEVELS = 50
-"""Levels of tables and lists in a file; a scenario has about six."""
+"""Most levels of nested tables and lists in a file; a scenario has about six."""
 
 _TOO_DEEP = f"expected at most {_LEVELS} levels of tables and lists in each other, found more"
 _TOO_LONG = "expected whole numbers of at most 64 bits, found a longer one"
@@ -29,14 +29,15 @@ _BOUNDS = {
     "less_than": ("less than", "lt"),
     "less_than_equal": ("at most", "le"),
 }
-"""Words for a bound, by pydantic's type of the mistake, and where pydantic states the bound."""
+"""For each type of mistake about a bound: words for it, and the key of the bound in pydantic's
+context."""
 
 _SHOWN = 120
-"""Characters of a wrong value that a message shows."""
+"""Most characters of a wrong value that a message shows."""
 
 
 class Section(BaseModel):
-    """A part of a scenario: unknown keys are refused, and so is a string where a number belongs."""
+    """A section of a scenario. It refuses unknown keys, and values of another type."""
 
     model_config = ConfigDict(
         extra="forbid",
@@ -47,15 +48,15 @@ class Section(BaseModel):
     )
 
     def to_json(self) -> str:
-        """The section with every default; absent settings are left out (TOML has no null)."""
+        """The section as JSON with every default. Absent settings are left out, as in TOML."""
         return self.model_dump_json(exclude_none=True)
 
     @classmethod
     def from_json(cls, text: str | bytes) -> Self:
-        """Read what `to_json` wrote.
+        """Read a section that `to_json` wrote.
 
         Raises:
-            ConfigError: `text` is not such a section; all mistakes are named.
+            ConfigError: `text` is not such a section; the message names all mistakes.
         """
         try:
             return cls.model_validate_json(text)
@@ -70,8 +71,8 @@ def parse_toml(text: str, source: str) -> dict[str, Any]:
         source: where the text comes from, for the message.
 
     Raises:
-        ConfigError: as `require_plain`.
-        tomllib.TOMLDecodeError: it is not TOML.
+        ConfigError: see `require_plain`.
+        tomllib.TOMLDecodeError: `text` is not TOML.
     """
     try:
         values = tomllib.loads(text)
@@ -86,13 +87,13 @@ def parse_toml(text: str, source: str) -> dict[str, Any]:
 
 
 def require_plain(values: Mapping[str, Any], source: str) -> None:
-    """Check that a file's values are not nested too deeply, and its whole numbers have 64 bits.
+    """Check that a file's values are not nested too deeply, and its whole numbers fit 64 bits.
 
-    Code that walks through values calls itself once for every level, and Python ends that with a
-    RecursionError. TOML promises no longer whole numbers.
+    Deep nesting would end in a RecursionError, because code that walks through values calls itself
+    once per level. TOML does not promise whole numbers of more than 64 bits.
 
     Raises:
-        ConfigError: they are not so.
+        ConfigError: the values are nested too deeply, or a whole number is too long.
     """
     waiting: list[tuple[int, object]] = [(0, values)]
     while waiting:
@@ -114,8 +115,8 @@ def validate(cls: type[S], values: Mapping[str, Any], source: str) -> S:
         source: where the values come from, for the message.
 
     Raises:
-        ConfigError: naming every mistake with its dotted path, what was found and what was
-            expected.
+        ConfigError: there are mistakes. The message names each with its dotted path, what was
+            found and what was expected.
     """
     try:
         return cls.model_validate(dict(values))
@@ -125,7 +126,7 @@ def validate(cls: type[S], values: Mapping[str, Any], source: str) -> S:
 
 def _report(error: ValidationError, cls: type[Section], source: str) -> str:
     details = error.errors(include_url=False)
-    # A check of the whole section says what contradicts what, a line for each.
+    # A check of a whole section may report several contradictions, one on each line.
     mistakes = [line for detail in details for line in _mistake(detail, cls).splitlines()]
     noun = "mistake" if len(mistakes) == 1 else "mistakes"
     return "\n".join([f"{source}: {len(mistakes)} {noun}", *(f"  {line}" for line in mistakes)])
@@ -138,8 +139,8 @@ def _mistake(detail: ErrorDetails, cls: type[Section]) -> str:
     if detail["type"] == "extra_forbidden":
         return f"{path}: unknown key{_suggestion(cls, detail['loc'])}"
     if detail["type"] == "value_error":
-        told = message.removeprefix("Value error, ")
-        return f"{path}: {told}" if path else told
+        reason = message.removeprefix("Value error, ")
+        return f"{path}: {reason}" if path else reason
     if detail["type"] in _BOUNDS:
         words, key = _BOUNDS[detail["type"]]
         bound = detail["ctx"][key]
@@ -164,7 +165,7 @@ def _suggestion(cls: type[Section], path: tuple[int | str, ...]) -> str:
 
 
 def _keys_at(cls: type[Section], path: Sequence[int | str]) -> set[str]:
-    """Keys that may stand below `path`; where a plug-in stands, those of every one of its sort."""
+    """Keys that are allowed below `path`; for a plug-in, the keys of all plug-ins of its sort."""
     sections = {cls}
     for part in path:
         if isinstance(part, str):
@@ -174,7 +175,7 @@ def _keys_at(cls: type[Section], path: Sequence[int | str]) -> set[str]:
 
 
 def _sections(annotation: Any) -> set[type[Section]]:
-    """The sections, and what is derived from them, that an annotation names."""
+    """The section classes that an annotation names, with their subclasses."""
     found = set[type[Section]]()
     if isinstance(annotation, type) and issubclass(annotation, Section):
         found |= {annotation}.union(*map(_sections, annotation.__subclasses__()))

@@ -1,11 +1,11 @@
-"""What differs from device to device: a value, or how it is distributed.
+"""Distributions of a value over devices.
 
     compute = 400.0
     compute = { kind = "log-normal", median = 400.0, sigma = 0.5 }
     os = { kind = "categorical", values = ["14", "15"], weights = [0.7, 0.3] }
 
-A distribution turns uniform numbers, which each device has of its own, into values; it draws
-nothing itself. A bare number or text is the same for all.
+A distribution does not draw random numbers itself. It turns uniform numbers, of which each device
+has its own, into values. A bare number or text means the same value for all devices.
 """
 
 import csv
@@ -28,7 +28,7 @@ Values = NDArray[Any]
 
 
 class Distribution(Plugin):
-    """How a value is distributed over devices."""
+    """A distribution of a value over devices."""
 
     @abstractmethod
     def draw(
@@ -38,24 +38,25 @@ class Distribution(Plugin):
 
         Args:
             numbers: uniform in [0, 1), shape (n, 2).
-            clients: the devices' names, for what is looked up.
-            positions: of them in the population, from 0, likewise.
+            clients: the devices' names, for values that are looked up by name.
+            positions: positions of the devices in the population, from 0, for values that are
+                looked up by position.
 
         Raises:
-            ValueError: what is looked up is not there; a sentence without the key's path.
+            ValueError: a value to look up is missing. The message does not have the key's path.
         """
 
     def levels(self) -> list[str]:
-        """Every text that it can give; none, where it gives numbers."""
+        """All texts that the distribution can give; empty if it gives numbers."""
         return []
 
     def gives_numbers(self) -> bool:
-        """Whether it may stand where a number is needed."""
+        """Whether the distribution may be used where a number is needed."""
         return not self.levels()
 
 
 class ConstantDistribution(Distribution):
-    """The same for all. A bare number or text means it too."""
+    """The same value for all devices. A bare number or text means the same."""
 
     value: Number | str
     """A number, or text."""
@@ -79,10 +80,10 @@ class Normal(Distribution):
     """Gaussian (Box, Muller, A note on the generation of random normal deviates, 1958)."""
 
     mean: Number = 0.0
-    """Of the values."""
+    """Mean of the values."""
 
     sd: NotNegative = 1.0
-    """Standard deviation."""
+    """Standard deviation of the values."""
 
     def draw(
         self, numbers: FloatArray, clients: Sequence[str] = (), positions: Sequence[int] = ()
@@ -91,13 +92,13 @@ class Normal(Distribution):
 
 
 class UniformDistribution(Distribution):
-    """Alike everywhere between two numbers."""
+    """Uniform between two numbers."""
 
     low: Number = 0.0
-    """The least value."""
+    """The smallest value."""
 
     high: Number = 1.0
-    """What no value exceeds."""
+    """Upper limit of the values."""
 
     @model_validator(mode="after")
     def _in_order(self) -> Self:
@@ -112,10 +113,10 @@ class UniformDistribution(Distribution):
 
 
 class LogNormal(Distribution):
-    """median · exp(sigma · N(0, 1)): positive, with a long tail upward."""
+    """Log-normal, median · exp(sigma · N(0, 1)): positive, with a long upper tail."""
 
     median: Positive
-    """Half of the values are below."""
+    """Median of the values."""
 
     sigma: LogDeviation
     """Standard deviation of the values' logarithm."""
@@ -133,7 +134,7 @@ class Categorical(Distribution):
     """The words."""
 
     weights: list[NotNegative] | None = None
-    """How often each comes, in any unit; absent: all alike."""
+    """Relative frequency of each word, in any unit. Absent: all words are equally frequent."""
 
     @model_validator(mode="after")
     def _can_be_drawn(self) -> Self:
@@ -167,17 +168,17 @@ class Categorical(Distribution):
 
 
 class File(Distribution):
-    """A column of a CSV file with a header: numbers if all of it is, else words.
+    """A column of a CSV file with a header: numbers if all cells are numbers, otherwise words.
 
-    A device's row is the one whose column `client` is its name; without such a column, rows are in
-    the order of the population.
+    If the file has a column `client`, a device's row is the one with its name. Otherwise rows are
+    in the order of the population.
     """
 
     path: str
-    """Of the file."""
+    """Path of the file."""
 
     column: str
-    """The name of the column."""
+    """Name of the column."""
 
     def draw(
         self, numbers: FloatArray, clients: Sequence[str] = (), positions: Sequence[int] = ()
@@ -200,10 +201,10 @@ class File(Distribution):
         return sorted(set(found.tolist())) if found.dtype.kind == "U" else []
 
     def gives_numbers(self) -> bool:
-        return False  # it needs to know whose it is, which only covariates Z say
+        return False  # it needs the devices' names or positions, which only covariates Z pass
 
     def _read(self) -> tuple[Values, dict[str, int] | None]:
-        """The whole column, and the row of each client where the file names them."""
+        """The whole column, and the row of each client if the file names clients."""
         header, table = self._table()
         cells = _column(header, table, self.column)
         if cells is None:
@@ -229,7 +230,7 @@ class File(Distribution):
         return found, rows
 
     def _table(self) -> tuple[list[str], list[list[str]]]:
-        """The header, and the rows without the empty ones at the end."""
+        """The header, and the rows without empty ones at the end."""
         try:
             with open(Path(self.path).expanduser(), encoding="utf-8-sig", newline="") as file:
                 table = list(csv.reader(file, skipinitialspace=True))

@@ -1,28 +1,28 @@
-"""Everything muster raises on purpose.
+"""The exceptions that muster raises on purpose.
 
 * MusterError
   - ConfigError               a scenario, flag or file is wrong; nothing was started
-  - ProtocolError             somebody broke the contract in proto/
-    + LocalProtocolError      it was us: a bug, let it crash
-    + RemoteProtocolError     it was the peer: refuse, count it, carry on
+  - ProtocolError             one side broke the contract in proto/
+    + LocalProtocolError      this side broke it: a bug, let it crash
+    + RemoteProtocolError     the peer broke it: refuse, count it, carry on
     + Unauthenticated         the peer did not show a valid token or session
   - TransportError            the network failed; `definite`: the call certainly did not run
     + Unreachable             definite
     + Interrupted             indefinite: timed out, reset, or cancelled after sending
-  - LedgerError               the run folder's account is missing, damaged or of another schema
+  - LedgerError               the ledger in the run folder is missing, damaged or of another schema
   - Diverged                  a sum left the range in which it is exact: an outcome, not a crash
   - RunFailed                 the run ended without its result; the message says where to look
-    + LaunchFailed            a process could not be started, or died unasked
-      - EndedBeforeReady      it died while it started, and can be started again
+    + LaunchFailed            a process could not be started, or died unexpectedly
+      - EndedBeforeReady      a process died while it started, and can be started again
 
-Messages say what was expected, what was found, and what to do next.
+A message says what was expected, what was found, and what to do next.
 """
 
 import sqlite3
 
 
 class MusterError(Exception):
-    """Root of everything muster raises on purpose."""
+    """Base class of all exceptions that muster raises on purpose."""
 
 
 class ConfigError(MusterError):
@@ -30,15 +30,15 @@ class ConfigError(MusterError):
 
 
 class ProtocolError(MusterError):
-    """Somebody broke the contract in proto/."""
+    """One side broke the contract in proto/."""
 
 
 class LocalProtocolError(ProtocolError):
-    """It was us: a bug, let it crash."""
+    """This side broke the contract: a bug, let it crash."""
 
 
 class RemoteProtocolError(ProtocolError):
-    """It was the peer: refuse, count it, carry on."""
+    """The peer broke the contract: refuse, count it, carry on."""
 
 
 class Unauthenticated(ProtocolError):
@@ -62,7 +62,7 @@ class Interrupted(TransportError):
 
 
 class LedgerError(MusterError):
-    """The run folder's account is missing, damaged or of another schema."""
+    """The ledger in the run folder is missing, damaged or of another schema."""
 
 
 class Diverged(MusterError):
@@ -74,11 +74,11 @@ class RunFailed(MusterError):
 
 
 class LaunchFailed(RunFailed):
-    """A process could not be started, or died unasked."""
+    """A process could not be started, or died unexpectedly."""
 
 
 def reason_of(error: BaseException) -> str:
-    """Why something failed, in a sentence for a person."""
+    """The reason of an error, as a sentence for a person."""
     if isinstance(error, MusterError):
         return str(error)
     if isinstance(error, OSError) and error.strerror is not None:
@@ -86,4 +86,4 @@ def reason_of(error: BaseException) -> str:
         return f"the operating system refused: {where}{error.strerror}"
     if isinstance(error, sqlite3.Error):
         return f"the ledger could not be read or written: {error}"
-    return f"an error that nobody foresaw, {type(error).__name__}: {error}"
+    return f"an unexpected error, {type(error).__name__}: {error}"

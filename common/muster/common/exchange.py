@@ -1,8 +1,8 @@
-"""What devices and the server exchange, without the wire: plain values that the pure cores share.
+"""The values that devices and the server exchange, independent of protobuf.
 
-`muster.wire` turns them into protobuf and back. Enum names are those of proto/muster/v1. Named
-tuples, because several are made for every device of every round: a frozen dataclass takes three
-times as long.
+`muster.wire` converts them to protobuf and back. The names of enum members are those of
+proto/muster/v1. Values are named tuples, because several are made for every device of every round,
+and a frozen dataclass takes three times as long.
 """
 
 from collections.abc import Mapping, Sequence
@@ -12,12 +12,12 @@ from types import MappingProxyType
 from typing import NamedTuple
 
 PROPENSITY = "participation_propensity"
-"""What a device tells among its covariates X where an oracle asks: its true propensity to take
-part when it is called."""
+"""Name of a covariate X that devices report for oracles: their true propensity to take part when
+they are called."""
 
 
 Body = bytes | memoryview
-"""A model or an update as it travels."""
+"""The bytes of a model or an update as they are transferred."""
 
 
 class Decision(StrEnum):
@@ -29,7 +29,7 @@ class Decision(StrEnum):
 
 
 class Reason(StrEnum):
-    """Why something was declined, refused or left out."""
+    """Why a call was declined, or an update was refused or left out."""
 
     BUSY = "busy"
     OFFLINE = "offline"
@@ -60,7 +60,7 @@ class Reason(StrEnum):
 
 
 class Outcome(StrEnum):
-    """What a receipt says of an update."""
+    """The outcome of an update, which a receipt reports."""
 
     ACCEPTED = "accepted"
     LATE = "late"
@@ -69,7 +69,7 @@ class Outcome(StrEnum):
 
 
 class Key(NamedTuple):
-    """What an update is known by, within a run."""
+    """The key that identifies an update within a run."""
 
     client: str
     round: int
@@ -77,12 +77,12 @@ class Key(NamedTuple):
 
 
 class Call(NamedTuple):
-    """The server asks a device to train for a round.
+    """The server's call to a device to train for a round.
 
     Attributes:
-        deadline_s: seconds the round stays open, in the scenario's clock; 0: no deadline.
+        deadline_s: seconds that the round stays open, in the scenario's clock; 0: no deadline.
         model_checksum: XXH3-128 of the base version's body.
-        called_in_group: devices of the same group that are called for the round.
+        called_in_group: number of devices of the same group that are called for the round.
     """
 
     key: Key
@@ -93,17 +93,17 @@ class Call(NamedTuple):
 
 
 class Update(NamedTuple):
-    """What a device returns, without the body.
+    """The update that a device returns, without the body.
 
     Attributes:
-        examples: training examples behind it; > 0.
-        checksum: XXH3-128 of the body as it travels.
-        length: of the body in bytes.
+        examples: number of training examples behind it; > 0.
+        checksum: XXH3-128 of the body as it is transferred.
+        length: length of the body in bytes.
         train_s: wall seconds of training.
         fetch_s: wall seconds of fetching the model.
-        loss: mean training loss over the local steps; NaN when there were none.
+        loss: mean training loss over the local steps; NaN if there were none.
         modelled_s: seconds of work and transfers in the scenario's model of the device.
-        fetch_wait_s: of fetch_s, before the model's first byte.
+        fetch_wait_s: the part of `fetch_s` before the model's first byte.
         fetched_at: UNIX seconds when the device asked for the model; 0: it came with the call.
         slot_wait_s: wall seconds of waiting for a channel slot.
     """
@@ -122,11 +122,11 @@ class Update(NamedTuple):
 
 
 class DeviceState(NamedTuple):
-    """What a device can tell of itself.
+    """The state of a device that it can report.
 
     Attributes:
         battery: charge as a share of full; 1 on mains.
-        idle: nobody uses it.
+        idle: whether nobody uses the device.
         network: "ethernet", "wifi" or "cellular".
         hour: local hour of the day, in [0, 24).
     """
@@ -140,10 +140,10 @@ class DeviceState(NamedTuple):
 
 
 class Identity(NamedTuple):
-    """What a device says of itself when it enrolls.
+    """The identity with which a device enrolls.
 
     Attributes:
-        capacity: share of a model that it can train.
+        capacity: share of a model that the device can train.
         z: covariates Z as numbers, by name; a category is `name=level`.
     """
 
@@ -154,10 +154,11 @@ class Identity(NamedTuple):
 
 
 class Observation(NamedTuple):
-    """A device at a moment, and its covariates X in the scenario's order.
+    """An observation of a device at a moment.
 
     Attributes:
-        state: None for a device of which nothing ever changes.
+        state: None for a device whose state never changes.
+        x: covariates X in the scenario's order.
     """
 
     client: str
@@ -170,11 +171,11 @@ class Answer(NamedTuple):
 
     Attributes:
         modelled_s: seconds of work and transfers in the scenario's model of the device.
-        update: when it is small enough to travel inline.
-        state: at the moment of the decision; None for one of which nothing ever changes.
+        update: the update, if it is small enough to travel inline.
+        state: the state at the moment of the decision; None for a device whose state never changes.
         x: covariates X at that moment, in the scenario's order.
-        away_rounds: in lockstep, of a device that is offline: rounds after this one for which it
-            would say just the same.
+        away_rounds: in lockstep and for a device that is offline: number of rounds after this one
+            for which it would give the same answer.
     """
 
     key: Key
@@ -188,10 +189,10 @@ class Answer(NamedTuple):
 
 
 class Receipt(NamedTuple):
-    """The server's word on an update; the only acceptance point.
+    """The server's receipt of an update. An update is accepted only by its receipt.
 
     Attributes:
-        offset: with RESUME, the bytes the server holds.
+        offset: with RESUME, the number of bytes that the server holds.
     """
 
     key: Key
@@ -202,14 +203,14 @@ class Receipt(NamedTuple):
 
 
 class Commit(NamedTuple):
-    """The newest durable round and version; 0 and 0 before the first."""
+    """The newest committed round and version, which are durable; 0 and 0 before the first."""
 
     round: int = 0
     version: int = 0
 
 
 class Fingerprint(NamedTuple):
-    """What decides the bits that training gives."""
+    """The fingerprint of the software and hardware that decide the bits of training."""
 
     torch: str
     cpu_capability: str
@@ -222,9 +223,10 @@ class ToDevice:
     """One message of the server to a pack of devices.
 
     Attributes:
-        model: body of the base version of the calls, when it is small.
-        goodbye: status of the run; nothing follows.
-        scenario_s: scenario seconds now; where the clock is wall or scaled, and the life has begun.
+        model: body of the base version of the calls, if it is small.
+        goodbye: status of the run, which is over; this is the last message.
+        scenario_s: scenario seconds now, if the clock is wall or scaled and scenario time has
+            begun.
     """
 
     receipts: Sequence[Receipt] = ()

@@ -1,7 +1,7 @@
-"""Features of covariates, as a person writes them: what b(Z) is made of.
+"""Features of covariates, which make up b(Z), and the way people write them.
 
-z1           a column as it is; a word's level is a column of its own, os=15
-z1 > 0.5     1 where that holds, else 0; also >=, <, <=
+z1           a column as it is; each level of a word is a column of its own, os=15
+z1 > 0.5     1 if that holds, else 0; also >=, <, <=
 z1 ^ 2       its square
 z1 * os=15   the product of two columns
 """
@@ -21,19 +21,19 @@ _COMPARISONS: Final[dict[str, Callable[[FloatArray, float], BoolArray]]] = {
     "<=": operator.le,
 }
 
-# A word's level may have spaces, but no sign that stands alone: os=Android 15 * z1.
+# A level may have spaces, but no sign between spaces: os=Android 15 * z1 is a product.
 _NAME = r"[A-Za-z_][A-Za-z0-9_]*(?:=[^ ]+(?: (?!(?:>=|<=|[><^*]) )[^ ]+)*)?"
 _FORM = re.compile(rf"({_NAME})(?: *(>=|<=|[><^*]) *(.+))?")
 
 
 @dataclass(frozen=True, slots=True)
 class Feature:
-    """A number that follows from a device's covariates.
+    """A feature: a number that is computed from a device's covariates.
 
     Attributes:
-        column: the covariate it begins with.
-        sign: what is done with it, "" for nothing.
-        other: the number it is compared with, the power, or the other covariate; as text.
+        column: the first covariate.
+        sign: the operation; "" for none.
+        other: the number to compare with, the power, or the other covariate; as text.
     """
 
     column: str
@@ -42,14 +42,14 @@ class Feature:
 
     @classmethod
     def parse(cls, text: str, columns: Collection[str] = ()) -> Self:
-        """Read a feature; spaces around its sign may be left out, except after a word's level.
+        """Read a feature. Spaces around its sign may be left out, except after a word's level.
 
         Args:
-            columns: that there are. What is called as one of them is that column, whatever signs a
-                word's level has in it.
+            columns: the existing columns. A text that is the name of a column means that column,
+                even if the name contains signs.
 
         Raises:
-            ValueError: it is none; a sentence that says what one looks like.
+            ValueError: `text` is not a feature; the message shows what features look like.
         """
         if text in columns:
             return cls(text)
@@ -76,14 +76,14 @@ class Feature:
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """The covariates that it reads."""
+        """The columns of covariates that the feature reads."""
         return (self.column, self.other) if self.sign == "*" else (self.column,)
 
     def of(self, columns: Mapping[str, FloatArray]) -> FloatArray:
-        """Its value for each of n devices, shape (n,).
+        """The value of the feature for each of n devices, shape (n,).
 
         Args:
-            columns: covariates by name, each of shape (n,); at least those in `columns`.
+            columns: covariates by name, each of shape (n,); at least those of `self.columns`.
         """
         values = columns[self.column]
         if self.sign in _COMPARISONS:

@@ -1,4 +1,4 @@
-"""Files that are either whole or not there, and refusals where the operating system refuses."""
+"""Atomic writing of files, and refusals in place of errors of the operating system."""
 
 import errno
 import os
@@ -15,8 +15,8 @@ def write_atomic(path: Path, *parts: bytes | memoryview, durable: bool = False) 
     """Write `parts` to `path` so that a reader sees the old file or the new one, never a piece.
 
     Args:
-        durable: also survive a power cut (fsync of file and folder). Without it the file survives
-            the death of any process, but not of the machine.
+        durable: whether the file also survives a power cut (fsync of file and folder). Otherwise it
+            survives the death of any process, but not of the machine.
     """
     temporary = path.with_name(path.name + _TEMPORARY)
     try:
@@ -31,7 +31,7 @@ def write_atomic(path: Path, *parts: bytes | memoryview, durable: bool = False) 
     except OSError as error:
         with suppress(OSError):
             temporary.unlink()
-        error.filename = error.filename or str(path)  # a full disk has no name
+        error.filename = error.filename or str(path)  # the error of a full disk names no file
         raise
     if durable:
         fsync_folder(path.parent)
@@ -43,20 +43,21 @@ def refusal_of(what: str, advice: str) -> Iterator[None]:
 
     Args:
         what: what cannot be done, for example "runs/a cannot be made".
+        advice: what the user can do about it.
 
     Raises:
         ConfigError: an OSError came out of the body.
     """
     try:
         yield
-    except BrokenPipeError:  # of standard output or error, not of a file
+    except BrokenPipeError:  # comes from standard output or error, not from a file
         raise
     except OSError as error:
         raise ConfigError(f"{what}: {os_reason(error)}; {advice}") from None
 
 
 def os_reason(error: OSError) -> str:
-    """What the operating system says, with the file that it says it of."""
+    """The reason that the operating system gives for an error, with the file that it names."""
     path = error.filename2 or error.filename
     return f"{error.strerror or error}" + (f" ({path})" if path else "")
 
@@ -65,7 +66,7 @@ def require_writable(path: Path) -> None:
     """Check that a file can be written at `path`, before the work that makes its content.
 
     Raises:
-        ConfigError: it cannot.
+        ConfigError: the file cannot be written.
     """
     with refusal_of(f"{path} cannot be written", "name another file"):
         if path.is_dir():
@@ -76,7 +77,7 @@ def require_writable(path: Path) -> None:
 
 
 def fsync_folder(folder: Path) -> None:
-    """Make the names in `folder` survive a power cut."""
+    """Make the file names in `folder` survive a power cut."""
     descriptor = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(descriptor)
@@ -85,6 +86,6 @@ def fsync_folder(folder: Path) -> None:
 
 
 def remove_unfinished(folder: Path) -> None:
-    """Remove what a killed `write_atomic` left in `folder`."""
+    """Remove temporary files that a killed `write_atomic` left in `folder`."""
     for leftover in folder.glob(f"*{_TEMPORARY}"):
         leftover.unlink(missing_ok=True)

@@ -1,7 +1,7 @@
-"""The journal: one JSON line for everything that happened, appended to `journal.jsonl`.
+"""The journal: one JSON line for every event, appended to `journal.jsonl`.
 
-The journal is data. Reports read it together with the ledger, never the running system; where the
-two differ the ledger is the truth.
+The journal is data. Reports read the journal and the ledger, never the running system. Where the
+two differ, the ledger is right.
 """
 
 import os
@@ -14,10 +14,10 @@ from muster.common.clock import Clock
 
 
 class Journal:
-    """An append-only writer. Several processes may write to one file: a line is one `write`.
+    """Appends events to a journal. Several processes may write to one file: a line is one `write`.
 
     Args:
-        role: who writes: "server" or "supervisor".
+        role: the writing role, "server" or "supervisor".
         incarnation: how often this role has been started in this run folder, from 1.
     """
 
@@ -30,9 +30,9 @@ class Journal:
         self._lines: list[bytes] = []
 
     def add(self, event: str, **fields: Any) -> bytes:
-        """Record `event` and return its line, a JSON object; `flush` writes it.
+        """Record `event` and return its line, a JSON object. `flush` writes it to the file.
 
-        A number that is not finite becomes null. `at`, UNIX seconds, is now unless it is given.
+        Numbers that are not finite become null. `at`, in UNIX seconds, is now unless it is given.
         """
         line = orjson.dumps({"event": event, "at": self._clock.now(), **self._writer, **fields})
         self._lines.append(line)
@@ -44,10 +44,10 @@ class Journal:
         return bool(self._lines)
 
     def flush(self) -> None:
-        """Hand the lines to the kernel: they survive the death of this process.
+        """Write the lines to the file; they then survive the death of this process.
 
         Raises:
-            OSError: the disk is full, for example; the lines are lost.
+            OSError: for example because the disk is full; the lines are lost.
         """
         if not self._lines:
             return
@@ -71,6 +71,6 @@ class Journal:
 
 
 def _is_torn(file: int) -> bool:
-    """Whether the last line of a file is unfinished: a full disk or a power cut tore it."""
+    """Whether the last line of a file is unfinished, because of a full disk or a power cut."""
     size = os.fstat(file).st_size
     return size > 0 and os.pread(file, 1, size - 1) != b"\n"

@@ -1,7 +1,7 @@
-"""What transfers take in the scenario's model of links: nominal rates, without a network.
+"""Models of links: the modelled seconds of transfers, from nominal rates and without a network.
 
-In lockstep these seconds decide who met a deadline; what a transfer really took over TCP is
-measured beside them and decides nothing.
+In lockstep these seconds decide which devices met a deadline. The real duration of a transfer over
+TCP is measured too, but decides nothing.
 """
 
 import math
@@ -19,52 +19,56 @@ Positive = Annotated[float, Field(gt=0)]
 
 
 class LinkModel(Section):
-    """A device's link, as the model sees it."""
+    """The model of a device's link."""
 
     down_bps: Positive | None = None
-    """Bits a second towards the device; absent: no limit."""
+    """Bits per second towards the device. Absent: no limit."""
 
     up_bps: Positive | None = None
-    """Bits a second from the device; absent: no limit."""
+    """Bits per second from the device. Absent: no limit."""
 
     rtt_s: Annotated[float, Field(ge=0)] = 0.0
-    """Of a small message there and back."""
+    """Round-trip time of a small message in seconds."""
 
     def down_s(self, bytes_down: float) -> float:
-        """Seconds in which a device receives."""
+        """Seconds in which a device receives `bytes_down`."""
         return 8 * bytes_down / self.down_bps if self.down_bps else 0.0
 
     def up_s(self, bytes_up: float) -> float:
-        """Seconds in which a device sends."""
+        """Seconds in which a device sends `bytes_up`."""
         return 8 * bytes_up / self.up_bps if self.up_bps else 0.0
 
     def transfer_s(self, bytes_down: float, bytes_up: float) -> float:
-        """Seconds of a round's transfers: bytes over rate, and a round trip each."""
+        """Seconds of a round's two transfers: bytes over rate, plus a round trip for each."""
         return self.down_s(bytes_down) + self.up_s(bytes_up) + 2 * self.rtt_s
 
     @property
     def under_way_bytes(self) -> float:
-        """Bytes on the way when the faster direction is full: rate times round trip."""
+        """Bytes under way when the faster direction is full: rate times round-trip time."""
         return max(self.down_bps or 0.0, self.up_bps or 0.0) * self.rtt_s / 8
 
     def patience_s(self, bytes_in_flight: float) -> float:
-        """Seconds after which a silent peer may be taken for dead: what may be under way ahead of
-        its word, at half the rate, and some round trips. A slow upload is no death."""
+        """Seconds after which a silent peer may be considered dead.
+
+        They cover the bytes that may be in flight ahead of the peer's next message, at half the
+        rate, and some round trips, so that a slow upload does not count as a death.
+        """
         slower = min(self.down_bps or math.inf, self.up_bps or math.inf)
         return 2 * 8 * bytes_in_flight / slower + 4 * self.rtt_s
 
 
 class SharedLine(Section):
-    """What all devices of a group share, as the model sees it."""
+    """The model of the link that all devices of a group share."""
 
     down_bps: Positive | None = None
     up_bps: Positive | None = None
 
     slots: Annotated[int, Field(gt=0)] | None = None
-    """Devices that can transfer in a round (at once, with overflow "queue"); absent: all."""
+    """Number of devices that can transfer in a round (at once, with overflow "queue"). Absent:
+    all."""
 
     overflow: Overflow = "queue"
-    """What becomes of more devices than slots."""
+    """What happens if more devices than slots want to transfer."""
 
     @property
     def delays(self) -> bool:
@@ -75,14 +79,14 @@ class SharedLine(Section):
     def extra_s(
         self, line: LinkModel, bytes_down: float, bytes_up: float, rank: int, n: int
     ) -> float:
-        """Modelled seconds that a device's transfers take longer because others share the link.
+        """Modelled seconds that sharing the link adds to a device's transfers.
 
-        The cap is divided equally among those who transfer at once. With queueing slots devices
-        take turns, in the order of `rank`, `slots` at a time.
+        The rate is divided equally among the devices that transfer at once. With queueing slots
+        devices take turns in the order of `rank`, `slots` at a time.
 
         Args:
-            rank: of the device among those who transfer in the round, from 0.
-            n: devices that transfer in the round.
+            rank: rank of the device among those that transfer in the round, from 0.
+            n: number of devices that transfer in the round.
         """
         queueing = self.slots is not None and self.overflow == "queue"
         turn, at_once = 1, n
@@ -97,7 +101,7 @@ class SharedLine(Section):
         )
 
     def least(self, line: LinkModel, at_once: int) -> LinkModel:
-        """A device's link when so many of the group transfer at once: what to be patient with."""
+        """The link of a device when `at_once` devices of the group transfer; decides timeouts."""
         if self.slots is not None and self.overflow == "queue":
             at_once = min(at_once, self.slots)
         down = SharedLine._at(line.down_bps, self.down_bps, at_once)
@@ -111,8 +115,11 @@ class SharedLine(Section):
 
 
 def turns(seed: int, group: str, round: int, clients: Collection[str]) -> list[str]:
-    """The order in which the devices of a group that contend in a round get slots, drawn from a
-    stream of its own: the same for the gateway that grants them, for a plan and for the server."""
+    """The order in which the devices of a group that contend in a round get slots.
+
+    It is drawn from a stream of its own, so the gateway that grants slots, a plan and the server
+    compute the same order.
+    """
     ordered = sorted(clients)
     drawn = seeds.stream(seed, "slots", group, round).permutation(len(ordered))
     return [ordered[place] for place in drawn]
@@ -127,10 +134,10 @@ def extra_seconds(
     bytes_down: float,
     bytes_up: float,
 ) -> dict[str, float]:
-    """Modelled seconds that sharing adds to the transfers of those who transfer in a round.
+    """Modelled seconds that sharing adds to the transfers of each device in a round.
 
     Args:
-        lines: of those devices, by client.
+        lines: link models of the devices that transfer in the round, by client.
     """
     order = turns(seed, group, round, lines)
     return {
@@ -142,10 +149,11 @@ def extra_seconds(
 def granted(
     shared: SharedLine, seed: int, group: str, round: int, active: Collection[str]
 ) -> frozenset[str]:
-    """Who of the active devices of a group gets through in a round.
+    """The active devices of a group that are granted a slot in a round.
 
-    collide: more than there are slots, and nobody does (the literal reading of M_max in the
-    correlated-participation paper); subset: as many as there are slots, drawn; queue: all.
+    If there are more active devices than slots, the overflow rule decides. collide: no device is
+    granted one (the literal reading of M_max in the correlated-participation paper). subset: as
+    many devices as there are slots are drawn. queue: all devices are granted one.
     """
     if shared.slots is None or shared.overflow == "queue" or len(active) <= shared.slots:
         return frozenset(active)

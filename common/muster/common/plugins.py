@@ -1,6 +1,6 @@
-"""Plug-ins by name: a visible table of what is built in, `module:Class`, or an entry point.
+"""Plug-ins by name, from a table of built-in classes, as `module:Class`, or from an entry point.
 
-A plug-in is a `Section`: its settings are its fields, and stand in the scenario beside its `kind`.
+A plug-in is a `Section`: its settings are its fields, and a scenario has them beside its `kind`.
 
     BUILT_IN = {"fedavg": FedAvg}
     AGGREGATORS = Registry("aggregator", "muster.aggregators", BUILT_IN)
@@ -20,7 +20,7 @@ P = TypeVar("P", bound="Plugin")
 
 
 class Plugin(Section):
-    """A part that a scenario chooses by name; its settings are its fields."""
+    """A plug-in: a part that a scenario chooses by name. Its settings are its fields."""
 
     kind: str = ""
     """The registered name, or `module:Class`, by which the scenario chose it."""
@@ -30,9 +30,9 @@ class Registry(Generic[P]):
     """The plug-ins of one sort.
 
     Args:
-        noun: what a plug-in is called in messages, for example "aggregator".
-        group: entry-point group by which installed packages add theirs.
-        built_in: name to class; the table is the documentation.
+        noun: the word for such a plug-in in messages, for example "aggregator".
+        group: entry-point group in which installed packages add plug-ins.
+        built_in: the built-in classes by name; the table is the documentation.
     """
 
     def __init__(self, noun: str, group: str, built_in: Mapping[str, type[P]]) -> None:
@@ -44,7 +44,8 @@ class Registry(Generic[P]):
         """Return the class called `kind`.
 
         Raises:
-            ValueError: there is none, or its module cannot be imported; says what there is.
+            ValueError: there is no such class, or its module cannot be imported. The message lists
+                the names that exist.
         """
         if kind in self.built_in:
             return self.built_in[kind]
@@ -59,14 +60,15 @@ class Registry(Generic[P]):
         )
 
     def names(self) -> set[str]:
-        """Built-in and installed names."""
+        """The names of built-in and installed plug-ins."""
         return {
             *self.built_in,
             *(p.name for p in importlib.metadata.entry_points(group=self.group)),
         }
 
     def parse(self, value: object) -> object:
-        """Turn `"name"` or `{"kind": "name", **settings}` into a plug-in; leave others alone."""
+        """Turn `"name"` or `{"kind": "name", **settings}` into a plug-in; return other values as
+        they are."""
         if isinstance(value, str):
             value = {"kind": value}
         if not isinstance(value, Mapping):

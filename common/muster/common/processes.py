@@ -1,5 +1,5 @@
-"""How processes of a fleet live together: none outlives the one that started it, and they take
-turns on the machine's cores."""
+"""Settings of the processes of a fleet, so that none outlives its parent and they share the cores
+and the memory of the machine well."""
 
 import ctypes
 import gc
@@ -9,56 +9,62 @@ import sys
 from contextlib import suppress
 
 PARENT = "MUSTER_PARENT"
-"""Environment variable with the process id of the parent, for `die_with_parent`."""
+"""Environment variable that has the process id of the parent, for `die_with_parent`."""
 
 _PR_SET_PDEATHSIG = 1
 
 
 def die_with_parent(parent: int | None = None) -> None:
-    """Have the kernel kill this process when the thread that started it is gone (Linux).
+    """Ask the kernel to kill this process when the thread that started it is gone (Linux).
 
-    A parent that died before this call is noticed by its id: the child was handed to another. Call
-    this before imports that take long.
+    If the parent died before this call, the process has another parent by now, and ends itself.
+    Call this before imports that take long.
 
     Args:
-        parent: its process id; default: the environment variable PARENT; nothing happens where
-            that is not set.
+        parent: process id of the parent; None: the value of the environment variable PARENT. If
+            that is not set, nothing happens.
     """
     if parent is None:
         parent = int(os.environ.get(PARENT, "0")) or None
-    if parent is None:  # nobody wants it: in a container, whose own end it is
+    if parent is None:  # not wanted, for example in a container, which ends its processes itself
         return
     try:
         ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
-    except (OSError, AttributeError):  # not Linux: the supervisor's orderly stop remains
+    except (OSError, AttributeError):  # not Linux: only the supervisor's orderly stop remains
         return
     if os.getppid() != parent:
         os.kill(os.getpid(), signal.SIGKILL)
 
 
 def child_command(module: str, *arguments: str) -> list[str]:
-    """The command of a program that dies with this process, from before its imports on; PARENT
-    must be in its environment."""
+    """The command of a program that dies with this process, even during the program's imports.
+
+    The program's environment must have PARENT.
+    """
     return [sys.executable, "-m", "muster.common.child", module, *arguments]
 
 
 def use_batch_scheduling() -> None:
-    """Have the kernel let this process's waking threads wait for their turn (Linux, SCHED_BATCH).
+    """Ask the kernel for batch scheduling: waking threads wait for their turn (Linux, SCHED_BATCH).
 
-    With a device to each process many wake at once, each interrupts another, and every one of them
-    finds the caches full of the others. Threads that are made later inherit it.
+    If every device has its own process, many of them wake at once. Without batch scheduling they
+    interrupt each other, and each finds the caches full of the data of others. Threads that are
+    made later inherit the setting.
     """
-    with suppress(OSError, AttributeError):  # not Linux, or forbidden: it goes on as before
+    with suppress(OSError, AttributeError):  # not Linux, or forbidden: keep the default
         os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))
 
 
 def rarely_collect() -> None:
-    """Collect garbage that is in cycles seldom, and never look at what is alive now: a collection
-    walks through memory that nobody needs, and in a fork it copies what it touches."""
+    """Collect cyclic garbage rarely, and never visit objects that are alive now.
+
+    A collection walks through memory that is not needed otherwise, and in a fork it copies the
+    memory that it touches.
+    """
     gc.collect()
     gc.freeze()
     gc.set_threshold(_GARBAGE)
 
 
 _GARBAGE = 10_000
-"""More objects than at the last collection, some MiB at most; Python's own is 700."""
+"""Number of new objects that trigger a collection, some MiB at most; Python's default is 700."""

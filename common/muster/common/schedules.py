@@ -1,12 +1,13 @@
-"""Learning rates that change from round to round.
+"""Learning-rate schedules: rates that change from round to round.
 
-A schedule gives the rate η_t of every local step of a round from t = round − 1: rounds count from
+A schedule gives the rate η_t of all local steps of a round, where t = round − 1. Rounds count from
 1, so the first round has t = 0 and every schedule starts at its `initial` rate.
 
     learning_rate = 0.1
     learning_rate = { kind = "inverse", initial = 0.1, shift = 50 }
 
-The server knows schedules too, because rules that undo a step size need the rate of a round.
+The server knows schedules too, because aggregation rules that undo a step size need the rate of a
+round.
 """
 
 import math
@@ -21,11 +22,11 @@ from muster.common.plugins import Plugin, Registry
 SMALLEST_RATE, LARGEST_RATE = 1e-12, 1e6
 
 LearningRate = Annotated[float, Field(ge=SMALLEST_RATE, le=LARGEST_RATE)]
-"""A learning rate, far beyond those that train anything on both sides."""
+"""A learning rate. Both bounds are far beyond the rates that train anything."""
 
 
 class Schedule(Plugin):
-    """A learning rate as a function of the round."""
+    """A schedule: the learning rate as a function of the round."""
 
     initial: LearningRate
     """The rate of round 1."""
@@ -50,7 +51,7 @@ class Inverse(Schedule):
     """
 
     shift: Positive = 1.0
-    """Rounds after which the rate is half of `initial`."""
+    """Number of rounds after which the rate is half of `initial`."""
 
     def at(self, round: int) -> float:
         return self.initial * self.shift / (round - 1 + self.shift)
@@ -70,7 +71,7 @@ class Exponential(Schedule):
     """η_t = initial · decay^t."""
 
     decay: Annotated[float, Field(ge=1e-12, le=1)] = 0.99
-    """What is left of the rate from one round to the next."""
+    """Factor of the rate from one round to the next."""
 
     def at(self, round: int) -> float:
         return self.initial * float(self.decay ** (round - 1))

@@ -1,8 +1,8 @@
-"""One seed per scenario; every actor derives its own stream of random numbers by name.
+"""Named streams of random numbers, all derived from the one seed of a scenario.
 
-A stream depends on the seed and its name alone, never on how many others exist or in which order
-they draw. Adding a device therefore changes no other device's draws, and what several devices
-share (a group's event, a draw without replacement) each computes from the same named stream.
+A stream depends only on the seed and its name, never on how many streams exist or in which order
+they are used. Adding a device therefore changes no other device's draws. If devices share something
+(a group's event, a draw without replacement), each computes it from the same named stream.
 """
 
 import hashlib
@@ -28,7 +28,7 @@ def stream(seed: int, *name: str | int) -> np.random.Generator:
 
 
 def integer(seed: int, *name: str | int) -> int:
-    """Return the number in [0, 2^63) called `name`, for what takes a seed of its own."""
+    """Return the number in [0, 2^63) called `name`, for code that needs a seed of its own."""
     return int.from_bytes(_digest(seed, name)[:8], "little") >> 1
 
 
@@ -39,7 +39,7 @@ def _digest(seed: int, name: tuple[str | int, ...]) -> bytes:
 
 
 def normals(u: FloatArray, v: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """Two standard normal numbers of two uniform ones in [0, 1), arrays (Box, Muller 1958)."""
+    """Two arrays of standard normal numbers from uniform ones in [0, 1) (Box, Muller 1958)."""
     radius, angle = np.sqrt(-2 * np.log1p(-u)), 2 * np.pi * v
     return radius * np.cos(angle), radius * np.sin(angle)
 
@@ -47,14 +47,15 @@ def normals(u: FloatArray, v: FloatArray) -> tuple[FloatArray, FloatArray]:
 class Numbers:
     """Uniform numbers in [0, 1) for several devices at once, read by index.
 
-    Number i of a device depends on seed, purpose, client and i alone: one process that computes a
-    single device and a plan of a hundred thousand read the same ones.
+    Number i of a device depends only on seed, purpose, client and i. A process that computes a
+    single device therefore reads the same numbers as a plan of a hundred thousand devices.
 
     Args:
-        purpose: what they decide; part of the stream's name.
-        clients: whose they are, in the order of the rows.
-        width: numbers of one index.
-        ahead: indices that are made at once; a stream costs as much as thousand numbers.
+        purpose: what the numbers decide; part of the stream's name.
+        clients: the devices, in the order of the rows.
+        width: numbers per index.
+        ahead: indices that are computed at once; starting a stream costs as much as a thousand
+            numbers.
     """
 
     def __init__(
@@ -69,7 +70,7 @@ class Numbers:
         self._keys = np.frombuffer(digests, "<u8").reshape(-1, 2)
         self._width = width
         self._rows = np.arange(len(clients))
-        # A counter of Philox gives four numbers; whole blocks begin at whole counters.
+        # One count of Philox's counter gives four numbers, and blocks must begin at a whole count.
         self._ahead = -(-ahead // 4) * 4
         self._blocks: dict[int, FloatArray] = {}
 
@@ -80,7 +81,7 @@ class Numbers:
         return numbers
 
     def at_each(self, indices: IntArray) -> FloatArray:
-        """As `at`, with an index (>= 0) for every device."""
+        """The numbers at `indices` (>= 0), one index for every device; shape (devices, width)."""
         blocks, places = np.divmod(indices, self._ahead)
         first, last = int(blocks.min()), int(blocks.max())
         if first == last:
@@ -102,7 +103,7 @@ class Numbers:
     def _made(self, number: int) -> FloatArray:
         per_device = self._ahead * self._width
         made = np.empty((len(self._keys), per_device))
-        # Pointing one generator at every device's stream takes a tenth of making generators.
+        # Setting one generator to each device's stream takes a tenth of making new generators.
         philox = np.random.Philox(key=0)
         generator, state = np.random.Generator(philox), philox.state
         state["state"]["counter"][0] = number * per_device // 4

@@ -1,4 +1,4 @@
-"""State machines as tables: (phase, event) to phase."""
+"""State machines as tables that map (phase, event) to the next phase."""
 
 from collections.abc import Mapping
 from enum import StrEnum
@@ -16,10 +16,10 @@ def next_phase(
     """The phase that `event` leads to from `phase`.
 
     Args:
-        who: whose phase it is, for the message.
+        who: name of the state machine, for the message.
 
     Raises:
-        LocalProtocolError: the table has no row for it.
+        LocalProtocolError: the table has no row for this phase and event.
     """
     try:
         return table[phase, event]

@@ -1,7 +1,7 @@
-"""The schema of a model, and the flat vector that stands for its tensors.
+"""The schema of a model, and the flat vector of its tensors.
 
-A model travels and is aggregated as one float32 vector: its tensors in the order of the schema,
-each in row-major order. Only the server states a schema.
+A model is transferred and aggregated as one float32 vector: its tensors in the order of the schema,
+each in row-major order. Only the server sends a schema.
 """
 
 import json
@@ -62,16 +62,16 @@ class Schema:
 
 
 def schema_of(tensors: Mapping[str, Sequence[int]]) -> Schema:
-    """A schema from names and shapes, in their order."""
+    """A schema from the names and shapes of tensors, in their order."""
     return Schema(tuple(TensorSpec(name, tuple(shape)) for name, shape in tensors.items()))
 
 
 def safetensors_header(schema: Schema) -> bytes:
-    """The bytes that, put before a model's raw body, make it a safetensors file.
+    """The header that makes a model's raw body a safetensors file.
 
-    Written here rather than by the library because the library orders tensors by itself; in this
-    order the file's body is the very buffer that travels, so a version is serialised once.
-    Format: https://github.com/huggingface/safetensors#format
+    The safetensors library is not used because it puts tensors in an order of its own. In the order
+    of the schema the file's body is the same buffer that is sent to devices, so a version is
+    serialised only once. Format: https://github.com/huggingface/safetensors#format
     """
     entries, start = {}, 0
     for tensor in schema.tensors:

@@ -1,4 +1,4 @@
-"""Fakes for tests: documented, and meant for the tests of other people's plug-ins too."""
+"""Fakes for tests, also for the tests of other people's plug-ins."""
 
 import asyncio
 import heapq
@@ -6,7 +6,7 @@ from itertools import count
 
 
 class ManualClock:
-    """A clock that moves when it is told to."""
+    """A clock that moves only when a test calls `advance` or `pause`."""
 
     def __init__(self, now: float = 1_700_000_000.0) -> None:
         self._now = now
@@ -32,7 +32,7 @@ class ManualClock:
         self.advance(seconds)
 
     def advance(self, seconds: float) -> None:
-        """Move on by `seconds`, waking in order whoever sleeps until then."""
+        """Move the clock by `seconds`, and wake the sleepers whose time has come, in order."""
         self._elapsed += seconds
         while self._sleepers and self._sleepers[0][0] <= self._elapsed:
             heapq.heappop(self._sleepers)[2].set()

@@ -1,6 +1,6 @@
-"""Quantities with their units, as people write them in a scenario: "6 Mbit/s", "70 ms", "20 MiB".
+"""Quantities with units, as people write them in a scenario: "6 Mbit/s", "70 ms", "20 MiB".
 
-A bare number is refused: whoever writes 10 for a rate may mean bits, bytes, kilo or mega.
+A bare number is refused, because 10 for a rate may mean bits, bytes, kilo or mega.
 """
 
 import math
@@ -49,7 +49,7 @@ def _writer(units: Mapping[str, float]) -> Callable[[float], str]:
     def write(amount: float) -> str:
         for unit, factor in units.items():
             number = amount / factor
-            # The largest unit in which the number reads well and means exactly the same again.
+            # The largest unit in which the number is at least 1 and reads back as the same amount.
             if number >= 1 and float(f"{number:.12g}") * factor == amount:
                 return f"{number:.12g} {unit}"
         return f"{amount!r} {base}" if amount else f"0 {base}"
@@ -59,11 +59,11 @@ def _writer(units: Mapping[str, float]) -> Callable[[float], str]:
 
 @dataclass(frozen=True, slots=True)
 class Quantity:
-    """Marks a type of quantities, for who documents it.
+    """Marks a type of quantities, for the generator of the documentation.
 
     Attributes:
-        example: as people write one, in quotes.
-        text: how an amount is written.
+        example: a quantity as people write it, in quotes.
+        text: converts an amount to text with a unit.
     """
 
     example: str
@@ -80,7 +80,7 @@ def _quantity(units: Mapping[str, float], example: str) -> tuple[object, ...]:
 
 
 Bandwidth = Annotated[float, *_quantity(BANDWIDTH, '"6 Mbit/s"')]
-"""Bits a second."""
+"""Bits per second."""
 
 Duration = Annotated[float, *_quantity(DURATION, '"70 ms"')]
 """Seconds."""

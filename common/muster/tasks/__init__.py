@@ -1,5 +1,5 @@
-"""What both ends must agree on to learn: data, partitions, models and losses, by name.
+"""Tasks: data, partitions, models and losses, on which server and devices must agree.
 
-Importing any module here imports neither torch nor scikit-learn: the server process and the
-command line read scenarios without them.
+The modules that read scenarios import neither torch nor scikit-learn, so the server process and the
+command line do without them.
 """

@@ -1,4 +1,5 @@
-"""Modules that torch does not have. Imports torch, so that models import it when they build."""
+"""Modules that torch does not have. Importing this module imports torch, so models import it only
+when they are built."""
 
 import torch
 from torch import Tensor, nn
@@ -6,7 +7,7 @@ from torch.nn.functional import relu
 
 
 class Block(nn.Module):
-    """Two 3×3 convolutions beside a shortcut, which is a 1×1 convolution where shapes change."""
+    """Two 3×3 convolutions beside a shortcut, which is a 1×1 convolution if shapes change."""
 
     def __init__(self, before: int, width: int, stride: int, groups: int) -> None:
         super().__init__()
@@ -24,7 +25,7 @@ class Block(nn.Module):
 
 
 class Reader(nn.Module):
-    """Embedding, LSTM, and a linear layer on what the LSTM says of the whole text."""
+    """An embedding, an LSTM, and a linear layer on the pooled states of the LSTM."""
 
     def __init__(
         self,
@@ -51,6 +52,6 @@ class Reader(nn.Module):
             said = states.amax(dim=1)
         elif self.pooling == "mean":
             said = states.mean(dim=1)
-        else:  # where each direction of the top layer has read everything
+        else:  # the states in which each direction of the top layer has read the whole text
             said = torch.cat(tuple(last[-self.directions :]), dim=1)
         return self.output(said)  # type: ignore[no-any-return]

@@ -1,4 +1,4 @@
-"""Tasks that recognise what a picture or a signal shows."""
+"""Classification tasks: pictures and signals."""
 
 from __future__ import annotations
 
@@ -21,21 +21,21 @@ if TYPE_CHECKING:
 
 
 class Classification(Task):
-    """Labelled examples, shared out by a partition; loss is the cross-entropy."""
+    """A classification task: a partition divides labelled examples; the loss is cross-entropy."""
 
     shape: ClassVar[tuple[int, ...] | None] = None
-    """Of an example, where it is known before the data are read, and examples are not texts."""
+    """Shape of an example, if it is known before the data are read and examples are not texts."""
 
     partition: AnyPartition = Iid(kind="iid")
-    """Which device holds which examples."""
+    """The partition of the examples among devices."""
 
     labels: Labels | None = None
-    """Only examples with these labels of the data set, which become 0, 1, … in this order; the
-    model chooses between them alone. Absent: all."""
+    """Use only examples with these labels of the data set. The labels become 0, 1, … in this order,
+    and the model chooses only between them. Absent: all labels."""
 
     evaluate_on: Literal["test", "training"] = "test"
-    """What models are measured on: the data set's test examples, or what all clients train on, each
-    example once."""
+    """The examples on which models are evaluated. test: the data set's test examples. training: the
+    training examples of all clients, each once."""
 
     @field_validator("model")
     @classmethod
@@ -65,14 +65,14 @@ class Classification(Task):
         dataset = self.dataset()
         if self.labels is not None:
             dataset = dataset.restricted(self.labels)
-        # Partitions are of the data set's own labels.
+        # Partitions are defined by the data set's own labels.
         labels = dataset.train_y if self.labels is None else np.array(self.labels)[dataset.train_y]
         shares = self.partition.split_of(labels, dataset.train_user, population, seed)
         return OpenClassification(self, dataset, shares, seed)
 
 
 class Digits(Classification):
-    """8×8 pictures of handwritten digits, 1,437 to train and 360 to test; needs no files."""
+    """8×8 pictures of handwritten digits, 1,437 to train and 360 to test. It needs no files."""
 
     shape: ClassVar = (8, 8)
 
@@ -81,7 +81,7 @@ class Digits(Classification):
 
 
 class FromFiles(Classification):
-    """Examples from files in the data directory."""
+    """A classification task whose examples come from files in the data directory."""
 
     files: ClassVar[str]
 
@@ -92,7 +92,7 @@ class FromFiles(Classification):
         """Return where the files should be.
 
         Raises:
-            ConfigError: nobody said where.
+            ConfigError: no data directory is set.
         """
         return directory_of(self.files, self.data.directory)
 
@@ -116,9 +116,9 @@ class FashionMnist(Mnist):
 class Cifar10(FromFiles):
     """3×32×32 pictures of animals and vehicles: a subset of CIFAR-10, balanced by label.
 
-    2,000 training and 500 test pictures of each of the 10 labels, so that accuracies do not compare
-    with those published for the whole (Krizhevsky, Learning Multiple Layers of Features from Tiny
-    Images, 2009).
+    It has 2,000 training and 500 test pictures of each of the 10 labels, so accuracies cannot be
+    compared with those published for the whole data set (Krizhevsky, Learning Multiple Layers of
+    Features from Tiny Images, 2009).
     """
 
     files: ClassVar = "cifar10"
@@ -129,26 +129,27 @@ class Cifar10(FromFiles):
 
 
 class UciHar(FromFiles):
-    """What 30 persons with a phone at the waist do: 6 activities, windows of 9 signals by 128.
+    """Recognise 6 activities of 30 persons with a phone at the waist; 9 signals by 128 samples.
 
     Anguita et al., A Public Domain Dataset for Human Activity Recognition Using Smartphones, ESANN
-    2013, in g and rad/s. The official test set is other persons altogether; here all 30 train,
-    and the test set is one segment of every person's every activity, about a fifth, so that no test
-    window overlaps one that was trained on. Accuracies do not compare with those published.
+    2013, in g and rad/s. The persons of the official test set are not in its training set. Here all
+    30 persons train, and the test set has one segment of every activity of every person, about a
+    fifth of the data, so that no test window overlaps a training window. Accuracies cannot be
+    compared with published ones.
     """
 
     files: ClassVar = "uci-har"
     shape: ClassVar = (9, 128)
 
     partition: AnyPartition = Natural(kind="natural")
-    """Which device holds which examples; natural: each is one of the persons."""
+    """The partition of the examples among devices. natural: each device is one of the persons."""
 
     def dataset(self) -> datasets.Dataset:
         return datasets.uci_har(self.directory())
 
 
 class OpenClassification(OpenTask):
-    """Examples in memory, and who holds which."""
+    """An open classification task, with the examples in memory and each client's share of them."""
 
     def __init__(
         self, task: Classification, dataset: datasets.Dataset, shares: list[Indices], seed: int
@@ -156,7 +157,7 @@ class OpenClassification(OpenTask):
         self._dataset = dataset
         self._model = task.model
         self._seed = seed
-        # Who trains on which, and holds which for validation.
+        # The indices of each client's training and validation examples.
         self._shares, self._validation = [], []
         for index, share in enumerate(shares):
             units = len(share) if dataset.train_unit is None else dataset.train_unit[share]

@@ -1,4 +1,4 @@
-"""Covariates of a whole population as text, exactly: they travel inside what a task is sent as."""
+"""Exact text encoding of covariates of a whole population, which are sent as part of a task."""
 
 import base64
 
@@ -8,7 +8,8 @@ from muster.common.seeds import FloatArray
 
 
 def encoded(column: FloatArray) -> str:
-    """Return what `decoded` reads: little-endian float64 in base64, 11 characters a device.
+    """Return the column as text for `decoded`: little-endian float64 in base64, 11 characters per
+    device.
 
     Args:
         column: shape (population,).
@@ -17,9 +18,9 @@ def encoded(column: FloatArray) -> str:
 
 
 def decoded(text: str) -> FloatArray:
-    """Return the column, shape (population,).
+    """Return the column, shape (population,), from the text that `encoded` returned.
 
     Raises:
-        ValueError: `text` is none.
+        ValueError: `text` is not an encoded column.
     """
     return np.frombuffer(base64.b64decode(text, validate=True), "<f8").astype(np.float64)

@@ -1,4 +1,4 @@
-"""Models that look at pictures."""
+"""Convolutional models, for pictures."""
 
 from collections import OrderedDict
 from math import gcd
@@ -26,17 +26,17 @@ class _Pictures(Model):
 
 
 class Cnn(_Pictures):
-    """Two 5×5 convolutions of 32 and 64 channels, each with 2×2 max pooling, 512 hidden units.
+    """Two 5×5 convolutions of 32 and 64 channels with 2×2 max pooling, then 512 hidden units.
 
     The CNN of McMahan et al., Communication-Efficient Learning of Deep Networks from Decentralized
     Data, AISTATS 2017, section 3: 1,663,370 parameters for pictures of 28×28 pixels and 10 labels.
     """
 
     channels: Width = 32
-    """Of the first convolution; the second has twice as many."""
+    """Number of channels of the first convolution; the second has twice as many."""
 
     hidden: Width = 512
-    """Units of the fully connected layer."""
+    """Number of units of the fully connected layer."""
 
     def build(self, inputs: tuple[int, ...], outputs: int) -> "nn.Module":
         from torch import nn
@@ -46,7 +46,7 @@ class Cnn(_Pictures):
             OrderedDict(
                 planes=_planes(inputs),
                 convolution1=nn.Conv2d(_colours(inputs), self.channels, 5, padding=2),
-                # Pooling before the activation gives the same, with a quarter of the work.
+                # Pooling before the activation gives the same result with a quarter of the work.
                 pool1=nn.MaxPool2d(2),
                 activation1=nn.ReLU(),
                 convolution2=nn.Conv2d(self.channels, 2 * self.channels, 5, padding=2),
@@ -70,21 +70,22 @@ class Cnn(_Pictures):
 class Resnet(_Pictures):
     """A small residual network with group normalisation, which keeps no running means.
 
-    He et al., Deep Residual Learning for Image Recognition, CVPR 2016, section 4.2: a 3×3
-    convolution, three stages of blocks of two 3×3 convolutions, each stage after the first at half
-    the resolution with twice the channels, global average pooling. Group normalisation (Wu and He,
-    ECCV 2018) in the place of batch normalisation, as Hsieh et al., The Non-IID Data Quagmire of
-    Decentralized Machine Learning, ICML 2020, find for federated learning.
+    The network is from He et al., Deep Residual Learning for Image Recognition, CVPR 2016, section
+    4.2: a 3×3 convolution, three stages of blocks of two 3×3 convolutions, and global average
+    pooling. Each stage after the first has half the resolution and twice the channels. Group
+    normalisation (Wu and He, ECCV 2018) replaces batch normalisation, as Hsieh et al., The Non-IID
+    Data Quagmire of Decentralized Machine Learning, ICML 2020, found right for federated learning.
     """
 
     width: Width = 16
-    """Channels of the first stage."""
+    """Number of channels of the first stage."""
 
     blocks: Depth = 1
-    """Blocks of each stage; He et al. have 3 in their network of 20 layers."""
+    """Number of blocks of each stage; He et al. have 3 in their network of 20 layers."""
 
     groups: Width = 4
-    """Groups of channels of a normalisation, where they divide the channels."""
+    """Number of groups of channels in a normalisation. If it does not divide the number of
+    channels, the greatest common divisor of both is used."""
 
     def build(self, inputs: tuple[int, ...], outputs: int) -> "nn.Module":
         from torch import nn
@@ -114,7 +115,7 @@ class Resnet(_Pictures):
         found, before = self.width * (9 * _colours(inputs) + 2), self.width
         for stage in range(3):
             width = self.width << stage
-            # Two convolutions with their normalisations; the first block of a stage may differ.
+            # Two convolutions with their normalisations. The first block of a stage may differ.
             found += (self.blocks - 1) * (18 * width + 4) * width
             found += (9 * (before + width) + 4) * width + (before * width if stage else 0)
             before = width
@@ -126,7 +127,7 @@ def _colours(inputs: tuple[int, ...]) -> int:
 
 
 def _planes(inputs: tuple[int, ...]) -> "nn.Module":
-    """Give grey pictures their one channel."""
+    """A module that gives grey pictures a dimension for their one channel."""
     from torch import nn
 
     return nn.Identity() if len(inputs) == 3 else nn.Unflatten(1, (1, inputs[0]))

@@ -1,7 +1,8 @@
 """Labelled data sets, each read once per process.
 
-Values stay as small as they were stored, and become what a model reads when a share is taken: a
-nursery that has read a data set before it forks shares one copy of it with all its children.
+Values keep the small types in which they were stored, and are converted for the model only when a
+client's share is taken. A nursery reads a data set before it forks, so all its children share one
+copy.
 """
 
 import gzip
@@ -22,17 +23,19 @@ from muster.tasks.files import verified
 
 @dataclass(frozen=True, slots=True)
 class Dataset:
-    """Examples and their labels.
+    """A data set: examples and their labels.
 
     Attributes:
-        train_x, test_x: shape (examples, *shape of one), whole numbers from 0 to `brightest`; of
-            texts the numbers of tokens, below `vocabulary`; or sparse rows of scipy, float32.
+        train_x, test_x: shape (examples, *shape of one). Whole numbers from 0 to `brightest`; for
+            texts the numbers of tokens, below `vocabulary`; or sparse float32 rows of scipy.
         train_y, test_y: int64, shape (examples,), from 0 to `labels` − 1.
-        vocabulary: how many tokens there are, where examples are texts.
-        train_user: shape (examples,), whose each is, from 0, where the data know; for the natural
-            partition.
-        train_unit: shape (examples,), what each was cut from; what was cut from one piece goes to
-            training or to validation as a whole.
+        brightest: the value that `scaled` maps to 1.
+        labels: number of labels.
+        vocabulary: number of tokens, if examples are texts.
+        train_user: shape (examples,), the user of each example, from 0, if the data have users; for
+            the natural partition.
+        train_unit: shape (examples,), the piece of data from which each example was cut. All
+            examples of a piece go either to training or to validation.
     """
 
     train_x: Any
@@ -47,7 +50,7 @@ class Dataset:
 
     @property
     def inputs(self) -> tuple[int, ...]:
-        """What a model takes: the shape of an example, of texts (tokens, vocabulary)."""
+        """The inputs of a model: the shape of an example, or (tokens, vocabulary) for texts."""
         shape = tuple(self.train_x.shape[1:])
         return shape if self.vocabulary is None else (*shape, self.vocabulary)
 
@@ -55,7 +58,7 @@ class Dataset:
         """Return the examples with these labels, which become 0, 1, … in this order.
 
         Raises:
-            ConfigError: there is no such label.
+            ConfigError: the data set does not have one of the labels.
         """
         if unknown := sorted(set(labels) - set(range(self.labels))):
             raise ConfigError(
@@ -77,7 +80,7 @@ class Dataset:
         )
 
     def scaled(self, values: Any) -> npt.NDArray[np.float32] | npt.NDArray[np.int64]:
-        """Return a copy of rows of x as a model reads them: float32 from 0 to 1, or tokens."""
+        """Return a copy of rows of x as a model reads them: divided by `brightest`, or tokens."""
         if self.vocabulary is not None:
             return np.asarray(values, np.int64)
         if not isinstance(values, np.ndarray):
@@ -89,10 +92,10 @@ class Dataset:
 
 @cache
 def digits() -> Dataset:
-    """Return scikit-learn's 1,797 handwritten digits of 8×8 pixels; it carries the data itself.
+    """Return scikit-learn's 1,797 handwritten digits of 8×8 pixels, which need no files.
 
-    It has no split of its own: every fifth picture of a fixed shuffle is for testing, whatever the
-    scenario's seed, so that the results of different seeds compare.
+    The data have no split of their own. Every fifth picture of a fixed shuffle is for testing,
+    whatever the scenario's seed, so that results of different seeds can be compared.
     """
     from sklearn.datasets import load_digits
 
@@ -130,7 +133,7 @@ def cifar10(directory: Path) -> Dataset:
 
 
 def _summed(differences: npt.NDArray[np.uint8]) -> npt.NDArray[np.uint8]:
-    """Undo the differences along both axes, modulo 256, and those of red and blue from green."""
+    """Undo the differences along both axes, modulo 256, and of red and blue from green."""
     x = np.cumsum(np.cumsum(differences, axis=2, dtype=np.uint8), axis=3, dtype=np.uint8)
     x[:, 0] += x[:, 1]
     x[:, 2] += x[:, 1]
@@ -139,10 +142,10 @@ def _summed(differences: npt.NDArray[np.uint8]) -> npt.NDArray[np.uint8]:
 
 @cache
 def uci_har(directory: Path) -> Dataset:
-    """Return windows of 9 signals by 128 samples of 30 persons, and which of 6 things they do.
+    """Return windows of 9 signals by 128 samples from 30 persons, with 6 activities as labels.
 
-    Values are int16 in units of 1/4096 g or rad/s. For testing, whatever the scenario's seed: of
-    each person and activity one of the segments of windows that overlap.
+    Values are int16 in units of 1/4096 g or rad/s. A segment is a run of windows that overlap. One
+    segment of each person and activity is for testing, whatever the scenario's seed.
 
     Raises:
         ConfigError: the file is missing, or its checksum is wrong.

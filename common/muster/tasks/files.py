@@ -1,4 +1,4 @@
-"""Files of data sets: where they are, and whether they are what was published."""
+"""Files of data sets: their paths, and checks that they are the published files."""
 
 import hashlib
 import os
@@ -9,8 +9,8 @@ from muster.common.errors import ConfigError
 
 VARIABLE = "MUSTER_DATA"
 
-# By data set: paths below the data directory, and SHA-256. Of MNIST, Fashion-MNIST and Tiny
-# Shakespeare as published by the authors; the others were packed for muster.
+# For each data set: paths below the data directory, and SHA-256. The files of MNIST, Fashion-MNIST
+# and Tiny Shakespeare are those that the authors published; the others were packed for muster.
 CHECKSUMS = {
     "mnist": {
         "MNIST/raw/train-images-idx3-ubyte.gz": (
@@ -67,7 +67,7 @@ def verified(name: str, directory: Path) -> list[bytes]:
     """Return the files of a data set after comparing their checksums.
 
     Raises:
-        ConfigError: naming every file that is missing, or every file that was altered.
+        ConfigError: files are missing or were altered; the message names all of them.
     """
     paths = {directory / path: expected for path, expected in CHECKSUMS[name].items()}
     if missing := [path for path in paths if not path.is_file()]:
@@ -89,11 +89,11 @@ def directory_of(name: str, setting: str | None) -> Path:
     """Return where the files of the data set `name` should be.
 
     Args:
-        setting: `[task.data] directory` as resolved when the scenario was read, where --data and
-            the environment came first; it therefore comes before the environment here.
+        setting: `[task.data] directory` as resolved when the scenario was read. --data and the
+            environment took precedence then, so the setting takes precedence here.
 
     Raises:
-        ConfigError: neither says where.
+        ConfigError: neither the setting nor the environment has a directory.
     """
     if directory := setting or os.environ.get(VARIABLE):
         return Path(directory)

@@ -1,4 +1,4 @@
-"""Synthetic logistic regression, whose optimum is found to machine precision."""
+"""Synthetic logistic regression, whose optimum is computed to machine precision."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from torch import Tensor, nn
 
-# Newton's method needs about ten; examples that can be told apart without error never end.
+# Newton's method needs about ten steps, but never ends if a plane separates the examples exactly.
 _STEPS = 100
 
 
@@ -24,15 +24,15 @@ class LogisticRegression(Synthetic):
     """Client i draws x ~ N(0, I), and y = 1 with probability 1 / (1 + exp(−scale · xᵀθ_i)), else 0.
 
     θ_i = θ₀ + heterogeneity · N(0, I), with θ₀ ~ N(0, I) / √dimension. The loss is the mean
-    cross-entropy; the test set is all clients' examples together. There is no optimum, and so no
-    `distance`, where a plane divides the examples without error: take more of them.
+    cross-entropy; the test set consists of all clients' training examples. If a plane separates the
+    examples exactly, there is no optimum and therefore no `distance`; take more examples then.
     """
 
     examples_per_client: Count = 50
-    """Examples of each client."""
+    """Number of examples of each client."""
 
     scale: NotNegative = 2.0
-    """How sure the labels are; 0: a fair coin."""
+    """Certainty of the labels; with 0 they are coin tosses."""
 
     def open(self, population: int, seed: int) -> OpenLogisticRegression:
         return OpenLogisticRegression(self, population, seed)
@@ -69,7 +69,7 @@ class OpenLogisticRegression(OpenSynthetic):
         return losses, (z > 0) == (y > 0)
 
     def metrics_on(self, module: nn.Module, examples: Examples) -> dict[str, float]:
-        """Measure the loss, and the `accuracy`: how often the likelier label is right."""
+        """Evaluate the loss, and the `accuracy`: how often the more likely label is right."""
         import torch
 
         outputs = predict(module, examples.x)  # (examples, 1)
@@ -78,7 +78,7 @@ class OpenLogisticRegression(OpenSynthetic):
         return {"loss": loss, "accuracy": np.mean(right.numpy()).item()}
 
     def minimiser(self, weights: Sequence[float] | Parameters) -> Parameters:
-        """Newton's method from 0, with steps halved until they descend."""
+        """Return the minimiser by Newton's method from 0, with steps halved until they descend."""
         designs = [self.design(index) for index in range(len(self.examples))]
         x = np.concatenate([x for x, _ in designs])
         y = np.concatenate([y for _, y in designs])
@@ -106,7 +106,7 @@ class OpenLogisticRegression(OpenSynthetic):
                 size /= 2
             theta = theta - size * step
         if np.linalg.norm(step) < 1e-10 * (1 + np.linalg.norm(theta)):
-            return theta  # the last digits go to and fro
+            return theta  # only the last digits still change
         return np.full_like(theta, np.nan)
 
 

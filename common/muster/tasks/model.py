@@ -1,4 +1,4 @@
-"""The contract of a model, and a user's own function as one."""
+"""The contract of a model, and a model from a user's own function."""
 
 from __future__ import annotations
 
@@ -14,26 +14,26 @@ if TYPE_CHECKING:
 
 
 class Model(Plugin):
-    """Settings of a model."""
+    """The settings of a model."""
 
     tokens: ClassVar[bool] = False
-    """Whether it reads the tokens of a text, int64 numbers, and not float32 values."""
+    """Whether the model reads the tokens of a text, int64 numbers, instead of float32 values."""
 
     @abstractmethod
     def build(self, inputs: tuple[int, ...], outputs: int) -> nn.Module:
-        """Return a module with initial parameters, drawn from torch's generator where drawn.
+        """Return a module with initial parameters; random ones come from torch's generator.
 
         Args:
-            inputs: shape of one example; of a text (tokens, vocabulary), where an example has
-                shape (tokens,) and holds numbers below `vocabulary`.
-            outputs: classes, or predicted values.
+            inputs: shape of one example; for texts (tokens, vocabulary), where an example has shape
+                (tokens,) and holds numbers below `vocabulary`.
+            outputs: number of classes, or of predicted values.
         """
 
     def parameters(self, inputs: tuple[int, ...], outputs: int) -> int:
-        """Return how many parameters `build` would make; 0 where only building it can tell.
+        """Return how many parameters `build` would make; 0 if that is unknown without building.
 
         Args:
-            inputs, outputs: as for `build`.
+            inputs, outputs: see `build`.
         """
         return 0
 
@@ -41,8 +41,8 @@ class Model(Plugin):
         """Return why the model cannot take such examples, or None if it can.
 
         Args:
-            inputs: as for `build`.
-            tokens: whether they are texts.
+            inputs: see `build`.
+            tokens: whether the examples are texts.
         """
         if tokens and not self.tokens:
             return f"{self.kind} takes numbers, and the examples are texts; expected lstm"
@@ -52,7 +52,7 @@ class Model(Plugin):
 
 
 class OwnModel(Model, Own):
-    """A module that a function `(inputs, outputs, **settings)` returns."""
+    """A model whose module a function `(inputs, outputs, **settings)` returns."""
 
     given: ClassVar = ("inputs", "outputs")
 

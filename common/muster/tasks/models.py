@@ -1,8 +1,8 @@
-"""Models by name, and the one vector that stands for a module's parameters.
+"""Models by name, and the conversion of a module's parameters to a vector and back.
 
-A model class holds settings only; `build` imports torch and returns the module. Modules have
-parameters and no buffers, because only parameters travel: use group or layer normalisation where
-batch normalisation would keep running means.
+A model class holds only settings; `build` imports torch and returns the module. Modules may have
+parameters but no buffers, because only parameters are transferred. Use group or layer normalisation
+instead of batch normalisation, which keeps running means.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ if TYPE_CHECKING:
 
 
 class Linear(Model):
-    """One linear map, from parameters that are all 0."""
+    """One linear map; initially all parameters are 0."""
 
     bias: bool = False
-    """Whether a constant is learned beside the slopes."""
+    """Whether the map also has a constant, beside the slopes."""
 
     def build(self, inputs: tuple[int, ...], outputs: int) -> nn.Module:
         return _linear(inputs, outputs, bias=self.bias)
@@ -45,9 +45,10 @@ class Linear(Model):
 
 
 class Softmax(Model):
-    """Softmax regression: a linear score with bias for each class, from parameters that are all 0.
+    """Softmax regression: a linear score with bias for each class; initially all parameters are 0.
 
-    The task's loss takes the softmax. Convex, so where it starts does not decide where it ends.
+    The task's loss takes the softmax. The problem is convex, so the starting point does not decide
+    the result.
     """
 
     def build(self, inputs: tuple[int, ...], outputs: int) -> nn.Module:
@@ -58,16 +59,16 @@ class Softmax(Model):
 
 
 class Mlp(Model):
-    """Fully connected hidden layers; torch's default initialisation.
+    """Fully connected hidden layers, with torch's default initialisation.
 
     `hidden = [200, 200]` on MNIST is the 2NN of McMahan et al., AISTATS 2017.
     """
 
     hidden: Annotated[list[Width], Field(max_length=100)] = Field(default=[200])
-    """Units of each hidden layer."""
+    """Number of units of each hidden layer."""
 
     activation: Literal["relu", "tanh"] = "relu"
-    """What follows each hidden layer."""
+    """The activation after each hidden layer."""
 
     def build(self, inputs: tuple[int, ...], outputs: int) -> nn.Module:
         from torch import nn
@@ -112,10 +113,10 @@ AnyModel = Annotated[SerializeAsAny[Model], BeforeValidator(MODELS.parse)]
 def initial_module(
     model: Model, inputs: tuple[int, ...], outputs: int, seed: int, *, tokens: bool = False
 ) -> nn.Module:
-    """Build `model` with the initial parameters that belong to `seed`.
+    """Build `model` with initial parameters drawn by `seed`.
 
     Args:
-        inputs, outputs: as for `Model.build`.
+        inputs, outputs: see `Model.build`.
         tokens: whether examples are texts.
 
     Raises:
@@ -133,7 +134,7 @@ def initial_module(
 
 @contextmanager
 def seeded(seed: int, *name: str | int) -> Iterator[None]:
-    """Let torch draw from the stream called `name`; its own generator is put back afterwards."""
+    """Let torch draw from the stream called `name`, and restore torch's generator afterwards."""
     import torch
 
     before = torch.default_generator.get_state()
@@ -145,10 +146,10 @@ def seeded(seed: int, *name: str | int) -> Iterator[None]:
 
 
 def seed_torch(seed: int, *name: str | int) -> None:
-    """Have torch draw from the stream called `name` from here on."""
+    """Let torch draw from the stream called `name` from now on."""
     import torch
 
-    # Not torch.manual_seed: it also visits every accelerator, and takes a stack trace for it.
+    # torch.manual_seed would also visit every accelerator, and take a stack trace for that.
     torch.default_generator.manual_seed(integer(seed, *name))
 
 
@@ -156,7 +157,7 @@ def schema(module: nn.Module) -> Schema:
     """Return the parameters' names and shapes, in the module's own order.
 
     Raises:
-        ConfigError: the module has state that would not travel.
+        ConfigError: the module has buffers, or parameters that are not float32.
     """
     import torch
 
@@ -184,5 +185,5 @@ def load_vector(module: nn.Module, vector: Vector) -> None:
     named = schema(module).unflatten(vector)
     with torch.no_grad():
         for name, parameter in module.named_parameters():
-            # A copy first: torch warns about arrays that it may not write to.
+            # Copied first, because torch warns about arrays that it may not write to.
             parameter.copy_(torch.from_numpy(named[name].copy()))

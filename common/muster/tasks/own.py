@@ -1,7 +1,7 @@
-"""A user's own function, named `module:function`, in the place of a plug-in.
+"""Users' own functions, named `module:function`, as plug-ins.
 
-Its parameters beyond those that muster gives are its settings: they stand in the scenario beside
-its name, and are checked against the function's signature when the scenario is read.
+Parameters of the function for which muster has no argument are its settings. A scenario has them
+beside the function's name. They are checked against its signature when the scenario is read.
 
     def make_model(inputs, outputs, *, width: int = 32): ...
 
@@ -24,14 +24,14 @@ P = TypeVar("P", bound=Plugin)
 
 
 class Own(Plugin):
-    """A plug-in that stands for a function; a class per function is made when it is found.
+    """A plug-in that wraps a user's own function. A subclass is made for every function.
 
     Attributes:
-        function: the user's.
-        given: names of what muster gives by position.
-        named: names of what muster gives by name.
+        function: the user's function.
+        given: names of the arguments that muster passes by position.
+        named: names of the arguments that muster passes by name.
         takes: names of the function's settings.
-        takes_any: whether it takes settings of any name.
+        takes_any: whether the function takes settings of any name.
     """
 
     function: ClassVar[Callable[..., Any]]
@@ -41,15 +41,15 @@ class Own(Plugin):
     takes_any: ClassVar[bool] = False
 
     def settings(self) -> dict[str, Any]:
-        """What the function is called with beside what muster gives."""
+        """The settings with which the function is called, beside muster's own arguments."""
         return {name: getattr(self, name) for name in self.takes} | (self.model_extra or {})
 
 
 class FunctionRegistry(Registry[P]):
-    """A registry in which `module:function` may stand where `module:Class` may.
+    """A registry that accepts `module:function` as well as `module:Class`.
 
     Args:
-        own: the class that stands for a function; derived from `Own` too.
+        own: the class that wraps a function; also derived from `Own`.
     """
 
     def __init__(
@@ -66,7 +66,7 @@ class FunctionRegistry(Registry[P]):
 
 @cache
 def own_class(base: type[Own], function: Callable[..., Any], kind: str) -> type[Own]:
-    """Return the class that stands for `function`: a field for each of its settings.
+    """Return a class that wraps `function`, with a field for each of its settings.
 
     Raises:
         ValueError: the function cannot be called as muster calls it.
@@ -104,12 +104,12 @@ def own_class(base: type[Own], function: Callable[..., Any], kind: str) -> type[
 def _signature(function: Callable[..., Any]) -> inspect.Signature:
     try:
         return inspect.signature(function, eval_str=True)
-    except (NameError, TypeError):  # names that are imported for type checkers only
+    except (NameError, TypeError):  # annotations with names that only type checkers import
         return inspect.signature(function)
 
 
 def _annotation(parameter: Parameter) -> Any:
-    """What a setting is checked against; anything where the function does not say."""
+    """The type of a setting; `Any` if the function has no usable annotation for it."""
     annotation = parameter.annotation
     if annotation is Parameter.empty or isinstance(annotation, str):
         return Any

@@ -1,9 +1,9 @@
-"""Which device holds which examples.
+"""Partitions: which device holds which examples.
 
-A partition is a function of the labels, the number of clients and the seed: every device computes
-the same one and takes its share, so no data travel. No example goes to two clients, and unless a
-partition says otherwise each goes to one. Labels are those of the data set, whatever `task.labels`
-makes of them.
+A partition is a function of the labels, the number of clients and the seed. Every device computes
+the same partition and takes its share, so no data are transferred. No example goes to two clients,
+and unless a partition says otherwise every example goes to a client. Labels are those of the data
+set, even if `task.labels` renumbers them.
 """
 
 from abc import abstractmethod
@@ -31,17 +31,17 @@ Labels = list[Annotated[int, Field(ge=0, le=1_000_000)]]
 
 
 class Partition(Plugin):
-    """A way of giving out labelled examples."""
+    """A partition of labelled examples among clients."""
 
     @abstractmethod
     def split(self, labels: npt.NDArray[np.int64], clients: int, seed: int) -> list[Indices]:
-        """Return the examples of each client, ascending.
+        """Return the indices of each client's examples, ascending.
 
         Args:
             labels: shape (examples,).
 
         Raises:
-            ConfigError: the examples cannot be given out like this.
+            ConfigError: the examples cannot be partitioned like this.
         """
 
     def split_of(
@@ -51,20 +51,21 @@ class Partition(Plugin):
         clients: int,
         seed: int,
     ) -> list[Indices]:
-        """Do `split` where it may matter whose the examples are.
+        """Return the indices of each client's examples, for partitions that may depend on users.
 
         Args:
             labels: shape (examples,).
-            users: shape (examples,), whose each is, from 0; None where the data do not know.
+            users: shape (examples,), the user of each example, from 0; None if the data have no
+                users.
 
         Raises:
-            ConfigError: the examples cannot be given out like this.
+            ConfigError: the examples cannot be partitioned like this.
         """
         return self.split(labels, clients, seed)
 
 
 class Iid(Partition):
-    """Shuffled and dealt out: sizes differ by one at most."""
+    """Examples are shuffled and divided evenly: sizes differ by one at most."""
 
     def split(self, labels: npt.NDArray[np.int64], clients: int, seed: int) -> list[Indices]:
         _require(len(labels), clients, 1)
@@ -75,18 +76,19 @@ class Iid(Partition):
 class Dirichlet(Partition):
     """Each label is divided among the clients in proportions from a symmetric Dirichlet law.
 
-    Small alpha: each label sits with few clients; large alpha: close to iid. Sizes differ too. The
-    use of the Dirichlet law is that of Hsu et al., Measuring the Effects of Non-Identical Data
-    Distribution for Federated Visual Classification, 2019 (https://arxiv.org/abs/1909.06335), who
-    draw proportions per client and keep sizes equal; per label, as here, is Yurochkin et al.,
-    Bayesian Nonparametric Federated Learning of Neural Networks, ICML 2019, section 4.
+    With a small alpha few clients hold each label; with a large alpha the partition is close to
+    iid. Sizes differ too. Hsu et al., Measuring the Effects of Non-Identical Data Distribution for
+    Federated Visual Classification, 2019 (https://arxiv.org/abs/1909.06335), use the Dirichlet law
+    to draw proportions per client, and keep sizes equal. Here proportions are drawn per label, as
+    in Yurochkin et al., Bayesian Nonparametric Federated Learning of Neural Networks, ICML 2019,
+    section 4.
     """
 
     alpha: Annotated[float, Field(ge=1e-6, le=1e6)] = 0.5
-    """Concentration; Hsu et al. look at 0 to 100, and 0.5 is where most comparisons are made."""
+    """Concentration. Hsu et al. use 0 to 100, and most comparisons are made at 0.5."""
 
     minimum: ExampleCount = 1
-    """Examples that every client holds at least; taken from those that hold most."""
+    """Fewest examples of a client; missing ones are taken from the clients that hold most."""
 
     def split(self, labels: npt.NDArray[np.int64], clients: int, seed: int) -> list[Indices]:
         _require(len(labels), clients, self.minimum)
@@ -102,8 +104,9 @@ class Dirichlet(Partition):
     def _repaired(self, owner: Indices, clients: int, random: np.random.Generator) -> list[Indices]:
         held = [np.flatnonzero(owner == client).tolist() for client in range(clients)]
         sizes = np.array([len(examples) for examples in held])
-        # Redrawing until nobody is short, the usual way, may never end. While somebody is short,
-        # the largest holds more than `minimum`, so this ends after the missing examples.
+        # The usual way is to draw again until no client is short, which may never end. Here the
+        # largest client holds more than `minimum` as long as a client is short, so the loop ends
+        # when all missing examples have been moved.
         for short in np.flatnonzero(sizes < self.minimum):
             while sizes[short] < self.minimum:
                 largest = int(np.argmax(sizes))
@@ -114,14 +117,14 @@ class Dirichlet(Partition):
 
 
 class ByLabel(Partition):
-    """Each client holds a few labels only; the examples of a label are shared out evenly.
+    """Each client holds only a few labels; the clients of a label share its examples evenly.
 
-    Every label has as many holders as every other, give or take one, and which labels meet at a
-    client is drawn.
+    The labels have equally many clients, give or take one. The combination of labels of each client
+    is random.
     """
 
     labels_per_client: Count = 2
-    """Labels that each client holds."""
+    """Number of labels that each client holds."""
 
     def split(self, labels: npt.NDArray[np.int64], clients: int, seed: int) -> list[Indices]:
         values, counts = np.unique(labels, return_counts=True)
@@ -140,7 +143,7 @@ class ByLabel(Partition):
         random = stream(seed, "partition", "by-label")
         holders: list[list[int]] = [[] for _ in values]
         for client in range(clients):
-            # The labels with the fewest holders so far; chance decides between equals.
+            # Take the labels with the fewest holders so far; draw among equals.
             many = np.array([len(who) for who in holders])
             order = np.lexsort((random.random(len(values)), many))
             for label in order[:each]:
@@ -159,18 +162,18 @@ class ByLabel(Partition):
 
 
 class Assigned(Partition):
-    """Each client holds the labels it is assigned; examples of a label are shared out evenly.
+    """Each client holds its assigned labels; the clients of a label share its examples evenly.
 
-    `labels = [[0], [0], [1, 2]]`: the first two clients divide the examples of label 0, and those
-    of 1 and 2 are the third's. Labels that no client is assigned are left out.
+    With `labels = [[0], [0], [1, 2]]` the first two clients divide the examples of label 0, and the
+    third has all examples of 1 and 2. Labels that are assigned to no client are left out.
     """
 
     labels: list[Labels]
-    """For each device, in the order of the population, its labels of the data set."""
+    """The labels of each device, as numbered in the data set, in the order of the population."""
 
     examples_per_client: ExampleCount | None = None
-    """Examples that each client holds, divided evenly among its labels, the first named more often
-    where it does not come out even. Absent: all there are."""
+    """Number of examples of each client, divided evenly among its labels; if they do not divide
+    evenly, the labels named first have one more. Absent: all examples are given out."""
 
     @field_validator("labels")
     @classmethod
@@ -216,7 +219,7 @@ class Assigned(Partition):
         return [np.sort(np.concatenate(share)) for share in shares]
 
     def _sizes(self, label: int, examples: int) -> dict[int, int]:
-        """How many examples of a label each of its holders gets."""
+        """Number of examples of a label for each client that holds it."""
         holders = [client for client, assigned in enumerate(self.labels) if label in assigned]
         if self.examples_per_client is None:
             each, more = divmod(examples, len(holders))
@@ -237,7 +240,7 @@ class Assigned(Partition):
 
 
 class Shards(Partition):
-    """Sorted by label and cut into shards of equal size, of which each client is dealt some.
+    """Examples are sorted by label and cut into shards of equal size; each client gets some shards.
 
     McMahan et al., Communication-Efficient Learning of Deep Networks from Decentralized Data,
     AISTATS 2017, section 3: MNIST in 200 shards of 300 pictures, two for each of 100 clients. With
@@ -245,7 +248,7 @@ class Shards(Partition):
     """
 
     shards_per_client: ExampleCount = 2
-    """Shards that each client is dealt."""
+    """Number of shards that each client gets."""
 
     def split(self, labels: npt.NDArray[np.int64], clients: int, seed: int) -> list[Indices]:
         each = self.shards_per_client
@@ -256,18 +259,19 @@ class Shards(Partition):
 
 
 class QuantitySkew(Partition):
-    """Labels as in the whole data set, give or take chance; sizes from a symmetric Dirichlet law.
+    """Clients hold different numbers of examples, drawn from a symmetric Dirichlet law.
 
-    Small alpha: few clients hold nearly everything; large alpha: equal sizes. The quantity skew of
-    Li et al., Federated Learning on Non-IID Data Silos: An Experimental Study, ICDE 2022, section
-    IV.C, whose alpha is 0.5.
+    Up to chance, each client has the labels of the whole data set. With a small alpha few clients
+    hold nearly everything; with a large alpha sizes are equal. This is the quantity skew of Li et
+    al., Federated Learning on Non-IID Data Silos: An Experimental Study, ICDE 2022, section IV.C,
+    whose alpha is 0.5.
     """
 
     alpha: Annotated[float, Field(ge=1e-6, le=1e6)] = 0.5
     """Concentration of the sizes."""
 
     minimum: ExampleCount = 1
-    """Examples that every client holds at least; the law divides the others."""
+    """Fewest examples of a client; the Dirichlet law divides the other examples."""
 
     def split(self, labels: npt.NDArray[np.int64], clients: int, seed: int) -> list[Indices]:
         _require(len(labels), clients, self.minimum)
@@ -283,8 +287,8 @@ class QuantitySkew(Partition):
 class Natural(Partition):
     """Each client is one of the data set's users, with the examples of that user.
 
-    Where there are fewer clients than users, which users they are is drawn, and the examples of the
-    others are left out.
+    If there are fewer clients than users, users are drawn at random, and the examples of the others
+    are left out.
     """
 
     def split(self, labels: npt.NDArray[np.int64], clients: int, seed: int) -> list[Indices]:
@@ -300,8 +304,8 @@ class Natural(Partition):
         if users is None:
             raise ConfigError(
                 "task.partition: natural gives each client the examples of a user, and these data "
-                "do not say whose they are; expected another partition, or a task with users: "
-                "uci-har, shakespeare"
+                "have no users; expected another partition, or a task with users: uci-har, "
+                "shakespeare"
             )
         _require(len(labels), clients, 1)
         there = np.unique(users)
@@ -315,7 +319,7 @@ class Natural(Partition):
 
 
 def once_each(labels: Sequence[int]) -> None:
-    """Raise ValueError where a label is named twice."""
+    """Raise ValueError if a label is named twice."""
     if twice := sorted({label for label in labels if labels.count(label) > 1}):
         raise ValueError(f"expected each label once, found {twice[0]} twice")
 

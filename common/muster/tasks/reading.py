@@ -18,29 +18,31 @@ if TYPE_CHECKING:
 
 
 TextLength = Annotated[int, Field(ge=1, le=10_000)]
-"""Words or characters that a model reads one after the other."""
+"""Number of words or characters that a model reads one after the other."""
 
 
 class News(FromFiles):
-    """Which of 20 newsgroups a post is from, 11,314 to train and 7,532 later ones to test.
+    """Predict from which of 20 newsgroups a post is.
 
-    Lang, NewsWeeder: Learning to Filter Netnews, ICML 1995, "bydate", without the headers. A model
-    that reads tokens is given the first words of each post, others weighted counts of its words.
+    11,314 posts to train and 7,532 later ones to test: Lang, NewsWeeder: Learning to Filter
+    Netnews, ICML 1995, "bydate", without the headers. A model that reads tokens gets the first
+    words of each post, other models weighted counts of its words.
     """
 
     files: ClassVar = "20news"
 
     model: AnyModel = Softmax(kind="softmax")
-    """What is trained."""
+    """The model to train."""
 
     vocabulary: Count = 4000
-    """Words that are known: the commonest in the training posts."""
+    """Number of known words: the most common words in the training posts."""
 
     tokens: TextLength = 150
-    """Words of a post that a model of tokens reads."""
+    """Number of words of a post that a model that reads tokens gets."""
 
     features: Literal["words", "tokens"] | None = None
-    """What the model is given; absent: what it reads, and words for a model that is a function."""
+    """The input of the model: weighted counts of words, or tokens. Absent: the kind that the model
+    reads, and words for a model that is a function."""
 
     @model_validator(mode="after")
     def _gives_what_is_read(self) -> Self:
@@ -60,9 +62,9 @@ class News(FromFiles):
 
 
 class Shakespeare(FromFiles):
-    """The next character of what a role in Shakespeare's plays says.
+    """Predict the next character in the speeches of a role in Shakespeare's plays.
 
-    Tiny Shakespeare (Karpathy, char-rnn, 2015), a role to a client, as in McMahan et al., AISTATS
+    Tiny Shakespeare (Karpathy, char-rnn, 2015), a role per client, as in McMahan et al., AISTATS
     2017, and LEAF (Caldas et al., 2018), whose texts are larger. The last fifth of every role's
     text is for testing.
     """
@@ -70,22 +72,22 @@ class Shakespeare(FromFiles):
     files: ClassVar = "shakespeare"
 
     model: AnyModel = Lstm(kind="lstm")
-    """What is trained."""
+    """The model to train."""
 
     partition: AnyPartition = Natural(kind="natural")
-    """Which device holds which examples; natural: each is one of the roles."""
+    """The partition of the examples among devices. natural: each device is one of the roles."""
 
     characters: TextLength = 80
-    """Characters that the model reads before the one it is asked for."""
+    """Number of characters that the model reads before the one to predict."""
 
     stride: Count = 10
-    """Characters between two examples."""
+    """Number of characters from the beginning of one training example to that of the next."""
 
     test_stride: Count = 50
-    """Characters between two test examples."""
+    """Number of characters from the beginning of one test example to that of the next."""
 
     minimum: Count = 2000
-    """Characters of a role that is a user; 99 roles have 2,000."""
+    """Fewest characters of a role that is a user; 99 roles have at least 2,000."""
 
     @field_validator("model")
     @classmethod

@@ -10,10 +10,10 @@ if TYPE_CHECKING:
 
 
 class Lstm(Model):
-    """An LSTM reads the tokens' embeddings, from both ends; a linear layer says what was read.
+    """An LSTM that reads the embeddings of tokens from both ends, and a linear output layer.
 
-    Hochreiter and Schmidhuber, Long Short-Term Memory, Neural Computation 1997; from both ends as
-    Graves and Schmidhuber, Neural Networks 2005.
+    Hochreiter and Schmidhuber, Long Short-Term Memory, Neural Computation 1997. Reading from both
+    ends is from Graves and Schmidhuber, Neural Networks 2005.
     """
 
     tokens: ClassVar[bool] = True
@@ -22,17 +22,17 @@ class Lstm(Model):
     """Length of a token's embedding."""
 
     hidden: Width = 64
-    """Units of each direction."""
+    """Number of units of each direction."""
 
     layers: Depth = 1
-    """LSTMs on top of one another."""
+    """Number of LSTMs on top of one another."""
 
     bidirectional: bool = True
-    """Whether a second LSTM reads from the end."""
+    """Whether a second LSTM reads the text from its end."""
 
     pooling: Literal["last", "max", "mean"] = "last"
-    """What the linear layer sees: the states after the whole text, or the largest or mean value of
-    every unit over the text."""
+    """Input of the linear layer. last: the states after the whole text. max, mean: the largest or
+    the mean value of every unit over the text."""
 
     def build(self, inputs: tuple[int, ...], outputs: int) -> "nn.Module":
         from muster.tasks.blocks import Reader

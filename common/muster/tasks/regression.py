@@ -24,15 +24,15 @@ class LinearRegression(Synthetic):
     """Client i draws x ~ N(0, I) and y = xᵀθ_i + noise · N(0, 1).
 
     θ_i = θ₀ + heterogeneity · N(0, I), with θ₀ ~ N(0, I). Each client's data come from a stream of
-    its own and do not depend on how many clients there are. The loss is half the mean squared
-    error; the test set is all clients' examples together.
+    its own and do not depend on the number of clients. The loss is half the mean squared error; the
+    test set consists of all clients' training examples.
     """
 
     examples_per_client: Count = 50
-    """Examples of each client."""
+    """Number of examples of each client."""
 
     noise: NotNegative = 0.1
-    """Standard deviation of what x does not explain."""
+    """Standard deviation of the noise in y."""
 
     def open(self, population: int, seed: int) -> OpenLinearRegression:
         return OpenLinearRegression(self, population, seed)
@@ -41,25 +41,28 @@ class LinearRegression(Synthetic):
 class Quadratic(Synthetic):
     """Client i minimises f_i(θ) = ½ (θ − θ_i)ᵀ A_i (θ − θ_i).
 
-    θ_i = θ₀ + heterogeneity · N(0, I), with θ₀ ~ N(0, I). A_i = Q_i Λ_i Q_iᵀ, with Q_i a random
-    basis and the eigenvalues 1, 1/condition and between them, drawn evenly on a logarithmic scale:
-    1 is the largest rate that surely converges, and 1/condition how fast. The minimiser of
+    θ_i = θ₀ + heterogeneity · N(0, I), with θ₀ ~ N(0, I). A_i = Q_i Λ_i Q_iᵀ, where Q_i is a random
+    basis. The eigenvalues are 1, 1/condition and others between them, drawn evenly on a logarithmic
+    scale. Rates up to 1 surely converge, and 1/condition decides how fast. The minimiser of
     Σ p_i f_i is (Σ p_i A_i)⁻¹ Σ p_i A_i θ_i.
 
-    A client's examples are the rows x of √dimension · Λ_i^½ Q_iᵀ with y = xᵀθ_i, so that half the
-    mean squared error is f_i, and minibatches give stochastic gradients; "full" gives exact ones.
+    A client's examples are the rows x of √dimension · Λ_i^½ Q_iᵀ with y = xᵀθ_i, so half the mean
+    squared error is f_i. Minibatches give stochastic gradients, and "full" gives exact ones.
     """
 
     heterogeneity: NotNegative = 1.0
     """Standard deviation, in every coordinate, of a client's θ_i around θ₀."""
 
     condition: Annotated[float, Field(ge=1, le=1e9)] = 10.0
-    """Largest eigenvalue of A_i over the smallest."""
+    """Ratio of the largest eigenvalue of A_i to the smallest."""
 
     @model_validator(mode="after")
     def _is_the_function(self) -> Self:
         if not isinstance(self.model, Linear) or self.model.bias:
-            raise ValueError("model: a quadratic function is of θ itself; expected linear here")
+            raise ValueError(
+                "model: a quadratic function is a function of θ itself; expected linear, without a "
+                "bias"
+            )
         if self.validation_ratio:
             raise ValueError(
                 "validation_ratio: the examples of quadratic are its function, and none can be "
@@ -72,7 +75,7 @@ class Quadratic(Synthetic):
 
 
 class _LeastSquares(OpenSynthetic):
-    """Half the mean squared error."""
+    """An open problem whose loss is half the mean squared error."""
 
     @staticmethod
     def unknowns(task: Synthetic, examples: int) -> int:
@@ -98,9 +101,11 @@ class _LeastSquares(OpenSynthetic):
         return np.linalg.lstsq(left, right)[0].astype(np.float64)
 
     def _combination(self, weights: Sequence[float] | Parameters) -> Parameters:
-        """Return `minimiser` where examples are fewer than parameters, of which there may be very
-        many: a combination of the examples, θ = Aᵀα with (A Aᵀ + ridge Σ p_i I) α = b, where client
-        i has the rows √(p_i/nᵢ) Xᵢ of A and √(p_i/nᵢ) yᵢ of b."""
+        """Return `minimiser` if there are fewer examples than parameters, maybe very many of those.
+
+        It is a combination of the examples, θ = Aᵀα with (A Aᵀ + ridge Σ p_i I) α = b, where client
+        i has the rows √(p_i/nᵢ) Xᵢ of A and √(p_i/nᵢ) yᵢ of b.
+        """
         rows, values = [], []
         for index, weight in zip(range(len(self.examples)), weights, strict=True):
             x, y = self.design(index)
@@ -114,7 +119,7 @@ class _LeastSquares(OpenSynthetic):
 
 
 class OpenLinearRegression(_LeastSquares):
-    """Linear regression for a population."""
+    """An open linear regression, for a population."""
 
     streams: ClassVar = "linear"
 
@@ -132,7 +137,7 @@ class OpenLinearRegression(_LeastSquares):
 
 
 class OpenQuadratic(_LeastSquares):
-    """Quadratic functions for a population."""
+    """The open quadratic functions of a population."""
 
     streams: ClassVar = "quadratic"
 

@@ -1,4 +1,4 @@
-"""Synthetic problems whose optimum is known: what they share."""
+"""The common part of synthetic problems whose optimum is known."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def _parse_effects(value: object) -> object:
             if not (isinstance(effect, list) and all(_is_number(entry) for entry in effect)):
                 raise ValueError(f"{name}: expected a list of numbers, found {effect!r}")
         return value
-    # One sentence here, where the union would report one mistake per alternative.
+    # One message here, because the union would report one mistake per alternative.
     raise ValueError(
         "expected a list of names of covariates Z, or a table that gives each a list of numbers, "
         f"found {value!r}"
@@ -55,12 +55,14 @@ Effects = Annotated[list[str] | dict[str, list[Number]], BeforeValidator(_parse_
 
 
 class Synthetic(Task):
-    """Examples that are drawn, each client's from a stream of its own: they do not depend on how
-    many clients there are.
+    """A task with random examples.
+
+    Each client's examples come from a stream of its own, so they do not depend on the number of
+    clients.
     """
 
     model: AnyModel = Linear(kind="linear")
-    """What is trained."""
+    """The model to train."""
 
     dimension: Count = 10
     """Length of x."""
@@ -69,15 +71,15 @@ class Synthetic(Task):
     """Standard deviation, in every coordinate, of a client's θ_i around θ₀."""
 
     covariates: Effects = Field(default_factory=list[str])
-    """Columns j of covariates Z that shape a client's data: Σ_j Z_ij γ_j is added to its θ_i. Of a
-    word the columns are its levels, `os=15`; where a device lacks a covariate, Z_ij = 0. A list of
-    names: each γ_j is a unit vector, drawn by the seed and the name. A table: `{ age = [1, 0] }`.
-    With covariates θ₀, γ_j and θ_i are of the slopes and then, where the model has a `bias`, of the
-    constant; without, data have no constant."""
+    """Columns j of covariates Z that shape a client's data: Σ_j Z_ij γ_j is added to its θ_i. The
+    columns of a word are its levels, `os=15`. If a device lacks a covariate, Z_ij = 0. With a list
+    of names each γ_j is a unit vector, drawn by the seed and the name; a table such as
+    `{ age = [1, 0] }` gives each γ_j. With covariates, θ₀, γ_j and θ_i have the slopes and then, if
+    the model has a `bias`, the constant. Without covariates the data have no constant."""
 
     ridge: NotNegative = 0.0
-    """Coefficient of ½‖θ‖², over all parameters, in what is minimised: in local training, in the
-    loss that is reported, and in the optimum."""
+    """Coefficient of the term ½‖θ‖², over all parameters, of the objective: in local training, in
+    the reported loss, and in the optimum."""
 
     @field_validator("model")
     @classmethod
@@ -111,10 +113,10 @@ class Synthetic(Task):
 
 
 _NUMBERS = 10**9
-"""Of all clients' examples: 4 GB, which the evaluation holds at once."""
+"""Most numbers in all clients' examples: 4 GB, which the evaluation holds at once."""
 
 _UNKNOWNS = 5000
-"""Of the equations of an optimum, whose matrix is solved in a minute and has 200 MB."""
+"""Most unknowns in the equations of an optimum: a matrix of 200 MB, solved in a minute."""
 
 
 def _require_size(task: Synthetic, population: int, each: int, unknowns: int) -> None:
@@ -132,11 +134,11 @@ def _require_size(task: Synthetic, population: int, each: int, unknowns: int) ->
 
 
 class OpenSynthetic(OpenTask):
-    """A synthetic problem; a client's examples are drawn when they are asked for.
+    """An open synthetic problem. A client's examples are drawn whenever they are asked for.
 
     Attributes:
-        streams: what the names of its streams of random numbers begin with.
-        theta: θ₀, shape (parameters,), as many as `Synthetic.parameters`.
+        streams: the first part of the names of its random streams.
+        theta: θ₀, shape (`Synthetic.parameters`,).
     """
 
     streams: ClassVar[str]
@@ -154,7 +156,7 @@ class OpenSynthetic(OpenTask):
 
     @staticmethod
     def unknowns(task: Synthetic, examples: int) -> int:
-        """Return how many equations the optimum takes, with so many examples in all."""
+        """Return the number of unknowns of the optimum's equations, for the total of `examples`."""
         return task.parameters
 
     @abstractmethod
@@ -163,11 +165,11 @@ class OpenSynthetic(OpenTask):
 
     @abstractmethod
     def minimiser(self, weights: Sequence[float] | Parameters) -> Parameters:
-        """Return what `optimum` promises."""
+        """Return the minimiser that `optimum` describes, for given weights."""
 
     @cached_property
     def effects(self) -> Parameters:
-        """The γ_j, shape (covariates, parameters), in the order of the setting."""
+        """The effects γ_j, shape (covariates, parameters), in the order of the setting."""
         task = self._settings
         if isinstance(task.covariates, dict):
             return np.array(list(task.covariates.values()), np.float64)
@@ -179,22 +181,23 @@ class OpenSynthetic(OpenTask):
 
     @cached_property
     def _z(self) -> Parameters:
-        """Shape (population, covariates)."""
+        """The covariates Z that the task needs, shape (population, covariates)."""
         names, population = list(self._settings.covariates), len(self.examples)
         return np.column_stack([self._settings.column(name, population) for name in names])
 
     def theta_of(self, index: int, random: np.random.Generator) -> Parameters:
-        """Return θ_i, shape (parameters,), its heterogeneity drawn from `random`."""
+        """Return θ_i, shape (parameters,); its heterogeneity is drawn from `random`."""
         heterogeneity = self._settings.heterogeneity
         theta = self.theta + heterogeneity * random.standard_normal(len(self.theta))
         if not self._settings.covariates:
             return theta
-        # A row at a time: a product of matrices may round otherwise for another population.
+        # Each row by itself, because a product of matrices may round differently for another
+        # population.
         shift: Parameters = self._z[index] @ self.effects
         return theta + shift
 
     def responses(self, x: npt.NDArray[Any], theta: Parameters) -> Parameters:
-        """Return xᵀθ of every row, with the constant where θ has one: shape (examples,)."""
+        """Return xᵀθ of every row, plus the constant if θ has one; shape (examples,)."""
         slopes: Parameters = x @ theta[: self._dimension]
         return slopes + theta[-1] if len(theta) > self._dimension else slopes
 
@@ -205,7 +208,7 @@ class OpenSynthetic(OpenTask):
         return self._parts(index)[1]
 
     def _parts(self, index: int) -> tuple[Examples, Examples]:
-        """What a client trains on, and what it holds for validation."""
+        """A client's examples for training and for validation."""
         drawn = self.drawn(range(len(self.examples))[index])
         if self._ratio == 0:
             return drawn, drawn.take(slice(0))
@@ -213,7 +216,7 @@ class OpenSynthetic(OpenTask):
         return drawn.take(rows), drawn.take(out)
 
     def test(self) -> Examples:
-        """Return what all clients train on."""
+        """Return the training examples of all clients."""
         clients = [self.client(index) for index in range(len(self.examples))]
         return Examples(
             np.concatenate([client.x for client in clients]),
@@ -224,9 +227,10 @@ class OpenSynthetic(OpenTask):
         return initial_module(self._model, (self._dimension,), 1, self._seed)
 
     def metrics(self, module: nn.Module) -> dict[str, float]:
-        """Measure on the test set; of a linear model also the `distance` ‖θ − θ*‖ to the optimum.
+        """Evaluate `module` on the test set.
 
-        Where there is no optimum there is no distance.
+        For a linear model the metrics include the `distance` ‖θ − θ*‖ to the optimum, if there is
+        an optimum.
         """
         metrics = super().metrics(module)
         if isinstance(self._model, Linear):
@@ -238,15 +242,15 @@ class OpenSynthetic(OpenTask):
     def optimum(self, weights: Sequence[float] | Parameters | None = None) -> Parameters:
         """Return the minimiser of Σ p_i f_i + ½ ridge ‖θ‖², with Σ p_i = 1.
 
-        f_i is the loss of a linear model on what client i trains on. Where several minimise, the
-        one of least norm: the one that gradient descent from 0 finds.
+        f_i is the loss of a linear model on the training examples of client i. If there are several
+        minimisers, the one of least norm is returned, which gradient descent from 0 finds.
 
         Args:
-            weights: p, one for each client, up to a factor; by examples if absent.
+            weights: p, one for each client, up to a common factor; None: the numbers of examples.
 
         Returns:
-            Shape (parameters,): the slopes, then the constant if the model has one; nan where
-            nothing minimises.
+            Shape (parameters,): the slopes, then the constant if the model has one; nan if there is
+            no minimiser.
         """
         return self._optimum if weights is None else self.minimiser(weights)
 
@@ -255,7 +259,7 @@ class OpenSynthetic(OpenTask):
         return self.minimiser(self.examples)
 
     def design(self, index: int) -> tuple[Parameters, Parameters]:
-        """Return what a client trains on as float64, x with a column of ones for a constant."""
+        """Return a client's training examples as float64, with a column of ones for a constant."""
         examples = self.client(index)
         x = examples.x.astype(np.float64)
         if isinstance(self._model, Linear) and self._model.bias:

@@ -1,7 +1,7 @@
-"""What is learned, by whom, from what, and how good it is: the contract of a task.
+"""The contract of a task: data, model, loss and evaluation.
 
 A `Task` is the `[task]` table of a scenario. Opened for a population and a seed, it gives each
-client its examples, everybody the same initial module and loss, and the evaluation its test set:
+client its examples, all clients the same initial module and loss, and the evaluation a test set:
 
     opened = task.open(population=20, seed=7)
     module = opened.module()
@@ -36,15 +36,16 @@ if TYPE_CHECKING:
 EVALUATION_BATCH = 1000
 
 SENT_Z = "covariates of the devices"
-"""The key of what a task was given, where it is sent; with spaces, no setting can be called so."""
+"""The key of the covariates in a task that is sent. No setting has this name, because of the
+spaces."""
 
 
 @dataclass(frozen=True, slots=True)
 class Examples:
-    """Examples of one client, or of the test set; writable arrays of the caller's own.
+    """Examples of one client, or of the test set; writable arrays that the caller owns.
 
     Attributes:
-        x: shape (examples, *inputs); float32, or int64 where they are tokens of a text.
+        x: shape (examples, *inputs); float32, or int64 if they are tokens of a text.
         y: shape (examples,); int64 labels, or float32 values.
     """
 
@@ -55,22 +56,22 @@ class Examples:
         return len(self.y)
 
     def take(self, rows: npt.NDArray[np.int64] | slice) -> Examples:
-        """Return some of them: a copy of `rows`, or a view of a slice."""
+        """Return the examples in `rows`: a copy, or a view if `rows` is a slice."""
         return Examples(self.x[rows], self.y[rows])
 
 
 class Data(Section):
-    """Where a task's files are; tasks without files do not look at it."""
+    """The data files of a task. Tasks without files ignore this table."""
 
     directory: str | None = None
     """Folder that holds `MNIST/raw` and the like. `--data` and the environment variable
-    MUSTER_DATA come before what the file says."""
+    MUSTER_DATA take precedence over this key."""
 
 
 class Task(Plugin):
-    """The `[task]` table. The key that names the task is `name`, where other plug-ins say `kind`.
+    """The `[task]` table. The key `name` names the task; other plug-ins have `kind` for that.
 
-    The settings of a model may stand in `[task.model]`, or beside `model` in `[task]`.
+    The settings of a model may be in `[task.model]`, or beside `model` in `[task]`.
     """
 
     model_config = ConfigDict(serialize_by_alias=True)
@@ -79,16 +80,16 @@ class Task(Plugin):
     """The registered name of the task, `module:Class`, or `module:function`."""
 
     model: AnyModel = Mlp(kind="mlp")
-    """What is trained."""
+    """The model to train."""
 
     data: Data = Data()
-    """Where data files are."""
+    """The data files."""
 
     validation_ratio: Annotated[float, Field(ge=0, lt=1)] = 0.0
-    """Share of each client's examples that it does not train on, but is measured on. At least one
-    is left to train on."""
+    """Share of each client's examples that are held out for validation. A client keeps at least one
+    example to train on."""
 
-    # By column, encoded: nobody sets it, so it is no field and stands in no scenario.
+    # Encoded columns by name. No scenario sets them, so this is not a field.
     _z: dict[str, str] = PrivateAttr(default_factory=dict)
 
     @model_validator(mode="before")
@@ -104,7 +105,7 @@ class Task(Plugin):
         try:
             keys = MODELS.find(name).model_fields.keys() - cls.model_fields.keys()
         except ValueError:
-            return values  # the field itself reports it, together with all other mistakes
+            return values  # the field's own check reports this together with all other mistakes
         beside = {key: values[key] for key in values if key in keys}
         if not beside:
             return values
@@ -113,29 +114,32 @@ class Task(Plugin):
 
     @classmethod
     def takes_model(cls) -> bool:
-        """Whether a scenario may choose what is trained."""
+        """Whether a scenario may choose the model."""
         return True
 
     def check(self) -> None:
-        """Find out early what would stop `open`.
+        """Check early for mistakes that would stop `open`.
 
         Raises:
             ConfigError: data files are missing or altered.
         """
 
     def needs(self) -> frozenset[str]:
-        """Return the columns of covariates Z that shape the clients' data; a word's: `os=15`."""
+        """Return the names of the columns of covariates Z that shape the clients' data.
+
+        The columns of a word are its levels, `os=15`.
+        """
         return frozenset()
 
     def with_covariates(self, z: Mapping[str, FloatArray]) -> Self:
-        """Return a task that carries the columns it needs, and goes on to whoever it is sent to.
+        """Return a copy of the task that has the columns it needs, also when it is sent to a peer.
 
         Args:
-            z: by column, each of shape (population,); 0 where a device does not have the
-                covariate. Those that are not needed are left out.
+            z: columns by name, each of shape (population,); 0 if a device does not have the
+                covariate. Columns that the task does not need are ignored.
 
         Raises:
-            ConfigError: a column that it needs is not there.
+            ConfigError: a column that the task needs is missing.
         """
         if not self.needs():
             return self
@@ -149,10 +153,10 @@ class Task(Plugin):
         return copy
 
     def column(self, name: str, population: int) -> FloatArray:
-        """Return one of the columns that it was given, shape (population,).
+        """Return one of the columns that the task has, shape (population,).
 
         Raises:
-            ConfigError: it was not given it, or for another population.
+            ConfigError: the task does not have the column, or has it for another population.
         """
         if name not in self._z:
             raise ConfigError(
@@ -168,7 +172,7 @@ class Task(Plugin):
         return column
 
     def to_json(self) -> str:
-        """Return what `read_task` reads: the settings, and what was given beside them."""
+        """Return the JSON that `read_task` reads: the settings and the columns of covariates."""
         settings = super().to_json()
         if not self._z:
             return settings
@@ -179,7 +183,7 @@ class Task(Plugin):
         """Return the task for a population.
 
         Raises:
-            ConfigError: data files are missing or altered, or the data cannot be shared out.
+            ConfigError: data files are missing or altered, or the data cannot be partitioned.
         """
 
 
@@ -187,9 +191,9 @@ class OpenTask(ABC):
     """A task with its data.
 
     Attributes:
-        examples: how many each client trains on, by the client's index.
-        ridge: coefficient of ½‖θ‖², over all parameters, in what is minimised. Local training adds
-            its gradient, and `metrics_on` its value; `loss` and `scores` are of examples alone.
+        examples: number of examples that each client trains on, by the client's index.
+        ridge: coefficient of the term ½‖θ‖², over all parameters, of the objective. Local training
+            adds its gradient, and `metrics_on` its value; `loss` and `scores` do not include it.
     """
 
     examples: list[int]
@@ -197,15 +201,15 @@ class OpenTask(ABC):
 
     @abstractmethod
     def client(self, index: int) -> Examples:
-        """Return what the client at `index` of the population trains on."""
+        """Return the training examples of the client at `index` of the population."""
 
     def validation(self, index: int) -> Examples:
-        """Return what the client at `index` holds but does not train on; none unless asked for."""
+        """Return the validation examples of the client at `index`; none unless a ratio is set."""
         return self.client(index).take(slice(0))
 
     @abstractmethod
     def test(self) -> Examples:
-        """Return what models are measured on."""
+        """Return the test set, on which models are evaluated."""
 
     @abstractmethod
     def module(self) -> nn.Module:
@@ -216,22 +220,22 @@ class OpenTask(ABC):
         """Return the mean loss over a batch, a scalar."""
 
     def scores(self, outputs: Tensor, y: Tensor) -> tuple[Tensor, Tensor | None] | None:
-        """Return every example's own loss, and whether its answer is right: shape (examples,).
+        """Return the loss of every example, and whether its prediction is right: shape (examples,).
 
-        With it many devices are measured in one forward pass. The mean of the losses must be what
-        `loss` returns. None instead of right or wrong where there is no such thing; None altogether
-        where only `metrics_on` can tell, and each device is measured by itself.
+        It allows many devices to be evaluated in one forward pass. The mean of the losses must be
+        the result of `loss`. The second item is None if predictions are not right or wrong. The
+        result is None if only `metrics_on` can evaluate; then each device is evaluated by itself.
         """
         return None
 
     def metrics(self, module: nn.Module) -> dict[str, float]:
-        """Measure `module` on the test set; at least its loss."""
+        """Evaluate `module` on the test set; the metrics include at least its loss."""
         return self.metrics_on(module, self._test)
 
     def metrics_on(self, module: nn.Module, examples: Examples) -> dict[str, float]:
-        """Measure `module` on examples, of which there is at least one; at least its loss.
+        """Evaluate `module` on at least one example; the metrics include at least its loss.
 
-        The loss is what is minimised: with the `penalty`.
+        The loss is the objective, which includes the `penalty`.
         """
         import torch
 
@@ -254,16 +258,16 @@ class OpenTask(ABC):
 def held_out(
     units: int | npt.NDArray[Any], ratio: float, seed: int, index: int
 ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-    """Divide a client's examples into those to train on and those for validation.
+    """Divide a client's examples into examples for training and for validation.
 
     Args:
-        units: how many examples there are, or shape (examples,): what each belongs to, where those
-            that belong together must stay together.
+        units: the number of examples, or an array of shape (examples,) with the unit of each
+            example, if the examples of a unit must stay together.
         ratio: share for validation, 0 ≤ ratio < 1.
-        index: the client's, which the draw is named after.
+        index: the client's index, which is part of the name of the random stream.
 
     Returns:
-        Rows to train on, at least one where there are examples, and for validation; ascending.
+        Rows for training, at least one if there are examples, and rows for validation; ascending.
     """
     which = np.arange(units) if isinstance(units, int) else units
     if ratio == 0 or len(which) == 0:
@@ -271,7 +275,7 @@ def held_out(
     names, unit = np.unique(which, return_inverse=True)
     order = stream(seed, "validation", index).permutation(len(names))
     sizes = np.bincount(unit)[order]
-    # As many whole units as come closest to the share from below, give or take half a unit.
+    # Take whole units; the last one is taken if at least half of it is within the share.
     taken = np.count_nonzero(np.cumsum(sizes) - sizes / 2 <= ratio * len(which))
     out = np.isin(unit, order[: min(taken, len(names) - 1)])
     return np.flatnonzero(~out), np.flatnonzero(out)

@@ -31,9 +31,10 @@ BUILT_IN: dict[str, type[Task]] = {
 
 
 class OwnTask(Task, Own):
-    """What a function `(population, seed, **settings)` returns.
+    """A task that a function `(population, seed, **settings)` opens.
 
-    It is given `model`, `data` and `validation_ratio` where it has parameters of these names.
+    The function also gets `model`, `data` and `validation_ratio` if it has parameters with these
+    names.
     """
 
     given: ClassVar = ("population", "seed")
@@ -58,10 +59,11 @@ class OwnTask(Task, Own):
 
 
 class TaskRegistry(FunctionRegistry[Task]):
-    """The tasks; a scenario names one by `name`, where other plug-ins have `kind`."""
+    """The registry of tasks. A scenario names a task by `name`; other plug-ins have `kind`."""
 
     def parse(self, value: object) -> object:
-        """Turn `"name"` or `{"name": "name", **settings}` into a task; leave others alone."""
+        """Turn `"name"` or `{"name": "name", **settings}` into a task; return other values as they
+        are."""
         if isinstance(value, str):
             value = {"name": value}
         if not isinstance(value, Mapping):
@@ -83,10 +85,10 @@ class _Sent(Section):
 
 
 def read_task(text: str) -> Task:
-    """Read what a task's `to_json` wrote; which task it is stands in the text.
+    """Read the JSON that a task's `to_json` wrote; it includes the name of the task.
 
     Raises:
-        ConfigError: `text` is not a task; all mistakes are named.
+        ConfigError: `text` is not a task; the message names all mistakes.
     """
     try:
         values = json.loads(text)

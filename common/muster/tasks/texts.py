@@ -15,16 +15,16 @@ import numpy.typing as npt
 from muster.tasks.datasets import Dataset
 from muster.tasks.files import verified
 
-# Two letters at least, and not so long that it is an encoded attachment.
+# At least two letters, and not so long that it must be part of an encoded attachment.
 _WORD = re.compile(r"[a-z]{2,20}")
 
 TEST_RATIO = 0.2
-"""Share of each role's text, the end of it, that is for testing."""
+"""Share of each role's text, at its end, that is for testing."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Posts:
-    """Posts as the numbers of their words, by rank in the training posts, the commonest first."""
+    """Posts as numbers of their words: ranks in the training posts, most common word first."""
 
     train: list[npt.NDArray[np.int64]]
     train_y: npt.NDArray[np.int64]
@@ -34,11 +34,11 @@ class _Posts:
 
 @cache
 def news_words(directory: Path, vocabulary: int) -> Dataset:
-    """Return 20 Newsgroups as weighted counts of the words that are commonest in training posts.
+    """Return 20 Newsgroups as weighted counts of the most common words in the training posts.
 
-    The weight of a word is (1 + log count) · (1 + log((1 + posts) / (1 + posts with it))); each
-    post has norm 1 (Salton and Buckley, Information Processing and Management 1988). Sparse rows
-    of shape (vocabulary,).
+    The weight of a word is (1 + log count) · (1 + log((1 + posts) / (1 + posts with it))), and each
+    post has norm 1 (Salton and Buckley, Information Processing and Management 1988). Examples are
+    sparse rows of shape (vocabulary,).
 
     Raises:
         ConfigError: the file is missing, or its checksum is wrong.
@@ -71,9 +71,10 @@ def news_words(directory: Path, vocabulary: int) -> Dataset:
 
 @cache
 def news_tokens(directory: Path, vocabulary: int, tokens: int) -> Dataset:
-    """Return 20 Newsgroups as the first words of each post, other words left out.
+    """Return 20 Newsgroups as the first known words of each post.
 
-    Token 0 fills up what comes before shorter posts; token 1 is the commonest word.
+    Words outside the vocabulary are left out. Token 0 pads shorter posts at the beginning, and
+    token 1 is the most common word.
 
     Raises:
         ConfigError: the file is missing, or its checksum is wrong.
@@ -98,7 +99,7 @@ def news_tokens(directory: Path, vocabulary: int, tokens: int) -> Dataset:
 
 
 def _posts(directory: Path, vocabulary: int) -> _Posts:
-    """Read the archive, without the headers: they name the group."""
+    """Read the posts of the archive without their headers, which name the group."""
     halves: dict[str, tuple[list[list[str]], list[str]]] = {"train": ([], []), "test": ([], [])}
     with tarfile.open(fileobj=io.BytesIO(*verified("20news", directory))) as archive:
         for member in archive:
@@ -130,14 +131,14 @@ def shakespeare(
 ) -> Dataset:
     """Return windows of Tiny Shakespeare, each with the character that follows it.
 
-    A role's text is its speeches in order, each ended by a line break. Characters are numbered by
-    code point among those of the whole file.
+    The text of a role consists of its speeches in order, each with a line break at its end. The
+    characters of the whole file are numbered by code point.
 
     Args:
-        characters: of a window.
-        stride: characters between the beginnings of two windows.
+        characters: number of characters in a window.
+        stride: number of characters between the beginnings of two windows.
         test_stride: the same at the end of each role's text, which is for testing.
-        minimum: characters of a role; roles that say less are left out.
+        minimum: fewest characters of a role; roles with shorter texts are left out.
 
     Raises:
         ConfigError: the file is missing, or its checksum is wrong.
@@ -166,7 +167,7 @@ def shakespeare(
             parts[f"{name}y"].append(windows[:, -1].astype(np.int64))
         many = len(parts["y"][-1])
         parts["user"].append(np.full(many, users))
-        # Ten windows' length to a piece: windows of two pieces overlap only where they meet.
+        # A piece is as long as ten windows, so windows of two pieces overlap only where they meet.
         piece = np.arange(many) * stride // (10 * characters)
         parts["unit"].append(units + piece)
         users, units = users + 1, units + int(piece[-1]) + 1

@@ -65,52 +65,53 @@ class FleetServicer:
     """Missing associated documentation comment in .proto file."""
 
     def Enroll(self, request, context):
-        """A device says who it is, and is told what there is to learn.
+        """A device enrolls with its identity, and the server answers with the task and its settings.
 
-        Enrolling again (after a crash of either side) gives a new session and ends the old one.
+        Enrolling again (after a crash of either side) begins a new session and ends the old one.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def Attend(self, request_iterator, context):
-        """The presence of a process's devices: one stream for as long as they are there.
+        """The attendance of a process's devices: one stream that is open as long as they are present.
 
-        Down come calls, and on the next message after the fact the receipts and the newest commit. Up go
-        answers and heartbeats. The server ends the stream with Goodbye when the run is over; a stream
-        that ends without it broke, and the device comes back.
+        The server sends calls; receipts and the newest commit are sent with its next message. Devices
+        send answers and heartbeats. The server ends the stream with Goodbye when the run is over. A
+        stream that ends without Goodbye is broken, and the device comes back.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def Fetch(self, request, context):
-        """A model version in chunks, from an offset, so that a broken download resumes. The server sends its
-        initial metadata when it is this download's turn.
+        """A download of a model version in chunks, from an offset, so that a broken download can resume.
+        The server sends its initial metadata when it is this download's turn.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def Submit(self, request_iterator, context):
-        """An update in chunks, then one receipt.
+        """An upload of an update in chunks, answered by one receipt.
 
         The first message is the header. When it is this upload's turn the server sends its initial
-        metadata; what arrives before that waits in its memory. The receipt is the only acceptance point. The same body under
-        the same key gets the same receipt; another body is refused. A broken upload resumes: a header
-        whose offset is not where the server stands is answered at once by RESUME with that offset.
+        metadata; chunks that arrive before that wait in its memory. An update is accepted only by its
+        receipt. The same body under the same key gets the same receipt; another body is refused. A
+        broken upload resumes: if the header's offset is not the number of bytes that the server holds,
+        the server answers at once with RESUME and the right offset.
 
-        If the round is closed before all of the update has come, its receipt travels in Attend first. The
-        device then SHOULD send no further chunk and end its side; the server reads what is under way until
-        then, for the account, and answers.
+        If the round is closed before all of the update has arrived, the receipt is sent over Attend
+        first. The device then SHOULD send no further chunk and end its side. The server reads the
+        chunks that are in flight until then, so that they are accounted for, and answers.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def Probe(self, request_iterator, context):
-        """Measures a link, for `muster verify`. Authorised by the fleet's token, like Enroll. Every message
-        is answered by one, in order.
+        """Measures a link, for `muster verify`. The fleet's token authorises it, as with Enroll. The server
+        answers every message with one, in order.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

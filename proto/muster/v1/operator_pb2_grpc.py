@@ -55,23 +55,23 @@ class OperatorServicer:
     """Missing associated documentation comment in .proto file."""
 
     def Status(self, request, context):
-        """How the run stands now.
+        """The current status of the run.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def Watch(self, request, context):
-        """The server's lines of the journal as they are written, from now on, until the run is over. A reader that is
-        too slow is sent the newest and told how many it missed.
+        """The server's lines of the journal as they are written, from now on, until the run is over. If a
+        reader is too slow, it gets the newest lines and the number of lines that it missed.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def Stop(self, request, context):
-        """End the run as "stopped". The open round is dropped; everything committed stays, and the run
-        can be resumed.
+        """Ends the run as "stopped". The open round is dropped, all committed rounds stay, and the run can
+        be resumed.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -1,5 +1,5 @@
-"""Bodies: vectors as raw little-endian float32, their checksum, their pieces, and how small ones
-travel inside a message."""
+"""Bodies: vectors as raw little-endian float32, their checksums, their chunks, and bodies inside
+messages."""
 
 from collections.abc import Iterable, Iterator
 
@@ -15,7 +15,7 @@ from muster.wire import CHUNK_BYTES
 
 def body_view(vector: Vector) -> memoryview:
     """The body of a float32 vector without a copy, on little-endian machines."""
-    # A view of nothing cannot be cast.
+    # A view of an empty array cannot be cast.
     return vector.astype(WIRE, copy=False).data.cast("B") if len(vector) else memoryview(b"")
 
 
@@ -23,7 +23,7 @@ def decode_vector(body: Body, schema: Schema) -> Vector:
     """The vector of a body, read-only and without a copy on little-endian machines.
 
     Raises:
-        RemoteProtocolError: the length is not what the schema says.
+        RemoteProtocolError: the body does not have the length of the schema.
     """
     if len(body) != schema.body_bytes:
         raise RemoteProtocolError(
@@ -34,12 +34,15 @@ def decode_vector(body: Body, schema: Schema) -> Vector:
 
 
 def checksum(body: Body) -> bytes:
-    """XXH3-128: 10 GB/s here, where SHA-256 takes 0.3; it guards against accidents, not forgery."""
+    """The XXH3-128 of a body, which guards against accidents, not against forgery.
+
+    It is fast: 10 GB/s, where SHA-256 has 0.3 GB/s.
+    """
     return xxhash.xxh3_128_digest(body)
 
 
 def chunk_messages(body: memoryview) -> list[bytes]:
-    """A model as the messages of Fetch, serialised once and sent to every device."""
+    """The messages of Fetch for a model, serialised once and sent to every device."""
     return [chunk_message(chunk) for chunk in chunks(body)]
 
 
@@ -49,9 +52,10 @@ def chunk_message(chunk: memoryview) -> bytes:
 
 
 def with_bodies(message: bytes, bodies: Iterable[Body]) -> bytes:
-    """A serialised message with `bodies`, each below 2 MiB, as its field 1.
+    """A serialised message with `bodies`, each below 2 MiB, added as its field 1.
 
-    A protobuf runtime would copy each of them three times on the way, and again where it is read.
+    They are added here because a protobuf runtime would copy each body three times when it writes
+    the message, and again when it reads it.
     """
     parts: list[Body] = []
     for body in bodies:
@@ -60,10 +64,10 @@ def with_bodies(message: bytes, bodies: Iterable[Body]) -> bytes:
 
 
 def split_bodies(data: bytes) -> tuple[list[memoryview], bytes]:
-    """The bodies that a serialised message begins with, without a copy, and the rest of it.
+    """The bodies at the beginning of a serialised message, without a copy, and the rest of it.
 
     Raises:
-        RemoteProtocolError: it ends before a body does.
+        RemoteProtocolError: the message ends before a body does.
     """
     view, bodies, at = memoryview(data), [], 0
     while data.startswith(_FIELD_1, at):
@@ -78,16 +82,16 @@ def split_bodies(data: bytes) -> tuple[list[memoryview], bytes]:
 
 
 _FIELD_1 = b"\x0a"
-"""Protobuf's tag of a field 1 that is as long as the number that follows says."""
+"""Protobuf's tag of a field 1 whose length follows as a number."""
 
 
 def _prefix(length: int) -> bytes:
-    """What precedes a body: four bytes, so that the numbers of a first one are aligned."""
+    """The prefix of a body: four bytes, so that the numbers of the first body are aligned."""
     return _FIELD_1 + bytes((length & 0x7F | 0x80, length >> 7 & 0x7F | 0x80, length >> 14))
 
 
 def _varint(data: bytes, at: int) -> tuple[int, int]:
-    """Protobuf's number at a place, and the place after it."""
+    """Protobuf's number at `at`, and the position after it."""
     number = shift = 0
     for byte in data[at : at + _VARINT_BYTES]:
         at += 1
@@ -99,11 +103,11 @@ def _varint(data: bytes, at: int) -> tuple[int, int]:
 
 
 _VARINT_BYTES = 10
-"""The most that a number takes."""
+"""Most bytes of a number."""
 
 
 def chunks(body: Body, offset: int = 0, size: int = CHUNK_BYTES) -> Iterator[memoryview]:
-    """The pieces of `body` from `offset` on, in order, of at most `size` bytes."""
+    """The chunks of `body` from `offset` on, in order, of at most `size` bytes."""
     view = memoryview(body)
     for start in range(offset, len(view), size):
         yield view[start : start + size]

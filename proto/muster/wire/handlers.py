@@ -1,7 +1,7 @@
-"""The Fleet service's methods for a gRPC server, and Attend for a client.
+"""The handlers of the Fleet service for a gRPC server, and the method Attend for a client.
 
-As the generated code has them, but for what carries bodies: the messages of Attend and the chunks
-of Fetch are bytes here, which `muster.wire` writes and reads.
+They are like those of the generated code, except for messages with bodies: the messages of Attend
+and the chunks of Fetch are bytes here, and other modules of `muster.wire` write and read them.
 """
 
 from collections.abc import Callable
@@ -16,7 +16,7 @@ _SERVICE = pb.DESCRIPTOR.services_by_name["Fleet"]
 
 
 def add_fleet_to_server(service: fleet_pb2_grpc.FleetServicer, server: grpc.aio.Server) -> None:
-    """Serve the methods of `service`; Attend reads and writes bytes, Fetch writes them."""
+    """Add the methods of `service` to `server`; bodies are bytes, in Attend and in Fetch."""
     methods: dict[str, grpc.RpcMethodHandler[Any, Any]] = {
         "Enroll": grpc.unary_unary_rpc_method_handler(
             service.Enroll, pb.EnrollRequest.FromString, pb.EnrollReply.SerializeToString
@@ -36,5 +36,5 @@ def add_fleet_to_server(service: fleet_pb2_grpc.FleetServicer, server: grpc.aio.
 
 
 def attend(channel: grpc.aio.Channel) -> Callable[..., grpc.aio.StreamStreamCall[bytes, bytes]]:
-    """The method Attend of the service behind a channel; it reads and writes bytes."""
+    """The method Attend of the Fleet service over `channel`; it reads and writes bytes."""
     return channel.stream_stream(f"/{_SERVICE.full_name}/Attend")

@@ -1,8 +1,8 @@
-"""Protobuf messages to domain objects and back.
+"""Encoding of domain objects as protobuf messages, and decoding.
 
-Decoding raises `RemoteProtocolError` for what no correct peer sends: an enum without a meaning, a
-number that is not finite where one is needed or out of its bounds. What passes can be written down:
-the account's integers have 63 bits, and the sums over its columns do not overflow.
+Decoding raises `RemoteProtocolError` for messages that no correct peer sends: an enum value without
+a meaning, or a number that is not finite or out of its bounds. Values that pass can be written to
+the ledger: they fit its 63-bit integers, and sums over its columns do not overflow.
 """
 
 from collections.abc import Iterable, Sequence
@@ -40,7 +40,10 @@ E = TypeVar("E", bound=StrEnum)
 
 
 def _numbers(enum: type[E], prefix: str, numbers: Iterable[tuple[str, int]]) -> dict[E, int]:
-    """Domain value to wire number, by name; a value without a number cannot ship."""
+    """The protobuf number of each domain value, by name.
+
+    A value without a number raises KeyError when this module is imported.
+    """
     by_name = dict(numbers)
     return {value: by_name[f"{prefix}_{value.name}"] for value in enum}
 
@@ -58,19 +61,19 @@ LARGEST = 1 << 40
 is below 2⁶³, where SQLite's integers end."""
 
 _LONGEST_S = 1e12
-"""The largest number of seconds: 30,000 years. UNIX time is below it, and sums are finite."""
+"""The largest number of seconds: 30,000 years. UNIX times are below it, and sums stay finite."""
 
 _LARGEST_COVARIATE = 1e30
-"""The largest absolute value of a covariate: squares of products of two are finite."""
+"""The largest absolute value of a covariate. Squares of products of two such values are finite."""
 
 _CHECKSUM_BYTES = 16
 _LONGEST_NAME = 200
-"""Characters of the names in a fingerprint."""
+"""Most characters of a name in a fingerprint, and of a name in a message."""
 
 _NETWORKS = frozenset({"ethernet", "wifi", "cellular"})
 
 _SECONDS = ("train_s", "fetch_s", "modelled_s", "fetch_wait_s", "fetched_at", "slot_wait_s")
-"""Fields of an update that are finite and not negative."""
+"""Fields of an update that must be finite and not negative."""
 
 _seconds_of = attrgetter(*_SECONDS)
 
@@ -124,7 +127,7 @@ def _parsed(kind: type[M], data: bytes) -> M:
 
 
 def encode_to_device(message: ToDevice) -> bytes:
-    """A `pb.ServerMessage`, serialised."""
+    """Encode a message to devices as a serialised `pb.ServerMessage`."""
     out = pb.ServerMessage()
     for receipt in message.receipts:
         _fill_receipt(out.receipts.add(), receipt)
@@ -149,7 +152,7 @@ def _fill_call(out: pb.Call, call: Call) -> None:
 
 
 def decode_to_device(data: bytes) -> ToDevice:
-    """A serialised `pb.ServerMessage`."""
+    """Decode a serialised `pb.ServerMessage`."""
     bodies, alone = split_bodies(data)
     message = _parsed(pb.ServerMessage, alone)
     return ToDevice(
@@ -221,11 +224,11 @@ def decode_schema(schema: pb.Schema) -> Schema:
 
 
 class FromDevice(NamedTuple):
-    """One message of a pack of devices.
+    """One message from a pack of devices.
 
     Attributes:
-        answers: with the bodies of their updates.
-        seen: what devices tell that were not asked.
+        answers: answers, each with the body of its update.
+        seen: observations of a heartbeat.
     """
 
     answers: Sequence[tuple[Answer, Body]]
@@ -233,8 +236,10 @@ class FromDevice(NamedTuple):
 
 
 def encode_answers(answers: Sequence[tuple[Answer, Body]]) -> bytes:
-    """A `pb.DeviceMessage`, serialised: answers with the bodies of their updates, which are left
-    out where there is none."""
+    """Encode answers as a serialised `pb.DeviceMessage`, with the bodies of their updates.
+
+    The body of an answer without an update is left out.
+    """
     out = pb.DeviceMessage()
     for answer, _ in answers:
         _fill_answer(out.answers.add(), answer)
@@ -243,7 +248,7 @@ def encode_answers(answers: Sequence[tuple[Answer, Body]]) -> bytes:
 
 
 def encode_heartbeat(devices: Iterable[Observation]) -> bytes:
-    """A `pb.DeviceMessage`, serialised."""
+    """Encode a heartbeat as a serialised `pb.DeviceMessage`."""
     heartbeat = pb.Heartbeat(devices=map(_encode_observation, devices))
     encoded: bytes = pb.DeviceMessage(heartbeat=heartbeat).SerializeToString()
     return encoded
@@ -265,7 +270,10 @@ def _fill_answer(out: pb.Answer, answer: Answer) -> None:
 
 
 def decode_from_device(data: bytes) -> FromDevice:
-    """A serialised `pb.DeviceMessage`, in which a device has one answer and one observation."""
+    """Decode a serialised `pb.DeviceMessage`.
+
+    A device may have at most one answer and one observation in it.
+    """
     bodies, alone = split_bodies(data)
     message = _parsed(pb.DeviceMessage, alone)
     left = iter(bodies)
@@ -358,7 +366,7 @@ def decode_identity(identity: pb.Identity) -> Identity:
 
 
 def encode_submit(update: Update, offset: int) -> pb.SubmitMessage:
-    """The header of Submit, whose body follows from a byte of it on."""
+    """Encode the header of Submit. The body follows from byte `offset` on."""
     out = pb.SubmitMessage()
     _fill_update(out.header.update, update)
     out.header.offset = offset
@@ -366,16 +374,16 @@ def encode_submit(update: Update, offset: int) -> pb.SubmitMessage:
 
 
 def decode_submit(message: pb.SubmitMessage) -> tuple[Update, int]:
-    """The header of Submit: the update, and the byte from which its body follows."""
+    """Decode the header of Submit: the update, and the byte from which its body follows."""
     if message.WhichOneof("part") != "header":
         raise RemoteProtocolError("Submit begins with a header")
     header = message.header
-    # A device that does not know how much arrived states an offset that is never right.
+    # A device that does not know how much arrived sends an offset that is always wrong.
     return decode_update(header.update), _bounded(header.offset, "offset", (1 << 63) - 1)
 
 
 class Fetch(NamedTuple):
-    """What a device asks for of a model."""
+    """A device's request for a model."""
 
     version: int
     offset: int
@@ -421,7 +429,7 @@ def decode_update(update: pb.Update) -> Update:
         update.slot_wait_s,
     )
     seconds = _seconds_of(decoded)
-    # One comparison for all of them; a NaN passes through the sum.
+    # One comparison for all of them. If one is NaN, the sum is NaN too.
     if not (min(seconds) >= 0 and sum(seconds) <= _LONGEST_S):
         for field in _SECONDS:
             _finite(getattr(decoded, field), field)

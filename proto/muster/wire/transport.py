@@ -1,8 +1,8 @@
-"""What carries the calls between server and devices: gRPC over TCP, or memory in a simulation.
+"""Transports of the calls between server and devices: gRPC over TCP, or memory in a simulation.
 
 The interface is the part of `grpc.aio` that muster uses, so the generated stubs and services work
-over both. `tests/conformance` holds both implementations to one suite: the in-memory transport
-(`muster.wire.in_memory`) may not be more forgiving than gRPC.
+over both. `tests/conformance` runs the same tests on both implementations, because the in-memory
+transport (`muster.wire.in_memory`) must not be more forgiving than gRPC.
 """
 
 from typing import Any, Protocol
@@ -16,17 +16,19 @@ class Transport(Protocol):
     """Makes the two ends of connections."""
 
     def channel(self, address: str, options: Options) -> Any:
-        """A channel to host:port, as `grpc.aio.insecure_channel` makes it. It connects when it is
-        first used, and again after its connection broke."""
+        """A channel to host:port, like that of `grpc.aio.insecure_channel`.
+
+        It connects when it is first used, and again after its connection broke.
+        """
         ...
 
     def server(self, options: Options) -> Any:
-        """A server that listens nowhere yet, as `grpc.aio.server` makes it."""
+        """A server that does not listen yet, like that of `grpc.aio.server`."""
         ...
 
 
 class GrpcTransport:
-    """gRPC over TCP."""
+    """The transport over TCP, by gRPC."""
 
     def channel(self, address: str, options: Options) -> grpc.aio.Channel:
         return grpc.aio.insecure_channel(address, options=options)

@@ -116,5 +116,5 @@ def test_a_setting_of_the_other_form_is_refused() -> None:
         GroupEvent(kind="group-event", probability=0.5, tau_s=5.0)
     with pytest.raises(ValueError, match='device_probability belongs to form = "event"'):
         latent(0.5, device_probability=0.5)
-    with pytest.raises(ValueError, match="nothing to move"):
+    with pytest.raises(ValueError, match="nothing to shift"):
         latent(1.0)

@@ -123,7 +123,10 @@ def test_a_bad_csv_is_refused_with_its_line(
         ('{"a": {"start": true, "toggles": [NaN], "period_s": null}}', "finite"),
         ('{"a": {"start": true, "toggles": [9, 7], "period_s": null}}', "client 'a': expected tog"),
         ('{"a": {"start": true, "toggle": [], "period_s": 1}}', "did you mean 'toggles'?"),
-        ('{"a": {"start": true, "toggles": [], "period_s": 1}, "a": {}}', "'a' stands twice"),
+        (
+            '{"a": {"start": true, "toggles": [], "period_s": 1}, "a": {}}',
+            "'a' is in one object twice",
+        ),
         ("{}", "has no traces"),
     ],
 )

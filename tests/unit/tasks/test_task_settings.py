@@ -140,7 +140,10 @@ def test_settings_that_the_task_or_model_does_not_have_are_refused() -> None:
             "task: model: mlp takes numbers, and the examples are texts; expected lstm",
         ),
         ({"name": "linear", "model": "cnn"}, "task.model: cnn takes pictures"),
-        ({"name": "quadratic", "model": "mlp"}, "task: model: a quadratic function is of θ itself"),
+        (
+            {"name": "quadratic", "model": "mlp"},
+            "task: model: a quadratic function is a function of θ itself",
+        ),
         (
             {"name": "quadratic", "validation_ratio": 0.1},
             "task: validation_ratio: the examples of quadratic are its function",

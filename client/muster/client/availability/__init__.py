@@ -1,7 +1,7 @@
-"""Whether a device can be reached at a moment: one file per process.
+"""Availability: whether a device can be reached at a moment. Every kind of process has a file here.
 
-Your own: derive from `Availability`, and name it as `module:Class` in the scenario or in the
-entry-point group `muster.availabilities`.
+To add your own, derive a class from `Availability`, and name it as `module:Class` in the scenario
+or in the entry-point group `muster.availabilities`.
 """
 
 from typing import Annotated

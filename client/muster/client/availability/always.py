@@ -1,4 +1,4 @@
-"""Devices that can always be reached; the template of a process."""
+"""Availability of devices that can always be reached; the template for a process of your own."""
 
 import numpy as np
 
@@ -13,21 +13,21 @@ from muster.common.seeds import BoolArray, FloatArray
 
 
 class _Always(AvailabilityProcess):
-    def on(self, scene: StepContext) -> BoolArray:
-        return np.ones(len(self.cast.clients), dtype=np.bool_)
+    def on(self, context: StepContext) -> BoolArray:
+        return np.ones(len(self.batch.clients), dtype=np.bool_)
 
-    def chance(self, scene: StepContext) -> FloatArray:
-        return np.ones(len(self.cast.clients))
+    def chance(self, context: StepContext) -> FloatArray:
+        return np.ones(len(self.batch.clients))
 
-    def still_on(self, scene: StepContext, until_s: FloatArray) -> BoolArray:
-        return self.on(scene)
+    def still_on(self, context: StepContext, until_s: FloatArray) -> BoolArray:
+        return self.on(context)
 
 
 class Always(Availability):
-    """It can be reached at every moment."""
+    """A device can be reached at every moment."""
 
-    def process(self, cast: DeviceBatch) -> AvailabilityProcess:
-        return _Always(cast)
+    def process(self, batch: DeviceBatch) -> AvailabilityProcess:
+        return _Always(batch)
 
     def closed_form(self) -> GroupEvents:
         return GroupEvents(event=1.0, device=1.0)

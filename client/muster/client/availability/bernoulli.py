@@ -1,4 +1,4 @@
-"""Devices that toss a coin of their own every step."""
+"""Availability by a coin toss of each device in every step."""
 
 from typing import Annotated
 
@@ -16,27 +16,30 @@ from muster.common.seeds import BoolArray, FloatArray
 
 
 class _Bernoulli(AvailabilityProcess):
-    def __init__(self, cast: DeviceBatch, probability: float) -> None:
-        super().__init__(cast)
+    def __init__(self, batch: DeviceBatch, probability: float) -> None:
+        super().__init__(batch)
         self._probability = probability
-        self._draws = cast.numbers("availability")
+        self._draws = batch.numbers("availability")
 
-    def on(self, scene: StepContext) -> BoolArray:
-        drawn: BoolArray = self._draws.at(scene.step)[:, 0] < self._probability
+    def on(self, context: StepContext) -> BoolArray:
+        drawn: BoolArray = self._draws.at(context.step)[:, 0] < self._probability
         return drawn
 
-    def chance(self, scene: StepContext) -> FloatArray:
-        return np.full(len(self.cast.clients), self._probability)
+    def chance(self, context: StepContext) -> FloatArray:
+        return np.full(len(self.batch.clients), self._probability)
 
 
 class BernoulliAvailability(Availability):
-    """Every step anew, independently of the others and of what was."""
+    """A device is available with the same probability in every step.
+
+    Draws are independent of other devices and of earlier steps.
+    """
 
     probability: Annotated[float, Field(gt=0, le=1)]
-    """Of being available in a step."""
+    """Probability of being available in a step."""
 
-    def process(self, cast: DeviceBatch) -> AvailabilityProcess:
-        return _Bernoulli(cast, self.probability)
+    def process(self, batch: DeviceBatch) -> AvailabilityProcess:
+        return _Bernoulli(batch, self.probability)
 
     def closed_form(self) -> GroupEvents:
         return GroupEvents(event=1.0, device=self.probability)

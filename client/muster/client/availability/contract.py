@@ -1,12 +1,12 @@
-"""What an availability process is: whether devices can be reached at a moment.
+"""The contract of an availability process, which says when devices can be reached.
 
-A process is computed by every device for itself, from named streams, without a coordinator: what
-the devices of a group share (an event, a draw without replacement) each of them computes from the
-same stream. `muster plan` computes whole groups by the same code.
+Every device computes its process by itself from named random streams, without a coordinator. If the
+devices of a group share something (an event, a draw without replacement), each of them computes it
+from the same stream. `muster plan` computes whole groups by the same code.
 
-Life goes in steps: in lockstep a round is a step, on the wall clock a step lasts `clock.round_s`
-scenario seconds. A draw holds for its step; a process that switches at instants of its own is
-looked at when a step begins, and when a device's work ends.
+Time goes in steps: in lockstep a round is a step, and on the wall clock a step lasts
+`clock.round_s` scenario seconds. A draw holds for its step. A process that switches at any instant
+is evaluated when a step begins and when a device's work ends.
 """
 
 import math
@@ -21,22 +21,22 @@ from muster.common.plugins import Plugin
 from muster.common.seeds import BoolArray, FloatArray, IntArray, Numbers
 
 _MOST_AHEAD = 4
-"""Numbers for each step that are drawn at once, where a step has more of them."""
+"""Most numbers per step that are drawn at once, if `every_s` is shorter than a step."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class DeviceBatch:
-    """Devices of one group whose lives are computed together, and what they draw from.
+    """The devices of one group that are simulated together, and the source of their random numbers.
 
     Attributes:
-        clients: whose lives are computed here; n of them, not always the whole group.
-        positions: of them in their group, from 0, shape (n,).
-        size: devices of the whole group.
+        clients: names of the n simulated devices, which are not always the whole group.
+        positions: their positions in the group, from 0, shape (n,).
+        size: number of devices in the whole group.
         z: their covariates Z by name, each of shape (n,); categories as `name=level`, 0 or 1.
-        step_s: scenario seconds of a step.
+        step_s: length of a step in scenario seconds.
         start_h: hour of the day, UTC, at scenario time 0.
-        zone_h: hours that their local time is ahead of UTC, shape (n,).
-        ahead: steps whose numbers are drawn at once.
+        zone_h: hours by which their local time is ahead of UTC, shape (n,).
+        ahead: number of steps for which random numbers are drawn at once.
     """
 
     seed: int
@@ -51,34 +51,35 @@ class DeviceBatch:
     ahead: int = 64
 
     def numbers(self, *purpose: str | int, width: int = 1, every_s: float | None = None) -> Numbers:
-        """The devices' own uniform numbers for a purpose.
+        """Uniform numbers for a purpose, for each device its own.
 
         Args:
-            every_s: scenario seconds from one index to the next; absent: a step.
+            width: numbers per index.
+            every_s: scenario seconds from one index to the next; None: a step.
         """
         ahead = self.ahead if every_s is None else self.ahead * self.step_s / every_s
-        # A step may be a week, of which nobody needs every minute's number at once.
+        # A step may be a week long, and nobody needs the numbers of all its minutes at once.
         ahead = min(ahead, _MOST_AHEAD * self.ahead)
         return Numbers(self.seed, purpose, self.clients, width, max(4, math.ceil(ahead)))
 
     def scene(self, step: int, x: Mapping[str, FloatArray] | None = None) -> "StepContext":
-        """The beginning of a step."""
+        """The context of a step, at its beginning."""
         time_s = step * self.step_s
         return StepContext(step, time_s, self.hours(np.full(len(self.clients), time_s)), x or {})
 
     def hours(self, times_s: FloatArray) -> FloatArray:
-        """Local hour of the day, in [0, 24), at an instant for every device."""
+        """Local hour of the day in [0, 24) at `times_s`, one instant for every device."""
         hours: FloatArray = (self.start_h + self.zone_h + times_s / 3600) % 24
         return hours
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class StepContext:
-    """What a process may look at when a step begins.
+    """The context of a step that a process may read.
 
     Attributes:
-        step: from 0.
-        time_s: scenario seconds at its beginning.
+        step: number of the step, from 0.
+        time_s: scenario seconds at the beginning of the step.
         hour: local hour of the day in [0, 24), shape (n,).
         x: covariates X by name, each of shape (n,).
     """
@@ -90,30 +91,35 @@ class StepContext:
 
 
 class AvailabilityProcess:
-    """The availability of a cast over time. Steps are asked for in order, as a rule."""
+    """The availability of a batch of devices over time. Steps are usually asked for in order."""
 
-    def __init__(self, cast: DeviceBatch) -> None:
-        self.cast = cast
-
-    @abstractmethod
-    def on(self, scene: StepContext) -> BoolArray:
-        """Who is available when the step begins, shape (n,)."""
+    def __init__(self, batch: DeviceBatch) -> None:
+        self.batch = batch
 
     @abstractmethod
-    def chance(self, scene: StepContext) -> FloatArray:
-        """Each device's own probability of `on`, given Z and X and nothing that was drawn, shape
-        (n,); for oracles and plans."""
+    def on(self, context: StepContext) -> BoolArray:
+        """Whether each device is available when the step begins, shape (n,)."""
 
-    def still_on(self, scene: StepContext, until_s: FloatArray) -> BoolArray:
-        """Who is (also) available at a later instant of its own, `until_s` of shape (n,).
+    @abstractmethod
+    def chance(self, context: StepContext) -> FloatArray:
+        """Each device's probability of being `on`, shape (n,); for oracles and plans.
 
-        X is taken to stay what it was.
+        The probability is given Z and X, but not given anything that the process draws.
         """
-        steps = (until_s // self.cast.step_s).astype(np.int64)
+
+    def still_on(self, context: StepContext, until_s: FloatArray) -> BoolArray:
+        """Whether each device is available at a later instant too.
+
+        X is assumed to stay the same.
+
+        Args:
+            until_s: scenario seconds, an instant for every device, shape (n,).
+        """
+        steps = (until_s // self.batch.step_s).astype(np.int64)
         found = np.ones(len(steps), dtype=np.bool_)
-        for step in np.unique(steps[steps > scene.step]):
-            later = self.cast.scene(int(step))
-            found &= (steps != step) | self.on(replace(later, x=scene.x))
+        for step in np.unique(steps[steps > context.step]):
+            later = self.batch.scene(int(step))
+            found &= (steps != step) | self.on(replace(later, x=context.x))
         return found
 
 
@@ -144,15 +150,16 @@ class FixedDraws:
 
 
 class Availability(Plugin):
-    """A sort of availability process, with its settings."""
+    """The settings of an availability process; makes the process."""
 
     absence: Literal["close", "silent"] = "close"
-    """On the wall clock, how a device goes that is alone in its process: it closes its connection,
-    or it keeps it and says no more, which the server notices after two heartbeats."""
+    """How a device that is alone in its process goes away on the wall clock. close: it closes its
+    connection. silent: it keeps the connection but sends nothing more, which the server notices
+    after two heartbeats."""
 
     @abstractmethod
-    def process(self, cast: DeviceBatch) -> AvailabilityProcess:
-        """The process of some devices."""
+    def process(self, batch: DeviceBatch) -> AvailabilityProcess:
+        """Make the process of a batch of devices."""
 
     def closed_form(self) -> GroupEvents | FixedDraws | None:
         """The form from which the emulator computes exactly how often each device takes part; None
@@ -160,12 +167,16 @@ class Availability(Plugin):
         return None
 
     def needs(self) -> tuple[set[str], set[str]]:
-        """Names of the covariates Z and X that it reads; others are refused before the start."""
+        """Names of the covariates Z and X that the process reads.
+
+        A scenario without one of them is refused before the start.
+        """
         return set(), set()
 
     def check(self, group: str, size: int, step_s: float) -> None:
-        """Refuse settings that cannot be honoured, before anything starts.
+        """Refuse settings that cannot work, before anything starts.
 
         Raises:
-            ValueError: a sentence without the key's path: what was found, what was expected.
+            ValueError: the settings cannot work. The message says what was found and what was
+                expected, without the key's path.
         """

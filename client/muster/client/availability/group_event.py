@@ -1,6 +1,6 @@
-"""Devices that are available together, because something happens to their whole group.
+"""Availability that the devices of a group share, because something happens to the whole group.
 
-Nobody coordinates: every device draws what happens to its group from the same stream.
+There is no coordinator: every device draws the events of its group from the same stream.
 """
 
 import math
@@ -24,57 +24,57 @@ from muster.common.distributions import Normal
 from muster.common.seeds import BoolArray, FloatArray, Numbers
 
 _NODES = 200
-"""Of the quadrature over the latent factor; off by less than 1e-8 for |beta| up to 5."""
+"""Nodes of the quadrature over the latent factor; the error is below 1e-8 for |beta| up to 5."""
 
 _PARTS = {"event": ("device_probability",), "latent": ("beta", "tau_s")}
-"""Settings that only one of the forms has."""
+"""Settings that belong to only one of the forms."""
 
 
 class _Event(AvailabilityProcess):
-    def __init__(self, cast: DeviceBatch, probability: float, device_probability: float) -> None:
-        super().__init__(cast)
+    def __init__(self, batch: DeviceBatch, probability: float, device_probability: float) -> None:
+        super().__init__(batch)
         self._probability, self._device_probability = probability, device_probability
-        self._events = Numbers(cast.seed, ("group-event",), [cast.group], ahead=cast.ahead)
-        self._draws = cast.numbers("availability")
+        self._events = Numbers(batch.seed, ("group-event",), [batch.group], ahead=batch.ahead)
+        self._draws = batch.numbers("availability")
 
-    def on(self, scene: StepContext) -> BoolArray:
-        if self._events.at(scene.step)[0, 0] >= self._probability:
-            return np.zeros(len(self.cast.clients), dtype=np.bool_)
-        drawn: BoolArray = self._draws.at(scene.step)[:, 0] < self._device_probability
+    def on(self, context: StepContext) -> BoolArray:
+        if self._events.at(context.step)[0, 0] >= self._probability:
+            return np.zeros(len(self.batch.clients), dtype=np.bool_)
+        drawn: BoolArray = self._draws.at(context.step)[:, 0] < self._device_probability
         return drawn
 
-    def chance(self, scene: StepContext) -> FloatArray:
-        return np.full(len(self.cast.clients), self._probability * self._device_probability)
+    def chance(self, context: StepContext) -> FloatArray:
+        return np.full(len(self.batch.clients), self._probability * self._device_probability)
 
 
 class _Latent(AvailabilityProcess):
-    def __init__(self, cast: DeviceBatch, log_odds: float, beta: float, tau_s: float) -> None:
-        super().__init__(cast)
+    def __init__(self, batch: DeviceBatch, log_odds: float, beta: float, tau_s: float) -> None:
+        super().__init__(batch)
         self._log_odds, self._beta = log_odds, beta
-        self._kept = math.exp(-cast.step_s / tau_s)
-        self._new = math.sqrt(-math.expm1(-2 * cast.step_s / tau_s))
-        self._shocks = Numbers(cast.seed, ("group-event",), [cast.group], 2, cast.ahead)
-        self._draws = cast.numbers("availability")
-        # G of every step so far: 8 bytes each, of the group and not of a device.
+        self._kept = math.exp(-batch.step_s / tau_s)
+        self._new = math.sqrt(-math.expm1(-2 * batch.step_s / tau_s))
+        self._shocks = Numbers(batch.seed, ("group-event",), [batch.group], 2, batch.ahead)
+        self._draws = batch.numbers("availability")
+        # G of every step so far: 8 bytes per step, once for the group and not for every device.
         self._factors = array("d")
 
-    def on(self, scene: StepContext) -> BoolArray:
-        chance = sigmoid(np.array([self._log_odds + self._beta * self._factor(scene.step)]))
-        drawn: BoolArray = self._draws.at(scene.step)[:, 0] < chance
+    def on(self, context: StepContext) -> BoolArray:
+        chance = sigmoid(np.array([self._log_odds + self._beta * self._factor(context.step)]))
+        drawn: BoolArray = self._draws.at(context.step)[:, 0] < chance
         return drawn
 
-    def chance(self, scene: StepContext) -> FloatArray:
-        return np.full(len(self.cast.clients), self._mean)
+    def chance(self, context: StepContext) -> FloatArray:
+        return np.full(len(self.batch.clients), self._mean)
 
     @cached_property
     def _mean(self) -> float:
-        """Over G, by Gauss-Hermite quadrature."""
+        """The mean probability over G, by Gauss-Hermite quadrature."""
         nodes, weights = np.polynomial.hermite_e.hermegauss(_NODES)
         chances = sigmoid(self._log_odds + self._beta * nodes)
         return float(weights @ chances / weights.sum())
 
     def _factor(self, step: int) -> float:
-        """G at a step: AR(1), the Ornstein-Uhlenbeck process looked at once a step."""
+        """G at a step: AR(1), which is the Ornstein-Uhlenbeck process sampled once a step."""
         for i in range(len(self._factors), step + 1):
             shock = float(Normal().draw(self._shocks.at(i))[0])
             before = self._factors[-1] if i else None
@@ -85,29 +85,31 @@ class _Latent(AvailabilityProcess):
 
 
 class GroupEvent(Availability):
-    """What happens to the group decides about all its devices.
+    """The devices of a group are available together, because of an event or a hidden factor.
 
-    In the form "event" something happens in a step or not, and where it does not, nobody is
-    available. In the form "latent" a hidden factor G of the group, normal with mean 0 and variance
-    1, moves the log-odds of all: logit π = logit(probability) + beta · G.
+    In the form "event" an event happens in a step or not, and no device is available in a step
+    without it. In the form "latent" a hidden factor G of the group, normal with mean 0 and variance
+    1, shifts the log-odds of all its devices: logit π = logit(probability) + beta · G.
     """
 
     form: Literal["event", "latent"] = "event"
-    """Event: Harrak et al., Bias Mitigation for Federated Learning with Spatially Correlated
-    Participation, 2025. Latent: an assumption, the usual form of a random effect."""
+    """event: from Harrak et al., Bias Mitigation for Federated Learning with Spatially Correlated
+    Participation, 2025. latent: an assumption, the usual form of a random effect."""
 
     probability: Annotated[float, Field(gt=0, le=1)]
-    """Event: that it happens in a step. Latent: of being available where G is 0; below 1."""
+    """event: probability that the event happens in a step. latent: probability that a device is
+    available when G is 0; below 1."""
 
     device_probability: Annotated[float, Field(gt=0, le=1)] = 0.95
-    """Event: of a device being available when it happens (Harrak et al., figure 1)."""
+    """event: probability that a device is available when the event happens (Harrak et al., figure
+    1)."""
 
     beta: Number = 1.0
-    """Latent: what one standard deviation of G adds to the log-odds. The default is an
+    """latent: the amount that one standard deviation of G adds to the log-odds. The default is an
     assumption."""
 
     tau_s: LongTime = 1800.0
-    """Latent: scenario seconds after which the correlation of G has fallen to 1/e. The default is
+    """latent: scenario seconds after which the correlation of G has fallen to 1/e. The default is
     an assumption: outages of half an hour."""
 
     @model_validator(mode="after")
@@ -120,14 +122,16 @@ class GroupEvent(Availability):
                     f"out, or change the form"
                 )
         if self.form == "latent" and self.probability == 1:
-            raise ValueError('probability = 1 leaves form = "latent" nothing to move; below 1')
+            raise ValueError(
+                'probability = 1 leaves nothing to shift for form = "latent"; expected below 1'
+            )
         return self
 
-    def process(self, cast: DeviceBatch) -> AvailabilityProcess:
+    def process(self, batch: DeviceBatch) -> AvailabilityProcess:
         if self.form == "event":
-            return _Event(cast, self.probability, self.device_probability)
+            return _Event(batch, self.probability, self.device_probability)
         log_odds = math.log(self.probability / (1 - self.probability))
-        return _Latent(cast, log_odds, self.beta, self.tau_s)
+        return _Latent(batch, log_odds, self.beta, self.tau_s)
 
     def closed_form(self) -> GroupEvents | None:
         if self.form == "latent":

@@ -1,9 +1,9 @@
-"""Exactly k of a group's devices, drawn without replacement.
+"""Availability of exactly k of a group's devices, drawn without replacement.
 
-The first k of an exponential race, in which device i arrives after Exp(w_i), are a draw without
-replacement with weights w (Efraimidis, Spirakis, Weighted random sampling with a reservoir, 2006);
-that is the top k of log w plus Gumbel noise. Every device runs the whole race of its group, from
-the same stream.
+In an exponential race device i arrives after a time Exp(w_i). The first k that arrive are a draw
+without replacement with weights w (Efraimidis, Spirakis, Weighted random sampling with a reservoir,
+2006); they are the top k of log w plus Gumbel noise. Every device runs the whole race of its group,
+from the same stream.
 """
 
 import math
@@ -24,7 +24,7 @@ from muster.common.bounds import DeviceCount, Positive
 from muster.common.seeds import BoolArray, FloatArray, Numbers
 
 _SCAN = 0.25
-"""Step in log time by which the window of the integral is sought."""
+"""Step in log time of the search for the window of the integral."""
 
 _PANEL = 6.0
 """Longest piece of log time that is integrated by one Gauss-Legendre rule of `_NODES` nodes."""
@@ -32,8 +32,8 @@ _PANEL = 6.0
 _NODES = 64
 
 _EXACT_UP_TO = 1_000_000
-"""k times devices; beyond it the exact probabilities take a plan longer than ten seconds, and it is
-given near ones."""
+"""Largest product of k and the number of devices for which probabilities are exact. Beyond it they
+would take a plan longer than ten seconds, so it gets approximate ones."""
 
 _NUMBERS_AHEAD = 1024
 
@@ -42,15 +42,16 @@ _SMALLEST_EXPONENT = -700.0
 
 
 def inclusion_probabilities(weights: FloatArray, k: int) -> FloatArray:
-    """The probability of each device to be among the k drawn; they sum to k.
+    """The probability that each device is among the k drawn; the probabilities sum to k.
 
-    Device i is, if fewer than k others arrive before it: ∫ w_i exp(−w_i t) P(fewer by t) dt, where
-    the number of others by t is Poisson-binomial with 1 − exp(−w_j t). Exact to about 1e-12; takes
-    time as n log n · k, a second for 1,000 devices and k = 100.
+    Device i is drawn if fewer than k others arrive before it: ∫ w_i exp(−w_i t) P(fewer by t) dt,
+    where the number of others that have arrived by t is Poisson-binomial with 1 − exp(−w_j t). The
+    result is exact to about 1e-12. The time grows as n log n · k: a second for 1,000 devices and
+    k = 100.
 
     Args:
         weights: > 0, shape (n,).
-        k: of n, at least 1.
+        k: number of devices drawn, at least 1.
     """
     n = len(weights)
     if k >= n or np.all(weights == weights[0]):
@@ -67,7 +68,7 @@ def inclusion_probabilities(weights: FloatArray, k: int) -> FloatArray:
 
 
 def _undecided(weights: FloatArray, k: int) -> tuple[float, float]:
-    """Log times between which the k-th device arrives, but for a probability of 1e-15 · n."""
+    """Log times between which the k-th device arrives, except with a probability of 1e-15 · n."""
     first = math.log(1e-17 / weights.sum())
     last = math.log((40 + math.log(k + 1)) / np.sort(weights)[-k - 1])
     logs = np.linspace(first, last, math.ceil((last - first) / _SCAN) + 1)
@@ -79,8 +80,10 @@ def _undecided(weights: FloatArray, k: int) -> tuple[float, float]:
 
 
 def effective_weights(weights: FloatArray, k: int) -> FloatArray:
-    """p_i = Σ over draws A of q(A) 1{i in A} / |A|, what an unweighted mean over the drawn gives
-    device i (agnostic FedAvg); they sum to 1."""
+    """The expected weight of each device in an unweighted mean over the drawn devices.
+
+    p_i = Σ over draws A of q(A) 1{i in A} / |A| (agnostic FedAvg). The weights sum to 1.
+    """
     return inclusion_probabilities(weights, k) / min(k, len(weights))
 
 
@@ -92,8 +95,9 @@ def _fewer_others(arrived: FloatArray, k: int) -> FloatArray:
     """
     found = np.empty_like(arrived)
 
-    # Down to one device, with the distribution of how many of the others have arrived. Taking one
-    # out of the distribution of all would be quicker, but is unstable.
+    # Halve the range down to one device; `counts` is the distribution of how many devices outside
+    # the range have arrived. Removing one device from the distribution of all would be quicker, but
+    # is numerically unstable.
     def halve(counts: FloatArray, first: int, last: int) -> None:
         if last - first == 1:
             found[:, first] = counts.sum(axis=1)
@@ -107,15 +111,19 @@ def _fewer_others(arrived: FloatArray, k: int) -> FloatArray:
 
 
 def _nobody(instants: int, k: int) -> FloatArray:
-    """The distribution of a number below k that is 0, at every instant, shape (instants, k)."""
+    """The distribution of a count below k that is certainly 0, for every instant; (instants, k)."""
     counts = np.zeros((instants, k))
     counts[:, 0] = 1.0
     return counts
 
 
 def _joined(counts: FloatArray, arrived: FloatArray) -> FloatArray:
-    """The distribution of a number, shape (instants, k), after further devices were counted, each
-    with its own probability, shape (instants, devices); what reaches k is dropped."""
+    """The distribution of a count after further devices are counted.
+
+    Args:
+        counts: distribution before, shape (instants, k). Probability of k or more is dropped.
+        arrived: the probability that each further device has arrived, shape (instants, devices).
+    """
     for here in arrived.T[:, :, np.newaxis]:
         more = counts * (1 - here)
         more[:, 1:] += counts[:, :-1] * here
@@ -124,8 +132,10 @@ def _joined(counts: FloatArray, arrived: FloatArray) -> FloatArray:
 
 
 def _nearly_inclusion(weights: FloatArray, k: int) -> FloatArray:
-    """Inclusion probabilities as if the k-th device came when k are expected, off by a relative
-    1 / (4k) or so."""
+    """Approximate inclusion probabilities, with a relative error of about 1 / (4k).
+
+    The k-th device is assumed to arrive at the time by which k devices are expected.
+    """
     logs = np.log(weights)
     low, high = -logs.max() - 40, -logs.min() + 40
     for _ in range(100):
@@ -141,45 +151,47 @@ def _arrived(log_hazards: FloatArray) -> FloatArray:
 
 
 class _KOfN(AvailabilityProcess):
-    def __init__(self, cast: DeviceBatch, k: int, log_weights: FloatArray) -> None:
-        super().__init__(cast)
+    def __init__(self, batch: DeviceBatch, k: int, log_weights: FloatArray) -> None:
+        super().__init__(batch)
         self._k, self._log_weights = k, log_weights
-        ahead = max(1, _NUMBERS_AHEAD // cast.size)
-        self._draws = Numbers(cast.seed, ("k-of-n",), [cast.group], cast.size, ahead)
+        ahead = max(1, _NUMBERS_AHEAD // batch.size)
+        self._draws = Numbers(batch.seed, ("k-of-n",), [batch.group], batch.size, ahead)
 
-    def on(self, scene: StepContext) -> BoolArray:
-        with np.errstate(divide="ignore"):  # A number of 0 arrives at once.
-            noise = -np.log(-np.log1p(-self._draws.at(scene.step)[0]))
-        drawn = np.zeros(self.cast.size, dtype=np.bool_)
+    def on(self, context: StepContext) -> BoolArray:
+        with np.errstate(divide="ignore"):  # a device that draws 0 arrives at once
+            noise = -np.log(-np.log1p(-self._draws.at(context.step)[0]))
+        drawn = np.zeros(self.batch.size, dtype=np.bool_)
         drawn[np.argpartition(-self._log_weights - noise, self._k - 1)[: self._k]] = True
-        return drawn[self.cast.positions]
+        return drawn[self.batch.positions]
 
-    def chance(self, scene: StepContext) -> FloatArray:
-        return self._inclusion[self.cast.positions]
+    def chance(self, context: StepContext) -> FloatArray:
+        return self._inclusion[self.batch.positions]
 
     @cached_property
     def _inclusion(self) -> FloatArray:
-        exact = self._k * self.cast.size <= _EXACT_UP_TO
+        exact = self._k * self.batch.size <= _EXACT_UP_TO
         found = inclusion_probabilities if exact else _nearly_inclusion
         return found(np.exp(self._log_weights), self._k)
 
 
 class KOfN(Availability):
-    """In every step exactly k of the group's devices, drawn one after the other without
-    replacement, each draw in proportion to the weights of those that are left.
+    """In every step exactly k of the group's devices are available.
 
-    A device more or less in the group changes the draws of all.
+    They are drawn one after the other without replacement, in proportion to the weights of the
+    devices that are left. A device more or less in the group changes the draws of all devices.
     """
 
     k: DeviceCount
-    """Devices that are available in a step."""
+    """Number of devices that are available in a step."""
 
     weights: list[Positive] | None = None
-    """One for every device of the group, in their order. Absent, and `decay` too: all equal."""
+    """A weight for every device of the group, in their order. If `weights` and `decay` are both
+    absent, all weights are equal."""
 
     decay: Positive | None = None
-    """Device i, from 0, has the weight exp(−i / decay), instead of `weights`. The experiments of
-    Convergence of Agnostic Federated Averaging have 100 devices, k = 10 and decay = 10."""
+    """Gives device i, counted from 0, the weight exp(−i / decay); use it instead of `weights`. The
+    experiments of Convergence of Agnostic Federated Averaging have 100 devices, k = 10 and
+    decay = 10."""
 
     @model_validator(mode="after")
     def _agree(self) -> Self:
@@ -187,8 +199,8 @@ class KOfN(Availability):
             raise ValueError("weights and decay both say how likely devices are; leave one out")
         return self
 
-    def process(self, cast: DeviceBatch) -> AvailabilityProcess:
-        return _KOfN(cast, self.k, self._log_weights(cast.size))
+    def process(self, batch: DeviceBatch) -> AvailabilityProcess:
+        return _KOfN(batch, self.k, self._log_weights(batch.size))
 
     def check(self, group: str, size: int, step_s: float) -> None:
         if self.k > size:

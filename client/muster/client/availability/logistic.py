@@ -1,4 +1,4 @@
-"""Devices whose probability of being available depends on their covariates."""
+"""Availability with a probability that depends on a device's covariates."""
 
 from muster.client.availability.contract import (
     Availability,
@@ -11,24 +11,27 @@ from muster.common.seeds import BoolArray, FloatArray
 
 
 class _Logistic(AvailabilityProcess):
-    def __init__(self, cast: DeviceBatch, logit: Logit) -> None:
-        super().__init__(cast)
+    def __init__(self, batch: DeviceBatch, logit: Logit) -> None:
+        super().__init__(batch)
         self._logit = logit
-        self._draws = cast.numbers("availability")
+        self._draws = batch.numbers("availability")
 
-    def on(self, scene: StepContext) -> BoolArray:
-        drawn: BoolArray = self._draws.at(scene.step)[:, 0] < self.chance(scene)
+    def on(self, context: StepContext) -> BoolArray:
+        drawn: BoolArray = self._draws.at(context.step)[:, 0] < self.chance(context)
         return drawn
 
-    def chance(self, scene: StepContext) -> FloatArray:
-        return self._logit.chance(self.cast.z, scene.x, len(self.cast.clients))
+    def chance(self, context: StepContext) -> FloatArray:
+        return self._logit.chance(self.batch.z, context.x, len(self.batch.clients))
 
 
 class LogisticAvailability(Logit, Availability):
-    """Every step anew, with probability 1 / (1 + exp(−(intercept + Σ z·Z + Σ x·X)))."""
+    """A device is available in a step with a probability that depends on its covariates.
 
-    def process(self, cast: DeviceBatch) -> AvailabilityProcess:
-        return _Logistic(cast, self)
+    The probability is 1 / (1 + exp(−(intercept + Σ z·Z + Σ x·X))), drawn anew for every step.
+    """
+
+    def process(self, batch: DeviceBatch) -> AvailabilityProcess:
+        return _Logistic(batch, self)
 
     def needs(self) -> tuple[set[str], set[str]]:
         return set(self.z), set(self.x)

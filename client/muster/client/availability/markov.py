@@ -1,9 +1,9 @@
-"""Devices that switch on and off at instants of their own: a Markov chain in continuous time.
+"""Availability as a Markov chain in continuous time: devices switch on and off at any instant.
 
-Dwells are exponential, as of mahimahi's `mm-onoff` (Netravali et al., Mahimahi: Accurate
-Record-and-Replay for HTTP, USENIX ATC 2015). Number 0 of a device decides how it starts, number i
-how long its i-th dwell lasts; instants are sums in that order, so it never matters which instants
-were asked for.
+Dwell times are exponential, as in mahimahi's `mm-onoff` (Netravali et al., Mahimahi: Accurate
+Record-and-Replay for HTTP, USENIX ATC 2015). Number 0 of a device decides in which state it starts,
+and number i decides how long its i-th dwell lasts. The instants of switching are sums in that
+order, so they do not depend on the instants at which the process was evaluated.
 """
 
 import numpy as np
@@ -20,23 +20,24 @@ from muster.common.seeds import BoolArray, FloatArray, IntArray, Numbers
 _BLOCK = 64
 
 _MOST_SWITCHES = 1000
-"""Of a device in a step: every one of them is drawn."""
+"""Most switches of a device in a step, on average. Every switch is drawn, which takes time."""
 
 
-class _Own:
+class _DeviceNumbers:
     """Uniform numbers that every device reads at an index of its own.
 
-    Devices drift apart, so each has its own two blocks: the one that it is in, and the one that
-    work which ends later looks into. Memory is bounded, however long a life is.
+    The indices of devices drift apart, so every device has two blocks of its own: the block of its
+    current index, and the next one, which is read to see whether the device is still available when
+    its work ends. Memory is bounded, however long the run is.
     """
 
-    def __init__(self, cast: DeviceBatch) -> None:
-        self._cast = cast
-        self._blocks = np.full((len(cast.clients), 2), -1)
-        self._numbers = np.empty((len(cast.clients), 2, _BLOCK))
+    def __init__(self, batch: DeviceBatch) -> None:
+        self._batch = batch
+        self._blocks = np.full((len(batch.clients), 2), -1)
+        self._numbers = np.empty((len(batch.clients), 2, _BLOCK))
 
     def at(self, rows: IntArray, indices: IntArray) -> FloatArray:
-        """The numbers at `indices` of the devices `rows`, shape of both."""
+        """The numbers at `indices` of the devices `rows`; the same shape as both."""
         blocks, places = np.divmod(indices, _BLOCK)
         slots = blocks % 2
         absent = self._blocks[rows, slots] != blocks
@@ -46,44 +47,44 @@ class _Own:
         return found
 
     def _make(self, rows: IntArray, block: int) -> None:
-        clients = [self._cast.clients[row] for row in rows]
-        numbers = Numbers(self._cast.seed, ("availability",), clients, ahead=_BLOCK)
+        clients = [self._batch.clients[row] for row in rows]
+        numbers = Numbers(self._batch.seed, ("availability",), clients, ahead=_BLOCK)
         for place in range(_BLOCK):
             self._numbers[rows, block % 2, place] = numbers.at(block * _BLOCK + place)[:, 0]
         self._blocks[rows, block % 2] = block
 
 
 class _Markov(AvailabilityProcess):
-    def __init__(self, cast: DeviceBatch, mean_up_s: float, mean_down_s: float) -> None:
-        super().__init__(cast)
+    def __init__(self, batch: DeviceBatch, mean_up_s: float, mean_down_s: float) -> None:
+        super().__init__(batch)
         self._mean_up_s, self._mean_down_s = mean_up_s, mean_down_s
         self._share = mean_up_s / (mean_up_s + mean_down_s)
-        self._numbers = _Own(cast)
-        # Where the scene stands: the dwell that each device is in, from 1, and the instant at which
-        # it ends, in scenario seconds.
+        self._numbers = _DeviceNumbers(batch)
+        # The state at `_time_s`: the dwell that each device is in, counted from 1, and the instant
+        # at which it ends, in scenario seconds.
         self._time_s = 0.0
-        self._dwell = np.zeros(len(cast.clients), dtype=np.int64)
-        self._ends = np.zeros(len(cast.clients))
+        self._dwell = np.zeros(len(batch.clients), dtype=np.int64)
+        self._ends = np.zeros(len(batch.clients))
         self._begins_up = self._numbers.at(np.arange(len(self._dwell)), self._dwell) < self._share
 
-    def on(self, scene: StepContext) -> BoolArray:
-        if scene.time_s < self._time_s:
-            self._dwell[:], self._ends[:] = 0, 0.0  # The past is not kept: start over.
-        self._time_s = scene.time_s
-        self._advance(self._dwell, self._ends, np.full(len(self._ends), scene.time_s))
+    def on(self, context: StepContext) -> BoolArray:
+        if context.time_s < self._time_s:
+            self._dwell[:], self._ends[:] = 0, 0.0  # past dwells are not kept, so start over
+        self._time_s = context.time_s
+        self._advance(self._dwell, self._ends, np.full(len(self._ends), context.time_s))
         return self._up(self._dwell)
 
-    def chance(self, scene: StepContext) -> FloatArray:
-        return np.full(len(self.cast.clients), self._share)
+    def chance(self, context: StepContext) -> FloatArray:
+        return np.full(len(self.batch.clients), self._share)
 
-    def still_on(self, scene: StepContext, until_s: FloatArray) -> BoolArray:
-        self.on(scene)
+    def still_on(self, context: StepContext, until_s: FloatArray) -> BoolArray:
+        self.on(context)
         dwell = self._dwell.copy()
         self._advance(dwell, self._ends.copy(), until_s)
         return self._up(dwell)
 
     def _advance(self, dwell: IntArray, ends: FloatArray, times_s: FloatArray) -> None:
-        """Let `dwell` and `ends`, in place, become those of an instant for every device."""
+        """Change `dwell` and `ends` in place to those at `times_s`, an instant for every device."""
         rows = np.flatnonzero(ends <= times_s)
         while len(rows):
             dwell[rows] += 1
@@ -92,26 +93,29 @@ class _Markov(AvailabilityProcess):
             rows = rows[ends[rows] <= times_s[rows]]
 
     def _up(self, dwell: IntArray, rows: IntArray | slice = slice(None)) -> BoolArray:
-        """Whether the devices `rows` are available in their dwells: in odd ones as they began."""
+        """Whether the devices `rows` are available in their dwells.
+
+        In odd dwells a device is in the state in which it began.
+        """
         up: BoolArray = self._begins_up[rows] == (dwell[rows] & 1)
         return up
 
 
 class Markov(Availability):
-    """It switches on and off at any instant, and how long it stays so is exponential.
+    """A device switches on and off at any instant, and the time between is exponential.
 
-    The start is stationary: it is available at any instant with probability
+    The start is stationary: at any instant a device is available with probability
     mean_up_s / (mean_up_s + mean_down_s).
     """
 
     mean_up_s: LongTime
-    """Mean of how long it stays available, scenario seconds."""
+    """Mean time that a device stays available, in scenario seconds."""
 
     mean_down_s: LongTime
-    """Mean of how long it stays away, scenario seconds."""
+    """Mean time that a device stays unavailable, in scenario seconds."""
 
-    def process(self, cast: DeviceBatch) -> AvailabilityProcess:
-        return _Markov(cast, self.mean_up_s, self.mean_down_s)
+    def process(self, batch: DeviceBatch) -> AvailabilityProcess:
+        return _Markov(batch, self.mean_up_s, self.mean_down_s)
 
     def check(self, group: str, size: int, step_s: float) -> None:
         both_s = self.mean_up_s + self.mean_down_s

@@ -1,4 +1,4 @@
-"""Devices that do what was once recorded; `traces.py` has the file."""
+"""Availability that replays recorded traces; `traces.py` reads their files."""
 
 from collections.abc import Mapping
 from functools import lru_cache
@@ -18,12 +18,12 @@ from muster.common.seeds import BoolArray, FloatArray
 
 
 class _Replay(AvailabilityProcess):
-    def __init__(self, cast: DeviceBatch, traces: Mapping[str, AvailabilityTrace]) -> None:
-        super().__init__(cast)
+    def __init__(self, batch: DeviceBatch, traces: Mapping[str, AvailabilityTrace]) -> None:
+        super().__init__(batch)
         recorded = list(traces.values())
         own = [
             traces.get(client) or recorded[position % len(recorded)]
-            for client, position in zip(cast.clients, cast.positions, strict=True)
+            for client, position in zip(batch.clients, batch.positions, strict=True)
         ]
         self._start = np.array([trace.start for trace in own])
         self._period_s = np.array([trace.period_s or np.inf for trace in own])
@@ -32,17 +32,20 @@ class _Replay(AvailabilityProcess):
         toggles = (toggle for trace in own for toggle in trace.toggles)
         self._toggles = np.fromiter(toggles, np.float64, self._first[-1])
 
-    def on(self, scene: StepContext) -> BoolArray:
-        return self._on(np.full(len(self._start), scene.time_s))
+    def on(self, context: StepContext) -> BoolArray:
+        return self._on(np.full(len(self._start), context.time_s))
 
-    def chance(self, scene: StepContext) -> FloatArray:
-        return self.on(scene).astype(np.float64)
+    def chance(self, context: StepContext) -> FloatArray:
+        return self.on(context).astype(np.float64)
 
-    def still_on(self, scene: StepContext, until_s: FloatArray) -> BoolArray:
+    def still_on(self, context: StepContext, until_s: FloatArray) -> BoolArray:
         return self._on(until_s)
 
     def _on(self, times_s: FloatArray) -> BoolArray:
-        """Bisection in all the traces at once, for the first toggle that is still to come."""
+        """Whether each device is available at `times_s`, an instant for every device.
+
+        Bisects all traces at once for the first toggle that is still to come.
+        """
         times_s = np.mod(times_s, self._period_s)
         low, high = self._first[:-1].copy(), self._first[1:].copy()
         while len(rows := np.flatnonzero(low < high)):
@@ -55,19 +58,19 @@ class _Replay(AvailabilityProcess):
 
 
 class Replay(Availability):
-    """It is available when a recorded device was.
+    """A device is available when a recorded device was.
 
-    A device replays the trace of its own name where the file has one; otherwise the file's traces
-    are dealt out in their order, by its position in the group modulo their number. Time 0 of a
-    trace is the beginning of the scenario.
+    A device replays the trace with its own name if the file has one. Otherwise it replays the trace
+    at its position in the group, modulo the number of traces. Time 0 of a trace is the beginning of
+    the scenario.
     """
 
     file: str
-    """Path of the traces: CSV with the columns client, start, period_s, toggles, or JSON of the
+    """Path of the traces: CSV with the columns client, start, period_s, toggles, or JSON with the
     same names."""
 
-    def process(self, cast: DeviceBatch) -> AvailabilityProcess:
-        return _Replay(cast, _read(self.file, Path(self.file).stat().st_mtime_ns))
+    def process(self, batch: DeviceBatch) -> AvailabilityProcess:
+        return _Replay(batch, _read(self.file, Path(self.file).stat().st_mtime_ns))
 
     def check(self, group: str, size: int, step_s: float) -> None:
         try:
@@ -78,5 +81,5 @@ class Replay(Availability):
 
 @lru_cache(maxsize=1)
 def _read(file: str, modified_ns: int) -> dict[str, AvailabilityTrace]:
-    """The traces, read once for all the devices of a process."""
+    """The traces of a file, read once for all devices of a process."""
     return read_traces(Path(file))

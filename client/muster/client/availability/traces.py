@@ -1,14 +1,14 @@
-"""Traces of when devices were available, as people and programs write them down.
+"""Reads and writes files of availability traces.
 
-A trace is the state at time 0 and the instants at which it changes: the minimal text form proposed
-for Plato (TL-System/plato, issue 101). As CSV, with toggles separated by spaces, and a period where
-the trace repeats:
+A trace is the state at time 0 and the instants at which it changes, in the minimal text form
+proposed for Plato (TL-System/plato, issue 101). In CSV, toggles are separated by spaces, and a
+trace that repeats has a period:
 
     client,start,period_s,toggles
     phone-0,1,86400,25200 61200 64800
     phone-1,0,,3600
 
-As JSON:
+In JSON:
 
     {"phone-0": {"start": true, "toggles": [25200, 61200, 64800], "period_s": 86400},
      "phone-1": {"start": false, "toggles": [3600], "period_s": null}}
@@ -34,16 +34,16 @@ HEADER = ["client", "start", "period_s", "toggles"]
 
 @dataclass(frozen=True, slots=True)
 class AvailabilityTrace:
-    """When one device was available.
+    """The availability of one device over time.
 
     Attributes:
-        start: whether it is available at time 0.
+        start: whether the device is available at time 0.
         toggles: instants at which that changes, in seconds > 0, strictly ascending.
-        period_s: after it the trace begins again, in seconds, later than all toggles; None: it
-            never does, and the last state lasts.
+        period_s: seconds after which the trace begins again, later than all toggles; None: it never
+            begins again, and the last state lasts.
 
     Raises:
-        ValueError: they are not so.
+        ValueError: the toggles or the period are not as described.
     """
 
     start: bool
@@ -62,7 +62,7 @@ class AvailabilityTrace:
                 )
 
     def on(self, time_s: float) -> bool:
-        """Whether the device is available at an instant >= 0; one of a toggle has its new state."""
+        """Whether the device is available at `time_s` >= 0; at a toggle the new state holds."""
         local = time_s if self.period_s is None else time_s % self.period_s
         return self.start ^ (bisect_right(self.toggles, local) % 2 == 1)
 
@@ -74,10 +74,10 @@ class _Entry(Section):
 
 
 def read_traces(path: Path) -> dict[str, AvailabilityTrace]:
-    """Read a file of traces, .csv or .json, by client and in its order.
+    """Read a file of traces, .csv or .json; return the traces by client, in the file's order.
 
     Raises:
-        ConfigError: it cannot be read, or is not such a file; says in which line, or which client.
+        ConfigError: the file cannot be read or has a mistake; the message names the line or client.
     """
     read = {".csv": _read_csv, ".json": _read_json}.get(path.suffix.lower())
     if read is None:
@@ -94,7 +94,7 @@ def read_traces(path: Path) -> dict[str, AvailabilityTrace]:
 
 
 def write_traces(path: Path, traces: Mapping[str, AvailabilityTrace]) -> None:
-    """Write what `read_traces` reads back as the same; `path` ends in .csv or .json."""
+    """Write traces so that `read_traces` reads the same; `path` ends in .csv or .json."""
     if path.suffix.lower() == ".json":
         entries = {
             client: {"start": trace.start, "toggles": trace.toggles, "period_s": trace.period_s}
@@ -108,7 +108,7 @@ def write_traces(path: Path, traces: Mapping[str, AvailabilityTrace]) -> None:
         rows.writerows(_cells(client, trace) for client, trace in traces.items())
         text = file.getvalue()
     else:
-        raise ConfigError(f"{path} is neither .csv nor .json; name the file of traces so")
+        raise ConfigError(f"{path} is neither .csv nor .json; expected one of these endings")
     write_atomic(path, text.encode())
 
 
@@ -166,7 +166,7 @@ def _without_doubles(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     if len(keys) < len(pairs):
         names = [name for name, _ in pairs]
         double = next(name for name in names if names.count(name) > 1)
-        raise ValueError(f"{double!r} stands twice in one object, expected once")
+        raise ValueError(f"{double!r} is in one object twice, expected once")
     return keys
 
 

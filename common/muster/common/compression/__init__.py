@@ -1,8 +1,8 @@
-"""How an update travels: as it is, with fewer bits to an entry, or with few of its entries.
+"""Compression of updates: unchanged, with fewer bits per entry, or with few of the entries.
 
-A codec turns an update's vector into a body and back. The length of a body is decided by settings
-and parameters, so a server knows it before the first byte; and a body is read piece by piece, so
-that nobody holds a decoded vector who only wants to add it up.
+A codec turns an update's vector into a body and back. The length of a body depends only on the
+codec's settings and the number of parameters, so a server knows it before the first byte. A body is
+read piece by piece, so code that only adds up updates does not hold whole decoded vectors.
 
     body, residual = compress(codec, delta, residual, lambda: stream(7, "compression", client, 3))
     largest, squares = codec.check(pread, parameters)   # refuses what no `encode` wrote
@@ -36,15 +36,16 @@ AnyCodec = Annotated[SerializeAsAny[Codec], BeforeValidator(CODECS.parse)]
 def compress(
     codec: Codec, delta: Vector, residual: Vector | None, draws: Draws
 ) -> tuple[bytes | memoryview, Vector | None]:
-    """Return the body of an update, and what to hand in with the device's next one.
+    """Return the body of an update, and the residual to pass with the device's next update.
 
     Args:
         delta: shape (parameters,); not altered.
-        residual: what earlier bodies left out; None before the first, and without feedback.
+        residual: what earlier bodies left out; None before the first update, and for a codec
+            without feedback.
 
     Returns:
-        The body, and the new residual: None for a codec without feedback. An update that is not
-        finite will be refused, so the residual stays what it was.
+        The body, and the new residual: None for a codec without feedback. The residual stays the
+        same if the update is not finite, because the server will refuse such an update.
     """
     if not codec.feedback:
         return codec.encode(delta, draws), None

@@ -1,4 +1,4 @@
-"""The contract of a codec, and what all of them read bodies with."""
+"""The contract of a codec, and functions with which codecs read bodies."""
 
 from abc import abstractmethod
 from collections.abc import Callable
@@ -12,20 +12,21 @@ from muster.common.plugins import Plugin
 from muster.common.tensors import Vector
 
 Draws = Callable[[], np.random.Generator]
-"""Makes the random numbers of one encoding; called by a codec that needs them."""
+"""Makes the random generator for one encoding; called only by codecs that need random numbers."""
 
 Pread = Callable[[int, int], bytes | memoryview]
-"""`pread(length, offset)` of a body, in bytes and in the order of `os.pread`."""
+"""`pread(length, offset)` reads from a body, in bytes; the arguments are in the order of
+`os.pread`."""
 
 BLOCK = 65_536
-"""Entries that are looked at together."""
+"""Number of entries that are checked at once."""
 
 
 class EntryRange(NamedTuple):
-    """How large the entries of a decoded vector are.
+    """The range of the entries of a decoded vector.
 
     Attributes:
-        largest: largest absolute value; NaN or infinite where an entry is.
+        largest: largest absolute value; NaN or infinite if an entry is.
         squares: sum of squares, in float64.
     """
 
@@ -33,7 +34,7 @@ class EntryRange(NamedTuple):
     squares: float = 0.0
 
     def with_entries(self, entries: Vector) -> "EntryRange":
-        """The extent of these entries too."""
+        """The range that also includes these entries."""
         if not len(entries):
             return self
         doubles = entries.astype(np.float64)
@@ -43,31 +44,32 @@ class EntryRange(NamedTuple):
 
 
 class Codec(Plugin):
-    """A way to write an update down. Settings are fields; it remembers nothing."""
+    """A codec for updates. Settings are fields; a codec has no other state."""
 
     feedback: ClassVar[bool] = False
-    """Whether what a body leaves out is added to the device's next update (`compress`)."""
+    """Whether the residual of a body is added to the device's next update (see `compress`)."""
 
     @abstractmethod
     def length(self, parameters: int) -> int:
-        """Bytes of every body of this many parameters."""
+        """Length in bytes of every body of this many parameters."""
 
     @abstractmethod
     def encode(self, delta: Vector, draws: Draws) -> bytes | memoryview:
-        """Return the body of an update. What is not finite in `delta` is not finite in `read`."""
+        """Return the body of an update. Entries of `delta` that are not finite must be read as not
+        finite."""
 
     @abstractmethod
     def read(self, pread: Pread, start: int, stop: int, parameters: int) -> Vector:
-        """Return entries [start, stop) of the decoded vector, of a body that passed `check`."""
+        """Return entries [start, stop) of the decoded vector. The body has passed `check`."""
 
     def check(self, pread: Pread, parameters: int) -> EntryRange:
-        """Go through a whole body in blocks and return how large its entries are.
+        """Check a whole body in blocks and return the range of its entries.
 
-        What is not finite is well-formed: the sender's training diverged, or a value is too large
-        for the codec. It is for the caller to refuse when it sees the extent.
+        A body with entries that are not finite is well-formed: the sender's training diverged, or a
+        value is too large for the codec. The caller sees them in the range and may refuse the body.
 
         Raises:
-            RemoteProtocolError: it is nothing that `encode` writes; says what is wrong.
+            RemoteProtocolError: `encode` cannot have written this body; the message says why.
         """
         extent = EntryRange()
         for start in range(0, parameters, BLOCK):
@@ -76,10 +78,10 @@ class Codec(Plugin):
         return extent
 
     def decode(self, body: bytes | memoryview, parameters: int) -> Vector:
-        """Return the whole vector of a body that is in memory.
+        """Return the whole vector of a body in memory.
 
         Raises:
-            RemoteProtocolError: the body has another length.
+            RemoteProtocolError: the body has the wrong length.
         """
         if len(body) != (expected := self.length(parameters)):
             raise RemoteProtocolError(
@@ -90,7 +92,7 @@ class Codec(Plugin):
 
 
 def pread_of(body: bytes | memoryview) -> Pread:
-    """Read a body that is in memory."""
+    """Return the `Pread` of a body in memory."""
     view = memoryview(body)
     return lambda length, offset: view[offset : offset + length]
 
@@ -101,7 +103,7 @@ def entries(
     """Entries [start, stop) of the array that begins at `offset`.
 
     Raises:
-        RemoteProtocolError: the body ends before.
+        RemoteProtocolError: the body ends before `stop`.
     """
     length = (stop - start) * dtype.itemsize
     raw = pread(length, offset + start * dtype.itemsize)

@@ -1,8 +1,8 @@
-"""A byte to an entry, by stochastic rounding.
+"""Compression to a byte per entry, by stochastic rounding.
 
 Alistarh et al., QSGD: Communication-Efficient SGD via Gradient Quantization and Encoding, NeurIPS
-2017, section 3.1; here with the largest entry of a block in place of the norm of the vector, and
-without the entropy code, so that the length is fixed.
+2017, section 3.1. Here the largest entry of a block takes the place of the norm of the vector, and
+there is no entropy code, so that the length is fixed.
 https://arxiv.org/abs/1610.02132
 """
 
@@ -17,11 +17,11 @@ LEVEL: "np.dtype[np.int8]" = np.dtype("i1")
 
 
 class Int8(Codec):
-    """Whole multiples, −127 to 127, of a step that 1,024 neighbours share: about a byte each.
+    """Each entry as a whole multiple, −127 to 127, of a step: about a byte per entry.
 
-    The step is the neighbours' largest absolute value / 127. Rounding is up or down at random, such
-    that the mean over draws is the value itself; the error is less than one step. A body is the
-    steps, float32, then the multiples.
+    Each block of 1,024 neighbours shares a step, which is their largest absolute value / 127.
+    Entries are rounded up or down at random so that the mean over draws is the value itself, and
+    the error is less than one step. A body has the steps, as float32, then the multiples.
     """
 
     def length(self, parameters: int) -> int:
@@ -30,16 +30,17 @@ class Int8(Codec):
     def encode(self, delta: Vector, draws: Draws) -> bytes:
         blocks = np.zeros((-(-len(delta) // NEIGHBOURS), NEIGHBOURS), np.float32)
         blocks.reshape(-1)[: len(delta)] = delta
-        # NaN and infinite blocks go through as such; a block of zeros is not divided by its step.
+        # NaN and infinity pass through. A block of zeros is not divided by its step.
         with np.errstate(invalid="ignore", over="ignore"):
             largest = np.maximum(blocks.max(axis=1), -blocks.min(axis=1))
             steps: Vector = largest / np.float32(LEVELS)
-            # Rounded up, lest the largest be more than 127 steps: far too much among subnormals.
+            # Round up, because otherwise the largest entry could be more than 127 steps, among
+            # subnormal numbers far more.
             short = steps * np.float32(LEVELS) < largest
             steps[short] = np.nextafter(steps[short], np.float32(np.inf))
             blocks /= np.where(steps > 0, steps, np.float32(1))[:, None]
             blocks += draws().random(blocks.shape, np.float32)
-            # 127 plus a draw next to 1 is 128 in float32.
+            # In float32, 127 plus a draw close to 1 is 128.
             np.minimum(np.floor(blocks, out=blocks), LEVELS, out=blocks)
             levels = blocks.reshape(-1)[: len(delta)].astype(LEVEL)
         return steps.astype(WIRE).tobytes() + levels.tobytes()
@@ -49,7 +50,7 @@ class Int8(Codec):
         steps = entries(pread, WIRE, first, last)
         levels = entries(pread, LEVEL, start, stop, self._steps_bytes(parameters))
         size = len(levels)
-        with np.errstate(invalid="ignore", over="ignore"):  # the extent tells
+        with np.errstate(invalid="ignore", over="ignore"):  # the range shows such entries
             skip = start - first * NEIGHBOURS
             values = np.repeat(steps.astype(np.float32), NEIGHBOURS)[skip : skip + size]
             values *= levels

@@ -1,4 +1,4 @@
-"""Few of the entries, and a memory of the others.
+"""Compression to the largest entries, with error feedback for the others.
 
 Stich et al., Sparsified SGD with Memory, NeurIPS 2018, Algorithm 1. https://arxiv.org/abs/1809.07599
 Karimireddy et al., Error Feedback Fixes SignSGD and other Gradient Compression Schemes, ICML 2019,
@@ -20,20 +20,22 @@ INDEX = np.dtype("<u4")
 
 
 class TopK(Codec):
-    """The entries of largest absolute value, with their places: 8 bytes to each that is sent.
+    """The entries of largest absolute value, with their positions: 8 bytes per entry sent.
 
-    What is not sent is added to the device's next update: error feedback. Among equals the first
-    are sent. A body is the places, uint32 and ascending, then the values, float32.
+    The entries that are not sent are added to the device's next update (error feedback). Among
+    entries of equal size the first are sent. A body has the positions, as ascending uint32, then
+    the values, as float32.
     """
 
     feedback = True
 
     ratio: Annotated[float, Field(gt=0, le=1)] = 0.01
-    """Share of the entries that are sent, at least one of them; above 0.5 it is no saving."""
+    """Share of the entries that are sent; at least one entry is sent. Above 0.5 nothing is
+    saved."""
 
     def kept(self, parameters: int) -> int:
-        """How many entries are sent."""
-        # 0.07 · 100 is 7.000000000000001: no eighth entry for that.
+        """Number of entries that are sent."""
+        # Rounded first, because 0.07 · 100 is 7.000000000000001, which must not give 8 entries.
         return min(parameters, max(1, math.ceil(round(self.ratio * parameters, 6))))
 
     def length(self, parameters: int) -> int:
@@ -41,11 +43,12 @@ class TopK(Codec):
 
     def encode(self, delta: Vector, draws: Draws) -> bytes:
         count = self.kept(len(delta))
-        # Without its sign, a float32 read as a whole number keeps its order; NaN is the largest.
+        # Without the sign bit, float32 values read as whole numbers have the same order. NaN is
+        # the largest.
         sizes = delta.view(np.uint32) & np.uint32(0x7FFFFFFF)
         least = np.partition(sizes, len(sizes) - count)[len(sizes) - count] if count else 0
         places = np.flatnonzero(sizes >= least)
-        if spare := len(places) - count:  # equals of the least: the last of them stay
+        if spare := len(places) - count:  # of entries equal to the least, leave out the last
             equal = np.flatnonzero(sizes[places] == least)
             places = np.delete(places, equal[-spare:])
         return places.astype(INDEX).tobytes() + delta[places].astype(WIRE).tobytes()

@@ -1,4 +1,4 @@
-"""The calling end of in-memory connections."""
+"""The client end of in-memory connections."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Generator, Sequence
@@ -11,11 +11,11 @@ from muster.wire.in_memory.frames import Frame, FrameKind, Incoming, Outgoing, r
 from muster.wire.in_memory.network import InMemoryConnection, InMemoryNetwork
 
 _AGAIN_S = 0.1
-"""Between tries to connect, for calls that wait until the channel is ready."""
+"""Seconds between tries to connect, for calls that wait until the channel is ready."""
 
 
 class Channel:
-    """As `grpc.aio.Channel`, as far as muster uses it."""
+    """A channel with the part of `grpc.aio.Channel` that muster uses."""
 
     def __init__(self, network: InMemoryNetwork, host: str, address: str) -> None:
         self._network = network
@@ -79,7 +79,7 @@ class Channel:
         return self._method(StreamCall, method, request_serializer, response_deserializer)
 
     async def close(self, grace: float | None = None) -> None:
-        """Cancel what goes on, and end the connection."""
+        """Cancel all calls and end the connection."""
         self._closed = True
         for call in list(self._calls.values()):
             call.cancel()
@@ -90,7 +90,7 @@ class Channel:
     # --- for the calls ---------------------------------------------------------------------------
 
     async def connected(self, call: "InMemoryCall", wait: bool) -> InMemoryConnection | None:
-        """The connection, made if there is none; None: nobody listens."""
+        """The connection, made if there is none; None if no server listens."""
         network, loop = self._network, asyncio.get_running_loop()
         while True:
             if self._connection is None:
@@ -117,7 +117,7 @@ class Channel:
         return self._calls.get(stream)
 
     def lose(self, connection: InMemoryConnection) -> None:
-        """A connection broke, and the calls on it with it: also those that began since then."""
+        """End the calls on a connection that broke, also those that began after it broke."""
         if self._connection is connection:
             self._connection = None
         for call in [call for call in self._calls.values() if call.connection is connection]:
@@ -146,7 +146,7 @@ class _ClientEnd:
 
 
 class InMemoryCall:
-    """One call: what all four kinds share."""
+    """One call; the base class of the four kinds of calls."""
 
     def __init__(
         self,
@@ -173,7 +173,7 @@ class InMemoryCall:
         self._begun = asyncio.Event()
 
     def begin(self, headers: tuple[str, Any, float | None], request: Any, wait: bool) -> None:
-        """Send the headers, once there is a connection, and then the requests."""
+        """Send the headers as soon as there is a connection, and then the requests."""
         self._channel.enter(self)
         loop = asyncio.get_running_loop()
         if (timeout := headers[2]) is not None:
@@ -197,13 +197,13 @@ class InMemoryCall:
         await self._requests(request)
 
     async def _requests(self, request: Any) -> None:
-        """Send what is to be sent without being asked."""
+        """Send the requests that were passed when the call began."""
 
     def _send(self, kind: FrameKind, payload: Any) -> None:
         if self.connection is not None:
             self.connection.send(1, Frame(self.stream, kind, payload))
 
-    # --- what the far end does -------------------------------------------------------------------
+    # --- events from the far end -----------------------------------------------------------------
 
     def receive(self, frame: Frame) -> None:
         if frame.kind is FrameKind.METADATA:
@@ -221,7 +221,7 @@ class InMemoryCall:
             self._greeting.set_result(())
 
     def end(self, code: grpc.StatusCode, details: str, drop: bool = True) -> None:
-        """The call is over. With `drop`, messages that nobody has read are lost."""
+        """End the call. With `drop`, unread messages are lost."""
         if self._status is not None:
             return
         self._status = code, details
@@ -239,7 +239,7 @@ class InMemoryCall:
             self._send(FrameKind.RESET, None)
             self.end(code, details)
 
-    # --- what the caller may do ------------------------------------------------------------------
+    # --- the interface of grpc.aio calls ---------------------------------------------------------
 
     def cancel(self) -> bool:
         if self._status is not None:
@@ -258,7 +258,7 @@ class InMemoryCall:
         return self._status is not None and self._incoming.drained
 
     async def initial_metadata(self) -> tuple[()]:
-        """Return when the server has sent its own, or the call is over."""
+        """Return when the server has sent its initial metadata, or the call is over."""
         await asyncio.shield(self._greeting)
         return ()
 
@@ -359,7 +359,7 @@ class StreamUnaryCall(InMemoryCall):
             async for each in request:
                 await self._put(each)
         except (grpc.aio.AioRpcError, asyncio.InvalidStateError):
-            return  # the status tells the caller
+            return  # the caller learns it from the status
         except Exception:  # as in grpc.aio, requests that fail cancel the call
             self.cancel()
             return

@@ -1,4 +1,4 @@
-"""What travels on a connection, and the two halves of a stream."""
+"""The frames of a connection, and the two halves of a stream."""
 
 import asyncio
 from collections import deque
@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import grpc
 
 WINDOW_BYTES = 64 << 10
-"""Bytes of a stream that may be on their way or unread; then its writer waits."""
+"""Bytes of a stream that may be in flight or unread before its writer must wait."""
 
 
 class FrameKind(StrEnum):
@@ -30,11 +30,11 @@ class FrameKind(StrEnum):
     """From the client: it cancelled the call."""
 
     WINDOW = "window"
-    """Payload: so many bytes were read."""
+    """From the reader: room for more; payload is the number of bytes read."""
 
 
 class Frame(NamedTuple):
-    """One piece of one stream."""
+    """One frame of one stream."""
 
     stream: int
     kind: FrameKind
@@ -55,8 +55,10 @@ class Outgoing:
         self._room: asyncio.Future[None] | None = None
 
     async def write(self, data: bytes) -> bool:
-        """Send a message and return when there is room for the next; False when the stream ended
-        before the far end took it."""
+        """Send a message and return when there is room for the next one.
+
+        Returns False if the stream ended before the far end took the message.
+        """
         if not self._open:
             return False
         self._unread += len(data)
@@ -71,7 +73,7 @@ class Outgoing:
         self._wake()
 
     def close(self) -> None:
-        """Nothing written from now on arrives; a waiting writer goes on."""
+        """Close the half: further messages are not sent, and a waiting writer goes on."""
         self._open = False
         self._wake()
 
@@ -96,7 +98,7 @@ class Incoming:
         return not self._messages
 
     async def read(self) -> bytes | None:
-        """The next message; None when there will be none."""
+        """The next message; None if no more will come."""
         while not self._messages and not self._ended:
             self._reader = asyncio.get_running_loop().create_future()
             await self._reader
@@ -114,7 +116,7 @@ class Incoming:
         self._wake()
 
     def end(self, drop: bool = False) -> None:
-        """No message follows; with `drop`, unread ones are lost."""
+        """End the half: no message follows. With `drop`, unread messages are lost."""
         self._ended = True
         if drop:
             self._messages.clear()

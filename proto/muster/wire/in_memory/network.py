@@ -1,4 +1,4 @@
-"""The network of a simulation: hosts, connections, and the frames that travel on them."""
+"""The network of a simulation: hosts, connections and their frames."""
 
 import asyncio
 import contextvars
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class FrameFate(Enum):
-    """What becomes of a frame that is about to arrive."""
+    """The fate of a frame that is about to arrive."""
 
     ARRIVES = "arrives"
     BREAKS_BEFORE = "the connection breaks before it arrives"
@@ -26,10 +26,10 @@ class FrameFate(Enum):
 
 
 class Weather(Protocol):
-    """Decides how long things take and what breaks."""
+    """Decides how long frames take and which connections break."""
 
     def delay_s(self, source: str, target: str) -> float:
-        """Seconds for one frame, and for one end to notice that a connection broke."""
+        """Seconds that a frame takes, and that an end takes to notice a broken connection."""
         ...
 
     def reachable(self, source: str, target: str) -> bool:
@@ -37,12 +37,12 @@ class Weather(Protocol):
         ...
 
     def judge(self, source: str, target: str, method: str, frame: Frame) -> FrameFate:
-        """What becomes of a frame that is about to arrive."""
+        """The fate of a frame that is about to arrive."""
         ...
 
 
 class Calm:
-    """Nothing takes any time, nothing breaks."""
+    """Weather in which nothing takes time and nothing breaks."""
 
     def delay_s(self, source: str, target: str) -> float:
         return 0.0
@@ -65,11 +65,12 @@ class End(Protocol):
 
 
 class InMemoryNetwork:
-    """Hosts that reach each other by name; the host of an address is what precedes its colon.
+    """A network of hosts that reach each other by name; an address is host:port.
 
     Args:
-        keepalive_s: after so many seconds both ends notice that a connection carries nothing.
-        loop: on which everything happens; None: the running one.
+        weather: decides delays and failures; None: `Calm`.
+        keepalive_s: seconds after which both ends notice that a connection carries nothing.
+        loop: the event loop on which everything happens; None: the running loop.
     """
 
     def __init__(
@@ -81,18 +82,18 @@ class InMemoryNetwork:
         self.weather = weather or Calm()
         self.keepalive_s = keepalive_s
         self.loop = loop or asyncio.get_running_loop()
-        # Frames travel on behalf of nobody: a killed process does not stop those it sent.
+        # Frames belong to no process, so killing a process does not stop frames that it has sent.
         self.context = contextvars.copy_context()
         self.connections: list[InMemoryConnection] = []
         self.free_ports = count(40_000)
         self._listening: dict[str, InMemoryServer] = {}
 
     def host(self, name: str) -> "Host":
-        """The transport of one host."""
+        """The transport of the host `name`."""
         return Host(self, name)
 
     def listen(self, address: str, server: "InMemoryServer") -> bool:
-        """Whether the address was free."""
+        """Let `server` listen at `address`; return whether the address was free."""
         return self._listening.setdefault(address, server) is server
 
     def unlisten(self, server: "InMemoryServer") -> None:
@@ -102,7 +103,7 @@ class InMemoryNetwork:
             del self._listening[address]
 
     def connect(self, source: str, address: str, client: End) -> "InMemoryConnection | None":
-        """A connection to whoever listens at `address`; None: nobody does."""
+        """A connection to the server that listens at `address`; None if none does."""
         server = self._listening.get(address)
         if server is None or not self.weather.reachable(source, server.host):
             return None
@@ -112,14 +113,14 @@ class InMemoryNetwork:
         return connection
 
     def kill(self, host: str) -> None:
-        """End a host: it listens no longer, and the far ends of its connections lose them."""
+        """End a host: it no longer listens, and its connections break."""
         gone = [address for address, there in self._listening.items() if there.host == host]
         for address in gone:
             del self._listening[address]
         self.cut(host)
 
     def cut(self, host: str) -> None:
-        """Break the connections of a host."""
+        """Break all connections of a host."""
         for connection in list(self.connections):
             if host in connection.hosts:
                 connection.break_()
@@ -129,9 +130,9 @@ class InMemoryConnection:
     """One TCP connection: two ordered pipes.
 
     Attributes:
-        hosts: of the client and of the server.
-        ends: likewise; each receives what the other sends.
-        methods: of the calls on it, by stream.
+        hosts: names of the client's and of the server's host.
+        ends: the client's and the server's end; each receives what the other sends.
+        methods: methods of the calls on the connection, by stream.
     """
 
     ends: tuple[End, End]
@@ -186,7 +187,7 @@ class InMemoryConnection:
             self.break_()
 
     def break_(self) -> None:
-        """Lose what is on its way; each end notices when its turn comes."""
+        """Break the connection and lose its frames; each end notices after the weather's delay."""
         if self.open:
             self.open = False
             self._network.connections.remove(self)
@@ -198,7 +199,7 @@ class InMemoryConnection:
 
 
 class Host:
-    """A `Transport`: the connections of one host."""
+    """The `Transport` of one host."""
 
     def __init__(self, network: InMemoryNetwork, name: str) -> None:
         self._network = network

@@ -1,4 +1,4 @@
-"""The serving end of in-memory connections."""
+"""The server end of in-memory connections."""
 
 import asyncio
 import contextvars
@@ -19,7 +19,7 @@ class _Details(NamedTuple):
 
 
 class InMemoryServer:
-    """As `grpc.aio.Server`, as far as muster uses it."""
+    """A server with the part of `grpc.aio.Server` that muster uses."""
 
     def __init__(self, network: InMemoryNetwork, host: str) -> None:
         self.host = host
@@ -34,24 +34,25 @@ class InMemoryServer:
         self._handlers += handlers
 
     def add_registered_method_handlers(self, service: str, handlers: object) -> None:
-        """The generated code registers a service twice; the generic handlers are enough."""
+        """Do nothing: the generated code registers a service twice, and the generic handlers are
+        enough."""
 
     def add_insecure_port(self, address: str) -> int:
-        """Listen at host:port once started; port 0 is a free one. 0: the address is taken."""
+        """Listen at host:port once started, and return the port. Port 0 stands for a free one."""
         host, _, port = address.rpartition(":")
         number = int(port) or next(self._network.free_ports)
         self._addresses.append(f"{host}:{number}")
         return number
 
     async def start(self) -> None:
-        # The handlers run as the process that serves.
+        # Handlers run in the context of the process that starts the server.
         self.context = contextvars.copy_context()
         for address in self._addresses:
             if not self._network.listen(address, self):
                 raise RuntimeError(f"{address} is taken")
 
     async def stop(self, grace: float | None) -> None:
-        """Accept no more, give calls `grace` seconds to end, then cancel what is left."""
+        """Stop listening, give calls `grace` seconds to end, then cancel those that are left."""
         self._network.unlisten(self)
         if self.calls and grace:
             await asyncio.wait(self.calls, timeout=grace)
@@ -71,7 +72,7 @@ class InMemoryServer:
         self._ends.discard(end)
 
     def handler(self, details: _Details) -> Any:
-        """The handler of a method; None: it is not served."""
+        """The handler of a method; None if the server does not have the method."""
         for generic in self._handlers:
             if (handler := generic.service(details)) is not None:
                 return handler
@@ -117,7 +118,7 @@ class _ServerEnd:
 
 
 class Context:
-    """As `grpc.aio.ServicerContext`, as far as muster uses it."""
+    """A context with the part of `grpc.aio.ServicerContext` that muster uses."""
 
     def __init__(
         self,
@@ -140,7 +141,7 @@ class Context:
     def _send(self, kind: FrameKind, payload: Any) -> None:
         self._connection.send(0, Frame(self._stream, kind, payload))
 
-    # --- what the far end does -------------------------------------------------------------------
+    # --- events from the far end -----------------------------------------------------------------
 
     def receive(self, frame: Frame) -> None:
         if frame.kind is FrameKind.MESSAGE:
@@ -153,13 +154,13 @@ class Context:
             self.lose()
 
     def lose(self) -> None:
-        """The far end is gone: a read returns EOF, and the handler is cancelled a moment later."""
+        """Lose the far end: a read returns EOF, and the handler is cancelled a moment later."""
         self._incoming.end(drop=True)
         self._outgoing.close()
         if self.task is not None:
             asyncio.get_running_loop().call_soon(self.task.cancel, context=self._process)
 
-    # --- what a handler may do -------------------------------------------------------------------
+    # --- the interface for handlers --------------------------------------------------------------
 
     def invocation_metadata(self) -> Sequence[tuple[str, str | bytes]]:
         return self._metadata
