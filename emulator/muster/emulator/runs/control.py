@@ -1,4 +1,4 @@
-"""Talking to a running server as its operator, from its run folder."""
+"""Calls to a running server as its operator: status, events and stop of the run in a folder."""
 
 import json
 from collections.abc import Iterator
@@ -23,11 +23,11 @@ Metadata = tuple[tuple[str, bytes], ...]
 
 @contextmanager
 def _operator(folder: Path) -> Iterator[tuple[Any, Metadata]]:
-    """A stub and its credentials.
+    """Yield a stub for the server of a run folder, and the metadata with its credentials.
 
     Raises:
         Unreachable: no server is running there.
-        ConfigError: what the folder says of the server cannot be read.
+        ConfigError: the folder's files about the server cannot be read.
     """
     folder = run_folder(folder)
     anew = f"`muster run --resume {folder}` writes it anew"
@@ -49,7 +49,7 @@ def _operator(folder: Path) -> Iterator[tuple[Any, Metadata]]:
         if call.code() in (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.UNAUTHENTICATED):
             raise Unreachable(
                 f"no server of this run answers at {address['host']}:{address['port']}; it has "
-                f"ended, or was killed. What it left: {folder}"
+                f"ended or was killed. Its files: {folder}"
             ) from None
         raise RunFailed(f"{call.code().name}: {call.details()}") from None
     finally:
@@ -57,14 +57,15 @@ def _operator(folder: Path) -> Iterator[tuple[Any, Metadata]]:
 
 
 def standing(folder: Path) -> list[str]:
-    """How the run stands, as lines for a person; at the end what of its containers does not run.
+    """The status of the run in a folder, as lines for a person. The last lines name containers
+    that should run but do not.
 
     Raises:
-        Unreachable: no server is running there; also says which containers do not.
+        Unreachable: no server is running there. The message also names the missing containers.
     """
     missing = _missing(run_folder(folder))
     try:
-        return [*_told(folder), *missing]
+        return [*_server_status(folder), *missing]
     except Unreachable as error:
         raise Unreachable("\n".join([str(error), *missing])) from None
 
@@ -77,8 +78,8 @@ def _missing(folder: Path) -> list[str]:
     return missing(folder)
 
 
-def _told(folder: Path) -> list[str]:
-    """What the server says of the run."""
+def _server_status(folder: Path) -> list[str]:
+    """The status of the run as the server reports it."""
     with _operator(folder) as (stub, metadata):
         reply = stub.Status(pb.StatusRequest(), metadata=metadata, timeout=_PATIENCE_S)
     lines = [
@@ -95,7 +96,7 @@ def _told(folder: Path) -> list[str]:
 
 
 def events(folder: Path) -> Iterator[str]:
-    """The journal's lines as they are written, until the run is over."""
+    """Yield the journal's lines as they are written, until the run is over."""
     with _operator(folder) as (stub, metadata):
         for event in stub.Watch(pb.WatchRequest(), metadata=metadata):
             if event.missed:
@@ -104,6 +105,6 @@ def events(folder: Path) -> Iterator[str]:
 
 
 def stop(folder: Path) -> None:
-    """End the run as stopped."""
+    """Ask the server to end the run with the status `stopped`."""
     with _operator(folder) as (stub, metadata):
         stub.Stop(pb.StopRequest(), metadata=metadata, timeout=_PATIENCE_S)

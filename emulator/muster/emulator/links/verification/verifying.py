@@ -13,7 +13,7 @@ from typing import Any
 from muster.common.clock import Clock, WallClock
 from muster.common.errors import ConfigError, LaunchFailed, RunFailed
 from muster.emulator.fleet.population import population
-from muster.emulator.launch.backend import BackendName, MakeBackend
+from muster.emulator.launch.backend import BackendName, MakeBackend, ending
 from muster.emulator.launch.choice import backend_of
 from muster.emulator.links.controller import Controller
 from muster.emulator.links.gateway_configs import gateways_of
@@ -110,7 +110,7 @@ async def _with_gateways(
 
     def on_death(name: str, status: int) -> None:
         if not died.done():
-            died.set_result(f"{name} ended unasked with status {status}")
+            died.set_result(f"{name} {ending(status)}")
 
     token = secrets.token_hex(16)
     with TemporaryDirectory(prefix="muster-verify-", ignore_cleanup_errors=True) as made:
