@@ -20,7 +20,7 @@ def test_packs_need_descriptors_in_their_own_process() -> None:
         {"name": "b", "count": 2, "devices_per_process": 50},
     ]
     values = {"name": "t", "task": "digits", "server": {"rounds": 1}, "groups": groups}
-    fleet = doctor.Fleet.of(validate(Scenario, values, "test"))
+    fleet = doctor.FleetSize.of(validate(Scenario, values, "test"))
     assert (fleet.devices, fleet.processes, fleet.largest_pack) == (9, 4, 3)
 
 

@@ -225,7 +225,7 @@ def test_a_model_file_that_the_ledger_names_and_is_missing_is_refused(
         db.commit()
     assert_refused(resume(), "000003.safetensors is missing")
     (run.path / "models/000003.safetensors").write_bytes(b"abd")
-    assert_refused(resume(), "000003.safetensors is not what was committed")
+    assert_refused(resume(), "000003.safetensors is not the file that was committed")
     (run.path / "models/000003.safetensors").write_bytes(b"abc")
     assert_started(resume())
 
