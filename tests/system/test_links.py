@@ -209,7 +209,7 @@ def test_links_that_are_not_what_was_asked_for_end_the_run_before_it_begins(
         return config.model_copy(update={"devices": shapes}).model_dump_json(exclude_none=True)
 
     monkeypatch.setattr(GatewayProcess, "to_json", slower)
-    with pytest.raises(RunFailed, match="links are not what was asked for"):
+    with pytest.raises(RunFailed, match="links do not match their settings"):
         run(planned, out=tmp_path / "slower")
 
 

@@ -280,7 +280,7 @@ class ControlService:
                 self._gateway.select_devices([client])
                 if of > len(self._gateway.devices):
                     raise ConfigError(
-                        f"{of} devices cannot be called: group {self._config.group!r} has only "
+                        f"{of} devices cannot be called: group {self._config.group!r} has "
                         f"{len(self._gateway.devices)}"
                     )
                 if self._words is not None:

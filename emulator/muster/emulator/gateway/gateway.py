@@ -369,7 +369,7 @@ class Gateway:
         self.upstream = _address(address)
 
     def stats(self) -> dict[str, Any]:
-        """Bytes that were delivered, and that could have been delivered, since the gateway began."""
+        """Bytes that were and that could have been delivered since the gateway began."""
         now = self.now()
         return {
             "at": self._clock.monotonic(),

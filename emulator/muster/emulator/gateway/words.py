@@ -16,7 +16,7 @@ _ROUNDS_KEPT = 2
 
 
 def no_words(path: str | None) -> None:
-    """Make the folder of a gateway's words and remove old words, before its first start in a run."""
+    """Make the folder for a gateway's words, without words, before its first start in a run."""
     if path is not None:
         Path(path).parent.mkdir(exist_ok=True)
         Path(path).unlink(missing_ok=True)

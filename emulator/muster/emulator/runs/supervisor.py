@@ -246,7 +246,7 @@ class Supervisor:
         if name == "server":
             await self._start_server("restarted")
         elif name in gateways:
-            config = self._network.again(name)
+            config = self._network.restart_config(name)
             await self._network.add(config, await self._start_gateway(config, "restarted"))
         else:
             if name == "evaluation":

@@ -1,4 +1,4 @@
-"""`verify`: proves with measurements that links deliver what was asked."""
+"""`verify`: checks by measurement that the links of a scenario match their settings."""
 
 import asyncio
 import secrets
@@ -33,18 +33,20 @@ def verify(
     show: Show = lambda line: None,
     clock: Clock | None = None,
 ) -> Verification:
-    """Measure the links of a scenario, with gateways of its own and nothing else running.
+    """Measure the links of a scenario. This starts the scenario's gateways, but no server or
+    devices.
 
     Args:
         scenario: a scenario, or the path of its TOML file.
-        seconds: over which each rate is measured.
-        devices: of a group, measured one by one, chosen by the seed; 0: all.
-        backend: whether the gateways are processes of this machine, or containers.
-        show: told of each step, for people.
+        seconds: how long each rate is measured.
+        devices: number of devices of each group that are measured one by one, chosen by the seed;
+            0: all.
+        backend: whether the gateways are processes of this machine or containers.
+        show: called with a description of each step, for people.
 
     Raises:
         ConfigError: the scenario is wrong, or has no links; nothing was started.
-        RunFailed: a gateway did not come up or died, or a signal ended the verification.
+        RunFailed: a gateway did not start or died, or a signal ended the verification.
     """
     if not isinstance(scenario, Scenario):
         scenario = read_scenario(Path(scenario))
@@ -72,7 +74,7 @@ def verify(
         asyncio.get_running_loop()
     except RuntimeError:
         return asyncio.run(work)
-    with ThreadPoolExecutor(1) as beside:  # a loop runs already: a notebook
+    with ThreadPoolExecutor(1) as beside:  # a loop is already running, as in a notebook
         return beside.submit(asyncio.run, work).result()
 
 
@@ -131,7 +133,7 @@ async def _with_gateways(
                 reached = backend.reachable_ports(config.group, ports)
                 gateways.append(GatewayUnderTest(config, reached, controller))
             if not gateways:
-                raise ConfigError(f"{scenario.name}: nobody is enrolled in a group with links")
+                raise ConfigError(f"{scenario.name}: no device is enrolled in a group with links")
             measuring = asyncio.create_task(
                 verify_gateways(
                     gateways,
