@@ -102,10 +102,10 @@ def require_reach() -> None:
 
 
 class Containers:
-    """The containers of one run.
+    """The backend that runs a fleet's programs in containers.
 
     Args:
-        died: attributes of every death.
+        died: called with every death.
     """
 
     isolates = True
@@ -251,9 +251,8 @@ class Containers:
     async def _start(self, service: Service) -> None:
         # A container that ends at once may be restarted before its first start has returned.
         async with self._turns.setdefault(service.name, asyncio.Lock()):
-            self._alive[service.name] = (
-                1  # before: its death may be attributes before its start is over
-            )
+            # Set this first, because a container's death may be reported before its start returns.
+            self._alive[service.name] = 1
             try:
                 await self._call(self._run, service)
             except LaunchFailed as error:

@@ -1,5 +1,5 @@
-"""The containers of a fleet as plain values, from which both the docker backend and the compose file
-are made.
+"""The containers of a fleet as plain values, from which both the docker backend and the compose
+file are made.
 
     backbone            server, evaluation, gateways; the server's port and the gateways' control
                         ports are published on this machine's loopback
@@ -162,7 +162,7 @@ class Site:
         )
 
     def evaluation(self) -> Service:
-        """The container of the evaluation. It is separate from the server because it needs torch."""
+        """The container of the evaluation, which is not the server's because it needs torch."""
         address = f"0.0.0.0:{EVALUATION_PORT}"
         return Service(
             name="evaluation",
