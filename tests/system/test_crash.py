@@ -315,7 +315,7 @@ def test_a_process_that_never_gets_through_its_start_ends_the_run_by_name(
     scenario, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     Stillborn(tmp_path, monkeypatch, "server", kills=3)
-    with pytest.raises(RunFailed, match="server ended unasked by signal 9") as failed:
+    with pytest.raises(RunFailed, match="server ended unexpectedly by signal 9") as failed:
         run(scenario(launch={"restarts": 2}), out=tmp_path / "run", report=False)
     assert f"muster run --resume {tmp_path / 'run'}" in str(failed.value)
 

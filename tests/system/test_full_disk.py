@@ -50,7 +50,7 @@ def test_a_run_whose_summary_does_not_fit_on_the_disk_says_so_and_can_be_conclud
     assert done.stdout.splitlines() == [
         "the run has ended",
         f"Its summary and report {REFUSED} {folder}/summary.json: File too large",
-        f"Make room, then write them: muster run --resume {folder}",
+        f"Free some space, then write them with: muster run --resume {folder}",
     ]
     assert not list(folder.glob("*.tmp"))
     assert read_summary(folder) == {}

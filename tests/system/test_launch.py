@@ -393,7 +393,7 @@ def test_a_killed_process_ends_the_run_by_name_and_the_run_resumes(
         os.kill(processes[victim], signal.SIGKILL)
         assert going.ends() == 1
         deaths.wait()
-    assert f"error: {victim} ended unasked by signal 9" in going.errors
+    assert f"error: {victim} ended unexpectedly by signal 9" in going.errors
     assert f"{folder}/logs/{victim}.log" in going.errors
     assert f"muster run --resume {folder}" in going.errors
     assert "Traceback" not in going.errors
@@ -425,7 +425,7 @@ def test_a_run_that_is_going_on_cannot_be_resumed_beside_itself(
 ) -> None:
     second = muster("run", "--resume", folder)
     assert second.ends() == 2
-    assert f"another muster is running in {folder}" in second.errors
+    assert f"another muster process is running in {folder}" in second.errors
     assert going.process.poll() is None
 
 
@@ -461,7 +461,7 @@ def test_of_a_run_that_is_over_one_is_told_that_it_is_over(
         asked = muster(command, folder)
         assert asked.ends() == 1
         assert asked.errors.startswith("error: no server of this run answers")
-        assert f"What it left: {folder}" in asked.errors
+        assert f"Its files: {folder}" in asked.errors
 
 
 async def test_a_run_works_inside_a_running_event_loop(scenario, folder: Path) -> None:

@@ -209,7 +209,7 @@ def test_links_that_are_not_what_was_asked_for_end_the_run_before_it_begins(
         return config.model_copy(update={"devices": shapes}).model_dump_json(exclude_none=True)
 
     monkeypatch.setattr(GatewayProcess, "to_json", slower)
-    with pytest.raises(RunFailed, match="links are not what was asked for"):
+    with pytest.raises(RunFailed, match="links do not match their settings"):
         run(planned, out=tmp_path / "slower")
 
 
@@ -229,7 +229,7 @@ def test_what_links_cannot_do_is_refused(scenario) -> None:
             ],
         )
     for sentence in (
-        "clock.scale: 10, but links are real and in wall time",
+        "clock.scale: 10, but links are real and run in wall time",
         "groups[0].devices_per_process: 2 devices of a process share one connection",
         "groups[1].shared_link.slots: slots need clock.kind = 'rounds'",
         "groups[2].shared_link.overflow: 'subset' needs slots",
@@ -261,7 +261,7 @@ def test_a_gateway_that_dies_ends_the_run_by_name(scenario, tmp_path: Path) -> N
         server={"rounds": 2000, "evaluate_every": 2000},
         groups=[{"name": "dev", "count": 2, "link": {"profile": "unshaped"}}],
     )
-    with pytest.raises(RunFailed, match="gateway-dev ended unasked by signal 9"):
+    with pytest.raises(RunFailed, match="gateway-dev ended unexpectedly by signal 9"):
         run(planned, out=folder, show=kill)
 
 

@@ -77,7 +77,9 @@ def test_a_pack_that_dies_is_reported_with_its_devices(scenario, tmp_path: Path)
 
     group = {"name": "dev", "count": 6, "devices_per_process": 3}
     planned = scenario(groups=[group], server={"rounds": 2000, "evaluate_every": 1000})
-    with pytest.raises(RunFailed, match=r"dev-0003\.\.dev-0005 \(3 devices\) ended unasked by sig"):
+    with pytest.raises(
+        RunFailed, match=r"dev-0003\.\.dev-0005 \(3 devices\) ended unexpectedly by sig"
+    ):
         run(planned, out=folder, show=kill)
 
 

@@ -121,7 +121,7 @@ def complaint(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., 
         ("server.minimum=3", "server.minimum: 3 is more than the population of 2"),
         ("server={rounds=1,minimum=2,selection={kind='uniform',k=1}}", "more than the 1 devices"),
         ("server.deadline_s=1e300", "server.deadline_s: expected at most 1e+09, found 1e+300"),
-        ("server.stall_s=0.5", "server.stall_s: 0.5 s are not enough for a process to come up"),
+        ("server.stall_s=0.5", "server.stall_s: 0.5 s are not enough for a process to start"),
         ("server.port=65536", "server.port: expected at most 65,535, found 65536"),
         ("server.port=-1", "server.port: expected at least 0, found -1"),
         ("training.batch_size=10000000000", "training.batch_size: expected a whole number from 1"),
@@ -157,7 +157,10 @@ def test_a_population_of_a_hundred_million_is_refused_at_once(
     ("setting", "said"),
     [
         ("clock={kind='wall',round_s=0.01}", ""),
-        ("clock={kind='scaled',round_s=60,scale=6001}", "clock.round_s: devices would live 100"),
+        (
+            "clock={kind='scaled',round_s=60,scale=6001}",
+            "clock.round_s: devices would simulate 100",
+        ),
         ("groups[0].availability={kind='markov',mean_up_s=0.1,mean_down_s=0.02}", ""),
         (
             "groups[0].availability={kind='markov',mean_up_s=0.05,mean_down_s=0.02}",

@@ -456,4 +456,4 @@ def test_a_port_in_use_is_refused_before_anything_starts(muster: Muster) -> None
         taken.listen()
         port = taken.getsockname()[1]
         refused = muster("run", "plain.toml", "--set", f"server.port={port}")
-    assert_refused(refused, f"error: server.port: {port} on 127.0.0.1 cannot be had", "choose")
+    assert_refused(refused, f"error: server.port: {port} on 127.0.0.1 cannot be used", "choose")

@@ -94,7 +94,7 @@ def test_a_plan_is_refused_before_it_is_computed_when_its_folder_takes_no_file(
 def test_a_plan_that_is_refused_leaves_no_folder(muster: Muster) -> None:
     nobody = PLAIN + 'enrollment = { kind = "bernoulli", probability = 0 }\n'
     Path("nobody.toml").write_text(nobody)
-    assert_refused(muster("plan", "nobody.toml", "--out", "a/b"), "nobody is enrolled")
+    assert_refused(muster("plan", "nobody.toml", "--out", "a/b"), "no device is enrolled")
     assert not Path("a").exists()
 
 

@@ -118,8 +118,8 @@ def test_settings_that_contradict_each_other_are_all_named(path: Path) -> None:
     said = "\n".join(mistakes(path, CONTRADICTORY))
     for contradiction in (
         "groups: two groups are called a",
-        "server.selection.k: 7 devices a round, of a population of 4",
-        "server.goal: 9 updates, of a population of 4",
+        "server.selection.k: 7 devices per round, but the population has only 4",
+        "server.goal: 9 updates, but the population has only 4 devices",
         "server.minimum: 12 is more than the goal of 9",
         "server.deadline_s: required with clock.kind = 'wall'",
     ):
@@ -401,5 +401,5 @@ def test_files_of_a_scenario_lie_beside_it(path: Path) -> None:
 
 def test_enrollment_that_leaves_nobody_is_refused_before_the_start(path: Path) -> None:
     path.write_text(lives("[groups.enrollment]\nkind = 'bernoulli'\nprobability = 0.0"))
-    with pytest.raises(ConfigError, match="nobody is enrolled"):
+    with pytest.raises(ConfigError, match="no device is enrolled"):
         doctor.require(read_scenario(path))

@@ -111,9 +111,9 @@ async def test_new_connections_go_to_the_server_that_was_named_last(start) -> No
         ({"do": "set", "shape": {"trace_up": "/nowhere"}}, "/nowhere cannot be read"),
         ({"do": "set_shared", "down_bps": 0.0, "up_bps": None}, "down_bps"),
         ({"do": "upstream", "address": "nowhere"}, "host:port"),
-        ({"do": "dance"}, "do is one of ping, stats"),
-        ({"do": "contend"}, "do is one of ping, stats"),
-        ({}, "do is one of"),
+        ({"do": "dance"}, "do: expected one of ping, stats"),
+        ({"do": "contend"}, "do: expected one of ping, stats"),
+        ({}, "do: expected one of"),
     ],
 )
 async def test_what_cannot_be_is_refused_and_changes_nothing(start, request_, says) -> None:
@@ -124,7 +124,7 @@ async def test_what_cannot_be_is_refused_and_changes_nothing(start, request_, sa
     assert "\n" not in told["error"]
     for device in world.gateway.devices.values():
         assert device.shape == Shape()
-        assert not device.standing
+        assert not device.active_faults
         assert device.plain == {"up": True, "down": True}
     assert "ok" in await talk.ask(do="ping")
     await talk.hang_up()
@@ -154,7 +154,7 @@ async def test_who_shows_no_token_is_sent_away(start) -> None:
 async def test_a_device_cannot_change_anything(start) -> None:
     world = await start()
     talk = await Talk.begin(world, "decaf0")
-    assert "do is one of contend" in (await talk.ask(do="fault", fault="offline"))["error"]
+    assert "do: expected one of contend" in (await talk.ask(do="fault", fault="offline"))["error"]
     await talk.hang_up()
 
 
@@ -183,13 +183,13 @@ async def test_a_gateway_whose_controller_is_silent_heals_itself(start, caplog) 
     await talk.ask(do="ping")
     clock.advance(9.0)
     await world.echo("c")
-    assert world.gateway.devices["a"].standing.offline
+    assert world.gateway.devices["a"].active_faults.offline
     clock.advance(1.0)
     await world.echo("c")
-    assert not world.gateway.devices["a"].standing
+    assert not world.gateway.devices["a"].active_faults
     assert world.gateway.devices["b"].shape == Shape(rtt_s=0.002)
     assert world.gateway.shapers["up"].shared.mean == float("inf")
-    assert "no controller said a word for 10 s" in caplog.text
+    assert "no controller sent a request for 10 s" in caplog.text
     await talk.hang_up()
 
 
@@ -202,7 +202,7 @@ async def test_a_controller_keeps_the_lease_by_itself(start) -> None:
         clock.advance(2.5)
         await world.echo("c")
         await world.echo("c")
-    assert world.gateway.devices["a"].standing.offline
+    assert world.gateway.devices["a"].active_faults.offline
     await controller.close()
 
 

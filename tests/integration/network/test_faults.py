@@ -138,7 +138,7 @@ async def test_a_later_fault_is_not_ended_by_the_time_of_an_earlier_one(start) -
     await controller.fault(["a"], "offline", for_s=0.02)
     await controller.fault(["a"], "offline")
     await controller.fault(["b"], "offline", for_s=0.04)
-    while world.gateway.devices["b"].standing:
+    while world.gateway.devices["b"].active_faults:
         await controller.ping()
-    assert world.gateway.devices["a"].standing.offline
+    assert world.gateway.devices["a"].active_faults.offline
     await controller.close()

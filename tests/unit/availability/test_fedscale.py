@@ -79,7 +79,7 @@ class Malicious:
 def test_a_malicious_pickle_is_refused_and_nothing_ran(tmp_path: Path, protocol: int) -> None:
     marker = tmp_path / "ran"
     file = pickled(tmp_path / "traces", changed(model=Malicious(marker)), protocol)
-    with pytest.raises(ConfigError, match=r"found the name \w+\.system; nothing of it was run"):
+    with pytest.raises(ConfigError, match=r"found the name \w+\.system; no code of"):
         import_fedscale(file)
     assert not marker.exists()
     pickle.loads(file.read_bytes())

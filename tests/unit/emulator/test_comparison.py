@@ -119,7 +119,7 @@ def test_the_mistakes_of_all_variants_are_told_at_once(scenario: Path) -> None:
     assert told.startswith("5 of 6 variants cannot be run\n")
     assert "rounds=0 goal=9: " in told
     assert "rounds=3 goal=9: " in told
-    assert "server.goal: 9 updates, of a population of 2" in told
+    assert "server.goal: 9 updates, but the population has only 2 devices" in told
     assert "found 'many'" in told
 
 

@@ -37,5 +37,5 @@ def test_a_gpu_that_is_not_there_is_refused_before_anything_starts(
 def test_more_processes_than_the_gpus_take_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(doctor, "gpus", lambda: 1)
     doctor.require(scenario("auto", count=4, devices_per_gpu=4))
-    with pytest.raises(ConfigError, match="5 processes on 1 GPUs, of which each takes 4"):
+    with pytest.raises(ConfigError, match="5 processes need a GPU, but there are 1 GPUs for 4"):
         doctor.require(scenario("cuda", count=5, devices_per_gpu=4))

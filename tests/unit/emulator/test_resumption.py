@@ -87,7 +87,7 @@ def test_a_run_folder_as_a_run_left_it_is_gone_on_with(resume: Resume) -> None:
 
 def test_a_run_folder_without_setup_is_refused(run: Any, resume: Resume) -> None:
     shutil.rmtree(run.path / "setup")
-    assert_refused(resume(), "setup", "expected", "afresh", "scenario.toml --out")
+    assert_refused(resume(), "setup", "expected", "from the beginning", "scenario.toml --out")
     assert not (run.path / "setup").exists()
 
 
@@ -166,7 +166,7 @@ def test_a_deleted_ledger_is_refused_where_the_journal_has_rounds(run: Any, resu
     (run.path / "ledger.sqlite").unlink()
     assert_refused(
         resume(),
-        "ledger.sqlite: expected the 3 rounds that journal.jsonl tells of, found none",
+        "ledger.sqlite: expected the 3 rounds that journal.jsonl records, found none",
         "copy",
         "scenario.toml --out",
     )
@@ -177,14 +177,14 @@ def test_an_emptied_ledger_is_refused_where_the_journal_has_rounds(
     run: Any, resume: Resume
 ) -> None:
     (run.path / "ledger.sqlite").write_bytes(b"")
-    assert_refused(resume(), "expected the 3 rounds that journal.jsonl tells of, found none")
+    assert_refused(resume(), "expected the 3 rounds that journal.jsonl records, found none")
 
 
 def test_an_older_copy_of_the_ledger_is_refused(run: Any, resume: Resume) -> None:
     with closing(sqlite3.connect(run.path / "ledger.sqlite")) as db:
         db.execute("DELETE FROM rounds WHERE round > 1")
         db.commit()
-    assert_refused(resume(), "expected the 3 rounds that journal.jsonl tells of, found 1")
+    assert_refused(resume(), "expected the 3 rounds that journal.jsonl records, found 1")
 
 
 def test_a_ledger_with_more_rounds_than_the_journal_is_gone_on_with(
@@ -211,7 +211,7 @@ def test_a_journal_with_lines_that_are_none_hides_no_round(run: Any, resume: Res
     with (run.path / "journal.jsonl").open("a") as journal:
         journal.write('{"event":"round_committed","round":null}\n')
         journal.write('{"event":"round_committed"}\n["event":"round_committed"')
-    assert_refused(resume(), "expected the 3 rounds that journal.jsonl tells of")
+    assert_refused(resume(), "expected the 3 rounds that journal.jsonl records")
 
 
 # --- the model -----------------------------------------------------------------------------------
@@ -225,7 +225,7 @@ def test_a_model_file_that_the_ledger_names_and_is_missing_is_refused(
         db.commit()
     assert_refused(resume(), "000003.safetensors is missing")
     (run.path / "models/000003.safetensors").write_bytes(b"abd")
-    assert_refused(resume(), "000003.safetensors is not what was committed")
+    assert_refused(resume(), "000003.safetensors is not the file that was committed")
     (run.path / "models/000003.safetensors").write_bytes(b"abc")
     assert_started(resume())
 

@@ -154,7 +154,7 @@ async def test_a_program_that_dies_while_it_starts_uses_up_restarts(make: Make, 
 
 async def test_a_program_that_dies_too_often_while_it_starts_ends_the_run(make: Make) -> None:
     supervisor, backend = make(2, server=[-9, -9, -15])
-    with pytest.raises(LaunchFailed, match=r"server ended unasked by signal 15\. No lines\n"):
+    with pytest.raises(LaunchFailed, match=r"server ended unexpectedly by signal 15\. No lines\n"):
         await supervisor.run()
     assert backend.started == ["nursery", "server", "server", "server", "close"]
 
@@ -181,7 +181,7 @@ async def test_deaths_before_and_after_a_program_is_ready_use_up_the_same_restar
     backend.died("dev-0000", 1)
     await backend.times(2, "dev-0000")
     backend.died("dev-0001", 1)
-    with pytest.raises(LaunchFailed, match="dev-0001 ended unasked with status 1"):
+    with pytest.raises(LaunchFailed, match="dev-0001 ended unexpectedly with status 1"):
         await running
 
 
@@ -190,7 +190,7 @@ async def test_a_nursery_that_dies_with_its_devices_ends_the_run(make: Make) -> 
     running = asyncio.create_task(supervisor.run())
     await backend.times(1, "dev-0001")
     backend.died("nursery", -9)
-    with pytest.raises(LaunchFailed, match="nursery ended unasked by signal 9"):
+    with pytest.raises(LaunchFailed, match="nursery ended unexpectedly by signal 9"):
         await running
 
 
@@ -200,7 +200,7 @@ async def test_an_evaluation_that_is_a_program_of_its_own_is_started_again(make:
     await backend.times(1, "dev-0001")
     backend.died("evaluation", -9)
     backend.died("server", 0)  # of a run that has not ended: it uses up a restart, and none is left
-    with pytest.raises(LaunchFailed, match="server ended unasked with status 0"):
+    with pytest.raises(LaunchFailed, match="server ended unexpectedly with status 0"):
         await running
     assert backend.started.count("evaluation") == 1
 

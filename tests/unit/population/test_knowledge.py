@@ -202,14 +202,14 @@ SLOW = {"examples_per_s": 0.05}
             {},
             "groups[0].participation.drop_out: expected 0, found 0.5",
         ),
-        ({"device": {"profile": "tablet"}}, {}, "groups[0].device: expected one that never"),
+        ({"device": {"profile": "tablet"}}, {}, "groups[0].device: expected one whose state never"),
         (
             {
                 "device": {"connectivity": {"metered": True}},
                 "participation": {"require": ["unmetered"]},
             },
             {},
-            "groups[0].participation.require: expected what always holds, found 'unmetered'",
+            "groups[0].participation.require: expected conditions that always hold, found",
         ),
         (
             {"availability": COIN, "device": SLOW},
@@ -250,7 +250,7 @@ def test_shares_that_are_not_known_exactly_are_refused(
     read = scenario(group, server={**server, "aggregator": rule})
     with pytest.raises(ConfigError) as refused:
         require(read)
-    assert f"who takes part are not known:\n  {why}" in str(refused.value)
+    assert f"participation shares c_i are not known:\n  {why}" in str(refused.value)
     assert "Let the rule estimate them" in str(refused.value)
 
 
@@ -287,9 +287,9 @@ def test_what_changes_no_share_is_let_through(group: dict[str, Any]) -> None:
 def test_a_population_of_which_some_are_never_enrolled_is_refused() -> None:
     rule = {"kind": "rule", "where": {"age": {"min": 0.0}}}
     read = scenario({"enrollment": rule}, server={"aggregator": "fedipw"})
-    with pytest.raises(ConfigError, match=r"never enrolled .propensity 0: dev-") as refused:
+    with pytest.raises(ConfigError, match=r"never be enrolled .propensity 0: dev-") as refused:
         require(read)
-    assert "take 'calibrated' with method = 'soft'" in str(refused.value)
+    assert "choose 'calibrated' with method = 'soft'" in str(refused.value)
     require(scenario({"enrollment": rule}))
     soft = {"kind": "calibrated", "method": "soft"}
     require(scenario({"enrollment": rule}, server={"aggregator": soft}))

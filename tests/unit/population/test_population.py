@@ -167,7 +167,7 @@ def refused(*groups: Group) -> str:
 
 def test_a_population_of_which_nobody_is_enrolled_is_refused() -> None:
     nobody = replace(PHONES, enrollment=BernoulliEnrollment(probability=0.0))
-    said = "nobody is enrolled: of 300 devices none has a propensity above 0"
+    said = "no device is enrolled: none of 300 devices has a propensity above 0"
     assert said in refused(nobody)
     assert population(Scenario([nobody, GATES]))[300].enrolled
 

@@ -1,3 +1,3 @@
-"""The population of a scenario: covariates, enrollment, the lives of devices, the exact truth about
-participation, and the part of it that the server is told.
+"""The population of a scenario: the covariates of its devices, their enrollment and simulation, the
+exact truth about participation, and the part of this truth that the server sees.
 """

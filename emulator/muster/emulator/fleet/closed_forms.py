@@ -1,4 +1,4 @@
-"""What the papers' methods come to, exactly: shares of who takes part, fixed points, gaps."""
+"""Closed forms from the papers: exact participation shares, fixed points and gaps."""
 
 from collections.abc import Sequence
 from itertools import permutations
@@ -22,15 +22,17 @@ __all__ = [
 
 
 class EventGroup(NamedTuple):
-    """Devices that are active only when something happens to their group, in a round.
+    """A group whose devices are active in a round only if an event happens to the group.
 
     Attributes:
-        size: devices; 0 is allowed.
-        probability: that it happens.
-        device_probability: of each device being active when it does, apart from the others.
-        slots: devices of the group that can transfer in a round, M_max; None: all.
-        overflow: what becomes of more active devices than slots: collide, and nobody gets through;
-            subset, and as many as there are slots do, each set equally likely.
+        size: number of devices; 0 is allowed.
+        probability: probability of the event.
+        device_probability: probability that a device is active if the event happens,
+            independently of the other devices.
+        slots: number of devices of the group that can transfer in a round, M_max; None: all.
+        overflow: what happens if more devices are active than there are slots. With `collide`, no
+            device gets through. With `subset`, as many get through as there are slots, and each
+            such set is equally likely.
     """
 
     size: int
@@ -40,7 +42,7 @@ class EventGroup(NamedTuple):
     overflow: Literal["collide", "subset"] = "collide"
 
     def successes(self) -> FloatArray:
-        """The distribution of how many get through, shape (size + 1,)."""
+        """Distribution of the number of devices that get through, shape (size + 1,)."""
         active = np.ones(1)
         for _ in range(self.size):
             active = np.convolve(active, [1 - self.device_probability, self.device_probability])
@@ -54,14 +56,15 @@ class EventGroup(NamedTuple):
 
 
 def shares_of_groups(groups: Sequence[EventGroup]) -> tuple[FloatArray, float]:
-    """c = E[1{m in S} / |S|] of a device of each group, and the probability that S is empty.
+    """The share c = E[1{m in S} / |S|] of a device m of each group, and the probability that S is
+    empty.
 
-    S are the devices that get through; a round in which nobody does counts as 0, so that
-    Σ size · c = 1 − P(empty). Groups are independent. Correlated participation, equation (6), for
-    the activities of equation (13).
+    S is the set of devices that get through. A round in which no device does counts as 0, so that
+    Σ size · c = 1 − P(empty). Groups are independent. This is equation (6) of Correlated
+    participation for the activities of equation (13).
 
     Returns:
-        c of any one device, shape (groups,), 0 in a group without devices; P(empty).
+        c of any one device of a group, shape (groups,), 0 in a group without devices; P(empty).
     """
     through = [group.successes() for group in groups]
     shares = np.zeros(len(groups))
@@ -76,14 +79,15 @@ def shares_of_groups(groups: Sequence[EventGroup]) -> tuple[FloatArray, float]:
 
 
 def shares_by_enumeration(weights: Sequence[float] | FloatArray, k: int) -> FloatArray:
-    """p_i = Σ q(A) 1{i in A} / |A| over the draws A of k devices without replacement, by going
-    through every order in which they can be drawn: `effective_weights` for a few devices.
+    """The shares p_i = Σ q(A) 1{i in A} / |A| over the draws A of k devices without replacement,
+    computed by enumeration of every order in which k devices can be drawn.
 
-    Agnostic FedAvg, where each draw is in proportion to the weights of those that are left.
+    `effective_weights` computes the same; this function is for a few devices. The draw is that of
+    Agnostic FedAvg: each step draws one of the remaining devices in proportion to its weight.
 
     Args:
         weights: > 0, shape (n,).
-        k: of n, at least 1; there are n! / (n − k)! orders.
+        k: number of devices to draw, at least 1; there are n! / (n − k)! orders.
 
     Returns:
         Shape (n,), with the sum 1.
@@ -98,16 +102,17 @@ def shares_by_enumeration(weights: Sequence[float] | FloatArray, k: int) -> Floa
 
 
 def skew(shares: Sequence[float] | FloatArray) -> float:
-    """‖p − 1/N‖₁: how far shares are from equal ones; from 0 to 2 − 2/N."""
+    """The distance ‖p − 1/N‖₁ of shares p from equal shares, from 0 to 2 − 2/N."""
     p = np.asarray(shares, dtype=np.float64)
     return float(np.abs(p - 1 / len(p)).sum())
 
 
 def fixed_point(weights: Sequence[float] | FloatArray, minimisers: FloatArray) -> FloatArray:
-    """Where Σ w_i·f_i is least, for f_i = ½ μ ‖θ − b_i‖² of one curvature μ: the weighted mean.
+    """The minimiser of Σ w_i·f_i for f_i = ½ μ ‖θ − b_i‖² with the same curvature μ. It is the
+    weighted mean of the b_i.
 
     Args:
-        weights: w, >= 0, up to a factor, shape (n,).
+        weights: w, >= 0, shape (n,); their scale does not matter.
         minimisers: b, shape (n,) or (n, parameters).
     """
     w = np.asarray(weights, dtype=np.float64)
@@ -120,11 +125,11 @@ class TwoClients(NamedTuple):
     Attributes:
         minimisers: a and −a.
         relative_weights: ρ = 1 ± ε: p_i / p̂_i over their mean.
-        enrollment: propensities that leave these weights to a rule that corrects for participation
-            alone; the larger is 1.
-        limit: where such a rule ends; the optimum is 0.
+        enrollment: enrollment propensities with which a rule that corrects only for participation
+            ends up with these weights; the larger is 1.
+        limit: the point to which such a rule converges; the optimum is 0.
         gap: F(limit) − F(0), from the definition of F.
-        promised: ½ ε²G²/μ. The statement of the proposition has ⅛, its proof this.
+        promised: ½ ε²G²/μ. The statement of the proposition has the factor ⅛, its proof has ½.
     """
 
     minimisers: FloatArray
@@ -136,7 +141,7 @@ class TwoClients(NamedTuple):
 
 
 def prop_e1(epsilon: float, heterogeneity: float = 1.0, curvature: float = 1.0) -> TwoClients:
-    """Two clients of which weights that are wrong by ε make a gap of order ε²G²/μ.
+    """The two clients of Proposition E.1: weights that are wrong by ε cause a gap of order ε²G²/μ.
 
     Args:
         epsilon: ε in (0, 1).

@@ -1,7 +1,8 @@
-"""Who of a population is enrolled: decided once per device, before the first round.
+"""Enrollment: the rules that decide, once per device and before the first round, whether a device
+of the population is enrolled.
 
-A rule gives every device a propensity, P(E = 1 | Z); a device is enrolled when a uniform number of
-its own is below.
+A rule gives every device a propensity, P(E = 1 | Z). A device is enrolled if its own uniform random
+number is below its propensity.
 
     [groups.enrollment]
     kind = "logistic"
@@ -25,11 +26,11 @@ from muster.common.plugins import Plugin, Registry
 from muster.common.seeds import BoolArray, FloatArray
 
 PROFILE = "profile"
-"""What a rule may look at besides covariates: the device profile of the group."""
+"""Name under which a rule can also use the device profile of the group, besides the covariates."""
 
 
 class Enrollment(Plugin):
-    """How likely each device of a group is to be enrolled."""
+    """Decides how likely each device of a group is to be enrolled."""
 
     @abstractmethod
     def propensity(
@@ -38,24 +39,27 @@ class Enrollment(Plugin):
         """Probability of being enrolled, in [0, 1], shape (n,).
 
         Args:
-            z: covariates by name, each of shape (n,); categories as `name=level`, 0 or 1.
-            raw: the same as they were drawn, numbers or words, shape (n,); and `profile`.
+            z: covariates as numbers by name, each of shape (n,). A category has a column
+                `name=level` of 0 or 1 for each level.
+            raw: the same covariates as they were drawn, numbers or words, each of shape (n,), and
+                the device profile under the name `profile`.
         """
 
     def check(self, levels: Mapping[str, Sequence[str]]) -> None:
-        """Refuse what cannot be decided by these covariates.
+        """Check that this rule can decide with the group's covariates.
 
         Args:
-            levels: the covariates Z of the group, each with the words that it can be; none, where
-                it is a number.
+            levels: the covariates Z of the group by name, each with the words that it can take. A
+                covariate that is a number has none.
 
         Raises:
-            ValueError: a sentence without the key's path: what was found, what was expected.
+            ValueError: it cannot. The message says what was found and what was expected, without
+                the path of the key.
         """
 
 
 class EnrollAll(Enrollment):
-    """Every device."""
+    """Enrolls every device."""
 
     def propensity(
         self, z: Mapping[str, FloatArray], raw: Mapping[str, Values], n: int
@@ -64,10 +68,10 @@ class EnrollAll(Enrollment):
 
 
 class BernoulliEnrollment(Enrollment):
-    """Each device with the same probability, independently of its covariates."""
+    """Enrolls each device with the same probability, independently of its covariates."""
 
     probability: Annotated[float, Field(ge=0, le=1)]
-    """Of being enrolled."""
+    """Probability that a device is enrolled."""
 
     def propensity(
         self, z: Mapping[str, FloatArray], raw: Mapping[str, Values], n: int
@@ -76,13 +80,13 @@ class BernoulliEnrollment(Enrollment):
 
 
 class Range(Section):
-    """Numbers that are accepted, both ends included."""
+    """Range of accepted numbers, both ends included."""
 
     min: Number | None = None
-    """The least; absent: any."""
+    """Least accepted number; absent: no lower limit."""
 
     max: Number | None = None
-    """The most; absent: any."""
+    """Greatest accepted number; absent: no upper limit."""
 
     @model_validator(mode="after")
     def _has_room(self) -> Self:
@@ -93,7 +97,7 @@ class Range(Section):
         return self
 
     def holds(self, values: FloatArray) -> BoolArray:
-        """Which values lie inside."""
+        """Whether each value lies inside the range."""
         low = -np.inf if self.min is None else self.min
         high = np.inf if self.max is None else self.max
         inside: BoolArray = (values >= low) & (values <= high)
@@ -113,20 +117,21 @@ def _parse_condition(value: object) -> object:
     if isinstance(value, Range):
         return value
     raise ValueError(
-        f"expected a list of accepted words, one of accepted numbers, or a table with min and max; "
+        f"expected a list of accepted words or of accepted numbers, or a table with min and max; "
         f"found {value!r}"
     )
 
 
 Condition = Annotated[list[str] | list[Number] | Range, BeforeValidator(_parse_condition)]
-"""What is accepted of a covariate."""
+"""Accepted values of a covariate."""
 
 
 class Rule(Enrollment):
-    """Exactly the devices whose covariates satisfy all conditions."""
+    """Enrolls exactly the devices whose covariates satisfy all conditions."""
 
     where: dict[str, Condition]
-    """By covariate Z, or `profile`: a list of what is accepted, or a table with min and max."""
+    """Conditions by the name of a covariate Z, or `profile`. Each is a list of accepted values, or
+    a table with min and max."""
 
     @model_validator(mode="after")
     def _decides(self) -> Self:
@@ -163,13 +168,13 @@ class Rule(Enrollment):
 
 
 class LogisticEnrollment(Enrollment):
-    """P(E = 1 | Z) = 1 / (1 + exp(−(intercept + Σ coefficient · Z)))."""
+    """Enrolls each device with P(E = 1 | Z) = 1 / (1 + exp(−(intercept + Σ coefficient · Z)))."""
 
     intercept: Number = 0.0
     """Log-odds of a device whose covariates are all 0."""
 
     z: dict[str, Number] = Field(default_factory=dict)
-    """Coefficients by covariate Z; for a word, by `name=level`."""
+    """Coefficients by the name of a covariate Z, or by `name=level` if its values are words."""
 
     def propensity(
         self, z: Mapping[str, FloatArray], raw: Mapping[str, Values], n: int
@@ -198,4 +203,4 @@ BUILT_IN: dict[str, type[Enrollment]] = {
 ENROLLMENTS = Registry("enrollment", "muster.enrollment", BUILT_IN)
 
 AnyEnrollment = Annotated[SerializeAsAny[Enrollment], BeforeValidator(ENROLLMENTS.parse)]
-"""Enrollment as a setting."""
+"""An enrollment rule as a setting of a scenario."""

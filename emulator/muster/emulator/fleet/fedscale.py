@@ -1,9 +1,8 @@
-"""FedScale's availability traces, read without running anything that their file says.
+"""Reads FedScale's availability traces without running any code that their file contains.
 
 FedScale (Lai et al., FedScale: Benchmarking Model and System Performance of Federated Learning at
-Scale, ICML 2022) ships `client_behave_trace` as a pickle, and a pickle is a program: it may name
-any function and call it. Here only plain data can come out of one; a name is refused before it is
-looked up.
+Scale, ICML 2022) ships `client_behave_trace` as a pickle. A pickle is a program that may name any
+function and call it. This reader only accepts plain data: it refuses a name before looking it up.
 """
 
 import math
@@ -25,32 +24,33 @@ class _PlainUnpickler(pickle.Unpickler):
 
 
 def import_fedscale(path: Path) -> dict[str, AvailabilityTrace]:
-    """Read `{client: {"active": [s, …], "inactive": [s, …], "finish_time": s, …}, …}`.
+    """Import FedScale's traces by client from the pickle at `path`.
 
-    A device is available in [active_i, inactive_i), replayed modulo `finish_time`. (FedScale counts
-    the instant inactive_i itself as available.) `duration` and `model` are not used.
+    The pickle holds `{client: {"active": [s, …], "inactive": [s, …], "finish_time": s, …}, …}`. A
+    device is available in [active_i, inactive_i), repeated with the period `finish_time`. (FedScale
+    counts the instant inactive_i itself as available.) `duration` and `model` are not used.
 
     Raises:
-        ConfigError: the file cannot be read, holds something other than plain data, or intervals
-            that are not in order.
+        ConfigError: the file cannot be read, holds something other than plain data, or has
+            intervals that are not in order.
     """
     clients = _plain(path)
     if type(clients) is not dict or not clients:
         raise ConfigError(
             f"{path}: expected FedScale's traces by client, found {_kind(clients)}; "
-            f"client_behave_trace of FedScale's benchmark data is such a file"
+            f"FedScale's benchmark data has them in client_behave_trace"
         )
     traces = dict[str, AvailabilityTrace]()
     for client, entry in clients.items():
         if type(client) not in (int, str) or str(client) in traces:
             raise ConfigError(
-                f"{path}: expected every client's number or name once, found {client!r:.100}"
+                f"{path}: expected the number or name of every client once, found {client!r:.100}"
             )
         try:
             traces[str(client)] = _trace(entry)
         except ValueError as error:
             raise ConfigError(
-                f"{path}, client {client!r:.100}: {error}; correct the client, or take it out"
+                f"{path}, client {client!r:.100}: {error}; correct or remove the client"
             ) from None
     return traces
 
@@ -63,12 +63,12 @@ def _plain(path: Path) -> object:
         raise ConfigError(f"cannot read the traces {path}: {error.strerror}") from None
     except pickle.UnpicklingError as error:
         reason = str(error)
-    # What is no pickle, or a damaged one, can raise nearly everything.
+    # A file that is not a pickle, or a damaged one, can raise nearly any exception.
     except Exception as error:
         reason = f"{type(error).__name__}: {error}"
     raise ConfigError(
-        f"{path}: expected a pickle of dicts, lists, numbers and text alone, {reason}; nothing of "
-        f"it was run. Where you trust the file, write it as CSV or JSON of traces instead"
+        f"{path}: expected a pickle of only dicts, lists, numbers and text, {reason}; no code of "
+        f"the file was run. If you trust the file, convert its traces to CSV or JSON instead"
     )
 
 
@@ -78,8 +78,8 @@ def _trace(entry: object) -> AvailabilityTrace:
     active, inactive = (_seconds(key, entry.get(key)) for key in ("active", "inactive"))
     if len(active) != len(inactive):
         raise ValueError(
-            f"expected as many ends as beginnings, found {len(active)} of active and "
-            f"{len(inactive)} of inactive"
+            f"expected as many inactive as active times, found {len(active)} active and "
+            f"{len(inactive)} inactive"
         )
     [finish] = _seconds("finish_time", [entry.get("finish_time")])
     edges: list[float] = []
@@ -91,7 +91,8 @@ def _trace(entry: object) -> AvailabilityTrace:
                 f"{edge:g} after {latest:g}"
             )
         latest = edge
-        # An interval that begins where one ends goes on with it; an empty one is none.
+        # Merge an interval with the previous one if it begins where that one ends, and skip empty
+        # intervals.
         if edges and edges[-1] == edge:
             edges.pop()
         else:

@@ -1,6 +1,7 @@
-"""What a scenario says of its devices' lives, as the client's code takes it.
+"""Converts a scenario's description of its devices into the settings of the client's simulation.
 
-The run hands this to device processes, the plan computes from it: both lead the same lives.
+A run passes these settings to the device processes, and the plan computes from the same settings.
+So both simulate the same devices.
 """
 
 from collections.abc import Iterator, Sequence
@@ -19,13 +20,13 @@ from muster.server.aggregators import Need
 from muster.tasks.task import Task
 
 _ZONES_H = (-12.0, 14.0)
-"""Time zones of the world."""
+"""Range of the world's time zones, in hours."""
 
 
 def by_group(
     scenario: Scenario, residents: Sequence[Resident]
 ) -> Iterator[tuple[Group, Sequence[Resident]]]:
-    """Every group with its devices, enrolled or not."""
+    """Yield every group with its residents, enrolled or not."""
     start = 0
     for group in scenario.groups:
         yield group, residents[start : start + group.count]
@@ -33,7 +34,7 @@ def by_group(
 
 
 def life_of(scenario: Scenario, group: Group) -> Life:
-    """The life of a group's devices."""
+    """The simulation settings of a group's devices."""
     return Life(
         group=group.name,
         size=group.count,
@@ -48,15 +49,15 @@ def life_of(scenario: Scenario, group: Group) -> Life:
 
 
 def line_of(scenario: Scenario, group: Group, client: str) -> LinkModel:
-    """A device's link in the scenario's model."""
+    """The link model of a client's device."""
     return group.link.shape_of(scenario.seed, client).line() if group.link.shapes else LinkModel()
 
 
 def members_of(scenario: Scenario, group: Group, residents: Sequence[Resident]) -> list[PackMember]:
-    """The enrolled devices of a group, each with what differs from device to device.
+    """The enrolled devices of a group as members of a pack, each with its own properties.
 
     Args:
-        residents: of the group, enrolled or not, in order.
+        residents: all residents of the group, enrolled or not, in order.
     """
     clients = [resident.client for resident in residents]
 
@@ -88,8 +89,8 @@ def z_of(group: Group, residents: Sequence[Resident]) -> dict[str, np.ndarray]:
 
 
 def z_of_all(scenario: Scenario, residents: Sequence[Resident]) -> dict[str, FloatArray]:
-    """Covariates Z of the whole population as columns, each of shape (residents,); 0 where a device
-    lacks one."""
+    """Covariates Z of the whole population as columns, each of shape (residents,). A device that
+    lacks a covariate has 0."""
     found: dict[str, FloatArray] = {name: np.zeros(len(residents)) for name in scenario.z_columns}
     for group, devices in by_group(scenario, residents):
         rows = [resident.index for resident in devices]
@@ -99,10 +100,11 @@ def z_of_all(scenario: Scenario, residents: Sequence[Resident]) -> dict[str, Flo
 
 
 def task_of(scenario: Scenario, residents: Sequence[Resident]) -> Task:
-    """The task with the covariates Z that shape its clients' data: what every process opens.
+    """The scenario's task, with the covariates Z that shape its clients' data. Every process of the
+    run opens this task.
 
     Raises:
-        ConfigError: it needs one that no device has.
+        ConfigError: the task needs a covariate that no device has.
     """
     if not scenario.task.needs():
         return scenario.task

@@ -1,4 +1,5 @@
-"""The truth about who takes part, which only an emulator knows."""
+"""The oracle: true enrollment propensities and participation shares, which only an emulator
+knows."""
 
 from collections.abc import Iterator, Sequence
 from typing import Literal
@@ -18,10 +19,10 @@ from muster.server.knowledge.population import Oracle
 
 
 def oracle_of(scenario: Scenario, residents: Sequence[Resident]) -> Oracle:
-    """The truth, as far as the aggregator asks for it.
+    """The oracle with the quantities that the scenario's aggregator needs.
 
     Raises:
-        ConfigError: it is not known in closed form.
+        ConfigError: one of them is not known in closed form.
     """
     needs = scenario.server.aggregator.needs()
     return Oracle(
@@ -33,23 +34,23 @@ def oracle_of(scenario: Scenario, residents: Sequence[Resident]) -> Oracle:
 
 
 def shares_of(scenario: Scenario, residents: Sequence[Resident]) -> FloatArray:
-    """c_i = E[1{i in S}/|S|] of every device when all are called, exactly; 0 for those who are not
-    enrolled.
+    """The exact share c_i = E[1{i in S}/|S|] of every device if all devices are called; 0 for
+    devices that are not enrolled.
 
     Raises:
-        ConfigError: something but availability in a known form, or slots, decides who takes part;
-            names all that does.
+        ConfigError: participation depends on something other than slots and availability of a
+            known form. The message names every such setting.
     """
     if unknown := [*_of_rounds(scenario), *_of_groups(scenario, residents)]:
         raise ConfigError(
             "\n  ".join(
                 [
-                    "server.aggregator: the exact shares c_i of who takes part are not known:",
+                    "server.aggregator: the exact participation shares c_i are not known:",
                     *unknown,
                 ]
             )
-            + "\nLet the rule estimate them (importance, shares = 'estimated'), or give them "
-            "yourself (p of weighted and weighted-normalised)"
+            + "\nLet the rule estimate them (importance with shares = 'estimated'), or give them "
+            "yourself (setting p of weighted and weighted-normalised)"
         )
     if isinstance(form := scenario.groups[0].availability.closed_form(), FixedDraws):
         return effective_weights(form.weights(len(residents)), form.k)
@@ -62,7 +63,7 @@ def shares_of(scenario: Scenario, residents: Sequence[Resident]) -> FloatArray:
 
 def _events(group: Group, size: int) -> EventGroup:
     shared, form = group.shared_link, group.availability.closed_form()
-    assert isinstance(form, GroupEvents)  # others were refused
+    assert isinstance(form, GroupEvents)  # other forms were refused before
     slots = None if shared.overflow == "queue" else shared.slots
     overflow: Literal["collide", "subset"] = "collide" if shared.overflow == "collide" else "subset"
     return EventGroup(size, form.event, form.device, slots, overflow)
@@ -72,7 +73,7 @@ def _enrolled(residents: Sequence[Resident]) -> int:
     return sum(resident.enrolled for resident in residents)
 
 
-# --- what is in no closed form -------------------------------------------------------------------
+# --- settings without a closed form --------------------------------------------------------------
 
 
 def _of_rounds(scenario: Scenario) -> Iterator[str]:
@@ -84,9 +85,11 @@ def _of_rounds(scenario: Scenario) -> Iterator[str]:
     if (goal := server.round_goal()) is not None:
         yield f"server.goal: expected none, found {goal}"
     if server.minimum > 1:
-        yield f"server.minimum: expected 1, found {server.minimum}: smaller rounds are empty"
+        yield (
+            f"server.minimum: expected 1, found {server.minimum}, which makes smaller rounds empty"
+        )
     if (most := server.guard.max_norm) is not None:
-        yield f"server.guard.max_norm: expected none, found {most:g}: it refuses updates"
+        yield f"server.guard.max_norm: expected none, found {most:g}, which refuses updates"
 
 
 def _of_groups(scenario: Scenario, residents: Sequence[Resident]) -> Iterator[str]:
@@ -95,7 +98,7 @@ def _of_groups(scenario: Scenario, residents: Sequence[Resident]) -> Iterator[st
         mistakes = [*_of_devices(scenario, group), *_of_availability(scenario, group, of_group)]
         timed = group.device.examples_per_s is not None or group.link.shapes
         if timed and group.availability.closed_form() != GroupEvents(event=1.0, device=1.0):
-            learning = learning or Learning.of(scenario)  # not before: it opens the task
+            learning = learning or Learning.of(scenario)  # only when needed: this opens the task
             mistakes += _of_work(scenario, group, of_group, learning)
         yield from (f"groups[{number}].{mistake}" for mistake in mistakes)
 
@@ -103,11 +106,17 @@ def _of_groups(scenario: Scenario, residents: Sequence[Resident]) -> Iterator[st
 def _of_devices(scenario: Scenario, group: Group) -> Iterator[str]:
     device, rules = group.device, group.participation
     if device.lives:
-        yield "device: expected one that never changes, found a battery, use or a mobile network"
+        yield (
+            "device: expected one whose state never changes, found a battery, use or a mobile "
+            "network"
+        )
     elif "unmetered" in rules.require and device.connectivity.metered:
-        yield "participation.require: expected what always holds, found 'unmetered' where none is"
+        yield (
+            "participation.require: expected conditions that always hold, found 'unmetered' on a "
+            "metered network"
+        )
     if rules.willing != 1.0:
-        yield "participation.willing: expected 1, found a will"
+        yield "participation.willing: expected 1, found another willingness"
     if (drop_out := life_of(scenario, group).drop_out) > 0:
         yield f"participation.drop_out: expected 0, found {drop_out:g}"
 
@@ -124,7 +133,7 @@ def _of_availability(
     if not isinstance(form, FixedDraws):
         return
     if len(scenario.groups) > 1:
-        yield "availability: k-of-n is known for a single group, found several"
+        yield "availability: with k-of-n expected a single group, found several"
     if (enrolled := _enrolled(of_group)) < group.count:
         yield f"enrollment: with k-of-n expected all {group.count} devices, found {enrolled}"
     if shared.overflow != "queue" and shared.slots is not None and shared.slots < form.k:
@@ -136,7 +145,8 @@ def _of_availability(
 def _of_work(
     scenario: Scenario, group: Group, of_group: Sequence[Resident], learning: Learning
 ) -> Iterator[str]:
-    """Work that lasts into the next round is interrupted where its device is not there then."""
+    """Report work that lasts into the next round, because it is interrupted if its device is not
+    available then."""
     members = members_of(scenario, group, of_group)
     lines = [line_of(scenario, group, member.client) for member in members]
     longest_s = learning.effort(scenario, group, members, lines).work_s.max(initial=0.0)

@@ -1,8 +1,8 @@
 """The population: every device with its covariates Z, and whether it is enrolled.
 
-All of it follows from the scenario and its seed; a device's part depends on no other device. The
-true propensities are the emulator's: for its run folder, never for an aggregator that did not ask
-for the oracle.
+The scenario and its seed determine all of it. The values of a device depend on no other device.
+Only the emulator knows the true propensities: it writes them into the run folder, but never gives
+them to an aggregator that did not ask for the oracle.
 """
 
 import csv
@@ -27,9 +27,9 @@ class Resident:
     """A device of the population.
 
     Attributes:
-        index: in the population, from 0.
+        index: position in the population, from 0.
         z: its covariates Z by name, numbers or words.
-        propensity: probability with which it was to be enrolled.
+        propensity: the probability with which it was enrolled.
     """
 
     client: str
@@ -41,7 +41,7 @@ class Resident:
 
 
 class Named(Protocol):
-    """What names of devices are made of."""
+    """A group as `names_of` needs it."""
 
     @property
     def name(self) -> str: ...
@@ -71,7 +71,7 @@ class _Scenario(Protocol):
 
 
 def names_of(groups: Sequence[Named]) -> list[tuple[str, str]]:
-    """(client, group) of every device, in the order of the population."""
+    """The name of the client and of its group for every device, in the order of the population."""
     return [
         (f"{group.name}-{number:04d}", group.name)
         for group in groups
@@ -80,10 +80,11 @@ def names_of(groups: Sequence[Named]) -> list[tuple[str, str]]:
 
 
 def population(scenario: _Scenario) -> list[Resident]:
-    """Every device of a scenario, in the order of the population.
+    """The population of a scenario: every device, in order.
 
     Raises:
-        ConfigError: covariates or enrollment cannot be decided, or nobody is enrolled.
+        ConfigError: covariates cannot be drawn, enrollment cannot be decided, or no device is
+            enrolled.
     """
     residents: list[Resident] = []
     for number, group in enumerate(scenario.groups):
@@ -91,19 +92,19 @@ def population(scenario: _Scenario) -> list[Resident]:
             residents.extend(_residents(scenario.seed, group, len(residents)))
         except ValueError as error:
             raise ConfigError(f"groups[{number}].{error}") from None
-    _same_sort_everywhere(residents)
+    _require_same_kind(residents)
     if not any(resident.enrolled for resident in residents):
         most = max(resident.propensity for resident in residents)
         raise ConfigError(
-            f"nobody is enrolled: of {len(residents)} devices none has a propensity above "
-            f"{most:.3g}; expected groups.enrollment to leave somebody to train"
+            f"no device is enrolled: none of {len(residents)} devices has a propensity above "
+            f"{most:.3g}; expected groups.enrollment to enroll at least one"
         )
     return residents
 
 
 def _residents(seed: int, group: _Group, first: int) -> Iterator[Resident]:
     clients = [client for client, _ in names_of([group])]
-    with np.errstate(over="ignore"):  # refused below, by name
+    with np.errstate(over="ignore"):  # values that overflow are refused below, by name
         raw = group.covariates.draw(seed, clients, range(first, first + group.count))
     for name, values in raw.items():
         _require_finite(name, values, clients)
@@ -134,12 +135,12 @@ def _require_finite(name: str, values: Values, clients: Sequence[str]) -> None:
         return
     first, count = int(np.argmin(finite)), np.count_nonzero(~finite)
     raise ValueError(
-        f"covariates.z.{name}: expected finite numbers, and {count} of {len(values)} are not "
-        f"({clients[first]}: {values[first]}); take a distribution with smaller values"
+        f"covariates.z.{name}: expected finite numbers, but {count} of {len(values)} are not "
+        f"({clients[first]}: {values[first]}); choose a distribution with smaller values"
     )
 
 
-def _same_sort_everywhere(residents: Sequence[Resident]) -> None:
+def _require_same_kind(residents: Sequence[Resident]) -> None:
     seen: dict[str, tuple[bool, str]] = {}
     for resident in residents:
         for name, value in resident.z.items():
@@ -148,23 +149,23 @@ def _same_sort_everywhere(residents: Sequence[Resident]) -> None:
                 words, numbers = (group, resident.group) if is_text else (resident.group, group)
                 raise ConfigError(
                     f"covariate {name!r} is a word in group {words} and a number in group "
-                    f"{numbers}; expected one of them in all groups"
+                    f"{numbers}; expected the same kind in all groups"
                 )
 
 
 def names_of_z(residents: Sequence[Resident]) -> list[str]:
-    """The covariates Z that any device has."""
+    """The names of the covariates Z that any resident has."""
     return list(dict.fromkeys(name for resident in residents for name in resident.z))
 
 
 def write_population(
     path: Path, residents: Sequence[Resident], participation: Sequence[float | None] | None
 ) -> None:
-    """Write the population as CSV, a row for each device.
+    """Write the population to a CSV file with a row for each device.
 
     Args:
-        participation: each device's true propensity to take part, in the order of `residents`;
-            empty cells where it is absent.
+        participation: each device's true propensity to take part, in the order of `residents`. A
+            device without one gets an empty cell.
     """
     names = names_of_z(residents)
     text = io.StringIO()

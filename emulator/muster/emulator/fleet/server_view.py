@@ -1,4 +1,4 @@
-"""What the server is told of a population: covariates Z, their means, and the oracle's part."""
+"""The server's view of a population: covariates Z, their means, and the oracle."""
 
 import math
 from collections.abc import Sequence
@@ -18,10 +18,10 @@ from muster.server.knowledge.population import Population
 
 
 def moments_of(scenario: Scenario, residents: Sequence[Resident]) -> dict[str, float]:
-    """The population's means as the server is told: of every column of Z, and of the features that
-    the aggregator asks for; with `server.moments_noise` not quite the truth.
+    """The population means that the server gets, by feature: of every column of Z, and of the
+    features that the aggregator asks for. `server.moments_noise` adds noise to the true means.
 
-    Where a device does not have a covariate, its columns count as 0 (of a word, no level holds).
+    If a device lacks a covariate, its columns count as 0 (for words, the columns of all levels).
 
     Raises:
         ConfigError: a mean is too large for a number.
@@ -35,7 +35,7 @@ def moments_of(scenario: Scenario, residents: Sequence[Resident]) -> dict[str, f
         if not math.isfinite(mean):
             raise ConfigError(
                 f"groups.covariates.z: the population's mean of {name!r} is {mean:g}, expected a "
-                f"finite number; give the covariate smaller values, or ask for no such feature"
+                f"finite number; give the covariate smaller values, or do not ask for this feature"
             )
     if settings.moments_noise:
         for name in found:
@@ -45,7 +45,7 @@ def moments_of(scenario: Scenario, residents: Sequence[Resident]) -> dict[str, f
 
 
 def population_of(scenario: Scenario, residents: Sequence[Resident]) -> Population:
-    """The population as the server will know it."""
+    """The population as the server knows it."""
     columns, z = scenario.z_columns, z_of_all(scenario, residents)
     full = scenario.server.information == "full"
     rows = [
@@ -62,10 +62,10 @@ def population_of(scenario: Scenario, residents: Sequence[Resident]) -> Populati
 
 
 def require(scenario: Scenario) -> None:
-    """Refuse a population with which the scenario's aggregator cannot work, or that cannot be.
+    """Check that the scenario's population is possible and that its aggregator can work with it.
 
     Raises:
-        ConfigError: why not.
+        ConfigError: it is not, or it cannot.
     """
     residents = population(scenario)
     rule = scenario.server.aggregator
@@ -73,11 +73,11 @@ def require(scenario: Scenario) -> None:
     if never and rule.needs() & {Need.POPULATION, Need.PROPENSITIES}:
         shown = ", ".join(never[:3]) + (" …" if len(never) > 3 else "")
         raise ConfigError(
-            f"server.aggregator: {rule.kind} gives the enrolled the weight of those like them who "
-            f"are not, and {len(never)} of {len(residents)} devices are never enrolled "
-            f"(propensity 0: {shown}): nobody can stand for them. Make groups.enrollment leave "
-            f"everybody a chance, or take 'calibrated' with method = 'soft', which comes as near "
-            f"to the population's means as it can"
+            f"server.aggregator: {rule.kind} lets enrolled devices also represent similar devices "
+            f"that are not enrolled, but {len(never)} of {len(residents)} devices can never be "
+            f"enrolled (propensity 0: {shown}), so no device can represent them. Give every device "
+            f"a chance in groups.enrollment, or choose 'calibrated' with method = 'soft', which "
+            f"comes as near to the population's means as it can"
         )
     if objections := list(rule.objections(population_of(scenario, residents))):
         raise ConfigError("\n".join(f"server.aggregator: {text}" for text in objections))

@@ -1,4 +1,4 @@
 """The gateway process: it relays the TCP connections of one group's devices and shapes them.
 
-A gateway imports the settings of links (`links.settings`) and nothing else of the emulator.
+A gateway imports only the settings of links (`links.settings`) from the rest of the emulator.
 """

@@ -1,8 +1,9 @@
 """A gateway's program: `python -m muster.emulator.gateway`, with GatewayProcess as a line of JSON
 on standard input.
 
-It writes where it listens once all ports are open, if it is to, and ends on SIGTERM with status 0;
-with status 1, and a sentence in its log, where ports cannot be opened.
+If `config.ready` is set, the program writes its ports to that file once all of them are open. It
+ends on SIGTERM with status 0. If ports cannot be opened, it ends with status 1 and a sentence in
+its log.
 """
 
 import asyncio
@@ -27,10 +28,10 @@ log = logging.getLogger("muster.gateway")
 
 
 async def serve(config: GatewayProcess) -> None:
-    """Be the gateway until SIGTERM.
+    """Run the gateway until SIGTERM.
 
     Raises:
-        ConfigError: a trace cannot be read, or the server's address is none.
+        ConfigError: a trace cannot be read, or the server's address is not host:port.
         LaunchFailed: a port cannot be opened.
     """
     clock, stopped = WallClock(), asyncio.Event()
@@ -59,7 +60,7 @@ def _why_not(config: GatewayProcess, error: OSError) -> str:
     limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
     return (
         f"the gateway of {config.group!r} cannot open {len(config.devices) + 1} ports on "
-        f"{config.host}: {error.strerror or error}; it may have {limit} files open, and needs one "
+        f"{config.host}: {error.strerror or error}; it may have {limit} open files, but needs one "
         f"for each device and two for each connection"
     )
 

@@ -1,4 +1,4 @@
-"""What a gateway is started with."""
+"""The settings with which a gateway is started, and the ports where it listens."""
 
 from muster.common.config import Section
 from muster.common.lines import SharedLine
@@ -6,7 +6,7 @@ from muster.emulator.links.settings import Shape
 
 
 def gateway_name(group: str) -> str:
-    """What the process of a group's gateway, and its log, are called."""
+    """The name of the process of a group's gateway, and of its log."""
     return f"gateway-{group}"
 
 
@@ -18,59 +18,62 @@ class GatewayDevice(Section):
 
 
 class GatewayProcess(Section):
-    """What the gateway of a group is started with, on its standard input."""
+    """The settings that the gateway of a group reads from its standard input."""
 
     group: str
     seed: int
     devices: list[GatewayDevice]
     shared: SharedLine = SharedLine()
-    """What they share; its `slots` are granted over the control port."""
+    """The link that the devices share. Its `slots` are granted over the control port."""
 
     upstream: str
-    """host:port of the server."""
+    """Address of the server, host:port."""
 
     host: str = "127.0.0.1"
-    """Where it listens: one port for every device, and the control port."""
+    """Address on which the gateway listens, with one port for every device and the control port."""
 
     first_port: int = 0
-    """The control port; those of the devices follow it, in their order. 0: any free ones."""
+    """The control port; the ports of the devices follow it in order. 0: any free ports."""
 
     again: "Ports | None" = None
-    """Where it listened before it died; it listens there again."""
+    """The ports of a gateway that died. Its successor listens on them again."""
 
     ready: str | None = None
-    """A file that it writes when all ports are open: JSON of Ports."""
+    """A file to which the gateway writes its Ports as JSON once all ports are open."""
 
     words: str | None = None
-    """A file in which it keeps what devices have said about slots, for itself when it is started
-    again; absent: there are no slots."""
+    """A file in which the gateway keeps the slot requests of devices, so that it can read them when
+    it is started again; absent: there are no slots."""
 
     controller_token: str
-    """Hexadecimal; who shows it may change settings."""
+    """Hexadecimal. A controller that presents it may change settings."""
 
     device_token: str
-    """Hexadecimal, the fleet's token; who shows it may ask for slots."""
+    """The fleet's token, hexadecimal. A device that presents it may ask for slots."""
 
     lease_s: float = 10.0
-    """Wall seconds without a word from a controller after which it heals itself."""
+    """Wall seconds without a request from a controller after which the gateway heals itself."""
 
 
 class Ports(Section):
-    """Where a gateway listens."""
+    """The ports where a gateway listens."""
 
     host: str
-    """As its devices know it."""
+    """The gateway's host name or address, as its devices reach it."""
 
     control: int
+    """The control port."""
+
     devices: dict[str, int]
-    """By client."""
+    """The ports of the devices, by client."""
 
     outside: str | None = None
-    """host:port of the control port for who is not in its network; absent: the same."""
+    """Address of the control port, host:port, for programs outside the gateway's network; absent:
+    the same as inside."""
 
     @property
     def controllers(self) -> tuple[str, int]:
-        """Where controllers reach it."""
+        """Host and port where controllers reach the gateway."""
         if self.outside is None:
             return self.host, self.control
         host, _, port = self.outside.rpartition(":")

@@ -1,20 +1,22 @@
-"""The control port of a gateway: JSON lines, each answered by a line.
+"""The control port of a gateway: requests and replies are JSON lines.
 
-The first line says who speaks, {"token": hex}, and is answered {"ok": ...}, or {"error": ...} and
-the end. Who shows the controller's token may ask what REQUESTS lists; each is answered
-{"ok": ...} or {"error": a sentence}, in order, and one that is refused has changed nothing.
+The first line of a connection presents a token, {"token": hex}. The gateway replies {"ok": ...}, or
+{"error": ...} and closes the connection. A controller that presents the controller's token may send
+any request in REQUESTS. The gateway replies to each in order, {"ok": ...} or {"error": a sentence}.
+A refused request changes nothing.
 
-Who shows the devices' token may ask for slots (`slots` has the rules), for any device of the group:
+A peer that presents the devices' token may ask for slots for any device of the group (`slots` has
+the rules):
 
     {"do": "contend", "client", "round", "active", "of"}  ->  {"round", "client", "granted"}
     {"do": "take", "client", "round"}                     ->  {"round", "client", "taken": true}
     {"do": "give", "client", "round"}                     ->  {"round", "client", "given": true}
 
-These answers come when they are known, so not always in order. A connection that breaks gives back
-the slots that were taken over it.
+The gateway sends these replies once they are decided, so not always in order. If a connection
+breaks, the slots that were taken over it are given back.
 
-A gateway whose controllers say nothing for its lease heals itself: a controller that died must not
-leave a fleet cut off.
+If no controller sends a request for the time of a lease, the gateway heals itself, because a
+controller that died must not leave a fleet cut off.
 """
 
 import asyncio
@@ -36,7 +38,7 @@ from muster.common.errors import ConfigError, Unauthenticated
 from muster.common.lines import Positive
 from muster.emulator.gateway.faults import Fault, FaultName
 from muster.emulator.gateway.gateway import Gateway
-from muster.emulator.gateway.slots import SlotAllocator, Whose
+from muster.emulator.gateway.slots import DeviceRound, SlotAllocator
 from muster.emulator.gateway.words import Word, Words
 from muster.emulator.links.settings import Shape
 
@@ -45,13 +47,13 @@ log = logging.getLogger("muster.gateway")
 _LINE_BYTES = 4 * 1024 * 1024
 _HELLO_S = 10.0
 _SAME_S = 0.001
-"""Those who ask for a slot within the same millisecond ask at the same instant."""
+"""Requests for a slot within the same millisecond count as sent at the same instant."""
 
 NotNegative = Annotated[float, Field(ge=0)]
 
 
 class Hello(Section):
-    """Who speaks."""
+    """The first line of a connection, which presents a token."""
 
     token: str
     client: str | None = None
@@ -66,7 +68,7 @@ class Stats(Section):
 
 
 class ShapeChange(Section):
-    """What becomes different about a link; what is not there stays. null: no limit, no trace."""
+    """The fields of a Shape to change; absent fields stay as they are. null: no limit, no trace."""
 
     down_bps: Positive | None = None
     up_bps: Positive | None = None
@@ -83,9 +85,9 @@ class ShapeChange(Section):
 class SetShape(Section):
     do: Literal["set"]
     clients: list[str] | None = None
-    """Null: all."""
+    """Null: all devices."""
     shape: ShapeChange | None
-    """Null: what it was started with."""
+    """Null: the shape that each device had when the gateway started."""
 
 
 class SetShared(Section):
@@ -152,7 +154,7 @@ Say = Callable[[Mapping[str, Any]], None]
 
 
 class ControlService:
-    """What a gateway answers its controllers and its devices."""
+    """Serves the control port of a gateway for controllers and devices."""
 
     def __init__(self, gateway: Gateway, clock: Clock) -> None:
         self._gateway, self._clock, self._config = gateway, clock, gateway.config
@@ -160,8 +162,8 @@ class ControlService:
         self._words = Words(Path(self._config.words)) if self._config.words else None
         for word in self._words.all() if self._words is not None else ():
             self._slots.contend(*word)
-        self._asked: dict[tuple[str, Whose], list[Say]] = {}
-        self._taken: dict[Whose, Say] = {}
+        self._asked: dict[tuple[str, DeviceRound], list[Say]] = {}
+        self._taken: dict[DeviceRound, Say] = {}
         self._heard = clock.monotonic()
 
     async def listen(self) -> asyncio.Server:
@@ -175,7 +177,7 @@ class ControlService:
         return await asyncio.start_server(self._talk, host, port, limit=_LINE_BYTES)
 
     async def keep_lease(self) -> None:
-        """Heal the gateway whenever its controllers say nothing for a lease; never returns."""
+        """Heal the gateway whenever no controller sends a request for a lease; never returns."""
         lease_s = self._config.lease_s
         while True:
             await self._clock.sleep_until(self._heard + lease_s)
@@ -183,17 +185,17 @@ class ControlService:
                 self._heard = self._clock.monotonic()
                 if self._gateway.restore():
                     log.warning(
-                        "no controller said a word for %g s: all faults are healed, and links are "
-                        "what they were at the start",
+                        "no controller sent a request for %g s: all faults are healed, and links "
+                        "are as they were at the start",
                         lease_s,
                     )
 
     # -- lines ----------------------------------------------------------------------------------
 
     async def _talk(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        def say(told: Mapping[str, Any]) -> None:
+        def say(reply: Mapping[str, Any]) -> None:
             if not writer.is_closing():
-                writer.write(json.dumps(told).encode() + b"\n")
+                writer.write(json.dumps(reply).encode() + b"\n")
 
         try:
             async with asyncio.timeout(_HELLO_S):
@@ -211,28 +213,28 @@ class ControlService:
                     say({"error": _sentence(error)})
                 await writer.drain()
         except ValueError:
-            say({"error": f"a line has at most {_LINE_BYTES} bytes"})
+            say({"error": f"expected a line of at most {_LINE_BYTES} bytes"})
         except (OSError, TimeoutError):
             pass
-        except asyncio.CancelledError:  # the gateway ends
+        except asyncio.CancelledError:  # the gateway is ending
             writer.transport.abort()
         finally:
             self._forget(say)
             writer.close()
 
     def _is_controller(self, line: bytes) -> bool:
-        """Whether a hello is a controller's, and not a device's.
+        """Whether the first line of a connection has the controller's token and not the devices'.
 
         Raises:
-            ConfigError: it is no hello.
-            Unauthenticated: it is neither's.
+            ConfigError: the line is not a Hello.
+            Unauthenticated: the line has neither token.
         """
         token = Hello.from_json(line).token.encode()
         if hmac.compare_digest(token, self._config.controller_token.encode()):
             return True
         if hmac.compare_digest(token, self._config.device_token.encode()):
             return False
-        raise Unauthenticated("this is neither the controller's token nor the devices'")
+        raise Unauthenticated("expected the controller's or the devices' token, found another")
 
     # -- controllers ----------------------------------------------------------------------------
 
@@ -262,7 +264,7 @@ class ControlService:
     def _set_shape(self, request: SetShape) -> None:
         devices = self._gateway.select_devices(request.clients)
         if request.shape is None:
-            self._gateway.set_shapes({each.client: each.began_with for each in devices})
+            self._gateway.set_shapes({each.client: each.initial_shape for each in devices})
             return
         change = request.shape.model_dump(exclude_unset=True)
         self._gateway.set_shapes(
@@ -278,14 +280,14 @@ class ControlService:
                 self._gateway.select_devices([client])
                 if of > len(self._gateway.devices):
                     raise ConfigError(
-                        f"{of} devices cannot be called: {self._config.group!r} has "
+                        f"{of} devices cannot be called: group {self._config.group!r} has "
                         f"{len(self._gateway.devices)}"
                     )
                 if self._words is not None:
                     self._words.add(Word(round, client, active, of))
                 self._asked.setdefault(("contend", (round, client)), []).append(say)
-                for whose, granted in self._slots.contend(round, client, active, of).items():
-                    self._tell("contend", whose, granted=granted)
+                for device_round, granted in self._slots.contend(round, client, active, of).items():
+                    self._tell("contend", device_round, granted=granted)
             case Take(client=client, round=round):
                 self._gateway.select_devices([client])
                 self._asked[("take", (round, client))] = [say]
@@ -299,32 +301,32 @@ class ControlService:
                 say({"round": round, "client": client, "given": True})
                 self._now_hold(self._slots.give(round, client))
 
-    def _now_hold(self, holders: list[Whose]) -> None:
-        for whose in holders:
-            self._tell("take", whose, taken=True)
+    def _now_hold(self, holders: list[DeviceRound]) -> None:
+        for device_round in holders:
+            self._tell("take", device_round, taken=True)
 
-    def _tell(self, asked: str, whose: Whose, **answer: bool) -> None:
-        round, client = whose
-        for say in self._asked.pop((asked, whose), []):
+    def _tell(self, asked: str, device_round: DeviceRound, **answer: bool) -> None:
+        round, client = device_round
+        for say in self._asked.pop((asked, device_round), []):
             say({"round": round, "client": client, **answer})
 
     def _forget(self, say: Say) -> None:
-        """Nobody listens there any more."""
+        """Remove a connection's requests, and give back the slots that were taken over it."""
         for key, listening in list(self._asked.items()):
             if say in listening:
                 listening.remove(say)
             if not listening:
                 del self._asked[key]
-        for whose in [whose for whose, by in self._taken.items() if by is say]:
-            del self._taken[whose]
-            self._now_hold(self._slots.give(*whose))
+        for device_round in [device_round for device_round, by in self._taken.items() if by is say]:
+            del self._taken[device_round]
+            self._now_hold(self._slots.give(*device_round))
 
 
 def _request(line: bytes, known: Mapping[str, type[Section]]) -> Section:
-    """Understand a line.
+    """Parse a line as one of the `known` requests.
 
     Raises:
-        ConfigError: it is no request, or one that lacks something.
+        ConfigError: the line is not a known request, or it lacks something.
     """
     with suppress(ValueError):
         asked = json.loads(line)
@@ -332,8 +334,8 @@ def _request(line: bytes, known: Mapping[str, type[Section]]) -> Section:
             do = asked.get("do")
             if isinstance(do, str) and do in known:
                 return known[do].from_json(line)
-            raise ConfigError(f"do is one of {', '.join(known)}; found {do!r}")
-    raise ConfigError("a request is a JSON object on one line")
+            raise ConfigError(f"do: expected one of {', '.join(known)}; found {do!r}")
+    raise ConfigError("expected a request: a JSON object on one line")
 
 
 def _sentence(error: Exception) -> str:

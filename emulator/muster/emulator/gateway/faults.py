@@ -1,13 +1,14 @@
-"""What can be wrong with a device's link, beside being slow; with no I/O in it.
+"""Faults of a device's link, besides being slow. This module does no I/O.
 
-    offline    its connections are closed (FIN) at once, and so is every new one
-    blackhole  sockets stay and nothing is forwarded; new connections are accepted, and silent
+    offline    all connections are closed (FIN) at once, and so is every new one
+    blackhole  sockets stay open but nothing is forwarded; new connections are accepted but silent
     cut        bytes of one direction are read and thrown away
-    limit      a connection is reset once it has delivered so many bytes in one direction
-    reset      its connections are reset (RST), once; nothing stands afterwards
+    limit      a connection is reset once it has delivered a number of bytes in one direction
+    reset      all connections are reset (RST) once; no fault stays active afterwards
 
-Faults stand side by side. When a black hole or a cut is healed, the connections that lived under it
-are reset: bytes of them are lost, and a TCP connection that goes on without them would be a lie.
+Several faults can be active at the same time. When a black hole or a cut is healed, the connections
+that existed under it are reset: some of their bytes are lost, and no real TCP connection continues
+without lost bytes.
 """
 
 from dataclasses import dataclass, field
@@ -24,19 +25,19 @@ _DIRECTED = ("cut", "limit")
 
 
 class Fault(Section):
-    """One thing that goes wrong."""
+    """One fault of a device's link."""
 
     fault: FaultName
 
     direction: Direction | None = None
-    """Which bytes, for cut and limit."""
+    """The direction that cut or limit affects."""
 
     bytes: Annotated[int, Field(gt=0)] | None = None
-    """How many a connection delivers before it is reset, for limit; those of a connection that is
-    there already count from now."""
+    """For limit, how many bytes a connection delivers before it is reset. Connections that already
+    exist count from now."""
 
     for_s: Annotated[float, Field(gt=0)] | None = None
-    """Heals by itself after so many wall seconds; absent: stands until it is healed."""
+    """Wall seconds after which the fault heals by itself; absent: active until it is healed."""
 
     @model_validator(mode="after")
     def _has_what_it_needs(self) -> Self:
@@ -52,13 +53,13 @@ class Fault(Section):
 
     @property
     def key(self) -> tuple[FaultName, Direction | None]:
-        """What it replaces when it stands already."""
+        """Key of the fault; a new fault replaces an active one with the same key."""
         return self.fault, self.direction
 
 
 @dataclass(slots=True)
 class ActiveFaults:
-    """The faults of one device."""
+    """The active faults of one device."""
 
     faults: dict[tuple[FaultName, Direction | None], Fault] = field(default_factory=dict)
 
@@ -74,27 +75,28 @@ class ActiveFaults:
         return ("blackhole", None) in self.faults
 
     def cut(self, direction: Direction) -> bool:
-        """Whether bytes of a direction are thrown away."""
+        """Whether bytes of this direction are thrown away."""
         return ("cut", direction) in self.faults
 
     def limit(self, direction: Direction) -> int | None:
-        """Bytes that a connection delivers; None: as many as there are."""
+        """Bytes that a connection delivers in this direction before it is reset; None: no limit."""
         fault = self.faults.get(("limit", direction))
         return fault.bytes if fault else None
 
     def add(self, fault: Fault) -> None:
-        """Have a fault stand; a reset does not."""
+        """Make a fault active; a reset never stays active."""
         if fault.fault != "reset":
             self.faults[fault.key] = fault
 
     def heal(self, name: FaultName | None = None) -> None:
-        """Heal what has a name, or everything."""
+        """Heal the faults with this name, or all (None)."""
         for key in [key for key in self.faults if name in (None, key[0])]:
             del self.faults[key]
 
     def expire(self, fault: Fault) -> bool:
-        """Heal this very fault; whether it still stood (a later one may have replaced it)."""
-        stood = self.faults.get(fault.key) is fault
-        if stood:
+        """Heal exactly this fault. Return whether it was still active, because a later one may have
+        replaced it."""
+        active = self.faults.get(fault.key) is fault
+        if active:
             del self.faults[fault.key]
-        return stood
+        return active

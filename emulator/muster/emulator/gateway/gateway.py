@@ -1,8 +1,12 @@
-"""The access network of a group of devices: a port for each, shaped, cut and counted.
+"""The access network of a group of devices: a port for each device, whose traffic is shaped, cut
+and counted.
 
-The driver: it moves bytes and looks at the clock, and decides nothing. What a link does to bytes is
-in `shaping`, how its rate varies in `rates`, what can go wrong in `faults`, one connection in
-`relay`; what is asked over the control port is understood in `control`.
+This module is the driver: it moves bytes and reads the clock, but decides nothing.
+- `shaping` computes what a link does to bytes.
+- `rates` computes how the rate of a link varies.
+- `faults` defines what can go wrong.
+- `relay` handles one connection.
+- `control` handles requests over the control port.
 """
 
 import asyncio
@@ -25,7 +29,8 @@ from muster.emulator.links.settings import Shape
 log = logging.getLogger("muster.gateway")
 
 _SLACK_S = 0.0005
-"""What is due within it is delivered: uvloop and epoll wake by the millisecond."""
+"""Bytes that are due within this time are delivered now, because uvloop and epoll wake up only at
+whole milliseconds."""
 
 _DIAL_S = 10.0
 _BACKLOG = 64
@@ -33,7 +38,8 @@ _ACCEPT_AGAIN_S = 0.5
 
 
 class TrafficMeter:
-    """What a rate could have moved since the gateway began, whatever rates there were."""
+    """Measures how many bytes a link could have carried since the gateway began, across all changes
+    of its rate."""
 
     def __init__(self, rate: Rate) -> None:
         self._rate, self._since, self._before = rate, 0.0, 0.0
@@ -43,38 +49,42 @@ class TrafficMeter:
         self._rate, self._since = rate, now
 
     def bytes(self, now: float) -> float | None:
-        """None: for a time there was no limit."""
+        """Bytes until `now`; None: at some time there was no limit."""
         total = self._before + self._rate.capacity(self._since, now)
         return None if math.isinf(total) else total
 
 
 class DeviceLink:
-    """A device's link, and what goes through it.
+    """A device's link, with its connections and counters.
 
     Attributes:
-        plain: by direction, whether bytes go straight through.
-        fitted: a socket of it has had a size of buffers set.
+        plain: by direction, whether bytes bypass the shaper.
+        fitted: whether the buffer size of one of its sockets has been set.
     """
 
     def __init__(self, settings: GatewayDevice, gateway: "Gateway") -> None:
-        self.client, self.began_with, self.shape = settings.client, settings.shape, settings.shape
+        self.client, self.initial_shape, self.shape = (
+            settings.client,
+            settings.shape,
+            settings.shape,
+        )
         self._seed = gateway.seed
-        self.standing = ActiveFaults()
+        self.active_faults = ActiveFaults()
         self.connections: set[RelayedConnection] = set()
         self.opened = 0
         self.read = dict.fromkeys(DIRECTIONS, 0)
         self.delivered = dict.fromkeys(DIRECTIONS, 0)
-        ways = self.ways(self.shape)
+        links = self.links(self.shape)
         self.lanes = {
-            each: gateway.shapers[each].lane(self.client, ways[each]) for each in DIRECTIONS
+            each: gateway.shapers[each].lane(self.client, links[each]) for each in DIRECTIONS
         }
-        self.meters = {each: TrafficMeter(ways[each].rate) for each in DIRECTIONS}
+        self.meters = {each: TrafficMeter(links[each].rate) for each in DIRECTIONS}
         self.plain = dict.fromkeys(DIRECTIONS, True)
         self.fitted = False
-        self.look(gateway)
+        self.update_plain(gateway)
 
-    def ways(self, shape: Shape) -> dict[Direction, DirectionalLink]:
-        """What a shape makes of both directions.
+    def links(self, shape: Shape) -> dict[Direction, DirectionalLink]:
+        """The link of both directions for a shape.
 
         Raises:
             ValueError: a trace cannot be read.
@@ -87,22 +97,22 @@ class DeviceLink:
             for each in DIRECTIONS
         }
 
-    def look(self, gateway: "Gateway") -> None:
-        """See whether bytes may go straight through."""
+    def update_plain(self, gateway: "Gateway") -> None:
+        """Update whether bytes may bypass the shaper."""
         for each in DIRECTIONS:
             unshared = math.isinf(gateway.shapers[each].shared.mean)
-            self.plain[each] = self.lanes[each].way.plain and unshared and not self.standing
+            self.plain[each] = self.lanes[each].link.plain and unshared and not self.active_faults
 
     def rate_bytes(self, direction: Direction) -> float:
-        """Bytes per second of its own link."""
-        return self.lanes[direction].way.rate.mean
+        """Mean rate of the device's own link, bytes per second."""
+        return self.lanes[direction].link.rate.mean
 
 
 class Gateway:
     """The gateway of a group.
 
     Args:
-        config: what it is started with; `ready` and tokens are not its business.
+        config: the gateway's settings; `ready` and the tokens are not used here.
     """
 
     def __init__(self, config: GatewayProcess, clock: Clock) -> None:
@@ -127,17 +137,17 @@ class Gateway:
         return self._clock.monotonic() - self._began
 
     def listen(self) -> dict[str, int]:
-        """Open a port for every device; the ports by client.
+        """Open a port for every device; return the ports by client.
 
         Raises:
-            OSError: they cannot be opened.
+            OSError: a port cannot be opened.
         """
         ports, first, again = {}, self.config.first_port, self.config.again
         for number, device in enumerate(self.devices.values(), start=1):
             listener = socket.socket(_family(self.config.host), socket.SOCK_STREAM)
             self._listeners.append(listener)
             listener.setblocking(False)
-            fit_buffers(listener, device)  # what it accepts has its buffers
+            fit_buffers(listener, device)  # accepted sockets inherit its buffer sizes
             listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             port = first + number if first else 0
             listener.bind((self.config.host, again.devices[device.client] if again else port))
@@ -162,7 +172,7 @@ class Gateway:
     # -- bytes ----------------------------------------------------------------------------------
 
     def pump(self, direction: Direction) -> None:
-        """Let the link work until now, and deliver what is due."""
+        """Advance the shaper to the current time, and deliver the bytes that are due."""
         shaper = self.shapers[direction]
         due, served = shaper.advance(self.now() + _SLACK_S)
         halves: dict[Half, None] = {}
@@ -181,7 +191,7 @@ class Gateway:
         self._arm(direction)
 
     def _arm(self, direction: Direction) -> None:
-        """Have `pump` called when something is to be done; early is no harm."""
+        """Set a timer that calls `pump` at the next event. A call that comes early does no harm."""
         at = self.shapers[direction].next()
         armed = self._timers.get(direction)
         if armed is not None:
@@ -205,7 +215,7 @@ class Gateway:
             return
         except OSError as error:
             log.error("%s: a connection cannot be accepted: %s", device.client, error)
-            self.loop.remove_reader(listener)  # it would be asked again at once, and for ever
+            self.loop.remove_reader(listener)  # else the loop would call this again and again
             self.loop.call_later(_ACCEPT_AGAIN_S, self._listen_on, listener, device)
             return
         accepted.setblocking(False)
@@ -214,13 +224,13 @@ class Gateway:
         connection = RelayedConnection(self, device, device.opened, accepted)
         connection.fit_buffers()
         device.connections.add(connection)
-        if device.standing.offline:
+        if device.active_faults.offline:
             connection.close()
-        elif device.standing.blackhole:
+        elif device.active_faults.blackhole:
             connection.freeze()
         else:
             for each in DIRECTIONS:
-                if device.standing.cut(each):
+                if device.active_faults.cut(each):
                     connection.halves[each].lose()
             dial = self.loop.create_task(self._dial(connection))
             self._dials.add(dial)
@@ -231,7 +241,7 @@ class Gateway:
             self.loop.add_reader(listener, self._accept, listener, device)
 
     async def _dial(self, connection: RelayedConnection) -> None:
-        """Connect to the server; a device whose server does not answer is reset."""
+        """Connect to the server; if it does not answer, reset the device's connection."""
         host, port = self.upstream
         upstream = None
         try:
@@ -247,7 +257,8 @@ class Gateway:
                 upstream.close()
             if not (connection.closed or connection.frozen):
                 why = error.strerror if isinstance(error, OSError) and error.strerror else "silent"
-                log.warning("%s: no way to %s:%d: %s", connection.device.client, host, port, why)
+                name = connection.device.client
+                log.warning("%s: cannot connect to %s:%d: %s", name, host, port, why)
                 connection.abort()
         except asyncio.CancelledError:
             if upstream is not None:
@@ -263,13 +274,13 @@ class Gateway:
             found = await self.loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
             return found[0][0], found[0][4]
 
-    # -- what is asked --------------------------------------------------------------------------
+    # -- requests of controllers ----------------------------------------------------------------
 
     def select_devices(self, clients: Collection[str] | None) -> list[DeviceLink]:
-        """The devices called `clients`; None: all.
+        """The links of the devices `clients`; None: of all devices.
 
         Raises:
-            ConfigError: there is no such device here.
+            ConfigError: a client has no device behind this gateway.
         """
         if clients is None:
             return list(self.devices.values())
@@ -281,26 +292,29 @@ class Gateway:
         return [self.devices[client] for client in clients]
 
     def set_shapes(self, shapes: Mapping[str, Shape]) -> None:
-        """Give devices other links, from now on.
+        """Change the shapes of devices' links from now on.
+
+        Args:
+            shapes: the new shapes, by client.
 
         Raises:
-            ConfigError: a link cannot be; nothing was changed.
+            ConfigError: a shape is impossible; nothing was changed.
         """
         try:
             made = [(self.devices[each], shape) for each, shape in shapes.items()]
-            changes = [(device, shape, device.ways(shape)) for device, shape in made]
+            changes = [(device, shape, device.links(shape)) for device, shape in made]
         except ValueError as error:
             raise ConfigError(str(error)) from None
         now = self.now()
-        for device, shape, ways in changes:
+        for device, shape, links in changes:
             device.shape = shape
-            for each, way in ways.items():
-                self.shapers[each].change(device.lanes[each], way, now)
-                device.meters[each].change(way.rate, now)
+            for each, link in links.items():
+                self.shapers[each].change(device.lanes[each], link, now)
+                device.meters[each].change(link.rate, now)
         self._changed(device for device, _, _ in changes)
 
     def set_shared(self, down_bps: float | None, up_bps: float | None) -> None:
-        """Give the group other shared rates, from now on; None: no limit."""
+        """Change the shared rates of the group from now on; None: no limit."""
         now = self.now()
         self._rates = {"down": down_bps, "up": up_bps}
         for each in DIRECTIONS:
@@ -311,10 +325,10 @@ class Gateway:
         self._changed(self.devices.values())
 
     def fault(self, devices: Iterable[DeviceLink], fault: Fault) -> None:
-        """Have something go wrong."""
+        """Begin a fault on the links of some devices."""
         devices = list(devices)
         for device in devices:
-            device.standing.add(fault)
+            device.active_faults.add(fault)
             for connection in list(device.connections):
                 self._strike(connection, fault)
         self._changed(devices)
@@ -322,38 +336,40 @@ class Gateway:
             self.loop.call_later(fault.for_s, self._expire, devices, fault)
 
     def heal(self, devices: Iterable[DeviceLink], name: FaultName | None = None) -> None:
-        """Put right what has a name, or everything."""
+        """Heal the faults with this name, or all (None), on the links of some devices."""
         devices = list(devices)
         for device in devices:
-            device.standing.heal(name)
+            device.active_faults.heal(name)
         self._healed(devices)
 
     def restore(self) -> bool:
-        """Heal everything and go back to the links it was started with; whether that changed
-        anything."""
+        """Heal all faults and restore the links with which the gateway started. Return whether this
+        changed anything."""
         devices = self.devices.values()
         shared = self.config.shared
-        as_begun = {"down": shared.down_bps, "up": shared.up_bps}
-        others = {each.client: each.began_with for each in devices if each.shape != each.began_with}
-        wrong = [device for device in devices if device.standing]
+        initial_rates = {"down": shared.down_bps, "up": shared.up_bps}
+        others = {
+            each.client: each.initial_shape for each in devices if each.shape != each.initial_shape
+        }
+        wrong = [device for device in devices if device.active_faults]
         if wrong:
             self.heal(wrong)
         if others:
             self.set_shapes(others)
-        if changed := self._rates != as_begun:
+        if changed := self._rates != initial_rates:
             self.set_shared(shared.down_bps, shared.up_bps)
         return bool(wrong or others or changed)
 
     def set_upstream(self, address: str) -> None:
-        """Dial another server from now on.
+        """Connect new connections to the server at `address` from now on.
 
         Raises:
-            ConfigError: this is no host:port.
+            ConfigError: `address` is not host:port.
         """
         self.upstream = _address(address)
 
     def stats(self) -> dict[str, Any]:
-        """What has been delivered, and what could have been, since it began."""
+        """Bytes that were and that could have been delivered since the gateway began."""
         now = self.now()
         return {
             "at": self._clock.monotonic(),
@@ -390,22 +406,22 @@ class Gateway:
                 half.limit_from = half.delivered
 
     def _expire(self, devices: list[DeviceLink], fault: Fault) -> None:
-        self._healed([device for device in devices if device.standing.expire(fault)])
+        self._healed([device for device in devices if device.active_faults.expire(fault)])
 
     def _healed(self, devices: Collection[DeviceLink]) -> None:
         for device in devices:
-            standing = device.standing
+            active = device.active_faults
             for connection in list(device.connections):
                 halves = connection.halves
-                lost = any(halves[each].lost and not standing.cut(each) for each in DIRECTIONS)
-                if lost or (connection.frozen and not standing.blackhole):
+                lost = any(halves[each].lost and not active.cut(each) for each in DIRECTIONS)
+                if lost or (connection.frozen and not active.blackhole):
                     connection.abort()
         self._changed(devices)
 
     def _changed(self, devices: Iterable[DeviceLink]) -> None:
-        """Have sockets and reading follow what changed."""
+        """Apply a change of links or faults to the connections of these devices."""
         for device in devices:
-            device.look(self)
+            device.update_plain(self)
             for connection in list(device.connections):
                 connection.fit_buffers()
                 if connection.established:

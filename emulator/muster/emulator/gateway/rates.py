@@ -1,10 +1,11 @@
-"""Rates that vary, as bytes over time.
+"""Rates of links, which may vary over time.
 
-Rule 1: a rate is a fact about time, asked by instants that are handed in; asking changes nothing,
-and nothing depends on the order of questions. Instants are seconds since the gateway began.
+Rule 1: a rate is a function of time. Its methods get instants as arguments and change nothing that
+a caller can see, so the order of calls does not matter. Instants are seconds since the gateway
+began.
 
-Rule 2: what is random is drawn from streams with names, so that a link is the same in every run of
-a seed.
+Rule 2: random numbers are drawn from named streams, so that a link is the same in every run with
+the same seed.
 """
 
 import math
@@ -23,28 +24,28 @@ from muster.emulator.links.settings import Shape
 Direction = Literal["down", "up"]
 
 PACKET_BYTES = 1460
-"""Of payload, in a packet of TCP over Ethernet: the MSS in the formulas below."""
+"""Payload of a TCP packet over Ethernet: the MSS in the formulas below."""
 
 _LEAST_RTT_S = 0.001
 _LEAST_RTO_S = 0.2  # Linux's; RFC 6298 would have 1 s
 
 _OPPORTUNITY_BYTES = 1500
-_PEAK_SDS = 3.0  # 0.1 % of the time it is above
+_PEAK_SDS = 3.0  # the rate is above for 0.1 % of the time
 _BLOCK_STEPS = 256
 _BLOCKS_KEPT = 2
 
 
 class Rate(Protocol):
-    """Bytes over time."""
+    """The rate of a link as bytes over time."""
 
     @property
     def mean(self) -> float:
-        """Bytes per second in the long run; infinite where there is no limit."""
+        """Bytes per second in the long run; infinite if there is no limit."""
         ...
 
     @property
     def peak(self) -> float:
-        """Bytes per second at its best, leaving out what lasts no time worth mentioning."""
+        """Highest bytes per second, except for times too short to matter."""
         ...
 
     def finish(self, start_s: float, nbytes: float) -> float:
@@ -57,7 +58,7 @@ class Rate(Protocol):
 
 
 class Unlimited:
-    """No limit."""
+    """A rate without a limit."""
 
     mean = peak = math.inf
 
@@ -86,16 +87,17 @@ class ConstantRate:
 
 
 class Fading:
-    """A rate that holds for a step and wanders, log-normal with a mean: m·exp(σX - σ²/2).
+    """A log-normal rate m·exp(σX - σ²/2) with mean m that is constant during each step.
 
     X is an AR(1) process, standard normal at every step, with autocorrelation exp(-t/time_s). The
-    draws of a block of steps come from a stream of its own, so that a question about any instant
-    costs what it takes to walk X there once, 8 bytes for every 256 steps, and the block itself.
+    draws of each block of 256 steps come from a stream of its own. The first call for an instant
+    computes X up to there once; after that, 8 bytes are kept for every 256 steps, and the last
+    blocks.
 
     Args:
         base: m, bytes per second.
-        bound: what the rate never exceeds, bytes per second.
-        name: of the streams that X is drawn from.
+        bound: upper bound of the rate, bytes per second.
+        name: name of the streams from which X is drawn.
     """
 
     def __init__(
@@ -114,8 +116,8 @@ class Fading:
         self._sigma, self._step = sigma, step_s
         self._rho = math.exp(-step_s / time_s)
         self._seed, self._name = seed, name
-        self._x = [float(seeds.stream(seed, *name).standard_normal())]  # before every block
-        self._before = [0.0]  # bytes that could have left before every block
+        self._x = [float(seeds.stream(seed, *name).standard_normal())]  # X before each block
+        self._before = [0.0]  # bytes that could have left before each block
         self._blocks: dict[int, array[float]] = {}
 
     def finish(self, start_s: float, nbytes: float) -> float:
@@ -151,7 +153,7 @@ class Fading:
         return block
 
     def _block_made(self, number: int) -> "array[float]":
-        """Draw block `number`; all before it have been drawn once."""
+        """Draw block `number`. All blocks before it must have been drawn once."""
         rho, spread = self._rho, math.sqrt(1 - self._rho**2)
         drawn = seeds.stream(self._seed, *self._name, number).standard_normal(_BLOCK_STEPS)
         walk = list(
@@ -169,17 +171,18 @@ class Fading:
 
 
 class TraceRate:
-    """A recorded link: bytes leave only in the milliseconds that its lines name.
+    """The rate of a recorded link: bytes leave only in the milliseconds that its lines name.
 
-    A line is 1500 bytes that leave, evenly, in the millisecond that ends there; so the totals at
-    whole milliseconds are Mahimahi's, and a packet's share of an opportunity is not lost.
+    Each line lets 1500 bytes leave, evenly over the millisecond that ends there. So the totals at
+    whole milliseconds are those of Mahimahi, but a small packet does not use up a whole
+    opportunity.
 
     Args:
         lines: milliseconds, ascending, as `read_mahimahi` returns them.
     """
 
     def __init__(self, lines: Sequence[int]) -> None:
-        # What the line 0 stands for leaves in the first millisecond: there is none before it.
+        # The bytes of line 0 leave in the first millisecond, because there is none before it.
         self._lines = [max(1, line) for line in lines]
         self._period = self._lines[-1]
         self._loop_bytes = _OPPORTUNITY_BYTES * len(self._lines)
@@ -193,7 +196,7 @@ class TraceRate:
         if nbytes <= 0:
             return start_s
         loops, target = divmod(self._total(start_s) + nbytes, self._loop_bytes)
-        # A sum of floats may exceed a whole opportunity by a hair, and the next be far away.
+        # A sum of floats may slightly exceed a whole opportunity, and the next may be far away.
         place = math.ceil(target / _OPPORTUNITY_BYTES - 1e-7) - 1
         if place < 0:
             loops, place, target = loops - 1, len(self._lines) - 1, self._loop_bytes
@@ -216,10 +219,11 @@ class TraceRate:
 
 
 class Capped:
-    """The slower of a rate and a constant one, for pieces that are small beside their changes.
+    """A rate capped by a constant rate: the slower of both, for pieces of bytes that leave faster
+    than the rate changes.
 
     Args:
-        bound: bytes per second.
+        bound: the constant rate, bytes per second.
     """
 
     def __init__(self, rate: Rate, bound: float) -> None:
@@ -234,32 +238,32 @@ class Capped:
 
 
 class Loss:
-    """What lost packets do to a TCP connection: a bound while it sends, and stalls.
+    """The effect of lost packets on a TCP connection: a bound on its rate, and stalls.
 
     Padhye, Firoiu, Towsley, Kurose, Modeling TCP throughput, SIGCOMM 1998, equation 30 with b = 1
     and without the factor 1 + 32p² of repeated time-outs: a packet takes RTT·√(2p/3) in the long
     run, and RTO·min(1, 3·√(3p/8))·p for the time-outs.
 
     Args:
-        share: p, of the packets that are lost; > 0.
+        share: p > 0, the share of packets that are lost.
     """
 
     def __init__(self, share: float, rtt_s: float) -> None:
         rtt_s = max(_LEAST_RTT_S, rtt_s)
         self.bound = PACKET_BYTES / (rtt_s * math.sqrt(2 * share / 3))
-        """Bytes per second while nothing stalls: Mathis et al., CCR 1997."""
+        """Bytes per second while the connection does not stall: Mathis et al., CCR 1997."""
         self.stall_ratio = share * min(1.0, 3 * math.sqrt(3 * share / 8))
         """Probability that a packet begins a stall."""
         self.stall_s = max(_LEAST_RTO_S, 2 * rtt_s)
-        """How long a stall holds its connection."""
+        """Duration of a stall, seconds."""
 
     def left_of(self, rate: float) -> float:
-        """What stalls leave of a rate in the long run, bytes per second."""
+        """The part of a rate that remains with stalls in the long run, bytes per second."""
         return rate / (1 + rate * self.stall_ratio * self.stall_s / PACKET_BYTES)
 
 
 class Stalls:
-    """When a connection stalls, drawn from a stream of its own."""
+    """The stalls of a connection, drawn from a stream of its own."""
 
     def __init__(self, loss: Loss, seed: int, *name: str | int) -> None:
         self._loss = loss
@@ -267,7 +271,7 @@ class Stalls:
         self._ahead = self._distance()
 
     def after(self, nbytes: int) -> float:
-        """Seconds for which the connection stalls once `nbytes` more have left."""
+        """Seconds for which the connection stalls after `nbytes` more have left."""
         stalled = 0.0
         self._ahead -= nbytes
         while self._ahead <= 0:
@@ -280,15 +284,15 @@ class Stalls:
 
 
 def loss_of(shape: Shape) -> Loss | None:
-    """What a link's loss does to a connection; None: it loses nothing."""
+    """The effect of a shape's loss on a connection; None: there is no loss."""
     return Loss(shape.loss, shape.rtt_s) if shape.loss else None
 
 
 def rate_of(shape: Shape, direction: Direction, seed: int, client: str) -> Rate:
-    """A device's own rate, with the bound of loss and without its stalls.
+    """The rate of a device's own link, with the bound that loss sets but without its stalls.
 
     Raises:
-        ValueError: its trace cannot be read.
+        ValueError: the trace cannot be read.
     """
     loss = loss_of(shape)
     bound = loss.bound if loss else math.inf
@@ -308,7 +312,7 @@ def rate_of(shape: Shape, direction: Direction, seed: int, client: str) -> Rate:
 
 
 def mean_bps(shape: Shape, direction: Direction) -> float | None:
-    """Bits per second in the long run, with what loss leaves of them; None: no limit."""
+    """Mean rate of a shape in the long run, bits per second, reduced by loss; None: no limit."""
     loss = loss_of(shape)
     bound = loss.bound if loss else math.inf
     trace, bps = _of(shape, direction)
@@ -337,10 +341,10 @@ def _mean_below(bound: float, mean: float, sigma: float) -> float:
 
 
 def read_mahimahi(path: Path) -> tuple[int, ...]:
-    """The lines of a trace in Mahimahi's format: milliseconds, ascending; at the last it loops.
+    """Read a trace in Mahimahi's format: milliseconds, ascending. The trace repeats after the last.
 
     Raises:
-        ValueError: there is no such file, or it is not a trace; the message says where.
+        ValueError: there is no such file, or it is not a trace. The message names the line.
     """
     try:
         status = path.stat()
@@ -351,7 +355,7 @@ def read_mahimahi(path: Path) -> tuple[int, ...]:
 
 @lru_cache(maxsize=32)
 def _read(path: Path, changed_ns: int) -> tuple[int, ...]:
-    """As `read_mahimahi`; a thousand devices may have one trace, which is read once."""
+    """Like `read_mahimahi`, but cached, so that a trace of a thousand devices is read once."""
     lines: list[int] = []
     for number, text in enumerate(path.read_bytes().splitlines(), start=1):
         try:
@@ -364,11 +368,13 @@ def _read(path: Path, changed_ns: int) -> tuple[int, ...]:
         if line < (lines[-1] if lines else 0):
             raise ValueError(
                 f"{path}, line {number}: {line} is less than the line before; "
-                f"milliseconds ascend from 0"
+                f"expected ascending milliseconds from 0"
             )
         lines.append(line)
     if not lines:
-        raise ValueError(f"{path} is empty; a trace has a line for each 1500 bytes that may pass")
+        raise ValueError(f"{path} is empty; expected a line for each 1500 bytes that may pass")
     if not lines[-1]:
-        raise ValueError(f"{path} ends at millisecond 0; its last line is how long the trace is")
+        raise ValueError(
+            f"{path} ends at millisecond 0; expected the duration of the trace in its last line"
+        )
     return tuple(lines)

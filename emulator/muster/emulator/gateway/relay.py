@@ -1,9 +1,9 @@
-"""One connection of a device, carried to the server and back over plain sockets.
+"""Relays one connection of a device to the server and back over plain sockets.
 
-What a direction has read and not delivered lies in one row of bytes: those at its front are due,
-the rest is with the shaper, which counts it. Whether bytes go straight through or by the shaper is
-asked anew with every read, and bytes go straight only while the shaper has none of the connection;
-so settings may change at any time, and no byte is lost or overtakes another.
+Each direction holds the bytes that it has read but not delivered in one buffer. The first of them
+are due; the others wait for the shaper, which only counts them. Every read decides again whether
+bytes bypass the shaper, and they do so only while the shaper has none of this connection. So
+settings may change at any time, and no byte is lost or overtakes another.
 """
 
 import asyncio
@@ -21,23 +21,25 @@ Side = Literal["device", "upstream"]
 DIRECTIONS: tuple[Direction, Direction] = ("up", "down")
 
 _SCRATCH = memoryview(bytearray(256 * 1024))
-"""What is read goes through here: one process, one thread, one read at a time."""
+"""The buffer for all reads. One is enough, because there is one process with one thread, which does
+one read at a time."""
 
 _BUFFER_S = 0.02
 _BUFFER_BYTES = 64 * 1024, 1024 * 1024
-"""Socket buffers of a shaped link: what passes in _BUFFER_S, within these. Left to itself, the
-kernel takes megabytes, and a device on a slow link believes that it has sent them."""
+"""Socket buffers of a shaped link hold the bytes that pass in _BUFFER_S, but at least the first and
+at most the second number of bytes. The kernel's default is megabytes, so a device on a slow link
+would believe that it had sent them."""
 
 _LINGER_S = 1.0
-"""How long a peer that was told the end may take to close, before it is closed on."""
+"""Seconds to wait for a peer to close after it was sent the end of the stream."""
 
 
 class Half:
     """One direction of a connection.
 
     Attributes:
-        held: what was read and not delivered; the first `due` bytes are due.
-        delivered: bytes, since the connection began.
+        held: bytes that were read but not delivered; the first `due` of them are due.
+        delivered: number of bytes delivered since the connection began.
     """
 
     def __init__(self, connection: "RelayedConnection", direction: Direction) -> None:
@@ -51,7 +53,7 @@ class Half:
         self.held = bytearray()
         self.due = self.delivered = self.limit_from = 0
         self.lost = False  # bytes are read and thrown away
-        self.finished = False  # the end was delivered
+        self.finished = False  # the end of the stream was delivered
         self._ended = self._end_due = False
         self._reading = self._writing = False
 
@@ -60,7 +62,7 @@ class Half:
         self._read_on()
 
     def readable(self) -> None:
-        """The source has bytes, an end, or an error."""
+        """Read from the source, which has bytes, the end of the stream, or an error."""
         try:
             if self.lost:
                 self._throw_away()
@@ -74,12 +76,12 @@ class Half:
             self.connection.broken("device" if self.direction == "up" else "upstream")
 
     def deliver(self, nbytes: int) -> None:
-        """More bytes are due; 0: the end is."""
+        """Note that more bytes are due; with 0 bytes, the end of the stream is due."""
         self.due += nbytes
         self._end_due |= not nbytes
 
     def flush(self) -> None:
-        """Deliver what is due and what the sink takes."""
+        """Deliver the bytes that are due, as far as the sink takes them."""
         try:
             while self.due:
                 self._send()
@@ -89,7 +91,7 @@ class Half:
         except OSError:
             self.connection.broken("upstream" if self.direction == "up" else "device")
             return
-        if self.connection.closed:  # by a limit
+        if self.connection.closed:  # by the fault `limit`
             return
         self._write_off()
         if self._end_due and not self.held and not self.finished:
@@ -98,7 +100,7 @@ class Half:
             self.relieve()
 
     def relieve(self) -> None:
-        """Read on if there is room again."""
+        """Resume reading if there is room again."""
         if self._reading or self._ended or self.connection.frozen or self.connection.closed:
             return
         if self.device.plain[self.direction]:
@@ -110,14 +112,14 @@ class Half:
             self._read_on()
 
     def lose(self) -> None:
-        """Throw away what there is and what comes."""
+        """Throw away all bytes that are held or arrive from now on."""
         self.lost = True
         self.mute()
         if self.connection.established and not (self._ended or self.connection.frozen):
             self._read_on()
 
     def mute(self) -> None:
-        """Neither read nor deliver; what there is is lost."""
+        """Stop reading and delivering, and drop all bytes that are held."""
         self._read_off()
         self._write_off()
         self._shaper.drop(self.flow)
@@ -132,7 +134,7 @@ class Half:
 
     def _straight(self) -> None:
         if self.held:
-            self._read_off()  # until the sink has taken it
+            self._read_off()  # until the sink has taken these bytes
             return
         nbytes = self.source.recv_into(_SCRATCH)
         if not nbytes:
@@ -156,7 +158,7 @@ class Half:
     def _shaped(self) -> None:
         room = self._shaper.room(self.flow, len(self.held))
         if room <= 0:
-            self._read_off()  # until relieved
+            self._read_off()  # until `relieve` finds room
             return
         nbytes = self.source.recv_into(_SCRATCH[:room])
         if not nbytes:
@@ -175,7 +177,7 @@ class Half:
 
     def _send(self) -> None:
         nbytes = self.due
-        limit = self.device.standing.limit(self.direction)
+        limit = self.device.active_faults.limit(self.direction)
         if limit is not None:
             nbytes = min(nbytes, limit - (self.delivered - self.limit_from))
         with memoryview(self.held) as held, held[:nbytes] as piece:
@@ -221,10 +223,10 @@ class Half:
 
 
 class RelayedConnection:
-    """Two sockets, and what goes between them.
+    """A device's connection: its socket, the socket to the server, and the relay between them.
 
     Attributes:
-        frozen: nothing is read or forwarded, and nobody is told of anything.
+        frozen: nothing is read or forwarded any more, and neither peer is told.
     """
 
     def __init__(
@@ -240,7 +242,8 @@ class RelayedConnection:
         return "upstream" in self._sockets
 
     def establish(self, upstream: socket.socket) -> None:
-        """The server has answered; bytes may go."""
+        """Begin to relay bytes to and from the socket `upstream`, which is connected to the
+        server."""
         if self.closed or self.frozen:
             upstream.close()
             return
@@ -250,19 +253,20 @@ class RelayedConnection:
         self.halves["down"].begin(upstream, accepted)
 
     def fit_buffers(self) -> None:
-        """Give the sockets buffers of the link's size."""
+        """Set the sockets' buffer sizes to fit the link."""
         for each in self._sockets.values():
             fit_buffers(each, self.device)
 
     def broken(self, side: Side) -> None:
-        """The peer of one side is gone; the other side learns of it, if anything gets through."""
+        """Handle the loss of the peer on one side: reset the other side too, unless this
+        direction's bytes are being lost."""
         if self.halves["up" if side == "device" else "down"].lost:
             self.freeze()
         else:
             self.abort()
 
     def freeze(self) -> None:
-        """Stay, and forward nothing any more."""
+        """Keep the sockets open, but forward nothing any more."""
         self.frozen = True
         self._mute()
 
@@ -275,12 +279,12 @@ class RelayedConnection:
                 each.close()
 
     def close(self) -> None:
-        """Tell both sides the end at once, whatever is under way."""
+        """Send both sides the end of the stream (FIN) at once, and drop all bytes under way."""
         for each in self._leave():
             _Lingering(self.gateway.loop, each)
 
     def half_finished(self) -> None:
-        """One direction is through."""
+        """Close the connection if both directions have delivered their end."""
         if all(half.finished for half in self.halves.values()):
             for each in self._leave():
                 each.close()
@@ -299,20 +303,21 @@ class RelayedConnection:
 
 
 class _Lingering:
-    """A socket whose peer has been told the end, until the peer closes too.
+    """A socket that has sent the end of the stream and waits until its peer closes too.
 
-    To close a socket that has unread bytes sends a reset, not an end.
+    It reads meanwhile, because closing a socket with unread bytes would send a reset (RST) instead
+    of a FIN.
     """
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, told: socket.socket) -> None:
-        self._loop, self._socket = loop, told
+    def __init__(self, loop: asyncio.AbstractEventLoop, closing: socket.socket) -> None:
+        self._loop, self._socket = loop, closing
         try:
-            told.shutdown(socket.SHUT_WR)
+            closing.shutdown(socket.SHUT_WR)
         except OSError:
-            told.close()
+            closing.close()
             return
         self._timer = loop.call_later(_LINGER_S, self._close)
-        loop.add_reader(told, self._readable)
+        loop.add_reader(closing, self._readable)
 
     def _readable(self) -> None:
         try:
@@ -331,8 +336,8 @@ class _Lingering:
 
 
 def fit_buffers(each: socket.socket, device: "DeviceLink") -> None:
-    """Give a socket of a device buffers of its link's size; a link that is none has the kernel's,
-    or large ones where it had small ones before."""
+    """Set the buffer sizes of a device's socket to fit its link. The socket of a plain link keeps
+    the kernel's buffers, or gets large ones if its link's buffers have been set before."""
     if all(device.plain.values()):
         if not device.fitted:
             return

@@ -1,26 +1,28 @@
-"""What a group's link does to bytes, with no I/O and no clock in it.
+"""Computes what a group's links do to bytes, without I/O or a clock.
 
-A `Shaper` is one direction of a group: the devices' own rates under the rate that they share, then
-the delay. It counts bytes and never sees them; whoever holds them delivers what it says is due.
+A `Shaper` is one direction of a group: bytes pass the device's own rate, then the rate that the
+group shares, then the delay. The shaper counts bytes but never sees them; its caller holds the
+bytes and delivers those that the shaper says are due.
 
-Rule 1: time is handed in. Slices begin and end at instants that are computed, not at those at which
-somebody looked: a driver that comes late makes it good exactly, and may ask as it likes.
+Rule 1: the caller passes the time. Slices begin and end at computed instants, not at the instants
+of calls. So a caller that comes late loses nothing, and it may call as often as it likes.
 
-Rule 2: a link is a serialiser, never a bucket. A slice begins once its bytes are there and both
-links are free, and leaves at the end of the slower one: being idle earns nothing, and the first
-byte of an idle link waits for its own turn of the bits.
+Rule 2: a link is a serialiser, never a token bucket. A slice begins once its bytes have arrived and
+both links are free, and it leaves when the slower link has finished. An idle link saves up nothing,
+and even the first byte on it takes its time at the link's rate.
 
-Rule 3: who moved little lately goes first, in the device and in the group (the new flows of
-RFC 8290), and pays like everybody. A heartbeat beside an upload waits for one slice, and nobody had
-to say which is which.
+Rule 3: a flow that moved little lately goes first, in the device and in the group (the new flows of
+RFC 8290), and its bytes count like all others. A heartbeat beside an upload waits for one slice,
+without anyone having to mark it as a heartbeat.
 
     arrive -> queue of the flow -> own rate -> shared rate -> delay line -> due
               (round robin)       (start-time fair queueing)
 
-Fairness among devices: Goyal, Vin, Cheng, Start-time fair queueing, SIGCOMM 1996. A device that its
-own rate holds back begins each slice at the virtual time of the others and so never waits behind
-them for what it may have: max-min fair. When the shared link has been idle, virtual time is the
-last finish tag, as in that paper: what a device moved while nobody else wanted to costs it nothing.
+Fairness among devices: Goyal, Vin, Cheng, Start-time fair queueing, SIGCOMM 1996. A device that is
+held back by its own rate begins each slice at the virtual time of the others, so it never waits
+behind them for its share: this is max-min fair. After the shared link has been idle, virtual time
+is the last finish tag, as in that paper, so a device pays nothing for bytes that it moved while no
+other device wanted to.
 """
 
 import heapq
@@ -39,26 +41,28 @@ if TYPE_CHECKING:
 
 _SLICE_S = 0.02
 _SLICE_BYTES = 512, 16 * 1024
-"""A slice is what the link takes in _SLICE_S, within these: low rates stay smooth."""
+"""A slice is the number of bytes that pass the link in _SLICE_S, between these two bounds, so that
+low rates stay smooth."""
 
 _TURN_S = 0.25
 _TURN_BYTES = 1460
-"""With many devices slices are smaller, down to a packet, so that each has its turn in _TURN_S:
-else a thousand of them would get what they get in few large pieces, seconds apart."""
+"""With many devices slices are smaller, down to a packet, so that each device has its turn in
+_TURN_S. Otherwise a thousand devices would get their bytes in few large pieces, seconds apart."""
 
 _QUEUE_S = 0.05
 _QUEUE_BYTES = 16 * 1024, 4 * 1024 * 1024
-"""What a flow may have before the link: what passes in _QUEUE_S, within these."""
+"""A flow may have as many bytes before the link as pass in _QUEUE_S, between these two bounds."""
 
 _LINE_BYTES = 64 * 1024, 4 * 1024 * 1024
-"""What a flow may have in the delay line: at least the first; the second where no rate says more
-than 1.5 times what passes in the delay."""
+"""A flow may have 1.5 times the bytes that pass in the delay in the delay line, but at least the
+first number; without a limit of the rate, the second."""
 
 _CREDIT_BYTES = 4 * 1024
 _CREDIT_BPS = 2 * 1024
 _CREDIT_SHARE = 0.1
-"""A flow goes first while it has credit: at most _CREDIT_BYTES, refilled at _CREDIT_BPS bytes per
-second or that share of its rate. A flow in debt of as much is bulk."""
+"""A flow goes first while it has credit. It has at most _CREDIT_BYTES, and earns _CREDIT_BPS bytes
+per second or the share _CREDIT_SHARE of its rate, whichever is less. Its debt is at most
+_CREDIT_BYTES, too."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,12 +72,12 @@ class DirectionalLink:
     rate: Rate = field(default_factory=Unlimited)
     delay_s: float = 0.0
     jitter_s: float = 0.0
-    """Standard deviation of what is added to the delay where it is positive."""
+    """Standard deviation of the normal number that is added to the delay if it is positive."""
     loss: Loss | None = None
 
     @property
     def plain(self) -> bool:
-        """Whether it neither limits nor delays."""
+        """Whether the link neither limits nor delays."""
         return math.isinf(self.rate.mean) and not (self.delay_s or self.jitter_s or self.loss)
 
 
@@ -115,11 +119,11 @@ class Flow:
         self._draws: Generator | None = None
 
     def usable_at(self) -> float:
-        """When its first bytes could begin to leave; it has some."""
+        """The instant at which the first queued bytes could begin to leave. There must be some."""
         return max(self._arrivals[0][0], self._stalled_until)
 
     def usable(self, instant: float) -> int:
-        """Bytes that had arrived at an instant."""
+        """Queued bytes that had arrived at an instant and may leave."""
         if self._stalled_until > instant:
             return 0
         total = 0
@@ -130,7 +134,7 @@ class Flow:
         return total
 
     def credit(self, instant: float) -> float:
-        """What it may send before others, bytes; negative: a debt."""
+        """Bytes that the flow may send before others; negative: a debt."""
         if instant > self._credit_at:
             earned = (instant - self._credit_at) * self.lane.credit_bps
             self._credit = min(_CREDIT_BYTES, self._credit + earned)
@@ -138,11 +142,11 @@ class Flow:
         return self._credit
 
     def first(self, instant: float) -> bool:
-        """Whether it goes before those that moved much lately."""
+        """Whether the flow goes before flows that moved much lately."""
         return self.credit(instant) >= min(_SLICE_BYTES[0], self.usable(instant))
 
     def leave(self, nbytes: int, start: float) -> None:
-        """`nbytes` of the queue begin to leave."""
+        """Let `nbytes` of the queue begin to leave at `start`."""
         self.queued -= nbytes
         self.flying += nbytes
         self._credit = max(-_CREDIT_BYTES, self.credit(start) - nbytes)
@@ -153,61 +157,64 @@ class Flow:
             nbytes -= min(there, nbytes)
 
     def due_at(self, left: float, nbytes: int) -> float:
-        """When what has left the link at `left` is due, in order; stalls begin after it."""
-        way = self.lane.way
-        if way.loss is not self._loss:
-            self._loss = way.loss
+        """The instant at which `nbytes` that left the link at `left` are due. Bytes stay in order,
+        and a stall of the flow begins after them."""
+        link = self.lane.link
+        if link.loss is not self._loss:
+            self._loss = link.loss
             self._stalls = (
-                Stalls(way.loss, self.lane.seed, "loss", *self.name) if way.loss else None
+                Stalls(link.loss, self.lane.seed, "loss", *self.name) if link.loss else None
             )
         if self._stalls is not None and (stall := self._stalls.after(nbytes)):
             self._stalled_until = left + stall
-        delay = way.delay_s
-        if way.jitter_s:
+        delay = link.delay_s
+        if link.jitter_s:
             if self._draws is None:
                 self._draws = seeds.stream(self.lane.seed, "jitter", *self.name)
-            delay += max(0.0, way.jitter_s * float(self._draws.standard_normal()))
+            delay += max(0.0, link.jitter_s * float(self._draws.standard_normal()))
         self._last = max(self._last, left + delay)
         return self._last
 
     def forget(self) -> None:
-        """Drop what it has before the link."""
+        """Drop the queued bytes."""
         self._arrivals.clear()
         self.queued = 0
 
 
 class Lane:
-    """One direction of a device."""
+    """One direction of a device's link, with its flows."""
 
-    def __init__(self, client: str, seed: int, way: DirectionalLink) -> None:
-        self.client, self.seed, self.way = client, seed, way
+    def __init__(self, client: str, seed: int, link: DirectionalLink) -> None:
+        self.client, self.seed, self.link = client, seed, link
         self.free_at = -math.inf
-        self.tag = 0.0  # start-time fair queueing: where its next slice begins, in bytes
-        self.flows: deque[Flow] = deque()  # those with bytes before the link
-        self.version = 0  # of its entry in a heap; older ones are void
+        self.tag = 0.0  # start-time fair queueing: the start tag of its next slice, in bytes
+        self.flows: deque[Flow] = deque()  # flows with bytes before the link
+        self.version = 0  # of its entry in a heap; entries of older versions are void
         self.eligible = False
-        self.first = False  # its entry is among those that go first
+        self.first = False  # whether its entry is among those that go first
         self.slice_bytes = self.queue_bytes = self.line_bytes = 0
         self.credit_bps = 0.0
 
     def bound(self, shared: Rate) -> None:
-        """Set what depends on the rates."""
-        mean, reach_s = min(self.way.rate.mean, shared.mean), self.way.delay_s
+        """Set the sizes and the credit that depend on the rates."""
+        mean, reach_s = min(self.link.rate.mean, shared.mean), self.link.delay_s
         self.slice_bytes = int(_within(mean * _SLICE_S, _SLICE_BYTES))
         self.queue_bytes = int(_within(mean * _QUEUE_S, _QUEUE_BYTES))
         least, unlimited = _LINE_BYTES
-        reach_s += 3 * self.way.jitter_s
-        # What is on the way at its best: one sized by the mean would hold back a fading link.
-        peak = min(self.way.rate.peak, shared.peak)
+        reach_s += 3 * self.link.jitter_s
+        # Size the delay line by the peak rate: sized by the mean, it would hold back a fading link.
+        peak = min(self.link.rate.peak, shared.peak)
         self.line_bytes = unlimited if math.isinf(peak) else int(max(least, 1.5 * peak * reach_s))
         self.credit_bps = min(_CREDIT_BPS, _CREDIT_SHARE * mean)
 
     def ready_at(self) -> float:
-        """When its next slice could begin if it were alone; it has bytes."""
+        """The instant at which the next slice could begin if there were no other lanes. There must
+        be bytes."""
         return max(self.free_at, min(flow.usable_at() for flow in self.flows))
 
     def choose(self, instant: float) -> Flow:
-        """Whose slice is next, among the flows that can send at an instant; there is one."""
+        """The flow of the next slice, among the flows that can send at an instant. There must be
+        one."""
         able = [flow for flow in self.flows if flow.usable_at() <= instant]
         return next((flow for flow in able if flow.first(instant)), able[0])
 
@@ -221,27 +228,27 @@ class Shaper:
         self._virtual = self._finish = 0.0
         self._busy = 0  # lanes with bytes before the link
         self._order = count()
-        # (ready at, order, version, lane): those that could not begin yet.
+        # (ready at, order, version, lane): lanes that could not begin yet.
         self._waiting: list[tuple[float, int, int, Lane]] = []
-        # (0, since) for those that go first, (1, tag) for the others, then order, version, lane.
+        # (0, since) for lanes that go first, (1, tag) for the others, then order, version, lane.
         self._eligible: list[tuple[int, float, int, int, Lane]] = []
         # (due at, order, bytes, flow); 0 bytes: the end of the flow.
         self._line: list[tuple[float, int, int, Flow]] = []
 
-    # -- who is there ---------------------------------------------------------------------------
+    # -- lanes and flows ------------------------------------------------------------------------
 
-    def lane(self, client: str, way: DirectionalLink) -> Lane:
-        """Add one direction of a device."""
-        lane = Lane(client, self._seed, way)
+    def lane(self, client: str, link: DirectionalLink) -> Lane:
+        """Add one direction of a device's link."""
+        lane = Lane(client, self._seed, link)
         lane.bound(self.shared)
         return lane
 
     def flow(self, lane: Lane, *name: str | int, owner: object = None) -> Flow:
-        """Add one direction of a connection; what is random about it is drawn by its name."""
+        """Add one direction of a connection. Its name determines its random numbers."""
         return Flow(lane, (lane.client, *name), owner)
 
     def drop(self, flow: Flow) -> None:
-        """Forget a flow and what it has; nothing of it is due any more."""
+        """Remove a flow and its bytes; nothing of it is due any more."""
         flow.gone = True
         if flow.queued:
             flow.lane.flows.remove(flow)
@@ -249,9 +256,10 @@ class Shaper:
             self._busy -= not flow.lane.flows
             self._again(flow.lane)
 
-    def change(self, lane: Lane, way: DirectionalLink, now: float) -> None:
-        """Give a device another link. What is on the old one arrives as it would have."""
-        lane.way = way
+    def change(self, lane: Lane, link: DirectionalLink, now: float) -> None:
+        """Give a lane another link. Bytes that are already on the old link arrive as they would
+        have."""
+        lane.link = link
         lane.free_at = min(lane.free_at, now)
         lane.bound(self.shared)
         self._again(lane)
@@ -260,17 +268,17 @@ class Shaper:
         """Give the group another shared rate.
 
         Args:
-            lanes: all of the group.
+            lanes: all lanes of the group in this direction.
         """
         self.shared = shared
         self._free_at = min(self._free_at, now)
         for lane in lanes:
             lane.bound(shared)
 
-    # -- what happens ---------------------------------------------------------------------------
+    # -- events ---------------------------------------------------------------------------------
 
     def arrive(self, flow: Flow, nbytes: int, now: float) -> None:
-        """Bytes (> 0) of a flow are there."""
+        """Queue `nbytes` (> 0) of a flow that arrived at `now`."""
         flow._arrivals.append((now, nbytes))
         lane = flow.lane
         if not flow.queued:
@@ -278,24 +286,24 @@ class Shaper:
             lane.flows.append(flow)
         flow.queued += nbytes
         if flow.queued > nbytes:
-            return  # the lane has known of the flow
+            return  # the flow is already in its lane
         if not lane.eligible:
             self._again(lane)
         elif not lane.first and flow.first(now):
             self._enter(lane, now, first=True)
 
     def end(self, flow: Flow, now: float) -> None:
-        """No more bytes of a flow come; its end is due after what it has."""
+        """End a flow: no more bytes come, and its end is due after the bytes that it has."""
         flow.ended = True
         if not flow.queued:
             self._fly(flow, 0, now)
 
     def room(self, flow: Flow, held: int) -> int:
-        """Bytes of a flow that may be read.
+        """Number of bytes of a flow that may be read now.
 
         Args:
-            held: bytes of it that are anywhere between reading and delivery, also those that are
-                due and that the receiver does not take.
+            held: its bytes anywhere between reading and delivery, including those that are due but
+                that the receiver does not take.
         """
         lane = flow.lane
         return min(lane.queue_bytes - flow.queued, lane.queue_bytes + lane.line_bytes - held)
@@ -304,8 +312,8 @@ class Shaper:
         """Let time pass until `now`.
 
         Returns:
-            What is due, in order, as flows and bytes, 0 for the end of a flow; and the flows of
-            which something left the queue, some of them more than once.
+            Flows with their number of bytes that are due, in order, where 0 bytes mean the end of a
+            flow; and the flows whose bytes left the queue, some of them more than once.
         """
         served = self._serve(now)
         due: list[tuple[Flow, int]] = []
@@ -318,11 +326,11 @@ class Shaper:
         return due, served
 
     def next(self) -> float:
-        """The next instant at which something is due or a slice can begin; infinite: none."""
+        """The next instant at which bytes are due or a slice can begin; infinite: there is none."""
         at = self._next_start()
         return min(at, self._line[0][0]) if self._line else at
 
-    # -- inside ---------------------------------------------------------------------------------
+    # -- slices ---------------------------------------------------------------------------------
 
     def _next_start(self) -> float:
         eligible, waiting = self._eligible, self._waiting
@@ -338,7 +346,7 @@ class Shaper:
         served: list[Flow] = []
         waiting, eligible = self._waiting, self._eligible
         while (at := self._next_start()) <= now:
-            if at > self._free_at:  # it was idle
+            if at > self._free_at:  # the shared link was idle
                 self._virtual = self._finish
             while waiting and waiting[0][0] <= at:
                 _, _, version, lane = heapq.heappop(waiting)
@@ -357,10 +365,11 @@ class Shaper:
         nbytes = int(min(lane.slice_bytes, turn, flow.usable(start)))
         if flow.first(start):
             nbytes = min(nbytes, max(_SLICE_BYTES[0], int(flow.credit(start))))
-        # The own link went on while the slice waited for others of the group, for one slice: else
-        # a device would get less than its rate for no other reason than being in company.
+        # The device's own link may start up to one slice earlier than the shared link, as if it had
+        # worked while the slice waited for other devices. Otherwise a device would get less than
+        # its rate only because there are others.
         own_start = max(lane.free_at, flow.usable_at(), start - _SLICE_S)
-        lane.free_at = lane.way.rate.finish(own_start, nbytes)
+        lane.free_at = lane.link.rate.finish(own_start, nbytes)
         self._free_at = self.shared.finish(start, nbytes)
         lane.tag = max(self._virtual, lane.tag) + nbytes
         self._finish = max(self._finish, lane.tag)
@@ -388,7 +397,7 @@ class Shaper:
         heapq.heappush(self._eligible, (*key, next(self._order), lane.version, lane))
 
     def _again(self, lane: Lane) -> None:
-        """Have a lane wait for when its next slice can begin, if it has any."""
+        """Let a lane wait until its next slice can begin, if it has bytes."""
         lane.version += 1
         lane.eligible = lane.first = False
         if lane.flows:

@@ -1,17 +1,20 @@
-"""Who may transfer in a round where a group has few channel slots; no I/O and no clock in it.
+"""Allocates the channel slots of a group to the devices that want to transfer in a round. This
+module does no I/O and has no clock.
 
     overflow          contend                                          take, give
-    collide, subset   answered when all have spoken: `lines.granted`   granted at once
-    queue             answered at once: whoever is active may          granted while one is free,
-                                                                       else in turn
-    inactive          false, at once
+    collide, subset   answered once all have contended:                granted at once
+                      `lines.granted`
+    queue             answered at once: every active device may        granted while a slot is free,
+                      transfer                                         else in turn
 
-Rule 1: what was decided stays. A device that asks again gets the same answer, whatever it says; the
-decisions of the last two rounds are kept. In a round before them nobody may, nor does anybody who
-waits there yet.
+An inactive device gets the answer false at once.
 
-Rule 2: those who wait for a slot get it in the order in which they asked; those who asked at the
-same instant, in the order of `lines.turns`.
+Rule 1: decisions are final. A device that asks again gets the same answer, whatever it asks. The
+decisions of the last two rounds are kept. In earlier rounds no device may transfer, and devices
+that still wait there get the answer false.
+
+Rule 2: waiting devices get slots in the order in which they asked. Devices that asked at the same
+instant get them in the order of `lines.turns`.
 """
 
 from dataclasses import dataclass, field
@@ -20,8 +23,8 @@ from muster.common.lines import SharedLine, granted, turns
 
 _ROUNDS_KEPT = 2
 
-Whose = tuple[int, str]
-"""Round and client."""
+DeviceRound = tuple[int, str]
+"""A device in a round, as (round, client)."""
 
 
 @dataclass(slots=True)
@@ -31,48 +34,50 @@ class _Contest:
 
 
 class SlotAllocator:
-    """The slots of a group."""
+    """Allocates the slots of a group."""
 
     def __init__(self, shared: SharedLine, seed: int, group: str) -> None:
         self._shared, self._seed, self._group = shared, seed, group
         self._contests: dict[int, _Contest] = {}
-        self._holders: set[Whose] = set()
-        self._waiting: list[tuple[float, Whose]] = []
+        self._holders: set[DeviceRound] = set()
+        self._waiting: list[tuple[float, DeviceRound]] = []
 
-    def contend(self, round: int, client: str, active: bool, of: int) -> dict[Whose, bool]:
-        """A device says whether it wants to transfer.
+    def contend(self, round: int, client: str, active: bool, of: int) -> dict[DeviceRound, bool]:
+        """Record whether a device wants to transfer in a round.
 
         Args:
-            of: devices of the group that speak in this round.
+            active: whether the device wants to transfer.
+            of: number of devices of the group that contend in this round.
 
         Returns:
-            What is decided by now, for this device and, if it was the last to speak, for the
-            others of the round too.
+            The decisions that are new: for this device, for the others of its round if it was the
+            last to contend, and for undecided devices of rounds that are now over.
         """
         over = self._begin(round)
         return over | self._decided(round, client, active, of)
 
-    def take(self, round: int, client: str, at: float) -> list[Whose]:
-        """A device wants a slot; who gets one by that, if anybody.
+    def take(self, round: int, client: str, at: float) -> list[DeviceRound]:
+        """Ask for a slot for a device; return the devices that now get one.
 
         Args:
-            at: any clock's seconds; decides who came first.
+            at: when the device asked, in seconds of any clock; an earlier request is served first.
         """
-        whose = (round, client)
-        if whose in self._holders:
-            return [whose]
-        if all(whose != waiting for _, waiting in self._waiting):
-            self._waiting.append((at, whose))
+        device_round = (round, client)
+        if device_round in self._holders:
+            return [device_round]
+        if all(device_round != waiting for _, waiting in self._waiting):
+            self._waiting.append((at, device_round))
         return self._filled()
 
-    def give(self, round: int, client: str) -> list[Whose]:
-        """A device needs its slot no more, or waits no more; who gets one by that."""
-        whose = (round, client)
-        self._holders.discard(whose)
-        self._waiting = [entry for entry in self._waiting if entry[1] != whose]
+    def give(self, round: int, client: str) -> list[DeviceRound]:
+        """Give back a device's slot, or stop waiting for one; return the devices that now get
+        one."""
+        device_round = (round, client)
+        self._holders.discard(device_round)
+        self._waiting = [entry for entry in self._waiting if entry[1] != device_round]
         return self._filled()
 
-    def _decided(self, round: int, client: str, active: bool, of: int) -> dict[Whose, bool]:
+    def _decided(self, round: int, client: str, active: bool, of: int) -> dict[DeviceRound, bool]:
         contest = self._contests.get(round)
         if contest is None:
             return {(round, client): False}
@@ -92,26 +97,28 @@ class SlotAllocator:
     def _at_once(self) -> bool:
         return self._shared.slots is None or self._shared.overflow == "queue"
 
-    def _begin(self, round: int) -> dict[Whose, bool]:
-        """Remember a round, unless it is long over; what that decides in rounds before."""
+    def _begin(self, round: int) -> dict[DeviceRound, bool]:
+        """Add a round, unless it is too old, and forget older rounds. Return the decisions for the
+        devices of forgotten rounds that were still undecided."""
         if round in self._contests:
             return {}
         if len(self._contests) >= _ROUNDS_KEPT and round < min(self._contests):
             return {}
         self._contests[round] = _Contest()
-        decided: dict[Whose, bool] = {}
+        decided: dict[DeviceRound, bool] = {}
         for over in sorted(self._contests)[:-_ROUNDS_KEPT]:
             contest = self._contests.pop(over)
             if contest.decided is None:
                 decided |= {(over, client): False for client in contest.words}
         return decided
 
-    def _filled(self) -> list[Whose]:
+    def _filled(self) -> list[DeviceRound]:
         slots = self._shared.slots if self._shared.overflow == "queue" else None
         found = []
         while self._waiting and (slots is None or len(self._holders) < slots):
             ranks = {
-                round: self._ranks(round) for round in {whose[0] for _, whose in self._waiting}
+                round: self._ranks(round)
+                for round in {device_round[0] for _, device_round in self._waiting}
             }
             first = min(self._waiting, key=lambda entry: (entry[0], ranks[entry[1][0]][entry[1]]))
             self._waiting.remove(first)
@@ -119,8 +126,9 @@ class SlotAllocator:
             found.append(first[1])
         return found
 
-    def _ranks(self, round: int) -> dict[Whose, int]:
-        """The order of turns among those who contend in a round, and who else waits for a slot."""
+    def _ranks(self, round: int) -> dict[DeviceRound, int]:
+        """Rank, in the order of turns, of each device that contends in a round or waits for a
+        slot."""
         contest = self._contests.get(round, _Contest())
         clients = {each for each, wants in contest.words.items() if wants} | {
             client for _, (of, client) in self._waiting if of == round

@@ -1,6 +1,7 @@
-"""What devices have said about channel slots, kept in a file: a gateway that is killed and started
-again must neither forget a word, since its device has its answer and says it no more, nor decide
-otherwise.
+"""Keeps the words of devices about channel slots, one per device and round, in a file.
+
+A gateway that is killed and started again must not forget a word, because a device that has its
+answer does not repeat it. It must not decide differently either.
 
 A line is JSON: [round, client, active, of]. Lines of the last two rounds are kept, as in `slots`.
 """
@@ -15,14 +16,19 @@ _ROUNDS_KEPT = 2
 
 
 def no_words(path: str | None) -> None:
-    """Make the place of a gateway's words, without any: for the first start of a run."""
+    """Make the folder for a gateway's words, without words, before its first start in a run."""
     if path is not None:
         Path(path).parent.mkdir(exist_ok=True)
         Path(path).unlink(missing_ok=True)
 
 
 class Word(NamedTuple):
-    """A device's word on a round: whether it wants to transfer, as one of so many who speak."""
+    """A device's word on a round.
+
+    Attributes:
+        active: whether the device wants to transfer.
+        of: number of devices of the group that contend in the round.
+    """
 
     round: int
     client: str
@@ -31,7 +37,7 @@ class Word(NamedTuple):
 
     @property
     def line(self) -> bytes:
-        """As it stands in the file."""
+        """The line of the word in the file."""
         return json.dumps(self).encode() + b"\n"
 
 
@@ -39,7 +45,7 @@ class Words:
     """The words of the last rounds.
 
     Args:
-        path: of the file; what an earlier gateway wrote there is read.
+        path: the file. Words that an earlier gateway wrote there are read.
     """
 
     def __init__(self, path: Path) -> None:
@@ -48,15 +54,16 @@ class Words:
         *lines, torn = (path.read_bytes() if path.exists() else b"").split(b"\n")
         for line in lines:
             self._keep(Word(*json.loads(line)))
-        if torn:  # by a kill: it was not answered, and will be said again
+        # A kill can cut the last line short. Its device got no answer and will send it again.
+        if torn:
             self._rewrite()
 
     def all(self) -> list[Word]:
-        """Every word that is kept, in the order in which they were said."""
+        """All words that are kept, in the order in which they were added."""
         return [word for round in self._rounds.values() for word in round.values()]
 
     def add(self, word: Word) -> None:
-        """Write a word down; the first of a device in a round holds."""
+        """Write a word to the file, unless the device already has a word in this round."""
         if word.client in self._rounds.get(word.round, {}):
             return
         if self._keep(word):
@@ -69,7 +76,8 @@ class Words:
         write_atomic(self._path, *(word.line for word in self.all()))
 
     def _keep(self, word: Word) -> bool:
-        """Whether it is the first of its round: earlier rounds are forgotten then."""
+        """Keep a word in memory, and forget rounds that are too old. Return whether the word is the
+        first of its round."""
         first = word.round not in self._rounds
         self._rounds.setdefault(word.round, {})[word.client] = word
         for over in sorted(self._rounds)[:-_ROUNDS_KEPT]:

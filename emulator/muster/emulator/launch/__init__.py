@@ -1,4 +1,4 @@
-"""Backends: how the server and the devices are brought to life."""
+"""Backends: how the programs of a run are started."""
 
 from typing import Final
 

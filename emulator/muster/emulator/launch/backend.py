@@ -1,4 +1,4 @@
-"""What brings a run's programs to life: processes of this machine, or containers."""
+"""The interface of backends, which start a run's programs as processes or as containers."""
 
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -12,15 +12,16 @@ from muster.emulator.scenario.scenario import Scenario
 from muster.server.config import ServerProcess
 
 Died = Callable[[str, int], None]
-"""Told of every death of a program that was ready, or that is never waited for: what died
-("server", a gateway's or a pack's name …) and its exit status, negative for a signal."""
+"""Callback for the death of a program, with its name ("server", the name of a gateway or a pack, …)
+and its exit status, which is negative for a signal. It is called for programs that were ready, and
+for programs whose start the backend does not wait for."""
 
 
 class EndedBeforeReady(LaunchFailed):
-    """A program ended while it started. Only this error says so; `Died` is not told.
+    """A program ended before it was ready. In this case `Died` is not called.
 
     Attributes:
-        name, status: as `Died` is told of a death.
+        name, status: the program's name and exit status, as `Died` gets them.
 
     Args:
         last_lines: the end of the program's log, for the message.
@@ -32,20 +33,20 @@ class EndedBeforeReady(LaunchFailed):
 
 
 def ending(status: int) -> str:
-    """How a program ended, for a message."""
+    """How a program with this exit status ended, for a message."""
     how = f"by signal {-status}" if status < 0 else f"with status {status}"
-    return f"ended unasked {how}"
+    return f"ended unexpectedly {how}"
 
 
 BackendName = Literal["processes", "docker"]
 
 
 class Backend(Protocol):
-    """Starts programs, tells of their deaths, and leaves nothing behind.
+    """Starts programs, reports their deaths, and ends them all.
 
     Attributes:
-        isolates: devices have no way to the server but through a gateway.
-        devices: folder of the devices' states, as they see it.
+        isolates: whether devices can reach the server only through a gateway.
+        devices: the folder of the devices' states, as the devices see it.
     """
 
     isolates: bool
@@ -53,71 +54,71 @@ class Backend(Protocol):
 
     @property
     def here(self) -> str:
-        """This machine's address, for gateways."""
+        """This machine's address, as gateways reach it."""
         ...
 
     def reachable_ports(self, group: str, ports: Ports) -> Ports:
-        """Where the gateway of a group listens for its devices, as this machine reaches it."""
+        """The ports of a group's gateway, with the addresses by which this machine reaches them."""
         ...
 
     @property
     def alive(self) -> Mapping[str, int]:
-        """Process ids of what lives, by name."""
+        """Process ids of the programs that are alive, by name."""
         ...
 
     @property
     def placeable(self) -> Mapping[str, int]:
-        """Process ids, by name, of what may be placed on cores of this machine."""
+        """Process ids of the processes that may be placed on cores of this machine, by name."""
         ...
 
     def with_addresses(self, server: ServerProcess) -> ServerProcess:
-        """The server's settings, with where it listens and what runs beside it."""
+        """The server's settings, with the addresses of the server and of its evaluation."""
         ...
 
     async def start_nursery(self, config: NurseryProcess) -> dict[str, Any]:
-        """Have the task prepared; what was learned of it: `examples`, `schema`.
+        """Start the nursery, which prepares the task. Return what it reports: `examples`, `schema`.
 
         Raises:
             EndedBeforeReady: the nursery died; it can be started again.
-            LaunchFailed: the task cannot be prepared, or it takes too long.
+            LaunchFailed: the task cannot be prepared, or this takes too long.
         """
         ...
 
     async def start_gateway(self, config: GatewayProcess) -> Ports:
-        """Start the gateway of a group; where it listens. One that is started again, with
-        `config.again`, listens where it did.
+        """Start the gateway of a group, and return the ports where it listens. A restarted gateway,
+        with `config.again`, listens on the same ports as before.
 
         Raises:
-            EndedBeforeReady: it died before its ports were open; it can be started again.
-            LaunchFailed: it takes too long.
+            EndedBeforeReady: the gateway died before its ports were open; it can be started again.
+            LaunchFailed: its start takes too long.
         """
         ...
 
     async def start_server(self) -> str:
-        """Start the server in the run folder; its address, host:port, as gateways and devices know
-        it.
+        """Start the server in the run folder. Return its address, host:port, for gateways and
+        devices.
 
         Raises:
-            EndedBeforeReady: it died before its port answered; it can be started again.
-            LaunchFailed: it takes too long.
+            EndedBeforeReady: the server died before its port answered; it can be started again.
+            LaunchFailed: its start takes too long.
         """
         ...
 
     async def start_evaluation(self) -> None:
-        """Start the evaluation where it is no child of the server, and none lives."""
+        """Start the evaluation, unless the server starts it itself or it is already alive."""
         ...
 
     async def start_packs(self, configs: Sequence[PackProcess]) -> None:
-        """Start packs of devices, or start them again. Packs that share a container start
-        together, whichever of them is asked for."""
+        """Start or restart packs of devices. Packs that share a container are always started
+        together, even if `configs` has only some of them."""
         ...
 
     def stop_server(self) -> None:
-        """Ask the server to end the run as stopped."""
+        """Ask the server to end the run with the status `stopped`."""
         ...
 
     async def close(self) -> None:
-        """End whatever still lives, and wait until it is gone."""
+        """End all programs that are still alive, and wait until they are gone."""
         ...
 
     def last_lines(self, name: str) -> str:

@@ -9,7 +9,7 @@ from muster.emulator.scenario.scenario import Scenario
 
 
 def backend_of(name: BackendName) -> MakeBackend:
-    """What makes a backend."""
+    """The function that makes a backend of this name."""
     if name == "docker":
         from muster.emulator.launch.docker.containers import (
             Containers,  # Docker's SDK takes a while

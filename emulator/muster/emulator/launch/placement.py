@@ -1,9 +1,10 @@
-"""On which cores a run's processes run (Linux): while rounds wait for the server, it has one alone.
+"""Places a run's processes on cores (Linux): while rounds wait for the server, it has its own core.
 
-Where a server and devices take turns on a core, each finds its caches full of the other. A round of
-10 device processes with nothing to train took 0.88 of its time when the server had one of two cores
-for itself; a round of 100, whose devices need both cores, 1.2 of it. So who is busy decides. The
-evaluation is one of the others.
+If the server and devices take turns on a core, they evict each other's data from its caches. When
+the server had one of two cores for itself, a round of 10 device processes with nothing to train
+took 0.88 of its usual time, but a round of 100 devices, which need both cores, took 1.2 of it. So
+the placement depends on how busy the server and the other processes are. The evaluation counts as
+one of the others.
 """
 
 import os
@@ -17,10 +18,11 @@ from muster.common.clock import Clock
 _LOOK_S = 0.5
 
 _BUSY = 0.6
-"""Of a core, from which on rounds wait for the server."""
+"""Share of a core from which on a busy server counts as the bottleneck of rounds."""
 
 _ENTER, _STAY = 1.35, 1.5
-"""How much more busy than the server each of the other cores may become, and may have become."""
+"""How many times as busy as the server each of the other cores may be, so that the server gets a
+core of its own and so that it keeps it."""
 
 _TICKS = os.sysconf("SC_CLK_TCK")
 
@@ -36,15 +38,15 @@ def apart(server: float, others: float, cores: int, already: bool) -> bool:
     """Whether the server gets a core of its own.
 
     Args:
-        server, others: CPU seconds a second, of the server and of everything else.
-        already: whether it has one.
+        server, others: CPU seconds used per second, by the server and by everything else.
+        already: whether the server already has a core of its own.
     """
     most = (_STAY if already else _ENTER) * server
     return cores > 1 and server >= _BUSY and others <= most * (cores - 1)
 
 
 def load(server: int, cores: Sequence[int]) -> Load:
-    """What a process and some cores have used so far.
+    """CPU seconds used so far by the process `server`, and by everything on `cores`.
 
     Raises:
         OSError: there is no such process.
@@ -60,7 +62,7 @@ def load(server: int, cores: Sequence[int]) -> Load:
 
 
 def place(pid: int, cores: Sequence[int]) -> None:
-    """Have the threads of a process run on some cores; one that has ended is none."""
+    """Make all threads of a process run on `cores`. A process that has ended is ignored."""
     with suppress(OSError):
         for thread in os.listdir(f"/proc/{pid}/task"):
             with suppress(OSError):
@@ -68,11 +70,11 @@ def place(pid: int, cores: Sequence[int]) -> None:
 
 
 class Placement:
-    """Keeps a run's processes on the cores where they should be.
+    """Keeps a run's processes on the right cores.
 
     Args:
-        pids: of the run's processes, by name; the server's is "server".
-        cores: that the run may use.
+        pids: returns the process ids of the run, by name; the server's name is "server".
+        cores: the cores that the run may use.
         tell: records an event in the journal.
     """
 
@@ -96,21 +98,21 @@ class Placement:
         self._placed: dict[int, bool] = {}
 
     async def watch(self) -> None:
-        """Look twice a second."""
+        """Call `look` twice per second; never returns."""
         while True:
             await self._clock.sleep_until(self._clock.monotonic() + _LOOK_S)
             self.look()
 
     def look(self) -> None:
-        """Decide by what was used since the last look, and place whoever is not where it should
-        be."""
+        """Decide by the CPU time used since the last call whether the server gets a core of its
+        own, and move all processes that are on the wrong cores."""
         pids = self._pids()
         server, now = pids.get("server"), self._clock.monotonic()
         if server is None:
             return
         try:
             found = self._load(server, self._cores)
-        except OSError:  # it has just ended
+        except OSError:  # the server has just ended
             return
         if self._before is not None and self._before[0] == server:
             _, then, earlier = self._before
@@ -122,24 +124,25 @@ class Placement:
                 self._tell("placed", server=self._of("server"), others=self._of("others"))
         self._before = server, now, found
         if not (self._apart or self._placed):
-            return  # so far everybody is where the kernel put it
+            return  # so far every process is where the kernel put it
         for name, pid in pids.items():
-            # A new one has the cores of who started it.
+            # A new process has inherited the cores of the process that started it.
             if self._placed.get(pid) is not self._apart:
                 self._place(pid, self._of("server" if name == "server" else "others"))
         self._placed = dict.fromkeys(pids.values(), self._apart)
 
-    def _of(self, whom: str) -> list[int]:
+    def _of(self, role: str) -> list[int]:
+        """The cores for the role "server" or "others"."""
         if not self._apart:
             return self._cores
-        return self._cores[:1] if whom == "server" else self._cores[1:]
+        return self._cores[:1] if role == "server" else self._cores[1:]
 
 
 def usable_cores() -> list[int]:
-    """The cores on which processes of ours may be placed; none where it cannot be seen how busy
-    they are."""
+    """The cores on which this run's processes may be placed; none if the system does not show how
+    busy its cores are."""
     if not hasattr(os, "sched_getaffinity") or not Path("/proc/stat").exists():
         return []
-    # A container may be shown a table with other numbers than its cores have.
+    # In a container, the numbers in this table may differ from the numbers of its cores.
     cores, seen = sorted(os.sched_getaffinity(0)), Path("/proc/stat").read_text().split()
     return cores if {f"cpu{core}" for core in cores} <= set(seen) else []

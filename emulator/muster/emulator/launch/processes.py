@@ -1,8 +1,8 @@
 """The processes backend: a server process, a gateway for each group that has links, a nursery, and
-a process per pack of devices.
+a process for each pack of devices.
 
-Everything started here dies with this process, whatever kills it: children ask the kernel for it
-(`die_with_parent`), and the nursery also ends when its socket closes.
+Every process started here dies with this process, whatever kills it: child processes ask the kernel
+for this (`die_with_parent`), and the nursery also ends when its socket closes.
 """
 
 import asyncio
@@ -25,17 +25,18 @@ from muster.server.config import ServerProcess
 from muster.wire.channels import ENVIRONMENT
 
 _READY_S = 120.0
-"""Patience with a nursery or server that starts; importing torch on a busy machine takes long."""
+"""Seconds to wait for a nursery, server or gateway to be ready. Importing torch on a busy machine
+takes long."""
 
 _POLL_S = 0.01
 _LAST_LINES = 15
 
 
 class Processes:
-    """The processes of one run.
+    """The backend that runs a fleet's programs as processes of this machine.
 
     Args:
-        spawn: start every pack in a process that shares nothing with the nursery.
+        spawn: whether to start every pack in a process that shares nothing with the nursery.
     """
 
     isolates = False
@@ -60,37 +61,38 @@ class Processes:
 
     @property
     def here(self) -> str:
-        """The loopback: all are on one machine."""
+        """The loopback address, because all programs are on one machine."""
         return "127.0.0.1"
 
     def reachable_ports(self, group: str, ports: Ports) -> Ports:
-        """As its devices reach it."""
+        """The same ports by which the group's devices reach the gateway."""
         return ports
 
     @property
     def alive(self) -> Mapping[str, int]:
-        """Process ids of what lives, by "server", "nursery", gateway or pack."""
+        """Process ids of live processes, by "server", "nursery", or name of a gateway or pack."""
         return self.pids
 
     @property
     def placeable(self) -> Mapping[str, int]:
-        """All that live, and the evaluation, which the server starts."""
+        """All processes that are alive, and the evaluation, which the server starts."""
         below = _children(self.pids["server"]) if "server" in self.pids else []
         return {**self.pids, **{f"evaluation {pid}": pid for pid in below}}
 
     def with_addresses(self, server: ServerProcess) -> ServerProcess:
-        """It listens on this machine alone, and starts its evaluation by itself."""
+        """The settings unchanged: the server listens only on this machine and starts its evaluation
+        itself."""
         return server
 
     # --- the nursery and its devices -------------------------------------------------------------
 
     async def start_nursery(self, config: NurseryProcess) -> dict[str, Any]:
-        """Start the nursery; return what it learned of the task: `examples`, `schema`.
+        """Start the nursery, and return what it reports about the task: `examples`, `schema`.
 
         Raises:
             ConfigError: the task cannot be opened for this population.
-            EndedBeforeReady: it died; it can be started again.
-            LaunchFailed: it takes too long.
+            EndedBeforeReady: the nursery died; it can be started again.
+            LaunchFailed: its start takes too long.
         """
         self._hang_up()
         self._begin("nursery")
@@ -134,7 +136,7 @@ class Processes:
                     self._died(event["name"], event["status"])
 
     async def start_packs(self, configs: Sequence[PackProcess]) -> None:
-        """Fork packs of devices; those on a GPU are spawned."""
+        """Fork packs of devices from the nursery; spawn packs that train on a GPU."""
         for config in configs:
             if self._spawn or config.torch_device != "cpu":
                 await self._spawn_pack(config)
@@ -162,27 +164,27 @@ class Processes:
         """Start the server in the run folder; return its address, host:port.
 
         Raises:
-            EndedBeforeReady: it died before its port answered.
-            LaunchFailed: it takes too long.
+            EndedBeforeReady: the server died before its port answered.
+            LaunchFailed: its start takes too long.
         """
         address = str(self._folder / "setup/address.json")
         _remove(address)
         self._begin("server")
         self._server = await self._start("server", ["muster.server", str(self._folder)])
-        found = json.loads(await self._word_of("server", address))
+        found = json.loads(await self._ready_file("server", address))
         return f"{found['host']}:{found['port']}"
 
     async def start_evaluation(self) -> None:
-        """Nothing: the server starts it."""
+        """Do nothing, because the server starts the evaluation."""
 
     # --- gateways --------------------------------------------------------------------------------
 
     async def start_gateway(self, config: GatewayProcess) -> Ports:
-        """Start the gateway of a group; return where it listens.
+        """Start the gateway of a group; return the ports where it listens.
 
         Raises:
-            EndedBeforeReady: it died before its ports were open.
-            LaunchFailed: it takes too long.
+            EndedBeforeReady: the gateway died before its ports were open.
+            LaunchFailed: its start takes too long.
         """
         name, ready = gateway_name(config.group), config.ready
         assert ready is not None
@@ -197,21 +199,22 @@ class Processes:
         assert gateway.stdin is not None
         gateway.stdin.write(config.to_json().encode() + b"\n")
         gateway.stdin.close()
-        return Ports.from_json(await self._word_of(name, ready))
+        return Ports.from_json(await self._ready_file(name, ready))
 
-    async def _word_of(self, name: str, path: str) -> bytes:
-        """Wait for what a process writes when it is ready, and return it.
+    async def _ready_file(self, name: str, path: str) -> bytes:
+        """Wait for the file that a process writes when it is ready, and return its content.
 
         Raises:
-            EndedBeforeReady: it ended before that.
-            LaunchFailed: it takes too long.
+            EndedBeforeReady: the process ended without writing the file.
+            LaunchFailed: this takes too long.
         """
         limit = self._clock.monotonic() + _READY_S
         while True:
-            ended = self._ended_early.get(name)  # asked first: it may have written and ended
-            if (word := _read(path)) is not None:
+            # Look for the end before the file, because a process may write the file and then end.
+            ended = self._ended_early.get(name)
+            if (content := _read(path)) is not None:
                 self._ready(name)
-                return word
+                return content
             if ended is not None:
                 raise EndedBeforeReady(name, ended, self.last_lines(name))
             if self._clock.monotonic() > limit:
@@ -219,12 +222,12 @@ class Processes:
             await self._clock.sleep_until(self._clock.monotonic() + _POLL_S)
 
     def _begin(self, name: str) -> None:
-        """From now on, and until it is ready, a program's death is for who waits for it."""
+        """Begin a program's start: until it is ready, do not report its death to `Died`."""
         self._starting.add(name)
         self._ended_early.pop(name, None)
 
     def _ready(self, name: str) -> None:
-        """From now on a program's death is told; also one that has happened meanwhile."""
+        """End a program's start: from now on report its death, also one that has just happened."""
         self._starting.discard(name)
         if name in self._ended_early:
             self._died(name, self._ended_early.pop(name))
@@ -233,15 +236,16 @@ class Processes:
         return LaunchFailed(f"the {name} was not ready after {_READY_S:g} s{self.last_lines(name)}")
 
     def stop_server(self) -> None:
-        """Ask the server to end the run as stopped."""
+        """Ask the server to end the run with the status `stopped`."""
         if "server" in self.pids and self._server is not None:
             self._server.send_signal(signal.SIGTERM)
 
     # --- all of them -----------------------------------------------------------------------------
 
     async def close(self) -> None:
-        """Kill whatever still lives, and wait until it is gone."""
-        # The devices die with the nursery, the evaluation with the server: the kernel kills them.
+        """Kill all processes that are still alive, and wait until they are gone."""
+        # The kernel kills the devices when the nursery dies, and the evaluation when the server
+        # dies.
         below = _children(self.pids["server"]) if "server" in self.pids else []
         for process in (self._server, self._nursery, *self._spawned, *self._gateways):
             if process is not None and process.returncode is None:
@@ -253,7 +257,7 @@ class Processes:
             await self._gone(pid)
 
     def _hang_up(self) -> None:
-        """End the connection to the nursery, if there is one."""
+        """Close the connection to the nursery, if there is one."""
         if self._control is not None:
             self._control.close()
             self._control = None
@@ -262,7 +266,8 @@ class Processes:
             self._reading = None
 
     async def _gone(self, pid: int) -> None:
-        """A device whose nursery was killed is not our child: look until the kernel is done."""
+        """Wait until a process has ended. Polls, because a device whose nursery was killed is not a
+        child of this process."""
         while _state(pid) != "Z":
             await self._clock.sleep_until(self._clock.monotonic() + _POLL_S)
 
@@ -288,7 +293,8 @@ class Processes:
                 *child_command(*module),
                 stdout=log,
                 stderr=log,
-                # A Ctrl-C at the terminal is ours to answer; a group of their own keeps it away.
+                # This process handles Ctrl-C at the terminal. A session of its own keeps the
+                # signal away from the new process.
                 start_new_session=True,
                 env={
                     **ENVIRONMENT,
@@ -311,7 +317,7 @@ class Processes:
         if self.pids.get(name) == process.pid:
             del self.pids[name]
         if name == "nursery" and self._reading is not None:
-            await asyncio.wait({self._reading})  # its last words may say why
+            await asyncio.wait({self._reading})  # its last message may give the reason
         if name == "nursery" and not self._prepared.done():
             ended = EndedBeforeReady(name, status, self.last_lines(name))
             self._prepared.set_exception(ended)

@@ -1,3 +1,3 @@
-"""Emulated links as the emulator controls them: settings and presets, the gateways of a run, and
-the measurement of links (`verification`).
+"""Emulated links: their settings and presets, control of a run's gateways, and the measurement of
+links (`verification`).
 """

@@ -1,4 +1,4 @@
-"""Asking a gateway to change, over its control port."""
+"""Controls a gateway over its control port."""
 
 import asyncio
 import json
@@ -18,18 +18,18 @@ _PINGS_A_LEASE = 4
 
 
 class Controller:
-    """A connection to a gateway's control port, kept alive by pings: while one is open, faults and
-    settings stay.
+    """A connection to a gateway's control port. It sends pings, so that the gateway keeps its
+    faults and settings while the connection is open.
 
         async with Controller(ports, token, clock) as controller:
             await controller.fault(["phones-0001"], "cut", direction="up")
 
     Args:
-        token: the controller's, hexadecimal.
+        token: the controller's token, hexadecimal.
 
     Every method raises:
-        ConfigError: the gateway refuses, and says why; nothing has changed.
-        Interrupted: the gateway is gone, or silent.
+        ConfigError: the gateway refuses the request, and says why. Nothing has changed.
+        Interrupted: the gateway is gone, or does not reply.
     """
 
     def __init__(self, ports: Ports, token: str, clock: Clock) -> None:
@@ -40,11 +40,11 @@ class Controller:
 
     @classmethod
     async def connect(cls, ports: Ports, token: str, clock: Clock) -> Self:
-        """A controller that is connected; `close` it.
+        """Return a connected controller, which the caller must `close`.
 
         Raises:
-            Unreachable: nothing listens there.
-            Unauthenticated: the token is not the controller's.
+            Unreachable: no gateway listens on the port.
+            Unauthenticated: this is not the controller's token.
         """
         controller = cls(ports, token, clock)
         await controller.open()
@@ -58,7 +58,7 @@ class Controller:
         await self.close()
 
     async def close(self) -> None:
-        """End the connection. What was set stays for the gateway's lease."""
+        """End the connection. Faults and settings stay until the gateway's lease ends."""
         if self._pings is not None:
             self._pings.cancel()
             await asyncio.wait([self._pings])
@@ -66,31 +66,32 @@ class Controller:
         self._hang_up()
 
     async def stats(self) -> dict[str, Any]:
-        """What has been delivered since the gateway began, and what could have been.
+        """Return the bytes that were and that could have been delivered since the gateway began.
 
         Returns:
             {"at": the gateway's monotonic seconds,
             "shared": {"up" and "down": {"capacity": bytes, or None without a limit}},
-            "devices": {client: {"up" and "down": {"bytes": delivered, "capacity": of its own
-            rate}, "connections": open ones}}}
+            "devices": {client: {"up" and "down": {"bytes": delivered bytes, "capacity": bytes that
+            its own rate allowed}, "connections": number of open connections}}}
         """
-        told: dict[str, Any] = await self._ask(do="stats")
-        return told
+        reply: dict[str, Any] = await self._ask(do="stats")
+        return reply
 
     async def set(
         self, shape: Mapping[str, Any] | None, clients: Collection[str] | None = None
     ) -> None:
-        """Give devices other links.
+        """Change the links of devices.
 
         Args:
-            shape: fields of Shape that change; None: back to what the gateway was started with.
-            clients: None: all.
+            shape: the fields of Shape to change; None: restore the shapes with which the gateway
+                was started.
+            clients: None: all devices.
         """
         given = None if shape is None else dict(shape)
         await self._ask(do="set", shape=given, clients=_listed(clients))
 
     async def set_shared(self, down_bps: float | None, up_bps: float | None) -> None:
-        """Give the group other shared rates; None: no limit."""
+        """Change the shared rates of the group; None: no limit."""
         await self._ask(do="set_shared", down_bps=down_bps, up_bps=up_bps)
 
     async def fault(
@@ -102,12 +103,12 @@ class Controller:
         nbytes: int | None = None,
         for_s: float | None = None,
     ) -> None:
-        """Have something go wrong; `muster.emulator.gateway.faults` says what.
+        """Begin a fault; `muster.emulator.gateway.faults` describes all faults.
 
         Args:
-            clients: None: all.
-            nbytes: for limit.
-            for_s: wall seconds after which it heals by itself.
+            clients: None: all devices.
+            nbytes: for the fault `limit`.
+            for_s: wall seconds after which the fault heals by itself.
         """
         rest = {"direction": direction, "bytes": nbytes, "for_s": for_s}
         await self._ask(do="fault", fault=fault, clients=_listed(clients), **rest)
@@ -115,17 +116,17 @@ class Controller:
     async def heal(
         self, clients: Collection[str] | None = None, fault: FaultName | None = None
     ) -> None:
-        """Heal a fault, or all of them (None); links that were set stay as they are."""
+        """Heal a fault, or all faults (None). Links that were set stay as they are."""
         await self._ask(do="heal", clients=_listed(clients), fault=fault)
 
     async def upstream(self, address: str) -> None:
-        """Have the gateway dial another server, host:port, from now on."""
+        """Make the gateway connect to the server at `address`, host:port, from now on."""
         await self._ask(do="upstream", address=address)
 
     async def ping(self) -> float:
-        """Say a word; the gateway's lease, seconds."""
-        told = await self._ask(do="ping")
-        return float(told["lease_s"])
+        """Renew the gateway's lease, and return its length in seconds."""
+        reply = await self._ask(do="ping")
+        return float(reply["lease_s"])
 
     async def open(self) -> None:
         host, port = self._ports.controllers
@@ -135,14 +136,14 @@ class Controller:
             raise Unreachable(f"no gateway listens at {host}:{port}: {error}") from None
         try:
             await self._ask(token=self._token)
-            lease_s = await self.ping()  # which a device may not ask for
+            lease_s = await self.ping()  # a device's token may not send this
         except ConfigError as error:
             self._hang_up()
             raise Unauthenticated(str(error)) from None
         self._pings = asyncio.create_task(self._ping_on(lease_s / _PINGS_A_LEASE))
 
     async def _ping_on(self, every_s: float) -> None:
-        with suppress(Interrupted):  # whoever asks next learns of it
+        with suppress(Interrupted):  # the next request raises it again
             while True:
                 await self._clock.sleep_until(self._clock.monotonic() + every_s)
                 await self.ping()
@@ -150,13 +151,13 @@ class Controller:
     async def _ask(self, **request: Any) -> Any:
         async with self._turn:
             try:
-                told = await self._exchange(json.dumps(request).encode() + b"\n")
+                reply = await self._exchange(json.dumps(request).encode() + b"\n")
             except BaseException:
-                self._hang_up()  # an answer that nobody read would be taken for the next one
+                self._hang_up()  # else an unread reply would be taken for the reply to the next
                 raise
-        if "error" in told:
-            raise ConfigError(told["error"])
-        return told["ok"]
+        if "error" in reply:
+            raise ConfigError(reply["error"])
+        return reply["ok"]
 
     async def _exchange(self, line: bytes) -> Any:
         where = "the gateway at {}:{}".format(*self._ports.controllers)
@@ -167,14 +168,14 @@ class Controller:
             async with asyncio.timeout(_PATIENCE_S):
                 writer.write(line)
                 await writer.drain()
-                told = await reader.readline()
+                reply = await reader.readline()
         except TimeoutError:
-            raise Interrupted(f"{where} said nothing for {_PATIENCE_S:g} s") from None
+            raise Interrupted(f"{where} did not reply for {_PATIENCE_S:g} s") from None
         except OSError as error:
             raise Interrupted(f"{where} is gone: {error}") from None
-        if not told.endswith(b"\n"):
+        if not reply.endswith(b"\n"):
             raise Interrupted(f"{where} ended the connection")
-        return json.loads(told)
+        return json.loads(reply)
 
     def _hang_up(self) -> None:
         if self._streams is not None:

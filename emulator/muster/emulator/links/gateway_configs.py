@@ -1,4 +1,4 @@
-"""The gateways of a scenario: what each of them is started with."""
+"""Computes the settings of the gateways of a scenario."""
 
 import secrets
 from collections.abc import Iterator, Sequence
@@ -10,7 +10,7 @@ from muster.emulator.gateway.config import GatewayDevice, GatewayProcess, gatewa
 from muster.emulator.scenario.scenario import Group, Scenario
 
 _NOWHERE = "127.0.0.1:9"
-"""Where gateways would lead before they are told where the server is."""
+"""Address of the server for gateways that do not know the real one yet."""
 
 
 def gateways_of(
@@ -20,13 +20,14 @@ def gateways_of(
     device_token: str,
     everywhere: bool = False,
 ) -> Iterator[GatewayProcess]:
-    """A gateway for every group whose devices have links, or share something.
+    """Yield the settings of a gateway for every group whose devices have links or share one.
 
     Args:
-        residents: of the population; only the enrolled have links.
-        setup: folder of the files in which gateways say where they listen.
+        residents: the population; only enrolled devices have links.
+        setup: folder of the files into which gateways write their ports.
         device_token: the fleet's token, hexadecimal.
-        everywhere: for groups without links too, where a gateway is their only way.
+        everywhere: whether groups without links also get a gateway, because it is their only way
+            to the server.
     """
     for group, of_group in by_group(scenario, residents):
         clients = [resident.client for resident in of_group if resident.enrolled]
@@ -48,7 +49,8 @@ def gateways_of(
 
 
 def _words(group: Group, setup: Path) -> str | None:
-    """Where a gateway keeps what devices said about slots: a folder of its own, for a container."""
+    """The file in which a gateway keeps devices' words about slots. It is in a folder of its own,
+    which a container can mount."""
     if group.shared_link.slots is None:
         return None
     return str(setup / f"{gateway_name(group.name)}.words" / "words.jsonl")

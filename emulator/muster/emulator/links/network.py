@@ -1,4 +1,5 @@
-"""The gateways of a run that goes on: started, measured, watched."""
+"""Controls the gateways of a running fleet: connects to them, measures their links, and records
+their traffic."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Mapping
@@ -15,28 +16,28 @@ from muster.emulator.links.verification import GatewayUnderTest, verify_gateways
 from muster.emulator.links.verification.tables import describe
 
 _ANSWER_S = 30.0
-"""Patience with a gateway that lives and does not answer."""
+"""Seconds to wait for a gateway that is alive but does not answer."""
 
 _AGAIN_S = 0.1
 _EVERY_S = 1.0
 _SHORT_S = 1.0
-"""Over which a rate is measured before a run."""
+"""Seconds over which a rate is measured before a run."""
 
-Tell = Callable[..., None]
+Record = Callable[..., None]
 
 
 class GatewayFleet:
-    """The gateways of a run. A connection to each keeps faults and settings in force; a gateway
-    that loses it heals itself.
+    """The gateways of a run. A connection to each gateway keeps its faults and settings in force; a
+    gateway that loses the connection heals itself.
 
     Args:
-        tell: records an event in the journal.
+        record: records an event in the journal.
     """
 
-    def __init__(self, backend: Backend, clock: Clock, tell: Tell) -> None:
+    def __init__(self, backend: Backend, clock: Clock, record: Record) -> None:
         self._backend = backend
         self._clock = clock
-        self._tell = tell
+        self._record = record
         self._gateways: dict[str, GatewayUnderTest] = {}
         self._controllers: dict[str, Controller] = {}
         self._upstream: str | None = None
@@ -48,10 +49,10 @@ class GatewayFleet:
         return {gateway_name(group) for group in self._gateways}
 
     async def add(self, config: GatewayProcess, ports: Ports) -> None:
-        """Connect to a gateway that has been started, in place of an earlier one of its group.
+        """Connect to a gateway that has been started. It replaces an earlier gateway of its group.
 
         Raises:
-            LaunchFailed: it lives and does not answer.
+            LaunchFailed: the gateway is alive but does not answer.
         """
         group, controller = config.group, Controller(ports, config.controller_token, self._clock)
         earlier = self._controllers.get(group)
@@ -61,7 +62,7 @@ class GatewayFleet:
             await earlier.close()
 
         async def connect() -> None:
-            if self._controllers[group] is controller:  # else it was replaced meanwhile
+            if self._controllers[group] is controller:  # unless it has been replaced meanwhile
                 await controller.open()
 
         await self._ask(group, connect)
@@ -70,34 +71,34 @@ class GatewayFleet:
         if self._watches is not None:
             self._watch(group)
 
-    def again(self, name: str) -> GatewayProcess:
-        """What a gateway is to be started with again: it listens where it did."""
+    def restart_config(self, name: str) -> GatewayProcess:
+        """The settings with which to restart a gateway, so that it listens on the same ports."""
         gateway = next(g for g in self._gateways.values() if gateway_name(g.group) == name)
         changes = {"again": gateway.ports, "upstream": self._upstream or gateway.config.upstream}
         return gateway.config.model_copy(update=changes)
 
     async def set_upstream(self, address: str, groups: Iterable[str] | None = None) -> None:
-        """Have gateways dial the server.
+        """Make gateways connect to the server at `address`.
 
         Args:
-            groups: whose gateways; absent: all.
+            groups: the groups whose gateways to change; absent: all.
 
         Raises:
-            LaunchFailed: one lives and does not answer.
+            LaunchFailed: a gateway is alive but does not answer.
         """
         self._upstream = address
         for group in list(self._gateways) if groups is None else groups:
-            await self._ask(group, partial(self._lead_to, group, address))
+            await self._ask(group, partial(self._set_upstream, group, address))
 
-    async def _lead_to(self, group: str, address: str) -> None:
+    async def _set_upstream(self, group: str, address: str) -> None:
         await self._controllers[group].upstream(address)
 
     async def _ask(self, group: str, ask: Callable[[], Awaitable[None]]) -> None:
-        """Ask something of a gateway; of one that has died, nothing: it is asked when it has been
-        started again.
+        """Send a request to a gateway. A gateway that has died is skipped, because it gets the
+        request when it has been restarted.
 
         Raises:
-            LaunchFailed: it lives and does not answer.
+            LaunchFailed: the gateway is alive but does not answer.
         """
         name, limit = gateway_name(group), self._clock.monotonic() + _ANSWER_S
         while name in self._backend.alive:
@@ -105,19 +106,19 @@ class GatewayFleet:
                 return await ask()
             except TransportError as error:
                 if self._clock.monotonic() > limit:
-                    raise LaunchFailed(f"{name} lives and does not answer: {error}") from None
+                    raise LaunchFailed(f"{name} is alive but does not answer: {error}") from None
             await self._clock.sleep_until(self._clock.monotonic() + _AGAIN_S)
 
     def ports(self, group: str) -> Ports | None:
-        """Where the gateway of a group listens; None: it has none."""
+        """The ports of a group's gateway; None: the group has no gateway."""
         gateway = self._gateways.get(group)
         return gateway.ports if gateway is not None else None
 
     async def verify(self, scenario: str) -> None:
-        """Measure all links in short.
+        """Measure all links briefly.
 
         Raises:
-            RunFailed: one is not what was asked for.
+            RunFailed: a link does not match its settings.
         """
         reached = [
             replace(gateway, ports=self._backend.reachable_ports(group, gateway.ports))
@@ -130,18 +131,18 @@ class GatewayFleet:
             scenario=scenario,
             seconds=_SHORT_S,
             grpc=False,
-            show=lambda step: self._tell("verifying", step=step),
+            show=lambda step: self._record("verifying", step=step),
         )
-        self._tell("verified", ok=found.ok, measured=len(found.rows))
+        self._record("verified", ok=found.ok, measured=len(found.rows))
         if not found.ok:
             raise RunFailed(
-                f"links are not what was asked for, and verify = true:\n{describe(found)}\n"
+                f"links do not match their settings (verify = true):\n{describe(found)}\n"
                 f"`muster verify` measures them at length"
             )
 
     def watch(self) -> None:
-        """From now on tell of every gateway about every second what it delivered; and when the
-        connections end, what it delivered since the last second."""
+        """From now on record the traffic of every gateway about once per second. When its
+        connection is closed, record the traffic since the last record."""
         self._watches = {}
         for group in self._gateways:
             self._watch(group)
@@ -151,10 +152,10 @@ class GatewayFleet:
         if (earlier := self._watches.get(group)) is not None:
             earlier.cancel()
         self._watches[group] = asyncio.create_task(
-            self._tell_traffic(group, self._controllers[group])
+            self._record_traffic(group, self._controllers[group])
         )
 
-    async def _tell_traffic(self, group: str, controller: Controller) -> None:
+    async def _record_traffic(self, group: str, controller: Controller) -> None:
         try:
             before, cancelled = await controller.stats(), None
             while cancelled is None:
@@ -165,11 +166,11 @@ class GatewayFleet:
                 now = await controller.stats()
                 moved = _moved(before, now)
                 if moved["bytes_up"] or moved["bytes_down"]:
-                    self._tell("traffic", group=group, **moved)
+                    self._record("traffic", group=group, **moved)
                 before = now
             raise cancelled
         except TransportError:
-            return  # the gateway's death is the supervisor's to tell
+            return  # the supervisor records the gateway's death
 
     async def close(self) -> None:
         """End the connections to the gateways."""
@@ -182,7 +183,7 @@ class GatewayFleet:
 
 
 def _moved(before: Mapping[str, Any], now: Mapping[str, Any]) -> dict[str, float | None]:
-    """What went through a gateway between two looks at it."""
+    """The traffic of a gateway between two of its statistics."""
     found: dict[str, float | None] = {"seconds": now["at"] - before["at"]}
     for direction in ("up", "down"):
         delivered = (

@@ -42,23 +42,27 @@ PRESETS: Mapping[str, Mapping[str, Any]] = {
     "geo": {"down": "20 Mbit/s", "up": "3 Mbit/s", "rtt": "600 ms", "jitter": "20 ms",
             "fading": 0.3},
 }  # fmt: skip
-"""What a profile presets; all of it can be set beside it. Names with the same sound differ by two
-elsewhere, where one-way delays were copied as round trips: `rtt` here is there and back."""
+"""Presets of each profile; a scenario can override every one of them. `rtt` is the time there and
+back. Presets of the same names elsewhere differ by a factor of two where one-way delays were copied
+as round trips."""
 
 
 LinkRate = Annotated[Bandwidth, Field(ge=1e3, le=1e12)]
-"""At 1 kbit/s a device still enrolls in some seconds, and takes minutes for a small model."""
+"""Rate of a link. At the lower bound of 1 kbit/s a device still enrolls in some seconds, but takes
+minutes for a small model."""
 
 Delay = Annotated[Duration, Field(ge=0, le=30)]
-"""With a minute gRPC gives up a connection before it is there; with half of one it comes up."""
+"""Delay of a link. With 60 s gRPC gives up a connection before it is established; with the upper
+bound of 30 s it is established."""
 
 
 class LinkSettings(Section):
-    """How each device of a group is connected."""
+    """Link of each device of a group to the server."""
 
     profile: Profile = "none"
-    """Presets of what follows. none: devices connect to the server directly, which costs nothing.
-    unshaped: through a gateway that passes everything on, and can be cut."""
+    """Presets of the settings below. With `none`, devices connect to the server directly, which
+    costs nothing. With `unshaped`, they connect through a gateway that passes everything on but
+    can cut connections."""
 
     down: LinkRate | None = None
     """Rate towards the device; absent: no limit."""
@@ -67,43 +71,44 @@ class LinkSettings(Section):
     """Rate from the device; absent: no limit."""
 
     rtt: Delay = 0.0
-    """Added to a small message there and back, half on each way."""
+    """Round-trip time that is added to a small message, half of it in each direction."""
 
     jitter: Delay = 0.0
-    """Standard deviation of what is added to the delay of each way, a normal number that is never
-    below 0 and never lets bytes overtake each other."""
+    """Standard deviation of a normal random number that is added to the delay in each direction. A
+    negative number counts as 0, and bytes never overtake each other."""
 
     fading: Annotated[float, Field(ge=0, le=2)] = 0.0
-    """σ of the rates' log-normal variation, mean 1, in time: m·exp(σX − σ²/2) with X an AR(1)
-    process. σ = √ln(1 + CV²)."""
+    """σ of the log-normal variation of both rates over time, m·exp(σX − σ²/2), where m is the mean
+    rate and X is an AR(1) process. For a coefficient of variation CV, σ = √ln(1 + CV²)."""
 
     fading_time: Annotated[Duration, Field(ge=0.01, le=1e6)] = 8.0
-    """Time constant of that process; 5 to 12 s in Mahimahi's cellular traces."""
+    """Time constant of the process X; 5 to 12 s in Mahimahi's cellular traces."""
 
     fading_step: Annotated[Duration, Field(ge=0.05, le=1e6)] = 0.25
-    """How long a rate holds; a low-orbit satellite's path changes every 15 s."""
+    """How long a rate stays constant; the path of a low-orbit satellite changes every 15 s."""
 
     loss: Annotated[float, Field(ge=0, le=0.5)] = 0.0
-    """Share of packets lost. A proxy of TCP cannot drop packets: what a TCP connection gets under
-    such loss is emulated (Padhye, Firoiu, Towsley, Kurose, SIGCOMM 1998)."""
+    """Share of packets that are lost. Because a TCP proxy cannot drop packets, the gateway emulates
+    the throughput of a TCP connection under such loss (Padhye, Firoiu, Towsley, Kurose, SIGCOMM
+    1998)."""
 
     spread: Annotated[float, Field(ge=0, le=2)] = 0.0
-    """σ of a log-normal factor of both rates, median 1, drawn once for every device."""
+    """σ of a log-normal factor of both rates with median 1, drawn once for every device."""
 
     trace: str | None = None
-    """A file in Mahimahi's format that replaces the rate towards the devices: a line for each
-    millisecond at which 1500 bytes may pass; it begins again at its end."""
+    """A file in Mahimahi's format that replaces the rate towards the devices. Each line is a
+    millisecond at which 1500 bytes may pass. The trace repeats after its end."""
 
     trace_up: str | None = None
-    """Likewise for the rate from the devices."""
+    """A file in the same format that replaces the rate from the devices."""
 
     compression: AnyCodec = Whole(kind="none")
-    """How updates travel: none, float16, int8 or top-k, with the settings of each."""
+    """Compression of updates: none, float16, int8 or top-k, with the settings of each."""
 
     @model_validator(mode="before")
     @classmethod
     def _preset(cls, values: object) -> object:
-        """Put the profile's presets under what is given."""
+        """Add the profile's presets to the given values, which take precedence."""
         if not isinstance(values, Mapping):
             return values
         return {**PRESETS.get(str(values.get("profile", "none")), {}), **values}
@@ -122,16 +127,16 @@ class LinkSettings(Section):
 
     @property
     def shapes(self) -> bool:
-        """Whether it delays or limits anything."""
+        """Whether the link delays or limits anything."""
         return bool(self.down or self.up or self.rtt or self.trace or self.trace_up or self.loss)
 
     @property
     def gateway(self) -> bool:
-        """Whether it needs a gateway."""
+        """Whether the link needs a gateway."""
         return self.profile != "none" or self.shapes
 
     def shape_of(self, seed: int, client: str) -> "Shape":
-        """The link of one device."""
+        """The shape of one device's link."""
         factor = math.exp(self.spread * float(seeds.stream(seed, "link", client).standard_normal()))
         return Shape(
             down_bps=None if self.down is None else self.down * factor,
@@ -148,7 +153,7 @@ class LinkSettings(Section):
 
 
 class SharedLink(Section):
-    """What all devices of a group share."""
+    """Link that all devices of a group share."""
 
     down: LinkRate | None = None
     """Rate towards all devices of the group together; absent: no limit."""
@@ -157,26 +162,28 @@ class SharedLink(Section):
     """Rate from all devices of the group together; absent: no limit."""
 
     slots: DeviceCount | None = None
-    """Devices that can transfer in a round; absent: all. Slots need lockstep."""
+    """Number of devices that can transfer in a round; absent: all. Slots need
+    `clock.kind = "rounds"`."""
 
     overflow: Overflow = "queue"
-    """What becomes of more active devices than slots. queue: they transfer in turn. subset: as many
-    as there are slots get through, drawn. collide: nobody does."""
+    """What happens if more devices are active than there are slots. With `queue`, they transfer in
+    turn. With `subset`, as many devices as there are slots are drawn at random and get through.
+    With `collide`, no device gets through."""
 
     @property
     def gateway(self) -> bool:
-        """Whether it needs a gateway."""
+        """Whether the link needs a gateway."""
         return self.down is not None or self.up is not None or self.slots is not None
 
     def line(self) -> SharedLine:
-        """As the model sees it."""
+        """The shared link in the model."""
         return SharedLine(
             down_bps=self.down, up_bps=self.up, slots=self.slots, overflow=self.overflow
         )
 
 
 class Shape(Section):
-    """The link of one device, as its gateway emulates it; every setting in SI units."""
+    """The link of one device as its gateway emulates it, with every setting in SI units."""
 
     down_bps: float | None = None
     up_bps: float | None = None
@@ -190,7 +197,7 @@ class Shape(Section):
     trace_up: str | None = None
 
     def line(self) -> LinkModel:
-        """As the model sees it: mean rates, with what loss leaves of them."""
+        """The link in the model: mean rates, reduced by loss."""
         from muster.emulator.gateway.rates import mean_bps
 
         return LinkModel(

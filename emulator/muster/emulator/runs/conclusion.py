@@ -1,4 +1,4 @@
-"""What a run comes to, from its folder alone: summary and report."""
+"""Concludes a run: writes its summary and report, using only its folder."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -10,15 +10,19 @@ if TYPE_CHECKING:
 def conclude(
     folder: Path, status: str | None = None, *, report: bool = True
 ) -> tuple[dict[str, Any], "Account"] | None:
-    """Write summary.json and the report; None where there is no ledger that can be read.
+    """Write summary.json and the report of a run folder.
 
     Args:
-        status: what the run ended as, where the ledger cannot know.
-        report: whether a report is wanted; drawing it takes most of the time here.
+        status: the status with which the run ended, if the ledger cannot know it.
+        report: whether to write the report; drawing it takes most of the time here.
+
+    Returns:
+        The summary and the account, or None if there is no ledger that can be read.
     """
     if not (folder / "ledger.sqlite").exists():
         return None
-    # pandas and matplotlib take seconds to import; while devices start, those are theirs.
+    # pandas and matplotlib take seconds to import. Import them only here, so that starting devices
+    # do not compete with the import.
     from muster.common.errors import LedgerError
     from muster.emulator.results.account import Account
     from muster.emulator.results.summary import summarise, write_summary

@@ -1,4 +1,4 @@
-"""Talking to a running server as its operator, from its run folder."""
+"""Calls to a running server as its operator: status, events and stop of the run in a folder."""
 
 import json
 from collections.abc import Iterator
@@ -22,11 +22,11 @@ Metadata = tuple[tuple[str, bytes], ...]
 
 @contextmanager
 def _operator(folder: Path) -> Iterator[tuple[Any, Metadata]]:
-    """A stub and its credentials.
+    """Yield a stub for the server of a run folder, and the metadata with its credentials.
 
     Raises:
         Unreachable: no server is running there.
-        ConfigError: what the folder says of the server cannot be read.
+        ConfigError: the folder's files about the server cannot be read.
     """
     folder = run_folder(folder)
     anew = f"`muster run --resume {folder}` writes it anew"
@@ -48,7 +48,7 @@ def _operator(folder: Path) -> Iterator[tuple[Any, Metadata]]:
         if call.code() in (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.UNAUTHENTICATED):
             raise Unreachable(
                 f"no server of this run answers at {address['host']}:{address['port']}; it has "
-                f"ended, or was killed. What it left: {folder}"
+                f"ended or was killed. Its files: {folder}"
             ) from None
         raise RunFailed(f"{call.code().name}: {call.details()}") from None
     finally:
@@ -85,6 +85,6 @@ def _lines(stream: Any) -> Iterator[str]:
 
 
 def stop(folder: Path) -> None:
-    """End the run as stopped."""
+    """Ask the server to end the run with the status `stopped`."""
     with _operator(folder) as (stub, metadata):
         stub.Stop(pb.StopRequest(), metadata=metadata, timeout=_PATIENCE_S)

@@ -1,4 +1,4 @@
-"""What this machine can carry, before anything starts."""
+"""Checks, before anything starts, whether this machine has enough resources for a fleet."""
 
 import os
 import resource
@@ -13,19 +13,20 @@ from muster.emulator.fleet import server_view as knowledge
 from muster.emulator.scenario.scenario import Group, Scenario
 
 _FILES_PER_PROCESS = 4
-"""Descriptors the server needs per process of devices: two connections, an upload that waits."""
+"""File descriptors that the server needs per device process: two connections and a waiting
+upload."""
 
 _FILES_BESIDE = 200
 _MIB_PER_PROCESS = 20
 _MIB_PER_DEVICE = 0.5
 _MIB_BESIDE = 1200
-"""What a forked process adds, with room to train a small model; a device's examples and update;
-server, nursery and evaluation."""
+"""Memory of a forked process, with room to train a small model; of a device's examples and update;
+and of server, nursery and evaluation together."""
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One thing looked at; `advice` says what to do when it is not enough."""
+    """The result of checking one resource; `advice` says what to do if it is not enough."""
 
     subject: str
     found: str
@@ -35,7 +36,7 @@ class Finding:
 
 @dataclass(frozen=True, slots=True)
 class FleetSize:
-    """How many there are, and in how many processes."""
+    """Number of devices in a fleet, and of the processes in which they run."""
 
     devices: int = 10
     processes: int = 10
@@ -52,16 +53,16 @@ class FleetSize:
 
 
 def examine(fleet: FleetSize, data: Path | None) -> Sequence[Finding]:
-    """Look at descriptors, cores, memory and the data directory."""
+    """Check file descriptors, cores, memory and the data directory."""
     return [_descriptors(fleet), _cores(), _memory(fleet), _data(data)]
 
 
 def require(scenario: Scenario) -> None:
-    """Refuse what cannot go well, before anything is made or started.
+    """Check that a scenario can run on this machine, before anything is made or started.
 
     Raises:
-        ConfigError: data, population, descriptors, GPUs or the port are not what the scenario
-            needs.
+        ConfigError: data, population, file descriptors, GPUs or the port do not meet the
+            scenario's needs.
     """
     scenario.task.check()
     knowledge.require(scenario)
@@ -71,10 +72,10 @@ def require(scenario: Scenario) -> None:
 
 
 def require_room(fleet: FleetSize) -> None:
-    """Raise the limit on descriptors as far as it may go, and check it.
+    """Raise this process's limit on file descriptors as far as allowed, and check it.
 
     Raises:
-        ConfigError: it is too low for this many devices.
+        ConfigError: the limit is too low for a fleet of this size.
     """
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft < hard or hard == resource.RLIM_INFINITY:
@@ -86,12 +87,12 @@ def require_room(fleet: FleetSize) -> None:
 
 
 def gpus() -> int:
-    """GPUs of this machine, by the device files of NVIDIA's driver."""
+    """Number of GPUs of this machine, counted by the device files of NVIDIA's driver."""
     return sum(1 for _ in Path("/dev").glob("nvidia[0-9]*"))
 
 
 def on_gpu(group: Group) -> bool:
-    """Whether a group's devices train on a GPU here."""
+    """Whether the devices of a group train on a GPU on this machine."""
     wanted = group.device.torch_device
     return wanted == "cuda" or (wanted == "auto" and gpus() > 0)
 
@@ -106,14 +107,14 @@ def require_gpus(scenario: Scenario) -> None:
     most = gpus() * scenario.launch.devices_per_gpu
     if needed and not gpus():
         raise ConfigError(
-            "groups.device.torch_device: cuda is asked for, and this machine has no GPU that "
-            "NVIDIA's driver knows; expected cpu, or auto to use one where there is one"
+            "groups.device.torch_device: found cuda, but NVIDIA's driver finds no GPU on this "
+            "machine; expected cpu, or auto to use a GPU only if there is one"
         )
     if needed > most:
         raise ConfigError(
-            f"groups.device.torch_device: {needed} processes on {gpus()} GPUs, of which each "
-            f"takes {scenario.launch.devices_per_gpu}; put more devices into a process "
-            f"(groups.devices_per_process) or raise launch.devices_per_gpu"
+            f"groups.device.torch_device: {needed} processes need a GPU, but there are {gpus()} "
+            f"GPUs for {scenario.launch.devices_per_gpu} processes each; put more devices into a "
+            f"process (groups.devices_per_process) or raise launch.devices_per_gpu"
         )
 
 
@@ -129,13 +130,14 @@ def require_port(port: int) -> None:
             probe.bind(("127.0.0.1", port))
         except OSError as error:
             raise ConfigError(
-                f"server.port: {port} on 127.0.0.1 cannot be had ({error.strerror}); choose "
-                f"another, or 0 for any free one"
+                f"server.port: {port} on 127.0.0.1 cannot be used ({error.strerror}); choose "
+                f"another port, or 0 for any free port"
             ) from None
 
 
 def _files(fleet: FleetSize) -> int:
-    """Of the process that needs most: the server, or the largest pack with its state files."""
+    """File descriptors of the process that needs most: the server, or the largest pack with its
+    state files."""
     return max(_FILES_PER_PROCESS * fleet.processes, fleet.largest_pack) + _FILES_BESIDE
 
 
@@ -146,8 +148,8 @@ def _descriptors(fleet: FleetSize) -> Finding:
         "open files",
         f"up to {hard}, {needed} needed for {fleet}",
         hard == resource.RLIM_INFINITY or hard >= needed,
-        f"raise the hard limit (ulimit -Hn {needed}), run fewer devices, or more of them in a "
-        "process (groups.devices_per_process)",
+        f"raise the hard limit (ulimit -Hn {needed}), run fewer devices, or put more devices into "
+        "a process (groups.devices_per_process)",
     )
 
 
@@ -164,7 +166,7 @@ def _memory(fleet: FleetSize) -> Finding:
         "memory",
         f"{available} MiB available, about {needed} MiB needed for {fleet}",
         available >= needed,
-        "close other programs, run fewer devices, or more of them in a process",
+        "close other programs, run fewer devices, or put more devices into a process",
     )
 
 
@@ -179,12 +181,12 @@ def _data(data: Path | None) -> Finding:
     if data is None:
         return Finding(
             "data directory",
-            "not set; digits and linear need none",
+            "not set; the tasks digits and linear need none",
             enough=True,
         )
     return Finding(
         "data directory",
         str(data),
         data.is_dir(),
-        "there is no such folder: set --data or MUSTER_DATA to the one that holds MNIST/raw",
+        "this folder does not exist: set --data or MUSTER_DATA to the folder that holds MNIST/raw",
     )

@@ -1,4 +1,4 @@
-"""Reading the journal while it is written."""
+"""Reads new events of a journal while it is being written."""
 
 import os
 from pathlib import Path
@@ -8,14 +8,14 @@ import orjson
 
 
 class Tail:
-    """New whole lines of a journal, from its present end on."""
+    """Reads complete new lines of a journal, starting at its current end."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
         self._offset = path.stat().st_size if path.exists() else 0
 
     def new(self) -> list[dict[str, Any]]:
-        """Events written since the last call."""
+        """The events written since the last call."""
         try:
             file = os.open(self._path, os.O_RDONLY)
         except FileNotFoundError:
@@ -31,7 +31,7 @@ class Tail:
 
 
 def _event(line: bytes) -> dict[str, Any] | None:
-    """The event of a line; None where a full disk or a power cut tore it."""
+    """The event of a line; None if the line is incomplete because of a full disk or a power cut."""
     try:
         event = orjson.loads(line)
     except orjson.JSONDecodeError:

@@ -1,4 +1,4 @@
-"""What every process of a run is started with, whatever brings it to life."""
+"""Computes the settings with which every process of a run starts, for all backends."""
 
 import math
 import secrets
@@ -27,16 +27,16 @@ from muster.server.config import PopulationMember, ServerProcess, TensorShape
 from muster.wire import CHUNK_BYTES
 
 _PLANNED = 10_000_000
-"""Instants of devices' lives of which a run writes its plan, some seconds; of more, `muster plan`
-does. The end of a run waits for its plan."""
+"""Most simulated steps, over all devices, for which a run writes its plan. Computing so many takes
+some seconds, and the end of a run waits for its plan. For more, `muster plan` writes it."""
 
 
 class ProcessConfigs:
-    """A scenario in a run folder, as the programs of its fleet take it.
+    """The settings of all processes of a scenario that runs in a folder.
 
     Attributes:
         residents: the population.
-        task: as every process of the run opens it.
+        task: the task that every process of the run opens.
     """
 
     def __init__(self, scenario: Scenario, folder: Path) -> None:
@@ -45,10 +45,10 @@ class ProcessConfigs:
         self.residents = population(scenario)
         self.task = task_of(scenario, self.residents)
         size = len(self.task.to_json())
-        if size > CHUNK_BYTES:  # every device is sent it in a message
+        if size > CHUNK_BYTES:  # every device gets the task in one message
             raise ConfigError(
-                f"task.covariates: those of {scenario.devices} devices make a task of {size:,} "
-                f"bytes, expected at most {CHUNK_BYTES:,}; take fewer covariates or devices"
+                f"task.covariates: the covariates of {scenario.devices} devices make a task of "
+                f"{size:,} bytes, expected at most {CHUNK_BYTES:,}; use fewer covariates or devices"
             )
         self._lines = {
             resident.client: line_of(scenario, group, resident.client)
@@ -58,7 +58,7 @@ class ProcessConfigs:
         }
 
     def nursery(self) -> NurseryProcess:
-        """Who prepares the task, and forks devices."""
+        """Settings of the nursery, which prepares the task and forks device processes."""
         scenario = self.scenario
         return NurseryProcess(
             task=self.task.to_json(),
@@ -68,17 +68,21 @@ class ProcessConfigs:
         )
 
     def gateways(self, token: str, everywhere: bool) -> Iterator[GatewayProcess]:
-        """A gateway for every group with links.
+        """Yield the settings of a gateway for every group that has links.
 
         Args:
-            token: the fleet's, hexadecimal.
-            everywhere: for every group.
+            token: the fleet's token, hexadecimal.
+            everywhere: whether every group gets a gateway, also without links.
         """
         setup = self.folder / "setup"
         return gateways_of(self.scenario, self.residents, setup, token, everywhere)
 
     def server(self, prepared: Mapping[str, Any]) -> ServerProcess:
-        """The server, with new tokens; `prepared` is what the nursery has learned of the task."""
+        """Settings of the server, with new tokens; also writes population.csv.
+
+        Args:
+            prepared: `examples` and `schema` of the task, as the nursery reported them.
+        """
         scenario, residents = self.scenario, self.residents
         write_population(self.folder / "population.csv", residents, None)
         full = scenario.server.information == "full"
@@ -112,7 +116,7 @@ class ProcessConfigs:
             z=scenario.z_columns,
             moments=moments_of(scenario, residents),
             oracle=oracle_of(scenario, residents),
-            x={group.name: _told(scenario, group) for group in scenario.groups},
+            x={group.name: _reported_x(scenario, group) for group in scenario.groups},
             calls_ahead=scenario.clock.kind == "rounds" and not self._eventful(),
             shared={g.name: g.shared_link.line() for g in scenario.groups if g.shaped},
             compression={group.name: group.link.compression for group in scenario.groups},
@@ -122,7 +126,7 @@ class ProcessConfigs:
         )
 
     def _eventful(self) -> bool:
-        """Whether any device lives."""
+        """Whether any group has devices whose state changes during the run."""
         return any(life_of(self.scenario, group).eventful for group in self.scenario.groups)
 
     def _run_identity(self) -> str:
@@ -138,12 +142,12 @@ class ProcessConfigs:
         ports: Callable[[str], Ports | None],
         folder: str,
     ) -> Iterator[PackProcess]:
-        """The packs of the enrolled devices.
+        """Yield the settings of the packs of enrolled devices.
 
         Args:
-            address: of the server, host:port.
-            ports: where the gateway of a group listens; None: it has none.
-            folder: `devices` of the run folder, as the devices see it.
+            address: the server's, host:port.
+            ports: returns the ports of a group's gateway, or None if it has no gateway.
+            folder: the folder `devices` of the run folder, as the devices see it.
         """
         gpus = cycle(range(doctor.gpus()))
         for group, residents in by_group(self.scenario, self.residents):
@@ -176,7 +180,8 @@ class ProcessConfigs:
                 )
 
     def write_plan(self, prepared: Mapping[str, Any], progress: Progress) -> None:
-        """What the run should do, for its report and for oracles, where that is not plain."""
+        """Write the plan of the run into its folder, for the report and for oracles. A run without
+        events or slots needs no plan, and a plan that takes too long is left to `muster plan`."""
         scenario = self.scenario
         slots = any(group.shared_link.slots is not None for group in scenario.groups)
         if not (self._eventful() or slots) or scenario.devices * instants(scenario) > _PLANNED:
@@ -186,8 +191,8 @@ class ProcessConfigs:
         write_plan(self.folder, plan(scenario, learning, progress))
 
 
-def _told(scenario: Scenario, group: Group) -> list[str]:
-    """Names of what devices of a group tell before a round, in their order."""
+def _reported_x(scenario: Scenario, group: Group) -> list[str]:
+    """Names of the values that devices of a group report before a round, in order."""
     oracle = life_of(scenario, group).tells_propensity
     return [*group.covariates.x, *([PROPENSITY] if oracle else [])]
 

@@ -1,10 +1,10 @@
-"""Shows how a run goes while it goes on, from the events of its journal.
+"""Shows the progress of a run while it is running, from the events of its journal.
 
-Rule 1: an event costs a table look-up and a little arithmetic. Displays draw when a person could
-see the difference, a few times per second, however many events come.
+Rule 1: an event costs only a table look-up and a little arithmetic. However many events come,
+displays draw only a few times per second, because a person sees no difference beyond that.
 
-Rule 2: a stream that is not a terminal gets plain lines without control characters, and names
-that came from peers are cleaned before they are shown anywhere.
+Rule 2: a stream that is not a terminal gets plain lines without control characters. Names that came
+from peers are cleaned before they are shown anywhere.
 """
 
 import math
@@ -30,7 +30,7 @@ from muster.emulator.results.summary import (
 from muster.emulator.runs.run_progress import Event, RunProgress
 
 FEW_ROUNDS = 20
-"""A run of up to this many rounds gets a plain line for each, however fast they are."""
+"""A run of up to this many rounds gets a plain line for each round, however fast they are."""
 
 _LINE_EVERY_S = 1.0
 _FRAMES_PER_S = 4
@@ -38,22 +38,23 @@ _WIDTH = 100
 
 
 class Progress(Protocol):
-    """What shows a run."""
+    """A display of a run's progress."""
 
     def show(self, event: Event) -> None:
-        """Take notice of `event`, a line of the journal; unknown events are passed over."""
+        """Update the display with `event`, a line of the journal; unknown events are ignored."""
         ...
 
     def close(self) -> None:
-        """Show what is still to be shown and leave the stream as it was; nothing follows."""
+        """Show what is not shown yet and restore the stream. Nothing may be shown afterwards."""
         ...
 
 
 def progress(stream: TextIO, clock: Clock, *, title: str, quiet: bool = False) -> Progress:
-    """The display that suits `stream`: live on a terminal, otherwise lines; quiet: few of them.
+    """The display that suits `stream`: a live panel on a terminal, otherwise plain lines.
 
     Args:
-        title: what to call the run.
+        title: the name of the run to show.
+        quiet: show only plain lines, and only notices and the end of the run.
     """
     if quiet or not stream.isatty() or os.environ.get("TERM") == "dumb":
         return Lines(stream, clock, title=title, quiet=quiet)
@@ -61,9 +62,10 @@ def progress(stream: TextIO, clock: Clock, *, title: str, quiet: bool = False) -
 
 
 class LenientProgress:
-    """Shows a run until the stream takes no more: a full disk or a closed terminal ends no run.
+    """Shows a run on another display until its stream fails, so that a full disk or a closed
+    terminal does not end the run.
 
-    A reader that goes away does end it (`muster run … 2>&1 | head`), as it ends any program.
+    A closed pipe does end the run (`muster run … 2>&1 | head`), as it ends any program.
     """
 
     def __init__(self, display: Progress) -> None:
@@ -85,36 +87,37 @@ class LenientProgress:
 
 
 class Lines:
-    """Plain lines: of a few rounds each one, of many about one per second; always the last."""
+    """Shows a run as plain lines. With few rounds there is a line for each, with many about one per
+    second; the last is always shown."""
 
     def __init__(self, stream: TextIO, clock: Clock, *, title: str, quiet: bool = False) -> None:
         self._stream, self._clock = stream, clock
         self._title, self._quiet = clean(title), quiet
-        self._standing = RunProgress()
+        self._run_progress = RunProgress()
         self._next_at = -math.inf
         self._unsaid = False
 
     def show(self, event: Event) -> None:
-        standing, name = self._standing, event["event"]
-        standing.happen(event)
-        if notices := _notices(standing, event):
+        state, name = self._run_progress, event["event"]
+        state.happen(event)
+        if notices := _notices(state, event):
             self._write(*notices)
         if name in ("verifying", "server_started", "enrolled", "round_committed"):
             self._unsaid = True
-            few = name == "round_committed" and standing.rounds <= FEW_ROUNDS
-            all_there = standing.starting and len(standing.enrolled) == standing.population
+            few = name == "round_committed" and state.rounds <= FEW_ROUNDS
+            all_there = state.starting and len(state.enrolled) == state.population
             if few or all_there or self._clock.monotonic() >= self._next_at:
                 self._say()
 
     def close(self) -> None:
         self._say()
-        if ending := ending_of(self._standing):
+        if ending := ending_of(self._run_progress):
             self._write(ending)
 
     def _say(self) -> None:
         if self._unsaid and not self._quiet:
-            standing = self._standing
-            self._write(", ".join([_stage(standing), *facts_of(standing), *time_left(standing)]))
+            state = self._run_progress
+            self._write(", ".join([_stage(state), *facts_of(state), *time_left(state)]))
             self._next_at = self._clock.monotonic() + _LINE_EVERY_S
         self._unsaid = False
 
@@ -124,11 +127,12 @@ class Lines:
 
 
 class LivePanel:
-    """A panel at the bottom of a terminal, drawn a few times per second by rich's thread."""
+    """Shows a run as a panel at the bottom of a terminal. A thread of rich draws it a few times per
+    second."""
 
     def __init__(self, stream: TextIO, *, title: str) -> None:
         self._title = Text(clean(title), style="bold")
-        self._standing = RunProgress()
+        self._run_progress = RunProgress()
         self._console = Console(file=stream, force_terminal=True)
         self._live = Live(
             console=self._console, get_renderable=self._panel, refresh_per_second=_FRAMES_PER_S
@@ -136,87 +140,87 @@ class LivePanel:
         self._live.start()
 
     def show(self, event: Event) -> None:
-        self._standing.happen(event)
-        for notice in _notices(self._standing, event):
+        self._run_progress.happen(event)
+        for notice in _notices(self._run_progress, event):
             self._console.print(Text(notice, style="yellow"))
 
     def close(self) -> None:
         self._live.stop()
-        if self._standing.status is None and (ending := ending_of(self._standing)):
+        if self._run_progress.status is None and (ending := ending_of(self._run_progress)):
             self._console.print(Text(ending, style="yellow"))
 
     def _panel(self) -> Panel:
-        standing = self._standing
-        done, total = standing.round, standing.rounds
-        if standing.starting:
-            done, total = len(standing.enrolled), standing.population
+        state = self._run_progress
+        done, total = state.round, state.rounds
+        if state.starting:
+            done, total = len(state.enrolled), state.population
         line = Table.grid(padding=(0, 2), expand=True)
         for ratio in (None, 1, None):
             line.add_column(ratio=ratio, no_wrap=True)
         bar = ProgressBar(total=max(total, 1), completed=done)
-        line.add_row(_stage(standing), bar, Text(standing.status or "".join(time_left(standing))))
-        facts = Text("   ".join(facts_of(standing)), style="dim")
+        line.add_row(_stage(state), bar, Text(state.status or "".join(time_left(state))))
+        facts = Text("   ".join(facts_of(state)), style="dim")
         width = min(self._console.width, _WIDTH)
         return Panel(Group(line, facts), title=self._title, title_align="left", width=width)
 
 
-def _notices(standing: RunProgress, event: Event) -> list[str]:
-    """What a person should know of `event`, one line each; taken out of `standing`."""
-    notices = [*standing.notices]
-    standing.notices.clear()
+def _notices(state: RunProgress, event: Event) -> list[str]:
+    """The notices of `event` for a person, one line each. They are removed from `state`."""
+    notices = [*state.notices]
+    state.notices.clear()
     if event["event"] == "warned":
         by, warning = clean(event["by"]), clean(event["warning"])
         notices.append(f"round {event['round']}: {by}: {warning}")
     return notices
 
 
-def _stage(standing: RunProgress) -> str:
-    if standing.measuring:
-        return f"measuring links: {standing.measuring}"
-    if not standing.starting:
-        return f"round {standing.round} of {standing.rounds}"
-    if standing.population:
-        return f"{len(standing.enrolled)} of {standing.population} devices enrolled"
+def _stage(state: RunProgress) -> str:
+    if state.measuring:
+        return f"measuring links: {state.measuring}"
+    if not state.starting:
+        return f"round {state.round} of {state.rounds}"
+    if state.population:
+        return f"{len(state.enrolled)} of {state.population} devices enrolled"
     return "starting"
 
 
-def facts_of(standing: RunProgress) -> list[str]:
-    if standing.starting:
-        return [f"{bytes_text(standing.arriving)} received"] if standing.arriving else []
-    carried = standing.bytes_up + standing.bytes_down + standing.arriving
+def facts_of(state: RunProgress) -> list[str]:
+    if state.starting:
+        return [f"{bytes_text(state.arriving)} received"] if state.arriving else []
+    carried = state.bytes_up + state.bytes_down + state.arriving
     facts = [
-        *_quality(standing),
-        f"{standing.folded} of {standing.called} folded" if standing.called else "",
-        "" if standing.status else f"{len(standing.present)} of {standing.population} present",
-        f"{standing.empty} rounds empty" if standing.empty else "",
+        *_quality(state),
+        f"{state.folded} of {state.called} folded" if state.called else "",
+        "" if state.status else f"{len(state.present)} of {state.population} present",
+        f"{state.empty} rounds empty" if state.empty else "",
         bytes_text(carried),
     ]
     return [fact for fact in facts if fact]
 
 
-def _quality(standing: RunProgress) -> list[str]:
-    if standing.loss is None:
+def _quality(state: RunProgress) -> list[str]:
+    if state.loss is None:
         return []
-    older = standing.evaluated_round != standing.round
-    of_round = f" (round {standing.evaluated_round})" if older else ""
-    quality = [f"loss {number_text(standing.loss)}{of_round}"]
-    if standing.accuracy is not None:
-        quality.append(f"accuracy {percent_text(standing.accuracy)}")
+    older = state.evaluated_round != state.round
+    of_round = f" (round {state.evaluated_round})" if older else ""
+    quality = [f"loss {number_text(state.loss)}{of_round}"]
+    if state.accuracy is not None:
+        quality.append(f"accuracy {percent_text(state.accuracy)}")
     return quality
 
 
-def time_left(standing: RunProgress) -> list[str]:
-    if not standing.left_s:
+def time_left(state: RunProgress) -> list[str]:
+    if not state.left_s:
         return []
-    seconds = math.ceil(standing.left_s)
+    seconds = math.ceil(state.left_s)
     return [f"about {f'{seconds} s' if seconds < 60 else seconds_text(seconds)} left"]
 
 
-def ending_of(standing: RunProgress) -> str:
-    """The last line; empty when nothing began."""
-    if standing.status is None:
-        return f"no end was recorded; {_stage(standing)}" if standing.population else ""
-    how = f"{standing.status}: {standing.detail or f'{standing.round} rounds'}"
-    traffic = f"{bytes_text(standing.bytes_up)} up, {bytes_text(standing.bytes_down)} down"
-    spent = f"{seconds_text(standing.seconds)} in rounds"
-    return ", ".join([how, *_quality(standing), spent, traffic])
+def ending_of(state: RunProgress) -> str:
+    """The last line; empty if nothing has begun."""
+    if state.status is None:
+        return f"no end was recorded; {_stage(state)}" if state.population else ""
+    how = f"{state.status}: {state.detail or f'{state.round} rounds'}"
+    traffic = f"{bytes_text(state.bytes_up)} up, {bytes_text(state.bytes_down)} down"
+    spent = f"{seconds_text(state.seconds)} in rounds"
+    return ", ".join([how, *_quality(state), spent, traffic])

@@ -1,7 +1,7 @@
-"""What a run folder must hold for its run to go on, checked before anything is started.
+"""Checks, before anything is started, that a run folder holds what its run needs to be resumed.
 
-A server that meets a wrong ledger refuses it too, but by then devices, gateways and an evaluation
-have been started for nothing.
+The server also refuses a wrong ledger, but by then devices, gateways and an evaluation have been
+started for nothing.
 """
 
 import hashlib
@@ -21,34 +21,34 @@ _IDENTITY = re.compile(r"[0-9a-f]{16}")
 
 
 def require_resumable(folder: Path) -> None:
-    """Check a run folder that this process owns; a new one passes.
+    """Check that the run in a folder that this process owns can be resumed. A new folder passes.
 
     Raises:
-        ConfigError: `setup/` is not what the run left there, or the journal has rounds that the
-            ledger lacks.
+        ConfigError: `setup/` is not as the run left it, or the journal has rounds that the ledger
+            lacks.
         LedgerError: the ledger or the newest model is damaged, or of another version of muster.
     """
     with refusal_of(f"{folder} cannot be written", afresh(folder)):
         for part in PARTS:
             (folder / part).mkdir(exist_ok=True)
-        told = newest(folder / JOURNAL, "round_committed", "round")
+        journaled = newest(folder / JOURNAL, "round_committed", "round")
     last_incarnation(folder)
     run, rounds = _read_ledger(folder)
-    if rounds < told:
+    if rounds < journaled:
         raise ConfigError(
-            f"{folder / LEDGER}: expected the {told} rounds that {JOURNAL} tells of, found "
-            f"{rounds or 'none'}; put the newest copy of the file back, or {afresh(folder)}"
+            f"{folder / LEDGER}: expected the {journaled} rounds that {JOURNAL} records, found "
+            f"{rounds or 'none'}; restore the newest copy of the file, or {afresh(folder)}"
         )
     _require_identity(folder, run)
 
 
 def last_incarnation(folder: Path) -> int:
-    """How often a supervisor has been started in the folder.
+    """The number of the last supervisor's incarnation in the folder; 0 if there was none.
 
     Raises:
-        ConfigError: the file that says it cannot be read.
+        ConfigError: the file with the number cannot be read.
     """
-    advice = "remove the file, and the count begins again"
+    advice = "remove the file to start the count again"
     try:
         return int(
             read_setup(folder, "supervisor.json", {"incarnation": int}, advice)["incarnation"]
@@ -63,8 +63,8 @@ def _require_identity(folder: Path, run: str | None) -> None:
         found = path.read_bytes().decode(errors="replace") if path.exists() else None
     if run is not None and found != run:
         raise ConfigError(
-            f"{path}: expected {run!r}, the run of {LEDGER}, found {found!r:.100}; write that into "
-            f"the file if the ledger is of this run, or {afresh(folder)}"
+            f"{path}: expected {run!r}, the run of {LEDGER}, found {found!r:.100}; write {run!r} "
+            f"into the file if the ledger belongs to this run, or {afresh(folder)}"
         )
     if run is None and found is not None and not _IDENTITY.fullmatch(found):
         raise ConfigError(
@@ -74,7 +74,7 @@ def _require_identity(folder: Path, run: str | None) -> None:
 
 
 def _read_ledger(folder: Path) -> tuple[str | None, int]:
-    """The run that the ledger is of, None where nothing has begun it, and its newest round."""
+    """The identity of the ledger's run, or None if no run has begun it, and its newest round."""
     path = folder / LEDGER
     if not path.exists() or not path.stat().st_size:
         return None, 0
@@ -92,7 +92,7 @@ def _read_ledger(folder: Path) -> tuple[str | None, int]:
 
 
 def _require_newest(folder: Path, ledger: sqlite3.Connection) -> None:
-    """Check the files of the newest version, from which the run would go on."""
+    """Check the files of the newest version, from which the run would continue."""
     for table, name_of in (("versions", model_name), ("aggregator_state", state_name)):
         row = ledger.execute(
             f"SELECT version, sha256, body FROM {table} "
@@ -103,12 +103,12 @@ def _require_newest(folder: Path, ledger: sqlite3.Connection) -> None:
         path = folder / "models" / name_of(row[0])
         if not path.is_file():
             raise LedgerError(
-                f"{path} is missing; the ledger names it. Put it back, or {afresh(folder)}"
+                f"{path} is missing, but the ledger names it. Restore it, or {afresh(folder)}"
             )
         with path.open("rb") as file:
             digest = hashlib.file_digest(file, "sha256").hexdigest()
         if digest != row[1]:
             raise LedgerError(
-                f"{path} is not what was committed: its SHA-256 differs. Put a copy of it back, or "
-                f"{afresh(folder)}"
+                f"{path} is not the file that was committed: its SHA-256 differs. Restore a copy "
+                f"of it, or {afresh(folder)}"
             )

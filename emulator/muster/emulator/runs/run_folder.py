@@ -1,4 +1,4 @@
-"""The run folder: making it, finding it, owning it."""
+"""The run folder: functions to make, find and lock it."""
 
 import fcntl
 import os
@@ -22,15 +22,16 @@ PARTS = ("setup", "logs", "devices", "models", "figures")
 
 @contextmanager
 def new_run_folder(name: str, out: Path | None, scenario: str) -> Iterator[Path]:
-    """Make the folder of a new run: `out`, or `runs/<name>-<time>` with `runs/latest` beside it.
+    """Make the folder of a new run: `out`, or `runs/<name>-<time>`, to which `runs/latest` then
+    points.
 
-    When the body refuses the run with a ConfigError, nothing is left of the folder.
+    If the body refuses the run with a ConfigError, the folder is removed again.
 
     Args:
-        scenario: the resolved scenario, which the folder keeps as scenario.toml.
+        scenario: the resolved scenario, which is written into the folder as scenario.toml.
 
     Raises:
-        ConfigError: `out` holds something already, or cannot be written.
+        ConfigError: `out` is not empty, or cannot be written.
     """
     folder = new_folder(name, out, "muster run")
     latest = folder.parent / "latest"
@@ -39,7 +40,7 @@ def new_run_folder(name: str, out: Path | None, scenario: str) -> Iterator[Path]
         with making(folder, undo_on=(ConfigError, OSError)):
             for part in PARTS:
                 (folder / part).mkdir(exist_ok=True)
-            # Tokens lie in setup/: nobody else on the machine may read them.
+            # setup/ holds tokens, which no other user of the machine may read.
             (folder / "setup").chmod(0o700)
             write_atomic(folder / SCENARIO, scenario.encode())
             if out is None:
@@ -54,13 +55,13 @@ def new_run_folder(name: str, out: Path | None, scenario: str) -> Iterator[Path]
 
 
 def new_folder(name: str, out: Path | None, command: str) -> Path:
-    """Return the folder to make: `out`, or `runs/<name>-<time>`.
+    """Return the path of the folder to make: `out`, or `runs/<name>-<time>`.
 
     Args:
-        command: how to go on with what a folder holds already, for the message.
+        command: the command that can resume what a folder already holds, for the message.
 
     Raises:
-        ConfigError: `out` holds something already, or cannot be looked into.
+        ConfigError: `out` is not empty, or cannot be read.
     """
     if out is None:
         stamp = datetime.now().strftime("%Y%m%d-%H%M%S")
@@ -72,8 +73,8 @@ def new_folder(name: str, out: Path | None, command: str) -> Path:
         used = out.exists() and (not out.is_dir() or any(out.iterdir()))
     if used:
         raise ConfigError(
-            f"--out {out} exists and is not an empty folder; name another, or go on with it by "
-            f"{command} --resume {out}"
+            f"--out {out} exists and is not an empty folder; name another folder, or resume it "
+            f"with {command} --resume {out}"
         )
     return out
 
@@ -82,13 +83,13 @@ def new_folder(name: str, out: Path | None, command: str) -> Path:
 def making(
     folder: Path, undo_on: type[BaseException] | tuple[type[BaseException], ...] = BaseException
 ) -> Iterator[None]:
-    """Make `folder` where it is missing; remove again all that was made when the body fails.
+    """Make `folder` if it is missing. If the body fails, remove everything that was made.
 
     Args:
-        undo_on: the failures after which it is removed.
+        undo_on: the failures after which everything is removed.
 
     Raises:
-        ConfigError: it cannot be made, or no file can be written in it.
+        ConfigError: the folder cannot be made, or no file can be written in it.
     """
     with _writing(folder):
         missing = [path for path in (folder, *folder.parents) if not path.exists()]
@@ -118,7 +119,7 @@ def _remove(path: Path) -> None:
 
 
 def _point(link: Path, target: str) -> None:
-    """Make a symbolic link, or point it elsewhere."""
+    """Make the symbolic link `link` point to `target`."""
     new = link.with_name(f".{link.name}-{os.getpid()}")
     new.unlink(missing_ok=True)
     new.symlink_to(target)
@@ -130,34 +131,34 @@ def _point(link: Path, target: str) -> None:
 
 
 def run_folder(path: Path) -> Path:
-    """The run folder at `path`.
+    """The run folder at `path`, as an absolute path.
 
     Raises:
-        ConfigError: there is none.
+        ConfigError: there is no run folder.
     """
     if not (path / SCENARIO).is_file():
         raise ConfigError(
-            f"{path} is not a run folder: it has no scenario.toml. `muster run` makes them under "
-            f"runs/, and runs/latest is the newest"
+            f"{path} is not a run folder: it has no scenario.toml. `muster run` makes run folders "
+            f"under runs/, and runs/latest is the newest"
         )
     return path.resolve()
 
 
 def afresh(folder: Path) -> str:
-    """How to run a folder's scenario again from the beginning, for messages."""
-    return f"run it afresh: muster run {folder / SCENARIO} --out OTHER"
+    """Advice for messages: how to run a folder's scenario again from the beginning."""
+    return f"run it again from the beginning: muster run {folder / SCENARIO} --out OTHER"
 
 
 def read_setup(folder: Path, name: str, kinds: Mapping[str, type], advice: str) -> dict[str, Any]:
     """Read a JSON file of `setup/`.
 
     Args:
-        kinds: the keys that it must have, and the types of their values.
-        advice: what to do when the file is not so.
+        kinds: the keys that the file must have, and the types of their values.
+        advice: what to do if the file is wrong, for the message.
 
     Raises:
-        ConfigError: it is not such a file.
-        FileNotFoundError: there is none.
+        ConfigError: the file cannot be read, or lacks these keys and types.
+        FileNotFoundError: there is no such file.
     """
     try:
         values = orjson.loads((folder / "setup" / name).read_bytes())
@@ -176,7 +177,7 @@ def read_setup(folder: Path, name: str, kinds: Mapping[str, type], advice: str) 
 
 
 def shown(path: Path) -> str:
-    """A path as a person would type it here."""
+    """A path as a person would type it in the current directory."""
     try:
         return str(path.relative_to(Path.cwd()))
     except ValueError:
@@ -187,7 +188,7 @@ def own(folder: Path) -> IO[str]:
     """Lock the folder for this process, until the returned file is closed.
 
     Raises:
-        ConfigError: another process runs in it, or it has no `setup/` that can be written.
+        ConfigError: another process has locked it, or it has no `setup/` that can be written.
     """
     setup = folder / "setup"
     with refusal_of(f"{setup}: expected the folder that the run made", afresh(folder)):
@@ -197,7 +198,7 @@ def own(folder: Path) -> IO[str]:
     except BlockingIOError:
         lock.close()
         raise ConfigError(
-            f"another muster is running in {folder}; `muster status {folder}` shows it, "
+            f"another muster process is running in {folder}; `muster status {folder}` shows it, "
             f"`muster stop {folder}` ends it"
         ) from None
     return lock

@@ -1,7 +1,7 @@
-"""Where a run stands, told from the events of its journal: no I/O, no clock.
+"""The progress of a run, computed from the events of its journal without I/O or a clock.
 
-An event costs one look-up in a table and a little arithmetic, so a display can take every event of
-a large fleet and draw when it likes.
+An event costs one look-up in a table and a little arithmetic, so a display can handle every event
+of a large fleet and draw whenever it wants.
 """
 
 from collections.abc import Callable, Mapping
@@ -13,21 +13,22 @@ from muster.emulator.results.summary import clean
 Event = Mapping[str, Any]
 """A line of the journal, as `Journal.add` returns it."""
 
-# Weight of the newest round in the pace: about the last ten rounds decide the time left.
+# Weight of the newest round in the moving average of the pace, so that about the last ten rounds
+# determine the time left.
 _NEWEST = 0.2
 
 
 @dataclass(slots=True)
 class RunProgress:
-    """Where a run stands, as far as the events so far tell.
+    """The progress of a run according to the events so far.
 
     Attributes:
-        round: the last one committed, also by an earlier incarnation of the server.
-        enrolled: clients with a session of the present server.
-        bytes_up, bytes_down: of bodies that came from devices and went to them, in the whole run.
-        arriving: bytes of the updates that have come in the open round.
-        measuring: what of the links is being measured before the run; empty: nothing.
-        notices: what a person should know, one line each; the displays take them out.
+        round: the last committed round, also by an earlier incarnation of the server.
+        enrolled: clients that have a session of the current server.
+        bytes_up, bytes_down: bytes of the bodies that devices sent and received in the whole run.
+        arriving: bytes of the updates that have arrived in the open round.
+        measuring: the step of measuring links before the run; empty if none is measured.
+        notices: messages for a person, one line each; the displays remove them.
     """
 
     population: int = 0
@@ -53,18 +54,18 @@ class RunProgress:
     _pace_s: float | None = None
 
     def happen(self, event: Event) -> None:
-        """Take notice of one event."""
+        """Update the progress with one event; unknown events are ignored."""
         if handler := _HANDLERS.get(event["event"]):
             handler(self, event)
 
     @property
     def starting(self) -> bool:
-        """The present server has committed nothing yet; devices come up."""
+        """Whether the current server has not committed a round yet, while devices start."""
         return self._committed_at is None
 
     @property
     def left_s(self) -> float | None:
-        """Seconds until the last round, at the pace of the newest; None: too early to say."""
+        """Seconds until the last round at the pace of the newest rounds; None: not known yet."""
         return None if self._pace_s is None else self._pace_s * (self.rounds - self.round)
 
     def _server_started(self, event: Event) -> None:
@@ -72,7 +73,7 @@ class RunProgress:
         self.round = event["round"]
         self.bytes_up, self.bytes_down = event["bytes_up"], event["bytes_down"]
         self.status, self.detail = None, ""  # a run that had ended was resumed
-        self._committed_at = None  # it may have told of rounds of the server before it
+        self._committed_at = None  # earlier events may be about rounds of the previous server
 
     def _enrolled(self, event: Event) -> None:
         self.enrolled.add(event["client"])
@@ -93,8 +94,9 @@ class RunProgress:
         self.bytes_up += event["bytes_up"]
         self.bytes_down += event["bytes_down"]
         self.arriving = 0
-        # The events' own times, not those of their arrival: a reader may get many at once. The
-        # first round of a server is left out, for it also waits for devices to start.
+        # Use the times in the events and not those of their arrival, because a reader may get many
+        # events at once. The first round of a server does not count, because it also waits for
+        # devices to start.
         if self._committed_at is not None:
             took = event["at"] - self._committed_at
             pace = took if self._pace_s is None else self._pace_s
@@ -114,7 +116,7 @@ class RunProgress:
     def _died(self, event: Event) -> None:
         self.notices.append(f"problem: {clean(event['process'])} died ({clean(event['status'])})")
         if event["process"] == "server":
-            # Sessions end with the server that gave them, and so does the open round.
+            # Sessions and the open round end with their server.
             self.enrolled.clear()
             self.present.clear()
             self.arriving, self._committed_at = 0, None

@@ -1,4 +1,4 @@
-"""Running a scenario: the one thing the command line and Python both call."""
+"""Runs and resumes scenarios. Both the command line and Python code call these functions."""
 
 import asyncio
 import signal
@@ -26,12 +26,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Run:
-    """A run that came to its end.
+    """A run that has ended.
 
     Attributes:
-        folder: everything it left.
-        summary: as in summary.json.
-        ledger: the account, as pandas data frames: `run.ledger.rounds`.
+        folder: the run folder with all its files.
+        summary: the content of summary.json.
+        ledger: the ledger as pandas data frames, for example `run.ledger.rounds`.
     """
 
     folder: Path
@@ -40,7 +40,7 @@ class Run:
 
     @property
     def status(self) -> str:
-        """completed, diverged, stopped or failed."""
+        """The run's status: completed, diverged, stopped or failed."""
         return str(self.summary["status"])
 
 
@@ -53,18 +53,18 @@ def run(
     show: Show = lambda event: None,
     clock: Clock | None = None,
 ) -> Run:
-    """Run a scenario over real processes and sockets, and report on it.
+    """Run a scenario over real processes and sockets, and write its summary and report.
 
     Args:
         scenario: a scenario, or the path of its TOML file.
         out: the run folder to make; default `runs/<name>-<time>`.
-        backend: what the fleet's programs are: processes of this machine, or containers.
-        report: also draw the report; `muster report` can at any time.
+        backend: whether the fleet's programs run as processes of this machine or in containers.
+        report: whether to write the report; `muster report` can also write it later.
         show: called with every event of the journal.
 
     Raises:
-        ConfigError: the scenario is wrong; nothing was started, or nothing of it is left.
-        RunFailed: the run failed; the folder holds what it did, and can be resumed.
+        ConfigError: the scenario is wrong. Nothing was started, or all of it was removed again.
+        RunFailed: the run failed. Its folder holds its results so far and can be resumed.
     """
     if not isinstance(scenario, Scenario):
         scenario = read_scenario(Path(scenario))
@@ -82,13 +82,14 @@ def resume(
     show: Show = lambda event: None,
     clock: Clock | None = None,
 ) -> Run:
-    """Go on with a run where its ledger ends; a run that is complete is reported again.
+    """Resume the run in a folder where its ledger ends. If the run is complete, only its summary
+    and report are written again.
 
     Raises:
-        ConfigError: there is no run in `folder`, it is going on, or its files are not as it left
-            them; nothing was started.
-        LedgerError: its account is damaged; nothing was started.
-        RunFailed: it failed again.
+        ConfigError: there is no run in `folder`, it is still running, or its files are not as it
+            left them. Nothing was started.
+        LedgerError: its ledger is damaged. Nothing was started.
+        RunFailed: the run failed again.
     """
     folder = run_folder(Path(folder))
     scenario = read_scenario(folder / "scenario.toml")
@@ -97,10 +98,10 @@ def resume(
 
 
 def require(scenario: Scenario, backend: BackendName) -> None:
-    """Refuse what this machine cannot run, before anything is made or started.
+    """Check that this machine can run a scenario, before anything is made or started.
 
     Raises:
-        ConfigError: naming what is missing.
+        ConfigError: it cannot; the message names what is missing.
     """
     if backend == "docker":
         from muster.emulator.launch.docker import containers
@@ -128,7 +129,7 @@ def _run_in(
             failure = error
         except OSError as error:
             failure = RunFailed(
-                f"{reason_of(error)}\nGo on where it was: muster run --resume {folder}"
+                f"{reason_of(error)}\nResume the run with: muster run --resume {folder}"
             )
         try:
             concluded = conclude(folder, "failed" if failure else None, report=report)
@@ -136,7 +137,7 @@ def _run_in(
             raise RunFailed(
                 f"{failure or 'the run has ended'}\n"
                 f"Its summary and report cannot be written: {reason_of(error)}\n"
-                f"Make room, then write them: muster run --resume {folder}"
+                f"Free some space, then write them with: muster run --resume {folder}"
             ) from None
         if concluded is None:
             raise failure or RunFailed(f"the run left no ledger that can be read in {folder}")
@@ -144,10 +145,10 @@ def _run_in(
         if failure is not None:
             raise failure
         if summary["status"] == "failed":
+            where = f"{folder}/report.html" if report else f"muster report {folder}"
             raise RunFailed(
-                f"{account.run.detail}\n"
-                f"What it did: {f'{folder}/report.html' if report else f'muster report {folder}'}\n"
-                f"Go on where it was: muster run --resume {folder}"
+                f"{account.run.detail}\nSee its report: {where}"
+                f"\nResume the run with: muster run --resume {folder}"
             )
         return Run(folder, summary, account)
 
@@ -172,7 +173,7 @@ def _loop_is_running() -> bool:
 
 
 def _drive(work: Coroutine[Any, Any, None]) -> None:
-    """Run the coroutine, also where an event loop runs already (a notebook)."""
+    """Run the coroutine to its end, also if an event loop is already running (in a notebook)."""
     if not _loop_is_running():
         asyncio.run(work)
         return

@@ -1,7 +1,7 @@
-"""The supervisor: starts what a run needs, watches it, and leaves nothing behind.
+"""The supervisor: starts the processes of a run, watches them, and ends them all.
 
-It trains nothing and serves nothing. A death that nobody asked for ends the run, unless the
-scenario has `launch.restarts` left.
+It does not train or serve anything itself. If a process dies unexpectedly, the supervisor restarts
+it while the scenario has `launch.restarts` left; otherwise the run fails.
 """
 
 import asyncio
@@ -31,15 +31,15 @@ if TYPE_CHECKING:
     from muster.client.config import PackProcess
 
 _LOOK_S = 0.1
-"""How often the journal is looked at, for the progress."""
+"""Seconds between two reads of the journal, from which progress is shown."""
 
 _LEAVE_S = 10.0
 _LEAVE_AWAY_S = 1.0
-"""Patience with devices after the server's goodbye; where devices go away, those that are away do
-not hear it."""
+"""Seconds to wait for devices to leave after the server has said that the run is over. With a clock
+other than rounds, devices may be away and do not hear it, so the wait is shorter."""
 
 
-class _NoLonger(Exception):
+class _RunIsOver(Exception):
     """The run ended before its plan was written."""
 
 
@@ -48,11 +48,11 @@ T = TypeVar("T")
 
 
 class Supervisor:
-    """One run in one folder, from its first process to its last.
+    """Supervises one run in one folder, from the start of its first process to the end of its last.
 
     Args:
-        show: called with every line of the journal, in order.
-        make_backend: makes what starts the programs.
+        show: called with every event of the journal, in order.
+        make_backend: makes the backend that starts the programs.
     """
 
     def __init__(
@@ -65,7 +65,7 @@ class Supervisor:
     ) -> None:
         self.scenario = scenario
         self.folder = folder
-        self._blueprint = ProcessConfigs(scenario, folder)
+        self._configs = ProcessConfigs(scenario, folder)
         self._clock = clock
         self._show = show
         self._tail = Tail(folder / "journal.jsonl")
@@ -81,21 +81,21 @@ class Supervisor:
         self._server: ServerProcess
         self._packs: dict[str, PackProcess] = {}
         self._deaths: asyncio.Queue[tuple[str, int]] = asyncio.Queue()
-        self._network = GatewayFleet(self.backend, clock, self._tell)
+        self._network = GatewayFleet(self.backend, clock, self._record)
         self._placing: asyncio.Task[None] | None = None
 
     async def run(self) -> None:
-        """Run until the server has ended the run.
+        """Start the fleet, and wait until the server has ended the run.
 
         Raises:
-            RunFailed: it failed; nothing is left running.
+            RunFailed: the run failed; no process is left running.
         """
         watching = asyncio.create_task(self._watch())
         handling = asyncio.create_task(self._handle_deaths())
         starting = asyncio.create_task(self._start())
         ended = asyncio.create_task(self._ended.wait())
         try:
-            # Whichever fails first ends the run: also a display that raises.
+            # The first task that fails ends the run; a display that raises also does.
             needed = {watching, handling, starting, ended}
             while not ended.done():
                 done, needed = await asyncio.wait(needed, return_when=asyncio.FIRST_COMPLETED)
@@ -107,7 +107,7 @@ class Supervisor:
             self._stopping = True
             for task in (handling, starting, ended):
                 task.cancel()
-            # What was being started is there now, and can be ended.
+            # Wait until starts that were under way are over, so that the backend can end them too.
             await asyncio.gather(handling, starting, ended, return_exceptions=True)
             if self._placing is not None:
                 self._placing.cancel()
@@ -121,7 +121,8 @@ class Supervisor:
             raise self._failure
 
     def stop(self) -> None:
-        """Ask for an orderly end: the run's status becomes stopped. Asking twice does not wait."""
+        """Ask the server for an orderly end, after which the run's status is `stopped`. A second
+        call ends the run at once."""
         if self._stopping or not self._serving:
             when = "at once" if self._serving else "before the run began"
             if self._served and not self._serving:
@@ -129,35 +130,35 @@ class Supervisor:
             self._failure = self._failure or RunFailed(f"stopped {when}")
             self._ended.set()
         self._stopping = True
-        if self._serving:  # before, a signal would meet a server that has no handler for it yet
+        if self._serving:  # a server that is still starting has no handler for the signal yet
             self.backend.stop_server()
 
     # --- starting --------------------------------------------------------------------------------
 
     async def _start(self) -> None:
-        nursery = self._blueprint.nursery()
+        nursery = self._configs.nursery()
         prepared = await self._until_ready(
             "nursery", lambda: self.backend.start_nursery(nursery), "started"
         )
-        self._server = server = self.backend.with_addresses(self._blueprint.server(prepared))
+        self._server = server = self.backend.with_addresses(self._configs.server(prepared))
         self._write_server()
         await self._start_network(server)
         address = await self._start_server("started")
         await self._network.set_upstream(address)
-        packs = self._blueprint.packs(server, address, self._network.ports, self.backend.devices)
+        packs = self._configs.packs(server, address, self._network.ports, self.backend.devices)
         self._packs = {config.name: config for config in packs}
         await self.backend.start_packs(list(self._packs.values()))
         self._start_placing(server)
         await self._write_plan(prepared)
 
     async def _until_ready(self, name: str, start: Callable[[], Awaitable[T]], event: str) -> T:
-        """Start a program; start it again when it ends before it is ready.
+        """Start a program, and restart it if it ends before it is ready.
 
         Args:
-            event: of the journal, for a program that is ready.
+            event: the event to record in the journal when the program is ready.
 
         Raises:
-            LaunchFailed: it ended, and no restart is left; or it takes too long.
+            LaunchFailed: the program ended and no restart is left, or it takes too long.
         """
         while True:
             try:
@@ -166,11 +167,11 @@ class Supervisor:
                 self._use_up_a_restart(name, ended.status)
                 event = "restarted"
             else:
-                self._tell(event, process=name)
+                self._record(event, process=name)
                 return started
 
     async def _start_server(self, event: str) -> str:
-        """Start the server and return its address, which is the same whenever it starts again."""
+        """Start the server and return its address. A restarted server keeps its address."""
         self._serving = False
         address = await self._until_ready("server", self.backend.start_server, event)
         self._serving = self._served = True
@@ -179,18 +180,21 @@ class Supervisor:
         return address
 
     def _start_placing(self, server: ServerProcess) -> None:
-        """See to it that a server whom rounds wait for has a core. With large models it uses
-        several."""
+        """Reserve a core for the server while it is the bottleneck. With large models the server
+        uses several cores, so none is reserved."""
         schema = schema_of({tensor.name: tensor.shape for tensor in server.schema_})
         small, cores = schema.body_bytes <= INLINE_BYTES, usable_cores()
         if self.scenario.launch.own_core and small and len(cores) > 1:
-            placement = Placement(lambda: self.backend.placeable, cores, self._clock, self._tell)
+            placement = Placement(lambda: self.backend.placeable, cores, self._clock, self._record)
             self._placing = asyncio.create_task(placement.watch())
 
     async def _start_network(self, server: ServerProcess) -> None:
-        """Start the gateways, and measure their links where the scenario says so: before the
-        server, which waits for devices, and before the first of them."""
-        for config in self._blueprint.gateways(server.fleet_token, self.backend.isolates):
+        """Start the gateways, and measure their links if the scenario says so.
+
+        This is done before the server starts, because the server waits for devices, and before the
+        first device starts.
+        """
+        for config in self._configs.gateways(server.fleet_token, self.backend.isolates):
             await self._network.add(config, await self._start_gateway(config, "started"))
         if self.scenario.verify:
             await self._network.verify(self.scenario.name)
@@ -202,14 +206,14 @@ class Supervisor:
 
     async def _write_plan(self, prepared: dict[str, Any]) -> None:
         def write() -> None:
-            with suppress(_NoLonger):
-                self._blueprint.write_plan(prepared, self._if_still_wanted)
+            with suppress(_RunIsOver):
+                self._configs.write_plan(prepared, self._require_running)
 
         await asyncio.to_thread(write)
 
-    def _if_still_wanted(self, done: int, of: int) -> None:
+    def _require_running(self, done: int, of: int) -> None:
         if self._stopping:
-            raise _NoLonger
+            raise _RunIsOver
 
     def _write_server(self) -> None:
         write_atomic(self.folder / "setup/server.json", self._server.to_json().encode())
@@ -236,36 +240,36 @@ class Supervisor:
         if self._ended.is_set():
             return
         gateways = self._network.names
-        # The nursery cannot be replaced: its devices die with it.
+        # The nursery cannot be restarted, because its devices die with it.
         replaceable = name in {"server", "evaluation", *self._packs, *gateways}
         self._use_up_a_restart(name, status, replaceable)
         if name == "server":
             await self._start_server("restarted")
         elif name in gateways:
-            config = self._network.again(name)
+            config = self._network.restart_config(name)
             await self._network.add(config, await self._start_gateway(config, "restarted"))
         else:
             if name == "evaluation":
                 await self.backend.start_evaluation()
             else:
                 await self.backend.start_packs([self._packs[name]])
-            self._tell("restarted", process=name)
+            self._record("restarted", process=name)
 
     def _use_up_a_restart(self, name: str, status: int, replaceable: bool = True) -> None:
-        """Record a death that a restart makes good.
+        """Record the death of a program, and use up one restart for it.
 
         Raises:
-            LaunchFailed: no restart is left, or the program cannot be replaced.
+            LaunchFailed: no restart is left, or the program cannot be restarted.
         """
         devices = len(self._packs[name].devices) if name in self._packs else 0
-        self._tell("died", process=name, status=status, devices=devices)
+        self._record("died", process=name, status=status, devices=devices)
         if replaceable and self._restarts_left and not self._stopping:
             self._restarts_left -= 1
             return
         who = f"{name} ({devices} devices)" if devices > 1 else name
         raise LaunchFailed(
             f"{who} {ending(status)}{self.backend.last_lines(name)}\n"
-            f"Go on where it was: muster run --resume {self.folder}"
+            f"Resume the run with: muster run --resume {self.folder}"
         )
 
     def _tail_says_ended(self) -> bool:
@@ -294,7 +298,7 @@ class Supervisor:
             self._saw_end = self._saw_end or event["event"] == "ended"
             self._show(event)
 
-    def _tell(self, event: str, **fields: Any) -> None:
+    def _record(self, event: str, **fields: Any) -> None:
         self._journal.add(event, **fields)
         self._journal.flush()
 

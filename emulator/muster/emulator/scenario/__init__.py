@@ -1,1 +1,1 @@
-"""From a TOML file to a validated `Scenario`, in which every default is filled in."""
+"""Reads a TOML file into a validated `Scenario`, in which every default is filled in."""

@@ -34,52 +34,56 @@ DATA_VARIABLE = "MUSTER_DATA"
 _LEAST_STALL_S = 1.0
 
 _STEPS_PER_S = 100
-"""Steps of device life in a second of wall time. A step takes a device up to a millisecond."""
+"""Most steps of a device's simulation in a second of wall time. One step takes a device up to a
+millisecond."""
 
 Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$", max_length=100)]
-"""A name that is part of names of files: two of them, and what stands beside, are a name again."""
+"""A name that becomes part of file names. It is so short that a file name made of two of them and
+a suffix is still valid."""
 
 
 class Group(Section):
-    """Devices that share a description."""
+    """A group of devices that share a description."""
 
     name: Name
-    """Part of the devices' names and of their folders."""
+    """Name of the group. The names of its devices and of their folders begin with it."""
 
     count: DeviceCount
-    """Devices in the group."""
+    """Number of devices in the group."""
 
     devices_per_process: DeviceCount = 1
-    """Devices that share a process and its connection, one message carrying many answers; each
-    still has its own identity, state, data and random streams. 1: a process for each."""
+    """Number of devices that share a process and its connection, so that one message carries many
+    answers. Each device still has its own identity, state, data and random streams. With 1, every
+    device has its own process."""
 
     devices_per_container: DeviceCount = 1
-    """With the docker backend, devices that share a container, each in a process of its own."""
+    """With the docker backend, number of devices that share a container. Each of them still has
+    its own process."""
 
     covariates: Covariates = Covariates()
-    """What is observed of them: Z before enrollment, X before every round."""
+    """Covariates of the devices: Z is observed before enrollment, X before every round."""
 
     enrollment: AnyEnrollment = EnrollAll(kind="all")
-    """Which of them are enrolled; the others never train."""
+    """Rule that decides which devices are enrolled. The others never train."""
 
     device: DeviceSettings = DeviceSettings()
-    """What they are."""
+    """Hardware and state of the devices, for example their speed and battery."""
 
     availability: AnyAvailability = Always(kind="always")
-    """When they can be reached."""
+    """When the devices can be reached."""
 
     participation: ParticipationSettings = ParticipationSettings()
-    """What they make of a call."""
+    """How the devices respond to a call of the server."""
 
     link: LinkSettings = LinkSettings()
-    """How each of them is connected."""
+    """Link of each device to the server."""
 
     shared_link: SharedLink = SharedLink()
-    """What they share."""
+    """Link that all devices of the group share."""
 
     @property
     def gateway(self) -> bool:
-        """Whether they reach the server through a gateway."""
+        """Whether the devices reach the server through a gateway."""
         return self.link.gateway or self.shared_link.gateway
 
     @property
@@ -89,45 +93,47 @@ class Group(Section):
 
     @property
     def processes(self) -> int:
-        """Processes of the group's devices."""
+        """Number of processes in which the group's devices run."""
         return -(-self.count // self.devices_per_process)
 
 
 class Launch(Section):
-    """How the processes are kept."""
+    """How the processes of a run are started, restarted and placed."""
 
     restarts: Annotated[int, Field(ge=0, le=1_000_000)] = 0
-    """Deaths of the server, of gateways or of devices, also while they start, that are made good
-    before the run fails; of the nursery only while it starts. Whatever the number, a run that
-    failed can be resumed."""
+    """Number of deaths after which a process is restarted instead of failing the run. Deaths of
+    the server, of gateways and of devices count, also while they start; deaths of the nursery
+    count only while it starts. Whatever the number, a run that failed can be resumed."""
 
     start: Literal["fork", "spawn"] = "fork"
-    """fork: from a warm parent, in milliseconds and with its memory shared. spawn: every process
-    imports torch and reads its data by itself, in seconds; devices on a GPU always are."""
+    """How device processes are started. `fork` forks them from a warm parent, which takes
+    milliseconds and shares the parent's memory. With `spawn`, every process imports torch and reads
+    its data by itself, which takes seconds. Devices on a GPU are always spawned."""
 
     own_core: bool = True
-    """Linux, processes: whenever rounds wait for the server rather than for devices, as with tiny
-    models, the server has a core for itself and the devices have the others."""
+    """Whether the server gets a CPU core of its own while rounds wait for the server rather than
+    for devices, as with tiny models. The devices then share the other cores. Applies to Linux and
+    the processes backend."""
 
     server_image: str = Field(default_factory=lambda: f"muster-server:{version('muster')}")
-    """Docker: the image of the server and of gateways."""
+    """With the docker backend, image of the server and of gateways."""
 
     client_image: str = Field(default_factory=lambda: f"muster-client:{version('muster')}")
-    """Docker: the image of devices and of the evaluation; one derived from ours may bring packages
-    of your own."""
+    """With the docker backend, image of the devices and of the evaluation. You may use an image
+    derived from ours that adds packages of your own."""
 
     devices_per_gpu: DeviceCount = 8
-    """Processes that may train on one GPU; each takes some hundred MiB of its memory."""
+    """Number of processes that may train on one GPU. Each takes some hundred MiB of its memory."""
 
 
 class Scenario(Section):
     """A whole experiment."""
 
     name: Name
-    """Of the experiment; part of the run folder's name."""
+    """Name of the experiment. It is part of the run folder's name."""
 
     seed: Annotated[int, Field(ge=0, lt=2**63)] = 0
-    """Everything random is drawn from it."""
+    """Seed from which all random numbers of the emulation are drawn."""
 
     clock: ClockSettings = ClockSettings()
     task: AnyTask
@@ -142,8 +148,8 @@ class Scenario(Section):
     of the scenario file."""
 
     verify: bool = False
-    """Measure every link before the run, in short; what `muster verify` does at length. A link that
-    is not what was asked for ends the run before it begins."""
+    """Whether to measure every link briefly before the run. (`muster verify` measures at length.)
+    If a link does not match its settings, the run ends before it begins."""
 
     @model_validator(mode="after")
     def _fits_together(self) -> Self:
@@ -154,12 +160,12 @@ class Scenario(Section):
 
     @property
     def devices(self) -> int:
-        """Devices in the population."""
+        """Number of devices in the population."""
         return sum(group.count for group in self.groups)
 
     @property
     def processes(self) -> int:
-        """Processes of devices."""
+        """Number of processes in which devices run."""
         return sum(group.processes for group in self.groups)
 
     @property
@@ -170,7 +176,7 @@ class Scenario(Section):
 
     @property
     def conditions(self) -> Conditions:
-        """What it offers its aggregator."""
+        """The conditions under which the scenario's aggregator works."""
         return Conditions(
             z=frozenset(self.z_columns),
             x=frozenset(name for group in self.groups for name in group.covariates.x),
@@ -190,46 +196,53 @@ def _contradictions(scenario: Scenario) -> Sequence[str]:
     found = []
     names = [group.name for group in scenario.groups]
     if twice := sorted({name for name in names if names.count(name) > 1}):
-        found.append(f"groups: two groups are called {', '.join(twice)}; a name is used once")
+        found.append(
+            f"groups: two groups are called {', '.join(twice)}; expected a different name for each"
+        )
     if scenario.devices > DEVICES:
         found.append(f"groups: {scenario.devices:,} devices in all, expected at most {DEVICES:,}")
     wanted = getattr(scenario.server.selection, "k", None)
     if wanted is not None and wanted > scenario.devices:
         found.append(
-            f"server.selection.k: {wanted} devices a round, of a population of {scenario.devices}"
+            f"server.selection.k: {wanted} devices per round, but the population has only "
+            f"{scenario.devices}"
         )
     goal = scenario.server.round_goal()
     if goal is not None and goal > scenario.devices:
-        found.append(f"server.goal: {goal} updates, of a population of {scenario.devices}")
+        found.append(
+            f"server.goal: {goal} updates, but the population has only {scenario.devices} devices"
+        )
     found += _too_many_wanted(scenario.server, wanted, goal, scenario.devices)
     kind = scenario.clock.kind
     if kind != "rounds" and scenario.server.deadline_s is None:
         found.append(
-            f"server.deadline_s: required with clock.kind = {kind!r}, where devices may go"
+            f"server.deadline_s: required with clock.kind = {kind!r}, because devices may leave "
+            f"during a round"
         )
     shaped = any(group.shaped for group in scenario.groups)
     if scenario.server.stall_s < _LEAST_STALL_S:
         found.append(
-            f"server.stall_s: {scenario.server.stall_s:g} s are not enough for a process to come "
-            f"up, expected at least {_LEAST_STALL_S:g}"
+            f"server.stall_s: {scenario.server.stall_s:g} s are not enough for a process to start, "
+            f"expected at least {_LEAST_STALL_S:g}"
         )
     steps_per_s = scenario.clock.scale / scenario.clock.round_s
     if kind != "rounds" and steps_per_s > _STEPS_PER_S:
         found.append(
-            f"clock.round_s: devices would live {steps_per_s:,.0f} steps in a second of wall time, "
-            f"expected at most {_STEPS_PER_S}; take a longer step, or a smaller clock.scale"
+            f"clock.round_s: devices would simulate {steps_per_s:,.0f} steps per second of wall "
+            f"time, expected at most {_STEPS_PER_S}; choose a longer clock.round_s or a smaller "
+            f"clock.scale"
         )
     if kind == "scaled" and scenario.clock.scale != 1 and shaped:
         found.append(
-            f"clock.scale: {scenario.clock.scale:g}, but links are real and in wall time; with "
-            f"links it is 1"
+            f"clock.scale: {scenario.clock.scale:g}, but links are real and run in wall time; "
+            f"expected 1 with links"
         )
     if scenario.verify and not any(group.gateway for group in scenario.groups):
-        found.append("verify: no group has a link; set groups.link.profile")
+        found.append("verify: no group has a link to measure; set groups.link.profile")
     mistakes = len(found)
     for number, group in enumerate(scenario.groups):
         found += [f"groups[{number}].{mistake}" for mistake in _impossible(scenario, group)]
-    if len(found) == mistakes:  # otherwise it is not known what there is
+    if len(found) == mistakes:  # otherwise the covariates that exist are not known
         found += _missing_covariates(scenario)
         reasons = scenario.server.aggregator.refusals(scenario.conditions)
         found += [f"server.aggregator: {reason}" for reason in reasons]
@@ -239,7 +252,7 @@ def _contradictions(scenario: Scenario) -> Sequence[str]:
 def _too_many_wanted(
     server: ServerSettings, wanted: int | None, goal: int | None, devices: int
 ) -> Iterator[str]:
-    """A minimum of updates that no round can reach, so that every round would be empty."""
+    """Report a minimum of updates that no round can reach, so that every round would be empty."""
     if goal is not None:
         most, why = goal, f"the goal of {goal}"
     elif wanted is not None:
@@ -251,18 +264,18 @@ def _too_many_wanted(
 
 
 def _missing_covariates(scenario: Scenario) -> Iterator[str]:
-    """What shapes the clients' data, and is a covariate Z of no group."""
+    """Report covariates Z that the task needs for the clients' data but that no group has."""
     known = ", ".join(scenario.z_columns) or "none"
     for name in sorted(scenario.task.needs().difference(scenario.z_columns)):
         yield f"task.covariates: no group has a covariate Z {name!r}; there are: {known}"
 
 
 def _impossible(scenario: Scenario, group: Group) -> Iterator[str]:
-    """What a group asks for and cannot have."""
+    """Report settings of a group that contradict each other or the rest of the scenario."""
     if group.gateway and group.devices_per_process > 1:
         yield (
             f"devices_per_process: {group.devices_per_process} devices of a process share one "
-            f"connection, and each has a link of its own; with a link it is 1"
+            f"connection, but each device needs a link of its own; expected 1 with a link"
         )
     if group.shared_link.slots is not None and scenario.clock.kind != "rounds":
         yield f"shared_link.slots: slots need clock.kind = 'rounds'; found {scenario.clock.kind!r}"
@@ -295,17 +308,19 @@ def read_scenario(
     """Read a scenario file.
 
     Args:
-        settings: `key=value` as of `--set`, the key dotted, the value TOML or plain text; or a
-            pair of key and value.
-        data: the data directory; before the environment variable MUSTER_DATA, before the file.
+        settings: changes to the file. Each is either a pair of key and value, or text
+            `key=value` as given to `--set`, where the key is dotted and the value is TOML or
+            plain text.
+        data: the data directory. It takes precedence over the environment variable MUSTER_DATA,
+            which takes precedence over the file.
 
     Raises:
-        ConfigError: naming every mistake.
+        ConfigError: the scenario is wrong; the message names every mistake.
     """
     try:
         values = parse_toml(path.read_text(encoding="utf-8"), str(path))
     except FileNotFoundError:
-        raise ConfigError(f"there is no scenario {path}; examples/ has some") from None
+        raise ConfigError(f"there is no scenario {path}; see examples/ for scenarios") from None
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"{path} cannot be read: {error}") from None
     except tomllib.TOMLDecodeError as error:
@@ -323,7 +338,7 @@ def read_scenario(
 
 
 def setting_value(text: str) -> Any:
-    """The value of a setting as a person types it: TOML, and what is not TOML is plain text."""
+    """The value of a setting that a person typed. Text that is not TOML is taken as it is."""
     try:
         return parse_toml(f"value = {text}", "a setting")["value"]
     except tomllib.TOMLDecodeError:
@@ -363,7 +378,8 @@ def _item(place: list[Any], part: str, setting: str) -> Any:
 
 
 def _set_data(values: dict[str, Any], directory: str | None, scenario: Path) -> None:
-    """Settle where data is: what was given outside the file, else relative to the file."""
+    """Make the data directory absolute: `directory` if given, else the one in the file, which is
+    relative to the file."""
     task = values.get("task")
     if isinstance(task, str):
         task = {"name": task}
@@ -381,29 +397,29 @@ def _set_data(values: dict[str, Any], directory: str | None, scenario: Path) -> 
 
 
 def _set_files(values: dict[str, Any], scenario: Path) -> None:
-    """Settle where the files are that groups name: relative to the scenario."""
+    """Make the paths of files that groups name absolute. They are relative to the scenario."""
     groups = values.get("groups")
     for group in groups if isinstance(groups, list) else ():
         if not isinstance(group, dict):
             continue
-        _settle(group.get("availability"), "file", scenario)
-        _settle(group.get("link"), "trace", scenario)
-        _settle(group.get("link"), "trace_up", scenario)
+        _make_absolute(group.get("availability"), "file", scenario)
+        _make_absolute(group.get("link"), "trace", scenario)
+        _make_absolute(group.get("link"), "trace_up", scenario)
         covariates = group.get("covariates")
         if isinstance(covariates, dict):
             for sort in ("z", "x"):
                 named = covariates.get(sort)
                 for covariate in named.values() if isinstance(named, dict) else ():
-                    _settle(covariate, "path", scenario)
+                    _make_absolute(covariate, "path", scenario)
 
 
-def _settle(table: object, key: str, scenario: Path) -> None:
+def _make_absolute(table: object, key: str, scenario: Path) -> None:
     if isinstance(table, dict) and isinstance(table.get(key), str):
         table[key] = _path(key, table[key], scenario.parent)
 
 
 def _path(key: str, text: str, parent: Path) -> str:
-    """The path that a setting names, absolute."""
+    """The absolute path that a setting names."""
     try:
         return str((parent / Path(text).expanduser()).resolve())
     except (ValueError, RuntimeError, OSError) as error:

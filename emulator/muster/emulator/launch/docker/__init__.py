@@ -1,1 +1,1 @@
-"""The Docker backend: images, networks, containers, the Compose file, `muster up` and `down`."""
+"""Fleets in Docker: images, networks, containers, the Compose file, `muster up` and `down`."""

@@ -1,10 +1,11 @@
-"""A fleet's compose file: from plain values to text; nothing is read or started here.
+"""Writes the text of a fleet's compose file from plain values; reads and starts nothing.
 
-The file is for people too. What containers have in common stands once, in blocks that begin with
-`x-`; paths in the run folder are relative to the file, which lies there.
+The file should also be readable for people. Settings that containers share are written once, in
+blocks whose names begin with `x-`. Paths in the run folder are relative to the file, which lies in
+that folder.
 
-It holds for `docker compose` and for docker-compose 1.29. The latter knows no key `name`, so the
-project's name is in `.env` beside it.
+The file works with `docker compose` and with docker-compose 1.29. The latter does not know the key
+`name`, so the project's name is in the file `.env` beside it.
 """
 
 from collections.abc import Mapping, Sequence
@@ -29,12 +30,13 @@ _MEBI: Final = 1 << 20
 
 _RESTART: Final = "on-failure"
 _HEALTH: Final = {"interval": "2s", "timeout": "10s", "retries": 60}
-"""Every look starts a Python in the container, some 50 ms of a core; devices wait for the first."""
+"""Every health check starts a Python process in the container, which takes some 50 ms of a core.
+Devices wait for the first check."""
 
 _GPUS: Final = {"driver": "nvidia", "count": "all", "capabilities": ["gpu"]}
 
 _OF_ONE: Final = ("volumes", "labels")
-"""Keys in which the devices of a group differ."""
+"""Keys whose values differ between the devices of a group."""
 
 _HEAD = """\
 # The fleet of the scenario {scenario} in containers, as `muster up` wrote it.
@@ -51,16 +53,16 @@ _HEAD = """\
 
 @dataclass(frozen=True, slots=True)
 class Project:
-    """What a compose file says besides its services.
+    """The content of a compose file besides its services.
 
     Attributes:
-        name: of containers and networks, as a prefix.
+        name: prefix of the names of containers and networks.
         folder: the run folder, which holds the file.
         shown: the run folder as a person would type it.
         user: user and group id of all processes.
-        cores: of the machine; a container is never given more.
-        networks: by name, whether they are without a way out.
-        restarts: deaths of the server that Docker makes good.
+        cores: number of cores of the machine; no container gets more.
+        networks: by name, whether a network has no way out.
+        restarts: number of times Docker restarts a server that died.
     """
 
     name: str
@@ -74,13 +76,13 @@ class Project:
 
 
 def environment_text(project: Project) -> str:
-    """What stands in `.env`."""
+    """The text of the file `.env`."""
     return f"COMPOSE_PROJECT_NAME={project.name}\n"
 
 
 def compose_text(project: Project, services: Sequence[Service]) -> str:
-    """What stands in `docker-compose.yml`."""
-    container = _Block("container", _held_to(project, services))
+    """The text of the file `docker-compose.yml`."""
+    container = _Block("container", _common(project, services))
     blocks = {"container": container}
     parts = {}
     for service in services:
@@ -111,8 +113,8 @@ def compose_text(project: Project, services: Sequence[Service]) -> str:
     return "\n".join([head, *_yaml(sections)])
 
 
-def _held_to(project: Project, services: Sequence[Service]) -> dict[str, Any]:
-    """What is so in every container."""
+def _common(project: Project, services: Sequence[Service]) -> dict[str, Any]:
+    """The settings that all containers share."""
     first, *others = [dict(service.environment) for service in services]
     same = {"environment": first} if first and all(each == first for each in others) else {}
     return {
@@ -159,7 +161,8 @@ def _body(project: Project, service: Service) -> dict[str, Any]:
 
 
 def _volume(project: Project, mount: Mount) -> "_Line":
-    """A mount in the long form: a path with a colon is no trouble, a missing one an error."""
+    """A mount in the long form, in which a path may contain a colon, and a missing path is an
+    error."""
     source = Path(mount.source)
     if source.is_relative_to(project.folder):
         inside = source.relative_to(project.folder)
@@ -174,7 +177,7 @@ def _volume(project: Project, mount: Mount) -> "_Line":
 
 
 class _Block(dict[str, Any]):
-    """Keys that stand once, under a name that others merge."""
+    """Keys that are written once under a name, so that other mappings can merge them."""
 
     def __init__(self, name: str, keys: Mapping[str, Any]) -> None:
         super().__init__(keys)
@@ -182,11 +185,11 @@ class _Block(dict[str, Any]):
 
 
 class _Line(dict[str, Any]):
-    """Keys on one line."""
+    """A mapping that is written on one line."""
 
 
 class _Items(list[str]):
-    """A list on one line."""
+    """A list that is written on one line."""
 
 
 _MERGE = "<<"
@@ -197,7 +200,7 @@ def _line(*items: str) -> _Items:
 
 
 class _Dumper(yaml.SafeDumper):
-    """Knows blocks; everything else is written where it stands, however often."""
+    """Writes blocks once and refers to them by name; writes all other values in full."""
 
     def ignore_aliases(self, data: Any) -> bool:
         return not isinstance(data, _Block)
@@ -230,7 +233,8 @@ def _one_line(dumper: _Dumper, value: _Line | _Items) -> yaml.Node:
 
 
 def _text(dumper: _Dumper, text: str) -> yaml.Node:
-    """A dollar begins a variable in a compose file, and two are one."""
+    """A string in which every dollar is doubled, because a single dollar begins a variable in a
+    compose file."""
     return dumper.represent_scalar("tag:yaml.org,2002:str", text.replace("$", "$$"))
 
 

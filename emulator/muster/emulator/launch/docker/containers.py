@@ -1,7 +1,7 @@
-"""The docker backend: the programs of a run in containers, through Docker's API.
+"""The docker backend: runs the programs of a run in containers, through Docker's API.
 
-What is made has the run's label, so that whatever kills the command, `muster down` finds it; what
-an earlier command left in the same folder is removed at the start.
+Containers and networks have the run's label, so that `muster down` finds them whatever kills the
+command. Those that an earlier command left for the same folder are removed at the start.
 """
 
 import asyncio
@@ -63,10 +63,10 @@ _SIGNALS = 128
 
 
 def require(scenario: Scenario) -> None:
-    """Look, before anything starts, whether containers can do what a scenario asks for.
+    """Check, before anything starts, that a scenario can run in containers.
 
     Raises:
-        ConfigError: they cannot.
+        ConfigError: it cannot.
     """
     with connected() as client:
         for image in (scenario.launch.server_image, scenario.launch.client_image):
@@ -74,8 +74,8 @@ def require(scenario: Scenario) -> None:
                 client.images.get(image)
             except docker.errors.ImageNotFound:
                 raise ConfigError(
-                    f"there is no image {image}; `make images` builds muster's own, and "
-                    f"launch.server_image and launch.client_image name others"
+                    f"there is no image {image}; `make images` builds muster's own images, or set "
+                    f"launch.server_image and launch.client_image to others"
                 ) from None
     directory = scenario.task.data.directory
     if directory is not None and not Path(directory).is_dir():
@@ -89,23 +89,23 @@ def require(scenario: Scenario) -> None:
 
 
 def require_reach() -> None:
-    """Look whether this machine has a way into the networks of containers.
+    """Check that this machine can reach the networks of containers.
 
     Raises:
-        ConfigError: it has none.
+        ConfigError: it cannot.
     """
     if sys.platform != "linux":
         raise ConfigError(
-            "links in containers are measured from this machine, and only Linux has a way into "
-            "their networks; measure them with processes, or leave verify out"
+            "links in containers are measured from this machine, but only Linux can reach the "
+            "networks of containers; measure the links with processes, or do not set verify"
         )
 
 
 class Containers:
-    """The containers of one run.
+    """The backend that runs a fleet's programs in containers.
 
     Args:
-        died: told of every death.
+        died: called with every death.
     """
 
     isolates = True
@@ -133,33 +133,35 @@ class Containers:
 
     @property
     def here(self) -> str:
-        """Its end of the backbone."""
+        """This machine's address in the backbone network."""
         network = self._client.networks.get(f"{self._project}_{BACKBONE}")
         return str(network.attrs["IPAM"]["Config"][0]["Gateway"])
 
     def reachable_ports(self, group: str, ports: Ports) -> Ports:
-        """By the gateway's address in its group's network, into which Linux itself has a way."""
+        """The ports with the gateway's address in its group's network, which Linux can reach from
+        outside of containers."""
         found = self._container(gateway_name(group)).attrs["NetworkSettings"]["Networks"]
         address = found[f"{self._project}_{group_network(group)}"]["IPAddress"]
         return ports.model_copy(update={"host": address, "outside": f"{address}:{CONTROL_PORT}"})
 
     @property
     def alive(self) -> Mapping[str, int]:
-        """1 for each that lives, by name; packs that share a container by their own names."""
+        """1 for each live container, by name, and for each pack in a live container."""
         packs = {pack: 1 for pack, name in self._packs.items() if name in self._alive}
         return {**self._alive, **packs}
 
     @property
     def placeable(self) -> Mapping[str, int]:
-        """Nothing: Docker says on which cores a container runs."""
+        """Empty, because Docker decides on which cores a container runs."""
         return {}
 
     def with_addresses(self, server: ServerProcess) -> ServerProcess:
-        """It listens in its container, and its evaluation is a container of its own."""
+        """The server's settings for its container; the evaluation has a container of its own."""
         return self._site.with_addresses(server, self._outside)
 
     async def start_nursery(self, config: NurseryProcess) -> dict[str, Any]:
-        """The task is prepared on this machine; devices have nurseries of their own."""
+        """Prepare the task on this machine, because containers of devices have nurseries of their
+        own."""
         processes = Processes(self._folder, self._clock, lambda name, status: None)
         try:
             prepared = await processes.start_nursery(config)
@@ -168,7 +170,7 @@ class Containers:
         return prepared
 
     def _open(self) -> None:
-        """Make the networks, once, and watch what happens in them."""
+        """Make the networks and watch the containers, at the first call only."""
         if self._opened:
             return
         self._opened = True
@@ -186,7 +188,7 @@ class Containers:
         await self._call(self._open)
         if config.again is None:
             await self._call(self._no_words, config)
-        # A gateway that is started again is published where it was.
+        # A restarted gateway is published on the same port.
         outside = config.again.controllers[1] if config.again is not None else free_port()
         service, ports = self._site.gateway(config, outside)
         await self._start_until(service, partial(_answers, *ports.controllers))
@@ -198,7 +200,7 @@ class Containers:
             os.chown(Path(config.words).parent, *self._site.user)
 
     async def start_server(self) -> str:
-        """Start the server, and the evaluation where it does not run; both know each other."""
+        """Start the server, and the evaluation if it does not run yet."""
         address = self._folder / "setup/address.json"
         await asyncio.to_thread(address.unlink, missing_ok=True)
         await self._call(self._open)
@@ -214,7 +216,8 @@ class Containers:
             await self._start(self._site.evaluation())
 
     def _hand_over(self) -> None:
-        """The server's user owns what it writes to; once, before there are devices."""
+        """Give the run folder to the user of the server's container, at the first call only, before
+        there are devices."""
         if not self._handed_over:
             self._handed_over = True
             hand_over(self._folder, self._site.user)
@@ -246,9 +249,10 @@ class Containers:
     # --- one container ---------------------------------------------------------------------------
 
     async def _start(self, service: Service) -> None:
-        # A container that ends at once may be wanted again while its start is not over.
+        # A container that ends at once may be restarted before its first start has returned.
         async with self._turns.setdefault(service.name, asyncio.Lock()):
-            self._alive[service.name] = 1  # before: its death may be told before its start is over
+            # Set this first, because a container's death may be reported before its start returns.
+            self._alive[service.name] = 1
             try:
                 await self._call(self._run, service)
             except LaunchFailed as error:
@@ -261,15 +265,16 @@ class Containers:
         """Start a container, and wait until it is ready.
 
         Raises:
-            EndedBeforeReady: it ended before that.
-            LaunchFailed: it takes too long.
+            EndedBeforeReady: the container ended before it was ready.
+            LaunchFailed: its start takes too long.
         """
         name, limit = service.name, self._clock.monotonic() + _READY_S
         self._starting.add(name)
         self._ended_early.pop(name, None)
         await self._start(service)
         while True:
-            ended = self._ended_early.get(name)  # asked first: it may have been ready and ended
+            # Look for the end before `ready`, because a container may be ready and then end.
+            ended = self._ended_early.get(name)
             if await asyncio.to_thread(ready):
                 break
             if ended is not None:
@@ -284,7 +289,7 @@ class Containers:
             self._died(name, self._ended_early.pop(name))
 
     def _run(self, service: Service) -> None:
-        with suppress(docker.errors.NotFound):  # its predecessor, which died
+        with suppress(docker.errors.NotFound):  # if there is no predecessor that died
             old = self._container(service.name)
             keep_log(old, self._folder)
             old.remove(force=True)
@@ -327,17 +332,17 @@ class Containers:
     # --- deaths ----------------------------------------------------------------------------------
 
     def _watch(self) -> None:
-        """In a thread: hear of every container that ends."""
+        """Report every container that ends. Runs in a thread."""
         client = connect()
         try:
             filters = {"label": f"{FOLDER_LABEL}={self._folder}", "event": "die"}
             for event in client.events(decode=True, since=self._since, filters=filters):
-                told = event["Actor"]["Attributes"]
-                status = int(told["exitCode"])
+                attributes = event["Actor"]["Attributes"]
+                status = int(attributes["exitCode"])
                 status = _SIGNALS - status if status > _SIGNALS else status
                 if self._closing.is_set():
                     return
-                self._loop.call_soon_threadsafe(self._ended, told[NAME_LABEL], status)
+                self._loop.call_soon_threadsafe(self._ended, attributes[NAME_LABEL], status)
         except (docker.errors.DockerException, requests.exceptions.RequestException, OSError):
             if not self._closing.is_set():
                 self._loop.call_soon_threadsafe(self._died, "the Docker daemon", 1)
@@ -350,14 +355,14 @@ class Containers:
         if name in self._starting:
             self._ended_early[name] = status
             return
-        # A container's packs die together, and one of them stands for all that start again.
+        # A container's packs die together. Reporting one of them restarts all of them.
         self._died(next((p for p, where in self._packs.items() if where == name), name), status)
 
     # --- the end ---------------------------------------------------------------------------------
 
     async def close(self) -> None:
         self._closing.set()
-        while self._calls:  # what is being made cannot be removed yet
+        while self._calls:  # containers that are being made cannot be removed yet
             await asyncio.wait(set(self._calls))
         await self._call(self._remove_all)
         self._client.close()
@@ -369,7 +374,7 @@ class Containers:
         hand_over(self._folder, (os.geteuid(), os.getegid()))
 
     def last_lines(self, name: str) -> str:
-        """The end of a container's log."""
+        """The end of a container's log, for a message."""
         try:
             found = self._container(self._packs.get(name, name)).logs(tail=_LAST_LINES)
         except (docker.errors.DockerException, requests.exceptions.RequestException):
@@ -380,10 +385,11 @@ class Containers:
         return "\n".join([". The last lines of its log:", *(f"  | {line}" for line in lines)])
 
     async def _call(self, call: Callable[..., T], *args: Any) -> T:
-        """Do something in a thread; to its end, though whoever wanted it may be cancelled.
+        """Run a call in a thread. It runs to its end even if the caller is cancelled.
 
         Raises:
-            LaunchFailed: Docker would not, or a file could not be.
+            LaunchFailed: Docker refused a request or does not answer, or a file could not be
+                written.
         """
         calling = asyncio.ensure_future(asyncio.to_thread(call, *args))
         self._calls.add(calling)
@@ -399,7 +405,8 @@ class Containers:
 
 
 def _answers(host: str, port: int) -> bool:
-    """Whether a gateway answers: Docker's own proxy accepts connections before it does."""
+    """Whether a gateway answers a request. A connection alone is not enough, because Docker's proxy
+    accepts connections before the gateway does."""
     try:
         with socket.create_connection((host, port), 1.0) as connection:
             connection.settimeout(1.0)

@@ -1,7 +1,8 @@
-"""What Docker keeps of a run: found by its label, whatever made it, and removed to the last.
+"""Finds and removes the containers, networks and volumes of a run by their label, whatever made
+them.
 
-Shared by the docker backend and by `muster up` and `down`; neither the compose file nor a compose
-command is needed to find a fleet again.
+The docker backend and `muster up` and `down` share these functions. Neither the compose file nor a
+compose command is needed to find a fleet again.
 """
 
 import os
@@ -27,17 +28,17 @@ _SWEEP_S = 0.5
 
 
 def connect() -> docker.DockerClient:
-    """The daemon.
+    """Connect to the Docker daemon.
 
     Raises:
-        ConfigError: there is none, or it does not let us in.
+        ConfigError: there is no daemon, or this user may not use it.
     """
     try:
         client = docker.from_env()
         client.ping()
     except (docker.errors.DockerException, requests.exceptions.RequestException) as error:
         why = str(error)
-        advice = "start it, or name another by DOCKER_HOST"
+        advice = "start it, or name another daemon in DOCKER_HOST"
         if "Permission" in why:
             advice = "your user may not use it; see docs/containers.md"
         raise ConfigError(f"no Docker daemon answers ({why}): {advice}") from None
@@ -46,7 +47,7 @@ def connect() -> docker.DockerClient:
 
 @contextmanager
 def connected() -> Iterator[docker.DockerClient]:
-    """The daemon, until the end of the block."""
+    """Connect to the Docker daemon until the end of the block."""
     client = connect()
     try:
         yield client
@@ -55,25 +56,25 @@ def connected() -> Iterator[docker.DockerClient]:
 
 
 def containers_of(client: docker.DockerClient, folder: Path) -> list[Any]:
-    """The containers of a run folder, also those that have ended."""
+    """The containers of a run folder, including those that have ended."""
     return _containers(client, _label(folder))
 
 
 def folders_of(client: docker.DockerClient) -> tuple[list[Path], int]:
-    """The run folders of which there is anything, and how many containers and networks."""
+    """The run folders that have containers or networks, and the number of these."""
     networks: list[Any] = client.networks.list(filters={"label": FOLDER_LABEL})
     there = [*_containers(client, FOLDER_LABEL), *networks]
     return sorted({Path(_labels(each)[FOLDER_LABEL]) for each in there}), len(there)
 
 
 def name_of(container: Any) -> str:
-    """What a container's log is called after."""
+    """The name of a container's log file, without its suffix."""
     labels = container.labels
     return str(labels.get(NAME_LABEL) or labels.get(_SERVICE_LABEL) or container.name)
 
 
 def keep_log(container: Any, folder: Path) -> None:
-    """Add what a container has said to its log in the run folder."""
+    """Append the log of a container to its log file in the run folder."""
     with suppress(docker.errors.APIError):
         text = container.logs()
         with open(folder / "logs" / f"{name_of(container)}.log", "ab") as log:
@@ -81,13 +82,15 @@ def keep_log(container: Any, folder: Path) -> None:
 
 
 def remove_all(client: docker.DockerClient, folder: Path | None, clock: Clock) -> None:
-    """Remove containers, networks and volumes of a run, or of all (None), until there are none: a
-    command that was killed may have left orders under way.
+    """Remove containers, networks and volumes of the run in `folder`, or of all runs (None).
+
+    Repeats until there are none, because Docker may still be executing requests of a command that
+    was killed.
 
     Raises:
         LaunchFailed: something cannot be removed.
     """
-    why: object = "there is always more"
+    why: object = "new ones keep appearing"
     for sweep in range(_SWEEPS):
         found = _of_a_run(client, folder)
         if not found:
@@ -101,12 +104,12 @@ def remove_all(client: docker.DockerClient, folder: Path | None, clock: Clock) -
                 pass
             except docker.errors.APIError as error:
                 why = error.explanation or error
-    raise LaunchFailed(f"Docker does not remove all of it: {why}")
+    raise LaunchFailed(f"Docker does not remove all containers, networks and volumes: {why}")
 
 
 def _of_a_run(client: docker.DockerClient, folder: Path | None) -> list[tuple[Any, dict[str, Any]]]:
-    """What there is, containers first, and how each is removed; also what somebody has added to the
-    compose file."""
+    """Everything that Docker has of a run, containers first, each with the arguments for removing
+    it. This includes services that a person has added to the compose file."""
     labels = [_label(folder)]
     if folder is not None:
         labels.append(f"{_PROJECT_LABEL}={project_of(folder)}")
@@ -120,10 +123,10 @@ def _of_a_run(client: docker.DockerClient, folder: Path | None) -> list[tuple[An
 
 
 def hand_over(folder: Path, user: tuple[int, int]) -> None:
-    """Give the run folder to a user; only root can, and only root needs to."""
+    """Give ownership of the run folder to a user. Only root can do this, and only root needs to."""
     if os.geteuid() == 0:
         for path in (folder, *folder.rglob("*")):
-            with suppress(FileNotFoundError):  # a ledger's companion, gone with its server
+            with suppress(FileNotFoundError):  # a ledger's WAL file may go with its server
                 os.chown(path, *user, follow_symlinks=False)
 
 
@@ -146,6 +149,6 @@ def _label(folder: Path | None) -> str:
 
 
 def _labels(thing: Any) -> dict[str, str]:
-    """Of a container, or a network."""
+    """The labels of a container or a network."""
     found = thing.attrs.get("Labels") or thing.attrs.get("Config", {}).get("Labels") or {}
     return dict(found)

@@ -1,6 +1,6 @@
-"""Ending a fleet that Docker keeps, whatever started it and whatever became of that.
+"""`muster down`: ends a fleet in Docker, no matter what started it or how that command ended.
 
-What belongs to a fleet is found by its label (`launch.daemon`).
+The containers and networks of a fleet are found by their label (`launch.docker.daemon`).
 """
 
 import os
@@ -28,17 +28,21 @@ from muster.emulator.runs.run_folder import own, run_folder
 Say = Callable[[str], None]
 
 _GOODBYE_S = 20
-"""Patience with a server that was asked to end: it finishes its books, and devices hear of it."""
+"""Seconds to wait for a server that was asked to end. It commits its ledger and tells the devices
+that the run is over."""
 
 
 def down(folder: Path, say: Say = print) -> dict[str, Any] | None:
-    """End the fleet of a run folder and leave nothing of it in Docker; what the run came to.
+    """End the fleet of a run folder, and remove all its containers and networks from Docker.
 
-    Whatever started it, and whatever became of that: what is there is found by its label. None:
-    there is no ledger yet.
+    It does not matter what started the fleet or how that command ended, because containers and
+    networks are found by their label.
+
+    Returns:
+        The summary of the run, or None if there is no ledger yet.
 
     Raises:
-        ConfigError: there is no run folder, or another muster is at work in it.
+        ConfigError: there is no run folder, or another muster process is running in it.
     """
     folder = run_folder(folder)
     with own(folder):
@@ -52,12 +56,13 @@ def down(folder: Path, say: Say = print) -> dict[str, Any] | None:
 
 
 def down_all(say: Say = print) -> int:
-    """End all fleets of this machine's Docker; how many containers and networks there were."""
+    """End all fleets in this machine's Docker; return how many containers and networks there
+    were."""
     with connected() as client:
         folders, there = folders_of(client)
     for folder in folders:
         if folder.is_dir():
-            with suppress(ConfigError):  # no run folder any more, or one whose muster lives
+            with suppress(ConfigError):  # no run folder any more, or locked by a running muster
                 down(folder, say)
     with connected() as client:
         remove_all(client, None, WallClock())
@@ -65,7 +70,8 @@ def down_all(say: Say = print) -> int:
 
 
 def end(folder: Path, say: Say) -> None:
-    """Have the server end the run, keep the logs, remove everything, take the files back."""
+    """Have the server end the run, keep the logs, remove everything from Docker, and take back
+    ownership of the files."""
     with connected() as client:
         there = containers_of(client, folder)
         if any(name_of(each) == "server" and each.status == "running" for each in there):
@@ -80,9 +86,10 @@ def end(folder: Path, say: Say) -> None:
 
 
 def _stop_server(client: docker.DockerClient, folder: Path) -> None:
-    """Its run becomes `stopped`, as by `muster stop`; the devices hear it and leave."""
+    """Stop the server. Its run ends with the status `stopped`, as with `muster stop`, and the
+    devices are told and leave."""
     for container in containers_of(client, folder):
         if name_of(container) == "server":
-            # Docker's own end of patience is a SIGKILL, which the ledger survives.
+            # After the timeout Docker sends SIGKILL, which the ledger survives.
             with suppress(docker.errors.APIError):
                 container.stop(timeout=_GOODBYE_S)

@@ -1,4 +1,4 @@
-"""What of a fleet that Docker Compose keeps does not run, for `muster status`."""
+"""Finds containers of a Docker Compose fleet that should run but do not, for `muster status`."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,13 +14,13 @@ from muster.emulator.launch.docker.daemon import connected, containers_of, name_
 from muster.emulator.launch.docker.services import docker_name
 
 _SHOWN = 10
-"""Lines at most."""
+"""Most lines to show."""
 
 
 def missing(folder: Path) -> list[str]:
-    """What of the fleet in a run folder should run and does not: a sentence each, and what to do.
+    """The containers missing from the fleet in a run folder, as a sentence for each with advice.
 
-    Empty for a fleet that nobody started by `muster up`.
+    Empty for a fleet that was not started by `muster up`.
     """
     file = folder / COMPOSE
     if not file.is_file():
@@ -29,8 +29,8 @@ def missing(folder: Path) -> list[str]:
         with connected() as client:
             containers = containers_of(client, folder)
     except (ConfigError, docker.errors.DockerException, requests.exceptions.RequestException) as e:
-        return [f"its containers are not known, for Docker does not answer: {e}"]
-    if not containers:  # it was taken down
+        return [f"the state of its containers is unknown because Docker does not answer: {e}"]
+    if not containers:  # `muster down` has removed them
         return []
     found = [*_without_a_container(file, containers), *_ended(containers)]
     more = len(found) - _SHOWN
@@ -48,20 +48,21 @@ def _without_a_container(file: Path, containers: list[Any]) -> Iterator[str]:
 
 
 def _ended(containers: list[Any]) -> Iterator[str]:
-    """Those that ended on their own, with status 0, have done their work."""
+    """Report containers that ended or do not run. Those that ended with status 0 have done their
+    work and are not reported."""
     for container in sorted(containers, key=name_of):
         state = container.attrs["State"]
         if container.status in ("exited", "dead", "created") and state["ExitCode"] != 0:
             yield (
                 f"{name_of(container)} ended with status {state['ExitCode']}: "
-                f"`docker logs {container.name}` says more, "
+                f"`docker logs {container.name}` shows its log, "
                 f"`docker start {container.name}` starts it again"
             )
         elif container.status == "restarting":
             yield (
-                f"{name_of(container)} ends again and again, {container.attrs['RestartCount']} "
+                f"{name_of(container)} keeps ending, {container.attrs['RestartCount']} "
                 f"times so far, now with status {state['ExitCode']}: "
-                f"`docker logs {container.name}` says more"
+                f"`docker logs {container.name}` shows its log"
             )
         elif container.status == "paused":
-            yield f"{name_of(container)} is paused: `docker unpause {container.name}` lets it go on"
+            yield f"{name_of(container)} is paused: `docker unpause {container.name}` resumes it"

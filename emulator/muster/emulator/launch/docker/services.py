@@ -1,10 +1,11 @@
-"""The containers of a fleet, as plain values: what Docker's API and a compose file are made from.
+"""The containers of a fleet as plain values, from which both the docker backend and the compose
+file are made.
 
-    backbone            server, evaluation, gateways; the server's and the gateways' control ports
-                        are published on this machine's loopback
+    backbone            server, evaluation, gateways; the server's port and the gateways' control
+                        ports are published on this machine's loopback
     group-NAME          the devices of a group, and its gateway; no route to anywhere else
 
-A gateway is in both, so it is a device's only way.
+A gateway is in both networks, so it is a device's only way to the server.
 """
 
 import hashlib
@@ -27,7 +28,7 @@ Role = Literal["server", "evaluation", "gateway", "device"]
 SERVER_PORT: Final = 7100
 EVALUATION_PORT: Final = 7200
 CONTROL_PORT: Final = 7000
-"""A gateway's; the ports of its devices follow."""
+"""A gateway's control port; the ports of its devices follow."""
 
 BACKBONE: Final = "backbone"
 RUN: Final = "/run/muster"
@@ -37,24 +38,25 @@ CONFIG: Final = "/config.json"
 OWN: Final = "/own"
 
 FOLDER_LABEL: Final = "muster.folder"
-"""Label of all that belongs to a run: its folder."""
+"""Label of everything that belongs to a run; its value is the run folder."""
 
 NAME_LABEL: Final = "muster.name"
-"""Label of a container: its service's name."""
+"""Label of a container; its value is the name of its service."""
 
 UNPRIVILEGED: Final = 10001
-"""User id in the images; containers of a person who is not root run as that person."""
+"""User id of containers that root starts, as in the images. Containers of other users run with the
+id of that user."""
 
 _MEBI: Final = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What a container may use.
+    """The resources that a container may use.
 
     Attributes:
-        cpus: cores.
-        processes: and threads.
+        cpus: number of cores.
+        processes: number of processes and threads.
     """
 
     cpus: float
@@ -62,7 +64,7 @@ class Limits:
     processes: int
 
     def times(self, n: int) -> "Limits":
-        """What n may use together."""
+        """The limits of n devices together."""
         return Limits(n * self.cpus, n * self.memory_bytes, n * self.processes)
 
 
@@ -73,7 +75,8 @@ LIMITS: Final[Mapping[str, Limits]] = {
     "silo": Limits(4.0, 8192 * _MEBI, 512),
     "always-on": Limits(2.0, 4096 * _MEBI, 256),
 }
-"""Of one device by its profile. torch alone takes some 300 MiB. Assumptions, as the profiles."""
+"""Limits of one device by its profile. torch alone takes some 300 MiB. Like the profiles, these
+limits are assumptions."""
 
 _SERVER = Limits(4.0, 8192 * _MEBI, 512)
 _GATEWAY = Limits(2.0, 1024 * _MEBI, 64)
@@ -93,9 +96,9 @@ class Service:
     """One container.
 
     Attributes:
-        name: also its host name in its networks.
-        ports: published on this machine's loopback, by port inside.
-        health: a command that succeeds once it serves; empty: none.
+        name: name of the container, and its host name in its networks.
+        ports: ports published on this machine's loopback, by port inside the container.
+        health: a command that succeeds once the container serves; empty: none.
         after: services that must be healthy before it starts.
         gpus: whether it gets the machine's GPUs.
     """
@@ -115,10 +118,10 @@ class Service:
 
 
 class Site:
-    """Where containers of one run are: its folder, and what of this machine they see.
+    """Makes the containers of one run, with the files and folders of this machine that they see.
 
     Attributes:
-        user: user and group id of their processes.
+        user: user and group id of the containers' processes.
     """
 
     def __init__(self, scenario: Scenario, folder: Path) -> None:
@@ -128,12 +131,12 @@ class Site:
         self._groups = {group.name: group for group in scenario.groups}
 
     def networks(self) -> Mapping[str, bool]:
-        """Networks, and whether each is without a way out."""
+        """Names of the networks, and whether each has no way out."""
         groups = {group_network(group.name): True for group in self.scenario.groups}
         return {BACKBONE: False, **groups}
 
     def with_addresses(self, server: ServerProcess, outside: int) -> ServerProcess:
-        """The server's settings in a container; `outside` is its port on this machine."""
+        """The server's settings for its container; `outside` is its port on this machine."""
         return server.model_copy(
             update={
                 "host": "0.0.0.0",
@@ -144,7 +147,7 @@ class Site:
         )
 
     def server(self, outside: int) -> Service:
-        """The server, published at port `outside` of this machine."""
+        """The container of the server, published at port `outside` of this machine."""
         return Service(
             name="server",
             role="server",
@@ -159,7 +162,7 @@ class Site:
         )
 
     def evaluation(self) -> Service:
-        """What measures models beside the server: it needs torch."""
+        """The container of the evaluation, which is not the server's because it needs torch."""
         address = f"0.0.0.0:{EVALUATION_PORT}"
         return Service(
             name="evaluation",
@@ -173,7 +176,8 @@ class Site:
         )
 
     def gateway(self, config: GatewayProcess, outside: int) -> tuple[Service, Ports]:
-        """A group's gateway, its control port published at port `outside` of this machine."""
+        """The container of a group's gateway, and its ports. Its control port is published at port
+        `outside` of this machine."""
         name = gateway_name(config.group)
         inside = config.model_copy(
             update={"host": "0.0.0.0", "first_port": CONTROL_PORT, "ready": None, "again": None}
@@ -210,7 +214,7 @@ class Site:
         )
 
     def devices(self, packs: Sequence[PackProcess]) -> Iterator[tuple[Service, list[PackProcess]]]:
-        """Containers for packs, with the packs in each; those of a group stand together."""
+        """Yield the containers for packs, each with its packs; those of a group are adjacent."""
         by_group: dict[str, list[PackProcess]] = {}
         for pack in packs:
             by_group.setdefault(self._group_of(pack).name, []).append(pack)
@@ -250,7 +254,7 @@ class Site:
         return self._groups[pack.devices[0].client.rpartition("-")[0]]
 
     def _config(self, name: str, config: Section) -> Mount:
-        """A program's settings as a file, mounted; only it sees them."""
+        """Write a program's settings to a file that is mounted only into its container."""
         path = self.folder / "setup" / f"{name}.config.json"
         write_atomic(path, config.to_json().encode() + b"\n")
         os.chown(path, *self.user)
@@ -261,7 +265,7 @@ class Site:
         return [Mount(directory, directory)] if directory is not None else []
 
     def _own(self) -> list[Mount]:
-        """Code of the user's own: what PYTHONPATH names."""
+        """Mounts of the user's own code, which PYTHONPATH names."""
         return [Mount(path, f"{OWN}/{number}") for number, path in enumerate(_python_path())]
 
     def _environment(self) -> dict[str, str]:
@@ -270,13 +274,13 @@ class Site:
 
 
 def project_of(folder: Path) -> str:
-    """What the containers and networks of a run are called after."""
+    """The name of a run's project, with which the names of its containers and networks begin."""
     digest = hashlib.blake2b(str(folder).encode(), digest_size=4).hexdigest()
     return f"muster-{digest}"
 
 
 def docker_name(name: str) -> str:
-    """A service's name as Docker, compose files and host names take it."""
+    """A service's name in a form that is valid for Docker, compose files and host names."""
     return name.replace("..", "-to-")
 
 
@@ -286,7 +290,7 @@ def group_network(group: str) -> str:
 
 
 def _user() -> tuple[int, int]:
-    """User and group id of the containers' processes: nobody's who may do more than they need."""
+    """User and group id of the containers' processes, which are never root's."""
     return (UNPRIVILEGED, UNPRIVILEGED) if os.geteuid() == 0 else (os.geteuid(), os.getegid())
 
 
@@ -296,7 +300,7 @@ def _python_path() -> list[str]:
 
 
 def _reading(module: str) -> list[str]:
-    """A program that reads its settings on standard input."""
+    """The command of a program that reads its settings from standard input."""
     return ["sh", "-c", f"exec python -m {module} < {CONFIG}"]
 
 

@@ -1,9 +1,9 @@
-"""Starting a fleet that Docker Compose keeps.
+"""`muster up`: starts a fleet that Docker Compose keeps running.
 
-Nothing of muster's own stays beside the fleet. All that is settled at a run's start is written into
-the run folder, with a compose file; Docker keeps the containers, and restarts what died as the file
-says. What a supervisor does while a run goes on is not done: no restarts are counted, no traffic
-is recorded, no plan is written.
+No process of muster stays beside the fleet. All settings that are made at a run's start are written
+into the run folder, with a compose file. Docker keeps the containers, and restarts those that died
+as the file says. There is no supervisor during the run, so no restarts are counted, no traffic is
+recorded, and no plan is written.
 """
 
 import asyncio
@@ -58,7 +58,7 @@ _LOOK_S = 0.2
 _SAY_EVERY_S = 2.0
 _TOLD_S = 1.0
 _RESTARTS = 2
-"""A device that dies so often before the first round will do so again."""
+"""A device that was restarted so often before the first round counts as dead."""
 
 _LAST_LINES = 15
 
@@ -68,8 +68,8 @@ class Up:
     """A fleet that is up.
 
     Attributes:
-        round: the last round committed when it was seen to be.
-        ended: the run has ended already.
+        round: the last committed round when the fleet was found to be up.
+        ended: whether the run has already ended.
     """
 
     folder: Path
@@ -88,11 +88,11 @@ def up(
 
     Args:
         out: the run folder to make; default `runs/<name>-<time>`.
-        say: told how it goes.
+        say: called with each message about the progress.
 
     Raises:
-        ConfigError: it cannot be; nothing was started.
-        LaunchFailed: something of it died; nothing is left running.
+        ConfigError: the fleet cannot be started this way; nothing was started.
+        LaunchFailed: a container died or Docker failed; nothing is left running.
     """
     clock = clock or WallClock()
     began = clock.monotonic()
@@ -109,18 +109,19 @@ def up(
 
 
 def up_again(folder: Path, *, say: Say = print, clock: Clock | None = None) -> Up:
-    """Start a fleet again from its run folder's compose file; it goes on where its ledger ends.
+    """Start a fleet again from its run folder's compose file. The run continues where its ledger
+    ends.
 
     Raises:
-        ConfigError: there is none, or it is up; nothing was started.
-        LaunchFailed: something of it died; nothing is left running.
+        ConfigError: there is no compose file, or the fleet is up; nothing was started.
+        LaunchFailed: a container died or Docker failed; nothing is left running.
     """
     clock = clock or WallClock()
     began = clock.monotonic()
     folder, compose = run_folder(folder), _compose()
     if not (folder / COMPOSE).is_file():
         raise ConfigError(
-            f"{folder} has no {COMPOSE}: `muster up SCENARIO` writes one; go on with other runs by "
+            f"{folder} has no {COMPOSE}: `muster up SCENARIO` writes one; resume other runs with "
             f"muster run --resume {folder}"
         )
     scenario = read_scenario(folder / "scenario.toml")
@@ -134,7 +135,7 @@ def up_again(folder: Path, *, say: Say = print, clock: Clock | None = None) -> U
 
 
 def describe(up: Up) -> str:
-    """What is up, how to follow it and how to end it."""
+    """Describe a fleet that is up: its size, how to follow it and how to end it."""
     folder = shown(up.folder)
     took = f"{up.seconds:.1f} s after the start"
     state = f"round {up.round} of {up.rounds} is committed" if not up.ended else "the run has ended"
@@ -156,7 +157,7 @@ def describe(up: Up) -> str:
 
 
 def _compose() -> list[str]:
-    """The command that there is.
+    """The compose command of this machine.
 
     Raises:
         ConfigError: there is none.
@@ -167,13 +168,13 @@ def _compose() -> list[str]:
             if said.returncode == 0:
                 return command
     raise ConfigError(
-        "there is neither `docker compose` nor docker-compose on this machine: install one, or "
-        "use `muster run --backend docker`, which needs none"
+        "there is neither `docker compose` nor docker-compose on this machine: install one of "
+        "them, or use `muster run --backend docker`, which needs neither"
     )
 
 
 def _make_images(scenario: Scenario, say: Say) -> None:
-    """Build muster's own images where they are missing and this is a clone of muster."""
+    """Build muster's own images if they are missing and this is a clone of muster's repository."""
     script = Path(__file__).resolve().parents[5] / "deploy/images.sh"
     wanted = {
         "server": scenario.launch.server_image,
@@ -186,7 +187,7 @@ def _make_images(scenario: Scenario, say: Say) -> None:
             try:
                 client.images.get(image)
             except docker.errors.ImageNotFound:
-                say(f"building the image {image}; this takes minutes, once")
+                say(f"building the image {image}; this takes minutes, but only once")
                 _build(script, target)
 
 
@@ -195,20 +196,20 @@ def _build(script: Path, target: str) -> None:
     if done.returncode:
         raise ConfigError(
             f"the image could not be built: {script} {target} ended with status "
-            f"{done.returncode}, and said why above; see docs/containers.md"
+            f"{done.returncode}; its output above says why, and see docs/containers.md"
         )
 
 
 def _require(scenario: Scenario) -> None:
-    """Look whether this way of starting can do what is asked for.
+    """Check that `muster up` supports the scenario.
 
     Raises:
-        ConfigError: it is not.
+        ConfigError: it does not.
     """
     if scenario.verify:
         raise ConfigError(
-            "verify: nobody measures links while Docker Compose starts everything; run `muster "
-            "verify --backend docker` first, or `muster run --backend docker`"
+            "verify: links cannot be measured before the run if Docker Compose starts everything; "
+            "run `muster verify --backend docker` first, or `muster run --backend docker`"
         )
 
 
@@ -216,11 +217,11 @@ def _require(scenario: Scenario) -> None:
 
 
 async def _prepare(scenario: Scenario, folder: Path, clock: Clock) -> None:
-    """Write all that the containers start with."""
-    blueprint, site = ProcessConfigs(scenario, folder), Site(scenario, folder)
+    """Write all files with which the containers start."""
+    configs, site = ProcessConfigs(scenario, folder), Site(scenario, folder)
     processes = Processes(folder, clock, lambda name, status: None)
     try:
-        prepared = await processes.start_nursery(blueprint.nursery())
+        prepared = await processes.start_nursery(configs.nursery())
     finally:
         await processes.close()
     project = Project(
@@ -233,31 +234,31 @@ async def _prepare(scenario: Scenario, folder: Path, clock: Clock) -> None:
         networks=site.networks(),
         restarts=scenario.launch.restarts,
     )
-    services = fleet(blueprint, site, prepared, free_port)
+    services = fleet(configs, site, prepared, free_port)
     write_atomic(folder / COMPOSE, compose_text(project, services).encode())
     write_atomic(folder / ENVIRONMENT, environment_text(project).encode())
 
 
 def fleet(
-    blueprint: ProcessConfigs, site: Site, prepared: dict[str, Any], free_port: Callable[[], int]
+    configs: ProcessConfigs, site: Site, prepared: dict[str, Any], free_port: Callable[[], int]
 ) -> list[Service]:
-    """The containers of a scenario; their programs' settings are written into the run folder.
+    """The containers of a scenario's fleet. Writes their programs' settings into the run folder.
 
     Args:
-        prepared: what the nursery has learned of the task.
-        free_port: a port of this machine, another one with every call.
+        prepared: `examples` and `schema` of the task, as the nursery reported them.
+        free_port: returns a free port of this machine, another one with every call.
     """
     outside = site.scenario.server.port or free_port()
-    server = site.with_addresses(blueprint.server(prepared), outside)
+    server = site.with_addresses(configs.server(prepared), outside)
     write_atomic(site.folder / "setup/server.json", server.to_json().encode())
     services = [site.server(outside), site.evaluation()]
     address, ports = f"server:{SERVER_PORT}", dict[str, Ports]()
-    for config in blueprint.gateways(server.fleet_token, everywhere=True):
+    for config in configs.gateways(server.fleet_token, everywhere=True):
         no_words(config.words)
         leading = config.model_copy(update={"upstream": address})
         gateway, ports[config.group] = site.gateway(leading, free_port())
         services.append(gateway)
-    packs = list(blueprint.packs(server, address, ports.get, STATE))
+    packs = list(configs.packs(server, address, ports.get, STATE))
     for member in (member for pack in packs for member in pack.devices):
         (site.folder / "devices" / member.client).mkdir(exist_ok=True)
     return [*services, *(service for service, _ in site.devices(packs))]
@@ -268,7 +269,7 @@ def fleet(
 
 @contextmanager
 def _or_nothing(folder: Path, say: Say) -> Iterator[None]:
-    """Whatever ends this but success ends what was started, too; also Ctrl-C and SIGTERM."""
+    """End all containers if the body fails in any way, also by Ctrl-C or SIGTERM."""
     before = signal.signal(signal.SIGTERM, _interrupt)
     try:
         yield
@@ -293,7 +294,7 @@ def _interrupt(number: int, frame: object) -> None:
 def _start(
     scenario: Scenario, folder: Path, compose: list[str], say: Say, clock: Clock, began: float
 ) -> Up:
-    tail, standing = Tail(folder / "journal.jsonl"), RunProgress()
+    tail, run_progress = Tail(folder / "journal.jsonl"), RunProgress()
     for left in (folder / "setup/address.json", *folder.glob("setup/*.words/*")):
         left.unlink(missing_ok=True)
     hand_over(folder, Site(scenario, folder).user)
@@ -305,12 +306,12 @@ def _start(
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=output,
-            start_new_session=True,  # a Ctrl-C at the terminal is ours to answer
+            start_new_session=True,  # so that only this process gets Ctrl-C at the terminal
             env={**os.environ, "COMPOSE_HTTP_TIMEOUT": "600"},
             preexec_fn=partial(die_with_parent, os.getpid()),
         )
         try:
-            _until_a_round(client, folder, starting, tail, standing, say, clock)
+            _until_a_round(client, folder, starting, tail, run_progress, say, clock)
         finally:
             if starting.poll() is None:
                 starting.kill()
@@ -318,12 +319,12 @@ def _start(
         there = len(containers_of(client, folder))
     return Up(
         folder=folder,
-        devices=len(standing.enrolled),
+        devices=len(run_progress.enrolled),
         containers=there,
-        round=standing.round,
-        rounds=standing.rounds,
+        round=run_progress.round,
+        rounds=run_progress.rounds,
         seconds=clock.monotonic() - began,
-        ended=standing.status is not None,
+        ended=run_progress.status is not None,
     )
 
 
@@ -332,41 +333,42 @@ def _until_a_round(
     folder: Path,
     starting: "subprocess.Popen[bytes]",
     tail: Tail,
-    standing: RunProgress,
+    run_progress: RunProgress,
     say: Say,
     clock: Clock,
 ) -> None:
-    """Look until compose is done and a round is committed, or the run has ended.
+    """Wait until compose is done and a round is committed, or the run has ended.
 
     Raises:
-        LaunchFailed: compose failed, or something died.
+        LaunchFailed: compose or the run failed, or a container died.
     """
     committed, said, say_at = False, "", 0.0
-    while starting.poll() is None or not (committed or standing.status):
+    while starting.poll() is None or not (committed or run_progress.status):
         for event in tail.new():
-            standing.happen(event)
+            run_progress.happen(event)
             committed = committed or event["event"] == "round_committed"
         if starting.poll():
             raise LaunchFailed(
                 f"Docker Compose ended with status {starting.returncode}"
                 f"{_last_lines_of((folder / 'logs/compose.log').read_text(errors='replace'))}"
             )
-        if standing.status in (None, "failed"):  # of a run that failed the death is the reason
+        if run_progress.status in (None, "failed"):  # a death is the reason of a run that failed
             _look_for_deaths(client, folder, clock)
-        line = f"{len(standing.enrolled)} of {standing.population} devices enrolled"
-        if standing.population and line != said and clock.monotonic() >= say_at:
+        line = f"{len(run_progress.enrolled)} of {run_progress.population} devices enrolled"
+        if run_progress.population and line != said and clock.monotonic() >= say_at:
             say(line)
             said, say_at = line, clock.monotonic() + _SAY_EVERY_S
         clock.pause(_LOOK_S)
-    if standing.status == "failed":
+    if run_progress.status == "failed":
         _look_for_deaths(client, folder, clock)
-        raise LaunchFailed(f"the run failed: {standing.detail}")
+        raise LaunchFailed(f"the run failed: {run_progress.detail}")
 
 
 def _look_for_deaths(client: docker.DockerClient, folder: Path, clock: Clock) -> None:
-    """Raise LaunchFailed if a container has ended that should not."""
+    """Raise LaunchFailed if a container has ended that should run."""
     dead = _dead(client, folder)
-    if list(dead) == ["server"]:  # it may have ended for another's death, which is told later
+    # The server may have ended because another container died, which Docker reports later.
+    if list(dead) == ["server"]:
         clock.pause(_TOLD_S)
         dead = _dead(client, folder)
     for name in sorted(dead, key=lambda name: name == "server"):
@@ -374,7 +376,7 @@ def _look_for_deaths(client: docker.DockerClient, folder: Path, clock: Clock) ->
 
 
 def _dead(client: docker.DockerClient, folder: Path) -> dict[str, str]:
-    """Containers that have ended and should not: status and last lines by name."""
+    """Status and last lines of containers that have ended but should run, by name."""
     found = {}
     for container in containers_of(client, folder):
         if container.status not in ("exited", "restarting", "dead"):

@@ -1,4 +1,4 @@
-"""Proof, by measurement, that links deliver what a scenario asks of them."""
+"""Verifies by measurement that links deliver what a scenario asks of them."""
 
 from muster.emulator.links.verification.gateways import verify_gateways
 from muster.emulator.links.verification.measuring import GatewayUnderTest

@@ -1,8 +1,8 @@
-"""Measures the links of running gateways, and leaves these as they were.
+"""Measures the links of running gateways, and restores the gateways' settings afterwards.
 
 shared limits lifted     round trips of small messages on idle links
                          rates up, rates down, in batches that the machine can carry
-                         what gRPC makes of one link of each group, for information
+                         what gRPC achieves on one link of each group, for information
 shared limits in force   all devices of a group at once: sum and fairness
 """
 
@@ -21,11 +21,11 @@ from muster.emulator.links.verification.grpc_probe import GrpcBulk, GrpcEcho, Pr
 from muster.emulator.links.verification.judging import (
     RoundTrips,
     expected_rtt_s,
+    grpc_rate_row,
+    grpc_rtt_row,
     judge_rate,
     judge_rtt,
     judge_shared,
-    told_grpc,
-    told_grpc_rtt,
 )
 from muster.emulator.links.verification.measuring import (
     Echo,
@@ -49,15 +49,17 @@ DEVICES = 8
 _LOOPBACK = "127.0.0.1"
 
 _TOGETHER_BPS = 400e6
-"""What is asked for at once: two cores carry it with room, in Python at both ends."""
+"""Sum of rates that are measured at once. Two cores can easily carry it, with Python at both
+ends."""
 
 _AT_ONCE = 32
 _OPEN_S = 1.0
-"""Long enough for a link without a limit, where there is nothing to compare."""
+"""Seconds to measure a link without a limit, for which there is nothing to compare."""
 
 _STEP_S = 0.5
 _SHARED_STEP_S = 0.2
-"""How often gateways are asked; more often where several rates decide together."""
+"""Seconds between two requests for the gateways' statistics; the second is for links that share a
+rate, where several rates matter."""
 
 _DIRECTIONS: tuple[Direction, Direction] = ("up", "down")
 
@@ -74,24 +76,26 @@ async def verify_gateways(
     here: str = _LOOPBACK,
     show: Show = lambda step: None,
 ) -> Verification:
-    """Measure the links of gateways that run and carry nothing else.
+    """Measure the links of running gateways that carry no other traffic.
 
-    Shared limits and the server's address are lifted for a while, and afterwards, whatever
-    happened, as `config` of each gateway has them.
+    This changes the shared limits and the server's address of the gateways. Afterwards, even after
+    a failure, they are restored to those in each gateway's `config`.
 
     Args:
-        scenario: its name, for the result.
-        seconds: over which each rate is measured.
-        devices: of each gateway, measured one by one, chosen by the seed; 0: all.
-        here: this machine's address as the gateways know it: the far end is here.
-        grpc: also find out what gRPC makes of one link of each gateway.
-        show: told of each step, for people.
+        scenario: name of the scenario, for the result.
+        seconds: how long each rate is measured.
+        devices: number of devices of each gateway that are measured one by one, chosen by the seed;
+            0: all.
+        here: this machine's address as gateways reach it, because the other end of the links is
+            here.
+        grpc: whether to also measure what gRPC achieves on one link of each gateway.
+        show: called with a description of each step, for people.
 
     Raises:
         TransportError: a gateway does not accept connections.
     """
     tolerances = tolerances or Tolerances()
-    work = _Work(gateways, clock, seconds, tolerances, devices, here, show)
+    work = _Verifier(gateways, clock, seconds, tolerances, devices, here, show)
     rows = await work.all(grpc)
     order = {gateway.group: place for place, gateway in enumerate(gateways)}
 
@@ -101,7 +105,7 @@ async def verify_gateways(
     return Verification(scenario, seconds, tolerances, sorted(rows, key=place))
 
 
-class _Work:
+class _Verifier:
     def __init__(
         self,
         gateways: Sequence[GatewayUnderTest],
@@ -119,11 +123,11 @@ class _Work:
         self._lines = [_chosen(gateway, devices) for gateway in gateways]
 
     async def all(self, grpc: bool) -> list[Row]:
-        """Every row; the gateways are then as they were."""
+        """Measure everything, restore the gateways' settings, and return all rows."""
         try:
             rows = await self._measured(grpc)
         except BaseException:
-            with suppress(TransportError):  # where an unfinished request ended the connection
+            with suppress(TransportError):  # an unfinished request may have ended the connection
                 await self._restore()
             raise
         else:
@@ -134,14 +138,14 @@ class _Work:
 
     async def _measured(self, grpc: bool) -> list[Row]:
         lines = [line for of_gateway in self._lines for line in of_gateway]
-        await self._lead_to(await self._reflector.start())
+        await self._set_upstream(await self._reflector.start())
         await self._share(lift=True)
         rows = await self._round_trips(lines)
         for direction in _DIRECTIONS:
             rows += await self._rates(lines, direction)
         if grpc:
             rows += await self._grpc()
-            await self._lead_to(self._reflector.address)
+            await self._set_upstream(self._reflector.address)
         await self._share(lift=False)
         for direction in _DIRECTIONS:
             rows += await self._shared(direction)
@@ -149,7 +153,7 @@ class _Work:
 
     # --- the gateways' settings ------------------------------------------------------------------
 
-    async def _lead_to(self, address: str) -> None:
+    async def _set_upstream(self, address: str) -> None:
         for gateway in self._gateways:
             await gateway.controller.upstream(address)
 
@@ -201,7 +205,7 @@ class _Work:
                 judge_rate(line, direction, each, self._tolerances)
                 for line, each in zip(batch, found, strict=True)
             ]
-        # Of those without a limit one is enough, to see what the machine can do.
+        # One link without a limit per group is enough to see what the machine can do.
         for line in [line for line in _firsts(lines) if line.mean_bps(direction) is None]:
             self._show(f"rate {direction} of {line.client}, which has no limit")
             open_s = min(self._seconds, _OPEN_S)
@@ -217,7 +221,8 @@ class _Work:
         step_s: float,
         cap_bps: float = math.inf,
     ) -> list[LinkMeasurement]:
-        """Use links all at once; what they share, if anything, has a limit of `cap_bps`."""
+        """Use several links at once and measure their rates. If they share a link, its limit is
+        `cap_bps`."""
         paces = [_finite(min(_bps(line, direction), cap_bps / len(lines))) for line in lines]
         transfers = [
             MeasuredTransfer(
@@ -248,27 +253,27 @@ class _Work:
 
     async def _grpc(self) -> list[Row]:
         lines = _firsts([line for of_gateway in self._lines for line in of_gateway])
-        self._show("what gRPC makes of them")
+        self._show("what gRPC achieves on links")
         async with self._probe_server(lines) as token:
             trips = await asyncio.gather(*(self._grpc_round_trip(each, token) for each in lines))
-        rows = [told_grpc_rtt(line, each) for line, each in zip(lines, trips, strict=True)]
+        rows = [grpc_rtt_row(line, each) for line, each in zip(lines, trips, strict=True)]
         for direction in _DIRECTIONS:
             for batch in _batches(lines, direction):
                 found = await self._grpc_bulk(batch, direction)
                 rows += [
-                    told_grpc(line, direction, each)
+                    grpc_rate_row(line, direction, each)
                     for line, each in zip(batch, found, strict=True)
                 ]
         return rows
 
     @asynccontextmanager
     async def _probe_server(self, lines: Sequence[MeasuredLink]) -> AsyncIterator[bytes]:
-        """A server to which links lead; the token that it wants. Nothing is left of its calls: it
-        is the end of a server that ends what its gateway still holds."""
+        """Run a server to which the gateways connect, and yield its token. Closing it also ends the
+        connections that gateways still hold, so nothing is left of its calls."""
         token = secrets.token_bytes(16)
         server = ProbeServer(token, self._clock, lines, self._here)
         try:
-            await self._lead_to(await server.start())
+            await self._set_upstream(await server.start())
             yield token
         finally:
             await server.close()
@@ -296,7 +301,7 @@ class _Work:
 
 
 def _chosen(gateway: GatewayUnderTest, most: int) -> list[MeasuredLink]:
-    """At most so many links of a gateway, drawn by its seed, in their order; 0: all."""
+    """At most `most` links of a gateway, chosen by its seed, in order; 0: all."""
     lines = lines_of(gateway)
     if not most or len(lines) <= most:
         return lines
@@ -305,7 +310,7 @@ def _chosen(gateway: GatewayUnderTest, most: int) -> list[MeasuredLink]:
 
 
 def _firsts(lines: Sequence[MeasuredLink]) -> list[MeasuredLink]:
-    """The first of each group."""
+    """The first link of each group."""
     return list({line.gateway.group: line for line in reversed(lines)}.values())[::-1]
 
 

@@ -1,4 +1,4 @@
-"""What gRPC makes of a link, with the channel options that devices and server use."""
+"""Measures gRPC over a link, with the channel options that devices and server use."""
 
 import asyncio
 import logging
@@ -33,19 +33,19 @@ _AHEAD = 8
 
 
 def message_bytes(rate_bps: float | None) -> int:
-    """Payload of a message: what a link carries in a twentieth of a second, at most a message of an
-    upload."""
+    """Payload of a message: the bytes that a link carries in a twentieth of a second, but at most
+    those of an upload message."""
     if rate_bps is None:
         return UPLOAD_BYTES
     return int(min(UPLOAD_BYTES, max(_LEAST_MESSAGE_BYTES, _MESSAGE_S * rate_bps / 8)))
 
 
 class ProbeServer:
-    """A server of Probe alone, on a free port of `host`.
+    """A server that only has the RPC Probe, on a free port of `host`.
 
     Args:
-        token: the fleet's; who does not show it is refused.
-        lines: links of those who will call.
+        token: the fleet's token; calls without it are refused.
+        lines: the links of the devices that will call.
     """
 
     def __init__(
@@ -85,7 +85,7 @@ class _Call:
     """A call of Probe over a channel of its own, through a device's link.
 
     Args:
-        token: the fleet's.
+        token: the fleet's token.
     """
 
     def __init__(self, line: MeasuredLink, token: bytes, clock: Clock) -> None:
@@ -105,10 +105,10 @@ class _Call:
 
 
 class GrpcBulk(_Call):
-    """One transfer over gRPC, as much as the link takes.
+    """One transfer over gRPC that sends as much as the link takes.
 
     Attributes:
-        meter: at the receiver.
+        meter: counts the bytes at the receiver.
     """
 
     def __init__(
@@ -122,7 +122,7 @@ class GrpcBulk(_Call):
             self._message = pb.ProbeMessage(payload=bytes(size))
         else:
             self._message = pb.ProbeMessage(wanted_bytes=size)
-        # Towards the server gRPC's own windows are the limit; replies come only when asked for.
+        # Towards the server gRPC's flow control is the limit. Replies come only when requested.
         ahead = _AHEAD + math.ceil(2 * line.shape.rtt_s * (rate_bps or 0.0) / 8 / size)
         self._room = asyncio.Semaphore(ahead if direction == "down" else sys.maxsize)
         self._tasks: list[asyncio.Task[None]] = []
@@ -140,7 +140,7 @@ class GrpcBulk(_Call):
     async def _read(self) -> None:
         try:
             while (reply := await self._stream.read()) is not grpc.aio.EOF:
-                if self._direction == "up":  # counted by the server, at its clock, which is ours
+                if self._direction == "up":  # counted by the server, which has the same clock
                     self.meter.add(reply.received - self.meter.received, reply.at)
                 else:
                     self.meter.add(len(reply.payload), self._clock.monotonic())
@@ -156,13 +156,13 @@ class GrpcBulk(_Call):
 
 
 class GrpcEcho(_Call):
-    """A call of Probe whose small messages are answered."""
+    """A call of Probe with small messages that the server answers."""
 
     async def round_trip_s(self, patience_s: float) -> float:
-        """Seconds in which a small message is there and its answer back.
+        """Measure the round trip of a small message and its answer, in seconds.
 
         Raises:
-            Interrupted: it did not come back within `patience_s`, or the call broke.
+            Interrupted: the answer did not come within `patience_s`, or the call broke.
         """
         began = self._clock.monotonic()
         try:

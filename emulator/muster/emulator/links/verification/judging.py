@@ -1,4 +1,4 @@
-"""What a measurement is held against, and how far it may be away: measurements in, rows out."""
+"""Judges measurements: compares each with its expected value and tolerance, and returns rows."""
 
 import math
 from collections.abc import Sequence
@@ -17,7 +17,7 @@ from muster.emulator.links.verification.reflector import ECHO_BYTES
 from muster.emulator.links.verification.result import SHARED, Quantity, Row, Tolerances, compared
 
 _ERRORS = 3.0
-"""Standard errors that chance, of jitter and of stalls, may add to a tolerance."""
+"""Number of standard errors, of jitter and of stalls, that are added to a tolerance."""
 
 _RATE: dict[Direction, Quantity] = {"up": "rate up", "down": "rate down"}
 _GRPC: dict[Direction, Quantity] = {"up": "grpc up", "down": "grpc down"}
@@ -26,7 +26,7 @@ _FAIRNESS: dict[Direction, Quantity] = {"up": "fairness up", "down": "fairness d
 
 @dataclass(frozen=True, slots=True)
 class RoundTrips:
-    """What echoes told: their median, or why there is none."""
+    """The result of echoes: their median round trip, or why there is none."""
 
     median_s: float | None
     count: int
@@ -34,7 +34,8 @@ class RoundTrips:
 
 
 def expected_rtt_s(line: MeasuredLink) -> float:
-    """Median round trip of an echo: the delay, what jitter adds, and its bits on both ways."""
+    """Expected median round trip of an echo: the delay, the time that jitter adds, and the time of
+    its bits in both directions."""
     found = line.shape.rtt_s + median_of_jitter_s(line.shape.jitter_s)
     for direction in _RATE:
         if mean := line.mean_bps(direction):
@@ -64,12 +65,12 @@ def judge_rate(
     return _rate(line, _RATE[direction], direction, found, tolerances)
 
 
-def told_grpc(line: MeasuredLink, direction: Direction, found: LinkMeasurement) -> Row:
+def grpc_rate_row(line: MeasuredLink, direction: Direction, found: LinkMeasurement) -> Row:
     """The row of the rate that gRPC achieves, for information."""
     return _rate(line, _GRPC[direction], direction, found, None)
 
 
-def told_grpc_rtt(line: MeasuredLink, found: RoundTrips) -> Row:
+def grpc_rtt_row(line: MeasuredLink, found: RoundTrips) -> Row:
     """The row of gRPC's round trip, for information."""
     note = found.why or f"median of {found.count}"
     asked = expected_rtt_s(line) if line.shaped else None
@@ -116,11 +117,12 @@ def judge_shared(
     found: Sequence[LinkMeasurement],
     tolerances: Tolerances,
 ) -> list[Row]:
-    """The rows of what devices of a group share, all of them at once: their sum, and fairness.
+    """The rows of a shared link that devices of a group use at once: the sum of their rates, and
+    fairness.
 
     Args:
-        of: devices of the group.
-        found: of `lines`, over the same steps.
+        of: number of devices of the group.
+        found: the measurements of `lines`, over the same steps.
     """
     group = lines[0].gateway.group
     expected = dict.fromkeys((line.client for line in lines), 0.0)  # bits
@@ -150,7 +152,7 @@ def judge_shared(
 
 
 def _own_bps(line: MeasuredLink, direction: Direction, step: Step) -> float:
-    """What a link's own rate should let through in a step; infinite: no limit."""
+    """Bits per second that a link's own rate should let through in a step; infinite: no limit."""
     mean = line.mean_bps(direction)
     if mean is None:
         return math.inf
@@ -161,10 +163,10 @@ def _own_bps(line: MeasuredLink, direction: Direction, step: Step) -> float:
 
 
 def _chance(lines: Sequence[MeasuredLink], direction: Direction, seconds: float) -> float:
-    """How far chance may move a rate measured over so many seconds, relative.
+    """Relative deviation that chance may cause in a rate measured over so many seconds.
 
-    Jitter moves the first and the last byte of the interval. Stalls come one by one: k of them are
-    expected, and √k is their standard deviation.
+    Jitter moves the first and the last byte of the interval. Stalls are independent events: if k of
+    them are expected, their standard deviation is √k.
     """
     jitter = max(line.shape.jitter_s for line in lines) / seconds
     stalled = 0.0

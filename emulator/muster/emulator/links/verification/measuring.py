@@ -1,9 +1,9 @@
-"""Transfers and echoes over the links of running gateways, measured.
+"""Measures transfers and echoes over the links of running gateways.
 
-Rule 1: a rate is what arrives at the receiver, after what settles has passed.
+Rule 1: a rate is measured by the bytes that arrive at the receiver, after the link has settled.
 
-Rule 2: what a rate that varies allowed is asked of its gateway, which knows; the interval is the
-same, moved by the delay, for bytes that leave the link arrive that much later.
+Rule 2: the gateway reports how many bytes a varying rate allowed. The receiver's interval is the
+same but later by the link's delay, because bytes arrive that much later than they leave the link.
 """
 
 import asyncio
@@ -29,7 +29,7 @@ _ECHOES = 5, 20
 
 
 class GatewayControl(Protocol):
-    """What is asked of a gateway's `Controller`; it keeps the lease."""
+    """The methods of a gateway's `Controller` that are used here; it keeps the lease."""
 
     async def stats(self) -> Mapping[str, Any]: ...
     async def set_shared(self, down_bps: float | None, up_bps: float | None) -> object: ...
@@ -38,10 +38,10 @@ class GatewayControl(Protocol):
 
 @dataclass(frozen=True)
 class GatewayUnderTest:
-    """A gateway that runs.
+    """A running gateway whose links are measured.
 
     Attributes:
-        config: what it was started with; what is asked of its links.
+        config: the settings with which it was started, against which its links are measured.
     """
 
     config: GatewayProcess
@@ -53,14 +53,14 @@ class GatewayUnderTest:
         return self.config.group
 
     def shared_bps(self, direction: Direction) -> float | None:
-        """What its devices share."""
+        """The rate that its devices share, bits per second; None: no limit."""
         shared = self.config.shared
         return shared.up_bps if direction == "up" else shared.down_bps
 
 
 @dataclass(frozen=True)
 class MeasuredLink:
-    """One device's link, as it should be."""
+    """One device's link, with the shape that it should have."""
 
     gateway: GatewayUnderTest
     client: str
@@ -76,15 +76,15 @@ class MeasuredLink:
 
     @property
     def shaped(self) -> bool:
-        """Whether anything is asked of it."""
+        """Whether the link should delay or limit anything."""
         return bool(self.shape.rtt_s or self.mean_bps("up") or self.mean_bps("down"))
 
     def mean_bps(self, direction: Direction) -> float | None:
-        """The rate it should have in the long run."""
+        """The rate that the link should have in the long run; None: no limit."""
         return mean_bps(self.shape, direction)
 
     def varies(self, direction: Direction) -> bool:
-        """Whether its rate is another at every instant."""
+        """Whether the link's rate varies over time."""
         shape = self.shape
         trace = shape.trace_up if direction == "up" else shape.trace_down
         return bool(trace or shape.loss or (shape.fading and self.mean_bps(direction)))
@@ -96,7 +96,7 @@ def lines_of(gateway: GatewayUnderTest) -> list[MeasuredLink]:
 
 
 class TestFlow(Protocol):
-    """A transfer of as much as a link takes."""
+    """A transfer that sends as much as a link takes."""
 
     @property
     def meter(self) -> RateMeter: ...
@@ -105,7 +105,7 @@ class TestFlow(Protocol):
 
 
 class Echo(Protocol):
-    """A connection whose small messages come back."""
+    """A connection whose small messages are sent back."""
 
     async def start(self) -> None: ...
     async def round_trip_s(self, patience_s: float) -> float: ...
@@ -114,10 +114,10 @@ class Echo(Protocol):
 
 @dataclass(frozen=True)
 class MeasuredTransfer:
-    """One direction of one link, in use.
+    """One direction of one link with a transfer.
 
     Attributes:
-        pace_bps: about as fast as it will be; None: no limit.
+        pace_bps: about the rate that it will have; None: no limit.
     """
 
     line: MeasuredLink
@@ -131,8 +131,9 @@ class Step:
     """A piece of the measured interval.
 
     Attributes:
-        received_bps: what arrived.
-        allowed_bps: what the link's own rate allowed, without the stalls of loss; None: no limit.
+        received_bps: rate at which bytes arrived.
+        allowed_bps: rate that the link's own rate allowed, without the stalls of loss; None: no
+            limit.
     """
 
     seconds: float
@@ -142,10 +143,10 @@ class Step:
 
 @dataclass(frozen=True)
 class LinkMeasurement:
-    """What became of a transfer.
+    """The result of a transfer.
 
     Attributes:
-        broken: its connection ended too early.
+        broken: whether its connection ended too early.
     """
 
     steps: Sequence[Step]
@@ -161,7 +162,7 @@ class LinkMeasurement:
 
     @property
     def allowed_bps(self) -> float | None:
-        """What the link's own rate allowed in that very interval; None: no limit."""
+        """Rate that the link's own rate allowed in the measured interval; None: no limit."""
         total = 0.0
         for step in self.steps:
             if step.allowed_bps is None:
@@ -172,7 +173,7 @@ class LinkMeasurement:
 
 @dataclass(frozen=True)
 class Sample:
-    """What a gateway said at an instant of ours."""
+    """Statistics of a gateway at an instant of this machine's clock."""
 
     at: float
     stats: Mapping[str, Any]
@@ -181,10 +182,10 @@ class Sample:
 async def measure(
     transfers: Sequence[MeasuredTransfer], seconds: float, step_s: float, clock: Clock
 ) -> list[LinkMeasurement]:
-    """Use links all at once; return what became of each transfer.
+    """Run transfers at once; return the measurement of each.
 
     Args:
-        step_s: how often the gateways are asked.
+        step_s: seconds between two requests for the gateways' statistics.
 
     Raises:
         Unreachable: a gateway does not accept connections.
@@ -205,8 +206,8 @@ async def measure(
 
 
 async def emptied(lines: Sequence[MeasuredLink], clock: Clock) -> None:
-    """Return when nothing is left of transfers over links, which would take its part of the next
-    ones; or when that takes far too long, as where a fault holds connections."""
+    """Wait until no connection is left of earlier transfers over links, because it would use a part
+    of the links. Give up if this takes far too long, for example if a fault holds connections."""
     limit = clock.monotonic() + _PATIENCE_S
     for gateway in _gateways_of(lines):
         clients = [line.client for line in lines if line.gateway is gateway]
@@ -222,7 +223,7 @@ def _gateways_of(lines: Sequence[MeasuredLink]) -> list[GatewayUnderTest]:
 
 
 async def _settled(transfers: Sequence[MeasuredTransfer], clock: Clock) -> None:
-    """Return when enough has passed to begin with, or when that takes far too long."""
+    """Wait until all transfers have settled. Give up if this takes far too long."""
     longest = max(transfer.line.shape.rtt_s for transfer in transfers)
     limit = clock.monotonic() + _PATIENCE_S + _PATIENCE_RTTS * longest
     waiting = list(transfers)
@@ -239,11 +240,11 @@ def _has_settled(transfer: MeasuredTransfer) -> bool:
 async def _followed(
     transfers: Sequence[MeasuredTransfer], ends: Mapping[str, float], clock: Clock
 ) -> None:
-    """Return when every receiver has got something after its interval, or when that takes far too
-    long: only with the next slice it is known how much of it belongs to the interval.
+    """Wait until every receiver has got bytes after its interval, because only the next slice shows
+    how much of it belongs to the interval. Give up if this takes far too long.
 
     Args:
-        ends: when the intervals of the gateways' groups ended.
+        ends: when the intervals ended, by group of the gateways.
     """
     longest = max(t.line.shape.rtt_s + 3 * t.line.shape.jitter_s for t in transfers)
     limit = clock.monotonic() + longest + _PATIENCE_S
@@ -299,13 +300,13 @@ def _capacity(transfer: MeasuredTransfer, sample: Sample) -> float | None:
 
 
 async def round_trips(echo: Echo, expected_s: float, seconds: float) -> tuple[float, int]:
-    """The median of small messages' round trips, one after the other, and how many they were.
+    """Measure round trips of small messages, one after the other. Return their median and number.
 
-    As many as fit into `seconds`, within _ECHOES; the first is not counted, for its connection may
-    still be in the making.
+    As many are sent as fit into `seconds`, within the bounds _ECHOES. The first is not counted,
+    because its connection may not be established yet.
 
     Raises:
-        TransportError: one did not come back.
+        TransportError: a message did not come back.
     """
     least, most = _ECHOES
     count = min(most, max(least, int(seconds / max(expected_s, 1e-3))))

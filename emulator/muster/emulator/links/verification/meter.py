@@ -1,4 +1,4 @@
-"""Bytes over time, as their receiver saw them."""
+"""Counts bytes over time at their receiver."""
 
 import math
 from array import array
@@ -6,10 +6,10 @@ from bisect import bisect_right
 
 
 class RateMeter:
-    """What one receiver has got, with the instants at which it came.
+    """Counts the bytes that one receiver got, with the instants at which they arrived.
 
     Attributes:
-        broken: the connection ended before its measurement did.
+        broken: whether the connection ended before its measurement.
     """
 
     def __init__(self) -> None:
@@ -19,19 +19,19 @@ class RateMeter:
         self.broken = False
 
     def add(self, nbytes: int, at: float) -> None:
-        """Bytes have come; `at` never goes back."""
+        """Count bytes that arrived at the instant `at`, which must not decrease between calls."""
         self.received += nbytes
         self._instants.append(at)
         self._totals.append(self.received)
 
     @property
     def last(self) -> float:
-        """When bytes came last; minus infinity: none have."""
+        """The instant at which bytes last arrived; minus infinity: none have arrived."""
         return self._instants[-1] if self._instants else -math.inf
 
     def received_by(self, instant: float) -> float:
-        """Bytes received by an instant; between two arrivals evenly, so that a slice more or less
-        does not count."""
+        """Bytes received by an instant. Interpolates between two arrivals, so that a slice more or
+        less at the ends of an interval does not matter."""
         after = bisect_right(self._instants, instant)
         if after == 0:
             return 0.0

@@ -1,15 +1,16 @@
-"""Plain TCP at both ends of a link, so that nothing but the link sets the pace.
+"""Plain TCP at both ends of a link, so that only the link limits the rate.
 
-Whoever connects sends a header: one byte that says what the reflector is to be on this connection,
-and eight that name the measurement. Then
+A client that connects sends a header: one byte with the reflector's command for this connection,
+and eight bytes with the tag of the measurement. The commands are
 
-    SINK    the reflector counts what arrives
+    SINK    the reflector counts the bytes that arrive
     SOURCE  the reflector sends as much as the link takes
-    ECHO    the reflector sends back what arrives
+    ECHO    the reflector sends back the bytes that arrive
 
-Transfers end by a reset of both ends, the receiver's first. A gateway that reads no more, because
-its link is full, learns of the sender's reset only when all that it holds has passed, which until
-then takes its part of the link; but the next byte for a receiver that is gone fails at once.
+Transfers end with a reset of both ends, the receiver's first. If a gateway does not read because
+its link is full, it notices the sender's reset only after all bytes that it holds have passed,
+which use a part of the link until then. But the next byte for a receiver that is gone fails at
+once.
 """
 
 import asyncio
@@ -30,14 +31,14 @@ _HEADER = struct.Struct("!BQ")
 _BLOCK = bytes(64 << 10)
 _READ_BYTES = 256 << 10
 _SEND_BUFFER_BYTES = 64 << 10
-"""Of the kernel, at the sender: more would only be sent later."""
+"""The kernel's send buffer. In a larger one, bytes would only wait longer."""
 
 ECHO_BYTES = 16
 _CONNECT_S = 10.0
 
 
 class ReflectorCommand(IntEnum):
-    """What the reflector is on a connection."""
+    """What the reflector does on a connection."""
 
     SINK = 1
     SOURCE = 2
@@ -48,7 +49,7 @@ E = TypeVar("E", bound="_End")
 
 
 class _End(asyncio.BufferedProtocol, ABC):
-    """One end of a connection: reads into a buffer of its own, and writes while it can."""
+    """One end of a connection, which reads into a buffer of its own and writes while it can."""
 
     def __init__(self) -> None:
         self._buffer = memoryview(bytearray(_READ_BYTES))
@@ -83,7 +84,7 @@ class _End(asyncio.BufferedProtocol, ABC):
 
     @abstractmethod
     def arrived(self, data: memoryview) -> None:
-        """Take what came; the memory is used again afterwards."""
+        """Handle bytes that arrived. Their memory is reused after this call."""
 
     def write(self, data: bytes) -> None:
         if self._transport is not None:
@@ -95,7 +96,7 @@ class _End(asyncio.BufferedProtocol, ABC):
         self._fill()
 
     def _fill(self) -> None:
-        # A block per turn of the loop: a fast receiver must not keep the others waiting.
+        # Write one block per turn of the loop, so that a fast receiver does not block the others.
         self._scheduled = False
         if self._filling and not self._paused:
             self.write(_BLOCK)
@@ -107,14 +108,14 @@ class _End(asyncio.BufferedProtocol, ABC):
             asyncio.get_running_loop().call_soon(self._fill)
 
     def reset(self) -> None:
-        """End the connection; what is on its way is lost."""
+        """Reset the connection; bytes under way are lost."""
         self._filling = False
         if self._transport is not None:
             self._transport.abort()
 
 
 class _Served(_End):
-    """The reflector's end."""
+    """The reflector's end of a connection."""
 
     def __init__(self, reflector: "Reflector") -> None:
         super().__init__()
@@ -158,7 +159,7 @@ class _Served(_End):
 
 
 class Reflector:
-    """The far end of links that are measured: listens on a free port of `host`."""
+    """The server at the other end of measured links; listens on a free port of `host`."""
 
     def __init__(self, clock: Clock, host: str = "127.0.0.1") -> None:
         self._host = host
@@ -178,7 +179,7 @@ class Reflector:
         return self.address
 
     def meter(self) -> tuple[int, RateMeter]:
-        """A new meter for what arrives here, and its tag."""
+        """Return the tag of a new measurement, and the meter of the bytes that arrive for it."""
         tag, meter = next(self._tags), RateMeter()
         self.meters[tag] = meter
         return tag, meter
@@ -214,10 +215,10 @@ class _Device(_End):
 
 
 class Bulk:
-    """One transfer over plain TCP, as much as the link takes.
+    """One transfer over plain TCP that sends as much as the link takes.
 
     Attributes:
-        meter: at the receiver.
+        meter: counts the bytes at the receiver.
     """
 
     def __init__(self, reflector: Reflector, host: str, port: int, direction: Direction) -> None:
@@ -226,10 +227,10 @@ class Bulk:
         self._end = _Device(self.meter, direction == "down", reflector.clock)
 
     async def start(self) -> None:
-        """Connect and begin.
+        """Connect and begin the transfer.
 
         Raises:
-            Unreachable: nobody accepts.
+            Unreachable: the gateway does not accept the connection.
         """
         if self._direction == "up":
             await _connected(self._where, ReflectorCommand.SINK, self._tag, self._end)
@@ -243,7 +244,7 @@ class Bulk:
 
 
 class RawEcho(_End):
-    """A connection whose small messages come back."""
+    """A connection whose small messages are sent back."""
 
     def __init__(self, host: str, port: int, clock: Clock) -> None:
         super().__init__()
@@ -255,7 +256,7 @@ class RawEcho(_End):
         """Connect.
 
         Raises:
-            Unreachable: nobody accepts.
+            Unreachable: the gateway does not accept the connection.
         """
         await _connected(self._where, ReflectorCommand.ECHO, 0, self)
 
@@ -263,7 +264,7 @@ class RawEcho(_End):
         self.reset()
 
     async def round_trip_s(self, patience_s: float) -> float:
-        """Seconds in which a small message is there and back.
+        """Measure the round trip of a small message, in seconds.
 
         Raises:
             TransportError: it did not come back within `patience_s`, or the connection broke.

@@ -1,4 +1,4 @@
-"""What a verification found, as data."""
+"""The result of a verification, as data."""
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
@@ -16,11 +16,11 @@ Quantity = Literal[
 ]
 
 SHARED = "shared"
-"""In place of a device: what all devices of the group share."""
+"""Name of the link that all devices of a group share, used in place of a device's name."""
 
 
 def unit_of(quantity: Quantity) -> str:
-    """Unit of what is asked and measured: "bit/s", "s", or "1" of an index."""
+    """Unit of a quantity: "bit/s", "s", or "1" for an index."""
     if quantity in ("rtt", "grpc rtt"):
         return "s"
     return "1" if quantity.startswith("fairness") else "bit/s"
@@ -28,22 +28,23 @@ def unit_of(quantity: Quantity) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Tolerances:
-    """How far a link may be from what was asked of it."""
+    """How far measurements may deviate from a link's settings."""
 
     rate: float = 0.05
-    """Relative."""
+    """Relative deviation of a rate."""
 
     rtt: float = 0.05
-    """Relative; `rtt_s` if that is more."""
+    """Relative deviation of a round trip; `rtt_s` applies if it is more."""
 
     rtt_s: float = 0.005
+    """Deviation of a round trip in seconds."""
 
     fairness: float = 0.95
     """Least index of fairness."""
 
     @property
     def unfairness(self) -> float:
-        """How far the index of fairness may be from 1."""
+        """Largest deviation of the index of fairness from 1."""
         return 1 - self.fairness
 
 
@@ -52,12 +53,13 @@ class Row:
     """One measurement.
 
     Attributes:
-        link: a device, or SHARED.
-        asked: what should be measured; None: nothing in particular.
-        measured: None: it could not be measured, `note` says why.
-        deviation: relative to `asked` of a rate; measured minus asked of everything else.
-        tolerance: the largest absolute deviation that is inside.
-        ok: inside; None where there is nothing to compare, or for information only.
+        link: the name of a device, or SHARED.
+        asked: the expected value; None: there is none.
+        measured: the measured value; None: it could not be measured, and `note` says why.
+        deviation: measured minus asked; for a rate, divided by asked.
+        tolerance: the largest absolute deviation that counts as inside.
+        ok: whether the deviation is inside the tolerance; None if there is nothing to compare, or
+            if the row is only for information.
     """
 
     group: str
@@ -80,7 +82,7 @@ def compared(
     tolerance: float | None,
     note: str = "",
 ) -> Row:
-    """The row of a measurement, judged; without a tolerance it is for information."""
+    """The row of a measurement, judged; without a tolerance it is only for information."""
     deviation = None
     if asked is not None and measured is not None:
         deviation = measured - asked
@@ -94,11 +96,11 @@ def compared(
 
 @dataclass(frozen=True, slots=True)
 class Verification:
-    """Every measurement of a verification.
+    """All measurements of a verification.
 
     Attributes:
-        scenario: its name.
-        seconds: over which each rate was measured.
+        scenario: name of the scenario.
+        seconds: how long each rate was measured.
     """
 
     scenario: str
@@ -108,16 +110,16 @@ class Verification:
 
     @property
     def ok(self) -> bool:
-        """Nothing that was compared is outside its tolerance."""
+        """Whether no measurement is outside its tolerance."""
         return not self.outside
 
     @property
     def outside(self) -> Sequence[Row]:
-        """What is outside its tolerance."""
+        """The rows that are outside their tolerances."""
         return [row for row in self.rows if row.ok is False]
 
     def to_json(self) -> dict[str, Any]:
-        """As `muster verify --json` writes it; rates in bit/s, times in seconds."""
+        """The values that `muster verify --json` writes; rates in bit/s, times in seconds."""
         return {
             "scenario": self.scenario,
             "ok": self.ok,

@@ -1,4 +1,4 @@
-"""A verification as text."""
+"""Writes a verification as text."""
 
 from collections.abc import Iterator, Sequence
 
@@ -6,11 +6,11 @@ from muster.emulator.links.verification.result import Quantity, Row, Verificatio
 
 _HEAD = ("group", "link", "quantity", "asked", "measured", "deviation", "tolerance", "", "note")
 _TEXT = {0, 1, 2, 7, 8}
-"""Columns of words, which begin at the left."""
+"""Columns of text, which are aligned to the left."""
 
 
 def describe(found: Verification) -> str:
-    """Every measurement, a line for each, and what to make of them."""
+    """Describe a verification: a line for every measurement, and the verdict."""
     rows = [_HEAD, *map(_cells, found.rows)]
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     lines = [f"{found.scenario}: rates over {found.seconds:g} s each, TCP payload at the receiver"]
@@ -51,7 +51,7 @@ def _cells(row: Row) -> tuple[str, ...]:
 
 
 def amount_text(quantity: Quantity, amount: float | None) -> str:
-    """A rate, a time or an index, with its unit; a dash for none."""
+    """A rate, a time or an index with its unit; a dash for None."""
     if amount is None:
         return "–"
     match unit_of(quantity):

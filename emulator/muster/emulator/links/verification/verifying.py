@@ -1,4 +1,4 @@
-"""`verify`: proves with measurements that links deliver what was asked."""
+"""`verify`: checks by measurement that the links of a scenario match their settings."""
 
 import asyncio
 import secrets
@@ -13,7 +13,7 @@ from typing import Any
 from muster.common.clock import Clock, WallClock
 from muster.common.errors import ConfigError, LaunchFailed, RunFailed
 from muster.emulator.fleet.population import population
-from muster.emulator.launch.backend import BackendName, MakeBackend
+from muster.emulator.launch.backend import BackendName, MakeBackend, ending
 from muster.emulator.launch.choice import backend_of
 from muster.emulator.links.controller import Controller
 from muster.emulator.links.gateway_configs import gateways_of
@@ -33,18 +33,20 @@ def verify(
     show: Show = lambda line: None,
     clock: Clock | None = None,
 ) -> Verification:
-    """Measure the links of a scenario, with gateways of its own and nothing else running.
+    """Measure the links of a scenario. This starts the scenario's gateways, but no server or
+    devices.
 
     Args:
         scenario: a scenario, or the path of its TOML file.
-        seconds: over which each rate is measured.
-        devices: of a group, measured one by one, chosen by the seed; 0: all.
-        backend: whether the gateways are processes of this machine, or containers.
-        show: told of each step, for people.
+        seconds: how long each rate is measured.
+        devices: number of devices of each group that are measured one by one, chosen by the seed;
+            0: all.
+        backend: whether the gateways are processes of this machine or containers.
+        show: called with a description of each step, for people.
 
     Raises:
         ConfigError: the scenario is wrong, or has no links; nothing was started.
-        RunFailed: a gateway did not come up or died, or a signal ended the verification.
+        RunFailed: a gateway did not start or died, or a signal ended the verification.
     """
     if not isinstance(scenario, Scenario):
         scenario = read_scenario(Path(scenario))
@@ -72,7 +74,7 @@ def verify(
         asyncio.get_running_loop()
     except RuntimeError:
         return asyncio.run(work)
-    with ThreadPoolExecutor(1) as beside:  # a loop runs already: a notebook
+    with ThreadPoolExecutor(1) as beside:  # a loop is already running, as in a notebook
         return beside.submit(asyncio.run, work).result()
 
 
@@ -110,7 +112,7 @@ async def _with_gateways(
 
     def on_death(name: str, status: int) -> None:
         if not died.done():
-            died.set_result(f"{name} ended unasked with status {status}")
+            died.set_result(f"{name} {ending(status)}")
 
     token = secrets.token_hex(16)
     with TemporaryDirectory(prefix="muster-verify-", ignore_cleanup_errors=True) as made:
@@ -131,7 +133,7 @@ async def _with_gateways(
                 reached = backend.reachable_ports(config.group, ports)
                 gateways.append(GatewayUnderTest(config, reached, controller))
             if not gateways:
-                raise ConfigError(f"{scenario.name}: nobody is enrolled in a group with links")
+                raise ConfigError(f"{scenario.name}: no device is enrolled in a group with links")
             measuring = asyncio.create_task(
                 verify_gateways(
                     gateways,
