@@ -260,6 +260,16 @@ def test_the_figure_says_who_ended_best_and_who_was_ahead_with_the_same_bytes() 
     np.testing.assert_allclose(lines["quick"], [0.1, 0.7])
 
 
+def test_courses_are_steps_because_a_model_stays_as_it_is_in_an_empty_round() -> None:
+    lines = [
+        line
+        for axes in draw(courses("loss", a=[[3.0, 2.0], [3.0, 2.0, 1.0]])).axes
+        for line in axes.lines
+        if len(line.get_xdata()) > 1
+    ]
+    assert {line.get_drawstyle() for line in lines} == {"steps-post"}
+
+
 def test_a_task_without_accuracy_is_compared_by_its_loss() -> None:
     figure = draw(courses("loss", a=[[3.0, 2.0]], b=[[3.0, 1.0]]))
     assert figure.axes[0].get_title(loc="left") == "b ended best, at 1"

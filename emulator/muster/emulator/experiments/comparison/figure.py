@@ -101,15 +101,17 @@ def _draw_band(axes: Axes, number: int, band: Band, x: pd.DataFrame) -> None:
     values, at = band.values.loc[band.common], x.loc[band.common].mean(axis="columns")
     label = _named(band.variant, _LONGEST)
     axes.fill_between(at, values.min(axis="columns"), values.max(axis="columns"), color=colour,
-                      alpha=0.15, linewidth=0)  # fmt: skip
+                      alpha=0.15, linewidth=0, step="post")  # fmt: skip
     mean = values.mean(axis="columns")
-    axes.plot(at, mean, color=colour, linestyle=dash, linewidth=1.8, label=label)
+    axes.plot(at, mean, color=colour, linestyle=dash, linewidth=1.8, label=label,
+              drawstyle="steps-post")  # fmt: skip
     axes.plot(at.iloc[-1], mean.iloc[-1], "o", color=colour, markersize=5, clip_on=False)
     for seed in band.values:
         alone = band.values[seed].loc[band.common[-1] :].dropna()
         if len(alone) > 1:
             axes.plot(x[seed].loc[alone.index], alone, "-o", color=colour, linewidth=0.8,
-                      alpha=0.6, markersize=3.5, markevery=[-1])  # fmt: skip
+                      alpha=0.6, markersize=3.5, markevery=[-1],
+                      drawstyle="steps-post")  # fmt: skip
 
 
 def _scale(axes: Axes, bands: list[Band], measure: str) -> None:

@@ -161,7 +161,7 @@ def _course(axes: Axes, values: pd.Series, target: float | None) -> None:
     name = str(values.name).replace("_", " ")
     values = values.dropna()
     text = percent_text if name == "accuracy" else number_text
-    axes.plot(values, color=style.BLUE, linewidth=1.8, clip_on=False)
+    style.course(axes, values, color=style.BLUE, linewidth=1.8, clip_on=False)
     axes.plot(values.tail(1), "o", color=style.BLUE, markersize=5, clip_on=False)
     style.tidy(axes, _course_finding(name, values, text), "round", name)
     style.count(axes.xaxis)

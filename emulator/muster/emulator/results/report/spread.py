@@ -44,13 +44,15 @@ def _courses(axes: Axes, evaluations: pd.DataFrame) -> None:
         return
     last = table.iloc[-1].dropna().sort_values(kind="stable", ascending=name == "loss")
     for group in table.columns.difference([last.index[0], last.index[-1]], sort=False):
-        axes.plot(table[group], color=style.LIGHT, linewidth=1.2)
+        style.course(axes, table[group], color=style.LIGHT, linewidth=1.2)
     text = percent_text if name == "accuracy" else number_text
     ends = {last.index[-1]: style.ORANGE, last.index[0]: style.BLUE}  # one group is the best
     for group, colour in reversed(ends.items()):
         label = f"{style.drawable(clean(group))}, {text(last[group])}"
         # Not a label of the legend's own: one that begins with "_" would be left out.
-        axes.plot(table[group], color=colour, linewidth=1.8, clip_on=False, label=f" {label}")
+        style.course(
+            axes, table[group], color=colour, linewidth=1.8, clip_on=False, label=f" {label}"
+        )
     style.tidy(axes, _courses_finding(last, text), "round", name, key=True)
     style.count(axes.xaxis)
     _percent(axes.yaxis, name)

@@ -6,6 +6,7 @@ touched, so drawing a report inside someone's program or notebook changes nothin
 
 import math
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import pandas as pd
 from matplotlib.artist import Artist
@@ -60,6 +61,19 @@ def key_above(axes: Axes, handles: Sequence[Artist] | None = None, columns: int 
         borderpad=0.3,
         borderaxespad=0,
     )
+
+
+def course(axes: Axes, values: pd.Series, **looks: Any) -> None:
+    """Draw a measure of the model over rounds as steps.
+
+    A model stays as it is until the next round that folds an update. A slope through empty rounds
+    would show progress that did not happen.
+
+    Args:
+        values: indexed by round; evaluations of empty rounds may be missing.
+        looks: keyword arguments of `Axes.plot`.
+    """
+    axes.plot(values, drawstyle="steps-post", **looks)
 
 
 def count(axis: Axis, most_ticks: int = 8) -> None:

@@ -44,9 +44,9 @@ def draw_courses(courses: Mapping[str, Mapping[str, pd.DataFrame]]) -> Figure:
         tidy(axes, f"{part}: ends at {', '.join(ends)}", x="round", y="Σ p f", key=True)
         for rule, frame in ended.items():
             x, mean, colour = frame.index.to_numpy(), frame.mean(axis=1), COLOURS[rule]
-            axes.plot(x, mean, color=colour, label=rule, linewidth=1.6)
+            axes.plot(x, mean, color=colour, label=rule, linewidth=1.6, drawstyle="steps-post")
             axes.fill_between(x, frame.min(axis=1), frame.max(axis=1), color=colour, alpha=0.15,
-                              linewidth=0)  # fmt: skip
+                              linewidth=0, step="post")  # fmt: skip
         axes.set_yscale("log")
         count(axes.xaxis)
         key_above(axes)

@@ -113,9 +113,9 @@ def _band(axes: Axes, frame: pd.DataFrame, scheme: str, least: float = _LEAST) -
     mean, sd = frame.mean(axis=1), _sd(frame)
     dashed = "--" if scheme == "exact" else "-"
     axes.plot(frame.index, mean, color=COLOURS[scheme], linewidth=1.6, linestyle=dashed,
-              label=NAMES.get(scheme, scheme))  # fmt: skip
+              drawstyle="steps-post", label=NAMES.get(scheme, scheme))  # fmt: skip
     axes.fill_between(frame.index, (mean - sd).clip(lower=least), mean + sd, linewidth=0,
-                      color=COLOURS[scheme], alpha=0.15)  # fmt: skip
+                      color=COLOURS[scheme], alpha=0.15, step="post")  # fmt: skip
 
 
 def _dots(axes: Axes, at: np.ndarray, frame: pd.DataFrame, colour: str) -> None:

@@ -51,7 +51,7 @@ def draw(
     tidy(a, "A  Loss above the least, over the target", x="round")
     for rule, frame in courses.items():
         if not frame.empty:
-            _band(a, frame.index.to_numpy(), frame, rule)
+            _band(a, frame.index.to_numpy(), frame, rule, steps=True)
     a.set_yscale("log")
     tidy(b, "B  Stronger enrollment bias", x="strength s", y="gap")
     for rule, levels in strengths.items():
@@ -73,12 +73,19 @@ def _frame(levels: Mapping[float, BySeed]) -> pd.DataFrame:
     return pd.DataFrame({level: pd.Series(dict(values)) for level, values in levels.items()}).T
 
 
-def _band(axes: Axes, x: np.ndarray, frame: pd.DataFrame, rule: str) -> None:
+def _band(
+    axes: Axes, x: np.ndarray, frame: pd.DataFrame, rule: str, *, steps: bool = False
+) -> None:
+    """Draw the mean over the seeds, and a band from the lowest to the highest seed.
+
+    Args:
+        steps: draw steps, because a value stays as it is until the next `x`.
+    """
     colour = COLOURS[rule]
-    axes.plot(x, frame.mean(axis=1), color=colour, label=rule, linewidth=1.6)
-    axes.fill_between(
-        x, frame.min(axis=1), frame.max(axis=1), color=colour, alpha=0.15, linewidth=0
-    )
+    axes.plot(x, frame.mean(axis=1), color=colour, label=rule, linewidth=1.6,
+              drawstyle="steps-post" if steps else "default")  # fmt: skip
+    axes.fill_between(x, frame.min(axis=1), frame.max(axis=1), color=colour, alpha=0.15,
+                      linewidth=0, step="post" if steps else None)  # fmt: skip
 
 
 def _bars(axes: Axes, means: Mapping[str, BySeed]) -> None:
