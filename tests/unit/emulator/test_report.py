@@ -85,6 +85,13 @@ def test_links_lead_to_sections_of_the_page(written: Path) -> None:
     assert {link["href"] for link in found.all("a")} < places
 
 
+def test_the_navigation_wraps_between_links_and_never_inside_one(written: Path) -> None:
+    style_sheet = written.read_text(encoding="utf-8").partition("</style>")[0]
+    rules = dict(re.findall(r"^  (nav|nav a) \{(.*?)\}", style_sheet, re.MULTILINE))
+    assert "flex-wrap: wrap" in rules["nav"]
+    assert "white-space: nowrap" in rules["nav a"]
+
+
 def test_the_page_has_the_numbers_the_scenario_and_the_fingerprint(written: Path) -> None:
     text = Page(written).text
     for expected in (
