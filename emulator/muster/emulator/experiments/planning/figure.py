@@ -37,13 +37,13 @@ def draw(plan: Plan) -> Figure:
         colour = _COLOURS[number % len(_COLOURS)]
         _line(reached, hours, group.available / group.enrolled, colour, group.name)
         called = np.maximum(group.called, 1)
-        _line(taking, hours, np.where(group.called, group.delivered / called, np.nan), colour,
+        _line(taking, hours, np.where(group.called, group.in_time / called, np.nan), colour,
               group.name)  # fmt: skip
         if group in batteries:
             _line(charge[0], hours, group.charge, colour, group.name)
     style.tidy(reached, "Who can be reached", y="share of enrolled", key=True)
     style.key_above(reached)
-    style.tidy(taking, "Who delivers when called", y="share of called")
+    style.tidy(taking, "Who delivers in time when called", y="share of called")
     for axes in (reached, taking, *charge):
         axes.set_ylim(-0.02, 1.02)
         axes.yaxis.set_major_formatter(PercentFormatter(1.0))

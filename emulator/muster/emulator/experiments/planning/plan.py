@@ -118,6 +118,11 @@ class GroupPlan:
     chance: FloatArray = field(default_factory=lambda: np.zeros(0))
     fates: IntArray = field(default_factory=lambda: np.zeros((0, len(VERDICTS)), dtype=np.int64))
 
+    @property
+    def in_time(self) -> FloatArray:
+        """Devices by round whose update meets the deadline, shape (rounds,)."""
+        return self.delivered - self.late
+
     def usual_reason(self, clients: Collection[str]) -> Reason | None:
         """Why calls of these devices most often lead to nothing; None where they never do."""
         rows = [row for row, client in enumerate(self.clients) if client in clients]
