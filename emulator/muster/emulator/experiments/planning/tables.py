@@ -1,4 +1,4 @@
-"""A plan as text and as CSV."""
+"""Writes a plan as text and as CSV."""
 
 import csv
 import io
@@ -38,7 +38,7 @@ def write_plan(folder: Path, plan: Plan) -> None:
 
 
 def describe(plan: Plan) -> str:
-    """The plan as a person reads it: groups, reasons, enrollment and overlap, warnings."""
+    """The plan as text: groups, reasons of lost calls, propensities and overlap, warnings."""
     rounds, last_s = plan.rounds, float(plan.times_s[-1])
     how = "exactly what a run does" if plan.exact else "as if every round lasted its deadline"
     over = f"{rounds:,} rounds over {seconds_text(last_s)} of scenario time"
@@ -94,7 +94,7 @@ def _reasons(plan: Plan) -> Iterator[str]:
 
 
 def _overlap(plan: Plan) -> Iterator[str]:
-    """Quantiles of the true propensities, and what weights of their inverse leave of a sample."""
+    """Quantiles of the true propensities, and the effective share of a sample weighed by 1/p."""
     yield "True propensities; the last column is the effective share of a sample weighed by 1/p"
     enrolled = np.array([resident.enrolled for resident in plan.residents])
     enrollment = [resident.propensity for resident in plan.residents]
@@ -117,10 +117,10 @@ def _quantiles(found: dict[str, float]) -> tuple[str, ...]:
 
 
 def warnings(plan: Plan) -> Iterator[str]:
-    """What a person should know before running this."""
+    """Problems that a user should know of before running the scenario."""
     for group in plan.groups:
         if not group.enrolled:
-            yield f"warning: nobody of {group.name} is enrolled"
+            yield f"warning: no device of {group.name} is enrolled"
         elif never := plan.never(group):
             shown = ", ".join(never[:3]) + (" …" if len(never) > 3 else "")
             who = f"{len(never):,} of {group.enrolled:,} enrolled {group.name} ({shown})"
