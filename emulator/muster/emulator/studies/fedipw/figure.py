@@ -27,7 +27,7 @@ COLOURS = {
     "oracle-ipw": INK,
     "calibrated": GREEN,
 }
-"""Of the rules: Okabe and Ito's, which colour-blind readers tell apart."""
+"""The colours of the rules: Okabe and Ito's, which colour-blind readers can tell apart."""
 
 
 def draw(
@@ -37,14 +37,14 @@ def draw(
     noises: Mapping[float, BySeed],
     references: Mapping[str, BySeed],
 ) -> Figure:
-    """The four panels.
+    """Draw the four panels.
 
     Args:
-        courses: gap over the rounds by rule, a column for each seed.
-        strengths: gap by rule and strength of enrollment bias.
-        means: gap by rule.
-        noises: distance by error of the means.
-        references: distance by rule, of those that do not depend on the error.
+        courses: rule to the gap by round, with a column for each seed.
+        strengths: rule and strength of the enrollment bias to the gap by seed.
+        means: rule to the gap by seed.
+        noises: error of the means to the distance by seed.
+        references: rule that does not depend on this error to the distance by seed.
     """
     figure = new_figure(8.0)
     (a, b), (c, d) = figure.subplots(2, 2)
