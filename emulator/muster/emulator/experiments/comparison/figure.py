@@ -62,7 +62,7 @@ class Band:
         found = {}
         for seed in self.values:
             values = self.values[seed].dropna()
-            sent = self.sent.loc[values.index, seed].to_numpy(float)
+            sent = self.sent[seed].loc[values.index].to_numpy(float)
             place = int(np.searchsorted(sent, budget, side="right")) - 1
             found[seed] = values.iloc[max(place, 0)]
         return pd.Series(found, dtype="float64")
