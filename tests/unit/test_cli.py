@@ -231,7 +231,7 @@ def test_a_plan_warns_of_those_who_never_can_and_of_rounds_without_an_update(
     result = muster("plan", "never.toml", "--set", "server.rounds=5", "--out", "out")
     assert result.exit_code == 0, result.output
     assert "warning: 4 of 4 enrolled a (a-0000, a-0001, a-0002 …) can practically" in result.stdout
-    assert "warning: nobody of b is enrolled" in result.stdout
+    assert "warning: no device of b is enrolled" in result.stdout
     assert "warning: 5 of 5 rounds have fewer than 1 updates" in result.stdout
     rows = Path("out/plan.csv").read_text().splitlines()
     assert rows[0].split(",")[:4] == ["round", "scenario_s", "group", "enrolled"]

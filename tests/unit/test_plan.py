@@ -92,7 +92,22 @@ def test_work_that_outlasts_the_deadline_is_late() -> None:
         scenario(slow, {"name": "quick"}, server={"rounds": 3, "deadline_s": 50.0}), LEARNING
     )
     assert [list(group.late) for group in found.groups] == [[20.0] * 3, [0.0] * 3]
-    assert "60 updates would come after the deadline" in describe(found)
+    lines = describe(found).splitlines()
+    assert "warning: 60 updates would come after the deadline" in lines
+
+
+def test_only_updates_that_meet_the_deadline_are_shown_as_delivered() -> None:
+    slow = {"name": "slow", "device": {"examples_per_s": 0.1}}
+    found = plan(scenario(slow, server={"rounds": 3, "deadline_s": 50.0, "minimum": 1}), LEARNING)
+    (group,) = found.groups
+    assert (group.delivered.sum(), group.in_time.sum()) == (60, 0)
+    lines = [line.split() for line in describe(found).splitlines()]
+    head, row = (next(line for line in lines if line[:1] == [name]) for name in ("group", "slow"))
+    assert head[6:] == ["deliver", "cohort", "least", "most"]
+    # Each share takes two words: a number and its unit.
+    assert row[7:] == ["100.0", "%", "0.0", "%", "0.0", "0", "0"]
+    assert ["slow", "late", "100.0", "%"] in lines
+    assert "warning: 3 of 3 rounds have fewer than 1 updates" in describe(found)
 
 
 def test_a_battery_pays_for_transfers_also_where_no_speed_is_modelled() -> None:

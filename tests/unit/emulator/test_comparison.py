@@ -6,6 +6,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
+from matplotlib.figure import Figure
 
 from muster.common.errors import ConfigError
 from muster.emulator.experiments.comparison.columns import ENDS, TARGETS, cell
@@ -252,24 +253,69 @@ def courses(measure: str, **variants: list[list[float]]) -> pd.DataFrame:
     return pd.DataFrame(rows)
 
 
+def titles_of(figure: Figure) -> list[str]:
+    return [axes.get_title(loc="left") for axes in figure.axes]
+
+
 def test_the_figure_says_who_ended_best_and_who_was_ahead_with_the_same_bytes() -> None:
-    figure = draw(courses("accuracy", quick=[[0.1, 0.8], [0.1, 0.6]], slow=[[0.1, 0.2, 0.9]]))
-    titles = [axes.get_title(loc="left") for axes in figure.axes]
-    assert titles == ["slow ended best, at 90.0 %", "Best for 100 B: quick, at 70.0 %"]
+    slow = [[0.1, 0.2, 0.92], [0.1, 0.2, 0.88]]
+    figure = draw(courses("accuracy", quick=[[0.1, 0.71], [0.1, 0.69]], slow=slow))
+    assert titles_of(figure) == ["slow ended best, at 90.0 %", "Best for 100 B: quick, at 70.0 %"]
     lines = {line.get_label(): line.get_ydata() for line in figure.axes[0].lines}
     np.testing.assert_allclose(lines["quick"], [0.1, 0.7])
 
 
+def test_courses_are_steps_because_a_model_stays_as_it_is_in_an_empty_round() -> None:
+    lines = [
+        line
+        for axes in draw(courses("loss", a=[[3.0, 2.0], [3.0, 2.0, 1.0]])).axes
+        for line in axes.lines
+        if len(line.get_xdata()) > 1
+    ]
+    assert {line.get_drawstyle() for line in lines} == {"steps-post"}
+
+
 def test_a_task_without_accuracy_is_compared_by_its_loss() -> None:
-    figure = draw(courses("loss", a=[[3.0, 2.0]], b=[[3.0, 1.0]]))
-    assert figure.axes[0].get_title(loc="left") == "b ended best, at 1"
+    figure = draw(courses("loss", a=[[3.0, 2.0]] * 2, b=[[3.0, 1.0]] * 2))
+    assert titles_of(figure)[0] == "b ended best, at 1"
+
+
+def test_a_difference_whose_interval_contains_0_has_no_winner() -> None:
+    # The differences are 0.1 and 0.3: with two seeds 0.2 ± 12.7 * 0.1.
+    figure = draw(courses("accuracy", a=[[0.1, 0.5]] * 2, b=[[0.1, 0.6], [0.1, 0.8]]))
+    assert titles_of(figure) == [
+        "No variant ended clearly best",
+        "For 100 B, no variant is clearly best",
+    ]
+
+
+def test_one_seed_has_no_winner() -> None:
+    figure = draw(courses("accuracy", a=[[0.1, 0.5]], b=[[0.1, 0.9]]))
+    assert titles_of(figure)[0] == "No variant ended clearly best"
+
+
+def test_a_winner_is_better_than_every_other_variant() -> None:
+    first, second, third = [[0.1, 0.5]] * 2, [[0.1, 0.8]] * 2, [[0.1, 0.7], [0.1, 0.85]]
+    assert titles_of(draw(courses("accuracy", a=first, b=second)))[0].startswith("b ended best")
+    assert titles_of(draw(courses("accuracy", a=first, b=second, c=third)))[0].startswith("No ")
+
+
+def test_the_band_is_the_interval_of_the_tables() -> None:
+    values = [0.6, 0.7, 0.74]
+    axes = draw(courses("accuracy", a=[[value, value] for value in values])).axes[0]
+    (band,) = axes.collections
+    expected = interval(values)
+    end = [y for x, y in band.get_paths()[0].vertices if x == 1]
+    assert (min(end), max(end)) == pytest.approx(
+        (expected.mean - expected.half, expected.mean + expected.half)
+    )
 
 
 def test_a_mean_line_ends_where_the_first_of_its_seeds_does_and_the_others_go_on_alone() -> None:
     axes = draw(courses("loss", a=[[3.0, 2.0], [3.0, 2.0, 1.0]])).axes[0]
     mean, alone = (list(line.get_ydata()) for line in axes.lines if len(line.get_ydata()) > 1)
     assert (mean, alone) == ([3, 2], [2, 1])
-    assert axes.get_title(loc="left") == "a ended best, at 1.5"
+    assert axes.get_title(loc="left") == "a ended at 1.5"
 
 
 def test_a_figure_of_nothing_says_so() -> None:

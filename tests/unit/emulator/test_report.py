@@ -15,6 +15,7 @@ from muster.common.errors import LedgerError
 from muster.emulator.results.account import Account
 from muster.emulator.results.report import page, sections, style, write_report
 from muster.emulator.results.report.figures import FIGURES
+from muster.emulator.results.report.section import ReportSection
 from muster.emulator.results.summary import outline, summarise, write_summary
 
 HOSTILE = '<script>alert("x")</script> $\\frac{ \x1b[2J 鬼'
@@ -82,6 +83,13 @@ def test_links_lead_to_sections_of_the_page(written: Path) -> None:
     found = Page(written)
     places = {f"#{section['id']}" for section in found.all("section")}
     assert {link["href"] for link in found.all("a")} < places
+
+
+def test_the_navigation_wraps_between_links_and_never_inside_one(written: Path) -> None:
+    style_sheet = written.read_text(encoding="utf-8").partition("</style>")[0]
+    rules = dict(re.findall(r"^  (nav|nav a) \{(.*?)\}", style_sheet, re.MULTILINE))
+    assert "flex-wrap: wrap" in rules["nav"]
+    assert "white-space: nowrap" in rules["nav a"]
 
 
 def test_the_page_has_the_numbers_the_scenario_and_the_fingerprint(written: Path) -> None:
@@ -222,7 +230,7 @@ def test_a_summary_of_before_the_run_went_on_is_not_believed(run: Any) -> None:
 # --- sections ------------------------------------------------------------------------------------
 
 
-def rows_of(make: Callable[..., sections.ReportSection | None], folder: Path) -> list[list[str]]:
+def rows_of(make: Callable[..., ReportSection | None], folder: Path) -> list[list[str]]:
     with Account(folder) as account:
         section = make(account, outline(account))
     assert section is not None
@@ -329,6 +337,20 @@ def test_a_diverged_run_shows_what_was_still_a_number(run: Any) -> None:
     run.round({"a": "folded"})
     run.evaluate(float("inf"))
     assert findings("learning", run.commit()) == ["Loss was 2 after round 0"]
+
+
+def test_a_curve_stays_level_through_empty_rounds(run: Any) -> None:
+    run.clients("a")
+    run.evaluate(2.0)
+    run.round({"a": "folded"})
+    run.evaluate(1.0)
+    run.round({})
+    run.round({"a": "folded"})
+    run.evaluate(0.5)
+    with Account(run.commit()) as account:
+        line = FIGURES["learning"](account).axes[0].lines[0]
+    assert list(line.get_xdata()) == [0, 1, 3]
+    assert line.get_drawstyle() == "steps-post"
 
 
 def test_drawing_leaves_pyplot_alone(run: Any) -> None:

@@ -86,7 +86,7 @@ def test_the_facts_are_shares_of_calls(run: Any) -> None:
     assert section is not None
     assert dict(section.facts) == {
         "enrolled": "4 of 5",
-        "calls answered yes": "57.1 %",  # 4 of 7: d, c, then a, d
+        "accepted calls": "57.1 %",  # 4 of 7: d, c, then a, d
         "most frequent reasons": "battery 28.6 %, offline 14.3 %, drop-out 14.3 %",
     }
 
@@ -97,7 +97,7 @@ def test_calls_that_nobody_answered_are_mentioned(run: Any) -> None:
     section = section_of(life_sections.calls, run.commit())
     assert section is not None
     assert "2 calls got no answer" in section.text
-    assert dict(section.facts)["calls answered yes"] == "33.3 %"
+    assert dict(section.facts)["accepted calls"] == "33.3 %"
 
 
 def test_a_call_is_lost_once(run: Any) -> None:

@@ -87,7 +87,7 @@ def test_weights_are_told_by_effective_size_and_the_largest(run: Any) -> None:
         "largest weight": "2.5 × the mean",
     }
     assert findings("weights", run.path) == [
-        "Weighted, the updates of a round were worth 68.6 % of their number (median)",
+        "The effective size was 68.6 % of the folded updates (median of the rounds)",
         "Largest weight: 2.0 × the mean, 2.5 × at most",
         "Divided by the sum",
     ]
@@ -98,7 +98,7 @@ def test_a_normaliser_that_is_not_the_sum_is_told_as_a_range(run: Any) -> None:
     weighed(run, a=1.0, b=3.0)
     run._ledger.execute("UPDATE rounds SET normaliser = 8.0")
     assert findings("weights", run.commit()) == [
-        "Weighted, the updates were worth 80.0 % of their number",
+        "The effective size was 80.0 % of the folded updates",
         "Largest weight: 1.5 × the mean",
         "Sum over normaliser: 0.5",
     ]
@@ -149,8 +149,8 @@ def test_what_is_known_of_old_counts_rounds_in_which_all_was_new(run: Any) -> No
         run.estimate(participation={"load": 1.0}, **({"stale": stale} if stale else {}))
     assert facts_of(weight_sections.propensities, run.commit()) == {
         "rows with old X": "25.0 %",
-        "mean age of those": "1 min 30 s",
-        "never heard of, at most": "2",
+        "mean age of old X": "1 min 30 s",
+        "devices without any X, at most": "2",
     }
 
 
@@ -207,8 +207,11 @@ def test_shares_say_how_many_are_below_the_floor(run: Any) -> None:
 @pytest.mark.parametrize(
     ("rule", "said"),
     [
-        ("", "is, on average over the rounds so far; of M enrolled its updates weigh 1/(M·ĉ). "),
-        ("shares = 'exact'", "a device is, here the true c, which the emulator worked out and no"),
+        (
+            "",
+            "mean, on average over the rounds so far. With M enrolled devices, its updates weigh",
+        ),
+        ("shares = 'exact'", "mean, here the true c, which the emulator computed"),
     ],
 )
 def test_shares_say_what_they_are(run: Any, rule: str, said: str) -> None:
@@ -241,7 +244,7 @@ def test_few_shares_are_lines_by_group_and_many_are_bands(run: Any) -> None:
         return len(figure.axes[0].lines), labels
 
     assert drawn(MOST_LINES) == (MOST_LINES, [" _tablets", " phones"])
-    assert drawn(MOST_LINES + 1) == (1, ["median", "10th to 90th percentile", "least to most"])
+    assert drawn(MOST_LINES + 1) == (1, ["median", "10th to 90th percentile", "lowest to highest"])
 
 
 BARE = {

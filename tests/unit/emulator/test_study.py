@@ -23,7 +23,7 @@ from muster.emulator.runs import running
 from muster.emulator.scenario.scenario import Scenario, read_scenario
 from muster.emulator.studies import Options, Results, StudyRun, workers
 from muster.emulator.studies import results as result_module
-from muster.emulator.studies.__main__ import obey
+from muster.emulator.studies.__main__ import run_order
 from muster.emulator.studies.network import by_part, network_table, reasons
 from muster.emulator.studies.pace import Pace
 from muster.emulator.studies.plan import StudyPlan, make_plan, sizes
@@ -442,7 +442,7 @@ def test_a_worker_answers_how_the_run_ended(runner: Runner) -> None:
     runner.fates = {2: "never started", 3: "stopped early"}
     plan = make_plan("tiny_study:Tiny", Options(seeds=2))
     answers = [
-        obey(
+        run_order(
             {
                 "folder": f"there/{planned.folder}",
                 "scenario": tomllib.loads(planned.run.scenario.to_toml()),

@@ -1,1 +1,1 @@
-"""Several runs, and runs that are only computed: plans and comparisons."""
+"""Experiments around runs: plans, which compute a run without running it, and comparisons."""

@@ -1,7 +1,7 @@
-"""Several runs in one folder: what comparisons and studies have in common.
+"""Several runs in one folder: the common part of comparisons and studies.
 
-The folder holds `plan.json` from the start and a run folder for every run. Going on means: leave
-what has ended, resume what began, run the rest.
+From the start, the folder has `plan.json`, and later a run folder for every run. To resume means:
+keep the runs that have ended, resume those that have begun, and run the rest.
 """
 
 import fcntl
@@ -21,11 +21,11 @@ from muster.emulator.scenario.scenario import Scenario
 PLAN = "plan.json"
 
 ENDED = ("completed", "diverged")
-"""A run that came to its own end counts, and is not run again."""
+"""Statuses of runs that ended by themselves: they count, and are not run again."""
 
 Watch = Callable[[str], AbstractContextManager[Show]]
-"""Called with the title of each run; what it yields is shown the run's events. A failure of the run
-passes through it."""
+"""Called with the title of each run. The context manager yields a function that receives the run's
+events. The exception of a failed run passes through it."""
 
 
 def unwatched(title: str) -> AbstractContextManager[Show]:
@@ -33,14 +33,14 @@ def unwatched(title: str) -> AbstractContextManager[Show]:
 
 
 def make_folder(name: str, out: Path | None, command: str, plan: str) -> Path:
-    """Make `out`, or `runs/<name>-<time>`, with a plan in it.
+    """Make the folder `out`, or `runs/<name>-<time>`, and write the plan into it.
 
     Args:
-        command: how to go on with what a folder holds already, for the message.
-        plan: JSON of what will be run.
+        command: command that resumes an existing folder, for the error message.
+        plan: the plan as JSON.
 
     Raises:
-        ConfigError: `out` holds something already, or cannot be written; nothing is left of it.
+        ConfigError: `out` is not empty or cannot be written; nothing of it is left behind.
     """
     folder = new_folder(name, out, command)
     with making(folder):
@@ -53,7 +53,7 @@ def owned(folder: Path) -> Iterator[None]:
     """Lock the folder for this process.
 
     Raises:
-        ConfigError: another process is at work in it.
+        ConfigError: another process has locked it.
     """
     with open(folder / PLAN) as lock:
         try:
@@ -68,13 +68,13 @@ def has_ended(run: Path) -> bool:
 
 
 def run_or_resume(folder: Path, scenario: Scenario, **options: Any) -> str:
-    """Run the scenario in `folder`, or go on there; return how it ended.
+    """Run the scenario in `folder`, or resume the run there; return its status.
 
     Args:
-        options: as of `running.run`.
+        options: the options of `running.run`.
 
     Raises:
-        MusterError: it failed.
+        MusterError: the run failed.
     """
     began = (folder / "scenario.toml").exists()
     done = (
@@ -85,6 +85,8 @@ def run_or_resume(folder: Path, scenario: Scenario, **options: Any) -> str:
 
 
 def asked_to_stop(error: MusterError) -> bool:
-    """Whether the run failed because it was stopped while it started or ended, when it has no other
-    way to say so."""
+    """Whether a run failed because it was stopped while it started or ended.
+
+    At these times, a run can report that it was stopped only by an error.
+    """
     return str(error).startswith("stopped")

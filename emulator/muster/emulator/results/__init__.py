@@ -1,3 +1,3 @@
-"""What a run leaves, read from its folder alone: the account as data frames, the summary, the
-report, and the traces of its devices' availability.
+"""The results of a run, read from its folder alone: the account as data frames, the summary, the
+report, and the availability traces of its devices.
 """

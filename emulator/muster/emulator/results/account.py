@@ -1,10 +1,11 @@
-"""Reads the account that a run leaves in its folder, also while the run is going on.
+"""Reads the account of a run (its ledger and journal) from its folder, also during the run.
 
-Rule 1: nothing here writes. The ledger is opened read-only, so a report can never harm a run.
+Rule 1: this module does not write. The ledger is opened read-only, so a report can never harm a
+run.
 
-Rule 2: one `Account` sees one moment. All its tables are read in a single transaction of SQLite's
-write-ahead log, so rounds and contributions agree even while a server adds to them; open another
-`Account` to see what has happened since.
+Rule 2: an `Account` shows one moment. All its tables are read in a single transaction of SQLite's
+write-ahead log, so rounds and contributions agree even while a server adds to them. Open another
+`Account` to see later rounds.
 """
 
 import json
@@ -29,11 +30,11 @@ from muster.emulator.results.ledger_file import damaged, open_ledger
 from muster.emulator.runs.run_folder import JOURNAL, LEDGER, SCENARIO
 
 OUTCOMES = ("folded", "late", "dropped", "refused", "duplicate")
-"""What becomes of an update; every contribution has exactly one."""
+"""The outcomes of an update; every contribution has exactly one."""
 
 FATES = ("folded", "late", "dropped", "refused", "no update", "gave up", "declined", "absent")
-"""What becomes of a call. No update: the device accepted, and nothing arrived; gave up: it accepted
-and said so; absent: it was not there to be called."""
+"""The outcomes of a call. No update: the device accepted, but no update arrived. Gave up: it
+accepted and then reported that it gave up. Absent: it was offline and was not called."""
 
 _SAID = {"decline": "declined", "abort": "gave up", "absent": "absent"}
 
@@ -52,11 +53,11 @@ class RunRow:
     """The one row of the table `run`.
 
     Attributes:
-        status: None while the run goes on, or when its server was killed.
-        started_at: UNIX seconds, of the first incarnation.
+        status: None while the run goes on, or if its server was killed.
+        started_at: start of the first incarnation, in UNIX seconds.
         began_at: scenario time 0 in UNIX seconds, on the wall and scaled clocks.
-        population: devices, whether the server knows them or not.
-        bytes_up, bytes_down: of bodies that travelled outside of all committed rounds.
+        population: number of devices, including those that the server does not know.
+        bytes_up, bytes_down: bytes of bodies that belong to no committed round.
     """
 
     id: str
@@ -85,7 +86,7 @@ class Account:
         self.folder = folder
         self._path = folder / LEDGER
         self._connection = open_ledger(self._path)
-        # An account that nobody closes must not hold the write-ahead log for ever.
+        # An account that is never closed must not hold the write-ahead log for ever.
         self._finalizer = weakref.finalize(self, self._connection.close)
         self.run = self._run_row()
 
@@ -109,14 +110,14 @@ class Account:
 
     @cached_property
     def calls(self) -> pd.DataFrame:
-        """One row for every call, and for every device that was not there to be called.
+        """One row for every call, and for every round in which a device was absent.
 
         `client` and `group` are categories in the order of the population; `fate` is one of
-        `FATES`, `reason` the one that was given, `battery` the charge that was told. Each call
-        counts once, whatever was sent for it. A call that nothing was heard of has no row; whose
-        they were, `answers` knows on the wall and scaled clocks alone.
+        `FATES`, `reason` the reason that was given, `battery` the charge that was reported. Each
+        call has one row, whatever was sent for it. A call without any answer or update has no row;
+        only on the wall and scaled clocks does `answers` have the clients of such calls.
         """
-        # Not by way of `answers`: its JSON, a million times, would take seconds and a gigabyte.
+        # This does not use `answers`: a million rows of its JSON take seconds and a gigabyte.
         rows = self._query(
             "SELECT round, client, decision, reason, json_extract(state, '$.battery') FROM answers "
             "WHERE decision <> 'silent'"
@@ -128,7 +129,7 @@ class Account:
 
     @cached_property
     def has_lives(self) -> bool:
-        """Whether any device lives: told of a state."""
+        """Whether any device reported a simulated state."""
         return bool(self._query("SELECT 1 FROM answers WHERE state IS NOT NULL LIMIT 1"))
 
     @cached_property
@@ -161,25 +162,26 @@ class Account:
 
     @cached_property
     def traffic(self) -> pd.DataFrame:
-        """What gateways told of their groups' links: a row for each of the journal's `traffic`.
+        """The traffic that gateways reported: a row for each event `traffic` of the journal.
 
-        Columns `group`, `at` and `seconds` of the interval, which ends `at`, and what was delivered
-        in it and could have been: `bytes_up`, `bytes_down`, `capacity_up`, `capacity_down`, NaN
-        where nothing is shared. Lines without a number where one belongs are passed over.
+        Columns: `group`; `at`, the end of the interval, and `seconds`, its length; the delivered
+        bytes `bytes_up` and `bytes_down`; the bytes that the shared link could have delivered,
+        `capacity_up` and `capacity_down`, NaN without a shared link. Events with missing numbers
+        are skipped.
         """
         names = ["group", *_TRAFFIC]
         rows = [[event.get(name) for name in names] for event in self.events("traffic")]
-        told = pd.DataFrame(rows, columns=names).astype({"group": "string"})
-        told[_TRAFFIC] = told[_TRAFFIC].apply(pd.to_numeric, errors="coerce").astype("float64")
-        told = told.replace([np.inf, -np.inf], np.nan)
-        told = told[told["seconds"] > 0]
-        return told.dropna(subset=["group", *_TRAFFIC[:4]]).reset_index(drop=True)
+        table = pd.DataFrame(rows, columns=names).astype({"group": "string"})
+        table[_TRAFFIC] = table[_TRAFFIC].apply(pd.to_numeric, errors="coerce").astype("float64")
+        table = table.replace([np.inf, -np.inf], np.nan)
+        table = table[table["seconds"] > 0]
+        return table.dropna(subset=["group", *_TRAFFIC[:4]]).reset_index(drop=True)
 
     @cached_property
     def z(self) -> pd.DataFrame:
         """Covariates Z of the devices whose Z is known, by client, in the order of the population.
 
-        A column for each; NaN where a device does not have it.
+        The table has a column for each covariate, with NaN for devices that lack it.
         """
         known = self.clients[["client", "z"]].dropna()
         values = [json.loads(text) for text in known["z"]]
@@ -187,20 +189,20 @@ class Account:
 
     @cached_property
     def moments(self) -> dict[str, float]:
-        """The population's means of the covariates Z by column, as the server is told."""
-        told = json.loads(self._query("SELECT moments FROM run")[0][0])
-        return {name: float(mean) for name, mean in told.items()}
+        """The population's means of the covariates Z by column, as the server knows them."""
+        means = json.loads(self._query("SELECT moments FROM run")[0][0])
+        return {name: float(mean) for name, mean in means.items()}
 
     @cached_property
     def x(self) -> pd.DataFrame:
         """Covariates X of every answer that had any, by round and client.
 
-        A column for each; NaN where an answer does not have it.
+        The table has a column for each covariate, with NaN for answers that lack it.
         """
         rows = self._query("SELECT round, client, x FROM answers WHERE x IS NOT NULL")
         calls = pd.DataFrame([row[:2] for row in rows], columns=["round", "client"])
         parts = [pd.DataFrame()]
-        # Some at a time: a million objects would be a gigabyte, their columns are some megabytes.
+        # Parse in batches: a million objects take a gigabyte, their columns some megabytes.
         for first in range(0, len(rows), _AT_ONCE):
             texts = ",".join(row[2] for row in rows[first : first + _AT_ONCE])
             parts.append(pd.DataFrame(orjson.loads(f"[{texts}]"), dtype="float64"))
@@ -209,10 +211,10 @@ class Account:
 
     @cached_property
     def estimates(self) -> pd.DataFrame:
-        """What the rounds' weights rest on: a row for each number and word.
+        """The estimates behind the rounds' weights: a row for each number and word.
 
-        Columns `round` and `name`; `key` within a table, else ""; `value`, NaN of a word; `word`,
-        <NA> of a number.
+        Columns: `round`; `name`; `key` within a table, else ""; `value`, NaN for a word; `word`,
+        <NA> for a number.
         """
         rows = self._query("SELECT round, name, value FROM estimates ORDER BY round, name")
         flat = [
@@ -226,8 +228,8 @@ class Account:
 
     @cached_property
     def warnings(self) -> pd.DataFrame:
-        """What aggregators warned of: a row for each of the journal's `warned`, with columns `at`,
-        `round`, `by` and `warning`."""
+        """The warnings of aggregators: a row for each event `warned` of the journal, with columns
+        `at`, `round`, `by` and `warning`."""
         names = ["at", "round", "by", "warning"]
         rows = [[event.get(name) for name in names] for event in self.events("warned")]
         return pd.DataFrame(rows, columns=names)
@@ -247,7 +249,7 @@ class Account:
 
     @cached_property
     def traffic_totals(self) -> tuple[int, int]:
-        """Bytes of all bodies that came from devices, and that went to them."""
+        """Bytes of all bodies that devices sent, and of all that they received."""
         rounds, run = self.rounds, self.run
         up, down = int(rounds["bytes_up"].sum()), int(rounds["bytes_down"].sum())
         return up + run.bytes_up, down + run.bytes_down
@@ -256,8 +258,8 @@ class Account:
     def client_totals(self) -> pd.DataFrame:
         """`clients` with a count for each of `OUTCOMES`, their bytes, and the mean `train_s`.
 
-        The bytes of models and updates that travelled in chunks are those of `transfers`, those of
-        the others are in `answers` and `contributions`.
+        The bytes of models and updates that travelled in chunks come from `transfers`; the bytes of
+        others come from `answers` and `contributions`.
         """
         sent = self.contributions
         counts = pd.crosstab(sent["client"], sent["outcome"]).reindex(columns=list(OUTCOMES))
@@ -275,7 +277,7 @@ class Account:
 
     @cached_property
     def scenario_text(self) -> str:
-        """The resolved scenario as it lies in the folder; empty when there is none."""
+        """The text of the resolved scenario in the folder; empty if there is none."""
         path = self.folder / SCENARIO
         return path.read_text(encoding="utf-8") if path.exists() else ""
 
@@ -296,14 +298,14 @@ class Account:
 
     @property
     def name(self) -> str:
-        """What the scenario calls itself; without one, the folder's name."""
+        """The scenario's name; without one, the folder's name."""
         return str(self.scenario.get("name") or self.folder.resolve().name)
 
     def events(self, *names: str) -> Iterator[dict[str, Any]]:
-        """The journal's lines called one of `names`, in the order written.
+        """The journal's events with one of these `names`, in the order written.
 
-        A journal has millions of lines when a thousand devices run a thousand rounds; only those
-        that may matter are parsed. Lines that are not JSON (a torn write) are passed over.
+        If a thousand devices run a thousand rounds, a journal has millions of lines, so only lines
+        that contain a name are parsed. Lines that are not JSON (torn writes) are skipped.
         """
         path = self.folder / JOURNAL
         if not path.exists():
@@ -342,16 +344,16 @@ class Account:
 
 
 def _calls(answers: pd.DataFrame, sent: pd.DataFrame, clients: pd.DataFrame) -> pd.DataFrame:
-    """`Account.calls`, from answers and updates of the same rounds."""
+    """Make `Account.calls` from the answers and updates of the same rounds."""
     names = pd.Index(clients["client"])
-    # Of several updates for one call the one that counted, or else the newest.
+    # If there are several updates for a call, take the folded one, or else the newest.
     rank = sent["outcome"].map({"duplicate": 0.0, "folded": 2.0}).fillna(1.0)
     updates = sent[["round", "client", "outcome", "reason"]].rename(columns={"reason": "why"})
     updates = _by_call(updates.iloc[rank.argsort(kind="stable")], names)
     updates = updates[~updates.index.duplicated(keep="last")]
-    told = _by_call(answers, names)
-    stray = updates["why"].isin(_NO_CALL) & ~updates.index.isin(told.index)
-    both = told.join(updates[~stray], how="outer")
+    answered = _by_call(answers, names)
+    stray = updates["why"].isin(_NO_CALL) & ~updates.index.isin(answered.index)
+    both = answered.join(updates[~stray], how="outer")
     came = both["outcome"].fillna("no update").to_numpy(object)
     said = both["decision"].map(_SAID).to_numpy(object)
     own_word = (came != "folded") & pd.notna(said)
@@ -370,7 +372,7 @@ def _calls(answers: pd.DataFrame, sent: pd.DataFrame, clients: pd.DataFrame) -> 
 
 
 def _entries(value: Any) -> Iterator[tuple[str, float, str | None]]:
-    """Key, number and word of each part of an estimate."""
+    """Yield the key, number and word of each part of an estimate."""
     for key, part in (value if isinstance(value, dict) else {"": value}).items():
         if part is None or isinstance(part, (int, float)):
             yield key, math.nan if part is None else part, None
@@ -379,7 +381,7 @@ def _entries(value: Any) -> Iterator[tuple[str, float, str | None]]:
 
 
 def _by_call(rows: pd.DataFrame, names: "pd.Index[str]") -> pd.DataFrame:
-    """`rows` indexed by one number for round and client, which costs less than the pair."""
+    """Index `rows` by one number for round and client, which is faster than a pair."""
     places = names.get_indexer(pd.Index(rows["client"]))
     numbers = pd.Index(rows["round"].to_numpy() * len(names) + places, dtype="int64")
     return rows.drop(columns=["round", "client"]).set_index(numbers)[places >= 0]

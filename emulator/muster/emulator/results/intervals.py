@@ -1,6 +1,6 @@
-"""Means and their confidence intervals, of a few numbers each.
+"""Means of a few numbers, with confidence intervals by Student's t.
 
-Student's t: with three seeds the interval is 4.3 standard errors wide on either side, not 1.96.
+With three seeds, the interval is 4.3 standard errors wide on either side, not 1.96.
 """
 
 import math
@@ -15,12 +15,12 @@ LEVEL = 0.95
 
 @dataclass(frozen=True, slots=True)
 class Interval:
-    """A mean and how sure it is.
+    """A mean and its confidence interval.
 
     Attributes:
-        n: numbers that were measured.
-        mean: NaN of none.
-        half: half the width of the confidence interval; NaN of fewer than two.
+        n: count of finite numbers.
+        mean: their mean; NaN without numbers.
+        half: half the width of the confidence interval; NaN with fewer than two numbers.
     """
 
     n: int

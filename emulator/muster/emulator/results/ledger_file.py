@@ -1,4 +1,4 @@
-"""Opening a run's ledger for reading, without pandas: it takes seconds to import."""
+"""Opens a run's ledger for reading, without pandas, which takes seconds to import."""
 
 import sqlite3
 from pathlib import Path
@@ -11,11 +11,11 @@ def open_ledger(path: Path) -> sqlite3.Connection:
     """Open the ledger at `path` for reading, in a transaction that sees one moment.
 
     Raises:
-        LedgerError: there is none, it is damaged, or its schema is not `SCHEMA_VERSION`.
+        LedgerError: there is no ledger, it is damaged, or its schema is not `SCHEMA_VERSION`.
     """
     if not path.is_file():
         raise LedgerError(
-            f"{path}: expected the account of a run, found no such file; give the folder that "
+            f"{path}: expected the ledger of a run, found no such file; give the folder that "
             f"`muster run` printed (runs/latest is the newest). A run that failed before its "
             f"server started has only logs/"
         )
@@ -27,15 +27,15 @@ def open_ledger(path: Path) -> sqlite3.Connection:
         connection.close()
         raise LedgerError(
             f"{path}: expected schema version {SCHEMA_VERSION}, found {version}; read this run "
-            f"with the muster that wrote it (0: nothing has written it yet)"
+            f"with the version of muster that wrote it (0: nothing has written it yet)"
         )
     return connection
 
 
 def _begin(path: Path) -> tuple[sqlite3.Connection, int]:
-    # Without a write-ahead log nobody has the ledger open, and the file is all there is. Telling
-    # SQLite so keeps it from leaving a log of its own, and lets it read an archive on a read-only
-    # disk. A server that begins now writes to a new log first, not to the file.
+    # If there is no write-ahead log, no process has the ledger open and the file is complete. With
+    # `immutable`, SQLite leaves no log of its own and can read an archive on a read-only disk. A
+    # server that starts now writes to a new log first, not to the file.
     alone = not path.with_name(f"{path.name}-wal").exists()
     uri = f"{path.absolute().as_uri()}?mode=ro{'&immutable=1' if alone else ''}"
     connection = sqlite3.connect(uri, uri=True, isolation_level=None, check_same_thread=False)
@@ -48,7 +48,7 @@ def _begin(path: Path) -> tuple[sqlite3.Connection, int]:
 
 
 def damaged(path: Path, error: object) -> LedgerError:
-    """Return the error for a ledger in which SQLite finds something wrong."""
+    """Return the error for a ledger that SQLite cannot read."""
     return LedgerError(
         f"{path}: expected a readable ledger, but SQLite says: {error}; restore the file from a "
         f"copy, or repeat the run (`sqlite3 {path.name} .recover` saves what can be read)"

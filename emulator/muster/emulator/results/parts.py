@@ -1,4 +1,4 @@
-"""What the model that a run ended with was worth to its groups and devices, in numbers."""
+"""The loss and accuracy of a run's final model for its groups and devices."""
 
 import math
 from collections.abc import Mapping
@@ -13,7 +13,7 @@ _SPREAD = {"min": 0.0, "p10": 0.1, "median": 0.5, "p90": 0.9, "max": 1.0}
 
 
 def parts_of(account: "Account") -> dict[str, Any]:
-    """`groups` and `devices` of the newest evaluation, where they were measured."""
+    """`groups` and `devices` of the newest evaluation, as far as they were measured."""
     groups, devices = _last(account.group_evaluations, account), last_devices(account)
     found: dict[str, Any] = {}
     if not groups.empty:
@@ -31,9 +31,9 @@ def _part(row: Mapping[Any, Any]) -> dict[str, Any]:
 
 
 def spread_of(values: "pd.Series") -> dict[str, float]:
-    """Least, tenths and most, each the value of some device: for what is infinite has no mean.
+    """Minimum, quantiles and maximum; each is the value of a device, also if some are infinite.
 
-    What is not a number counts as infinite.
+    NaN counts as infinite.
     """
     ordered = sorted(values.fillna(math.inf).tolist())
     places = {key: max(0, math.ceil(share * len(ordered)) - 1) for key, share in _SPREAD.items()}
@@ -51,10 +51,10 @@ def _last(rows: "pd.DataFrame", account: "Account") -> "pd.DataFrame":
 
 
 def measure_of(rows: "pd.DataFrame") -> str:
-    """What tells groups or devices apart: accuracy where the task has one, else loss."""
+    """The measure for comparing groups or devices: accuracy if the task has it, else loss."""
     return "loss" if rows["accuracy"].isna().all() else "accuracy"
 
 
 def finite(value: Any) -> Any:
-    """JSON has no infinity: what a diverged run measured becomes null."""
+    """Replace NaN and infinity, which a diverged run measures and JSON does not have, by None."""
     return value if not isinstance(value, float) or math.isfinite(value) else None

@@ -1,6 +1,6 @@
-"""What a run came to: the dict behind `summary.json`, and the same for people.
+"""The summary of a run: the dict behind `summary.json`, and the same as text for people.
 
-Everything is counted from the account, so a summary can be made again from the run folder alone.
+Everything is computed from the account, so a summary can be made again from the run folder alone.
 """
 
 import hashlib
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 SUMMARY, MODEL = "summary.json", "model.safetensors"
 
 UNFINISHED = "unfinished"
-"""Status of a run whose ledger states none: it goes on, or its server was killed."""
+"""Status of a run whose ledger has none: the run goes on, or its server was killed."""
 
 _OUTCOMES = ("folded", "late", "dropped", "refused", "duplicate")
 
@@ -35,16 +35,16 @@ _FILES = {
 
 
 def summarise(account: "Account", status: str | None = None) -> dict[str, Any]:
-    """Return what `summary.json` holds; docs/results.md explains every key.
+    """Return the content of `summary.json`; docs/results.md explains every key.
 
     Args:
-        status: how the run ended, for when the ledger does not say (its server was killed).
+        status: how the run ended; used if the ledger has no status because the server was killed.
     """
     return outline(account, status) | {"model_sha256": _sha256(account.folder / MODEL)}
 
 
 def outline(account: "Account", status: str | None = None) -> dict[str, Any]:
-    """`summarise` without the model file, which is not read: `model_sha256` is None."""
+    """As `summarise`, but without reading the model file: `model_sha256` is None."""
     run, totals, sent = account.run, account.round_totals, account.contributions
     opportunities = account.enrolled * len(totals)
     outcomes = _outcomes(account)
@@ -84,7 +84,7 @@ def write_summary(folder: Path, summary: Mapping[str, Any]) -> Path:
 
 
 def read_summary(folder: Path) -> dict[str, Any]:
-    """What `summary.json` says; empty when it is missing or not JSON."""
+    """The content of `summary.json`; empty if the file is missing or not JSON."""
     try:
         summary = json.loads((folder / SUMMARY).read_text(encoding="utf-8"))
     except (OSError, ValueError):
@@ -93,7 +93,7 @@ def read_summary(folder: Path) -> dict[str, Any]:
 
 
 def describe(summary: Mapping[str, Any], folder: Path) -> str:
-    """The end of a run in a few plain lines: how it went, and where its files are."""
+    """Describe a run in a few lines: its status, its results, and where its files are."""
     facts = {"status": _status_text(summary), **_result_facts(summary), **_traffic_facts(summary)}
     files = {what: str(folder / name) for name, what in _FILES.items() if (folder / name).exists()}
     return "\n".join([f"{clean(summary['name'])}", *_aligned(facts), "", *_aligned(files)])
@@ -105,8 +105,8 @@ def _outcomes(account: "Account") -> dict[str, int]:
 
 
 def _final(account: "Account") -> dict[str, Any]:
-    """The newest evaluation: round, version, loss, accuracy where the task has one, metrics; and
-    where they were measured groups, and how the devices differ."""
+    """The newest evaluation: round, version, loss, accuracy if the task has it, metrics, and the
+    results of groups and devices if they were measured."""
     if account.evaluations.empty:
         return {"loss": None}
     last = account.evaluations.iloc[-1]
@@ -117,13 +117,13 @@ def _final(account: "Account") -> dict[str, Any]:
 
 
 def metrics_of(text: str) -> dict[str, Any]:
-    """What else the task measured: a cell of the column `metrics` of `evaluations`."""
+    """The task's other metrics, from a cell of the column `metrics` of `evaluations`."""
     metrics = json.loads(text or "{}")
     return metrics if isinstance(metrics, dict) else {}
 
 
 def _target(account: "Account", wanted: Mapping[str, float]) -> dict[str, Any]:
-    """The first evaluation that is as good as wanted in every respect, and what it took."""
+    """The first evaluation that reaches every target value, with its rounds, seconds and bytes."""
     good = account.evaluations
     if "accuracy" in wanted:
         good = good[good["accuracy"] >= wanted["accuracy"]]
@@ -144,7 +144,7 @@ def _target(account: "Account", wanted: Mapping[str, float]) -> dict[str, Any]:
 
 
 def _transfers(account: "Account") -> dict[str, Any]:
-    """By group and direction: how many there were, their bytes, and the seconds they took."""
+    """The number of transfers, their bytes and their seconds, by group and direction."""
     sent = account.transfers
     groups = sent["client"].map(account.clients.set_index("client")["group"])
     totals: dict[str, Any] = {}
@@ -159,7 +159,7 @@ def _transfers(account: "Account") -> dict[str, Any]:
 
 
 def _fingerprint(account: "Account") -> Any:
-    """What all clients have in common; a list when they differ; None when nobody enrolled."""
+    """The fingerprint of all clients; a list if they differ; None if no client enrolled."""
     texts = sorted(set(account.clients["fingerprint"].dropna()))
     found = [fingerprint for text in texts if (fingerprint := json.loads(text))]
     return found if len(found) > 1 else next(iter(found), None)
@@ -260,10 +260,11 @@ def percent_text(ratio: float | None) -> str:
 
 
 def number_text(value: float | None) -> str:
-    """Four significant digits; a dash for what was not measured."""
+    """Four significant digits; a dash for None or NaN."""
     return "–" if value is None or math.isnan(value) else f"{value:.4g}"
 
 
 def clean(text: object) -> str:
-    """`text` without control characters: names come from peers, and terminals obey escapes."""
+    """`text` without control characters, because names come from peers and terminals act on
+    escape sequences."""
     return "".join(letter if letter.isprintable() else "?" for letter in str(text))

@@ -1,4 +1,4 @@
-"""Tables of words, for terminals and for Markdown."""
+"""Tables of text, for terminals and for Markdown."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """A title, a header, and rows of as many cells."""
+    """A title, a header, and rows with as many cells as the header."""
 
     title: str
     header: Sequence[str]
@@ -14,7 +14,7 @@ class Table:
 
 
 def aligned(rows: Sequence[Sequence[str]]) -> list[str]:
-    """The rows as lines, their columns one below the other."""
+    """The rows as lines with aligned columns."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     return [
         "  "

@@ -1,4 +1,4 @@
-"""The availability of a finished run, as traces that another scenario can replay."""
+"""Exports the availability of a run's devices as traces that another scenario can replay."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -12,23 +12,23 @@ if TYPE_CHECKING:
     import pandas as pd
 
 AWAY: Final = frozenset({Reason.OFFLINE, Reason.POWERED_OFF})
-"""Reasons of answers by which a device was not available."""
+"""Reasons in answers of devices that were not available."""
 
 
 def export_traces(
     answers: "pd.DataFrame", opened_s: Mapping[int, float], period_s: float
 ) -> dict[str, AvailabilityTrace]:
-    """What each device that was ever called or missed was over the rounds, by client.
+    """The availability over the rounds of each device that was ever called or absent, by client.
 
-    A round without an answer of a device leaves it what it was; those before its first answer are
-    taken to be like it. The traces repeat after `period_s`.
+    If a device has no answer in a round, its availability stays as it was. Rounds before its first
+    answer count as like that answer. The traces repeat after `period_s`.
 
     Args:
-        answers: with the columns round, client, decision and reason, as in the ledger.
-        opened_s: scenario seconds at which each round opened.
+        answers: table with the columns round, client, decision and reason, as in the ledger.
+        opened_s: scenario seconds at which each round opened, by round.
 
     Raises:
-        ValueError: an answer is of another round.
+        ValueError: an answer belongs to a round that is not in `opened_s`.
     """
     starts = dict[str, bool]()
     toggles = dict[str, list[float]]()
@@ -51,7 +51,8 @@ def traces_of_run(folder: Path) -> dict[str, AvailabilityTrace]:
     """The traces of the run in `folder`, in scenario seconds.
 
     Raises:
-        ConfigError, LedgerError: it has no account, or no round.
+        LedgerError: the folder has no ledger that can be read.
+        ConfigError: the run has no committed round, or its scenario is not TOML.
     """
     from muster.emulator.results.account import Account
 

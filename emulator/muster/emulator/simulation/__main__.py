@@ -1,8 +1,9 @@
 """`python -m muster.emulator.simulation`: search for histories that violate an invariant.
 
-Without `--seed`, plays the histories of `--number` seeds from `--first` on, in as many processes as
-the machine has cores. With `--seed`, plays one again and prints its trace. Exit status 1 when a
-history violates something; the seed and the shortest faults that suffice are printed.
+Without `--seed`, it plays the histories of `--number` seeds from `--first` on, in as many processes
+as the machine has cores. With `--seed`, it plays one history again and prints its trace. If a
+history violates an invariant, the exit status is 1, and its seed and the fewest faults that suffice
+are printed.
 """
 
 import argparse
@@ -18,8 +19,8 @@ from muster.emulator.simulation.search import HistoryPlan, simulator
 
 _BATCH = 100
 _BATCHES = 10
-"""Histories of a batch, and batches that a process plays before it ends: what killed processes held
-open goes with it."""
+"""Histories in a batch, and batches that a process plays before it ends. When it ends, it releases
+what killed simulated processes still held open."""
 
 _REPORT_S = 10.0
 
@@ -36,14 +37,14 @@ def _batches(arguments: argparse.Namespace) -> tuple[Callable[..., Batch], list[
 
 
 def search(arguments: argparse.Namespace) -> int:
-    """Play many histories; the exit status."""
+    """Play many histories and return the exit status."""
     clock = WallClock()
     play, batches = _batches(arguments)
     began = reported = clock.monotonic()
     played, endings, violations = 0, Counter[str](), 0
     # Each process starts afresh: torch's threads do not survive a fork.
     context = multiprocessing.get_context("spawn")
-    # Not concurrent.futures: with max_tasks_per_child its pool stops for ever in Python 3.11.
+    # Not concurrent.futures: with max_tasks_per_child, its pool hangs in Python 3.11.
     with context.Pool(arguments.processes, maxtasksperchild=_BATCHES) as pool:
         for batch in pool.imap_unordered(play, batches):
             played += batch.played
@@ -78,7 +79,7 @@ def _progress(played: int, seconds: float, endings: Counter[str], violations: in
 
 
 def replay(seed: int) -> int:
-    """Play one history again, with a trace; the exit status."""
+    """Play one history again, print its trace, and return the exit status."""
     with simulator() as found:
         plan = found.random_plan(seed)
         outcome = found.play(plan, traced=True)

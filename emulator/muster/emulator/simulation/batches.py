@@ -1,4 +1,4 @@
-"""Many histories at a time, in a process of their own."""
+"""Plays batches of histories; a worker process runs these functions."""
 
 from collections import Counter
 from collections.abc import Callable, Iterable
@@ -9,11 +9,12 @@ from muster.emulator.simulation.search import HistoryPlan, Simulator, simulator
 
 
 class Batch(NamedTuple):
-    """What a process has found.
+    """The results of a batch of histories.
 
     Attributes:
-        endings: how often runs ended how: "completed", or "failed first".
-        violations: plans with the first of what they violate.
+        played: number of histories.
+        endings: counts of how runs ended, for example "completed" or "failed first".
+        violations: pairs of a plan and the first violation in it.
     """
 
     played: int

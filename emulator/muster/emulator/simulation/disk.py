@@ -1,8 +1,8 @@
-"""What a crash leaves of files.
+"""The disk of a simulated run: which data survives a crash, and when the disk is full.
 
-SQLite and files are real. A killed process loses nothing that it handed to the kernel; the files
-are replaced by copies all the same, so that what a dead process still holds open is not the file
-that its successor opens. A power cut keeps what was synced, and of the rest what the seed decides.
+SQLite and files are real. A killed process loses nothing that it handed to the kernel. Its files
+are still replaced by copies, so that a file which the dead process holds open is not the file that
+its successor opens. A power cut keeps synced data; the seed decides what remains of the rest.
 """
 
 import errno
@@ -20,11 +20,14 @@ _PAGE = 512
 
 
 class Disk:
-    """The files of one run folder: what of them was synced, and whether there is room.
+    """The files of one run folder: which of them are synced, and whether there is room.
+
+    Args:
+        strikes: kind of file to the number of the write from which on the disk is full for it.
 
     Attributes:
-        full: what cannot be written for want of room: "ledger", "journal", "model", "upload".
-        writes: how often each of them was written.
+        full: the kinds of files for which there is no room: "ledger", "journal", "model", "upload".
+        writes: number of writes by kind.
     """
 
     def __init__(self, folder: Path, random: Random, strikes: Mapping[str, int]) -> None:
@@ -36,7 +39,7 @@ class Disk:
         self._synced: set[Path] = set()
 
     def connect(self, *args: Any, **options: Any) -> sqlite3.Connection:
-        """As `sqlite3.connect`, with commits that fail when there is no room."""
+        """As `sqlite3.connect`, but commits fail if there is no room."""
         disk = self
 
         class Connection(sqlite3.Connection):
@@ -49,7 +52,7 @@ class Disk:
         return sqlite3.connect(*args, factory=Connection, **options)
 
     def has_room(self, what: str) -> bool:
-        """Count a write; whether it can be done."""
+        """Count a write of kind `what`, and return whether there is room for it."""
         if self.writes[what] == self._strikes.get(what):
             self.full.add(what)
         self.writes[what] += 1
@@ -57,7 +60,7 @@ class Disk:
 
     @contextmanager
     def mounted(self) -> Iterator[None]:
-        """Have this process's writes go by the rules of this disk, as long as this lasts."""
+        """Make this process's writes follow the rules of this disk while the context is active."""
         system = {name: getattr(os, name) for name in ("fsync", "write", "pwrite")}
 
         def refuse(what: str) -> None:
@@ -69,7 +72,7 @@ class Disk:
             if path.parent.name == "models":
                 refuse("model")
             system["fsync"](file)
-            # A new file is written under another name and renamed; then its folder is synced.
+            # A new file is written under another name and renamed. Then its folder is synced.
             self._synced.update(path.iterdir() if path.is_dir() else [path])
 
         def write(file: int, data: Any) -> int:
@@ -90,17 +93,17 @@ class Disk:
                 setattr(os, name, call)
 
     def server_killed(self) -> None:
-        """Replace what the server had open."""
+        """Replace the files that the server had open."""
         for path in (*self.folder.glob("ledger.sqlite*"), self.folder / "journal.jsonl"):
             _replace(path)
 
     def device_killed(self, clients: list[str]) -> None:
-        """Replace what a pack had open."""
+        """Replace the files that a pack had open."""
         for client in clients:
             _replace(self.folder / "devices" / client / "state.bin")
 
     def power_cut(self) -> None:
-        """Lose what was not synced, or a part of it; SQLite has synced every commit."""
+        """Lose all or a part of the data that was not synced; SQLite has synced every commit."""
         self.server_killed()
         journal = self.folder / "journal.jsonl"
         if journal.exists() and self._random.random() < 0.7:
@@ -133,6 +136,6 @@ def _replace(path: Path) -> None:
     if path.exists():
         dead = path.with_name(path.name + ".dead")
         os.replace(path, dead)
-        if not path.name.endswith("-shm"):  # it is made anew from the log
+        if not path.name.endswith("-shm"):  # SQLite makes it again from the log
             shutil.copyfile(dead, path)
         dead.unlink()

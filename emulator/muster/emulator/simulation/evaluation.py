@@ -1,4 +1,4 @@
-"""The evaluation process of a simulated server: it measures nothing, but answers in time."""
+"""The evaluation process of a simulated server: it computes no metrics, but answers orders."""
 
 import asyncio
 from random import Random
@@ -35,7 +35,7 @@ class SimulatedEvaluation:
                 self._results.feed_data(measured.to_json() + b"\n")
 
     def die(self) -> None:
-        """It was killed."""
+        """End as if the process was killed."""
         if self._orders.open:
             self._orders.open = False
             self._results.feed_eof()
@@ -48,7 +48,7 @@ class SimulatedEvaluation:
 
 
 class _Orders:
-    """The server's end of the evaluation's standard input."""
+    """The server's end of the evaluation process's standard input."""
 
     def __init__(self, reader: asyncio.StreamReader) -> None:
         self.reader = reader

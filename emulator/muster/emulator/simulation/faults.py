@@ -1,7 +1,7 @@
-"""What can go wrong in a simulated history.
+"""The faults of a simulated history.
 
-A fault is a plain value with the count at which it strikes, so that a history is reproduced from
-its faults, shortened by leaving some out, and searched by listing all of them.
+A fault is a plain value with the count at which it strikes. Therefore a history can be reproduced
+from its faults, shortened by leaving some out, and searched by listing all of them.
 """
 
 from collections.abc import Sequence
@@ -15,8 +15,8 @@ class Break:
     """A connection breaks when the frame `frame` of the history is about to arrive.
 
     Attributes:
-        how: "before" it arrives, "after" it arrived, or "silently": nothing arrives any more, and
-            both ends learn of it when their keepalive runs out.
+        how: "before" the frame arrives, "after" it arrived, or "silently": nothing arrives any
+            more, and both ends notice it when their keepalive runs out.
     """
 
     frame: int
@@ -25,7 +25,7 @@ class Break:
 
 @dataclass(frozen=True)
 class Kill:
-    """A process is killed before its callback `step`; it is started again."""
+    """A process is killed before its callback `step`, and started again."""
 
     process: str
     step: int
@@ -33,8 +33,8 @@ class Kill:
 
 @dataclass(frozen=True)
 class PowerCut:
-    """The machine loses its power before callback `step` of the history: every process is killed,
-    and of what was not synced the files keep what the seed decides."""
+    """The machine loses power before callback `step` of the history: every process is killed, and
+    the seed decides how much of the unsynced data the files keep."""
 
     step: int
 
@@ -51,7 +51,7 @@ class Pause:
 @dataclass(frozen=True)
 class GatewayDown:
     """The gateway of a device is killed at callback `step` of the history: its connections break,
-    and for some seconds none can be made."""
+    and no connection can be made for some seconds."""
 
     device: str
     step: int
@@ -71,11 +71,11 @@ Written = Literal["ledger", "journal", "model", "upload"]
 
 @dataclass(frozen=True)
 class DiskFull:
-    """The disk is full for what the server writes.
+    """The disk is full for one kind of file that the server writes.
 
     Attributes:
-        what: what cannot be written from the write `write` on, counted over all of that kind:
-            "ledger" (a commit), "journal", "model" or "upload".
+        what: the kind of file: "ledger" (a commit), "journal", "model" or "upload".
+        write: number of the first write of that kind that fails.
     """
 
     what: Written
@@ -84,12 +84,12 @@ class DiskFull:
 
 @dataclass(frozen=True)
 class Rogue:
-    """A device that is up to no good: it accepts every call, opens transfers and does not go on
-    with them, and gives up when the server has ended them.
+    """A hostile device: it accepts every call, opens transfers without continuing them, and gives
+    up when the server has ended them.
 
     Attributes:
-        kind: what it opens: uploads of which only the header comes, uploads with empty chunks,
-            or downloads that it does not read.
+        kind: the transfers that it opens: uploads that send only the header ("header"), uploads
+            with empty chunks ("empty"), or downloads that it does not read ("unread").
     """
 
     kind: Literal["header", "empty", "unread"]
@@ -102,10 +102,12 @@ Fault = Break | Kill | PowerCut | Pause | GatewayDown | ClockJump | DiskFull | R
 
 @dataclass(frozen=True)
 class HistoryExtent:
-    """How much happens in an undisturbed history: where faults can strike.
+    """The size of an undisturbed history, which bounds where faults can strike.
 
     Attributes:
-        processes: callbacks of each process.
+        frames: number of frames on the network.
+        steps: number of callbacks of all processes.
+        processes: number of callbacks of each process.
     """
 
     frames: int
@@ -114,7 +116,7 @@ class HistoryExtent:
 
 
 def drawn(random: Random, extent: HistoryExtent, rogue: bool) -> list[Fault]:
-    """Up to four faults of a history, as the seed decides."""
+    """Draw up to four faults of a history, and a hostile device if `rogue` is true."""
     faults: list[Fault] = []
     if rogue:
         faults.append(Rogue(random.choice(["header", "empty", "unread"])))
@@ -124,7 +126,7 @@ def drawn(random: Random, extent: HistoryExtent, rogue: bool) -> list[Fault]:
 
 
 def _one(random: Random, extent: HistoryExtent) -> Fault:
-    # Faults make a history longer, so that later ones may strike beyond the undisturbed end.
+    # Faults make a history longer, so later faults may strike beyond the undisturbed end.
     frame = random.randrange(int(1.5 * extent.frames) + 1)
     step = random.randrange(int(1.5 * extent.steps) + 1)
     process = random.choice(sorted(extent.processes))

@@ -1,4 +1,4 @@
-"""The fleets that are simulated, and what their programs are started with."""
+"""The simulated fleets, and the configurations of their processes."""
 
 import json
 from collections.abc import Mapping
@@ -21,7 +21,7 @@ SERVER = "server:5001"
 """Where the server listens on the simulated network."""
 
 LARGE = 17_000
-"""Parameters of a model that does not fit into a message of Attend."""
+"""Number of parameters of a model that does not fit into a message of Attend."""
 
 
 def _scenario(name: str, **sections: Any) -> Scenario:
@@ -42,7 +42,7 @@ _FEEDBACK = {"compression": {"kind": "top-k", "ratio": 0.4}}
 
 @cache
 def scenarios() -> Mapping[str, Scenario]:
-    """By name: small fleets that between them use every part of the protocol."""
+    """Scenarios by name: small fleets that together use every part of the protocol."""
     found = [
         _scenario("inline", server={"rounds": 3, "heartbeat_s": 2.0}),
         _scenario(
@@ -128,11 +128,11 @@ def scenarios() -> Mapping[str, Scenario]:
 
 @dataclass(frozen=True)
 class Programs:
-    """What the programs of a fleet are started with.
+    """The configurations with which the processes of a fleet are started.
 
     Attributes:
-        initial: the file of the initial model.
-        packs: with the folder `devices` still to be named.
+        initial: content of the file of the initial model.
+        packs: configurations of the packs, in which the folder `devices` is not yet set.
     """
 
     scenario: Scenario
@@ -142,7 +142,7 @@ class Programs:
     task: OpenTask
 
     def enter(self, folder: Path) -> list[PackProcess]:
-        """Make the run folder, with its settings; the packs of that folder."""
+        """Make the run folder with its settings, and return the packs of that folder."""
         for part in ("setup", "logs", "devices", "models"):
             (folder / part).mkdir(parents=True, exist_ok=True)
         write_atomic(folder / "setup/server.json", self.server.to_json().encode())
@@ -152,16 +152,16 @@ class Programs:
 
 
 def programs_of(scenario: Scenario, folder: Path) -> Programs:
-    """Prepare a scenario's programs, as a run does; `folder` is needed for that alone."""
+    """Prepare a scenario's process configurations as a run does; `folder` is needed only here."""
     for part in ("setup", "devices"):
         (folder / part).mkdir(parents=True)
-    blueprint = ProcessConfigs(scenario, folder)
-    task = read_task(blueprint.task.to_json()).open(scenario.devices, scenario.seed)
+    configs = ProcessConfigs(scenario, folder)
+    task = read_task(configs.task.to_json()).open(scenario.devices, scenario.seed)
     prepared = prepare(task, folder)
     host, _, port = SERVER.rpartition(":")
-    server = blueprint.server(prepared).model_copy(update={"host": host, "port": int(port)})
-    packs = blueprint.packs(server, SERVER, lambda group: None, "")
+    server = configs.server(prepared).model_copy(update={"host": host, "port": int(port)})
+    packs = configs.packs(server, SERVER, lambda group: None, "")
     initial = (folder / "setup/initial.safetensors").read_bytes()
-    # Read as a program reads it, so that nothing is here that does not travel.
+    # Parse the JSON as a process does, so that the configuration has only what JSON carries.
     server = ServerProcess.from_json(json.dumps(json.loads(server.to_json())))
     return Programs(scenario, server, initial, tuple(packs), task)

@@ -48,13 +48,13 @@ if TYPE_CHECKING:
     from muster.client.config import PackProcess
 
 _MOST_S = 3000.0
-"""Virtual seconds after which a history is stuck; the longest stall is 120, and may come often."""
+"""Virtual seconds after which a history counts as stuck; one stall may last 120, and may recur."""
 
 _MOST_STEPS = 200_000
-"""Callbacks after which it is."""
+"""Callbacks after which a history counts as stuck."""
 
 _AGAIN_S = 0.5
-"""Between the death of a process and its restart."""
+"""Seconds between the death of a process and its restart."""
 
 _KEEPALIVE_S = 40.0
 
@@ -66,13 +66,14 @@ _SILENT_JOURNAL = "the journal does not say"
 
 @dataclass
 class HistoryOutcome:
-    """What came of a history.
+    """The outcome of a history.
 
     Attributes:
-        extent: how much happened.
-        failures: how the run ended when it failed, before it was resumed.
-        violations: what must not be.
-        trace: what happened, a line each; empty unless it was asked for.
+        extent: numbers of frames and callbacks.
+        status: status with which the run ended.
+        failures: the reason of each failure of the run before it was resumed.
+        violations: violations of invariants, a sentence each.
+        trace: a line for each event; empty unless the history is traced.
     """
 
     extent: HistoryExtent
@@ -86,9 +87,9 @@ class History:
     """A run in a folder of its own, with faults.
 
     Args:
-        folder: empty; best in memory.
-        seed: decides the order of processes, all delays, and what a power cut leaves.
-        traced: keep a readable trace.
+        folder: an empty folder, best in memory.
+        seed: decides the order of processes, all delays, and which data a power cut leaves.
+        traced: whether to keep a readable trace.
     """
 
     def __init__(
@@ -129,7 +130,7 @@ class History:
         self._killed = asyncio.Event()
         self._resumed_at = 0
         self._power_failed = False
-        self._told = 0
+        self._announced = 0  # the newest round that devices know as committed
         self.outcome = HistoryOutcome(HistoryExtent(0, 0, {}))
 
     # --- the history -----------------------------------------------------------------------------
@@ -144,7 +145,7 @@ class History:
                 try:
                     self._loop.run_until_complete(self._direct())
                 except Stuck as stuck:
-                    outcome.violations.append(f"the run does not end: {stuck}; {self._standing()}")
+                    outcome.violations.append(f"the run does not end: {stuck}; {self._progress()}")
         finally:
             logging.disable(logging.NOTSET)
             asyncio.events._set_running_loop(None)
@@ -154,23 +155,23 @@ class History:
         return outcome
 
     def close(self) -> None:
-        """Let go of everything; the run folder must be gone, or the dead would write to it."""
+        """Release everything. Remove the run folder first, or dead processes could write to it."""
         logging.disable(logging.CRITICAL)
         try:
             with warnings.catch_warnings():
-                warnings.simplefilter("ignore")  # the dead leave coroutines that nobody awaits
+                warnings.simplefilter("ignore")  # dead processes leave coroutines never awaited
                 self._loop.abandon()
                 gc.collect()
         finally:
             logging.disable(logging.NOTSET)
 
     async def _direct(self) -> None:
-        """What a supervisor does: start, restart, resume."""
+        """Start, restart and resume the run, as a supervisor does."""
         self._packs = {pack.name: pack for pack in self.programs.enter(self.folder)}
         attempts = len(self.faults) + 2
         for _ in range(attempts):
             status, detail = await self._run_once()
-            self._tell(f"the run ended: {status}: {detail}")
+            self._trace(f"the run ended: {status}: {detail}")
             self.outcome.status = status
             if status != "failed":
                 return
@@ -182,7 +183,7 @@ class History:
         self.outcome.violations.append(f"the run failed {attempts} times: {detail}")
 
     def _is_full(self, detail: str) -> bool:
-        """Whether the run failed for want of room on the disk, and says so."""
+        """Whether the run failed because the disk was full, and says so."""
         reasons = "No space left on device", "disk is full", _SILENT_JOURNAL
         return bool(self._disk.full) and any(reason in detail for reason in reasons)
 
@@ -194,19 +195,23 @@ class History:
         power_cut = any(isinstance(fault, PowerCut) for fault in self.faults)
         if (killed_evaluation or power_cut) and "evaluation process ended" in detail:
             return True
-        # A hostile device may hold up its own round, if its connections break too.
+        # A hostile device may hold up its own round if its connections also break.
         if self._rogue is not None and f" have not ({min(self._packs)})" in detail:
             return True
         return "server.stall_s sets the patience" in detail and self._away_s() >= _MOST_AWAY_S
 
     def _away_s(self) -> float:
-        """Seconds for which the faults together can keep one device away."""
+        """The seconds for which all faults together can keep one device away."""
         total = sum(f.seconds for f in self.faults if isinstance(f, Pause | GatewayDown))
         silent = sum(isinstance(f, Break) and f.how == "silently" for f in self.faults)
         return total + silent * _KEEPALIVE_S
 
     async def _run_once(self) -> tuple[str, str]:
-        """Start all, restart what is killed, until the server ends by itself."""
+        """Start all processes and restart killed ones until the server ends by itself.
+
+        Returns:
+            The status of the run, and its detail.
+        """
         self._resumed_at = _bytes_in(self._journal)
         self._start_server()
         for name in self._packs:
@@ -223,55 +228,61 @@ class History:
         return ended
 
     async def _restart_dead(self) -> tuple[str, str] | None:
-        """Start again what was killed or died; how the run ended, if the server says so."""
+        """Restart processes that were killed or died.
+
+        Returns:
+            The status and detail of the run if the server has ended it, else None.
+        """
         for name in self._dead():
             process, task = self._running.pop(name)
             if process.alive:
                 self._end(process)
                 if name == "server":
-                    return self._said(task)
+                    return self._server_result(task)
                 if (error := task.exception()) is not None:
                     self.outcome.violations.append(f"{name} died: {error!r}")
-            said = self._ended_in_journal()
-            if said is not None and name != "server":
+            result = self._ended_in_journal()
+            if result is not None and name != "server":
                 continue
-            if name == "server" and said is not None:
-                return said
+            if name == "server" and result is not None:
+                return result
             await asyncio.sleep(_AGAIN_S)
             if name == "server":
                 self._start_server()
             elif name in self._packs and self._ended_in_journal() is None:
                 self._start_pack(name)
-        if self._power_failed:  # whoever goes on with the run then starts all of it
+        if self._power_failed:  # after a power cut, all processes of the run are started again
             self._power_failed = False
             for name in [name for name in self._packs if name not in self._running]:
                 self._start_pack(name)
         return None
 
     def _dead(self) -> list[str]:
-        """Processes that were killed, or have ended."""
+        """The names of processes that were killed or have ended."""
         running = self._running.items()
         return [name for name, (process, task) in running if not process.alive or task.done()]
 
     def _is_running(self, name: str) -> bool:
         return name in self._running and name not in self._dead()
 
-    def _said(self, task: "asyncio.Task[Any]") -> tuple[str, str]:
+    def _server_result(self, task: "asyncio.Task[Any]") -> tuple[str, str]:
+        """The status and detail of the run, after the server's task has ended."""
         if (error := task.exception()) is not None:
             if not isinstance(error, MusterError | OSError | sqlite3.Error):
                 self.outcome.violations.append(f"the server died: {error!r}")
             return "failed", str(error)
-        said = self._ended_in_journal()
-        if said is None:
+        result = self._ended_in_journal()
+        if result is None:
             if "journal" not in self._disk.full:
                 self.outcome.violations.append("the server ended, and the journal does not say how")
             return "failed", _SILENT_JOURNAL
-        if (task.result() != 0) != (said[0] == "failed"):
-            self.outcome.violations.append(f"exit status {task.result()} of a run that {said[0]}")
-        return said
+        status, _ = result
+        if (task.result() != 0) != (status == "failed"):
+            self.outcome.violations.append(f"exit status {task.result()} of a run that {status}")
+        return result
 
     def _ended_in_journal(self) -> tuple[str, str] | None:
-        """How the run ended, as the journal says since it was begun or resumed."""
+        """The status and detail in the journal's last part, since the run was begun or resumed."""
         if not self._journal.exists():
             return None
         for line in self._journal.read_bytes()[self._resumed_at :].splitlines():
@@ -282,7 +293,7 @@ class History:
         return None
 
     async def _all_leave(self) -> None:
-        """After the run: devices have some seconds to leave, as under a supervisor."""
+        """Wait some seconds for devices to leave, as a supervisor does, and then end them."""
         waiting = {task for process, task in self._running.values() if process.alive}
         if waiting:
             await asyncio.wait(waiting, timeout=10.0)
@@ -299,18 +310,18 @@ class History:
             for evaluation in self._evaluations:
                 evaluation.die()
             self._disk.server_killed()
-            self._check_told()
+            self._check_announced()
         elif process.name in self._packs:
             self._disk.device_killed([d.client for d in self._packs[process.name].devices])
 
-    def _check_told(self) -> None:
-        """What devices were told is committed must be in the ledger of a server that is gone."""
+    def _check_announced(self) -> None:
+        """Check that the ledger of a dead server has every round that devices know as committed."""
         path = self.folder / "ledger.sqlite"
         with closing(sqlite3.connect(path)) as ledger, suppress(sqlite3.OperationalError):
             (durable,) = ledger.execute("SELECT coalesce(max(round), 0) FROM rounds").fetchone()
-            if durable < self._told:
+            if durable < self._announced:
                 self.outcome.violations.append(
-                    f"devices were told that round {self._told} is committed; "
+                    f"devices were told that round {self._announced} is committed; "
                     f"the ledger has {durable}"
                 )
 
@@ -327,17 +338,17 @@ class History:
         def when_asked(stop: Callable[[], None]) -> None:
             self._stop = stop
 
-        around = ServerEnvironment(
+        environment = ServerEnvironment(
             self._clock, self._network.host("server"), self._disk.connect, evaluation, when_asked
         )
-        self._start("server", lambda: serve(self.folder, around))
+        self._start("server", lambda: serve(self.folder, environment))
 
     def _start_pack(self, name: str) -> None:
         config, task = self._packs[name], self.programs.task
         transport = self._network.host(name)
 
         async def live() -> None:
-            # Made inside its process, as a real one is.
+            # The pack is made inside its process, as in a real run.
             if self._rogue is not None and name == min(self._packs):
                 await RoguePack(config, task, self._clock, transport, self._rogue.kind).live()
             else:
@@ -346,13 +357,13 @@ class History:
         self._start(name, live)
 
     def _start(self, name: str, main: Callable[[], Any]) -> None:
-        self._tell(f"{name} starts")
+        self._trace(f"{name} starts")
         self._running[name] = self._loop.start(name, main)
 
     # --- faults ----------------------------------------------------------------------------------
 
     def _before_step(self, process: SimulatedProcess) -> None:
-        """Strike, if it is time. Called by the loop before every callback."""
+        """Apply the faults that are due. The loop calls this before every callback."""
         name, loop = process.name, self._loop
         if loop.steps > _MOST_STEPS:
             raise Stuck(f"{_MOST_STEPS} callbacks")
@@ -366,7 +377,8 @@ class History:
             self._strike(self._by_process.pop(own), process)
 
     def _strike(self, fault: Fault, process: SimulatedProcess | None = None) -> None:
-        self._tell(f"FAULT {fault}")
+        """Apply a fault; `process` is the process of a fault that strikes one."""
+        self._trace(f"FAULT {fault}")
         match fault:
             case Kill():
                 assert process is not None
@@ -398,13 +410,13 @@ class History:
         loop, network = self._loop, self._network
         loop.pause(process)
         loop.call_later(seconds, loop.resume, process, context=network.context)
-        if seconds > _KEEPALIVE_S:  # it answers no pings
+        if seconds > _KEEPALIVE_S:  # a paused process answers no pings
             loop.call_later(_KEEPALIVE_S, network.cut, process.name, context=network.context)
 
-    # --- the weather of the network --------------------------------------------------------------
+    # --- the network -----------------------------------------------------------------------------
 
     def delay_s(self, source: str, target: str) -> float:
-        """Mostly short, and now and then long."""
+        """The delay of a frame: mostly short, sometimes long."""
         return self._random.random() ** 4 * 0.05
 
     def reachable(self, source: str, target: str) -> bool:
@@ -413,35 +425,35 @@ class History:
         return all(self._unreachable.get(host, 0.0) <= now for host in (source, target))
 
     def judge(self, source: str, target: str, method: str, frame: Frame) -> FrameFate:
-        """Whether a frame arrives."""
+        """Decide whether a frame arrives."""
         fault = self._breaks.get(self._frames)
         if source == "server" and frame.kind is FrameKind.MESSAGE and method.endswith("/Attend"):
             committed = messages.decode_to_device(frame.payload).committed
-            self._told = max(self._told, committed.round if committed else 0)
+            self._announced = max(self._announced, committed.round if committed else 0)
         if self._traced:
             size = f" {len(frame.payload)} B" if isinstance(frame.payload, bytes) else ""
             call = method.rpartition("/")[2]
-            self._tell(f"frame {self._frames}: {source} -> {target} {call} {frame.kind}{size}")
+            self._trace(f"frame {self._frames}: {source} -> {target} {call} {frame.kind}{size}")
         self._frames += 1
         if fault is None:
             return FrameFate.ARRIVES
-        self._tell(f"FAULT {fault}")
+        self._trace(f"FAULT {fault}")
         return {
             "before": FrameFate.BREAKS_BEFORE,
             "after": FrameFate.BREAKS_AFTER,
             "silently": FrameFate.VANISHES,
         }[fault.how]
 
-    # --- telling ---------------------------------------------------------------------------------
+    # --- trace and messages ----------------------------------------------------------------------
 
-    def _tell(self, line: str) -> None:
+    def _trace(self, line: str) -> None:
         if self._traced:
             self.outcome.trace.append(
                 f"{self._loop.time():9.3f} s  step {self._loop.steps:6}  {line}"
             )
 
-    def _standing(self) -> str:
-        """Where the run stands, for a message."""
+    def _progress(self) -> str:
+        """The progress of the run, for a message."""
         path = self.folder / "ledger.sqlite"
         with suppress(sqlite3.Error), closing(sqlite3.connect(path)) as ledger:
             rounds = ledger.execute("SELECT count(*) FROM rounds").fetchone()[0]

@@ -1,4 +1,4 @@
-"""What must hold of every history, whatever went wrong in it."""
+"""The invariants of every history, whatever faults it has."""
 
 import hashlib
 import json
@@ -21,10 +21,10 @@ def model_hash(folder: Path) -> str:
 def broken_by(
     programs: Programs, folder: Path, faults: Sequence[Fault], expected: str | None
 ) -> Iterator[str]:
-    """What a completed run in `folder` violates, a sentence each.
+    """The invariants that a completed run in `folder` violates, a sentence each.
 
     Args:
-        expected: hash of the model of the undisturbed run; None: it is not to be compared.
+        expected: hash of the model of the undisturbed run; None to skip the comparison.
     """
     with closing(sqlite3.connect(folder / "ledger.sqlite")) as ledger:
         yield from _rounds(programs, ledger)
@@ -40,8 +40,11 @@ def broken_by(
 
 
 def _reproducible(programs: Programs, faults: Sequence[Fault]) -> bool:
-    """Whether the model must be that of the undisturbed run: in lockstep, with honest devices, and
-    unless a power cut took what devices remember of earlier rounds."""
+    """Whether the model must equal that of the undisturbed run.
+
+    This is so in lockstep with honest devices, unless a power cut took the state that devices keep
+    from earlier rounds.
+    """
     scenario = programs.scenario
     remembers = scenario.name in ("packs", "life")
     power_cut = any(isinstance(fault, PowerCut) for fault in faults)
@@ -101,7 +104,7 @@ def _versions(ledger: sqlite3.Connection) -> Iterator[str]:
 
 
 def _journal(ledger: sqlite3.Connection, folder: Path, faults: Sequence[Fault]) -> Iterator[str]:
-    """The journal tells every committed round and every evaluation once."""
+    """Check that the journal has every committed round and every evaluation exactly once."""
     events = list(_events(folder / "journal.jsonl"))
     for event, field, table in (
         ("round_committed", "round", "rounds"),
@@ -117,7 +120,7 @@ def _journal(ledger: sqlite3.Connection, folder: Path, faults: Sequence[Fault]) 
 
 
 def _bytes(ledger: sqlite3.Connection, folder: Path, faults: Sequence[Fault]) -> Iterator[str]:
-    """Every byte of a body is counted once, and everybody tells the same totals."""
+    """Check that every byte of a body is counted once, and that all totals agree."""
     rounds = "SELECT round, bytes_up, bytes_down FROM rounds"
     known = {round: counted for round, *counted in ledger.execute(rounds)}
     for event in _events(folder / "journal.jsonl"):
@@ -130,7 +133,7 @@ def _bytes(ledger: sqlite3.Connection, folder: Path, faults: Sequence[Fault]) ->
 
 
 def _sums(ledger: sqlite3.Connection) -> Iterator[str]:
-    """The totals are those of what travelled in chunks, or else inside other messages."""
+    """Check that totals equal the bytes that travelled in chunks, or else inside other messages."""
 
     def one(query: str) -> int:
         return int(ledger.execute(f"SELECT coalesce(({query}), 0)").fetchone()[0])
@@ -142,7 +145,7 @@ def _sums(ledger: sqlite3.Connection) -> Iterator[str]:
         if in_chunks:
             found = one(f"SELECT sum(bytes) FROM transfers WHERE direction = '{way}'")
             right = found == total
-        else:  # what travelled for a round that was dropped is in the total alone
+        else:  # bytes of a round that was dropped are only in the total
             found = one(f"SELECT sum(bytes_{way}) FROM {table}")
             right = in_rounds <= found <= total
         if not right:
@@ -158,7 +161,7 @@ def _events(path: Path) -> Iterator[dict[str, Any]]:
 
 
 def _leftovers(folder: Path) -> Iterator[str]:
-    """Files of versions that nobody needs any more."""
+    """Check that files of versions that are no longer needed were removed."""
     left = sorted(path.name for path in (folder / "models").iterdir())
     unfinished = [name for name in left if name.endswith(".tmp")]
     if len(left) > 2 or unfinished:

@@ -1,4 +1,4 @@
-"""A device that is up to no good."""
+"""A hostile device."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -24,7 +24,8 @@ _HOLD_S = 90.0
 
 
 class RoguePack:
-    """Accepts every call, opens transfers that do not go on, and gives up when they were ended.
+    """A pack that accepts every call, opens transfers without continuing them, and gives up when
+    the server has ended them.
 
     Args:
         kind: as in `muster.emulator.simulation.faults.Rogue`.
@@ -45,7 +46,7 @@ class RoguePack:
         self._schema_bytes = 0
 
     async def live(self) -> None:
-        """Until the goodbye."""
+        """Run until the server says goodbye."""
         while True:
             try:
                 if await self._attend():
@@ -69,18 +70,19 @@ class RoguePack:
         stream: Any = attend(self._channel)(metadata=metadata)
         beating = asyncio.create_task(self._beat(stream))
         try:
-            return await self._obey(stream, metadata)
+            return await self._handle_calls(stream, metadata)
         finally:
             beating.cancel()
 
     async def _beat(self, stream: Any) -> None:
-        """It is not to be taken for absent."""
+        """Send heartbeats, so that the device does not count as absent."""
         with suppress(grpc.aio.AioRpcError, asyncio.InvalidStateError):
             while True:
                 await self._clock.sleep_until(self._clock.monotonic() + _HEARTBEAT_S)
                 await stream.write(messages.encode_heartbeat([]))
 
-    async def _obey(self, stream: Any, metadata: Any) -> bool:
+    async def _handle_calls(self, stream: Any, metadata: Any) -> bool:
+        """Handle calls until the stream ends; return whether the server said goodbye."""
         while (data := await stream.read()) is not grpc.aio.EOF:
             message = messages.decode_to_device(data)
             if message.goodbye is not None:
@@ -97,12 +99,13 @@ class RoguePack:
         return messages.encode_answers([(Answer(call.key, decision, 0.0, reason), b"")])
 
     async def _hold(self, call: Call, metadata: Any) -> None:
-        """Open a transfer, and do nothing until the server ends it."""
+        """Open a transfer, and wait until the server ends it."""
         with suppress(grpc.aio.AioRpcError):
             if self._kind == "unread":
                 request = pb.FetchRequest(version=call.base_version, chunk_bytes=4096)
                 fetching = self._fleet.Fetch(request, metadata=metadata)
-                # The server can give its turn to others, but not end a call in a message.
+                # The server can give the turn to other devices, but cannot end this call while a
+                # message is being sent.
                 with suppress(TimeoutError):
                     await asyncio.wait_for(fetching.code(), _HOLD_S)
                 fetching.cancel()

@@ -1,4 +1,4 @@
-"""Search for histories that violate an invariant: at random, or all there are."""
+"""Searches for histories that violate an invariant, at random or exhaustively."""
 
 import gc
 import shutil
@@ -18,15 +18,15 @@ from muster.emulator.simulation.history import History, HistoryOutcome
 from muster.emulator.simulation.invariants import broken_by, model_hash
 
 _MEMORY = Path("/dev/shm")
-"""Where histories have their files: a sync costs nothing there."""
+"""The folder for the files of histories; it is in memory, so a sync costs nothing."""
 
 ROGUES = frozenset({"large", "wall-large"})
-"""Scenarios in which a device may be up to no good: those whose models travel in bulk."""
+"""Scenarios that may have a hostile device: those whose models travel in chunks."""
 
 
 @dataclass(frozen=True)
 class HistoryPlan:
-    """What decides a history."""
+    """Everything that determines a history."""
 
     scenario: str
     seed: int
@@ -53,12 +53,12 @@ class Simulator:
         self._folder = folder
         self._references: dict[str, Reference] = {}
         torch.set_num_threads(1)
-        # What is imported by now is not garbage, and takes long to look through.
+        # Imported modules are no garbage, and the collector would scan them each time.
         gc.collect()
         gc.freeze()
 
     def reference(self, scenario: str) -> Reference:
-        """The undisturbed run of a scenario, played the first time."""
+        """The undisturbed run of a scenario, played on the first call."""
         if scenario not in self._references:
             programs = programs_of(scenarios()[scenario], self._folder / f"{scenario}-programs")
             with self._run_folder() as folder:
@@ -73,7 +73,7 @@ class Simulator:
         return self._references[scenario]
 
     def play(self, plan: HistoryPlan, traced: bool = False) -> HistoryOutcome:
-        """Play a history, and check what is left of it."""
+        """Play a history, and check the invariants in the folder that it leaves."""
         reference = self.reference(plan.scenario)
         with self._run_folder() as folder, _no_collection():
             history = History(reference.programs, folder, plan.seed, plan.faults, traced)
@@ -93,7 +93,7 @@ class Simulator:
             shutil.rmtree(folder)
 
     def random_plan(self, seed: int) -> HistoryPlan:
-        """The history of a seed."""
+        """The plan of the history with this seed."""
         random = Random(seed)
         names = sorted(scenarios())
         scenario = names[seed % len(names)]
@@ -102,8 +102,8 @@ class Simulator:
         return HistoryPlan(scenario, seed, tuple(drawn(random, extent, rogue)))
 
     def every_plan(self, scenario: str, pairs: bool) -> Iterator[HistoryPlan]:
-        """Every history of a scenario in which one connection breaks or one process dies, and with
-        `pairs` every one with two of these."""
+        """Yield every plan of a scenario in which one connection breaks or one process dies; with
+        `pairs`, also every plan with two of these faults."""
         extent = self.reference(scenario).extent
         single: list[Fault] = [
             *(Break(frame, "before") for frame in range(extent.frames)),
@@ -121,7 +121,7 @@ class Simulator:
                 yield HistoryPlan(scenario, 0, two)
 
     def shortest(self, plan: HistoryPlan) -> HistoryPlan:
-        """The plan without the faults that it does not need to violate something."""
+        """The plan without the faults that it does not need to violate an invariant."""
         faults: Sequence[Fault] = plan.faults
         shorter = True
         while shorter:
@@ -136,7 +136,7 @@ class Simulator:
 
 @contextmanager
 def simulator() -> Iterator[Simulator]:
-    """A simulator with a folder in memory, where the machine has one."""
+    """A simulator with a temporary folder, in memory if the machine has such a folder."""
     where = _MEMORY if _MEMORY.is_dir() else None
     with tempfile.TemporaryDirectory(dir=where, prefix="muster-simulation-") as folder:
         yield Simulator(Path(folder))
@@ -144,7 +144,7 @@ def simulator() -> Iterator[Simulator]:
 
 @contextmanager
 def _no_collection() -> Iterator[None]:
-    """Within a history nothing may depend on when garbage is collected."""
+    """Disable garbage collection: nothing in a history may depend on when it happens."""
     gc.disable()
     try:
         yield

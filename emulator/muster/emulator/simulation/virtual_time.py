@@ -1,12 +1,13 @@
 """An event loop with virtual time, on which several simulated processes run.
 
-Rule 1: a callback belongs to the process in whose context it was scheduled. Within a process
-callbacks run in the order in which they became ready, as asyncio promises; which process runs next
-is drawn from the seed.
+Rule 1: a callback belongs to the process in whose context it was scheduled. Within a process,
+callbacks run in the order in which they became ready, as asyncio promises. The process that runs
+next is drawn from the seed.
 
-Rule 2: time stands still while any process can run; then it jumps to the next timer.
+Rule 2: time stands still while any process can run. Then it jumps to the next timer.
 
-Rule 3: a killed process never runs again. Nothing of it is unwound: no `finally`, no `except`.
+Rule 3: a killed process never runs again, and its stack is not unwound: no `finally` or `except`
+runs.
 """
 
 import asyncio
@@ -32,7 +33,7 @@ class SimulatedProcess:
     """One simulated process.
 
     Attributes:
-        steps: callbacks that it has run.
+        steps: number of callbacks that it has run.
     """
 
     def __init__(self, name: str) -> None:
@@ -43,7 +44,7 @@ class SimulatedProcess:
         self.steps = 0
         self.ready: deque[asyncio.Handle] = deque()
         self.tasks: list[asyncio.Task[Any]] = []
-        # When each of its worker threads is free again.
+        # The time at which each of its worker threads is free again.
         self.busy_until: dict[int, float] = {}
 
     def __repr__(self) -> str:
@@ -51,7 +52,7 @@ class SimulatedProcess:
 
 
 PROCESS: contextvars.ContextVar[SimulatedProcess] = contextvars.ContextVar("PROCESS")
-"""The process that runs."""
+"""The process that is running."""
 
 
 class VirtualLoop(asyncio.BaseEventLoop):
@@ -59,12 +60,12 @@ class VirtualLoop(asyncio.BaseEventLoop):
 
     Args:
         random: draws the order of processes and the speed of worker threads.
-        before_step: called before every callback with its process; it may kill it.
-        most_s: virtual seconds after which a history that has not ended is stuck.
+        before_step: called before every callback with its process, which it may kill.
+        most_s: virtual seconds after which a history that has not ended counts as stuck.
 
     Attributes:
-        steps: callbacks that have run.
-        lost: what asyncio says of exceptions that nobody took.
+        steps: number of callbacks that have run.
+        lost: asyncio's reports of exceptions that were never retrieved.
     """
 
     def __init__(
@@ -90,14 +91,14 @@ class VirtualLoop(asyncio.BaseEventLoop):
     def start(
         self, name: str, main: Callable[[], Any]
     ) -> tuple[SimulatedProcess, "asyncio.Task[Any]"]:
-        """Start a process whose main coroutine `main` makes."""
+        """Start a process; `main` returns its main coroutine."""
         process, context = SimulatedProcess(name), contextvars.copy_context()
         self._processes.append(process)
         context.run(PROCESS.set, process)
         return process, self.create_task(context.run(main), context=context)
 
     def kill(self, process: SimulatedProcess) -> None:
-        """Kill it; one that has ended before is only cleared away."""
+        """Kill a process; if it has already ended, only remove it."""
         process.killed = process.killed or any(not task.done() for task in process.tasks[:1])
         process.alive = False
         process.ready.clear()
@@ -121,7 +122,7 @@ class VirtualLoop(asyncio.BaseEventLoop):
         if len(process.ready) == 1 and not process.paused:
             self._runnable.append(process)
 
-    # --- what asyncio asks of a loop -------------------------------------------------------------
+    # --- the interface of an asyncio loop --------------------------------------------------------
 
     def time(self) -> float:
         return self._elapsed
@@ -146,12 +147,12 @@ class VirtualLoop(asyncio.BaseEventLoop):
         return handle
 
     def _timer_handle_cancelled(self, handle: asyncio.TimerHandle) -> None:
-        """A cancelled timer is passed over when its time comes."""
+        """Do nothing: a cancelled timer is skipped when its time comes."""
 
     def run_in_executor(  # type: ignore[override]
         self, executor: Executor | None, func: Any, *args: Any
     ) -> Any:
-        """Run a worker thread's job at an instant drawn from the seed, one after the other."""
+        """Run jobs of a worker thread one after the other, at instants drawn from the seed."""
         process = PROCESS.get(self.outside)
         done = self.create_future()
         key = id(executor)
@@ -200,13 +201,13 @@ class VirtualLoop(asyncio.BaseEventLoop):
             handle._run()
 
     def _jump(self) -> None:
-        """Go to the next timer, and make what is due there ready."""
+        """Advance time to the next timer, and make the timers that are due ready."""
         if self._stopping:  # type: ignore[attr-defined]
             self._runnable.append(self.outside)
             self.outside.ready.append(asyncio.Handle(lambda: None, (), self))
             return
         if not self._timers:
-            raise Stuck("nobody waits for a timer, and nobody can run")
+            raise Stuck("no process waits for a timer, and none can run")
         when = max(self._elapsed, self._timers[0][0])
         if when > self._most_s:
             raise Stuck(f"not over after {self._most_s:g} virtual seconds")
@@ -221,19 +222,19 @@ class VirtualLoop(asyncio.BaseEventLoop):
                 waiting.append(timer)
             else:
                 self._make_ready(handle, process)
-        for timer in waiting:  # a timer of a stopped process fires when that goes on
+        for timer in waiting:  # a timer of a paused process fires when the process resumes
             heapq.heappush(self._timers, (when + 0.1, *timer[1:]))
 
     def unclaimed(self) -> list[str]:
-        """Exceptions that nobody took, of processes that were not killed."""
+        """Exceptions that were never retrieved, in processes that were not killed."""
         found = [f"{lost.get('message')}: {lost.get('exception')!r}" for lost in self.lost]
         honest = (process for process in self._processes if not process.killed)
         tasks = (task for process in honest for task in process.tasks if _is_unclaimed(task))
         return found + [f"{_name(task)}: {task.exception()!r}" for task in tasks]
 
     def abandon(self) -> None:
-        """After a history, and when its files are gone: unwind what was killed, now that it can do
-        no harm."""
+        """Unwind killed processes, after a history and after its files were removed, so that they
+        can do no harm."""
         self._timers.clear()
         self._runnable.clear()
         for process in self._processes:
@@ -246,7 +247,7 @@ class VirtualLoop(asyncio.BaseEventLoop):
 
 
 def _is_unclaimed(task: Any) -> bool:
-    """What asyncio looks at before it logs that an exception was never retrieved."""
+    """Whether asyncio would log that the task's exception was never retrieved."""
     return task.done() and not task.cancelled() and bool(task._log_traceback)
 
 
@@ -255,7 +256,7 @@ def _name(task: Any) -> str:
 
 
 def _quiet(task: "asyncio.Task[Any]") -> None:
-    """End a task of which nobody wants to hear."""
+    """End a task without any log message."""
     if task.done():
         if not task.cancelled():
             task.exception()
@@ -279,7 +280,7 @@ class VirtualClock:
     """A process's clock on a virtual loop.
 
     Attributes:
-        ahead_s: how far UNIX time is ahead of what it should be.
+        ahead_s: seconds by which UNIX time is ahead of the correct time.
     """
 
     def __init__(self, loop: VirtualLoop) -> None:
@@ -296,4 +297,4 @@ class VirtualClock:
         await asyncio.sleep(max(0.0, instant - self._loop.time()))
 
     def pause(self, seconds: float) -> None:
-        raise NotImplementedError("nothing that is simulated sleeps without its event loop")
+        raise NotImplementedError("simulated processes sleep only in their event loop")

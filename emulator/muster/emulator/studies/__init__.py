@@ -1,7 +1,8 @@
-"""Studies: code that knows its runs, its claims, its figures and tables.
+"""Studies: plug-ins that define runs, and judge claims, figures and tables from their results.
 
-`study` is the contract, `claims` the rules by which a claim holds, `results` what runs leave to
-judge, `registry` the studies there are; `plan`, `running`, `judging` and `page` are the frame.
+`study` is the contract, `claims` has the rules that decide whether a claim holds, `results` gives
+access to the results of runs, and `registry` lists the studies. `plan`, `running`, `judging` and
+`page` are the framework that runs every study.
 """
 
 from muster.emulator.studies.claims import (

@@ -1,8 +1,9 @@
-"""A worker's program, `python -m muster.emulator.studies`: runs one scenario after another.
+"""The program of a worker, `python -m muster.emulator.studies`: runs one scenario after another.
 
-An order is a line of JSON on standard input: `folder`, `scenario`, `backend`. The answer is one on
-standard output: `status`, and `problem` where the run has no result. SIGINT ends the run that goes
-on as stopped, and the worker. One program for many runs, because pandas takes a second to import.
+An order is a line of JSON on standard input with `folder`, `scenario` and `backend`. The answer is
+a line of JSON on standard output with `status`, and `problem` if the run has no result. SIGINT
+stops the current run and ends the worker. One program does many runs, because pandas takes a second
+to import.
 """
 
 import json
@@ -14,14 +15,14 @@ from typing import Any
 def main() -> None:
     try:
         for line in sys.stdin:
-            sys.stdout.write(json.dumps(obey(json.loads(line))) + "\n")
+            sys.stdout.write(json.dumps(run_order(json.loads(line))) + "\n")
             sys.stdout.flush()
     except KeyboardInterrupt:
-        pass  # between two runs; nobody waits for an answer
+        pass  # it came between two runs, so no answer is due
 
 
-def obey(order: dict[str, Any]) -> dict[str, str]:
-    """Run what is ordered; return the answer."""
+def run_order(order: dict[str, Any]) -> dict[str, str]:
+    """Run the scenario of an order and return the answer."""
     from muster.common.config import validate
     from muster.common.errors import MusterError
     from muster.emulator.experiments.run_set import asked_to_stop, run_or_resume

@@ -1,10 +1,10 @@
-"""The rules by which a claim holds. Pure: numbers in, a row of claims.json out.
+"""The rules that decide whether a claim holds, as pure functions from numbers to `Claim` rows.
 
-Rule 1: with at least `ENOUGH` seeds a claim is judged by Student's t over the seeds. With fewer,
-every seed has to show it by itself, and the row says that it was judged so.
+Rule 1: with at least `ENOUGH` seeds, a claim is judged by Student's t over the seeds. With fewer
+seeds, every seed has to satisfy it by itself, and the row says so.
 
-Rule 2: a value that is missing or not finite makes the claim fail, with a sentence in the place of
-the number. A claim never vanishes.
+Rule 2: if a value is missing or not finite, the claim fails and has a sentence in place of the
+number. A claim is never left out.
 """
 
 import math
@@ -17,20 +17,20 @@ import numpy as np
 from muster.emulator.results.intervals import interval
 
 BySeed = Mapping[int, float]
-"""What was measured with each seed; NaN where nothing was."""
+"""Seed to the value that was measured with it; NaN without a value."""
 
 ENOUGH = 5
-"""Seeds from which on intervals are taken."""
+"""The least number of seeds for which confidence intervals are used."""
 
 LEAST_RANK_CORRELATION = 0.9
 _ENOUGH_LEVELS = 4
 
 # The lower end of a two-sided interval of 90 % is the one-sided bound of 95 %; and two one-sided
-# tests at 5 % say "equivalent" exactly when this interval lies inside the margin (Schuirmann 1987).
+# tests at 5 % show equivalence exactly if this interval lies inside the margin (Schuirmann 1987).
 _LEVEL = 0.90
 
 _NO_SEED = -1
-"""Stands for the seed of a number that hangs on none."""
+"""The seed that stands for a number that does not depend on a seed."""
 
 Ends = tuple[float | None, float | None]
 
@@ -40,13 +40,14 @@ class Claim:
     """A row of claims.json, and of the table of claims.
 
     Attributes:
-        claim: what is claimed, as a sentence.
-        measured: the number that was judged, or a sentence on why there is none.
-        expected: what it would have to be.
-        rule: how it was judged.
-        seeds: those that were looked at.
-        interval: of what was measured; None as an end: unbounded. Which interval, the rule says.
-        margin: by how much what was measured may differ from what was expected.
+        claim: the claim as a sentence.
+        measured: the number that was judged, or a sentence that says why there is none.
+        expected: the value or range that the number must have, as text.
+        rule: the rule by which it was judged, as text.
+        seeds: the seeds that were judged.
+        interval: interval of the measured number, of the kind that the rule names; an end of None
+            is unbounded.
+        margin: the most by which the measured number may differ from the expected one.
     """
 
     claim: str
@@ -64,7 +65,7 @@ class Claim:
             object.__setattr__(self, "measured", f"not a number: {self.measured}")
 
     def to_json(self) -> dict[str, Any]:
-        """The row, with null for what it has not."""
+        """The row for claims.json, with null for missing values."""
         return {
             "claim": self.claim,
             "holds": bool(self.holds),
@@ -106,11 +107,11 @@ def greater(text: str, a: BySeed, b: BySeed | float = 0.0, *, by: float = 0.0) -
 
 
 def higher(text: str, a: BySeed, b: BySeed) -> Claim:
-    """`a` is higher than `b`, as a ratio, paired by seed: for what scatters in proportion to its
-    size, as losses above the least loss do, of which all are above 0.
+    """`a` is higher than `b` as a ratio, paired by seed.
 
-    Judged as `greater` judges, on logarithms. What was measured is the geometric mean of the
-    ratios.
+    This suits positive values whose scatter is proportional to their size, such as losses above the
+    least loss. It is judged as by `greater`, but on logarithms. The measured number is the
+    geometric mean of the ratios.
     """
     logarithms = difference(_logarithms(a), _logarithms(b))
     rule = "one-sided 95 % confidence interval of the mean ratio, paired by seed, excludes 1"
@@ -132,9 +133,9 @@ def higher(text: str, a: BySeed, b: BySeed) -> Claim:
 def close(text: str, values: BySeed, expected: float, margin: float) -> Claim:
     """`values` are `expected`, up to `margin`.
 
-    Two arms are alike when their `difference` is close to 0. Holds when the two-sided 90 %
+    Two arms are alike if their `difference` is close to 0. Holds when the two-sided 90 %
     confidence interval of the mean lies inside the margin (two one-sided tests at 5 %); with few
-    seeds when every value does.
+    seeds, when every value lies inside it.
     """
     wanted, seeds = f"{expected:g} ± {margin:g}", tuple(values)
     if problem := _problem(values):
@@ -154,8 +155,8 @@ def close(text: str, values: BySeed, expected: float, margin: float) -> Claim:
 def at_most(text: str, values: BySeed | float, limit: float) -> Claim:
     """`values` do not exceed `limit`.
 
-    Holds when the one-sided 95 % upper confidence bound of the mean does not; with few seeds, or of
-    a single number that hangs on no seed, when no value does.
+    Holds when the one-sided 95 % upper confidence bound of the mean does not exceed it. With few
+    seeds, or for a single number that depends on no seed, it holds when no value exceeds it.
     """
     found, seeds = _mapped(values)
     wanted = f"≤ {limit:g}"
@@ -173,7 +174,7 @@ def at_most(text: str, values: BySeed | float, limit: float) -> Claim:
 
 
 def exact(text: str, measured: BySeed | float, expected: float, tolerance: float) -> Claim:
-    """Every value is `expected`, up to `tolerance` of rounding: no statistics."""
+    """Every value equals `expected` up to a rounding error of `tolerance`, without statistics."""
     found, seeds = _mapped(measured)
     wanted, rule = f"{expected:.12g} ± {tolerance:g}", "every value inside the tolerance"
     if problem := _problem(found):
@@ -184,13 +185,13 @@ def exact(text: str, measured: BySeed | float, expected: float, tolerance: float
 
 
 def grows(text: str, levels: Mapping[float, BySeed]) -> Claim:
-    """What was measured grows with the level: the means over the seeds, level by level.
+    """The mean over the seeds grows with the level.
 
     Holds when Spearman's rank correlation of levels and means is at least .9. With fewer than four
-    levels that says little: then every mean has to exceed the one before.
+    levels, a rank correlation says little, so every mean has to exceed the one before.
 
     Args:
-        levels: level to what was measured there.
+        levels: level to the values that were measured at it.
 
     Raises:
         ValueError: fewer than two levels.
@@ -216,7 +217,7 @@ def grows(text: str, levels: Mapping[float, BySeed]) -> Claim:
 
 
 def _problem(values: BySeed) -> str:
-    """Why `values` cannot be judged; empty when they can."""
+    """The reason why `values` cannot be judged; empty if they can."""
     missing = [seed for seed, value in values.items() if not math.isfinite(value)]
     if not values:
         return "nothing was measured"
@@ -235,7 +236,7 @@ def _mapped(values: BySeed | float) -> tuple[BySeed, tuple[int, ...]]:
 
 
 def _logarithms(values: BySeed) -> dict[int, float]:
-    """NaN where a value is not above 0."""
+    """The logarithm of each value; NaN if the value is not above 0."""
     return {seed: math.log(x) if x > 0 else math.nan for seed, x in values.items()}
 
 
@@ -254,7 +255,7 @@ def _range(values: Iterable[float]) -> tuple[float, float]:
 
 
 def _rank_correlation(a: Sequence[float], b: Sequence[float]) -> float:
-    """Spearman's, with mean ranks for ties; 0 where all of `b` are alike."""
+    """Spearman's rank correlation, with mean ranks for ties; 0 if all of `b` are equal."""
     ranks = np.array([_ranks(a), _ranks(b)])
     ranks -= ranks.mean(axis=1, keepdims=True)
     norm = math.sqrt(float(np.prod((ranks**2).sum(axis=1))))

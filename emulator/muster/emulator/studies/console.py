@@ -1,4 +1,4 @@
-"""A study on the command line: what is asked for, and what is said at its end."""
+"""A study on the command line: its options, and its results as text."""
 
 import os
 from pathlib import Path
@@ -16,10 +16,10 @@ from muster.emulator.studies.study import FIRST_SEED, SEEDS, Options
 
 
 def require_name(name: str | None) -> str:
-    """The study's name.
+    """Return the study's name.
 
     Raises:
-        ConfigError: none was given; says which there are.
+        ConfigError: no name was given; the message lists all studies.
     """
     if name:
         return name
@@ -37,10 +37,10 @@ def options_of(
     data: str | None,
     backend: BackendName | None,
 ) -> Options:
-    """What was asked for, with every default.
+    """The options of a study, with every default filled in.
 
     Raises:
-        ConfigError: there is no such study.
+        ConfigError: there is no study called `kind`.
     """
     found = find_study(kind)
     data = data or os.environ.get(DATA_VARIABLE)
@@ -54,7 +54,7 @@ def options_of(
 
 
 def describe(done: Studied) -> str:
-    """The end of a study in plain lines: its claims, what went wrong, and where its files are."""
+    """Describe a study in lines: its claims, its problems, and where its page is."""
     from muster.emulator.studies.page import PAGE
     from muster.emulator.studies.tables import claims_table
 
@@ -67,7 +67,7 @@ def describe(done: Studied) -> str:
     lines.append(f"{hold} of {len(claims)} claims hold")
     if claims:
         table = claims_table(claims)
-        # The rule is a sentence: it is on the page and in claims.json.
+        # The rule is a sentence, too long for a terminal; it is on the page and in claims.json.
         lines += aligned([row[:-1] for row in [table.columns, *table.rows]])
     lines += [clean(note) for note in notes]
     return "\n".join([*lines, "", f"  page  {shown(done.folder / PAGE)}"])

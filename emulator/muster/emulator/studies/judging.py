@@ -1,4 +1,4 @@
-"""Judges a study whose runs have ended, and writes what it found into its folder."""
+"""Judges a study whose runs have ended, and writes its findings into its folder."""
 
 import json
 from collections.abc import Mapping
@@ -18,10 +18,10 @@ CLAIMS = "claims.json"
 
 
 def conclude(folder: Path, plan: StudyPlan, problems: Mapping[str, str]) -> Studied:
-    """Judge, and write claims, figures, tables and pages.
+    """Judge the study, and write claims, figures, tables and pages.
 
     Args:
-        problems: title of a run that failed just now to why.
+        problems: title of a run that failed in this session to the reason.
     """
     results = Results(
         [
@@ -35,7 +35,7 @@ def conclude(folder: Path, plan: StudyPlan, problems: Mapping[str, str]) -> Stud
     try:
         findings = found.judge(results, plan.options)
     except RunFailed as error:
-        # The study needs a run that is not there; what there is is still shown.
+        # The study needs a run that has no result. The other results are still shown.
         status = "failed"
         findings = Findings([], notes=[f"The claims could not be judged. {error}"])
     finally:

@@ -1,6 +1,6 @@
-"""What real networking added over a simulation: what travelled, how long it took, what was lost.
+"""Traffic, durations and losses of a study's runs: what real networking adds over a simulation.
 
-In a simulation a model is a pointer: nothing of this exists but what devices decline. All of it is
+In a simulation, a model is a pointer, so of all this only declined calls exist. All numbers are
 read from the accounts.
 """
 
@@ -18,8 +18,8 @@ _DECLINED, _LOST = "declined", "lost"
 
 
 def network_table(results: Results) -> pd.DataFrame:
-    """One row for every run: its traffic, its seconds, and a column for every reason why a call led
-    to no folded update: "declined: REASON", or "lost: WHAT (REASON)"."""
+    """One row for every run: its traffic, its seconds, and a column for every reason why a call did
+    not lead to a folded update, called "declined: REASON" or "lost: WHAT (REASON)"."""
     rows = pd.DataFrame([_row(result) for result in results])
     counted = [*_COUNTED, *_ways(rows)]
     rows[[*counted, *_SECONDS]] = rows[[*counted, *_SECONDS]].fillna(0)
@@ -27,7 +27,7 @@ def network_table(results: Results) -> pd.DataFrame:
 
 
 def by_part(runs: pd.DataFrame) -> pd.DataFrame:
-    """The sums of each part, and of all."""
+    """The sums of each part, and of all parts."""
     sums = runs.assign(runs=1).groupby("part", sort=False)[["runs", *_COUNTED, *_SECONDS]].sum()
     if len(sums) > 1:
         total = sums.sum().to_frame("all").T
@@ -36,7 +36,7 @@ def by_part(runs: pd.DataFrame) -> pd.DataFrame:
 
 
 def reasons(runs: pd.DataFrame) -> dict[str, int]:
-    """Why calls led to no folded update, and how often over all runs; the most frequent first."""
+    """The reasons why calls led to no folded update, with counts; the most frequent first."""
     counts = {way: int(runs[way].sum()) for way in _ways(runs)}
     return dict(sorted(counts.items(), key=lambda item: -item[1]))
 

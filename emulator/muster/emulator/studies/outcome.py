@@ -1,4 +1,4 @@
-"""What a study came to."""
+"""The outcome of a study."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -9,15 +9,15 @@ from muster.emulator.studies.study import Findings
 
 @dataclass(frozen=True, slots=True)
 class Studied:
-    """What a study came to.
+    """The outcome of a study.
 
     Attributes:
-        name: what the study calls itself.
-        folder: everything it left.
-        status: completed; failed (runs did, see `problems`, or it could not be judged); or stopped
-            (it can be resumed, and is not judged).
-        findings: None when it was stopped.
-        problems: title of a run that has no result to why.
+        name: name of the study.
+        folder: folder with all files of the study.
+        status: completed; failed (runs failed, see `problems`, or it could not be judged); or
+            stopped (it can be resumed, and was not judged).
+        findings: None if the study was stopped.
+        problems: title of a run that has no result to the reason.
     """
 
     name: str
@@ -28,7 +28,7 @@ class Studied:
 
     @property
     def holds(self) -> bool:
-        """Every run ended, and every claim holds."""
+        """Whether every run ended and every claim holds."""
         found = self.findings
         return self.status == "completed" and found is not None and all(
             claim.holds for claim in found.claims

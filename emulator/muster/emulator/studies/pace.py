@@ -1,14 +1,14 @@
-"""How long the rest will take, from how long what is done took. Pure: no clock is read."""
+"""Estimates the remaining time of a study from the runs that are done, without reading a clock."""
 
 from collections.abc import Iterable
 
 
 class Pace:
-    """Expected seconds, put right by those that were measured.
+    """The remaining seconds, corrected by the measured pace.
 
     Args:
-        expected: seconds of every run that is still to be run.
-        at_once: runs that go on at the same time.
+        expected: expected seconds of every run that is still to be done.
+        at_once: number of runs at the same time.
     """
 
     def __init__(self, expected: Iterable[float], at_once: int = 1) -> None:
@@ -17,7 +17,7 @@ class Pace:
         self._done = self._took = 0.0
 
     def done(self, expected_s: float, took_s: float) -> None:
-        """A run that was expected to take `expected_s` took `took_s`."""
+        """Record that a run that was expected to take `expected_s` took `took_s`."""
         self._left.remove(expected_s)
         self._done += expected_s
         self._took += took_s

@@ -1,4 +1,4 @@
-"""The page of a study, study.html, and the same for people who read Markdown, study.md."""
+"""Writes the page of a study, study.html, and the same as Markdown, study.md."""
 
 from collections.abc import Mapping, Sequence
 
@@ -22,7 +22,7 @@ def write_pages(studied: Studied, planned: plan.StudyPlan, runs: pd.DataFrame) -
     """Write the figures, study.html and study.md.
 
     Args:
-        runs: as of `network.network_table`.
+        runs: the table of `network.network_table`.
     """
     findings, folder = studied.findings, studied.folder
     assert findings is not None
@@ -38,7 +38,7 @@ def write_pages(studied: Studied, planned: plan.StudyPlan, runs: pd.DataFrame) -
 def sections_of(
     studied: Studied, planned: plan.StudyPlan, runs: pd.DataFrame
 ) -> list[ReportSection]:
-    """What the page says, in order."""
+    """The sections of the page, in order."""
     findings = studied.findings
     assert findings is not None
     found = [_headline(studied, planned, runs)]
@@ -56,8 +56,8 @@ def sections_of(
 
 
 _CLAIMS = (
-    "What was claimed, and whether it was found here. The interval is that which the rule names; "
-    "a margin is by how much a value may differ from what was expected."
+    "The claims, and whether they hold in these runs. The rule names the kind of interval. A "
+    "margin is the most by which a value may differ from the expected one."
 )
 
 
@@ -75,9 +75,9 @@ def _headline(studied: Studied, planned: plan.StudyPlan, runs: pd.DataFrame) -> 
         ("updates lost", f"{int(total['lost']):,} of {int(total['calls']):,}"),
     ]
     about = f"{study.about[:1].upper()}{study.about[1:]}."
-    size = "Quick: smaller and fewer than the study is meant to be." if options.quick else ""
-    told = [about, study.paper and f"{study.paper}.", size, *study.remarks(options)]
-    return ReportSection(clean(studied.name), clean(" ".join(filter(None, told))), facts)
+    size = "Quick: runs are smaller and fewer than in the full study." if options.quick else ""
+    parts = [about, study.paper and f"{study.paper}.", size, *study.remarks(options)]
+    return ReportSection(clean(studied.name), clean(" ".join(filter(None, parts))), facts)
 
 
 def _problems(problems: Mapping[str, str]) -> Table:
@@ -102,10 +102,10 @@ def _travelled(runs: pd.DataFrame) -> ReportSection:
     ]
     columns = ["part", *_COUNTS, "up", "down", "in rounds", "from start to end"]
     text = (
-        "A simulation has none of this: models and updates that travelled through sockets, rounds "
-        "that waited for the last of them, and updates that never counted."
+        "A simulation has none of this: models and updates travelled through sockets, rounds "
+        "waited for the last update, and some updates never counted."
     )
-    note = f"Every run by itself is in {NETWORK}.csv."
+    note = f"{NETWORK}.csv has a row for every run."
     return ReportSection("What real networking added", text, table=Table(columns, rows, note))
 
 
@@ -114,8 +114,8 @@ def _reasons(runs: pd.DataFrame) -> ReportSection:
     if not rows:
         return ReportSection("Losses", "None: every call led to a folded update.")
     text = (
-        "Why calls led to no folded update, over all runs; most frequent first. What a device "
-        "declines a simulation may have too."
+        "Why calls led to no folded update, over all runs. The most frequent reason comes first. "
+        "Declined calls may also occur in a simulation."
     )
     return ReportSection("Losses", text, table=Table(["what happened (reason)", "calls"], rows))
 
@@ -123,9 +123,7 @@ def _reasons(runs: pd.DataFrame) -> ReportSection:
 def _sizes(planned: plan.StudyPlan) -> ReportSection:
     found = plan.sizes([run.run for run in planned.runs], planned.study.paper_sizes)
     table = Table(found.header, found.rows, words=1)
-    return ReportSection(
-        found.title, "Minutes are those that were expected on two cores.", table=table
-    )
+    return ReportSection(found.title, "Minutes are estimates for two cores.", table=table)
 
 
 _FILES = {
@@ -144,7 +142,7 @@ def _files(studied: Studied) -> ReportSection:
     assert findings is not None
     own = {f"{table.name}.csv": table.title for table in findings.tables}
     rows = [[name, what] for name, what in {**_FILES, **own}.items()]
-    text = "What lies in the folder of the study."
+    text = "The files in the folder of the study."
     return ReportSection("Files", text, table=Table(["file", "what it is"], rows, words=2))
 
 

@@ -1,4 +1,4 @@
-"""What a study will run: every run with its whole scenario, checked before the first begins."""
+"""The plan of a study: every run with its whole scenario, checked before the first run begins."""
 
 import json
 import tomllib
@@ -22,10 +22,10 @@ RUNS = "runs"
 
 @dataclass(frozen=True, slots=True)
 class PlannedRun:
-    """A run and where it is.
+    """A run and its folder.
 
     Attributes:
-        folder: its run folder inside the study's, for example "runs/A-fedipw-seed-101".
+        folder: the run folder, relative to the study's, for example "runs/A-fedipw-seed-101".
     """
 
     folder: str
@@ -34,10 +34,10 @@ class PlannedRun:
 
 @dataclass(frozen=True, slots=True)
 class StudyPlan:
-    """What will be run.
+    """All runs of a study.
 
     Attributes:
-        kind: what the study was asked for by: a name, or `module:Class`.
+        kind: the study as the user gave it: a name, or `module:Class`.
     """
 
     kind: str
@@ -49,13 +49,15 @@ class StudyPlan:
         """The study itself.
 
         Raises:
-            ConfigError: it is no longer there.
+            ConfigError: the study can no longer be found.
         """
         return find_study(self.kind)
 
     def to_json(self) -> str:
-        """The plan with every scenario in full: the runs do not change when the study's code does,
-        only the judgement does."""
+        """The plan as JSON, with every scenario in full.
+
+        If the study's code changes later, only the judgement changes, not the runs.
+        """
         values = {
             "study": self.kind,
             "muster": version("muster"),
@@ -75,10 +77,10 @@ class StudyPlan:
 
     @classmethod
     def from_json(cls, text: str | bytes, source: str) -> "StudyPlan":
-        """Read what `to_json` wrote.
+        """Read a plan that `to_json` wrote.
 
         Raises:
-            ConfigError: it is not a plan, or a scenario in it is none any more.
+            ConfigError: the text is not a plan, or a scenario in it is no longer valid.
         """
         try:
             values = orjson.loads(text)
@@ -106,7 +108,7 @@ def find_study(kind: str) -> Study:
     """The study called `kind`.
 
     Raises:
-        ConfigError: there is none; says which there are.
+        ConfigError: there is no such study; the message lists all studies.
     """
     try:
         return STUDIES.find(kind)(kind=kind)
@@ -118,7 +120,7 @@ def make_plan(kind: str, options: Options) -> StudyPlan:
     """Ask the study called `kind` for its runs.
 
     Raises:
-        ConfigError: there is no such study, or what is asked of it cannot be had.
+        ConfigError: there is no such study, or it cannot be run with these options.
     """
     runs = find_study(kind).runs(options)
     if twice := [title for title, times in Counter(run.title for run in runs).items() if times > 1]:
@@ -129,7 +131,7 @@ def make_plan(kind: str, options: Options) -> StudyPlan:
 
 
 def sizes(runs: Iterable[StudyRun], in_the_paper: Mapping[str, str]) -> Table:
-    """What is run, part by part, beside what the paper has."""
+    """The sizes of the runs by part, beside the sizes in the paper."""
     parts: dict[str, list[StudyRun]] = {}
     for run in runs:
         parts.setdefault(run.part, []).append(run)

@@ -1,4 +1,4 @@
-"""The studies there are; installed packages add theirs by the entry-point group."""
+"""The registry of studies; installed packages add theirs through the entry-point group."""
 
 from muster.common.plugins import Registry
 from muster.emulator.studies.agnostic.study import AgnosticStudy

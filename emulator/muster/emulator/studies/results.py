@@ -1,7 +1,7 @@
-"""What the runs of a study left, for its `judge`.
+"""The results of a study's runs, for its `judge`.
 
-Rule: nothing stays open or loaded. `by_seed` forgets a run's account after measuring it, so a
-hundred runs of a thousand rounds take the memory of one.
+Rule: nothing stays open or loaded. `by_seed` closes a run's account after measuring it, so a
+hundred runs of a thousand rounds take as much memory as one run.
 """
 
 import json
@@ -29,13 +29,13 @@ Measure = Callable[["Result"], float]
 
 
 class Result:
-    """What came of one run.
+    """The result of one run.
 
     Attributes:
-        run: what was planned: part, labels, scenario.
-        folder: its run folder.
-        summary: as in summary.json; empty when there is none.
-        problem: why it has no result; empty when it came to its own end.
+        run: the planned run: part, labels, scenario.
+        folder: the run folder.
+        summary: the content of summary.json; empty if there is none.
+        problem: why the run has no result; empty if it ended by itself.
     """
 
     def __init__(self, run: "StudyRun", folder: Path, problem: str = "") -> None:
@@ -43,7 +43,7 @@ class Result:
         self.summary = read_summary(folder)
         self.problem = problem if not self.ended else ""
         if not self.ended and not self.problem:
-            self.problem = str(self.summary.get("detail") or "it did not come to its end")
+            self.problem = str(self.summary.get("detail") or "it did not end by itself")
         self._account: Account | None = None
 
     @property
@@ -53,7 +53,7 @@ class Result:
 
     @property
     def ended(self) -> bool:
-        """It came to its own end: completed, or diverged."""
+        """Whether the run ended by itself: completed or diverged."""
         return self.summary.get("status") in ENDED
 
     @property
@@ -74,10 +74,10 @@ class Result:
 
     @property
     def account(self) -> Account:
-        """The run's tables, opened when they are first asked for; `close` forgets them.
+        """The run's tables, opened on first use and released by `close`.
 
         Raises:
-            RunFailed: the run did not come to its end.
+            RunFailed: the run did not end by itself.
         """
         self._require()
         if self._account is None:
@@ -85,13 +85,13 @@ class Result:
         return self._account
 
     def course(self, measure: str) -> "pd.Series[float]":
-        """What was measured of the offered model, indexed by the round that made it.
+        """A measure of the offered model, indexed by the round that produced the model.
 
         Args:
-            measure: loss, accuracy, or what else the task measures; NaN where it was not.
+            measure: loss, accuracy, or another metric of the task; NaN if it was not measured.
 
         Raises:
-            RunFailed: the run did not come to its end.
+            RunFailed: the run did not end by itself.
         """
         measured = self.account.evaluations.set_index("round")
         if measure in ("loss", "accuracy"):
@@ -100,13 +100,13 @@ class Result:
         return pd.Series(found, index=measured.index, name=measure, dtype="float64")
 
     def final(self, measure: str) -> float:
-        """The last of `course`."""
+        """The last value of `course`."""
         return float(self.course(measure).iloc[-1])
 
     def tail_mean(self, measure: str, share: float = 0.2) -> float:
-        """Mean of `course` over the last `share` of the planned rounds; NaN when none was measured.
+        """Mean of `course` over the last `share` of the planned rounds; NaN if none was measured.
 
-        Early rounds, and the very last, hang on chance.
+        A mean depends less on chance than the value of a single round.
         """
         course = self.course(measure)
         return float(course[course.index > (1 - share) * self.scenario.server.rounds].mean())
@@ -116,14 +116,14 @@ class Result:
         """The tensors of the model that the run offered.
 
         Raises:
-            RunFailed: the run did not come to its end.
+            RunFailed: the run did not end by itself.
         """
         self._require()
         return load_file(self.folder / MODEL)
 
     @property
     def vector(self) -> Vector:
-        """`model` as it travels: its tensors in the order of the schema, shape (parameters,)."""
+        """`model` as one vector: its tensors in the order of the schema, shape (parameters,)."""
         self._require()
         body = (self.folder / MODEL).read_bytes()
         header = int.from_bytes(body[:8], "little")  # the file's body is the vector: tensors.py
@@ -131,16 +131,16 @@ class Result:
 
     @property
     def bytes(self) -> int:
-        """Bodies of models and updates that crossed the network, both ways."""
+        """Bytes of models and updates that crossed the network, in both directions."""
         return int(self.summary.get("bytes_up", 0) + self.summary.get("bytes_down", 0))
 
     @property
     def seconds(self) -> float:
-        """Wall seconds in rounds."""
+        """Wall-clock seconds spent in rounds."""
         return float(self.summary.get("seconds", 0.0))
 
     def close(self) -> None:
-        """Forget the account and its tables."""
+        """Release the account and its tables."""
         if self._account is not None:
             self._account.close()
             self._account = None
@@ -172,14 +172,14 @@ class Results(Sequence[Result]):
         return iter(self._results)
 
     def where(self, **labels: "Label") -> "Results":
-        """Those whose labels, `part` and `seed` are as given; perhaps none."""
+        """The results whose labels, `part` and `seed` are as given; there may be none."""
         return Results([result for result in self if _fits(result, labels)])
 
     def one(self, **labels: "Label") -> Result:
-        """The only one whose labels, `part` and `seed` are as given.
+        """The only result whose labels, `part` and `seed` are as given.
 
         Raises:
-            LookupError: there is none, or there are several.
+            LookupError: no result fits, or several do.
         """
         found = self.where(**labels)
         if len(found) != 1:
@@ -187,13 +187,13 @@ class Results(Sequence[Result]):
         return found[0]
 
     def by_seed(self, measure: Measure, **labels: "Label") -> dict[int, float]:
-        """`measure` of the run of every seed; NaN for a run that did not come to its end.
+        """`measure` of the run of every seed; NaN for a run that did not end by itself.
 
         Args:
-            labels: what picks one run per seed: labels, and `part`.
+            labels: labels, and `part`, that select one run per seed.
 
         Raises:
-            LookupError: no run is picked, or two of one seed.
+            LookupError: no run is selected, or two runs of the same seed.
         """
         found: dict[int, float] = {}
         for result in self.where(**labels):
@@ -206,7 +206,7 @@ class Results(Sequence[Result]):
         return found
 
     def close(self) -> None:
-        """Forget all accounts."""
+        """Release all accounts."""
         for result in self:
             result.close()
 

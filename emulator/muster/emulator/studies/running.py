@@ -1,7 +1,8 @@
-"""Runs a study: what is missing, one run after another or several at once, and then the judgement.
+"""Runs a study: all missing runs, one after another or several at once, and then the judgement.
 
-The folder of a study holds `plan.json` from the start and a run folder for every run; when all have
-ended, `judging` writes the rest. A run that fails fails the study at its end; the others go on.
+The folder of a study has `plan.json` from the start and a run folder for every run. When all runs
+have ended, `judging` writes the rest. If a run fails, the others still run, and the study fails at
+its end.
 """
 
 import os
@@ -47,12 +48,12 @@ def study(
     Args:
         kind: a name, or `module:Class`.
         out: the folder to make; default `runs/study-<name>-<time>`.
-        jobs: runs at once, each in a process of its own.
-        watch: shows the runs, when there is one at a time.
-        say: told what will be run, and of every run that it ended and what is left.
+        jobs: number of runs at once, each in a process of its own.
+        watch: shows the runs if they run one at a time.
+        say: called with lines that announce the runs, and how each ended and how much is left.
 
     Raises:
-        ConfigError: what is asked for is wrong; nothing was started.
+        ConfigError: the request is wrong; nothing was started.
     """
     _require_jobs(jobs)
     found = find_study(kind)
@@ -74,15 +75,15 @@ def resume_study(
     say: Say = lambda line: None,
     clock: Clock | None = None,
 ) -> Studied:
-    """Go on with a study: what has ended is not run again, and all is judged anew.
+    """Resume a study: runs that have ended are not run again, and all claims are judged again.
 
     Raises:
-        ConfigError: there is none in `folder`, or it is going on.
+        ConfigError: `folder` has no study, or another process is running it.
     """
     _require_jobs(jobs)
     folder = Path(folder)
     plan = read_plan(folder)
-    _ = plan.study  # it has to be there still
+    _ = plan.study  # raises if the study can no longer be found
     for planned in plan.runs:
         if not has_ended(folder / planned.folder):
             running.require(planned.run.scenario, plan.options.backend)
@@ -93,7 +94,7 @@ def read_plan(folder: Path) -> StudyPlan:
     """The plan of the study in `folder`.
 
     Raises:
-        ConfigError: there is none.
+        ConfigError: `folder` has no study.
     """
     try:
         text = (folder / PLAN).read_bytes()
@@ -121,7 +122,7 @@ def _announce(plan: StudyPlan, jobs: int, say: Say) -> None:
     for remark in found.remarks(plan.options):
         say(remark)
     if jobs > 1 and any(run.scenario.clock.kind != "rounds" for run in runs):
-        say("Some runs are not in lockstep: beside another they are slower, and come out otherwise")
+        say("Some runs are not in lockstep: with several at once they are slower and may differ")
 
 
 def _go_on(
@@ -129,19 +130,19 @@ def _go_on(
 ) -> Studied:
     with owned(folder):
         missing = [run for run in plan.runs if not has_ended(folder / run.folder)]
-        teller = _Teller(plan, missing, jobs, say)
+        reporter = _ProgressReporter(plan, missing, jobs, say)
         if jobs > 1:
             workers = Workers(folder, plan.options.backend, jobs, clock)
-            stopped = workers.run(missing, teller.ended)
+            stopped = workers.run(missing, reporter.ended)
         else:
-            stopped = _one_by_one(folder, plan, missing, watch, teller, clock)
+            stopped = _one_by_one(folder, plan, missing, watch, reporter, clock)
         if stopped:
-            return Studied(plan.study.name, folder, "stopped", None, teller.problems)
+            return Studied(plan.study.name, folder, "stopped", None, reporter.problems)
         say("judging")
         # As in `conclusion`: pandas and matplotlib take seconds to import.
         from muster.emulator.studies.judging import conclude
 
-        return conclude(folder, plan, teller.problems)
+        return conclude(folder, plan, reporter.problems)
 
 
 def _one_by_one(
@@ -149,14 +150,14 @@ def _one_by_one(
     plan: StudyPlan,
     missing: Sequence[PlannedRun],
     watch: Watch,
-    teller: "_Teller",
+    reporter: "_ProgressReporter",
     clock: Clock,
 ) -> bool:
-    """Run what is missing; return whether it was stopped."""
+    """Run all of `missing`; return whether the user stopped them."""
     for planned in missing:
         began, problem = clock.monotonic(), ""
         try:
-            with watch(teller.title(planned)) as show:
+            with watch(reporter.title(planned)) as show:
                 status = run_or_resume(
                     folder / planned.folder,
                     planned.run.scenario,
@@ -164,21 +165,21 @@ def _one_by_one(
                     report=False,
                     show=show,
                 )
-        except KeyboardInterrupt:  # between the loops that take it as a wish to stop
+        except KeyboardInterrupt:  # it came outside the loops that handle it as a stop
             status, problem = "stopped", "stopped"
         except MusterError as error:
             status, problem = "stopped" if asked_to_stop(error) else "failed", str(error)
-        teller.ended(planned, status, problem, clock.monotonic() - began)
+        reporter.ended(planned, status, problem, clock.monotonic() - began)
         if status == "stopped":
             return True
     return False
 
 
-class _Teller:
-    """Says how each run ended and how long the rest will take, and keeps the reasons of failures.
+class _ProgressReporter:
+    """Reports how each run ended and how long the rest will take, and keeps reasons of failures.
 
     Attributes:
-        problems: title of a run to why it has no result.
+        problems: title of a run to the reason why it has no result.
     """
 
     def __init__(

@@ -1,7 +1,8 @@
-"""The contract: what a study tells the frame, and what it is given to judge by.
+"""The contract between a study and the framework that runs it.
 
-The frame asks a study for its runs, shows what they will cost, runs them over the real fleet, asks
-the study to judge, and writes what it found. A study starts nothing and writes nothing:
+The framework asks a study for its runs, shows what they will cost, runs them over the real fleet,
+asks the study to judge the results, and writes the findings. A study itself starts nothing and
+writes nothing:
 
     study = STUDIES.find(name)(kind=name)
     runs = study.runs(options)
@@ -32,13 +33,13 @@ FIRST_SEED, SEEDS, QUICK_SEEDS = 101, 5, 2
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """What was asked of a study on the command line.
+    """The options of a study from the command line.
 
     Attributes:
-        quick: smaller and fewer, to see that all works: a minute or two.
-        seed: the first of `seeds` seeds that follow one another. Nothing is tuned on them.
-        data: the data directory; None: there is none, and the study does with bundled data, which
-            it says in its `remarks`.
+        quick: whether runs are smaller and fewer, to check within minutes that everything works.
+        seed: the first of `seeds` consecutive seeds. Nothing is tuned on these seeds.
+        data: the data directory; with None, the study uses bundled data and says so in its
+            `remarks`.
     """
 
     quick: bool = False
@@ -57,11 +58,12 @@ class StudyRun:
     """One run of a study.
 
     Attributes:
-        part: the sort of runs it belongs to, for example "A"; what is shown of sizes goes by it.
-        labels: what tells it from the other runs of its part and seed, for example
-            {"method": "fedipw", "strength": 1.5}. `judge` finds it again by them.
-        scenario: what is run; its seed is the run's.
-        expected_s: seconds that it should take on two cores, from start to end.
+        part: the part of the study that the run belongs to, for example "A"; the table of sizes has
+            a row for each part.
+        labels: labels that distinguish the run from others of its part and seed, for example
+            {"method": "fedipw", "strength": 1.5}. `judge` finds the run by them.
+        scenario: the scenario to run; its seed is the run's seed.
+        expected_s: seconds that the run should take on two cores, from start to end.
     """
 
     part: str
@@ -84,9 +86,9 @@ class StudyFigure:
     """A figure: `figures/<name>.png`, and a section of the page.
 
     Attributes:
-        figure: drawn without pyplot; `muster.emulator.results.report.style` has the look of all
-            figures, and its axes' titles state what was found.
-        text: what to look for, in a sentence or two.
+        figure: a figure drawn without pyplot, in the look of
+            `muster.emulator.results.report.style`; the titles of its axes state the findings.
+        text: a sentence or two that tell the reader what to look for.
     """
 
     name: str
@@ -100,8 +102,8 @@ class StudyTable:
     """A table: `<name>.csv` with its numbers in full, and a section of the page.
 
     Attributes:
-        frame: its index is not shown.
-        text: what to look for, in a sentence or two.
+        frame: the table; its index is not shown.
+        text: a sentence or two that tell the reader what to look for.
     """
 
     name: str
@@ -112,10 +114,10 @@ class StudyTable:
 
 @dataclass(frozen=True, slots=True)
 class Findings:
-    """What a study found.
+    """The findings of a study.
 
     Attributes:
-        claims: as judged; all of them, also those that could not be.
+        claims: all claims with their judgement, including those that could not be judged.
         notes: sentences that a reader of the results has to know.
     """
 
@@ -126,14 +128,14 @@ class Findings:
 
 
 class Study(Plugin):
-    """A study: its runs and its judgement. It keeps no state, and does the same when asked again.
+    """A study: its runs and its judgement. It keeps no state, so it can be asked again.
 
     Attributes:
-        name: of its folder and its page.
+        name: name for its folder and its page.
         about: what it shows, in a line.
-        paper: whose claims it checks: authors, title, year; empty for a study of our own.
-        paper_sizes: part to what the paper has there, shown beside what is run here.
-        quick_seeds: how many seeds `--quick` takes unless `--seeds` says otherwise.
+        paper: the paper whose claims it checks: authors, title, year; empty for a study of our own.
+        paper_sizes: part to the sizes in the paper, shown beside the sizes of the runs.
+        quick_seeds: number of seeds with `--quick`, unless `--seeds` is given.
     """
 
     name: ClassVar[str]
@@ -144,23 +146,23 @@ class Study(Plugin):
 
     @abstractmethod
     def runs(self, options: Options) -> Sequence[StudyRun]:
-        """Everything to be run, in the order in which it shall be.
+        """All runs of the study, in order.
 
-        Run the same seeds for what is compared: claims pair by seed.
+        Use the same seeds for runs that are compared, because claims pair runs by seed.
 
         Raises:
-            ConfigError: what is asked for cannot be had, for example a data directory.
+            ConfigError: the options cannot be met, for example because data is missing.
         """
 
     @abstractmethod
     def judge(self, results: Results, options: Options) -> Findings:
-        """Measure, judge and draw.
+        """Measure the results, judge the claims, and draw figures and tables.
 
-        Runs may have failed: `results.by_seed` has NaN for those and the claims fail by themselves;
-        whoever reads an account or a model directly gets `RunFailed`, which ends the judgement.
+        Runs may have failed. `results.by_seed` has NaN for those, so that claims about them fail.
+        Reading the account or model of a failed run raises `RunFailed`, which ends the judgement.
         """
 
     def remarks(self, options: Options) -> Sequence[str]:
-        """Sentences to be said before anything is run, and on the page: for example which data
-        stand in for those that are not there."""
+        """Sentences shown before the first run and on the page, for example that bundled data
+        replaces a missing data set."""
         return ()

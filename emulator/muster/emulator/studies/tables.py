@@ -1,4 +1,4 @@
-"""What a study found, as tables of words: for its page, for the terminal, and as CSV."""
+"""The findings of a study as tables: for its page, for the terminal, and as CSV."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -18,7 +18,7 @@ def write_csv(path: Path, frame: pd.DataFrame) -> None:
 
 
 def claims_table(claims: Sequence[Claim]) -> Table:
-    """A row for every claim, with all that it rests on."""
+    """A table with a row for every claim, its numbers and its rule."""
     rows = [
         [
             MARKS[claim.holds],
@@ -63,7 +63,7 @@ def seeds_text(seeds: Sequence[int]) -> str:
 
 
 def frame_table(frame: pd.DataFrame) -> Table:
-    """The frame as it is read: four significant digits, a dash for what is not there."""
+    """The frame as text: four significant digits, and a dash for missing values."""
     numbers = [pd.api.types.is_numeric_dtype(frame[column]) for column in frame]
     words = numbers.index(True) if True in numbers else len(numbers)
     rows = [[_cell(value) for value in row] for row in frame.itertuples(index=False)]

@@ -1,6 +1,7 @@
-"""Several runs at once, each in a process of its own; see `__main__` for what a worker does.
+"""Runs several scenarios at once, each in a worker process; `__main__` is the worker's program.
 
-In lockstep a run's result hangs on no clock, so it is the same however many go on beside it.
+In lockstep, the result of a run depends on no clock, so it is the same however many runs go on at
+the same time.
 """
 
 import asyncio
@@ -18,14 +19,14 @@ from muster.emulator.launch.backend import BackendName
 from muster.emulator.studies.plan import PlannedRun
 
 Ended = Callable[[PlannedRun, str, str, float], None]
-"""Called with a run that ended, its status, why it has no result, and the seconds it took."""
+"""Called with a run that ended, its status, the reason if it has no result, and its seconds."""
 
 
 class Workers:
-    """Runs what is planned, `at_once` at a time, in order.
+    """Runs planned runs in order, `at_once` at a time.
 
     Args:
-        folder: of the study.
+        folder: the folder of the study.
     """
 
     def __init__(self, folder: Path, backend: BackendName, at_once: int, clock: Clock) -> None:
@@ -35,7 +36,7 @@ class Workers:
         self._stopping = False
 
     def run(self, runs: Sequence[PlannedRun], ended: Ended) -> bool:
-        """Run all of `runs`; return whether they were stopped."""
+        """Run all of `runs`; return whether the user stopped them."""
         asyncio.run(self._run(deque(runs), ended))
         return self._stopping
 
@@ -48,14 +49,14 @@ class Workers:
                 group.create_task(self._work(waiting, ended))
 
     def _stop(self) -> None:
-        """Each of them ends its run in order; asked twice, at once."""
+        """Ask each worker to stop its run in an orderly way; a second request stops it at once."""
         self._stopping = True
         for process in self._processes:
             if process.returncode is None:
                 process.send_signal(signal.SIGINT)
 
     async def _work(self, waiting: deque[PlannedRun], ended: Ended) -> None:
-        """One worker after another, should one die, until nothing is left to run."""
+        """Give runs to a worker until none is left; if the worker dies, start another."""
         while waiting and not self._stopping:
             process = await _start()
             self._processes.add(process)
@@ -83,10 +84,10 @@ class Workers:
                 why = "stopped" if self._stopping else f"its worker ended with status {status}"
                 ended(planned, "stopped" if self._stopping else "failed", why, took_s)
                 return
-            told = json.loads(answer)
-            if told["status"] == "stopped" and not self._stopping:
-                self._stop()  # one was: all are
-            ended(planned, told["status"], told["problem"], took_s)
+            outcome = json.loads(answer)
+            if outcome["status"] == "stopped" and not self._stopping:
+                self._stop()  # if one run is stopped, stop all
+            ended(planned, outcome["status"], outcome["problem"], took_s)
 
     def _line(self, planned: PlannedRun) -> bytes:
         order = {
@@ -102,7 +103,7 @@ async def _start() -> asyncio.subprocess.Process:
         *child_command("muster.emulator.studies"),
         stdin=asyncio.subprocess.PIPE,
         stdout=asyncio.subprocess.PIPE,
-        # A Ctrl-C at the terminal is ours to answer, once.
+        # Ctrl-C at the terminal must reach only this process, which passes it on once.
         start_new_session=True,
         env={**os.environ, PARENT: str(os.getpid())},
     )

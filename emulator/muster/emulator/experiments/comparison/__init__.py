@@ -1,7 +1,7 @@
-"""A comparison: one scenario in several variants, each run over the same seeds.
+"""A comparison: one scenario in several variants, each run with the same seeds.
 
-`plan` says what will be run, `comparing` runs it, `outcome` reads what came of it, `intervals` does
-the statistics, `tables` and `figure` show them.
+`plan` lists the runs, `comparing` runs them, `outcome` reads their results and computes means and
+differences, `tables` and `figure` show them.
 """
 
 from muster.emulator.experiments.comparison.comparing import Comparison, compare, resume_comparison

@@ -1,4 +1,4 @@
-"""How the measures of a comparison are written: units, places, and mean ± interval in a cell."""
+"""Formats the measures of a comparison: units, decimals, and mean ± interval in a cell."""
 
 import math
 from collections.abc import Callable, Mapping
@@ -6,17 +6,17 @@ from dataclasses import dataclass
 from typing import Any
 
 Unit = tuple[float, str]
-"""What a value is divided by, and the unit of the quotient."""
+"""The divisor of a value, and the unit of the quotient."""
 
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """How a measure is written.
+    """The format of a measure.
 
     Attributes:
-        unit: of the size of a mean.
-        places: after the point, of the size of a number in its unit.
-        difference: the unit of a difference, where it is another.
+        unit: returns the unit for the size of a mean.
+        places: returns the number of decimals for the size of a number in its unit.
+        difference: the unit of a difference, if it is another.
     """
 
     title: str
@@ -26,7 +26,7 @@ class Column:
 
 
 def cell(row: Mapping[Any, Any], column: Column, runs: int, signed: bool) -> str:
-    """For example "95.1 ± 0.8 %", and how many of the runs that count have a value unless all."""
+    """For example "95.1 ± 0.8 %", and if some of `runs` have no value, how many have one."""
     if not row["n"]:
         return f"– (0 of {runs})" if runs > 1 else "–"
     mean, half = row["mean"], row["high"] - row["mean"]

@@ -1,7 +1,8 @@
-"""Runs what a plan says, one run after another, and writes what came of it.
+"""Runs the plan of a comparison, one run after another, and writes the results.
 
-The folder of a comparison holds `plan.json` from the start, a run folder for every run, and
-`comparison.*` at the end. Going on means: leave what has ended, resume what began, run the rest.
+The folder of a comparison has `plan.json` from the start, a run folder for every run, and
+`comparison.*` at the end. To resume means: keep the runs that have ended, resume those that have
+begun, and run the rest.
 """
 
 from collections.abc import Mapping, Sequence
@@ -30,17 +31,18 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Comparison:
-    """What a comparison came to.
+    """The results of a comparison.
 
     Attributes:
-        name: what the scenario calls itself.
-        folder: everything it left.
-        status: completed; failed (some runs did, see `runs`); or stopped (it can be resumed).
+        name: name of the scenario.
+        folder: folder with all files of the comparison.
+        status: completed; failed (some runs failed, see `runs`); or stopped (it can be resumed).
         runs: one row per run, as in comparison.csv.
         means: one row per variant and measure: n, mean, and its 95 % confidence interval from low
-            to high (Student t over the seeds; NaN with one seed).
-        differences: the same of each variant minus the first, between runs of one seed.
-        courses: one row per evaluation of each run, also of one that failed: round, loss, accuracy,
+            to high (Student's t over the seeds; NaN with one seed).
+        differences: the same for the difference of each variant to the first, between runs of the
+            same seed.
+        courses: one row per evaluation of each run, also of failed runs: round, loss, accuracy,
             bytes until then.
     """
 
@@ -65,13 +67,13 @@ def compare(
 ) -> Comparison:
     """Run a scenario once for every value of `vary` and every seed, and compare the runs.
 
-    A run that fails does not keep the others from running.
+    If a run fails, the others still run.
 
     Args:
-        scenario: path of its TOML file.
-        vary: dotted key to its values; of several keys every combination is a variant.
-        seeds: how many: the scenario's seed, that plus 1, …; the same for each variant.
-        settings: `key=value` as of `--set`, for all variants.
+        scenario: path of the scenario's TOML file.
+        vary: dotted key to its values; with several keys, every combination is a variant.
+        seeds: number of seeds: the scenario's seed, that plus 1, …; the same for each variant.
+        settings: `key=value` as for `--set`, for all variants.
         data: the data directory.
         out: the folder to make; default `runs/<name>-compare-<time>`.
         watch: shows the runs.
@@ -87,10 +89,10 @@ def compare(
 
 
 def resume_comparison(folder: Path | str, *, watch: Watch = unwatched) -> Comparison:
-    """Go on with a comparison: what has ended is not run again.
+    """Resume a comparison: runs that have ended are not run again.
 
     Raises:
-        ConfigError: there is none in `folder`, or it is going on.
+        ConfigError: `folder` has no comparison, or another process is running it.
     """
     folder = Path(folder)
     try:
@@ -117,7 +119,7 @@ def _go_on(folder: Path, plan: ComparisonPlan, watch: Watch) -> Comparison:
                 with watch(f"[{number}/{len(plan.runs)}] {planned.title}") as show:
                     status = run_or_resume(folder / planned.folder, planned.scenario, show=show)
                     stopped = status == "stopped"
-            except KeyboardInterrupt:  # between the loops that take it as a wish to stop
+            except KeyboardInterrupt:  # it came outside the loops that handle it as a stop
                 stopped = True
             except MusterError as error:
                 failures[planned.folder] = str(error)

@@ -1,10 +1,15 @@
-"""The figure of a comparison: how well each variant did, by round and by bytes.
+"""The figure of a comparison: the accuracy or loss of each variant, by round and by bytes.
 
-A line is the mean over a variant's seeds, as far as all of them went; the band reaches from the
-lowest to the highest. Beyond, where only some seeds went on, each has a thin line of its own.
+A thick line is the mean over a variant's seeds, up to the last round that all of them reached. Its
+band is the 95 % confidence interval of that mean, as in the tables. After that round, each seed
+that went on has a thin line of its own.
+
+A title names a best variant only if the tables support it: the interval of its difference to every
+other variant, between runs of the same seed, excludes 0.
 """
 
 import io
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -16,6 +21,7 @@ from matplotlib.patches import Patch
 from matplotlib.ticker import PercentFormatter
 
 from muster.common.files import write_atomic
+from muster.emulator.results.intervals import interval
 from muster.emulator.results.report import style
 from muster.emulator.results.summary import bytes_text, number_text, percent_text
 
@@ -23,15 +29,17 @@ from muster.emulator.results.summary import bytes_text, number_text, percent_tex
 _COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#56b4e9", "#e69f00", "#1f2933")
 _DASHES = ("-", (0, (4, 2)), (0, (1, 1.5)))
 _KEY_COLUMNS, _LONGEST = 3, 34
+_ROOM, _ROOM_FACTOR = 0.15, 1.5
+"""Room above and below the values, as a share of their range; on a logarithmic scale a factor."""
 
 
 @dataclass(frozen=True, slots=True)
 class Band:
-    """A variant's course.
+    """The accuracy or loss of a variant over the rounds.
 
     Attributes:
         values: indexed by round, one column per seed; NaN after a run's last round.
-        sent: bytes until then, of the same shape.
+        sent: bytes sent until that round, of the same shape.
     """
 
     variant: str
@@ -44,9 +52,20 @@ class Band:
         return self.values.dropna().index
 
     @property
-    def end(self) -> float:
-        """Mean over the seeds of where each ended, as in the tables."""
-        return float(self.values.ffill().iloc[-1].mean())
+    def ends(self) -> pd.Series:
+        """The last value of each seed, as in the tables."""
+        return self.values.ffill().iloc[-1]
+
+    def after_bytes(self, budget: float) -> pd.Series:
+        """The value of each seed when it had sent `budget` bytes: that of its last evaluation until
+        then, or of its first if it had sent more by that time."""
+        found = {}
+        for seed in self.values:
+            values = self.values[seed].dropna()
+            sent = self.sent[seed].loc[values.index].to_numpy(float)
+            place = int(np.searchsorted(sent, budget, side="right")) - 1
+            found[seed] = values.iloc[max(place, 0)]
+        return pd.Series(found, dtype="float64")
 
 
 def write_figure(path: Path, courses: pd.DataFrame) -> None:
@@ -76,7 +95,8 @@ def draw(courses: pd.DataFrame) -> Figure:
     _scale(by_round, bands, measure)
     handles, _ = by_round.get_legend_handles_labels()
     if any(len(band.values.columns) > 1 for band in bands):
-        handles.append(Patch(color=style.MUTED, alpha=0.25, label="lowest to highest seed"))
+        label = "95 % confidence interval of the mean"
+        handles.append(Patch(color=style.MUTED, alpha=0.25, label=label))
     figure.legend(
         handles=handles, loc="outside upper left", ncols=_KEY_COLUMNS, frameon=False, fontsize=9,
         handlelength=1.6, columnspacing=1.6, labelcolor=style.INK,
@@ -100,55 +120,87 @@ def _draw_band(axes: Axes, number: int, band: Band, x: pd.DataFrame) -> None:
     dash = _DASHES[number // len(_COLOURS) % len(_DASHES)]
     values, at = band.values.loc[band.common], x.loc[band.common].mean(axis="columns")
     label = _named(band.variant, _LONGEST)
-    axes.fill_between(at, values.min(axis="columns"), values.max(axis="columns"), color=colour,
-                      alpha=0.15, linewidth=0)  # fmt: skip
     mean = values.mean(axis="columns")
-    axes.plot(at, mean, color=colour, linestyle=dash, linewidth=1.8, label=label)
+    half = values.apply(lambda seeds: interval(seeds).half, axis="columns")
+    axes.fill_between(at, mean - half, mean + half, color=colour, alpha=0.15, linewidth=0,
+                      step="post")  # fmt: skip
+    axes.plot(at, mean, color=colour, linestyle=dash, linewidth=1.8, label=label,
+              drawstyle="steps-post")  # fmt: skip
     axes.plot(at.iloc[-1], mean.iloc[-1], "o", color=colour, markersize=5, clip_on=False)
     for seed in band.values:
         alone = band.values[seed].loc[band.common[-1] :].dropna()
         if len(alone) > 1:
             axes.plot(x[seed].loc[alone.index], alone, "-o", color=colour, linewidth=0.8,
-                      alpha=0.6, markersize=3.5, markevery=[-1])  # fmt: skip
+                      alpha=0.6, markersize=3.5, markevery=[-1],
+                      drawstyle="steps-post")  # fmt: skip
 
 
 def _scale(axes: Axes, bands: list[Band], measure: str) -> None:
-    low = min(np.nanmin(band.values.to_numpy(float)) for band in bands)
-    high = max(np.nanmax(band.values.to_numpy(float)) for band in bands)
+    """Scale the vertical axis to the seeds' values: intervals of two seeds may be far wider."""
+    values = np.concatenate([band.values.to_numpy(float).ravel() for band in bands])
+    values = values[np.isfinite(values)]
+    low, high = (values.min(), values.max()) if len(values) else (0.0, 0.0)
+    logarithmic = measure == "loss" and low > 0 and high > 100 * low
     if measure == "accuracy":
         axes.yaxis.set_major_formatter(PercentFormatter(xmax=1, symbol=" %"))
-    elif low > 0 and high > 100 * low:
+    if logarithmic:
         axes.set_yscale("log")
+        axes.set_ylim(low / _ROOM_FACTOR, high * _ROOM_FACTOR)
+    elif low < high:
+        room = _ROOM * (high - low)
+        axes.set_ylim(low - room, high + room)
 
 
 def _end_finding(bands: list[Band], measure: str) -> str:
-    name, value = _best({band.variant: band.end for band in bands}, measure)
-    return f"{name} ended best, at {value}"
+    ends = {band.variant: band.ends for band in bands}
+    if len(bands) == 1:
+        return f"{_named(bands[0].variant, 22)} ended at {_mean_text(bands[0].ends, measure)}"
+    best = _best(ends, measure)
+    if best is None:
+        return "No variant ended clearly best"
+    return f"{_named(best, 22)} ended best, at {_mean_text(ends[best], measure)}"
 
 
 def _bytes_finding(bands: list[Band], measure: str) -> str:
-    """Who was ahead with the bytes that every variant has spent."""
-    spent = {band.variant: band.sent.loc[band.common].mean(axis="columns") for band in bands}
-    budget = min(float(sent.iloc[-1]) for sent in spent.values())
-    then = {
-        band.variant: float(np.interp(budget, spent[band.variant], _mean(band))) for band in bands
-    }
-    name, value = _best(then, measure)
-    return f"Best for {bytes_text(budget)}: {name}, at {value}"
+    """Which variant was best when each had sent as many bytes as the thriftiest sent in all."""
+    spent = [band.sent.loc[band.common[-1]].mean() for band in bands]
+    budget = float(min(spent))
+    after = {band.variant: band.after_bytes(budget) for band in bands}
+    if len(bands) == 1:
+        return f"After {bytes_text(budget)}: {_mean_text(bands[0].after_bytes(budget), measure)}"
+    best = _best(after, measure)
+    if best is None:
+        return f"For {bytes_text(budget)}, no variant is clearly best"
+    value = _mean_text(after[best], measure)
+    return f"Best for {bytes_text(budget)}: {_named(best, 22)}, at {value}"
 
 
-def _mean(band: Band) -> pd.Series:
-    return band.values.loc[band.common].mean(axis="columns")
+def _best(values: Mapping[str, pd.Series], measure: str) -> str | None:
+    """The variant that is better than every other one; None if there is no such variant.
+
+    One variant is better than another if the confidence interval of their difference, between runs
+    of the same seed, excludes 0. This is the interval of the tables. One seed has no interval.
+
+    Args:
+        values: variant to its value with each seed.
+    """
+    sign = 1 if measure == "accuracy" else -1
+    for variant, own in values.items():
+        apart = (
+            interval(sign * (own - others)) for name, others in values.items() if name != variant
+        )
+        if all(difference.mean - difference.half > 0 for difference in apart):
+            return variant
+    return None
 
 
-def _best(values: dict[str, float], measure: str) -> tuple[str, str]:
-    variant = (max if measure == "accuracy" else min)(values, key=lambda name: values[name])
+def _mean_text(values: pd.Series, measure: str) -> str:
     text = percent_text if measure == "accuracy" else number_text
-    return _named(variant, 22), text(values[variant])
+    return text(interval(values).mean)
 
 
 def _named(variant: str, longest: int) -> str:
-    """A variant's name for titles and keys; "$x$" is no formula there."""
+    """A variant's name for titles and legends, where "$x$" must not be read as a formula."""
     return style.drawable(variant, longest).replace("$", r"\$")
 
 

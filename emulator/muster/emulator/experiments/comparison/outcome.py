@@ -1,6 +1,6 @@
-"""What came of a comparison, read from its run folders as data frames.
+"""The results of a comparison, read from its run folders as data frames.
 
-A run counts in means and differences when it came to its own end: completed or diverged.
+A run counts in means and differences if it ended by itself: completed or diverged.
 """
 
 from collections.abc import Mapping
@@ -29,15 +29,15 @@ MEASURES = (
     "seconds_to_target",
     "bytes_to_target",
 )
-"""Columns of `runs` that are averaged, as far as any run has them."""
+"""Columns of `runs` that are averaged if any run has them."""
 
 
 def read_runs(folder: Path, plan: ComparisonPlan, failures: Mapping[str, str]) -> pd.DataFrame:
     """One row for every planned run, in order.
 
     Args:
-        folder: of the comparison.
-        failures: folder of a run to why it failed just now.
+        folder: the folder of the comparison.
+        failures: folder of a run to the reason why it failed in this session.
     """
     rows = [_row(folder, planned, failures.get(planned.folder)) for planned in plan.runs]
     frame = pd.DataFrame(rows)
@@ -65,7 +65,7 @@ def means_of(runs: pd.DataFrame) -> pd.DataFrame:
 
 
 def differences_of(runs: pd.DataFrame) -> pd.DataFrame:
-    """As `means_of`, of each variant minus the first, taken between runs of the same seed."""
+    """As `means_of`, for each variant minus the first, between runs of the same seed."""
     counted = runs[runs["status"].isin(ENDED)].set_index(["variant", "seed"])
     first, *others = runs["variant"].unique()
     rows = []
@@ -77,7 +77,7 @@ def differences_of(runs: pd.DataFrame) -> pd.DataFrame:
 
 
 def measured(runs: pd.DataFrame) -> list[str]:
-    """The measures that at least one run has, and those of a target when one was set."""
+    """The measures that at least one run has, and those of the target if there is one."""
     targeted = runs["target_reached"].notna().any()
     return [
         measure
@@ -134,7 +134,7 @@ def _course(run: Path, planned: ComparisonRun) -> pd.DataFrame:
         with Account(run) as account:
             sent = account.round_totals.set_index("round")[["bytes_up", "bytes_down"]]
             measured = account.evaluations[["round", "loss", "accuracy"]]
-    except LedgerError:  # it never came so far
+    except LedgerError:  # the run never got as far as a ledger
         return pd.DataFrame(columns=["variant", "seed", "round", "loss", "accuracy", "bytes"])
     carried = sent.sum(axis="columns").cumsum().rename("bytes").astype("float64")
     course = measured.join(carried, on="round").fillna({"bytes": 0.0})

@@ -1,4 +1,4 @@
-"""What a comparison will run: every variant with every seed, read and checked before the first.
+"""The plan of a comparison: every variant with every seed, read and checked before the first run.
 
 A variant is the scenario with other values for the varied keys. The same seed draws the same random
 streams in every variant, so runs of one seed are a pair and their difference is less noisy.
@@ -27,7 +27,7 @@ class ComparisonRun:
     """One run of a comparison.
 
     Attributes:
-        variant: what the variant is called, for example "local_epochs=3".
+        variant: name of the variant, for example "local_epochs=3".
         settings: varied key to its value.
         folder: name of the run folder inside the comparison's.
     """
@@ -45,7 +45,7 @@ class ComparisonRun:
 
 @dataclass(frozen=True, slots=True)
 class ComparisonPlan:
-    """Everything that a comparison runs, in order: seed after seed, so that pairs end early."""
+    """All runs of a comparison, in order: seed after seed, so that pairs are complete early."""
 
     name: str
     runs: Sequence[ComparisonRun]
@@ -55,7 +55,7 @@ class ComparisonPlan:
         return list(dict.fromkeys(run.variant for run in self.runs))
 
     def to_json(self) -> str:
-        """The plan with every scenario in full: nothing else is needed to go on with it."""
+        """The plan as JSON, with every scenario in full, so that it is enough to resume from."""
         runs = [
             {
                 "variant": run.variant,
@@ -70,10 +70,10 @@ class ComparisonPlan:
 
     @classmethod
     def from_json(cls, text: str | bytes, source: str) -> "ComparisonPlan":
-        """Read what `to_json` wrote.
+        """Read a plan that `to_json` wrote.
 
         Raises:
-            ConfigError: it is not a plan, or a scenario in it is none any more.
+            ConfigError: the text is not a plan, or a scenario in it is no longer valid.
         """
         try:
             values = orjson.loads(text)
@@ -96,15 +96,15 @@ def make_plan(
     settings: Sequence[str] = (),
     data: str | None = None,
 ) -> ComparisonPlan:
-    """Read every variant, and check that this machine can carry it.
+    """Read every variant, and check that this machine can run it.
 
     Args:
-        vary: dotted key to the values it shall have; of several keys every combination is run.
-        seeds: how many; the scenario's own and those that follow it.
-        settings, data: as in `read_scenario`, for all variants.
+        vary: dotted key to its values; with several keys, every combination is run.
+        seeds: number of seeds: the scenario's own and those that follow it.
+        settings, data: as for `read_scenario`, for all variants.
 
     Raises:
-        ConfigError: naming every mistake of every variant.
+        ConfigError: names every mistake of every variant.
     """
     _check_request(vary, seeds)
     variants = [
@@ -159,7 +159,7 @@ def _read_all(
     if not wrong:
         return scenarios
     (message, labels), *more = wrong.items()
-    if not more and len(labels) == len(variants):  # it is not the variants that are wrong
+    if not more and len(labels) == len(variants):  # all variants have the same mistake
         raise ConfigError(message)
     found = [f"{', '.join(labels)}: {message}" for message, labels in wrong.items()]
     count = sum(map(len, wrong.values()))

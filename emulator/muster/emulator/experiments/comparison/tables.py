@@ -1,4 +1,4 @@
-"""A comparison as text: tables for the terminal and comparison.md, and the numbers for programs."""
+"""Writes a comparison: tables for the terminal and comparison.md, and numbers for programs."""
 
 import json
 import math
@@ -28,7 +28,7 @@ _FILES = {
 
 
 def tables_of(comparison: "Comparison") -> list[Table]:
-    """What is shown: the ends, what the target took, and the differences to the first variant."""
+    """The tables: final results, cost until the target, and differences to the first variant."""
     means, differences = comparison.means, comparison.differences
     if not means["n"].any():
         return []
@@ -39,7 +39,7 @@ def tables_of(comparison: "Comparison") -> list[Table]:
         _table("Until the target", means, TARGETS, counts),
     ]
     if counts.max() > 1:
-        # Of pairs that nobody completed there is nothing to say.
+        # A measure that no pair of runs has is left out.
         there = differences[differences.groupby("measure")["n"].transform("max") > 0]
         found += [
             _table(against, there, ENDS, counts, signed=True),
@@ -49,7 +49,7 @@ def tables_of(comparison: "Comparison") -> list[Table]:
 
 
 def describe(comparison: "Comparison") -> str:
-    """The end of a comparison in plain lines: the tables, the failures, and where its files are."""
+    """Describe a comparison in lines: its tables, failures, and where its files are."""
     lines = [f"{clean(comparison.name)}: {_extent(comparison.runs)}", ""]
     for table in tables_of(comparison):
         lines += [table.title, *aligned([table.header, *table.rows]), ""]
@@ -137,7 +137,8 @@ def _every_run(runs: pd.DataFrame) -> Table:
 
 
 def _problems(runs: pd.DataFrame) -> list[str]:
-    """A line for every run that began and does not count, and why; one for all that did not."""
+    """A line for every run that began but does not count, with the reason, and one line for all
+    runs that did not begin."""
     lines = []
     for run in runs[~runs["status"].isin([*ENDED, NOT_RUN])].to_dict("records"):
         detail = str(run["detail"]).partition("\n")[0] if isinstance(run["detail"], str) else ""
@@ -148,7 +149,7 @@ def _problems(runs: pd.DataFrame) -> list[str]:
 
 
 def _records(frame: pd.DataFrame) -> list[dict[str, Any]]:
-    """Rows for JSON, which has no NaN: what was not measured is null."""
+    """Rows for JSON, in which NaN and infinity become null."""
     return [
         {
             str(key): None if isinstance(value, float) and not math.isfinite(value) else value

@@ -1,4 +1,4 @@
-"""How variants are asked for on a command line, and what they and their folders are called."""
+"""Parses the option --vary, and names variants and their folders."""
 
 import re
 from collections import Counter
@@ -13,10 +13,12 @@ _OPENING, _CLOSING = "[{", "]}"
 
 
 def parse_vary(options: Sequence[str]) -> dict[str, list[Any]]:
-    """What `--vary key=a,b,c` asks for; a comma inside brackets, braces or quotes is no end.
+    """Parse options `key=a,b,c` into keys and their values.
+
+    A comma inside brackets, braces or quotes does not separate values.
 
     Raises:
-        ConfigError: an option has no key or no values, or a key comes twice.
+        ConfigError: an option has no key or no values, or a key is given twice.
     """
     vary: dict[str, list[Any]] = {}
     for option in options:
@@ -35,7 +37,7 @@ def parse_vary(options: Sequence[str]) -> dict[str, list[Any]]:
 
 
 def _split(text: str) -> Iterator[str]:
-    """The pieces between commas on the outermost level."""
+    """The pieces between commas outside of brackets, braces and quotes."""
     depth, quote, piece = 0, "", ""
     for letter in text:
         if quote:
@@ -53,7 +55,7 @@ def _split(text: str) -> Iterator[str]:
 
 
 def labels_of(variants: Sequence[Mapping[str, Any]]) -> list[str]:
-    """What variants with the same keys are called, for example "goal=8 selection=uniform(k=5)"."""
+    """The names of variants with the same keys, for example "goal=8 selection=uniform(k=5)"."""
     names = _short_names(list(variants[0]))
     return [
         " ".join(f"{names[key]}={value_text(value)}" for key, value in variant.items())
@@ -62,7 +64,7 @@ def labels_of(variants: Sequence[Mapping[str, Any]]) -> list[str]:
 
 
 def value_text(value: Any) -> str:
-    """A value as a person reads it: `uniform(k=5)` for a table of that kind."""
+    """A value as text for people, for example `uniform(k=5)` for a table with `kind`."""
     if isinstance(value, Mapping):
         rest = ",".join(f"{key}={value_text(item)}" for key, item in value.items() if key != "kind")
         kind = str(value.get("kind", ""))
@@ -73,7 +75,7 @@ def value_text(value: Any) -> str:
 
 
 def folder_names(labels: Sequence[str]) -> list[str]:
-    """Labels as names of folders; alike ones are numbered."""
+    """Turn labels into folder names, and number names that are alike."""
     names = [
         re.sub(r"[^A-Za-z0-9._=]+", "-", label).strip("-.")[:_LONGEST_FOLDER] for label in labels
     ]
@@ -85,7 +87,10 @@ def folder_names(labels: Sequence[str]) -> list[str]:
 
 
 def _short_names(keys: Sequence[str]) -> dict[str, str]:
-    """Key to its last part, of a `kind` or `name` what it is of; the whole where two were alike."""
+    """Map each key to its last part, or to the part before if the last is `kind` or `name`.
+
+    If two short names would be alike, the whole keys are used.
+    """
     short = {}
     for key in keys:
         *path, last = re.findall(r"[^.\[\]]+", key)

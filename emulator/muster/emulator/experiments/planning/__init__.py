@@ -1,4 +1,4 @@
-"""What a fleet's life will be, without running it."""
+"""Plans: the simulated availability and participation of a fleet, without running it."""
 
 from muster.emulator.experiments.planning.plan import GroupPlan, Plan, plan
 

@@ -1,4 +1,4 @@
-"""The figure of a plan: who can be reached and who takes part, over scenario time."""
+"""The figure of a plan: available and delivering devices over scenario time."""
 
 import io
 from pathlib import Path
@@ -26,7 +26,7 @@ def write_figure(path: Path, plan: Plan) -> None:
 
 
 def draw(plan: Plan) -> Figure:
-    """Availability, participation and, where there are batteries, their mean charge."""
+    """Draw availability, participation and, if there are batteries, their mean charge."""
     batteries = [g for g in plan.groups if g.enrolled and np.ptp(g.charge) > 0]
     figure = style.new_figure(7.5 if batteries else 5.2)
     reached, taking, *charge = figure.subplots(3 if batteries else 2, 1, sharex=True)
@@ -37,29 +37,29 @@ def draw(plan: Plan) -> Figure:
         colour = _COLOURS[number % len(_COLOURS)]
         _line(reached, hours, group.available / group.enrolled, colour, group.name)
         called = np.maximum(group.called, 1)
-        _line(taking, hours, np.where(group.called, group.delivered / called, np.nan), colour,
+        _line(taking, hours, np.where(group.called, group.in_time / called, np.nan), colour,
               group.name)  # fmt: skip
         if group in batteries:
             _line(charge[0], hours, group.charge, colour, group.name)
-    style.tidy(reached, "Who can be reached", y="share of enrolled", key=True)
+    style.tidy(reached, "Devices that can be reached", y="share of enrolled", key=True)
     style.key_above(reached)
-    style.tidy(taking, "Who delivers when called", y="share of called")
+    style.tidy(taking, "Devices that deliver in time when called", y="share of called")
     for axes in (reached, taking, *charge):
         axes.set_ylim(-0.02, 1.02)
         axes.yaxis.set_major_formatter(PercentFormatter(1.0))
     if charge:
-        style.tidy(charge[0], "How full their batteries are", y="mean charge")
+        style.tidy(charge[0], "Battery charge", y="mean charge")
     last = charge[0] if charge else taking
     last.set_xlabel(_hours_text(plan), color=style.MUTED, fontsize=9.5)
     return figure
 
 
 def _line(axes: Axes, x: FloatArray, y: FloatArray, colour: str, label: str) -> None:
-    """Neighbours of a long plan as their mean."""
+    """Draw a line; in a long plan, each point is the mean of neighbouring rounds."""
     size = -(-len(x) // _POINTS)
     whole = len(x) // size * size
     rows = y[:whole].reshape(-1, size)
-    with np.errstate(invalid="ignore"):  # a gap where nobody was called
+    with np.errstate(invalid="ignore"):  # a gap in rounds in which no device was called
         mean = np.nansum(rows, axis=1) / np.count_nonzero(~np.isnan(rows), axis=1)
     axes.plot(x[:whole:size], mean, color=colour, linewidth=1.6, label=label)
 

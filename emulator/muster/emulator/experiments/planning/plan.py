@@ -1,7 +1,7 @@
-"""The plan of a scenario: every device's life, computed by the code that devices live by.
+"""The plan of a scenario: the state of every device over time, computed by the devices' own code.
 
-In lockstep the plan is what will happen: the same draws, the same selection, the same work. On the
-other clocks it supposes that every round lasts its deadline.
+In lockstep, the plan is what will happen: the same draws, the same selection, the same work. On the
+other clocks, it assumes that every round lasts its deadline.
 """
 
 import math
@@ -29,28 +29,28 @@ from muster.emulator.scenario.scenario import Group, Scenario, read_scenario
 from muster.server.rounds.selection import Candidate, SelectAll, WeightedSelection
 
 _TOGETHER = 4096
-"""Devices computed at once: their arrays fit into a core's cache."""
+"""Devices computed at once, so that their arrays fit into a core's cache."""
 
 _MOST_STEPS = ROUNDS
-"""Of a device's life; in lockstep a step is a round."""
+"""The most steps of a device simulation; in lockstep, a step is a round."""
 
 _AHEAD = 1024
-"""Steps whose numbers are drawn at once, at most."""
+"""The most steps whose random numbers are drawn at once."""
 
-_TELL_ROUNDS = 64
-"""Rounds between two words on the progress, which may be asked to end it."""
+_PROGRESS_ROUNDS = 64
+"""Rounds between two calls of the progress function, which may raise to end the plan."""
 
 Progress = Callable[[int, int], None]
-"""Told of device-rounds that are done, and of how many there are."""
+"""Called with the number of device-rounds that are done, and with their total."""
 
 
 @dataclass(frozen=True, slots=True)
 class Learning:
-    """What devices' lives depend on of the task.
+    """The facts of the task on which the device simulation depends.
 
     Attributes:
-        examples: that each device of the population holds for training.
-        parameters: of the model.
+        examples: number of training examples of each device of the population.
+        parameters: number of parameters of the model.
     """
 
     examples: Sequence[int]
@@ -58,7 +58,7 @@ class Learning:
 
     @classmethod
     def of(cls, scenario: Scenario) -> Self:
-        """From the task itself, as far as anything depends on it."""
+        """Read the facts from the scenario's task, as far as the plan depends on them."""
         devices = [group.device for group in scenario.groups]
         sized = any(device.battery is not None for device in devices)
         sized = sized or any(group.gateway for group in scenario.groups)
@@ -79,7 +79,7 @@ class Learning:
         members: Sequence[PackMember],
         lines: Sequence[LinkModel],
     ) -> Effort:
-        """What a round's work asks of some devices of a group, with these links."""
+        """The time and bytes of a round's work for some devices of a group, with these links."""
         held = [self.examples[member.index] for member in members]
         train_s = np.array([_train_s(scenario, *work) for work in zip(members, held, strict=True)])
         # float32, as in muster.wire.bodies.
@@ -90,18 +90,21 @@ class Learning:
 
 @dataclass(slots=True)
 class GroupPlan:
-    """A group over the rounds.
+    """The plan of a group over the rounds.
 
     Attributes:
-        devices: of the group; `enrolled` of them may train.
-        available, called, accepted, delivered: devices by round, shape (rounds,); delivered are
-            those who accepted and did not give up.
-        late: of them, those whose modelled work lasts longer than the deadline.
-        reasons: calls by round that led to nothing, by reason.
-        charge: mean charge of the enrolled by round.
-        clients: the enrolled devices; with, for each, shape (enrolled,):
-        chance: its mean true propensity of taking part when it is called,
-        fates: its calls by what came of them, shape (enrolled, verdicts), as in VERDICTS.
+        devices: number of devices of the group; `enrolled` of them may train.
+        available, called, accepted, delivered: number of devices by round, shape (rounds,);
+            delivered counts devices that accepted and did not give up.
+        late: number of delivered updates whose modelled work lasts longer than the deadline, by
+            round, shape (rounds,).
+        reasons: number of calls without an update by round, shape (rounds,), by reason.
+        charge: mean charge of the enrolled devices by round, shape (rounds,).
+        clients: names of the enrolled devices.
+        chance: mean true propensity of each enrolled device to take part when it is called, shape
+            (enrolled,).
+        fates: number of calls of each enrolled device by outcome, shape (enrolled, verdicts), in
+            the order of VERDICTS.
     """
 
     name: str
@@ -118,8 +121,13 @@ class GroupPlan:
     chance: FloatArray = field(default_factory=lambda: np.zeros(0))
     fates: IntArray = field(default_factory=lambda: np.zeros((0, len(VERDICTS)), dtype=np.int64))
 
+    @property
+    def in_time(self) -> FloatArray:
+        """Devices by round whose update meets the deadline, shape (rounds,)."""
+        return self.delivered - self.late
+
     def usual_reason(self, clients: Collection[str]) -> Reason | None:
-        """Why calls of these devices most often lead to nothing; None where they never do."""
+        """The most frequent reason of these devices' calls without an update; None without any."""
         rows = [row for row, client in enumerate(self.clients) if client in clients]
         counts = self.fates[rows].sum(axis=0)
         counts[0] = 0
@@ -131,7 +139,8 @@ class Plan:
     """The plan of a scenario.
 
     Attributes:
-        exact: a lockstep run does just this; otherwise rounds are taken to last their deadline.
+        exact: True if the clock is lockstep, so that a run does exactly what is planned; otherwise
+            the plan assumes that rounds last their deadline.
         times_s: scenario seconds at which each round opens, shape (rounds,).
     """
 
@@ -146,13 +155,13 @@ class Plan:
         return len(self.times_s)
 
     def never(self, group: GroupPlan) -> list[str]:
-        """Devices that can practically never take part: they would be expected to less than once,
-        were they called in every round."""
+        """Devices that can practically never take part: if they were called in every round, they
+        would be expected to take part less than once."""
         expected = group.chance * self.rounds
         return [client for client, e in zip(group.clients, expected, strict=True) if e < 1]
 
     def participation(self) -> list[float | None]:
-        """The true propensity of taking part of every device of the population; None for those
+        """The true propensity of every device of the population to take part; None for devices
         that are not enrolled."""
         known = {
             client: float(chance)
@@ -167,14 +176,15 @@ def plan(
     learning: Learning | None = None,
     progress: Progress = lambda done, of: None,
 ) -> Plan:
-    """Compute the lives of all enrolled devices over a scenario's rounds.
+    """Simulate all enrolled devices over a scenario's rounds.
 
     Args:
         scenario: a scenario, or the path of its TOML file.
-        learning: absent: it is found out, where it matters.
+        learning: facts of the task; None: they are read from the task if the plan needs them.
+        progress: called from time to time; it may raise to end the plan.
 
     Raises:
-        ConfigError: nobody is enrolled, data is missing, or the lives are too long.
+        ConfigError: no device is enrolled, data is missing, or the plan would have too many steps.
     """
     if not isinstance(scenario, Scenario):
         scenario = read_scenario(Path(scenario))
@@ -188,12 +198,12 @@ def plan(
     for group, of_group in by_group(scenario, residents):
         members = members_of(scenario, group, of_group)
         found = _empty(group, len(members), len(steps))
-        # Devices that share something are looked at all at once.
+        # Devices that share a link have to be computed together.
         at_once = len(members) or 1 if group.shared_link.gateway else _TOGETHER
         for start in range(0, len(members), at_once):
             together = members[start : start + at_once]
-            told = partial(_told, progress, done, of, len(together))
-            _live(found, scenario, group, together, learning, calls, steps, told)
+            report = partial(_report, progress, done, of, len(together))
+            _simulate(found, scenario, group, together, learning, calls, steps, report)
             done += len(together) * len(steps)
             progress(done, of)
         found.charge /= max(1, len(members))
@@ -203,13 +213,13 @@ def plan(
     return Plan(scenario, lockstep, residents, times_s, groups)
 
 
-def _told(progress: Progress, before: int, of: int, devices: int, rounds: int) -> None:
-    """Tell of rounds that are done, of some devices of a group."""
+def _report(progress: Progress, before: int, of: int, devices: int, rounds: int) -> None:
+    """Report the rounds that are done for some devices of a group."""
     progress(before + devices * rounds, of)
 
 
 def instants(scenario: Scenario) -> float:
-    """How many instants of a device's life a plan computes, one after the other."""
+    """The number of instants that a plan computes for a device, one after the other."""
     ticks = math.ceil(scenario.clock.round_s / TICK_S)
     return ticks * (_last_step(scenario) + 1)
 
@@ -220,7 +230,7 @@ def _last_step(scenario: Scenario) -> float:
 
 
 def _step_of(scenario: Scenario, rounds: Any) -> Any:
-    """The step that it is after some rounds, a number or an array."""
+    """The step after some number of rounds; both may be arrays."""
     clock = scenario.clock
     if clock.kind == "rounds":
         return rounds
@@ -232,11 +242,11 @@ def _steps(scenario: Scenario) -> IntArray:
     """The step at which each round opens.
 
     Raises:
-        ConfigError: they are too many to be computed.
+        ConfigError: there are too many steps to compute.
     """
     if (steps := _last_step(scenario) + 1) > _MOST_STEPS:
         raise ConfigError(
-            f"server.deadline_s: a plan supposes that every round lasts its deadline, which makes "
+            f"server.deadline_s: a plan assumes that every round lasts its deadline, which makes "
             f"{steps:,.0f} steps of clock.round_s, expected at most {_MOST_STEPS:,}; take a "
             f"shorter deadline, fewer rounds or longer steps"
         )
@@ -245,7 +255,7 @@ def _steps(scenario: Scenario) -> IntArray:
 
 
 class _Calls:
-    """Whom each round calls: in lockstep every enrolled device is a candidate."""
+    """The devices that each round calls; as in lockstep, every enrolled device is a candidate."""
 
     def __init__(
         self, scenario: Scenario, enrolled: Sequence[Resident], examples: Sequence[int]
@@ -256,7 +266,12 @@ class _Calls:
         self._known: dict[int, set[str]] = {}
 
     def of_round(self, number: int, places: dict[str, int]) -> IntArray:
-        """Places of those who are called, in the order of `places`."""
+        """The places of the called devices, ascending.
+
+        Args:
+            number: number of the round.
+            places: the place of each device, by client.
+        """
         if isinstance(self._selection, SelectAll):
             return np.arange(len(places))
         called = self._known.get(number)
@@ -284,7 +299,7 @@ def _empty(group: Group, enrolled: int, rounds: int) -> GroupPlan:
     )
 
 
-def _live(
+def _simulate(
     found: GroupPlan,
     scenario: Scenario,
     group: Group,
@@ -292,17 +307,17 @@ def _live(
     learning: Learning,
     calls: _Calls,
     steps: IntArray,
-    told: Callable[[int], None],
+    report: Callable[[int], None],
 ) -> None:
-    """Add the lives of some devices of a group to its plan.
+    """Simulate some devices of a group and add them to the group's plan.
 
     Args:
-        told: of rounds that are done; may raise, to end it.
+        report: called with the number of rounds that are done; it may raise to end the plan.
     """
     n, rounds = len(members), len(steps)
-    beings = [member.being() for member in members]
+    devices = [member.being() for member in members]
     lives = DeviceSimulation(
-        life_of(scenario, group), scenario.seed, beings, ahead=min(_AHEAD, int(steps[-1]) + 1)
+        life_of(scenario, group), scenario.seed, devices, ahead=min(_AHEAD, int(steps[-1]) + 1)
     )
     places = {member.client: place for place, member in enumerate(members)}
     lines = [line_of(scenario, group, member.client) for member in members]
@@ -312,8 +327,8 @@ def _live(
     fates = np.zeros((n, len(VERDICTS)), dtype=np.int64)
     deadline_s = scenario.server.deadline_s or np.inf
     for place, step in enumerate(map(int, steps)):
-        if place % _TELL_ROUNDS == 0:
-            told(place)
+        if place % _PROGRESS_ROUNDS == 0:
+            report(place)
         look = lives.look(step)
         found.available[place] += np.count_nonzero(look.available)
         found.charge[place] += look.charge.sum()
@@ -342,10 +357,10 @@ def _live(
 
 
 class _Sharing:
-    """What a group's devices share, and what that does to a round.
+    """The shared link of a group, and its effect on a round.
 
     Args:
-        lines: of the devices, by client, in the order of their places.
+        lines: the devices' links by client, in the order of their places.
     """
 
     def __init__(
@@ -362,8 +377,10 @@ class _Sharing:
         self._traffic = effort.bytes_down, effort.bytes_up
 
     def granted(self, round: int, called: IntArray, verdict: Decided) -> Decided:
-        """What is left of a verdict where there are fewer channel slots than devices that want to
-        take part."""
+        """The verdict after channel slots were assigned, if there are fewer than accepting devices.
+
+        Devices without a slot no longer accept, with the reason that their slot was taken.
+        """
         shared = self._shared
         if shared.slots is None or shared.overflow == "queue":
             return verdict
@@ -376,7 +393,7 @@ class _Sharing:
         return Decided(code, accepted, verdict.share)
 
     def extra_s(self, round: int, delivering: IntArray) -> FloatArray:
-        """Modelled seconds that sharing adds to those who deliver."""
+        """Modelled seconds that sharing the link adds for each delivering device."""
         if not self._shared.delays:
             return np.zeros(len(delivering))
         clients = [self._clients[place] for place in delivering]

@@ -1,4 +1,4 @@
-"""A plan as text and as CSV."""
+"""Writes a plan as text and as CSV."""
 
 import csv
 import io
@@ -38,7 +38,7 @@ def write_plan(folder: Path, plan: Plan) -> None:
 
 
 def describe(plan: Plan) -> str:
-    """The plan as a person reads it: groups, reasons, enrollment and overlap, warnings."""
+    """The plan as text: groups, reasons of lost calls, propensities and overlap, warnings."""
     rounds, last_s = plan.rounds, float(plan.times_s[-1])
     how = "exactly what a run does" if plan.exact else "as if every round lasted its deadline"
     over = f"{rounds:,} rounds over {seconds_text(last_s)} of scenario time"
@@ -70,10 +70,10 @@ def _row(group: GroupPlan) -> tuple[str, ...]:
         percent_text(float(group.available.mean()) / enrolled),
         percent_text(float(group.called.sum()) / (enrolled * rounds)),
         percent_text(float(group.accepted.sum()) / called),
-        percent_text(float(group.delivered.sum()) / called),
-        f"{group.delivered.mean():.1f}",
-        f"{group.delivered.min():.0f}",
-        f"{group.delivered.max():.0f}",
+        percent_text(float(group.in_time.sum()) / called),
+        f"{group.in_time.mean():.1f}",
+        f"{group.in_time.min():.0f}",
+        f"{group.in_time.max():.0f}",
     )
 
 
@@ -82,15 +82,19 @@ def _reasons(plan: Plan) -> Iterator[str]:
     rows = []
     for group in plan.groups:
         called = max(1.0, float(group.called.sum()))
-        shares = {reason: float(counts.sum()) / called for reason, counts in group.reasons.items()}
+        counts = {reason.value: by_round for reason, by_round in group.reasons.items()}
+        shares = {
+            reason: float(by_round.sum()) / called
+            for reason, by_round in {**counts, "late": group.late}.items()
+        }
         often = sorted((s for s in shares.items() if s[1] > 0), key=lambda s: -s[1])[:_REASONS]
-        told = ", ".join(f"{reason.value} {percent_text(share)}" for reason, share in often)
-        rows.append((group.name, told or "none"))
+        shown = ", ".join(f"{reason} {percent_text(share)}" for reason, share in often)
+        rows.append((group.name, shown or "none"))
     yield from _table(rows)
 
 
 def _overlap(plan: Plan) -> Iterator[str]:
-    """Quantiles of the true propensities, and what weights of their inverse leave of a sample."""
+    """Quantiles of the true propensities, and the effective share of a sample weighed by 1/p."""
     yield "True propensities; the last column is the effective share of a sample weighed by 1/p"
     enrolled = np.array([resident.enrolled for resident in plan.residents])
     enrollment = [resident.propensity for resident in plan.residents]
@@ -113,10 +117,10 @@ def _quantiles(found: dict[str, float]) -> tuple[str, ...]:
 
 
 def warnings(plan: Plan) -> Iterator[str]:
-    """What a person should know before running this."""
+    """Problems that a user should know of before running the scenario."""
     for group in plan.groups:
         if not group.enrolled:
-            yield f"warning: nobody of {group.name} is enrolled"
+            yield f"warning: no device of {group.name} is enrolled"
         elif never := plan.never(group):
             shown = ", ".join(never[:3]) + (" …" if len(never) > 3 else "")
             who = f"{len(never):,} of {group.enrolled:,} enrolled {group.name} ({shown})"
@@ -126,9 +130,9 @@ def warnings(plan: Plan) -> Iterator[str]:
                 f"warning: {who} can practically never take part: less than once in "
                 f"{plan.rounds:,} rounds{why}"
             )
-    delivered = sum(group.delivered for group in plan.groups)
+    in_time = sum(group.in_time for group in plan.groups)
     minimum = plan.scenario.server.minimum
-    if empty := int(np.count_nonzero(delivered < minimum)):
+    if empty := int(np.count_nonzero(in_time < minimum)):
         yield f"warning: {empty:,} of {plan.rounds:,} rounds have fewer than {minimum} updates"
     if late := int(sum(group.late.sum() for group in plan.groups)):
         yield f"warning: {late:,} updates would come after the deadline"

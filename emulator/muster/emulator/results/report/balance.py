@@ -1,8 +1,8 @@
-"""Whom the model is made of: covariates of the population, the enrolled and the updates.
+"""Covariates of the population, the enrolled devices and the updates: whom the model represents.
 
-Everything is a weighted sample of the same rows. For covariates Z a row is a device, which weighs
-in the population 1, and among the updates as often as it was folded. For covariates X a row is an
-answer of an enrolled device, for X has no population beyond the enrolled.
+Every stage is a weighted sample of the same rows. For covariates Z, a row is a device: it weighs 1
+in the population, and as often as its updates were folded among the updates. For covariates X, a
+row is an answer of an enrolled device, because X is not known beyond the enrolled devices.
 """
 
 import math
@@ -25,8 +25,8 @@ POPULATION, ENROLLED, PARTICIPATING, WEIGHTED = (
 )
 
 STAGES = (POPULATION, ENROLLED, PARTICIPATING, WEIGHTED)
-"""From the target to what the model is made of. Participating: every folded update counts alike;
-weighted: every round does, and in it an update as much as its weight."""
+"""The stages from the target to the model. Participating: every folded update counts equally.
+Weighted: every round counts equally, and within a round each update counts by its weight."""
 
 IMBALANCE = 0.1
 """Standardised mean difference from which on a covariate counts as out of balance (Austin, Balance
@@ -36,13 +36,15 @@ diagnostics for comparing the distribution of baseline covariates, Statistics in
 
 @dataclass(frozen=True)
 class Covariate:
-    """A column of covariates; of a word there is one for each level, called `name=level`.
+    """A numeric covariate, or one level of a categorical covariate, called `name=level`.
 
     Attributes:
         kind: "Z" or "X".
-        values: of every row, shape (n,).
-        weights: of the rows by stage, shape (n,); no population where its rows are not known.
-        target: the mean that the updates' should be: the population's, of X that of the enrolled.
+        values: the value of every row, shape (n,).
+        weights: the weight of every row by stage, shape (n,); without the stage `population` if its
+            rows are not known.
+        target: the mean that the updates should have: that of the population; for X, that of the
+            enrolled devices.
     """
 
     name: str
@@ -53,43 +55,43 @@ class Covariate:
 
     @property
     def of(self) -> str:
-        """What it is a column of."""
+        """The name of the covariate, without a level."""
         return self.name.partition("=")[0]
 
     @property
     def is_level(self) -> bool:
-        """Whether it is 1 where a word holds, and 0 elsewhere."""
+        """Whether this is a level of a categorical covariate: 1 if it applies, else 0."""
         return "=" in self.name
 
     @property
     def reference(self) -> str:
-        """The stage nearest to the target whose rows are known."""
+        """The stage closest to the target whose rows are known."""
         return POPULATION if POPULATION in self.weights else ENROLLED
 
     @cached_property
     def means(self) -> Mapping[str, float]:
-        """By stage; NaN where nobody is in it. Of the population the target, if its rows are not
-        known."""
+        """The mean by stage; NaN for an empty stage. The population's mean is the target if its
+        rows are not known."""
         found = {stage: _mean(self.values, weights) for stage, weights in self.weights.items()}
         return {POPULATION: self.target if self.kind == "Z" else math.nan, **found}
 
     @cached_property
     def deviation(self) -> float:
-        """The reference's standard deviation. It serves all stages, so that where a difference
-        changes the means do."""
+        """The standard deviation in the reference stage. It serves all stages, so that a difference
+        changes only if the means change."""
         squares = (self.values - self.means[self.reference]) ** 2
         return math.sqrt(_mean(squares, self.weights[self.reference]))
 
     def difference(self, stage: str) -> float:
-        """Standardised mean difference to the target; NaN where the reference does not vary."""
-        apart = self.means[stage] - self.target
-        return apart / self.deviation if self.deviation > 0 else math.nan
+        """Standardised mean difference to the target; NaN if the reference does not vary."""
+        distance = self.means[stage] - self.target
+        return distance / self.deviation if self.deviation > 0 else math.nan
 
     def times_as_often(self) -> float:
-        """How much more often devices took part with a high value, of a word with the level, than
-        with another; NaN where that is not known.
+        """How many times as often devices took part with a high value (or with the level) as
+        without; NaN if that is not known.
 
-        High is what lies above the reference's median.
+        A value is high if it lies above the median of the reference.
         """
         if np.isin(self.values, (0.0, 1.0)).all():
             took_part, there = self.means[PARTICIPATING], self.target
@@ -111,22 +113,22 @@ class Covariate:
 
 
 def covariates_of(account: Account) -> list[Covariate]:
-    """All covariates Z, then all X, in the order in which the ledger has them."""
+    """All covariates Z, then all covariates X, in the order of the ledger."""
     sent = account.contributions
     folded = sent.loc[sent["outcome"] == "folded", ["round", "client", "weight"]]
     of_round = folded.groupby("round")["weight"].transform("sum")
-    # A round whose weights are all 0 made no model.
+    # A round whose weights are all 0 did not change the model.
     folded["weight"] = (folded["weight"] / of_round.where(of_round > 0)).fillna(0.0)
     return [*_fixed(account, folded), *_seen(account, folded)]
 
 
 def signed_text(difference: float) -> str:
-    """For example "+0.62"; a dash where there is none."""
+    """For example "+0.62"; a dash for NaN."""
     return "–" if math.isnan(difference) else f"{round(difference, 2) + 0.0:+.2f}"
 
 
 def _fixed(account: Account, folded: pd.DataFrame) -> list[Covariate]:
-    # Of a device that lacks a covariate the server takes it to be 0, in its means too.
+    # The server takes a missing covariate of a device to be 0, also in its means.
     values = account.z.replace([math.inf, -math.inf], math.nan).fillna(0.0)
     by_client = folded.groupby("client")["weight"].agg(["size", "sum"])
     of_client = by_client.reindex(values.index, fill_value=0.0)
@@ -147,7 +149,8 @@ def _fixed(account: Account, folded: pd.DataFrame) -> list[Covariate]:
 
 
 def _seen(account: Account, folded: pd.DataFrame) -> list[Covariate]:
-    values = account.x.drop(columns=PROPENSITY, errors="ignore")  # the truth, and no covariate
+    # The true propensity that devices report to an oracle is no covariate.
+    values = account.x.drop(columns=PROPENSITY, errors="ignore")
     weight = folded.set_index(["round", "client"])["weight"].reindex(values.index)
     weights = {
         ENROLLED: np.ones(len(values)),
@@ -159,9 +162,9 @@ def _seen(account: Account, folded: pd.DataFrame) -> list[Covariate]:
         known = values[name].notna().to_numpy()
         if not known.any():
             continue
-        told = values[name].to_numpy()[known]
+        numbers = values[name].to_numpy()[known]
         of_known = {stage: of_row[known] for stage, of_row in weights.items()}
-        found.append(Covariate(name, "X", told, of_known, _mean(told, of_known[ENROLLED])))
+        found.append(Covariate(name, "X", numbers, of_known, _mean(numbers, of_known[ENROLLED])))
     return found
 
 

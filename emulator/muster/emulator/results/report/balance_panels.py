@@ -1,4 +1,4 @@
-"""The figure of whom the model represents: a panel for each covariate, all stages in each."""
+"""The figure of whom the model represents: a panel for each covariate, with all stages."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -43,16 +43,16 @@ _COLUMNS, _PANEL_IN, _AROUND_IN = 3, 1.9, 0.5
 _MOST_LEVELS, _LETTERS = 5, 32
 _TAIL = 0.005
 _BINS = 200
-# Weights that change nothing leave one line upon the other, and both to be seen.
+# If weights change nothing, the lines coincide; with different widths, both are still visible.
 _WIDTHS = {ENROLLED: 1.0, PARTICIPATING: 3.2, WEIGHTED: 1.4}
 _FILLS = {POPULATION: style.PALE, ENROLLED: "#eceff2"}
 
 
 def balance(account: Account) -> Figure:
-    """How each covariate is distributed, from the population to the weighted updates."""
+    """The distribution of each covariate, from the population to the weighted updates."""
     panels = _panels(covariates_of(account))
     if not panels:
-        return nothing("No covariate", "The scenario names none in groups.covariates.")
+        return nothing("No covariate", "The scenario has none in groups.covariates.")
     shown = _worst(panels)
     columns = min(len(shown), 2 if len(shown) == 4 else _COLUMNS)
     rows = math.ceil(len(shown) / columns)
@@ -64,18 +64,18 @@ def balance(account: Account) -> Figure:
     for axes in cells[len(shown) :]:
         axes.set_axis_off()
     note = (
-        "Standardised mean differences to the population (of X: to the enrolled), as participating "
-        "→ weighted"
+        "Titles: standardised mean difference to the population (for X: to the enrolled), "
+        "participating → weighted"
     )
     if len(panels) > len(shown):
-        note += f"\n{len(shown)} of {len(panels)} covariates are shown, those most out of balance"
+        note += f"\nThe {len(shown)} of {len(panels)} covariates most out of balance are shown"
     figure.supxlabel(note, x=0.01, ha="left", fontsize=9, color=style.MUTED)
     key(figure, _handles([one for panel in shown for one in panel]))
     return figure
 
 
 def _panels(covariates: Sequence[Covariate]) -> list[list[Covariate]]:
-    """The columns of each covariate: of a number one, of a word one for each level."""
+    """Group the columns by covariate: a numeric covariate has one, a categorical one per level."""
     panels: dict[tuple[str, str], list[Covariate]] = {}
     for covariate in covariates:
         panels.setdefault((covariate.kind, covariate.of), []).append(covariate)
@@ -83,7 +83,7 @@ def _panels(covariates: Sequence[Covariate]) -> list[list[Covariate]]:
 
 
 def _worst(panels: Sequence[Sequence[Covariate]]) -> list[Sequence[Covariate]]:
-    """Those most out of balance, in their order."""
+    """The panels most out of balance, in their original order."""
     order = sorted(range(len(panels)), key=lambda place: -_size(_most(panels[place])))
     return [panels[place] for place in sorted(order[:MOST_PANELS])]
 
@@ -102,7 +102,7 @@ def _has_levels(panel: Sequence[Covariate]) -> bool:
 
 
 def _levels(axes: Axes, panel: Sequence[Covariate]) -> None:
-    """Bars for the words that it can be, or the few numbers."""
+    """Draw bars for the levels of a categorical covariate, or for the few values of a number."""
     names, shares = _shares(panel)
     stages = [stage for stage in STAGES if not np.isnan(shares[stage]).all()]
     width = 0.8 / len(stages)
@@ -116,7 +116,7 @@ def _levels(axes: Axes, panel: Sequence[Covariate]) -> None:
 
 
 def _shares(panel: Sequence[Covariate]) -> tuple[list[str], dict[str, Floats]]:
-    """What the levels are called, and the share of each by stage; of many, the most frequent."""
+    """The names of the levels and their shares by stage; of many levels, the most frequent."""
     first = panel[0]
     if first.is_level:
         least = sorted((_share(column) for column in panel), reverse=True)[:_MOST_LEVELS][-1]
@@ -139,7 +139,7 @@ def _share(level: Covariate) -> float:
 
 
 def _course(axes: Axes, panel: Sequence[Covariate]) -> None:
-    """Outlines of how a number is distributed, the reference filled."""
+    """Draw the distribution of a number as outlines, and that of the reference as a filled area."""
     (covariate,) = panel
     edges = _edges(covariate.values)
     grid, kernel = (edges[:-1] + edges[1:]) / 2, _kernel(covariate, edges)
@@ -159,15 +159,15 @@ def _course(axes: Axes, panel: Sequence[Covariate]) -> None:
 
 
 def _edges(values: Floats) -> Floats:
-    """Of narrow bins that hold all but the tails, which would stretch the axis."""
+    """The edges of narrow bins without the tails, which would stretch the axis."""
     low, high = np.quantile(values, [_TAIL, 1 - _TAIL])
-    if low == high:  # the tails are all there is to see
+    if low == high:  # only the tails differ
         low, high = values.min(), values.max()
     return np.linspace(low, high, _BINS + 1)
 
 
 def _kernel(covariate: Covariate, edges: Floats) -> Floats:
-    """What smooths the histograms: the same for all stages, so that they compare."""
+    """The kernel that smooths the histograms, the same for all stages so that they compare."""
     sizes = (weights.sum() ** 2 / (weights @ weights) for weights in covariate.weights.values()
              if weights.any())  # fmt: skip
     within = covariate.values[(covariate.values >= edges[0]) & (covariate.values <= edges[-1])]
@@ -180,9 +180,9 @@ def _kernel(covariate: Covariate, edges: Floats) -> Floats:
 
 
 def _density(values: Floats, weights: Floats, edges: Floats, kernel: Floats) -> Floats:
-    """A smoothed histogram, as shares."""
+    """A smoothed histogram as shares, shape (bins,)."""
     shares = np.histogram(values, edges, weights=weights)[0] / weights.sum()
-    # What would lie beyond the ends is turned back, so that a charge of 1 is not made rarer.
+    # Mass beyond the ends is reflected. Otherwise a limit such as a charge of 1 would look rarer.
     return np.convolve(np.pad(shares, _BINS, mode="symmetric"), kernel, "valid")
 
 
@@ -196,7 +196,7 @@ def _finding(panel: Sequence[Covariate]) -> str:
 
 
 def _handles(shown: Sequence[Covariate]) -> list[Artist]:
-    """What the colours mean."""
+    """The entries of the legend."""
     handles: list[Artist] = [Patch(facecolor=COLOURS[stage], label=stage) for stage in STAGES]
     fixed = [covariate for covariate in shown if covariate.kind == "Z"]
     if not any(covariate.reference == POPULATION or covariate.is_level for covariate in fixed):

@@ -1,4 +1,4 @@
-"""The section on whom the model represents; runs without covariates have none."""
+"""The section on whom the model represents; a run without covariates has none."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -34,21 +34,22 @@ def represented(account: Account, summary: Summary) -> ReportSection | None:
 
 
 _NOTE = (
-    "Means; of a word, shares. Participating: every folded update counts alike; weighted: every "
-    "round does, and in it an update as much as its weight. SMD: the standardised mean difference, "
-    "what the mean of the updates is above the population's (of X: above that of the enrolled), in "
-    f"its standard deviations. By convention one over {IMBALANCE:g} is an imbalance (Austin, "
-    "Balance diagnostics for comparing the distribution of baseline covariates, Statistics in "
-    "Medicine 28, 2009). High and low: above the median, and not. A device without a covariate Z "
-    "counts as 0 in it."
+    "The table shows means; for a categorical covariate, it shows the share of each level. "
+    "Participating: every folded update counts equally. Weighted: every round counts equally, and "
+    "within a round each update counts by its weight. SMD: the standardised mean difference, which "
+    "is the mean of the updates minus the mean of the population (for X: of the enrolled), divided "
+    f"by the standard deviation there. By convention, an SMD over {IMBALANCE:g} is an imbalance "
+    "(Austin, Balance diagnostics for comparing the distribution of baseline covariates, "
+    "Statistics in Medicine 28, 2009). High means above the median, low means not above it. A "
+    "device that lacks a covariate Z counts as 0 in it."
 )
 
 
 def _reading(covariates: Sequence[Covariate]) -> str:
-    told = "Where a line of the figure runs above the filled area, devices are over-represented"
+    text = "Where a line of the figure runs above the filled area, devices are over-represented."
     if any(c.kind == "Z" and c.reference != POPULATION for c in covariates):
-        return f"{told}; of the population the server knows the means alone."
-    return f"{told}."
+        return f"{text} The server knows only the means of the population."
+    return text
 
 
 def _row(covariate: Covariate) -> list[str]:
@@ -63,21 +64,23 @@ def _row(covariate: Covariate) -> list[str]:
 
 
 def _findings(covariates: Sequence[Covariate], weighs: bool) -> list[str]:
-    """Who is represented too much, and what weighting does about it; in sentences."""
+    """Sentences on the devices that are over-represented, and on the effect of the weights."""
     compared = [c for c in covariates if not math.isnan(c.difference(PARTICIPATING))]
     if not compared:
-        return ["No covariate can be compared: no update was folded yet, or none varies."]
+        return [
+            "No covariate can be compared, because no update was folded yet or no covariate varies."
+        ]
     worst = max(compared, key=lambda c: abs(c.difference(PARTICIPATING)))
     over = {stage: _over(compared, stage) for stage in (PARTICIPATING, WEIGHTED)}
-    told = f"{_who(worst)} {_apart(worst)}"
+    text = f"{_who(worst)} {_apart(worst)}"
     if not over[PARTICIPATING]:
-        told = (
-            f"Nobody is over-represented as far as covariates show: no mean of the updates is more "
-            f"than {IMBALANCE:g} standard deviations off."
+        text = (
+            f"The covariates show no over-represented devices: no mean of the updates is more than "
+            f"{IMBALANCE:g} standard deviations off."
         )
     if not weighs:
-        return [told, "The updates of a round all weigh the same, so weights correct nothing."]
-    return [told, _weighting(worst, over, len(compared))]
+        return [text, "All updates of a round weigh the same, so weights correct nothing."]
+    return [text, _weighting(worst, over, len(compared))]
 
 
 def _over(covariates: Sequence[Covariate], stage: str) -> list[str]:
@@ -88,7 +91,7 @@ def _who(worst: Covariate) -> str:
     name, ratio = clean(worst.name), worst.times_as_often()
     many = ratio > 1
     times = ratio if many else 1 / ratio if ratio else math.inf
-    # A mean may be far off for the sake of a few; then the halves tell nothing.
+    # A mean may be far off because of a few devices; then high and low halves hardly differ.
     if not times >= _NOTABLE or many != (worst.difference(PARTICIPATING) > 0):
         target = "population" if worst.kind == "Z" else "enrolled"
         means = number_text(worst.means[PARTICIPATING]), number_text(worst.target)
@@ -108,13 +111,13 @@ def _who(worst: Covariate) -> str:
 
 
 def _apart(worst: Covariate) -> str:
-    """How far it is off, and by which stage."""
+    """How far a covariate is out of balance, and at which stage that arose."""
     enrolled, took_part = worst.difference(ENROLLED), worst.difference(PARTICIPATING)
-    told = f"The standardised mean difference is {signed_text(took_part)}"
+    text = f"The standardised mean difference is {signed_text(took_part)}"
     if worst.kind == "X":
-        return f"{told}."
+        return f"{text}."
     return (
-        f"{told}, of which {signed_text(enrolled)} came with enrollment and "
+        f"{text}, of which {signed_text(enrolled)} came with enrollment and "
         f"{signed_text(took_part - enrolled)} with participation."
     )
 
@@ -124,10 +127,15 @@ def _weighting(worst: Covariate, over: Mapping[str, Sequence[str]], of: int) -> 
     before, after = len(over[PARTICIPATING]), over[WEIGHTED]
     names = ", ".join(after[:_MOST_NAMES]) + (", …" if len(after) > _MOST_NAMES else "")
     if not before:
-        return "Weighting leaves it so." if not after else f"Weighted, {len(after)} are: {names}."
-    verb = "brings" if abs(weighted) <= abs(raw) else "takes"
-    told = f"Weighting {verb} it to {signed_text(weighted)}"
+        if not after:
+            return "This is also true with weights."
+        return f"With weights, {len(after)} of {of} means are: {names}."
+    verb = "improves" if abs(weighted) <= abs(raw) else "worsens"
+    text = f"Weighting {verb} it to {signed_text(weighted)}"
     if of == 1:
-        return f"{told}."
+        return f"{text}."
     still = f"{len(after)} ({names})" if after else "none"
-    return f"{told}; of {of} means {before} were over {IMBALANCE:g} without it, with it {still}."
+    return (
+        f"{text}. Of {of} means, {before} were over {IMBALANCE:g} without weights and {still} with "
+        f"weights."
+    )

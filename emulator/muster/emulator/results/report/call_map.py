@@ -1,6 +1,6 @@
-"""What became of every call: a row for each client, a column for each round.
+"""The outcome of every call: a row for each client, a column for each round.
 
-A cell that stands for several calls has the colour of what happened most often in it.
+A cell that stands for several calls has the colour of their most frequent outcome.
 """
 
 import math
@@ -25,7 +25,7 @@ KINDS = {
     "declined": "#f3d27a",
     "not reached": "#94a0ac",
 }
-"""What the map tells apart, and its colours."""
+"""The outcomes that the map distinguishes, and their colours."""
 
 _NOT_CALLED = "#f1f4f6"
 _MOST_COLUMNS, _MOST_ROWS = 600, 300  # at least two pixels to a cell
@@ -36,7 +36,7 @@ Ints: TypeAlias = npt.NDArray[np.int64]
 
 
 def call_map(account: Account) -> Figure:
-    """What became of every call, by client and round."""
+    """The outcome of every call, by client and round."""
     calls, clients = account.calls, account.clients
     if calls.empty:
         return nothing("No call", "No call was answered.")
@@ -67,8 +67,12 @@ def kinds_of(calls: pd.DataFrame) -> Ints:
 
 
 def _rows(clients: pd.DataFrame, called: Ints) -> tuple[Ints, Ints, int]:
-    """The row of each client; where each group begins, and the last ends; and how many clients of
-    a group share a row. Those that could not be called have none, and get -1."""
+    """Place clients into rows.
+
+    Returns:
+        The row of each client, -1 for clients that could not be called; the first row of each
+        group, followed by the number of rows; and the number of clients of a group per row.
+    """
     shows = (clients["enrolled"] == 1).to_numpy(bool, copy=True)
     shows[called] = True
     members = math.ceil(shows.sum() / _MOST_ROWS)
@@ -83,7 +87,7 @@ def _rows(clients: pd.DataFrame, called: Ints) -> tuple[Ints, Ints, int]:
 
 
 def _cells(rows: Ints, columns: Ints, kinds: Ints, shape: tuple[int, int]) -> Ints:
-    """The most frequent kind of each cell; -1 where nobody was called."""
+    """The most frequent kind of each cell; -1 if no device was called."""
     flat = np.ravel_multi_index((rows, columns, kinds), (*shape, len(KINDS)))
     counts = np.bincount(flat, minlength=shape[0] * shape[1] * len(KINDS))
     counts = counts.reshape(*shape, len(KINDS))
@@ -97,22 +101,22 @@ def _colours(cells: Ints) -> npt.NDArray[np.float64]:
 
 def _finding(kinds: Ints) -> str:
     shares = np.bincount(kinds, minlength=len(KINDS)) / len(kinds)
-    told = [
+    parts = [
         f"{percent_text(share)} {name}"
         for name, share in zip(KINDS, shares.tolist(), strict=True)
         if share
     ]
-    return f"Calls: {', '.join(told)}" if len(told) > 1 else f"All calls: {[*KINDS][kinds[0]]}"
+    return f"Calls: {', '.join(parts)}" if len(parts) > 1 else f"All calls: {[*KINDS][kinds[0]]}"
 
 
 def _label_rows(axes: Axes, groups: pd.Series, tops: Ints) -> None:
-    """Names of the groups, and white lines between them, and between few clients."""
+    """Label the groups and draw white lines between them; with few rows, also between rows."""
     axes.set_yticks([])
     if tops[-1] <= _SEPARATE_ROWS:
         for row in range(1, tops[-1]):
             axes.axhline(row - 0.5, color="white", linewidth=0.8)
     names = groups.drop_duplicates().to_numpy()[np.diff(tops) > 0]
-    tops = np.unique(tops)  # a group of which nobody could be called has no row
+    tops = np.unique(tops)  # a group without a device that could be called has no row
     if not 2 <= len(names) <= _MOST_GROUPS:
         return
     labels = [style.drawable(clean(name)) for name in names]

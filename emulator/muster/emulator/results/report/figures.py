@@ -1,6 +1,6 @@
-"""The figures of a report; each is drawn from the account alone and states its finding as title.
+"""The figures of a report; each is drawn from the account alone and its title states the finding.
 
-Every function holds for a run of one round, without evaluations, with empty rounds, and with
+Every function also works for a run of one round, without evaluations, with empty rounds, or with
 thousands of clients.
 """
 
@@ -39,7 +39,7 @@ _SHORT_S = 1e-3  # shorter times are noise of the clock, and would stretch the a
 
 
 def learning(account: Account) -> Figure:
-    """Loss over rounds, and beside it accuracy or else what the task measures instead."""
+    """Loss over rounds, and beside it accuracy or, without one, the task's first other metric."""
     measured = _measured(account)
     figure = style.new_figure(3.4)
     if measured.empty:
@@ -53,7 +53,7 @@ def learning(account: Account) -> Figure:
 
 
 def participation(account: Account) -> Figure:
-    """Who was called, who accepted, whose updates were folded; and how even that was."""
+    """Numbers of called, accepting and folded devices by round, and folded updates per client."""
     strip_in = strip_height_in(account)
     figure = style.new_figure(_COHORTS_IN + strip_in + 1.8)  # titles and labels
     rounds, clients = figure.subplots(2, 1, height_ratios=[_COHORTS_IN, strip_in])
@@ -63,7 +63,7 @@ def participation(account: Account) -> Figure:
 
 
 def time(account: Account) -> Figure:
-    """Seconds per round; and where an update's time went, training or transfer."""
+    """Seconds per round, and the distributions of the updates' training and transfer times."""
     figure = style.new_figure(3.6)
     panels = figure.subplot_mosaic([["rounds", "train"], ["rounds", "transfer"]])
     _round_seconds(panels["rounds"], account)
@@ -72,14 +72,14 @@ def time(account: Account) -> Figure:
     panels["train"].sharex(panels["transfer"])
     _spread(panels["train"], "Training", spent["train_s"], edges, style.BLUE)
     _spread(panels["transfer"], "Transfer", spent["transfer_s"], edges, style.ORANGE)
-    if panels["transfer"].axison:  # one scale below serves both
+    if panels["transfer"].axison:  # both panels share the scale below
         panels["train"].set_xlabel("")
         panels["train"].tick_params(labelbottom=False)
     return figure
 
 
 def traffic(account: Account) -> Figure:
-    """Bytes so far, round by round, and how many of them were for nothing."""
+    """Bytes sent since the start, by round, and how many of them were not folded."""
     figure = style.new_figure(3.4)
     axes = figure.subplots()
     totals = account.round_totals
@@ -87,7 +87,7 @@ def traffic(account: Account) -> Figure:
         style.say(axes, "No traffic", "No round was committed.")
         return figure
     sent = totals.set_index("round")[["bytes_up", "bytes_down", "bytes_wasted"]].cumsum()
-    # What travelled when the last round had been committed is shown with that round.
+    # Bytes sent after the last committed round are added to that round.
     sent.iloc[-1] += [account.run.bytes_up, account.run.bytes_down, account.run.bytes_up]
     sent.loc[sent.index[0] - 1] = 0
     sent = sent.sort_index()
@@ -142,11 +142,11 @@ FIGURES: Mapping[str, Callable[[Account], Figure]] = MappingProxyType(
         "links": link_use,
     }
 )
-"""File name without ".png" to what draws it."""
+"""File name without ".png" to the function that draws the figure."""
 
 
 def _measured(account: Account) -> pd.DataFrame:
-    """Up to two columns by round: loss, and accuracy or the first further metric."""
+    """Loss, and accuracy or the first other metric, as at most two columns indexed by round."""
     evaluations = account.evaluations
     metrics = pd.DataFrame([metrics_of(text) for text in evaluations["metrics"]])
     numbers = metrics.select_dtypes("number").drop(columns=["loss", "accuracy"], errors="ignore")
@@ -157,11 +157,11 @@ def _measured(account: Account) -> pd.DataFrame:
 
 
 def _course(axes: Axes, values: pd.Series, target: float | None) -> None:
-    """One measure over rounds, with the target as a dashed line."""
+    """Draw a metric over rounds, with its target as a dashed line."""
     name = str(values.name).replace("_", " ")
     values = values.dropna()
     text = percent_text if name == "accuracy" else number_text
-    axes.plot(values, color=style.BLUE, linewidth=1.8, clip_on=False)
+    style.course(axes, values, color=style.BLUE, linewidth=1.8, clip_on=False)
     axes.plot(values.tail(1), "o", color=style.BLUE, markersize=5, clip_on=False)
     style.tidy(axes, _course_finding(name, values, text), "round", name)
     style.count(axes.xaxis)
@@ -187,16 +187,16 @@ def _course_finding(name: str, values: pd.Series, text: Callable[[float], str]) 
 
 
 def _cohorts(axes: Axes, account: Account) -> None:
-    """Called, accepted and folded as areas inside each other; empty rounds as ticks below."""
+    """Draw called, accepted and folded as bars inside each other, and empty rounds as ticks."""
     rounds = account.rounds.set_index("round")[["called", "accepted", "folded"]]
     if rounds.empty:
-        style.say(axes, "No round yet", "No round was committed, so nobody took part.")
+        style.say(axes, "No round yet", "No round was committed, so no device took part.")
         return
     colours = {"called": style.PALE, "accepted": style.LIGHT, "folded": style.BLUE}
     size = style.bars(axes, rounds, colours)
     empty = rounds.index[rounds["folded"] == 0]
     if len(empty):
-        low = np.full(len(empty), 0.03)  # of the height
+        low = np.full(len(empty), 0.03)  # as a share of the height
         axes.plot(empty, low, "|", color=style.ORANGE, markersize=9, markeredgewidth=1.6,
                   transform=axes.get_xaxis_transform(), label="empty round")  # fmt: skip
     unit = "clients" if size == 1 else f"clients (means of {size} rounds)"
@@ -208,7 +208,7 @@ def _cohorts(axes: Axes, account: Account) -> None:
 def _cohort_finding(rounds: pd.DataFrame) -> str:
     called, folded = rounds["called"].mean(), rounds["folded"].mean()
     if not called:
-        return "Nobody was called"
+        return "No device was called"
     share = percent_text(folded / called)
     return f"{share} of the calls led to a folded update: {folded:.3g} of {called:.3g} per round"
 
@@ -228,7 +228,7 @@ def _round_seconds(axes: Axes, account: Account) -> None:
 
 
 def _edges(spent: pd.DataFrame) -> np.ndarray:
-    """Bins that training and transfer share; logarithmic when the times differ much."""
+    """The edges of bins for both training and transfer times; logarithmic if the range is wide."""
     values = spent.to_numpy().ravel()
     values = values[values >= _SHORT_S]
     if not len(values):
@@ -242,10 +242,11 @@ def _edges(spent: pd.DataFrame) -> np.ndarray:
 def _spread(axes: Axes, what: str, seconds: pd.Series, edges: np.ndarray, colour: str) -> None:
     seconds = seconds.dropna()
     if seconds.empty:
-        style.say(axes, f"{what}: not reported", "No update said how long it took.")
+        style.say(axes, f"{what}: not reported", "No update reported how long it took.")
         return
     if seconds.max() < _SHORT_S:
-        style.say(axes, f"{what}: under a millisecond", "What is small travels in other messages.")
+        text = "Small models and updates travel inside other messages."
+        style.say(axes, f"{what}: under a millisecond", text)
         return
     counts, _ = np.histogram(seconds.clip(edges[0], edges[-1]), edges)
     axes.stairs(counts, edges, fill=True, color=colour, alpha=0.8)

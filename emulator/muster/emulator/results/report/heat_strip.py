@@ -1,6 +1,6 @@
-"""One cell per client, coloured by how many of its updates were folded.
+"""A grid with a cell for each client, coloured by the number of its folded updates.
 
-Ten clients are one row of labelled cells; thousands are rows of a hundred, group by group.
+Ten clients fill one row of labelled cells. Thousands fill rows of a hundred, group by group.
 """
 
 import math
@@ -28,14 +28,14 @@ Blocks: TypeAlias = list[tuple[str, pd.DataFrame]]
 
 
 def strip_height_in(account: Account) -> float:
-    """Inches for the cells of this population, without title and labels."""
+    """The height of the cells of this population in inches, without title and labels."""
     blocks = _blocks(account.client_totals)
     rows = max(1, sum(math.ceil(len(block) / PER_ROW) for _, block in blocks))
     return min(0.42 * min(rows, 4) + 0.16 * max(rows - 4, 0), 3.5)
 
 
 def draw_heat_strip(axes: Axes, account: Account) -> None:
-    """Fill `axes` with a cell for every client of the population, enrolled or not."""
+    """Draw a cell for every client of the population, enrolled or not."""
     clients = account.client_totals
     if clients.empty:
         style.say(axes, "No client yet", "The population is not in the ledger yet.")
@@ -58,7 +58,8 @@ def draw_heat_strip(axes: Axes, account: Account) -> None:
 
 
 def _blocks(clients: pd.DataFrame) -> Blocks:
-    """The groups, each with its clients; one block without a name where groups would not show."""
+    """The groups with their clients; one block without a name if there are too many groups, or too
+    few clients, to tell groups apart."""
     groups = [(str(name), block) for name, block in clients.groupby("group", sort=False)]
     if 2 <= len(groups) <= _MOST_GROUPS and len(clients) >= 5 * len(groups):
         return groups
@@ -66,7 +67,7 @@ def _blocks(clients: pd.DataFrame) -> Blocks:
 
 
 def _cells(blocks: Blocks, columns: int) -> tuple[Grid, Grid, Normalize]:
-    """Counts and colours of the grid; a count is NaN where a row has no client left."""
+    """Counts and colours of the grid; a count is NaN in cells after the last client of a block."""
     folded, enrolled = [], []
     for _, block in blocks:
         pad = (0, -len(block) % columns)
@@ -83,7 +84,7 @@ def _cells(blocks: Blocks, columns: int) -> tuple[Grid, Grid, Normalize]:
 
 
 def _rule(axes: Axes, rows: int, columns: int) -> None:
-    """White lines between the cells."""
+    """Draw white lines between the cells."""
     axes.grid(visible=False)
     axes.spines[:].set_visible(False)
     width = 1.5 if columns <= _COUNTED_CELLS else 0.5
@@ -116,7 +117,7 @@ def _label_columns(axes: Axes, clients: pd.DataFrame, shape: tuple[int, ...]) ->
 
 
 def _split_names(names: list[str]) -> tuple[str, list[str]]:
-    """What all names begin with, up to a hyphen, and what is left of each."""
+    """The prefix that all names share, up to a hyphen, and the rest of each name."""
     shared = names[0][: names[0].rfind("-") + 1]
     if len(names) == 1 or not all(name.startswith(shared) for name in names):
         shared = ""
@@ -149,7 +150,7 @@ def _scale(axes: Axes, norm: Normalize) -> None:
 def _finding(clients: pd.DataFrame) -> str:
     enrolled = clients[clients["enrolled_at"].notna()]
     if enrolled.empty:
-        return "Nobody has enrolled"
+        return "No device has enrolled"
     never = int((enrolled["folded"] == 0).sum())
     if never:
         return f"{never} of {len(enrolled)} enrolled clients never contributed"

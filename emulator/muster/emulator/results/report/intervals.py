@@ -1,4 +1,4 @@
-"""How much of many intervals lies inside many others, with one sort and no pairs."""
+"""Overlaps of many intervals with many others, computed by sorting instead of by pairs."""
 
 from dataclasses import dataclass
 from typing import TypeAlias
@@ -12,7 +12,7 @@ Ints: TypeAlias = npt.NDArray[np.int64]
 
 
 class Overlaps:
-    """Intervals, and how many of their seconds lie between two moments, for many pairs of those."""
+    """The total seconds of many intervals between two moments, for many pairs of moments."""
 
     def __init__(self, begins: Floats, ends: Floats) -> None:
         self._begins, self._ends = np.sort(begins), np.sort(ends)
@@ -31,12 +31,12 @@ class Overlaps:
 
 @dataclass(frozen=True, slots=True)
 class Bend:
-    """A clock that runs at 1/k of the true pace while k intervals hold, and stands when none does.
+    """A clock that runs at 1/k of the true pace while k intervals are active, and stops if none is.
 
     Attributes:
-        moments: at which k changes, ascending.
+        moments: the moments at which k changes, ascending.
         counts: k from each of `moments` on.
-        times: what the clock shows at each of `moments`.
+        times: the clock's time at each of `moments`.
     """
 
     moments: Floats
@@ -55,7 +55,7 @@ class Bend:
         return cls(moments, counts, times)
 
     def without(self, begins: Floats, ends: Floats) -> "Bend":
-        """The same clock, but it stands while any of these other intervals holds."""
+        """The same clock, but stopped while any of these other intervals is active."""
         moments = np.unique(np.concatenate([self.moments, begins, ends]))
         places = np.searchsorted(self.moments, moments, "right") - 1
         others = active(moments, begins, ends)
@@ -69,7 +69,7 @@ class Bend:
 
 
 def active(moments: Floats, begins: Floats, ends: Floats) -> Ints:
-    """How many of the intervals, closed below and open above, hold at each moment."""
+    """The number of active intervals at each moment; an interval is closed below, open above."""
     begun = np.searchsorted(np.sort(begins), moments, "right")
     ended = np.searchsorted(np.sort(ends), moments, "right")
     return np.asarray(begun - ended, np.int64)

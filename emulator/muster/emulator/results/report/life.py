@@ -1,4 +1,4 @@
-"""The figures of devices' lives: why calls led to nothing, and how full batteries were."""
+"""The figures of simulated device state: reasons of failed calls, and battery charge."""
 
 from collections.abc import Mapping
 from types import MappingProxyType
@@ -40,26 +40,26 @@ REASONS: Mapping[str, str] = MappingProxyType(
         "other": "#332288",
     }
 )
-"""What the figure of reasons tells apart, from below, and its colours."""
+"""The reasons that the figure shows, from bottom to top, with their colours."""
 
 _FEW = 3
 _RECENT_BINS = 2
 
 
 def reasons(account: Account) -> Figure:
-    """Shares of calls by what became of them, over time, for each group."""
+    """Shares of calls by outcome or reason over time, for each group."""
     calls = account.calls
     groups = most_called(calls["group"])
     if not groups:
         return nothing("No call", "No call was answered.")
     figure, axes = panels(groups, calls["group"].nunique())
     line = Timeline.of(account, bins_for(len(calls), len(groups)))
-    said = reasons_of(calls)
-    drawn = said.where(said.isin([*REASONS]), "other")
+    found = reasons_of(calls)
+    drawn = found.where(found.isin([*REASONS]), "other")
     counts = pd.crosstab([calls["group"], line.bins_of(calls["round"])], drawn)
     for panel, group in zip(axes, groups, strict=True):
         _stack(panel, counts.loc[[group]].droplevel(0), line)
-        style.tidy(panel, _reasons_finding(group, said[calls["group"] == group]))
+        style.tidy(panel, _reasons_finding(group, found[calls["group"] == group]))
         _percent(panel)
     line.label(axes[-1])
     there = [name for name in REASONS if name in counts]
@@ -68,21 +68,21 @@ def reasons(account: Account) -> Figure:
 
 
 def reasons_of(calls: pd.DataFrame) -> pd.Series:
-    """What to say of every row of `Account.calls`: folded, absent, a reason, or how it was lost."""
+    """Folded, absent, the given reason or else the fate, for every row of `Account.calls`."""
     fate = calls["fate"].astype("string")
     return fate.where(fate.isin(["folded", "absent"]), calls["reason"].fillna(fate))
 
 
 def batteries(account: Account) -> Figure:
-    """How full batteries were over time, for each group that has some."""
-    told = charges(account)
-    groups = most_called(told["group"])
+    """Battery charge over time, for each group with batteries."""
+    calls = charges(account)
+    groups = most_called(calls["group"])
     if not groups:
-        return nothing("No battery", "No device told of a battery that drains.")
-    figure, axes = panels(groups, told["group"].nunique())
-    line = Timeline.of(account, bins_for(len(told), len(groups)))
+        return nothing("No battery", "No device reported a battery that drains.")
+    figure, axes = panels(groups, calls["group"].nunique())
+    line = Timeline.of(account, bins_for(len(calls), len(groups)))
     for panel, group in zip(axes, groups, strict=True):
-        of_group = told[told["group"] == group]
+        of_group = calls[calls["group"] == group]
         levels = _levels(of_group, line)
         low, median, high = (levels.quantile(share, axis="columns") for share in (0.1, 0.5, 0.9))
         panel.fill_between(line.middles, low, high, color=style.LIGHT, alpha=0.5, linewidth=0)
@@ -104,28 +104,31 @@ def batteries(account: Account) -> Figure:
 
 
 def charges(account: Account) -> pd.DataFrame:
-    """The calls whose answers told of a battery, of groups in which one was ever not full."""
+    """The calls whose answers reported a battery, in groups with any battery that was not full."""
     calls = account.calls
     least = calls.groupby("group", observed=True)["battery"].min()
     draining = calls["group"].isin(least.index[least < 1])
-    # Of who is absent the ledger has what was last known, again and again.
+    # For an absent device, the ledger repeats the last known charge in every round.
     return calls[draining & calls["battery"].notna() & (calls["fate"] != "absent")]
 
 
-def _levels(told: pd.DataFrame, line: Timeline) -> pd.DataFrame:
-    """The newest charge of each device by bin, unless it is old: without those who were not called
-    just then, a small group's median would jump with the choice of who was."""
-    bins = pd.Series(line.bins_of(told["round"]), told.index)
-    newest = told["battery"].groupby([bins, told["client"]], observed=True).last().unstack()
+def _levels(calls: pd.DataFrame, line: Timeline) -> pd.DataFrame:
+    """The newest charge of each device by bin, unless it is too old.
+
+    Devices that were not called in a bin keep their last charge for a few bins. Otherwise, the
+    median of a small group would jump with the selection of the called devices.
+    """
+    bins = pd.Series(line.bins_of(calls["round"]), calls.index)
+    newest = calls["battery"].groupby([bins, calls["client"]], observed=True).last().unstack()
     return newest.reindex(range(line.bins)).ffill(limit=_RECENT_BINS)
 
 
 def _stack(axes: Axes, counts: pd.DataFrame, line: Timeline) -> None:
-    """Areas on top of each other, in the order of REASONS; white where there was no call."""
+    """Draw stacked areas in the order of REASONS, and white where there was no call."""
     counts = counts.reindex(range(line.bins), fill_value=0)
     shares = counts.div(counts.sum(axis="columns").clip(lower=1), axis="index")
     tops = shares.reindex(columns=[*REASONS], fill_value=0).cumsum(axis="columns")
-    steps = pd.concat([tops, tops.tail(1)]).to_numpy()  # the last lasts until the last edge
+    steps = pd.concat([tops, tops.tail(1)]).to_numpy()  # the last bin ends at the last edge
     below = np.zeros(len(steps))
     for above, colour in zip(steps.T, REASONS.values(), strict=True):
         if (above > below).any():
@@ -133,8 +136,8 @@ def _stack(axes: Axes, counts: pd.DataFrame, line: Timeline) -> None:
         below = above
 
 
-def _reasons_finding(group: str, said: pd.Series) -> str:
-    shares = said.value_counts(normalize=True)
+def _reasons_finding(group: str, reasons: pd.Series) -> str:
+    shares = reasons.value_counts(normalize=True)
     folded = f"{_name(group)}: {percent_text(shares.get('folded', 0.0))} of calls folded"
     rest = shares.drop("folded", errors="ignore")
     if rest.empty:

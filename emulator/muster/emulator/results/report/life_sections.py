@@ -1,4 +1,4 @@
-"""The sections on the devices' lives; runs without lives have none of them."""
+"""The sections on simulated device state; a run without simulated devices has none of them."""
 
 import math
 
@@ -18,8 +18,9 @@ def calls(account: Account, summary: Summary) -> ReportSection | None:
     if not account.has_lives:
         return None
     text = (
-        "Each row is a client, each column a round. A device declines because its state or its own "
-        "will does not allow it; stripes across a group are its hours of the day."
+        "Each row is a client and each column a round. A device declines a call if its state does "
+        "not allow training or if it is unwilling. Stripes across a group follow the hours of the "
+        "day."
     )
     if silent := unanswered(account):
         text += f" {silent:,} calls got no answer and are blank."
@@ -30,8 +31,9 @@ def reasons(account: Account, summary: Summary) -> ReportSection | None:
     if not account.has_lives:
         return None
     text = (
-        "Why calls did not lead to a folded update, as shares of each group's calls; absent "
-        "devices were not there to be called. White: nobody of the group was called."
+        "Why calls did not lead to a folded update, as shares of each group's calls. Absent "
+        "devices were offline, so they could not be called. White: no device of the group was "
+        "called."
     )
     return ReportSection("Reasons", text, figure="reasons")
 
@@ -40,8 +42,8 @@ def batteries(account: Account, summary: Summary) -> ReportSection | None:
     if charges(account).empty:
         return None
     text = (
-        "As the devices that were called told with their answers. The band is the spread between "
-        "devices, not an uncertainty."
+        "The charge that devices reported when they answered a call. The band is the spread "
+        "between devices, not an uncertainty."
     )
     return ReportSection("Batteries", text, figure="batteries")
 
@@ -55,33 +57,34 @@ def planned(account: Account, summary: Summary) -> ReportSection | None:
     columns = ["group", "called", "planned", "measured", "difference",
                "planned participation", "measured participation"]  # fmt: skip
     note = (
-        "Planned and measured are updates; participation is updates by enrolled device and round."
+        "Planned and measured count updates. Participation is updates per enrolled device and "
+        "round."
     )
     text = (
-        "Updates of devices that accepted and did not give up, against what was planned. In "
-        "lockstep both come from the same draws and should be equal; on the other clocks the plan "
-        "is an expectation."
+        "Planned and measured updates of devices that accepted a call and did not give up. In "
+        "lockstep both come from the same random draws and should be equal. On the other clocks "
+        "the plan is an expectation."
     )
     return ReportSection("Plan and run", text, figure="planned", table=Table(columns, rows, note))
 
 
 def _comparison(total: pd.Series) -> list[str]:
-    """What the table says of a group, from its sums over the rounds."""
+    """The cells of a group, from its sums over the rounds."""
     updates, possible = total[["planned", "measured"]], total["enrolled"]
     shares = updates / possible if possible else updates * math.nan
     counts = [amount(count) for count in (total["called"], *updates)]
-    apart = updates["measured"] - updates["planned"]
-    return [*counts, f"{apart:+,.4g}", *map(percent_text, shares)]
+    difference = updates["measured"] - updates["planned"]
+    return [*counts, f"{difference:+,.4g}", *map(percent_text, shares)]
 
 
 def _facts(account: Account) -> list[tuple[str, str]]:
     rounds, calls = account.rounds, account.calls[account.calls["fate"] != "absent"]
     called = int(rounds["called"].sum())
     why = reasons_of(calls[calls["fate"] != "folded"]).value_counts().head(_MOST_REASONS)
-    told = [f"{clean(reason)} {percent_text(count / called)}" for reason, count in why.items()]
+    shown = [f"{clean(reason)} {percent_text(count / called)}" for reason, count in why.items()]
     enrolled = int(account.clients["enrolled"].sum())
     facts = [
         ("enrolled", f"{enrolled:,} of {account.run.population:,}"),
-        ("calls answered yes", percent_text(rounds["accepted"].sum() / called if called else None)),
+        ("accepted calls", percent_text(rounds["accepted"].sum() / called if called else None)),
     ]
-    return facts + ([("most frequent reasons", ", ".join(told))] if told else [])
+    return facts + ([("most frequent reasons", ", ".join(shown))] if shown else [])

@@ -1,4 +1,4 @@
-"""The rate of every transfer against what its link states."""
+"""The figure of the rate of every transfer beside the rate of its link."""
 
 import math
 
@@ -28,12 +28,12 @@ _PANEL_IN, _AROUND_IN = 1.75, 0.75
 
 
 def rates(account: Account) -> Figure:
-    """Achieved rate of every transfer, and what its link states, by group and direction."""
+    """The achieved rate of every transfer and the rate of its link, by group and direction."""
     every = moves_in(account)
     moves = every[every["rate_bps"].gt(0) & every["round"].isin(account.rounds["round"])]
     groups = most_called(moves["group"])
     if not groups:
-        return nothing("No transfer", "Nothing was transferred in chunks that took any time.")
+        return nothing("No transfer", "No transfer in chunks took any time.")
     ways = [way for way in DIRECTIONS if (moves["direction"] == way).any()]
     figure = style.new_figure(_AROUND_IN + _PANEL_IN * len(groups))
     grid = figure.subplots(len(groups), len(ways), sharex=True, squeeze=False)
@@ -51,7 +51,7 @@ def rates(account: Account) -> Figure:
         Line2D([], [], color=style.BLUE, marker="o", markersize=3, linewidth=0,
                label="a transfer"),
         Line2D([], [], color=style.INK, linewidth=1.2, label="its link"),
-        Line2D([], [], color=style.ORANGE, linewidth=1.5, label="its part of the group's cap"),
+        Line2D([], [], color=style.ORANGE, linewidth=1.5, label="fair share of the shared link"),
     ])  # fmt: skip
     return figure
 
@@ -63,7 +63,7 @@ def _panel(axes: Axes, moves: pd.DataFrame, line: Timeline, name: str) -> None:
     bins = line.bins_of(moves["round"])
     levels = moves[["own_bps", "fair_bps"]].groupby(bins).median().reindex(range(line.bins))
     stated, part = float(moves["own_bps"].median()), float(levels["fair_bps"].max())
-    # Above what the link states lie a few that a buffer swallowed whole.
+    # A few transfers are faster than their link because a buffer took all their bytes at once.
     median = float(moves["rate_bps"].median())
     high = min(moves["rate_bps"].quantile(0.98), 3 * np.fmax(median, stated))
     usual = np.fmax(high, stated)
@@ -85,14 +85,14 @@ def _panel(axes: Axes, moves: pd.DataFrame, line: Timeline, name: str) -> None:
 
 
 def _places(moves: pd.DataFrame) -> pd.Series:
-    """Where on the axis each transfer is drawn: side by side in its round, the first left."""
+    """The horizontal position of each transfer: side by side in its round, in order of time."""
     by_round = moves.groupby("round")["asked"]
     rank, count = by_round.rank(method="first"), by_round.transform("size")
     return moves["round"] + _DOTS_WIDE * ((rank - 0.5) / count - 0.5)
 
 
 def _thin_out(axes: Axes, panels: int) -> None:
-    """Times need the room of a whole page; beside each other panels have every other."""
+    """Keep only every second time label (of two panels side by side), because times are wide."""
     labels = [label.get_text() for label in axes.get_xticklabels()]
     if panels > 1 and any("\n" in label for label in labels):
         axes.set_xticks(axes.get_xticks()[::panels], labels[::panels])

@@ -1,4 +1,7 @@
-"""The sections on links; runs in which nothing travelled in chunks have none of them."""
+"""The sections on links.
+
+A run has them only if models or updates travelled in chunks, or if there were gateways.
+"""
 
 import math
 from typing import Any
@@ -25,11 +28,12 @@ from muster.emulator.results.summary import bytes_text, clean, percent_text, sec
 MOST_WAITERS = 20
 
 MOST_NAMES = 12
-"""Columns of the matrix: with more devices it has groups, with more groups some are left out."""
+"""The most columns that the matrix has. With more devices, its rows and columns are groups; with
+more groups, some are left out."""
 
 _MOST_INTERVALS = 100_000
 
-_LEAST_S = 1e-3  # less is noise of the clocks
+_LEAST_S = 1e-3  # shorter times are noise of the clocks
 
 
 def rates(account: Account, summary: Summary) -> ReportSection | None:
@@ -47,18 +51,19 @@ def rates(account: Account, summary: Summary) -> ReportSection | None:
         for row in totals_of(moves, account.rounds).to_dict("records")
     ]  # fmt: skip
     columns = ["group", "", "transfers", "bytes", "median time", "90 % within", "median wait",
-               "median rate", "link", "shared", "part of it", "waiting",
+               "median rate", "own link", "shared link", "fair share", "waiting",
                "transferring"]  # fmt: skip
     note = (
-        "Link: what a device's own link moves in the long run. Part of it: of what the group "
-        "shares, by how many transferred at once. Waiting and transferring: shares of the time of "
-        "the rounds in which the devices transferred; more than all of it, where transfers outlast "
-        "their rounds. A transfer that was cut off or broke counts as far as it came."
+        "Own link: the long-term rate of a device's own link. Shared link: the rate that the group "
+        "shares. Fair share: the shared rate divided by the number of transfers at the same time. "
+        "Waiting and transferring are shares of the duration of the rounds in which the devices "
+        "transferred; they exceed 100 % if transfers outlast their rounds. A transfer that was cut "
+        "off or broke counts with the bytes that it moved."
     )
     text = (
-        "A dot on the line uses its link to the full; a link that fades has dots above it too. "
-        "Dots far below, where no orange line explains them, were slowed by something else. Those "
-        "at the upper edge were faster still."
+        "A dot on the black line used its link fully; on a fading link, some dots lie above the "
+        "line. A dot far below it was limited by the group's shared link if it lies at the orange "
+        "line, and by something else if not. Dots at the upper edge were even faster than drawn."
     )
     table = Table(columns, rows, note, words=2)
     return ReportSection("Transfer time against link", text, figure="rates", table=table)
@@ -82,19 +87,20 @@ def waits(account: Account, summary: Summary) -> ReportSection | None:
     columns = ["device", "group", "waited", "most for", "slowed", "most by"]
     left_out = int((worst >= _LEAST_S).sum()) - len(names)
     note = (
-        "A second of waiting is divided equally among those who transferred in it: of the group "
-        "where slots queue, else of the fleet. Slowed: seconds that transfers took longer than on "
-        "the link alone; by whom, if the group shares a cap."
+        "Each second of waiting is divided equally among the devices that transferred during it: "
+        "the devices of the same group if the group's slots have a queue, otherwise all devices. "
+        "Slowed: the extra seconds that transfers took compared with having the link alone. If the "
+        "group shares a link, they are attributed to the devices that transferred at the same time."
     )
-    note += f" {left_out:,} more devices lost less." if left_out else ""
+    note += f" {left_out:,} more devices lost less time." if left_out else ""
     text = (
-        "Of the slowest round and the median one, a row for each device. A device that waits has "
-        "no slot yet, or it is not its turn at the server."
+        "The slowest round and the median round, with a row for each device. A device waits until "
+        "it gets a slot of its group's link, or until the server lets it transfer."
     )
     facts = [
         ("waited", seconds_text(moves["wait_s"].sum())),
         ("transferred", seconds_text(moves["seconds"].sum())),
-        ("of that longer than alone", seconds_text(moves["slow_s"].sum())),
+        ("slowed by sharing or fading", seconds_text(moves["slow_s"].sum())),
     ]
     table = Table(columns, rows, note, words=2) if rows else None
     return ReportSection("Who waited for whom", text, facts, figure="waits", table=table)
@@ -120,8 +126,9 @@ def matrix(account: Account, summary: Summary) -> ReportSection | None:
     left_out = moves[by].nunique() - len(names)
     note = f"{left_out:,} more {what}s are left out, but counted in the last column."
     text = (
-        f"Each row is a {what} that lost time, each column whom it lost it to. Nobody: no transfer "
-        f"of others was under way, or nothing was shared; the link itself took longer."
+        f"Each row is a {what} that lost time. Each column is the {what} that it waited for or was "
+        f"slowed by. Nobody: no other transfer was under way or no link was shared, so the link "
+        f"itself took longer."
     )
     table = Table(columns, rows, note if left_out else "", words=2)
     return ReportSection(f"Waiting, {what} by {what}", text, table=table)
@@ -132,33 +139,33 @@ def use(account: Account, summary: Summary) -> ReportSection | None:
     if traffic.empty:
         return None
     span, by_group = span_of(traffic), traffic.groupby("group", sort=False)
-    rows = [_use_row(str(name), way, told, span) for name, told in by_group for way in DIRECTIONS]
+    rows = [_use_row(str(name), way, rows, span) for name, rows in by_group for way in DIRECTIONS]
     columns = ["group", "", "moved", "mean rate", "shared", "used", "nearly full"]
     note = (
-        "Moved: all that the gateways passed on, bodies of models and updates and the protocol "
-        f"around them. Nearly full: share of the time in which {percent_text(BUSY)} or more was "
-        "used."
+        "Moved: all bytes that the gateways passed on: the bodies of models and updates, and the "
+        f"protocol around them. Nearly full: share of the time in which {percent_text(BUSY)} or "
+        "more of the link was used."
     )
     text = (
-        "A shared link that is full while a round is open decides how long the round lasts; one "
-        "that never is could be shared by more devices."
+        "A shared link that is full while a round is open decides how long the round lasts. A link "
+        "that is never full could be shared by more devices."
     )
     table = Table(columns, rows, note, words=2)
     return ReportSection("Use of shared links", text, figure="links", table=table)
 
 
-def _use_row(group: str, way: str, told: pd.DataFrame, span: tuple[float, float]) -> list[str]:
-    table, cap = used(told, span, _MOST_INTERVALS), cap_of(told, way)
+def _use_row(group: str, way: str, traffic: pd.DataFrame, span: tuple[float, float]) -> list[str]:
+    table, cap = used(traffic, span, _MOST_INTERVALS), cap_of(traffic, way)
     nearly_full = (table[way] >= BUSY).mean() if cap > 0 else math.nan
     return [
-        clean(group), way, bytes_text(told[f"bytes_{way}"].sum()),
+        clean(group), way, bytes_text(traffic[f"bytes_{way}"].sum()),
         rate_text(table[f"{way}_bps"].mean()), rate_text(cap),
         percent_text(table[way].mean()), percent_text(nearly_full),
     ]  # fmt: skip
 
 
 def _most(seconds: pd.Series) -> list[str]:
-    """How long, and the other who has the largest part of it."""
+    """The seconds that a device lost, and the other device that caused most of them."""
     total, others = float(seconds.sum()), seconds.drop(NOBODY)
     if total < _LEAST_S:
         return ["–", ""]
@@ -168,7 +175,7 @@ def _most(seconds: pd.Series) -> list[str]:
 
 
 def _most_involved(lost: pd.DataFrame) -> list[str]:
-    """Who lost most or was most waited for, in the order of the table."""
+    """The names that lost most time or were waited for longest, in the order of the table."""
     both = lost.sum(axis="columns").add(lost.sum(axis="index"), fill_value=0.0)
     most = set(both.sort_values(ascending=False, kind="stable").index[:MOST_NAMES])
     return [str(name) for name in lost.columns if name in most]

@@ -1,4 +1,4 @@
-"""What moved over the links of every group, in time."""
+"""The figure of the traffic over the links of every group, over time."""
 
 import math
 from collections.abc import Sequence
@@ -20,23 +20,23 @@ from muster.emulator.results.summary import clean, percent_text
 
 _MOST_INTERVALS, _MOST_ROUND_MARKS = 600, 100
 BUSY = 0.9
-"""Share of what a link could have moved from which it counts as nearly full."""
+"""Share of a link's capacity from which on it counts as nearly full."""
 
 
 def link_use(account: Account) -> Figure:
-    """What moved over the links of every group, in time: of what they share, or as it is."""
+    """The traffic of every group over time, as a share of its shared link, or as a rate."""
     traffic = account.traffic
-    told = set(traffic["group"])
-    every = [*(name for name in dict.fromkeys(account.clients["group"]) if name in told)]
-    every += sorted(told.difference(every))
+    reported = set(traffic["group"])
+    every = [*(name for name in dict.fromkeys(account.clients["group"]) if name in reported)]
+    every += sorted(reported.difference(every))
     if not every:
-        return nothing("No traffic", "No gateway told of what it moved.")
+        return nothing("No traffic", "No gateway reported any traffic.")
     span = span_of(traffic)
     tables = {
         name: used(traffic[traffic["group"] == name], span, _MOST_INTERVALS) for name in every
     }
     wanted = [(name, ways, share) for name in every for ways, share in _ways(tables[name])]
-    # What is shared matters most: the other panels go first when there are too many.
+    # If there are too many panels, those without a shared link are left out first.
     wanted = sorted(sorted(wanted, key=lambda panel: not panel[2])[:MOST_PANELS],
                     key=lambda panel: every.index(panel[0]))  # fmt: skip
     figure, all_axes = panels([name for name, _, _ in wanted], len(wanted))
@@ -60,7 +60,7 @@ def link_use(account: Account) -> Figure:
 
 
 def _ways(table: pd.DataFrame) -> list[tuple[list[str], bool]]:
-    """The panels of a group: the directions in which it shares something, and the others."""
+    """The panels of a group: the directions with a shared link, and those without."""
     shared = [way for way in DIRECTIONS if table[way].notna().any()]
     free = [way for way in DIRECTIONS if way not in shared and table[f"{way}_bps"].notna().any()]
     return [(ways, share) for ways, share in ((shared, True), (free, False)) if ways]
@@ -97,16 +97,16 @@ def _rate_size(table: pd.DataFrame, ways: Sequence[str]) -> float:
 
 
 def _use_finding(table: pd.DataFrame, ways: Sequence[str], share: bool) -> str:
-    told = []
+    parts = []
     for way in ways:
         if share:
             busy = (table[way] >= BUSY).mean()
-            told.append(f"{way} {percent_text(table[way].mean())} used, {percent_text(busy)} of "
-                        f"the time nearly full")  # fmt: skip
+            parts.append(f"{way} {percent_text(table[way].mean())} used, {percent_text(busy)} of "
+                         f"the time nearly full")  # fmt: skip
         else:
             levels = table[f"{way}_bps"]
-            told.append(f"{way} {rate_text(levels.mean())}, at most {rate_text(levels.max())}")
-    return "; ".join(told)
+            parts.append(f"{way} {rate_text(levels.mean())}, at most {rate_text(levels.max())}")
+    return "; ".join(parts)
 
 
 def _mark_rounds(axes: Axes, rounds: pd.DataFrame, start: float, size: float) -> None:

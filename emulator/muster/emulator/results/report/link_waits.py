@@ -1,4 +1,4 @@
-"""When the devices of a round waited and transferred: a bar for every transfer."""
+"""The figure of when the devices of a round waited and transferred: a bar for every transfer."""
 
 from collections.abc import Mapping, Sequence
 
@@ -25,13 +25,13 @@ GROUP_COLOURS = (
     "#7fc4ee",
     "#8c3a00",
 )
-"""Of groups, in the order of the population; those after them are grey."""
+"""The colours of groups, in the order of the population; further groups are grey."""
 
 MOST_DEVICES = 40
-"""Rows of a round's panel."""
+"""The most rows in the panel of a round."""
 
 _ROW_IN, _LOWEST_IN, _AROUND_IN, _KEY_IN = 0.135, 0.9, 1.05, 0.35
-_PALE = 0.72  # of a colour that is mixed with white
+_PALE = 0.72  # the share of white in a pale colour
 
 
 def waits(account: Account) -> Figure:
@@ -41,15 +41,15 @@ def waits(account: Account) -> Figure:
     rounds = rounds[rounds[["opened_at", "seconds"]].notna().all(axis="columns")]
     if rounds.empty:
         return nothing("No transfer", "Nothing was transferred in chunks.")
-    told = _told(rounds)
-    parts = [_longest(moves[moves["round"] == number]) for number in told]
+    chosen = _rounds_to_show(rounds)
+    parts = [_longest(moves[moves["round"] == number]) for number in chosen]
     counts = [part["client"].nunique() for part in parts]
     heights = [max(_ROW_IN * count, _LOWEST_IN) for count in counts]
     figure = style.new_figure(sum(heights) + _AROUND_IN * len(parts) + _KEY_IN)
     all_axes = figure.subplots(len(parts), squeeze=False, height_ratios=heights)[:, 0]
     colours = group_colours(list(moves["group"].cat.categories))
     first_at = float((moves["began_at"] - moves["asked"]).iloc[0])
-    for axes, part, (number, what) in zip(all_axes, parts, told.items(), strict=True):
+    for axes, part, (number, what) in zip(all_axes, parts, chosen.items(), strict=True):
         row = rounds[rounds["round"] == number].iloc[0]
         _gantt(axes, part, colours, row["opened_at"] - first_at, row["seconds"])
         devices = moves.loc[moves["round"] == number, "client"].nunique()
@@ -65,17 +65,16 @@ def waits(account: Account) -> Figure:
     return figure
 
 
-def _told(rounds: pd.DataFrame) -> dict[int, str]:
-    """The rounds that are worth a look, and why."""
+def _rounds_to_show(rounds: pd.DataFrame) -> dict[int, str]:
+    """The slowest and the median round, with these words."""
     ordered = rounds.sort_values("seconds", kind="stable")["round"].to_list()
     if len(ordered) == 1:
         return {ordered[0]: "the only one"}
-    told = {ordered[-1]: "the slowest"}
-    return told | {ordered[(len(ordered) - 1) // 2]: "the median"}
+    return {ordered[-1]: "the slowest", ordered[(len(ordered) - 1) // 2]: "the median"}
 
 
 def _longest(moves: pd.DataFrame) -> pd.DataFrame:
-    """The transfers of the devices that spent most time on them."""
+    """The transfers of the devices that spent most time waiting and transferring."""
     spent = (moves["wait_s"] + moves["seconds"]).groupby(moves["client"]).sum()
     longest = spent.sort_values(ascending=False, kind="stable").index[:MOST_DEVICES]
     return moves[moves["client"].isin(longest)]
@@ -84,7 +83,10 @@ def _longest(moves: pd.DataFrame) -> pd.DataFrame:
 def _gantt(
     axes: Axes, moves: pd.DataFrame, colours: Mapping[str, str], opened: float, lasted: float
 ) -> None:
-    """A row for each device: pale while it waits, full while it transfers, updates hatched."""
+    """Draw a row for each device: pale while it waits, full while it transfers.
+
+    Transfers of updates are hatched.
+    """
     order = moves.groupby(["group", "client"], observed=True)["ended"].max()
     clients = order.reset_index().sort_values(["group", "ended"], kind="stable")["client"].to_list()
     places = {client: place for place, client in enumerate(clients)}

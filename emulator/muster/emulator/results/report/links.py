@@ -1,9 +1,8 @@
-"""Who waited for whom, and what links were worth: arithmetic on the table `transfers`.
+"""Attribution of waiting times to devices, and rates of links, from the table `transfers`.
 
 Every transfer waits from `asked` to `began` and moves bytes from `began` to `ended`. While k others
-transfer, each of them has 1/k of every second that somebody waits for them: on a clock that runs at
-1/k of the true pace (`Bend`), whom a device waits for, and how long, is how far two intervals
-overlap.
+transfer, each of them is charged 1/k of every second of waiting. On a clock that runs at 1/k of the
+true pace (`Bend`), the seconds that one device waits for another are the overlap of two intervals.
 """
 
 from collections.abc import Callable, Collection, Iterator, Mapping
@@ -22,17 +21,18 @@ from muster.emulator.results.report.intervals import Bend, Floats, Overlaps
 DIRECTIONS = ("down", "up")
 
 NOBODY = ""
-"""The column of seconds that no other transfer explains. No client and no group is called so."""
+"""The column of seconds that no other transfer explains. No client or group has this name."""
 
 _UNKNOWN = "unknown"
 
 
 @dataclass(frozen=True, slots=True)
 class GroupLinks:
-    """What a scenario says of the links of a group, in the model of links.
+    """The links of a group, as the scenario sets them.
 
     Attributes:
-        line_of: the link of one of its devices, by the device's name.
+        line_of: returns the link of a device, given the device's name.
+        shared: the link that the group's devices share.
     """
 
     line_of: Callable[[str], LinkModel]
@@ -40,15 +40,15 @@ class GroupLinks:
 
     @property
     def queues(self) -> bool:
-        """Whether its devices wait for one another's slots."""
+        """Whether the group's devices queue for the slots of the shared link."""
         return self.shared.slots is not None and self.shared.overflow == "queue"
 
 
 def links_of(scenario: Mapping[str, Any]) -> dict[str, GroupLinks]:
     """The links of every group of a resolved scenario.
 
-    A group whose tables cannot be read (a trace that lies elsewhere by now) counts as one without
-    limits: its transfers are still shown.
+    A group whose tables cannot be read (for example, because a trace file was moved) counts as one
+    without limits, so that its transfers are still shown.
     """
     found, seed = {}, scenario.get("seed", 0)
     for group in scenario.get("groups", []):
@@ -71,12 +71,15 @@ def _lines(link: LinkSettings, seed: int) -> Callable[[str], LinkModel]:
 def moves_of(
     transfers: pd.DataFrame, clients: pd.DataFrame, links: Mapping[str, GroupLinks]
 ) -> pd.DataFrame:
-    """Transfers with their links; those without a beginning or an end are left out.
+    """Transfers with their links; transfers without a beginning or an end are left out.
 
-    Beside the columns of `transfers`: `group`, a category in the order of the population; `asked`,
-    `began` and `ended`, seconds since the first was asked for; and in bits a second, NaN where
-    there is no limit: `own_bps` of the device's link, `shared_bps` of its group's, `fair_bps` the
-    part of that which was its own, by how many transferred with it.
+    Columns in addition to those of `transfers`:
+
+    - `group`, a category in the order of the population;
+    - `asked`, `began` and `ended`, seconds since the first transfer was requested;
+    - `own_bps`, the rate of the device's own link, `shared_bps`, that of its group's shared link,
+      and `fair_bps`, the latter divided by the number of transfers at the same time; in bits per
+      second, NaN without a limit.
     """
     times = transfers[["began_at", "wait_s", "seconds"]].astype("float64")
     moves = transfers[np.isfinite(times.to_numpy()).all(axis=1)].reset_index(drop=True)
@@ -118,7 +121,7 @@ def _bps(line: LinkModel | SharedLine, direction: str) -> float:
 
 
 def _parts(moves: pd.DataFrame) -> Iterator[tuple[tuple[str, str], "pd.Index[Any]"]]:
-    """Group and direction, and the labels of their rows."""
+    """Yield each pair of group and direction with the labels of its rows."""
     for (group, direction), part in moves.groupby(["group", "direction"], observed=True):
         yield (str(group), str(direction)), part.index
 
@@ -129,15 +132,16 @@ def _parts(moves: pd.DataFrame) -> Iterator[tuple[tuple[str, str], "pd.Index[Any
 def waited_for(
     moves: pd.DataFrame, links: Mapping[str, GroupLinks], by: str, of: Collection[str] | None = None
 ) -> pd.DataFrame:
-    """Seconds of waiting, by who waited (rows) and for whom (columns); `NOBODY` is the rest.
+    """Seconds of waiting, by the one who waited (rows) and the one waited for (columns).
 
-    Every waiting second is divided equally among those who transfer at that instant: where slots
-    queue among the others of the group while any of them transfers, else among all of the fleet,
-    who have the server's turn.
+    Every second of waiting is divided equally among the devices that transfer at that instant. If
+    the group's slots have a queue and any other device of the group transfers, these are the
+    devices of the group. Otherwise they are all devices of the fleet, because the server limits how
+    many transfer at once. The column `NOBODY` holds the rest.
 
     Args:
-        by: "client" or "group", what rows and columns are.
-        of: only rows of these; None: of all.
+        by: "client" or "group": the meaning of rows and columns.
+        of: names to which the rows are limited; None for all.
     """
     begins, ends = moves["began"].to_numpy(float), moves["ended"].to_numpy(float)
     fleet, parts = Bend.of(begins, ends), []
@@ -155,11 +159,12 @@ def waited_for(
 
 
 def slowed_by(moves: pd.DataFrame, by: str, of: Collection[str] | None = None) -> pd.DataFrame:
-    """Seconds that transfers took longer than they would have alone, as `waited_for`.
+    """Seconds that transfers took longer than they would have alone, in the form of `waited_for`.
 
-    Alone, a device has its own link, and all that its group shares. Where a group shares a cap, the
-    others of the group that transferred in the same direction at the same time are to blame, each
-    by how long; the rest (`NOBODY`) is the link's own doing: it fades, and TCP has to start.
+    A device that is alone has its own link and its group's whole shared link. If a group shares a
+    link, the extra seconds are attributed to its other devices that transferred in the same
+    direction at the same time, in proportion to how long they did. The rest (`NOBODY`) is due to
+    the link itself: it fades, and TCP has to start.
     """
     moves, parts = moves.assign(slow_s=slow_seconds(moves)), []
     for _, labels in _parts(moves):
@@ -171,15 +176,18 @@ def slowed_by(moves: pd.DataFrame, by: str, of: Collection[str] | None = None) -
 
 
 def slow_seconds(moves: pd.DataFrame) -> pd.Series:
-    """Seconds that each transfer took longer than it would have alone; 0 without any limit."""
+    """The seconds that each transfer took longer than it would have alone; 0 without a limit."""
     alone = moves[["own_bps", "shared_bps"]].min(axis="columns")
     needed = 8 * moves["bytes"] / alone
     return (moves["seconds"] - needed).clip(lower=0.0).fillna(0.0)
 
 
 def _divided(rows: pd.DataFrame, holders: pd.DataFrame, bend: Bend, by: str) -> pd.DataFrame:
-    """The waiting seconds of `rows` among `holders`, on a clock that is bent by how many those are.
-    Summed by who waited."""
+    """Divide the waiting seconds of `rows` among `holders`, and sum them by the one who waited.
+
+    Args:
+        bend: the clock that runs at 1/k of the true pace while k of `holders` transfer.
+    """
     spans = bend.at(rows["asked"].to_numpy(float)), bend.at(rows["began"].to_numpy(float))
     bent = holders.assign(
         began=bend.at(holders["began"].to_numpy(float)),
@@ -189,7 +197,7 @@ def _divided(rows: pd.DataFrame, holders: pd.DataFrame, bend: Bend, by: str) -> 
 
 
 def _in_proportion(rows: pd.DataFrame, holders: pd.DataFrame, by: str) -> pd.DataFrame:
-    """`slow_s` of `rows` among `holders`, by how long each transferred at the same time."""
+    """Divide `slow_s` of `rows` among `holders`, by how long each transferred at the same time."""
     spans = rows["began"].to_numpy(float), rows["ended"].to_numpy(float)
     overlaps = _overlaps(rows, spans, holders, by)
     total = overlaps.sum(axis="columns")
@@ -199,8 +207,11 @@ def _in_proportion(rows: pd.DataFrame, holders: pd.DataFrame, by: str) -> pd.Dat
 def _overlaps(
     rows: pd.DataFrame, spans: tuple[Floats, Floats], holders: pd.DataFrame, by: str
 ) -> pd.DataFrame:
-    """Seconds of each span that lie in transfers of others: a row for each of `rows`, a column for
-    each client or group. What a device transfers itself is no reason for it to wait."""
+    """Seconds of each span that lie in transfers of others.
+
+    The table has a row for each of `rows` and a column for each client or group. A device's own
+    transfers do not count.
+    """
     seconds = {
         str(name): _between(part, *spans) for name, part in holders.groupby(by, observed=True)
     }
@@ -235,7 +246,7 @@ def _sums(rows: pd.DataFrame, by: str, column: str) -> pd.Series:
 
 
 def _with_rest(parts: list[pd.DataFrame], totals: pd.Series) -> pd.DataFrame:
-    """The parts under each other, in the order of `totals`, with the column NOBODY."""
+    """Concatenate the parts in the order of `totals`, and add the column NOBODY for the rest."""
     filled = [part for part in parts if not part.empty]
     table = pd.concat(filled) if filled else pd.DataFrame(index=totals.index[:0])
     table = table.groupby(level=0).sum().reindex(totals.index).fillna(0.0)
@@ -247,9 +258,11 @@ def _with_rest(parts: list[pd.DataFrame], totals: pd.Series) -> pd.DataFrame:
 
 
 def totals_of(moves: pd.DataFrame, rounds: pd.DataFrame) -> pd.DataFrame:
-    """A row for every group and direction: how much it transferred, how long that took, at what
-    rate, and of the time of the rounds in which its devices transferred the shares that they spent
-    waiting and transferring."""
+    """A row for every group and direction: bytes, times and rates of its transfers.
+
+    `waiting` and `transferring` are shares of the duration of the rounds in which the group's
+    devices transferred.
+    """
     round_s = moves["round"].map(rounds.set_index("round")["seconds"])
     timed = moves.assign(
         round_s=round_s.where(~moves.duplicated(["client", "round", "direction"])),
@@ -280,7 +293,7 @@ def totals_of(moves: pd.DataFrame, rounds: pd.DataFrame) -> pd.DataFrame:
 
 
 def rate_text(bps: float) -> str:
-    """For example "750 kbit/s"; a dash where there is none."""
+    """For example "750 kbit/s"; a dash if the rate is not finite."""
     if not np.isfinite(bps):
         return "–"
     size, unit = rate_unit(bps)
@@ -288,9 +301,9 @@ def rate_text(bps: float) -> str:
 
 
 def rate_unit(most: float) -> tuple[float, str]:
-    """The unit in which rates up to `most` read well, and how many bits a second it is."""
+    """The size in bits per second and the name of a unit that suits rates up to `most`."""
     for size, unit in ((1e9, "Gbit/s"), (1e6, "Mbit/s"), (1e3, "kbit/s")):
-        # 999.6 kbit/s would be written as 1e+03.
+        # With three digits, 999.6 kbit/s would be written as 1e+03.
         if most >= 0.9995 * size:
             return size, unit
     return 1.0, "bit/s"

@@ -1,4 +1,4 @@
-"""Where updates were lost on the way from the call to the model, and why."""
+"""Counts of calls that did not lead to a folded update, by what happened and why."""
 
 from muster.emulator.results.account import Account
 from muster.emulator.results.summary import clean
@@ -11,7 +11,7 @@ _WORDS = {"no update": "accepted, no update arrived"}
 
 def lost_updates(account: Account) -> list[Loss]:
     """Every way in which a call did not lead to a folded update; the most frequent first."""
-    calls = account.calls[account.calls["fate"] != "absent"]  # nobody called those
+    calls = account.calls[account.calls["fate"] != "absent"]  # absent devices were not called
     lost = calls[calls["fate"] != "folded"]
     counts = lost.fillna({"reason": ""}).groupby(["fate", "reason"], observed=True).size()
     found = [("no answer", "", unanswered(account))]
@@ -22,6 +22,6 @@ def lost_updates(account: Account) -> list[Loss]:
 
 
 def unanswered(account: Account) -> int:
-    """Calls that nothing was heard of."""
+    """The number of calls without any answer or update."""
     heard = int((account.calls["fate"] != "absent").sum())
     return max(0, int(account.rounds["called"].sum()) - heard)

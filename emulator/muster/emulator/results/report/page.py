@@ -1,7 +1,7 @@
 """Writes figures/*.png and report.html: one page that opens from disk, without a network.
 
-Reads only scenario.toml, summary.json, ledger.sqlite and journal.jsonl, so a report can be written
-again later, elsewhere, and of a run that is going on or was killed.
+It reads only scenario.toml, summary.json, ledger.sqlite and journal.jsonl. A report can therefore
+be written again later or on another machine, and also for a run that is going on or was killed.
 """
 
 import base64
@@ -35,7 +35,7 @@ def write_report(run_folder: Path) -> Path:
     """Write the report of a run into its folder and return the page's path.
 
     Raises:
-        LedgerError: there is no account that can be read.
+        LedgerError: the folder has no ledger that can be read.
     """
     with Account(run_folder) as account:
         (run_folder / "figures").mkdir(exist_ok=True)
@@ -61,8 +61,8 @@ def write_page(
     """Write a page of `sections`.
 
     Args:
-        status: of what the page is about; colours the fact of that name.
-        figures: name to what `save_figure` returned.
+        status: status of the run or study; it colours the fact called "status".
+        figures: name of each figure to what `save_figure` returned for it.
     """
     page = _TEMPLATES.get_template("page.html").render(
         title=title, status=status, sections=sections, figures=figures
@@ -71,16 +71,16 @@ def write_page(
 
 
 def _summary(account: Account) -> dict[str, Any]:
-    """The account's own summary; from summary.json only what the ledger cannot know."""
+    """The summary of the account, completed from summary.json by what the ledger cannot know."""
     written = read_summary(account.folder)
-    if written.get("rounds") != len(account.rounds):  # of before the run was resumed
+    if written.get("rounds") != len(account.rounds):  # written before the run was resumed
         written = {}
     summary = outline(account, written.get("status"))
     return summary | {"model_sha256": written.get("model_sha256")}
 
 
 def save_figure(path: Path, figure: Figure) -> dict[str, str]:
-    """Write the figure into a PNG file; return what a page needs of it."""
+    """Write the figure into a PNG file; return its data URI and its titles for a page."""
     png = io.BytesIO()
     figure.savefig(png, format="png")
     write_atomic(path, png.getvalue())

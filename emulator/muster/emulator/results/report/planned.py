@@ -1,4 +1,4 @@
-"""What the plan expected of each group, beside what the run made of it."""
+"""The figure of planned and measured updates of each group."""
 
 import pandas as pd
 from matplotlib.axes import Axes
@@ -13,14 +13,14 @@ from muster.emulator.results.summary import clean
 PLAN = "plan.csv"
 
 _MOST_BINS = 120
-_SAME = 0.05  # of an update; plans on the wall clock are expectations
+_SAME = 0.05  # updates; on the wall clock, plans are expectations and not whole numbers
 
 
 def compared(account: Account) -> pd.DataFrame:
     """The plan's rows for rounds that were committed, indexed by group and round.
 
-    Columns: `enrolled`, `planned` updates, and of the run `called` devices, and `measured` ones:
-    they accepted and did not give up. Empty where nothing was planned.
+    Columns: `enrolled` devices; `planned` updates; and, from the run, `called` devices and
+    `measured` devices, which accepted and did not give up. Empty without a plan.
     """
     path = account.folder / PLAN
     if not path.exists():
@@ -37,10 +37,10 @@ def compared(account: Account) -> pd.DataFrame:
 
 
 def planned(account: Account) -> Figure:
-    """Updates that were planned and that were measured, over rounds, for each group."""
+    """Planned and measured updates over rounds, for each group."""
     table = compared(account)
     if table.empty:
-        return nothing("No plan", "Nothing was planned of the rounds that were committed.")
+        return nothing("No plan", "There is no plan for the rounds that were committed.")
     every = list(table.index.unique("group"))
     groups = every[:MOST_PANELS]
     figure, axes = panels(groups, len(every))
@@ -74,10 +74,10 @@ def _finding(planned: float, measured: float) -> str:
     if abs(measured - planned) < _SAME:
         return f"{amount(measured)} {updates}, as planned"
     more = "more" if measured > planned else "fewer"
-    apart, of = amount(abs(measured - planned)), amount(planned)
-    return f"{amount(measured)} {updates}, {apart} {more} than the {of} planned"
+    difference, of = amount(abs(measured - planned)), amount(planned)
+    return f"{amount(measured)} {updates}, {difference} {more} than the {of} planned"
 
 
 def amount(count: float) -> str:
-    """A number of updates; expectations have a decimal."""
+    """A number of updates as text, with one decimal if it is not whole."""
     return f"{count:,.0f}" if count == round(count) else f"{count:,.1f}"

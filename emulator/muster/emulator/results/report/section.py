@@ -1,4 +1,4 @@
-"""What a part of the report is made of."""
+"""The sections of a report, and the tables in them."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -9,10 +9,10 @@ Summary = Mapping[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """Rows of text, with numbers already written as they are to be read.
+    """Rows of text, in which numbers are already formatted.
 
     Attributes:
-        words: how many columns, from the left, hold words; the others hold numbers.
+        words: number of columns, from the left, that hold words; the others hold numbers.
         wraps: whether cells hold sentences, which may take several lines.
     """
 
@@ -25,14 +25,14 @@ class Table:
 
 @dataclass(frozen=True, slots=True)
 class ReportSection:
-    """A part of the page.
+    """A section of the page.
 
     Attributes:
-        text: what to look for, in a sentence or two.
-        facts: label and value, shown large.
-        figure: name of a figure, in a report one of `figures.FIGURES`.
-        listing: long text, folded away until somebody opens it.
-        points: sentences, one below the other, under the text.
+        text: a sentence or two that tell the reader what to look for.
+        facts: pairs of label and value, shown large.
+        figure: name of a figure; in a report it is one of `figures.FIGURES`.
+        listing: long text, folded away until the reader opens it.
+        points: sentences, shown as a list under the text.
     """
 
     title: str

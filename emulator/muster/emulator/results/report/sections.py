@@ -1,9 +1,10 @@
-"""What the report says, as data: every section is a small function, and SECTIONS lists them.
+"""The sections of the report as data: every section is a small function, and SECTIONS lists them.
 
-To add one, write a function that takes the account and the summary and returns a `ReportSection`,
-or None where it has nothing to say, and put it where it belongs in SECTIONS. page.html draws all
-sections alike and escapes everything in them. Those on weights are in weight_sections.py, those on
-the devices' lives in life_sections.py, those on links in link_sections.py.
+To add a section, write a function that takes the account and the summary and returns a
+`ReportSection`, or None if it has nothing to say. Then put it where it belongs in SECTIONS.
+page.html draws all sections alike and escapes everything in them. The sections on weights are in
+weight_sections.py, those on simulated device state in life_sections.py, those on links in
+link_sections.py.
 """
 
 from collections.abc import Callable, Sequence
@@ -50,14 +51,18 @@ def headline(account: Account, summary: Summary) -> ReportSection:
         ("down", bytes_text(summary["bytes_down"])),
     ]
     clients = f"{summary['enrolled']:,} of {summary['population']:,} clients enrolled"
-    told = [f"Started {started:%Y-%m-%d %H:%M} UTC; {clients}.", clean(summary["detail"] or "")]
+    parts = [f"Started {started:%Y-%m-%d %H:%M} UTC; {clients}.", clean(summary["detail"] or "")]
     if "target" in summary:
-        told.append(f"Target: {target_text(summary['target'])}.")
-    return ReportSection(clean(summary["name"]), " ".join(filter(None, told)), facts)
+        parts.append(f"Target: {target_text(summary['target'])}.")
+    return ReportSection(clean(summary["name"]), " ".join(filter(None, parts)), facts)
 
 
 def learning(account: Account, summary: Summary) -> ReportSection:
-    text = "A curve that has become flat has learnt what it can; one that turns back has not."
+    text = (
+        "A curve that has become flat shows that training has converged. If a curve turns back, "
+        "the model is getting worse again. An empty round leaves the model, and the curve, as it "
+        "was."
+    )
     return ReportSection("Learning", text, figure="learning")
 
 
@@ -70,8 +75,8 @@ def groups(account: Account, summary: Summary) -> ReportSection | None:
     if not rows and "devices" not in summary["final"]:
         return None
     text = (
-        "What the model is worth to those who hold the data. A mean that is good says nothing of "
-        "the group at the bottom, nor of the devices on the far side."
+        "How well the model works on the data of each group and device. A good mean can hide a "
+        "group, or a tail of devices, that the model serves badly."
     )
     table = Table(["group", "examples", "loss", "accuracy"], rows) if rows else None
     return ReportSection("Groups and devices", text, figure="groups", table=table)
@@ -79,8 +84,9 @@ def groups(account: Account, summary: Summary) -> ReportSection | None:
 
 def participation(account: Account, summary: Summary) -> ReportSection:
     text = (
-        "Above, the pale part of a bar is work that was asked for and did not count. Below, an "
-        "uneven strip means that the model was made by some clients more than by others."
+        "In the upper panel, the pale part of a bar is the devices that were called but whose "
+        "update was not folded into the model. In the lower panel, an uneven strip means that some "
+        "clients contributed more updates than others."
     )
     return ReportSection("Participation", text, figure="participation")
 
@@ -95,7 +101,7 @@ def losses(account: Account, summary: Summary) -> ReportSection | None:
     ]
     if not rows:
         return ReportSection("Losses", "None: every call led to a folded update.")
-    text = "Where updates were lost between the call and the model, and why; most frequent first."
+    text = "How calls ended without a folded update, and why. The most frequent case comes first."
     columns = ["what happened", "reason", "count", "share of calls"]
     note = f"{called:,} calls in all."
     return ReportSection("Losses", text, table=Table(columns, rows, note, words=2))
@@ -103,14 +109,17 @@ def losses(account: Account, summary: Summary) -> ReportSection | None:
 
 def time(account: Account, summary: Summary) -> ReportSection:
     text = (
-        "A round lasts as long as the slowest update it waits for: the long tails on the right "
-        "make the tall bars on the left."
+        "A round lasts as long as the slowest update that it waits for. Long tails in the panels "
+        "on the right therefore cause tall bars on the left."
     )
     return ReportSection("Time", text, figure="time")
 
 
 def traffic(account: Account, summary: Summary) -> ReportSection:
-    text = "A bend is a change of who takes part; orange is what the fleet sent for nothing."
+    text = (
+        "Bytes sent since the start. The slope changes when other devices take part. Orange marks "
+        "updates that were sent but not folded."
+    )
     return ReportSection("Traffic", text, figure="bytes")
 
 
@@ -128,8 +137,8 @@ def disturbances(account: Account, summary: Summary) -> ReportSection | None:
         return None
     start = account.run.started_at
     rows = [[seconds_text(max(0.0, at - start)), *map(_text, cells)] for at, cells in found]
-    columns = ["after", "what", "to whom", "state", "detail"]
-    text = "Faults that were injected, and processes that died."
+    columns = ["after", "event", "target", "state", "detail"]
+    text = "Faults that were injected, processes that died, and restarts."
     return ReportSection(
         "Disturbances", text, table=Table(columns, *_ends(rows, "faults"), words=5)
     )
@@ -148,8 +157,9 @@ def rounds(account: Account, summary: Summary) -> ReportSection | None:
     columns = ["round", "outcome", *_COHORT, "effective size", "loss",
                "accuracy", "time", "up", "down"]  # fmt: skip
     text = (
-        "Effective size is how many equal updates would have weighed as much; far below the "
-        "number folded, a few updates decide."
+        "The effective size is the number of equally weighted updates that would average out noise "
+        "as well as the weighted updates of the round. If it is far below the number of folded "
+        "updates, a few updates dominate the round."
     )
     table = Table(columns, *_ends(rows, "rounds"), words=2)
     return ReportSection("Rounds", text, table=table) if rows else None
@@ -170,16 +180,16 @@ def clients(account: Account, summary: Summary) -> ReportSection | None:
     columns = ["client", "group", "examples", *OUTCOMES, "mean training", "up", "down", ""]
     left_out = len(totals) - len(rows)
     note = f"{left_out:,} more are in ledger.sqlite." if left_out else ""
-    text = "What became of each client's updates, over all rounds."
+    text = "How many updates of each client were folded or lost, over all rounds."
     return (
         ReportSection("Clients", text, table=Table(columns, rows, note, words=2)) if rows else None
     )
 
 
 def scenario(account: Account, summary: Summary) -> ReportSection | None:
-    text = "What was run, with every default; `muster run` on this file runs it again."
-    found = account.scenario_text
-    return ReportSection("Scenario", text, listing=found) if found else None
+    text = "The scenario that was run, with every default. `muster run` on this file repeats it."
+    toml = account.scenario_text
+    return ReportSection("Scenario", text, listing=toml) if toml else None
 
 
 def fingerprint(account: Account, summary: Summary) -> ReportSection | None:
@@ -189,29 +199,35 @@ def fingerprint(account: Account, summary: Summary) -> ReportSection | None:
     all_of_them = found if isinstance(found, list) else [found]
     keys = list(dict.fromkeys(key for one in all_of_them for key in one))
     rows = [[_text(one.get(key)) for key in keys] for one in all_of_them]
-    text = "The same scenario and seed give the same model, bit by bit, where this is the same."
+    text = (
+        "If this fingerprint is the same, then the same scenario and seed give the same model, bit "
+        "for bit."
+    )
     if len(rows) > 1:
-        text = "The clients differ in what decides the bits of training; compare no hashes."
+        text = (
+            "The clients differ in software or hardware that affects the bits of training, so "
+            "hashes of models cannot be compared."
+        )
     sha256 = summary["model_sha256"]
     note = f"model.safetensors has SHA-256 {clean(sha256)}" if sha256 else ""
     return ReportSection("Fingerprint", text, table=Table(keys, rows, note, words=len(keys)))
 
 
 FILES = {
-    "scenario.toml": "what was run, with every default",
+    "scenario.toml": "the scenario that was run, with every default",
     "population.csv": "every device: group, enrollment, covariates Z, true propensities",
-    "plan.csv": "what was planned for each group and round",
+    "plan.csv": "the plan for each group and round",
     "summary.json": "status, final metrics and totals, for programs",
-    "ledger.sqlite": "the account: rounds, answers, contributions, transfers, estimates, clients, "
-    "evaluations",
-    "journal.jsonl": "everything that happened, one JSON object to a line",
-    "model.safetensors": "the model the run ended with",
+    "ledger.sqlite": "the record of the run: rounds, answers, contributions, transfers, estimates, "
+    "clients, evaluations",
+    "journal.jsonl": "every event of the run, one JSON object per line",
+    "model.safetensors": "the model at the end of the run",
     "models": "the versions of the model that are kept",
     "figures": "the figures of this page",
     "report.html": "this page",
-    "logs": "what each process wrote, to look into when something went wrong",
-    "devices": "the state of each device, which it keeps for a restart",
-    "setup": "what the processes were started with; holds the run's tokens",
+    "logs": "the log of each process; look here if something went wrong",
+    "devices": "the state that each device keeps for a restart",
+    "setup": "the configurations of the processes; they contain the run's tokens",
 }
 
 
@@ -219,7 +235,7 @@ def files(account: Account, summary: Summary) -> ReportSection:
     there = {path.name for path in account.folder.iterdir()} | {"report.html", "figures"}
     rows = [[name, what] for name, what in FILES.items() if name in there]
     return ReportSection(
-        "Files", "What lies in the run folder.", table=Table(["file", "what it is"], rows)
+        "Files", "The files in the run folder.", table=Table(["file", "what it is"], rows)
     )
 
 
@@ -256,11 +272,14 @@ SECTIONS: Sequence[Callable[[Account, Summary], ReportSection | None]] = (
 
 
 def _ends(rows: list[list[str]], table: str) -> tuple[list[list[str]], str]:
-    """The first and the last rows, and a note about the rest."""
+    """The first and the last `ENDS` rows, and a note about the rows between them."""
     if len(rows) <= 2 * ENDS:
         return rows, ""
     gap = ["…"] * len(rows[0])
-    note = f"The first and last {ENDS} of {len(rows):,}; all are in ledger.sqlite, table {table}."
+    note = (
+        f"The first and last {ENDS} of {len(rows):,} rows are shown; all are in ledger.sqlite, "
+        f"table {table}."
+    )
     return [*rows[:ENDS], gap, *rows[-ENDS:]], note
 
 

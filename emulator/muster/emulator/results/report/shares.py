@@ -1,4 +1,4 @@
-"""The estimated shares ĉ: how much of the rounds' means is each device's, over time."""
+"""The figure of ĉ, the estimated share of each device in the rounds' means, over time."""
 
 import numpy as np
 import pandas as pd
@@ -17,29 +17,32 @@ SHARES, FLOOR = "shares", "floor"
 
 MOST_LINES = 30
 
-# Okabe and Ito, less the yellow that paper swallows.
+# Okabe and Ito's colours without the yellow, which is hard to see on white.
 _PALETTE = (style.BLUE, style.ORANGE, style.GREEN, "#cc79a7", style.AMBER, "#56b4e9", "#332288")
 _OTHERS = "#9aa5b1"
 _MOST_ROUNDS = 500
 
 
 def shares_of(account: Account) -> pd.DataFrame:
-    """ĉ by round and client, in the order of the population; empty where none was estimated."""
-    told = account.estimates
-    rows = told[(told["name"] == SHARES) & (told["key"] != "") & told["value"].notna()]
+    """ĉ by round (rows) and client (columns, in the order of the population); empty if there are
+    no estimates."""
+    estimates = account.estimates
+    known = (estimates["key"] != "") & estimates["value"].notna()
+    rows = estimates[(estimates["name"] == SHARES) & known]
     table = rows.astype({"key": str}).pivot(index="round", columns="key", values="value")
     return table[[client for client in account.clients["client"] if client in table]]
 
 
 def floor_of(account: Account) -> float | None:
-    """The newest floor δ; None where none was told."""
-    told = account.estimates
-    floors = told.loc[(told["name"] == FLOOR) & (told["key"] == ""), "value"].dropna()
+    """The newest floor δ; None if the aggregator reported none."""
+    estimates = account.estimates
+    rows = (estimates["name"] == FLOOR) & (estimates["key"] == "")
+    floors = estimates.loc[rows, "value"].dropna()
     return float(floors.iloc[-1]) if len(floors) else None
 
 
 def shares(account: Account) -> Figure:
-    """ĉ of each device over rounds; of many, how it is distributed."""
+    """ĉ of each device over rounds; for many devices, the quantiles of ĉ."""
     table, floor = shares_of(account), floor_of(account)
     if table.empty:
         return nothing("No shares", "No aggregator estimated any.")
@@ -62,15 +65,15 @@ def shares(account: Account) -> Figure:
 
 
 def finding(table: pd.DataFrame, floor: float | None) -> str:
-    """What the newest shares are, in a sentence without its end."""
+    """The range of the newest shares, as the beginning of a sentence."""
     last = table.iloc[-1].dropna()
-    told = f"ĉ of {len(last):,} clients: {number_text(last.min())} to {number_text(last.max())}"
+    text = f"ĉ of {len(last):,} clients: {number_text(last.min())} to {number_text(last.max())}"
     below = int((last < floor).sum()) if floor is not None else 0
-    return f"{told}, {below:,} below the floor" if below else told
+    return f"{text}, {below:,} below the floor" if below else text
 
 
 def _top(table: pd.DataFrame, floor: float | None) -> float:
-    """Of the axis: the first rounds, in which a few devices have all, may leave it."""
+    """The top of the axis; the first rounds, when few devices share everything, may exceed it."""
     later = float(np.nanmax(table.iloc[len(table) // 10 :].to_numpy()))
     return 1.15 * max(later, floor or 0.0) or 1.0
 
@@ -100,5 +103,5 @@ def _bands(axes: Axes, table: pd.DataFrame, groups: "pd.Series[str]") -> list[Ar
     return [
         Line2D([], [], color=style.BLUE, linewidth=1.8, label="median"),
         Patch(facecolor=style.LIGHT, label="10th to 90th percentile"),
-        Patch(facecolor=style.PALE, label="least to most"),
+        Patch(facecolor=style.PALE, label="lowest to highest"),
     ]

@@ -1,4 +1,4 @@
-"""How evenly the model serves the fleet: its groups round by round, its devices at the end."""
+"""The figure of how evenly the model serves groups (over rounds) and devices (at the end)."""
 
 import math
 from collections.abc import Callable
@@ -19,7 +19,7 @@ _BINS = 20
 
 
 def groups(account: Account) -> Figure:
-    """Accuracy, or loss where there is none, of every group over rounds and of the last devices."""
+    """Accuracy, or loss without accuracy, of every group over rounds and of devices at the end."""
     by_group, devices = account.group_evaluations, last_devices(account)
     measured = [not by_group.empty, not devices.empty]
     figure = style.new_figure(3.6)
@@ -35,7 +35,7 @@ def groups(account: Account) -> Figure:
 
 
 def _courses(axes: Axes, evaluations: pd.DataFrame) -> None:
-    """All groups as pale lines; the best and the worst at the end in colour."""
+    """Draw all groups as pale lines, and the groups that end best and worst in colour."""
     name = measure_of(evaluations)
     finite = evaluations.replace([np.inf, -np.inf], np.nan)
     table = finite.pivot_table(index="round", columns="group", values=name, sort=False)
@@ -44,13 +44,15 @@ def _courses(axes: Axes, evaluations: pd.DataFrame) -> None:
         return
     last = table.iloc[-1].dropna().sort_values(kind="stable", ascending=name == "loss")
     for group in table.columns.difference([last.index[0], last.index[-1]], sort=False):
-        axes.plot(table[group], color=style.LIGHT, linewidth=1.2)
+        style.course(axes, table[group], color=style.LIGHT, linewidth=1.2)
     text = percent_text if name == "accuracy" else number_text
-    ends = {last.index[-1]: style.ORANGE, last.index[0]: style.BLUE}  # one group is the best
+    ends = {last.index[-1]: style.ORANGE, last.index[0]: style.BLUE}  # a single group is blue
     for group, colour in reversed(ends.items()):
         label = f"{style.drawable(clean(group))}, {text(last[group])}"
-        # Not a label of the legend's own: one that begins with "_" would be left out.
-        axes.plot(table[group], color=colour, linewidth=1.8, clip_on=False, label=f" {label}")
+        # The space is needed because matplotlib leaves out labels that begin with "_".
+        style.course(
+            axes, table[group], color=colour, linewidth=1.8, clip_on=False, label=f" {label}"
+        )
     style.tidy(axes, _courses_finding(last, text), "round", name, key=True)
     style.count(axes.xaxis)
     _percent(axes.yaxis, name)
@@ -70,7 +72,7 @@ def _courses_finding(last: pd.Series, text: Callable[[float], str]) -> str:
 
 
 def _distribution(axes: Axes, devices: pd.DataFrame) -> None:
-    """How many devices the last version serves how well."""
+    """Draw a histogram of the devices' accuracy or loss under the last version of the model."""
     name = measure_of(devices)
     values = devices[name].replace([np.inf, -np.inf], np.nan).dropna()
     if values.empty:
@@ -91,7 +93,7 @@ def _distribution(axes: Axes, devices: pd.DataFrame) -> None:
     if len(devices) == 1:
         finding = f"The only device ended at {text(median)}"
     left_out = len(devices) - len(values)
-    unit = "devices" if not left_out else f"devices ({left_out} more are not finite)"
+    unit = "devices" if not left_out else f"devices ({left_out} more have no finite loss)"
     style.tidy(axes, finding, f"{name} at the end", unit)
     style.count(axes.yaxis, 5)
     _percent(axes.xaxis, name)

@@ -1,11 +1,12 @@
-"""How figures look: one place for colours, sizes and the habits that all axes share.
+"""The look of all figures: colours, sizes and the settings that all axes share.
 
-Figures are `matplotlib.figure.Figure` objects; pyplot, its global state and its back ends are never
-touched, so drawing a report inside someone's program or notebook changes nothing there.
+Figures are `matplotlib.figure.Figure` objects. pyplot, its global state and its back ends are never
+touched, so drawing a report inside another program or a notebook changes nothing there.
 """
 
 import math
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import pandas as pd
 from matplotlib.artist import Artist
@@ -29,9 +30,10 @@ def new_figure(height_in: float) -> Figure:
 
 
 def tidy(axes: Axes, title: str, x: str = "", y: str = "", key: bool = False) -> None:
-    """Give `axes` the finding as its title, labels with units, and nothing that is not data.
+    """Give `axes` a title and labels, and remove everything else that is not data.
 
     Args:
+        title: what the figure shows, as a finding.
         key: leave room between title and drawing, for `key_above`.
     """
     axes.set_title(title, loc="left", fontsize=10.5, fontweight="bold", color=INK,
@@ -46,7 +48,7 @@ def tidy(axes: Axes, title: str, x: str = "", y: str = "", key: bool = False) ->
 
 
 def key_above(axes: Axes, handles: Sequence[Artist] | None = None, columns: int = 4) -> None:
-    """What the colours mean, in one row between title and drawing."""
+    """Draw the legend in one row between title and drawing."""
     axes.legend(
         handles=handles,
         loc="lower left",
@@ -62,24 +64,37 @@ def key_above(axes: Axes, handles: Sequence[Artist] | None = None, columns: int 
     )
 
 
+def course(axes: Axes, values: pd.Series, **looks: Any) -> None:
+    """Draw a measure of the model over rounds as steps.
+
+    A model stays as it is until the next round that folds an update. A slope through empty rounds
+    would show progress that did not happen.
+
+    Args:
+        values: indexed by round; evaluations of empty rounds may be missing.
+        looks: keyword arguments of `Axes.plot`.
+    """
+    axes.plot(values, drawstyle="steps-post", **looks)
+
+
 def count(axis: Axis, most_ticks: int = 8) -> None:
-    """Rounds and clients are whole: no tick at 2.5."""
+    """Put ticks only at whole numbers, for counts of rounds or clients."""
     axis.set_major_locator(
         MaxNLocator(most_ticks, steps=[1, 2, 5, 10], integer=True, min_n_ticks=1)
     )
 
 
 def say(axes: Axes, title: str, text: str) -> None:
-    """Stand in for a drawing there is no data for."""
+    """Show a text in place of a drawing that has no data."""
     tidy(axes, title)
     axes.set_axis_off()
     axes.text(0.0, 0.9, text, transform=axes.transAxes, fontsize=10, color=MUTED, va="top")
 
 
 def drawable(name: str, longest: int = 14) -> str:
-    """`name` in letters that every font has, shortened in the middle.
+    """Return `name` in ASCII letters, which every font has, shortened in the middle.
 
-    Draw it with `parse_math=False`: a client called "$x$" is no formula.
+    Draw it with `parse_math=False`, because a client may be called "$x$".
     """
     ascii_name = "".join(c if c.isascii() and c.isprintable() else "?" for c in name)
     if len(ascii_name) <= longest:
@@ -89,15 +104,15 @@ def drawable(name: str, longest: int = 14) -> str:
 
 
 def bars(axes: Axes, rounds: pd.DataFrame, colours: Mapping[str, str]) -> int:
-    """One bar per round and column of `rounds`, drawn over each other, the lowest last.
+    """Draw one bar per round and column of `rounds`, over each other in the order of `colours`.
 
-    Thousands of rounds are drawn as means of neighbours: a line and not a smear.
+    If there are many rounds, a bar is the mean of neighbouring rounds.
 
     Args:
         rounds: indexed by round; its columns are the keys of `colours`.
 
     Returns:
-        How many rounds a bar stands for.
+        The number of rounds per bar.
     """
     first, last = rounds.index[0], rounds.index[-1]
     size = math.ceil(len(rounds) / _MOST_BARS)
@@ -106,7 +121,7 @@ def bars(axes: Axes, rounds: pd.DataFrame, colours: Mapping[str, str]) -> int:
     for column, colour in colours.items():
         axes.bar(means.index - 0.5 + gap / 2, means[column], size - gap, align="edge", color=colour,
                  label=column)  # fmt: skip
-    # A lonely bar as wide as the page would look like a mistake.
+    # A single bar as wide as the page would look like a mistake.
     margin = max(0.0, (_FEWEST_SLOTS - len(rounds)) / 2)
     axes.set(xlim=(first - 0.5 - margin, last + 0.5 + margin), ylim=(0, None))
     if margin:

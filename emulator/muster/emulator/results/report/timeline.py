@@ -1,6 +1,6 @@
-"""The axis that figures of devices' lives share: rounds, read as scenario time where it is known.
+"""The horizontal axis of figures over rounds, labelled with scenario time in lockstep runs.
 
-Everything is drawn at rounds: round r reaches from r - 0.5 to r + 0.5. Only the labels differ.
+Data is always drawn at rounds: round r reaches from r - 0.5 to r + 0.5. Only the labels differ.
 """
 
 import math
@@ -22,7 +22,7 @@ MOST_PANELS = 8
 
 _STEPS_MIN = (1, 2, 5, 10, 15, 30, 60, 120, 180, 360, 720, 1440)
 _MOST_TICKS = 11
-_KEYS = 7  # in a row
+_KEYS = 7  # legend entries in a row
 _FEWEST_BINS, _MOST_BINS, _FEWEST_ROWS = 10, 120, 8
 _PANEL_IN, _BETWEEN_IN, _AROUND_IN = 1.15, 0.4, 1.0
 
@@ -31,9 +31,10 @@ Floats: TypeAlias = npt.NDArray[np.float64]
 
 @dataclass(frozen=True, slots=True)
 class Timeline:
-    """The rounds of a run in bins of equal size, of which the last may be shorter.
+    """The rounds of a run in bins of equal size; the last bin may be shorter.
 
     Attributes:
+        first, last: the first and the last committed round.
         size: rounds in a bin.
         round_min: scenario minutes from round to round in lockstep, else None.
         starts_at_min: minute of the day, UTC, at which round 1 opens.
@@ -47,7 +48,7 @@ class Timeline:
 
     @classmethod
     def of(cls, account: Account, most: int) -> Self:
-        """The timeline of a run that has committed a round, in at most `most` bins."""
+        """The timeline, in at most `most` bins, of a run that has committed a round."""
         rounds, clock = account.rounds["round"], account.scenario.get("clock", {})
         first, last = int(rounds.min()), int(rounds.max())
         lockstep = clock.get("kind") == "rounds" and "round_s" in clock
@@ -65,7 +66,7 @@ class Timeline:
 
     @property
     def edges(self) -> Floats:
-        """Where the bins begin and end, shape (bins + 1,)."""
+        """The edges of the bins, shape (bins + 1,)."""
         edges = self.first - 0.5 + self.size * np.arange(self.bins + 1.0)
         edges[-1] = self.last + 0.5
         return edges
@@ -75,11 +76,11 @@ class Timeline:
         return (self.edges[:-1] + self.edges[1:]) / 2
 
     def bins_of(self, rounds: pd.Series) -> npt.NDArray[np.int64]:
-        """The bin, from 0, of each of `rounds`."""
+        """The bin, counted from 0, of each of `rounds`."""
         return (rounds.to_numpy() - self.first) // self.size
 
     def label(self, axes: Axes) -> None:
-        """Label the horizontal axis: with scenario time and the hour of the day, or rounds."""
+        """Label the horizontal axis with scenario time and hour of the day, or with rounds."""
         axes.set_xlim(self.first - 0.5, self.last + 0.5)
         begin = (self.first - 1) * (self.round_min or 0.0)
         end = self.last * (self.round_min or 0.0)
@@ -110,7 +111,7 @@ def _time(minutes: float) -> str:
 
 
 def bins_for(rows: int, panels: int) -> int:
-    """How many bins are enough to see a day, and few enough to have some rows in each."""
+    """A number of bins that is large enough to show a day and leaves some rows in each bin."""
     return min(max(rows // (_FEWEST_ROWS * panels), _FEWEST_BINS), _MOST_BINS)
 
 
@@ -135,14 +136,14 @@ def most_called(groups: pd.Series) -> list[str]:
     """The groups that get a panel: those with the most rows, in the order of the population.
 
     Args:
-        groups: a categorical column, its categories in the order of the population.
+        groups: a categorical column, with its categories in the order of the population.
     """
     most = groups.value_counts().head(MOST_PANELS)
     return [name for name in groups.cat.categories if most.get(name, 0)]
 
 
 def key(figure: Figure, handles: Sequence[Artist]) -> None:
-    """What the colours mean, once for all panels, row by row."""
+    """Draw one legend for all panels, with entries in reading order."""
     by_column = [handle for column in range(_KEYS) for handle in handles[column::_KEYS]]
     figure.legend(handles=by_column, loc="outside upper left", ncols=_KEYS, frameon=False,
                   fontsize=9, handlelength=1.1, columnspacing=1.4, labelcolor=style.INK,
@@ -150,7 +151,7 @@ def key(figure: Figure, handles: Sequence[Artist]) -> None:
 
 
 def nothing(title: str, text: str) -> Figure:
-    """A figure that says why it shows nothing."""
+    """A figure that only says why there is nothing to show."""
     figure = style.new_figure(1.5)
     style.say(figure.subplots(), title, text)
     return figure

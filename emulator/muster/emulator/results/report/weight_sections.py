@@ -1,5 +1,7 @@
-"""The sections on weights and what they rest on; runs whose updates all weigh the same, and of
-which nothing was estimated, have none of them."""
+"""The sections on weights and on the estimates behind them.
+
+A run has none of them if all its updates weigh the same and its aggregator estimated nothing.
+"""
 
 import pandas as pd
 
@@ -25,8 +27,8 @@ def weights(account: Account, summary: Summary) -> ReportSection | None:
     if account.estimates.empty and not weights_differ(account) and warnings is None:
         return None
     text = (
-        "A few large weights make a model of few updates: the effective size is how many equal "
-        "updates would have weighed as much."
+        "If a few weights are large, the model rests on few updates. The effective size is the "
+        "number of equally weighted updates that would average out noise as well."
     )
     facts = [
         ("effective size", f"{percent_text(rounds['share'].median())} of the updates"),
@@ -43,17 +45,20 @@ def propensities(account: Account, summary: Summary) -> ReportSection | None:
     if not found and not stale:
         return None
     text = (
-        "What the server learned of who enrolls and who takes part: log-odds by covariate. A large "
-        "coefficient is a covariate that decides who is in the model, and so gets corrected."
+        "The models that the server fitted of which devices enroll and which take part: log-odds "
+        "for each covariate. A covariate with a large coefficient strongly decides which devices "
+        "contribute; the weights correct for it."
     )
     if stale:
-        text += " Old X is that of devices that could not be asked, as it was last known."
+        text += (
+            " Old X: if a device could not be reached, the server uses its last known covariates X."
+        )
     columns = dict.fromkeys(column for table in found.values() for column in table)
     rows = [
         [clean(column), *(number_text(table.get(column)) for table in found.values())]
         for column in columns
     ]
-    note = "As they were in the newest round."
+    note = "Coefficients in the newest round."
     table = Table(["covariate", *found], rows, note) if rows else None
     return ReportSection("Fitted propensities", text, facts=stale, table=table)
 
@@ -63,17 +68,17 @@ def overlap(account: Account, summary: Summary) -> ReportSection | None:
     for name in PROPENSITIES:
         quantiles = _newest(account, f"{OVERLAP}{name}")
         if quantiles or name in clipped:
-            told = [number_text(quantiles.get(quantile)) for quantile in _QUANTILES]
-            rows.append([name, *told, clipped.get(name, "–")])
+            numbers = [number_text(quantiles.get(quantile)) for quantile in _QUANTILES]
+            rows.append([name, *numbers, clipped.get(name, "–")])
     if not rows:
         return None
     text = (
-        "A device that hardly ever comes stands for many others when it does. Propensities near 0 "
-        "make weights large and the model noisy; those below the floor count as the floor, which "
-        "leaves some bias."
+        "A device that rarely takes part stands for many others when it does. Propensities near 0 "
+        "therefore make weights large and the model noisy. A propensity below the floor is raised "
+        "to the floor, which leaves some bias."
     )
     columns = ["propensity", *_QUANTILES.values(), "below the floor"]
-    note = "As they were in the newest round; at most: in any round."
+    note = "Values in the newest round; at most: the largest value in any round."
     return ReportSection("Overlap", text, table=Table(columns, rows, note))
 
 
@@ -88,8 +93,8 @@ def calibration(account: Account, summary: Summary) -> ReportSection | None:
     facts += [(_LABELS.get(name, clean(name)), number_text(n)) for name, n in numbers.items()]
     facts += [(clean(name), clean(word)) for name, word in words.items()]
     text = (
-        "Weights of the enrolled under which their means are those of the population. A residual "
-        "is by how much a mean is still off."
+        "The enrolled devices get weights under which their feature means equal those of the "
+        "population. A residual is the difference that remains."
     )
     rows = [[clean(feature), number_text(residual)] for feature, residual in residuals.items()]
     table = Table(["feature", "residual"], rows) if rows else None
@@ -101,9 +106,10 @@ def shares(account: Account, summary: Summary) -> ReportSection | None:
     if table.empty:
         return None
     text = (
-        f"{finding(table, floor_of(account))} in the newest round. ĉ is what part of a round's "
-        f"mean a device is, {_averaged(account)}; of M enrolled its updates weigh 1/(M·ĉ). Below "
-        f"the floor it weighs no more than at the floor, and counts for less than it should."
+        f"{finding(table, floor_of(account))} in the newest round. ĉ is the share of a device in a "
+        f"round's mean, {_averaged(account)}. With M enrolled devices, its updates weigh 1/(M·ĉ). "
+        f"A device below the floor weighs as much as one at the floor, so it counts for less than "
+        f"it should."
     )
     below = _clipped(account).get(SHARES)
     facts = [("updates below the floor in a round", below)] if below else []
@@ -113,13 +119,14 @@ def shares(account: Account, summary: Summary) -> ReportSection | None:
 def _averaged(account: Account) -> str:
     rule = account.scenario.get("server", {}).get("aggregator", {})
     if rule.get("shares") == "exact":
-        return "here the true c, which the emulator worked out and no round changes"
+        return "here the true c, which the emulator computed and which stays the same in all rounds"
     return "on average over the rounds so far"
 
 
 def estimates(account: Account, summary: Summary) -> ReportSection | None:
-    told = account.estimates
-    others = told[~told["name"].isin(filter(_known, told["name"].cat.categories))]
+    estimates = account.estimates
+    names = estimates["name"].cat.categories
+    others = estimates[~estimates["name"].isin(filter(_known, names))]
     if others.empty:
         return None
     rows = []
@@ -131,7 +138,7 @@ def estimates(account: Account, summary: Summary) -> ReportSection | None:
     columns = ["estimate", "of", "rounds", "newest", "lowest", "highest"]
     left_out = len(rows) - MOST_ROWS
     note = f"{left_out:,} more are in ledger.sqlite, table estimates." if left_out > 0 else ""
-    text = "What else the aggregator told of its weights."
+    text = "Other values that the aggregator reported about its weights."
     table = Table(columns, rows[:MOST_ROWS], note, words=2)
     return ReportSection("Further estimates", text, table=table)
 
@@ -147,59 +154,62 @@ def _is_clipped(name: str) -> bool:
 
 
 def _last(account: Account, name: str) -> pd.DataFrame:
-    """The newest table of that name."""
-    told = account.estimates
-    rows = told[(told["name"] == name) & (told["key"] != "")]
+    """The rows of the newest estimate called `name` that is a table."""
+    estimates = account.estimates
+    rows = estimates[(estimates["name"] == name) & (estimates["key"] != "")]
     newest: pd.DataFrame = rows[rows["round"] == rows["round"].max()]
     return newest.astype({"key": str})
 
 
 def _newest(account: Account, name: str) -> dict[str, float]:
-    """The numbers of the newest table of that name, by key."""
+    """The numbers of the newest table called `name`, by key."""
     rows = _last(account, name).dropna(subset="value")
     return dict(zip(rows["key"], rows["value"], strict=True))
 
 
 def _words(account: Account, name: str) -> dict[str, str]:
-    """Its words."""
+    """The words of the newest table called `name`, by key."""
     rows = _last(account, name).dropna(subset="word")
     return dict(zip(rows["key"], rows["word"], strict=True))
 
 
 def _clipped(account: Account) -> dict[str, str]:
-    """How many propensities or shares of each sort were below the floor: `clipped` is a table of
-    them, `clipped_participation` one alone."""
-    told = account.estimates
-    names = [name for name in told["name"].cat.categories if _is_clipped(name)]
-    rows = told[told["name"].isin(names)].dropna(subset="value")
+    """The number of propensities or shares that were below the floor, as text, by kind.
+
+    An estimate called `clipped` is a table with a key for each kind; one called, for example,
+    `clipped_participation` is a single number.
+    """
+    estimates = account.estimates
+    names = [name for name in estimates["name"].cat.categories if _is_clipped(name)]
+    rows = estimates[estimates["name"].isin(names)].dropna(subset="value")
     found = {}
     for (name, key), counts in rows.groupby(["name", "key"], observed=True, sort=False)["value"]:
-        sort = str(key) or str(name).partition("_")[2]
+        kind = str(key) or str(name).partition("_")[2]
         most = f" (at most {counts.max():,.0f})" if counts.max() else ""
-        found[sort] = f"{counts.iloc[-1]:,.0f}{most}"
+        found[kind] = f"{counts.iloc[-1]:,.0f}{most}"
     return found
 
 
 def _stale(account: Account) -> list[tuple[str, str]]:
-    """How much the participation was learned from what was known before the round."""
-    told = account.estimates
-    rows = told[told["name"] == STALE]
+    """Facts on how far the participation model was fitted to covariates X of earlier rounds."""
+    estimates = account.estimates
+    rows = estimates[estimates["name"] == STALE]
     if rows.empty:
         return []
     by_key = rows.pivot(index="round", columns="key", values="value")
     facts = []
-    if "share" in by_key:  # told only of rounds in which there was any
-        share = by_key["share"].sum() / told["round"].nunique()
+    if "share" in by_key:  # reported only for rounds with any old X
+        share = by_key["share"].sum() / estimates["round"].nunique()
         facts.append(("rows with old X", percent_text(share)))
     if "mean_age_s" in by_key:
-        facts.append(("mean age of those", seconds_text(by_key["mean_age_s"].mean())))
+        facts.append(("mean age of old X", seconds_text(by_key["mean_age_s"].mean())))
     if "unknown" in by_key:
-        facts.append(("never heard of, at most", f"{by_key['unknown'].max():,.0f}"))
+        facts.append(("devices without any X, at most", f"{by_key['unknown'].max():,.0f}"))
     return facts
 
 
 def _warnings(account: Account) -> Table | None:
-    """What aggregators warned of, each once, though a server that came back says it again."""
+    """The warnings of aggregators, each once: a server that was restarted repeats them."""
     rows = [
         [clean(row["round"]), clean(row["by"]), clean(row["warning"])]
         for row in account.warnings.drop_duplicates(["by", "warning"]).to_dict("records")

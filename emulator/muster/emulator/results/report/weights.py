@@ -1,4 +1,4 @@
-"""What updates weighed, round by round: arithmetic and its figure."""
+"""The weights of updates by round, and their figure."""
 
 from typing import Any
 
@@ -16,10 +16,11 @@ _LOG_FROM = 100
 
 
 def weighed(account: Account) -> pd.DataFrame:
-    """The rounds that folded an update of some weight, by round.
+    """The rounds that folded an update with a positive weight, indexed by round.
 
-    Columns: `folded`; `effective_size`, how many equal updates would have weighed as much; `share`,
-    it over `folded`; `largest`, the largest weight over the mean one; `weight_sum`; `normaliser`.
+    Columns: `folded`; `effective_size`, the number of equally weighted updates that would average
+    out noise as well; `share`, the effective size divided by `folded`; `largest`, the largest
+    weight divided by the mean weight; `weight_sum`; `normaliser`.
     """
     rounds = account.rounds.set_index("round")
     rounds = rounds[(rounds["folded"] > 0) & (rounds["weight_sum"] > 0)]
@@ -30,12 +31,12 @@ def weighed(account: Account) -> pd.DataFrame:
 
 
 def weights_differ(account: Account) -> bool:
-    """Whether any two updates of a round weighed differently."""
+    """Whether any two updates of the same round had different weights."""
     return bool((weighed(account)["largest"] > 1 + _ROUNDING).any())
 
 
 def weights(account: Account) -> Figure:
-    """How many updates the weights were worth, how large they were, and what divided their sum."""
+    """Effective size, largest weight, and the sum of weights with its normaliser, over rounds."""
     rounds = weighed(account)
     if rounds.empty:
         return nothing("No weights", "No update was folded.")
@@ -48,12 +49,14 @@ def weights(account: Account) -> Figure:
 
 
 def _size(axes: Axes, rounds: pd.DataFrame) -> None:
-    told = rounds[["folded", "effective_size"]].rename(columns={"effective_size": "effective size"})
-    size = style.bars(axes, told, {"folded": style.PALE, "effective size": style.BLUE})
+    sizes = rounds[["folded", "effective_size"]].rename(
+        columns={"effective_size": "effective size"}
+    )
+    size = style.bars(axes, sizes, {"folded": style.PALE, "effective size": style.BLUE})
     share = percent_text(rounds["share"].median())
-    finding = f"Weighted, the updates of a round were worth {share} of their number (median)"
+    finding = f"The effective size was {share} of the folded updates (median of the rounds)"
     if len(rounds) == 1:
-        finding = f"Weighted, the updates were worth {share} of their number"
+        finding = f"The effective size was {share} of the folded updates"
     unit = "updates" if size == 1 else f"updates (means of {size} rounds)"
     style.tidy(axes, finding, "round", unit, key=True)
     style.count(axes.yaxis, 5)
@@ -92,7 +95,7 @@ def _sum(axes: Axes, rounds: pd.DataFrame) -> None:
 
 
 def _marks(rounds: "pd.DataFrame | pd.Series") -> dict[str, Any]:
-    """How to draw a course; one of a single round would not show as a line."""
+    """Looks of a line; a single round gets a marker, because one point makes no line."""
     return {"marker": "o"} if len(rounds) == 1 else {}
 
 

@@ -25,14 +25,14 @@ from muster.emulator.studies.agnostic.fleet import AGNOSTIC, NORMALISED, WEIGHTE
 from muster.emulator.studies.claims import BySeed
 
 COLOURS = {AGNOSTIC: BLUE, NORMALISED: GREEN, WEIGHTED: ORANGE}
-"""Of the rules: Okabe and Ito's, which colour-blind readers tell apart."""
+"""The colours of the rules: Okabe and Ito's, which colour-blind readers can tell apart."""
 
 
 def draw_courses(courses: Mapping[str, Mapping[str, pd.DataFrame]]) -> Figure:
-    """Figure 1.
+    """Draw figure 1: the loss over the rounds.
 
     Args:
-        courses: by part and rule loss over the rounds, a column for each seed.
+        courses: part and rule to the loss by round, with a column for each seed.
     """
     figure = new_figure(3.9)
     for axes, (part, rules) in zip(figure.subplots(1, 2), courses.items(), strict=True):
@@ -44,9 +44,9 @@ def draw_courses(courses: Mapping[str, Mapping[str, pd.DataFrame]]) -> Figure:
         tidy(axes, f"{part}: ends at {', '.join(ends)}", x="round", y="Σ p f", key=True)
         for rule, frame in ended.items():
             x, mean, colour = frame.index.to_numpy(), frame.mean(axis=1), COLOURS[rule]
-            axes.plot(x, mean, color=colour, label=rule, linewidth=1.6)
+            axes.plot(x, mean, color=colour, label=rule, linewidth=1.6, drawstyle="steps-post")
             axes.fill_between(x, frame.min(axis=1), frame.max(axis=1), color=colour, alpha=0.15,
-                              linewidth=0)  # fmt: skip
+                              linewidth=0, step="post")  # fmt: skip
         axes.set_yscale("log")
         count(axes.xaxis)
         key_above(axes)
@@ -54,10 +54,10 @@ def draw_courses(courses: Mapping[str, Mapping[str, pd.DataFrame]]) -> Figure:
 
 
 def draw_differences(differences: Mapping[str, Mapping[float, BySeed]]) -> Figure:
-    """Figure 2.
+    """Draw figure 2: the difference of equation 10 to agnostic averaging against skew.
 
     Args:
-        differences: by part and skew.
+        differences: part and skew to the difference by seed.
     """
     figure = new_figure(3.6)
     for axes, (part, levels) in zip(figure.subplots(1, 2), differences.items(), strict=True):
@@ -75,13 +75,14 @@ def draw_limits(
     others: Sequence[BySeed],
     margin: float,
 ) -> Figure:
-    """The rate, and where averages lie.
+    """Draw the rate of convergence, and the averages of the iterates.
 
     Args:
-        gaps: by T.
-        slopes: of log gap on log T.
-        measured: by coordinate, the average of the iterates less Σ p_i b_i.
-        others: likewise Σ b_i/N.
+        gaps: T to the gap by seed.
+        slopes: slope of log gap on log T, by seed.
+        measured: for each coordinate, the average of the iterates minus Σ p_i b_i, by seed.
+        others: for each coordinate, Σ b_i/N minus Σ p_i b_i, by seed.
+        margin: half the side of the square that is drawn as the margin.
     """
     figure = new_figure(3.9)
     left, right = figure.subplots(1, 2)
@@ -107,7 +108,7 @@ def draw_limits(
 
 
 def _dots(axes: Axes, levels: Mapping[int, BySeed] | Mapping[float, BySeed]) -> list[float]:
-    """A dot for each seed, and the line of the means, which are returned."""
+    """Draw a dot for each seed and a line through the means; return the means."""
     means = [float(np.mean(list(values.values()))) for values in levels.values()]
     axes.plot(list(levels), means, color=BLUE, linewidth=1.4)
     for level, values in levels.items():

@@ -1,7 +1,7 @@
-"""The fleet of the study `agnostic`: a hundred devices, of which ten come to a round.
+"""The fleet of the study `agnostic`: a hundred devices, of which ten take part in a round.
 
-The ten are drawn without replacement with weights exp(−i / decay), so that p_i, the part of device
-i in a mean over whoever came, falls with i: the faster, the smaller the decay.
+The ten are drawn without replacement with weights exp(−i / decay). Therefore p_i, the share of
+device i in a mean over the participants, falls with i; it falls faster if the decay is smaller.
 """
 
 import math
@@ -18,18 +18,18 @@ from muster.emulator.scenario.scenario import Scenario
 from muster.tasks.synthetic import OpenSynthetic
 
 DEVICES, PARTICIPANTS, STEPS = 100, 10, 5
-"""N, M and H; of H the paper says nothing."""
+"""N, M and H; the paper does not state H."""
 DECAY = 10
 AGNOSTIC, NORMALISED, WEIGHTED = RULES = ("agnostic", "weighted-normalised", "weighted")
 
 
 class Problem(NamedTuple):
-    """A task, and how it is trained.
+    """A task and its training settings.
 
     Attributes:
-        step: c of the rate η = c/√(TH), which is that of all T rounds.
-        radius: of the ball C that training stays in.
-        small: radius of a ball that binds; 0 where that is not looked at.
+        step: c of the learning rate η = c/√(TH), which is the same in all T rounds.
+        radius: radius of the ball C in which training stays.
+        small: radius of a ball that binds; 0 if the study does not use one.
     """
 
     task: Mapping[str, Any]
@@ -39,12 +39,12 @@ class Problem(NamedTuple):
     small: float = 0.0
 
     def rate(self, rounds: int) -> float:
-        """η."""
+        """The learning rate η."""
         return self.step / math.sqrt(rounds * STEPS)
 
 
-# Rates and radii were chosen on the seeds 1 to 3: rates with which agnostic averaging is
-# quick and calm, radii three to four times as far as it goes.
+# Rates and radii were chosen on the seeds 1 to 3: rates with which agnostic averaging is quick and
+# stable, and radii three to four times as large as the distance that it covers.
 LINEAR = Problem(
     {"name": "linear", "dimension": 10, "heterogeneity": 0.5, "examples_per_client": 50},
     step=1.0,
@@ -53,7 +53,7 @@ LINEAR = Problem(
 )
 
 # One curvature, 1, and exact gradients. The rate is large, .3 for 1,500 rounds: a round leaves
-# (1 − η)^H = .17 of the way to the participants' mean, and where it began is soon forgotten.
+# (1 − η)^H = .17 of the way to the participants' mean, so the starting point is soon forgotten.
 QUADRATICS = Problem(
     {"name": "quadratic", "dimension": 2, "condition": 1.0, "heterogeneity": 0.1},
     step=26.0,
@@ -63,10 +63,10 @@ QUADRATICS = Problem(
 
 
 def pictures(data: str | None) -> Problem:
-    """Softmax regression of digits, of which most devices hold two kinds.
+    """Softmax regression on digits, of which most devices hold two classes.
 
     Args:
-        data: the data directory, for MNIST; None: scikit-learn's digits.
+        data: the data directory, for MNIST; None for scikit-learn's digits.
     """
     task = {"model": "softmax", "partition": {"kind": "shards"}}
     if data is None:
@@ -76,7 +76,7 @@ def pictures(data: str | None) -> Problem:
 
 
 def rules_at(decay: float) -> tuple[str, ...]:
-    """Those that are run where participation is as skewed as this."""
+    """The rules that are run with this decay."""
     return RULES if decay == DECAY else (AGNOSTIC, WEIGHTED)
 
 
@@ -88,10 +88,11 @@ def scenario(
     decay: float = DECAY,
     evaluate_every: int | None = None,
 ) -> Scenario:
-    """Every rule offers the average of its iterates, and is measured on every device.
+    """The scenario of a run: the rule offers the average of its iterates, which is evaluated on
+    every device.
 
     Args:
-        evaluate_every: None: when it has ended.
+        evaluate_every: rounds between evaluations; None for one evaluation at the end.
     """
     return validate(
         Scenario,
@@ -134,7 +135,7 @@ EQUAL = np.full(DEVICES, 1 / DEVICES)
 
 
 class LeastSquares:
-    """What is known of Σ w_i f_i where f_i is half the mean squared error of device i."""
+    """The minimiser and gap of Σ w_i f_i, where f_i is half the mean squared error of device i."""
 
     def __init__(self, scenario: Scenario) -> None:
         opened = scenario.task.open(scenario.devices, scenario.seed)
@@ -147,6 +148,6 @@ class LeastSquares:
         return self._opened.optimum(weights)
 
     def gap(self, theta: FloatArray, weights: FloatArray) -> float:
-        """How far Σ w_i f_i at `theta` is above its least."""
+        """Σ w_i f_i at `theta` minus its minimum."""
         off = theta - self.minimiser(weights)
         return float(off @ np.tensordot(weights, self._curvatures, 1) @ off) / 2

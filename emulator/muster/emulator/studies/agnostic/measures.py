@@ -1,4 +1,4 @@
-"""What is measured of the runs of the study `agnostic`."""
+"""The measures of the study `agnostic`."""
 
 from collections.abc import Mapping, Sequence
 from functools import cached_property
@@ -23,17 +23,18 @@ from muster.emulator.studies.results import Result, Results
 from muster.emulator.studies.study import Label
 
 PARTS = ("linear", "pictures")
-"""Where rules are compared."""
+"""The parts in which rules are compared."""
 
 _BASE: Mapping[str, Label] = {"part": "linear", "rule": AGNOSTIC, "decay": DECAY}
 
 
 class Measures:
-    """What was found.
+    """The measures of all runs.
 
     Args:
-        decays: of the sweep over skew.
-        horizons: the T whose gaps give the rate; `rounds`, which all other runs have, is one.
+        decays: the decays of the sweep over skew.
+        horizons: the values of T whose gaps give the rate; one is `rounds`.
+        rounds: number of rounds of all other runs.
     """
 
     def __init__(
@@ -43,7 +44,7 @@ class Measures:
         self._decays, self._horizons, self._rounds = decays, horizons, rounds
 
     def loss(self, part: str, rule: str, decay: float = DECAY) -> BySeed:
-        """Σ p_i f_i of what the runs offered."""
+        """Σ p_i f_i of the models that the runs offered at the end, by seed."""
         labels: Mapping[str, Label] = {} if part == "small ball" else {"decay": decay}
 
         def last(result: Result) -> float:
@@ -52,7 +53,7 @@ class Measures:
         return self._results.by_seed(last, part=part, rule=rule, **labels)
 
     def differences(self, part: str) -> dict[float, BySeed]:
-        """Loss of equation 10 less that of agnostic averaging, by skew."""
+        """The loss of equation 10 minus that of agnostic averaging, by skew and seed."""
         return {
             skew(shares(decay)): difference(
                 self.loss(part, WEIGHTED, decay), self.loss(part, AGNOSTIC, decay)
@@ -61,7 +62,7 @@ class Measures:
         }
 
     def courses(self, part: str) -> dict[str, pd.DataFrame]:
-        """By rule Σ p_i f_i over the rounds, a column for each seed."""
+        """Rule to Σ p_i f_i by round, with a column for each seed."""
         found = {}
         for rule in RULES:
             columns = {}
@@ -74,17 +75,17 @@ class Measures:
 
     @cached_property
     def gaps(self) -> dict[int, BySeed]:
-        """By T, how far Σ p_i f_i of agnostic averaging is above its least, in `linear`."""
+        """T to Σ p_i f_i of agnostic averaging minus its minimum, in `linear`."""
         return {
             rounds: self._results.by_seed(_gap, **self._of(rounds)) for rounds in self._horizons
         }
 
     def _of(self, rounds: int) -> Mapping[str, Label]:
-        """The labels of a run of as many rounds."""
+        """The labels of a run with this number of rounds."""
         return _BASE if rounds == self._rounds else {"part": "rate", "rounds": rounds}
 
     def slopes(self) -> BySeed:
-        """Of log gap on log T, by least squares."""
+        """The slope of log gap on log T by least squares, by seed."""
         logs = np.log(self._horizons)
         found = {}
         for seed in self.gaps[self._rounds]:
@@ -94,10 +95,10 @@ class Measures:
         return found
 
     def misses(self, *, measured: bool) -> list[BySeed]:
-        """By coordinate, how far from Σ p_i b_i in `quadratics`.
+        """The difference of a point to Σ p_i b_i in `quadratics`, for each coordinate, by seed.
 
         Args:
-            measured: the average of the iterates is; else Σ b_i/N.
+            measured: whether the point is the average of the iterates; otherwise it is Σ b_i/N.
         """
 
         def at(place: int) -> BySeed:
@@ -111,7 +112,7 @@ class Measures:
         return [at(0), at(1)]
 
     def factors(self) -> BySeed:
-        """What a round of equation 10 multiplied the parameters by, on average."""
+        """The mean factor by which a round of equation 10 multiplied the parameters, by seed."""
 
         def factor(result: Result) -> float:
             rounds = result.account.rounds
@@ -120,13 +121,13 @@ class Measures:
         return self._results.by_seed(factor, **{**_BASE, "rule": WEIGHTED})
 
     def endings(self, part: str) -> pd.DataFrame:
-        """Where agnostic averaging ended in `linear` or `quadratics`: a row for each seed."""
+        """`ending` of agnostic averaging in `linear` or `quadratics`: a row for each seed."""
         labels = _BASE if part == "linear" else {"part": part}
         rows = [{"seed": result.seed, **ending(result)} for result in self._results.where(**labels)]
         return pd.DataFrame(rows)
 
     def losses(self) -> pd.DataFrame:
-        """A row for every part, skew and rule."""
+        """The table of final losses: a row for every part, skew and rule."""
         cells = [
             (part, rule, decay)
             for part in PARTS
@@ -151,7 +152,7 @@ class Measures:
 
 
 def objective(result: Result, weights: FloatArray) -> "pd.Series[float]":
-    """Σ w_i f_i of what would be offered, by the round that made it."""
+    """Σ w_i f_i of each model version that was evaluated, by the round that produced it."""
     account = result.account
     measured = account.device_evaluations.pivot(index="version", columns="client", values="loss")
     losses = measured[list(account.clients["client"])]  # in the order of the population
@@ -168,8 +169,11 @@ def offered(result: Result) -> FloatArray:
 
 
 def ending(result: Result) -> Mapping[str, float]:
-    """Where a run ended: from the minimiser of Σ p_i f_i and from that of Σ f_i/N, and how far
-    above the least of Σ p_i f_i it and the latter are; NaN where it did not come to its end."""
+    """Distances of a run's final model to the minimisers of Σ p_i f_i and of Σ f_i/N, and the
+    gaps of this model and of the second minimiser to the minimum of Σ p_i f_i.
+
+    The values of the model are NaN if the run did not end by itself.
+    """
     known = LeastSquares(result.scenario)
     mine, other = known.minimiser(shares()), known.minimiser(EQUAL)
     theta = offered(result) if result.ended else np.full_like(mine, np.nan)

@@ -1,8 +1,8 @@
-"""Agnostic federated averaging: what it minimises, how fast, and what equation 10 does instead.
+"""Agnostic federated averaging: its objective, its rate, and a comparison with equation 10.
 
-The parts `linear` and `pictures` run the rules where some devices come far more often than others,
-more and less so; `rate` agnostic averaging for ever more rounds; `quadratics` where its average
-lies; `small ball` again `pictures`, in a ball that binds.
+The parts `linear` and `pictures` compare rules while some devices take part far more often than
+others, with several degrees of skew. `rate` runs agnostic averaging for more and more rounds.
+`quadratics` shows where its average lies. `small ball` repeats `pictures` in a ball that binds.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -45,17 +45,18 @@ _EVALUATIONS = 20
 _MARGIN, _FACTOR_MARGIN = 0.003, 0.15
 
 ENUMERATED = (0.344369, 0.248727, 0.175843, 0.092062, 0.092062, 0.046937)
-"""p of six devices with the weights 5, 3, 2, 1, 1 and ½ of which two come, worked out by hand."""
+"""p of six devices with the weights 5, 3, 2, 1, 1 and ½, of which two take part, computed by hand.
+"""
 
 
 class _AgnosticSize(NamedTuple):
-    """How much is run.
+    """The size of the study.
 
     Attributes:
-        rounds: of what is compared; one of `horizons`.
-        decays: of the sweep over skew.
-        horizons: the T whose gaps give the rate.
-        limit: rounds of `quadratics`.
+        rounds: number of rounds of the compared runs; one of `horizons`.
+        decays: the decays of the sweep over skew.
+        horizons: the values of T whose gaps give the rate.
+        limit: number of rounds of `quadratics`.
     """
 
     rounds: int
@@ -88,7 +89,7 @@ class AgnosticStudy(Study):
 
     def remarks(self, options: Options) -> Sequence[str]:
         if options.data is None:
-            return ("without a data directory: scikit-learn's 8×8 digits in the place of MNIST",)
+            return ("No data directory: scikit-learn's 8×8 digits replace MNIST.",)
         return ()
 
     def judge(self, results: Results, options: Options) -> Findings:
@@ -191,15 +192,15 @@ def _figures(found: Measures) -> Iterator[StudyFigure]:
         "figure-1",
         "Loss over the rounds",
         draw_courses({part: found.courses(part) for part in PARTS}),
-        "Σ p_i f_i of the averaged iterate. Lines are means over the seeds, bands their range; the "
-        "scale of losses is logarithmic.",
+        "Σ p_i f_i of the averaged iterate. Lines are means over the seeds and bands their range. "
+        "The scale of losses is logarithmic.",
     )
     yield StudyFigure(
         "figure-2",
         "Equation 10 less agnostic averaging, against skew",
         draw_differences({part: found.differences(part) for part in PARTS}),
-        "Loss at the end, Σ p_i f_i with the p of that skew: a dot for each seed, and the line of "
-        "the means.",
+        "Difference of the final losses Σ p_i f_i, with the p of each skew: a dot for each seed, "
+        "and a line through the means.",
     )
     yield StudyFigure(
         "limits",
@@ -211,9 +212,9 @@ def _figures(found: Measures) -> Iterator[StudyFigure]:
             found.misses(measured=False),
             _MARGIN,
         ),
-        "Left: how far Σ p_i f_i of the average is above its least, a dot for each seed, and what "
-        "Theorem 4 promises. Right: the average of a run less Σ p_i b_i, a dot for each seed; "
-        "crosses are Σ b_i/N, the square is the margin.",
+        "Left: Σ p_i f_i of the average minus its minimum, a dot for each seed, and the rate of "
+        "Theorem 4. Right: the average of a run minus Σ p_i b_i, a dot for each seed; crosses are "
+        "Σ b_i/N, and the square is the margin.",
     )
 
 
@@ -222,16 +223,16 @@ def _tables(found: Measures) -> Iterator[StudyTable]:
         "losses",
         "Losses at the end",
         found.losses(),
-        "Means over the seeds of Σ p_i f_i; then how far above agnostic averaging, in the mean and "
-        "of the lowest and the highest seed.",
+        "Means over the seeds of Σ p_i f_i, and its difference to agnostic averaging: the mean, "
+        "the lowest and the highest seed.",
     )
     for part in ("linear", "quadratics"):
         yield StudyTable(
             f"endings-{part}",
             f"Where agnostic averaging ended: {part}",
             found.endings(part),
-            "From the minimiser of Σ p_i f_i, and from the other, that of Σ f_i/N; and how far "
-            "above the least of Σ p_i f_i.",
+            "Distances to the minimiser of Σ p_i f_i and to the other, that of Σ f_i/N; and gaps "
+            "to the minimum of Σ p_i f_i.",
         )
 
 
@@ -240,26 +241,28 @@ def _notes(size: _AgnosticSize) -> list[str]:
     start = kept / (1 - kept) / size.limit
     return [
         (
-            "Losses are of the average of the iterates, on what the devices train on, with the "
-            "exact p: the raw weights exp(−i/10) are not p. The skew is ‖p − 1/N‖₁."
+            "Losses are those of the average of the iterates on the devices' training data, with "
+            "the exact p. The raw weights exp(−i/10) are not p. The skew is ‖p − 1/N‖₁."
         ),
         (
             f"The weights N/|S|·p_i of equation 10 sum to {_factor():.2f} in the mean of the "
-            "rounds, not to 1, and so many times longer do they make the parameters. Nothing but "
-            "the ball in which training stays holds them: the loss of equation 10 is a matter of "
-            "its radius, and in `linear` goes with its square."
+            "rounds, not to 1, so each round makes the parameters longer by this factor. Only the "
+            "ball in which training stays limits them. The loss of equation 10 therefore depends "
+            "on the radius of the ball; in `linear` it grows with its square."
         ),
         (
-            "Softmax regression minds the length of its parameters less. There a little skew makes "
-            "equation 10 a longer step, which may lower the loss, and in a ball that binds (`small "
-            "ball`) it undoes the ball; neither has to do with who takes part."
+            "Softmax regression is less sensitive to the length of its parameters. With a little "
+            "skew, equation 10 acts as a longer step, which may lower the loss; in a ball that "
+            "binds (`small ball`) it counteracts the ball. Neither depends on which devices take "
+            "part."
         ),
         (
-            f"`quadratics` keeps {kept:.0%} of where it was over a round, and so the average keeps "
-            f"{start:.0e} of the way from its start to its limit: no round is left out for it."
+            f"In `quadratics`, a round keeps {kept:.0%} of the distance to the participants' mean, "
+            f"so the average keeps {start:.0e} of the distance from its start to its limit. "
+            f"Therefore no round is left out of the average."
         ),
         (
-            "Theorem 4 is about convex losses of every kind. Least squares are smooth and strongly "
-            "convex, and faster than it promises."
+            "Theorem 4 holds for all convex losses. Least squares are smooth and strongly convex, "
+            "and converge faster than the theorem promises."
         ),
     ]

@@ -1,5 +1,7 @@
-"""The figures of the study `correlated`. A line is the mean over the seeds, its band the standard
-deviation."""
+"""The figures of the study `correlated`.
+
+A line is the mean over the seeds, and its band is one standard deviation.
+"""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -23,21 +25,21 @@ from muster.emulator.results.report.style import (
 )
 
 COLOURS = {"unbiased": INK, "biased": ORANGE, "debiased": BLUE, "exact": GREEN}
-"""Of the schemes: Okabe and Ito's, which colour-blind readers tell apart."""
+"""The colours of the schemes: Okabe and Ito's, which colour-blind readers can tell apart."""
 NAMES = {"exact": "debiased by the exact c"}
 
 Courses = Mapping[str, pd.DataFrame]
-"""By scheme: indexed by round, a column for each seed."""
+"""Scheme to a table that is indexed by round and has a column for each seed."""
 
 _LEAST = 1e-4
-"""Where a band ends below on a logarithmic scale."""
+"""The lower end of a band on a logarithmic scale."""
 
 
 def draw_losses(courses: Courses, by_digit: Courses) -> Figure:
-    """Figure 1: training loss over the rounds, and where each digit ends.
+    """Draw figure 1: training loss over the rounds, and the final loss of each digit.
 
     Args:
-        by_digit: likewise, indexed by digit.
+        by_digit: scheme to the final losses, indexed by digit, with a column for each seed.
     """
     figure = new_figure(4.2)
     left, right = figure.subplots(1, 2, width_ratios=[2, 1])
@@ -47,7 +49,7 @@ def draw_losses(courses: Courses, by_digit: Courses) -> Figure:
         if scheme != "exact" and not frame.empty
     )
     _losses(left, f"Ends: {ends}", courses)
-    tidy(right, "Which digits pay", x="digit", y="final loss", key=True)
+    tidy(right, "Final loss by digit", x="digit", y="final loss", key=True)
     drawn = {scheme: frame for scheme, frame in by_digit.items() if not frame.empty}
     for place, (scheme, frame) in enumerate(drawn.items()):
         at = np.arange(len(frame)) + 0.16 * (place - (len(drawn) - 1) / 2)
@@ -58,7 +60,7 @@ def draw_losses(courses: Courses, by_digit: Courses) -> Figure:
 
 
 def draw_limits(panels: Mapping[str, Courses]) -> Figure:
-    """Figure 2: training loss over the rounds for each limit, by what it is called."""
+    """Draw figure 2: training loss over the rounds, with a panel for each limit, by its name."""
     columns = min(2, len(panels))
     rows = math.ceil(len(panels) / columns)
     figure = new_figure(0.6 + 3.2 * rows)
@@ -77,13 +79,14 @@ def draw_surrogate(
     distances: Courses,
     gap: float,
 ) -> Figure:
-    """Where the quadratic surrogate ends, and how far from the fair optimum it is on the way.
+    """Draw the end points of the quadratic surrogate, and its distance to the fair optimum.
 
     Args:
-        points: by what was run ("no limit", …) and scheme, each seed's weights of the three groups.
-        limits: by what was run and scheme, where it should end.
-        distances: to the fair optimum.
-        gap: what the biased scheme should be left with.
+        points: name of the limit ("unlimited", …) and scheme to each seed's weights of the three
+            groups.
+        limits: name of the limit and scheme to the expected end point.
+        distances: distances to the fair optimum over the rounds.
+        gap: the expected final distance of the biased scheme.
     """
     figure = new_figure(4.4)
     left, right = figure.subplots(1, 2)
@@ -93,7 +96,7 @@ def draw_surrogate(
         if not frame.empty:
             _band(right, frame.loc[frame.index > 0], scheme, least=0.0)
     right.axhline(gap, color=MUTED, linewidth=1, linestyle="--",
-                  label=f"biased in the end, by the exact c: {gap:.3f}")  # fmt: skip
+                  label=f"expected end of biased, from exact c: {gap:.3f}")  # fmt: skip
     right.set(xscale="log", ylim=(0, None))
     key_above(right)
     return figure
@@ -113,13 +116,13 @@ def _band(axes: Axes, frame: pd.DataFrame, scheme: str, least: float = _LEAST) -
     mean, sd = frame.mean(axis=1), _sd(frame)
     dashed = "--" if scheme == "exact" else "-"
     axes.plot(frame.index, mean, color=COLOURS[scheme], linewidth=1.6, linestyle=dashed,
-              label=NAMES.get(scheme, scheme))  # fmt: skip
+              drawstyle="steps-post", label=NAMES.get(scheme, scheme))  # fmt: skip
     axes.fill_between(frame.index, (mean - sd).clip(lower=least), mean + sd, linewidth=0,
-                      color=COLOURS[scheme], alpha=0.15)  # fmt: skip
+                      color=COLOURS[scheme], alpha=0.15, step="post")  # fmt: skip
 
 
 def _dots(axes: Axes, at: np.ndarray, frame: pd.DataFrame, colour: str) -> None:
-    """Each seed, and the mean with its standard deviation."""
+    """Draw a dot for each seed, and the mean with its standard deviation."""
     for seed in frame:
         axes.scatter(at, frame[seed], color=colour, s=8, alpha=0.4, linewidths=0)
     axes.errorbar(at, frame.mean(axis=1), _sd(frame), fmt="_", color=colour, markersize=11,
@@ -139,8 +142,8 @@ def _triangle(
     points: Mapping[str, Mapping[str, Sequence[Sequence[float]]]],
     limits: Mapping[str, Mapping[str, Sequence[float]]],
 ) -> None:
-    """The plane through the groups' minimisers."""
-    tidy(axes, "Where it ends, between the groups' minimisers", key=True)
+    """Draw the end points in the triangle whose corners are the groups' minimisers."""
+    tidy(axes, "End points between the groups' minimisers", key=True)
     axes.set_axis_off()
     corners = _flat(np.eye(3))
     axes.fill(*corners.T, facecolor="none", edgecolor=MUTED, linewidth=1)
@@ -158,9 +161,11 @@ def _triangle(
                                       markersize=5, label=label))  # fmt: skip
     expected = np.unique([end for ends in limits.values() for end in ends.values()], axis=0)
     axes.scatter(*_xy(expected), color=INK, marker="+", s=70, linewidths=1, zorder=4)
-    handles.append(Line2D([], [], color=INK, marker="+", linestyle="", label="by the exact c"))
+    handles.append(
+        Line2D([], [], color=INK, marker="+", linestyle="", label="expected, from exact c")
+    )
     axes.set_aspect("equal")
-    # Beside the apex there is room.
+    # There is room beside the apex.
     axes.legend(handles=handles, loc="upper left", bbox_to_anchor=(-0.05, 1), frameon=False,
                 fontsize=8.5, labelcolor=INK, handletextpad=0.3)  # fmt: skip
 
@@ -171,6 +176,6 @@ def _xy(weights: Sequence[Sequence[float]] | np.ndarray) -> tuple[np.ndarray, np
 
 
 def _flat(weights: np.ndarray) -> np.ndarray:
-    """Orthogonal coordinates in the plane of the weights whose sum is 1: distances are true."""
+    """Orthogonal coordinates in the plane of weights whose sum is 1, which preserve distances."""
     w0, w1, w2 = weights.T
     return np.stack([(w2 - w0) / math.sqrt(2), (2 * w1 - w0 - w2) / math.sqrt(6)], axis=-1)

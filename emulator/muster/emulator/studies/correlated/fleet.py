@@ -1,7 +1,8 @@
-"""The fleet of the study `correlated`: three places, and devices that see the same things there.
+"""The fleet of the study `correlated`: three groups of devices that take part together.
 
-Ten devices in groups of 3, 4 and 3. Something happens in a group or not, and only where it does are
-its devices there, nearly all of them at once. Devices return gradients (FedSGD).
+There are ten devices in groups of 3, 4 and 3. In each round, an event happens in a group or not. If
+it does, nearly all devices of the group are available; otherwise none is. Devices return gradients
+(FedSGD).
 """
 
 import math
@@ -18,7 +19,7 @@ EVENTS = (0.3, 0.6, 0.3)
 DEVICE_PROBABILITY = 0.95
 """Pr(X_m = 1 | E_g = 1)."""
 DELTA = 0.01
-"""δ, below which no ĉ is believed."""
+"""δ, the floor of ĉ in weights."""
 GROUPS = tuple(f"group-{number}" for number in range(len(SIZES)))
 SCHEMES: Mapping[str, Mapping[str, Any]] = {
     "unbiased": {"kind": "fedavg"},
@@ -26,20 +27,21 @@ SCHEMES: Mapping[str, Mapping[str, Any]] = {
     "debiased": {"kind": "importance", "delta": DELTA},
     "exact": {"kind": "importance", "delta": DELTA, "shares": "exact"},
 }
-"""The rule of each; `fedavg` is the plain mean here, where all hold equally many examples.
-Unbiased: everybody is always there."""
+"""Scheme to its aggregation rule. `fedavg` is the plain mean here, because all devices hold equally
+many examples. In `unbiased`, all devices are always available."""
 
 EVALUATE_EVERY = 10
 _MNIST, _DIGITS = 500, 34
-"""Examples of a device; of scikit-learn's digits there are no more."""
+"""Examples of a device; scikit-learn's digits have no more."""
 
 
 class Limit(NamedTuple):
-    """M_max, how many devices of a group can transfer in a round.
+    """M_max, the number of devices of a group that can transfer in a round.
 
     Attributes:
-        overflow: what becomes of more: collide, and nobody gets through; subset, and `slots` of
-            them do.
+        overflow: what happens if more devices take part: with "collide", none gets through; with
+            "subset", `slots` of them do.
+        slots: M_max.
     """
 
     overflow: Literal["collide", "subset"]
@@ -50,11 +52,11 @@ class Limit(NamedTuple):
 
 
 class Exact(NamedTuple):
-    """What is known in closed form.
+    """Values that are known in closed form.
 
     Attributes:
         shares: c_m of a device of each group.
-        empty: probability that nobody gets through.
+        empty: probability that no device gets through.
     """
 
     shares: tuple[float, ...]
@@ -62,7 +64,7 @@ class Exact(NamedTuple):
 
     @property
     def biased(self) -> tuple[float, ...]:
-        """What a plain mean over whoever came weighs each group by, where somebody came."""
+        """The weight of each group in a plain mean over the participants of non-empty rounds."""
         return tuple(
             share * size / (1 - self.empty)
             for share, size in zip(self.shares, SIZES, strict=True)
@@ -70,7 +72,7 @@ class Exact(NamedTuple):
 
 
 FAIR = tuple(size / sum(SIZES) for size in SIZES)
-"""What every device weighing the same weighs each group by."""
+"""The weight of each group if every device weighs the same."""
 
 
 def exact(limit: Limit | None = None) -> Exact:
@@ -86,10 +88,10 @@ def exact(limit: Limit | None = None) -> Exact:
 def classifier(
     scheme: str, seed: int, rounds: int, data: str | None, limit: Limit | None = None
 ) -> Scenario:
-    """A classifier of the digits 0, 1 and 2, of which the devices of group g see only digit g.
+    """The scenario of a classifier of the digits 0, 1 and 2; devices of group g have only digit g.
 
     Args:
-        data: the data directory, for MNIST; None: scikit-learn's digits.
+        data: the data directory, for MNIST; None for scikit-learn's digits.
     """
     labels = [[group] for group, size in enumerate(SIZES) for _ in range(size)]
     task = {
@@ -109,10 +111,10 @@ def classifier(
 
 
 def surrogate(scheme: str, seed: int, rounds: int, limit: Limit | None = None) -> Scenario:
-    """F_m = ½‖θ − θ₀ − e_g‖² for every device of group g, with exact gradients.
+    """The scenario of F_m = ½‖θ − θ₀ − e_g‖² for every device of group g, with exact gradients.
 
-    The rate falls as 1/(t + 1): θ becomes a mean over the rounds, and ends at the minimiser of what
-    a rule minimises instead of wandering about it.
+    The learning rate falls as 1/(t + 1). Therefore θ becomes a mean over the rounds, and converges
+    to the minimiser of the rule's objective instead of fluctuating around it.
     """
     corners = {f"corner_{g}": [float(g == axis) for axis in range(3)] for g in range(3)}
     task = {"name": "quadratic", "dimension": 3, "condition": 1.0, "heterogeneity": 0.0,
@@ -147,7 +149,7 @@ def _scenario(
                 {
                     "name": name,
                     "count": size,
-                    # Who lacks a covariate counts as 0 there: each group is at its own corner.
+                    # A missing covariate counts as 0, so each group is at its own corner.
                     "covariates": {"z": {f"corner_{number}": 1.0}},
                     "availability": _availability(scheme, event),
                     "shared_link": {} if limit is None else limit._asdict(),

@@ -1,4 +1,4 @@
-"""What the runs of the study `correlated` left: measures of one run, and all of them together."""
+"""Measures of the study `correlated`: functions of one run, and tables of all runs."""
 
 import math
 from collections.abc import Iterator
@@ -21,16 +21,16 @@ UNDER_LIMITS = ("biased", "debiased")
 
 
 def name_of(limit: Limit | None) -> str:
-    """For labels: "unlimited", or for example "collide-3"."""
+    """The label of a limit: "unlimited", or for example "collide-3"."""
     return UNLIMITED if limit is None else str(limit)
 
 
 class CorrelatedMeasures:
-    """What was measured, by scheme and limit.
+    """The measures by scheme and limit.
 
     Attributes:
-        limits: those of figure 2 that were run.
-        surrogate_limits: likewise of the surrogate; None: without a limit.
+        limits: the limits of figure 2 that were run.
+        surrogate_limits: the limits with which the surrogate was run; None means no limit.
     """
 
     def __init__(self, results: Results, rounds: int, limits: tuple[Limit, ...]) -> None:
@@ -47,7 +47,7 @@ class CorrelatedMeasures:
         return self._of("fig1" if limit is None else "fig2", scheme, limit)
 
     def of(self, measure: Measure, scheme: str, limit: Limit | None = None) -> BySeed:
-        """Of the classifier."""
+        """`measure` of the classifier's runs, by seed."""
         return self._classifier(scheme, limit).by_seed(measure)
 
     def of_surrogate(self, measure: Measure, scheme: str, limit: Limit | None = None) -> BySeed:
@@ -58,7 +58,7 @@ class CorrelatedMeasures:
         return self._courses(self._classifier(scheme, limit), "loss")
 
     def distances(self, scheme: str) -> pd.DataFrame:
-        """Likewise the surrogate's distance to the fair optimum."""
+        """The surrogate's distance to the fair optimum over the rounds, a column for each seed."""
         return self._courses(self._of("surrogate", scheme, None), "distance")
 
     def _courses(self, results: Results, measure: str) -> pd.DataFrame:
@@ -66,8 +66,8 @@ class CorrelatedMeasures:
         columns = {}
         for result in results:
             if result.ended:
-                course = result.course(measure)
-                columns[result.seed] = np.interp(grid, course.index.to_numpy(), course)
+                # An empty round is not evaluated: the model stays as it was.
+                columns[result.seed] = result.course(measure).reindex(grid, method="ffill").bfill()
             result.close()
         return pd.DataFrame(columns, index=grid)
 
@@ -77,13 +77,13 @@ class CorrelatedMeasures:
         return pd.DataFrame(columns, index=range(len(GROUPS)))
 
     def points(self, scheme: str, limit: Limit | None) -> list[list[float]]:
-        """Where the surrogate ended, of every seed."""
+        """The point where the surrogate ended, for every seed."""
         results = self._of("surrogate", scheme, limit)
         return [weights(result).tolist() for result in results if result.ended]
 
     @property
     def arms(self) -> Iterator[tuple[str, Limit | None]]:
-        """Schemes and limits, of the classifier."""
+        """The pairs of scheme and limit with which the classifier was run."""
         for scheme in SCHEMES:
             yield scheme, None
         for limit in self.limits:
@@ -137,7 +137,7 @@ class CorrelatedMeasures:
         return pd.DataFrame(rows)
 
     def same_model(self, limit: Limit) -> dict[int, bool]:
-        """Whether the debiased scheme comes to the model that it has without a limit, by seed."""
+        """Whether the debiased scheme ends with the same model as without a limit, by seed."""
         free = {result.seed: _model_hash(result) for result in self._classifier("debiased", None)}
         limited = {r.seed: _model_hash(r) for r in self._of("fig2", "debiased", limit)}
         return {seed: found != "" and found == free.get(seed) for seed, found in limited.items()}
@@ -148,21 +148,21 @@ def final(result: Result) -> float:
 
 
 def mean_loss(result: Result) -> float:
-    """Mean over the rounds of the training loss, by trapezoids: an empty round measures nothing."""
+    """Mean of the training loss over the rounds, by trapezoids: empty rounds have no value."""
     course, rounds = result.course("loss"), result.scenario.server.rounds
     at, losses = np.append(course.index, rounds), np.append(course, course.iloc[-1])
     return float(np.trapezoid(losses, at) / rounds)
 
 
 def last_fifth(result: Result) -> float:
-    """Share of the loss that the last fifth of the rounds took away."""
+    """The share by which the loss fell in the last fifth of the rounds."""
     course = result.course("loss")
     before = np.interp(0.8 * result.scenario.server.rounds, course.index.to_numpy(), course)
     return float(1 - course.iloc[-1] / before)
 
 
 def weights(result: Result) -> npt.NDArray[np.float64]:
-    """θ − θ₀ of a surrogate: how much each group weighs, shape (3,)."""
+    """θ − θ₀ of a surrogate run: the weight of each group, shape (3,)."""
     read = result.scenario
     opened = task_of(read, population(read)).open(read.devices, read.seed)
     assert isinstance(opened, OpenSynthetic)
@@ -175,7 +175,7 @@ def worst_share(result: Result) -> float:
 
 
 def empty(result: Result) -> float:
-    """Share of rounds in which nobody came."""
+    """The share of rounds in which no device took part."""
     return float(result.summary["empty_rounds"] / result.summary["rounds"])
 
 
@@ -184,12 +184,12 @@ def updates(result: Result) -> float:
 
 
 def milliseconds(result: Result) -> float:
-    """Of a round."""
+    """The mean duration of a round in milliseconds."""
     return 1000 * result.seconds / float(result.summary["rounds"])
 
 
 def mean(values: BySeed) -> float:
-    """Of those that there are."""
+    """The mean of the finite values; NaN without any."""
     finite = [value for value in values.values() if math.isfinite(value)]
     return float(np.mean(finite)) if finite else math.nan
 
@@ -205,7 +205,7 @@ def _by_digit(result: Result) -> list[float]:
 
 
 def _estimates(result: Result) -> npt.NDArray[np.float64]:
-    """ĉ of every device when the last version was made, in the order of the population."""
+    """ĉ of every device in the newest round, in the order of the population."""
     rows = result.account.estimates
     rows = rows[(rows["name"] == "shares") & (rows["round"] == rows["round"].max())]
     by_client = rows.set_index("key")["value"]
@@ -213,7 +213,7 @@ def _estimates(result: Result) -> npt.NDArray[np.float64]:
 
 
 def _estimate_of(group: int) -> Measure:
-    """Mean of ĉ over the devices of a group."""
+    """A measure: the mean of ĉ over the devices of a group."""
     first = sum(SIZES[:group])
     return lambda result: float(_estimates(result)[first : first + SIZES[group]].mean())
 

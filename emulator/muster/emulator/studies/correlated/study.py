@@ -1,8 +1,9 @@
-"""Participation that is correlated, and what a mean over whoever came makes of it.
+"""Correlated participation, and the bias that it causes in a mean over the participants.
 
-Part fig1 trains a classifier under four schemes; fig2 again, where only so many devices of a group
-can transfer at once; surrogate replaces the classifier by a quadratic function, whose minimiser
-shows the bias itself. Runs of one seed have the same data, initial model, events and minibatches.
+Part fig1 trains a classifier under four schemes. fig2 repeats this while only a limited number of
+devices of a group can transfer at once. surrogate replaces the classifier by a quadratic function,
+whose minimiser shows the bias itself. Runs of the same seed have the same data, initial model,
+events and minibatches.
 """
 
 from collections.abc import Iterator, Sequence
@@ -34,28 +35,29 @@ from muster.emulator.studies.study import (
 )
 
 LITERAL = Limit("collide", 3)
-"""The limit of which something is claimed: as the paper words it, and one that binds but lets
-enough through. With two at most, c of the large group is below δ."""
+"""The limit for which the study has claims. It follows the paper's wording, and it binds but lets
+enough devices through. With at most two devices, c of the large group is below δ."""
 LIMITS = (LITERAL, Limit("collide", 2), Limit("subset", 3), Limit("subset", 2))
 NEVER_BINDS = Limit("collide", 4)
 """As many slots as the largest group has devices."""
 
 _C, _EMPTY = (0.0573964999, 0.1148995406), 0.1960228383
-"""c of the outer groups and of the middle one, and P(nobody comes), by adding up equation (13)
-over all 2^10 sets of devices."""
+"""c of the outer groups and of the middle group, and the probability of an empty round, by summing
+equation (13) over all 2^10 sets of devices."""
 
 
 class _CorrelatedSize(NamedTuple):
-    """How long a study is, and what "≈" means there: a shorter one ends less exactly.
+    """The number of rounds of a study, and the margins of its claims: a shorter study needs wider
+    margins.
 
     Attributes:
-        loss: of final losses.
-        limited_loss: of those under a limit.
-        distance: the surrogate's, to where it should end.
-        limited_distance: likewise under a limit.
-        weight: of the middle group in the surrogate.
-        share: of an estimated ĉ to c.
-        empty: of the share of empty rounds.
+        loss: margin of final losses.
+        limited_loss: margin of final losses with a limit.
+        distance: largest distance of the surrogate to its expected end point.
+        limited_distance: the same with a limit.
+        weight: margin of the middle group's weight in the surrogate.
+        share: largest difference of an estimated ĉ to c.
+        empty: margin of the share of empty rounds.
     """
 
     rounds: int
@@ -88,7 +90,7 @@ class CorrelatedStudy(Study):
 
     def runs(self, options: Options) -> Sequence[StudyRun]:
         found = [run for seed in options.all_seeds for run in _runs(seed, options)]
-        # Once is enough: it is the same bit for bit or it is not.
+        # One seed is enough, because the models are either equal bit for bit or not.
         return [*found, _classifier("debiased", options.seed, options, NEVER_BINDS)]
 
     def remarks(self, options: Options) -> Sequence[str]:
@@ -107,25 +109,26 @@ class CorrelatedStudy(Study):
         ]
         tables = [
             StudyTable("losses", "Final training loss", found.losses(), _LOSSES),
-            StudyTable("digits", "Which digits pay, and what a round took", found.digits(), _WAYS),
-            StudyTable("shares", "Who is heard", found.shares(), _HEARD),
+            StudyTable("digits", "Losses by digit, and rounds", found.digits(), _WAYS),
+            StudyTable("shares", "Shares of the groups", found.shares(), _HEARD),
         ]
         return Findings(claims, list(_figures(found)), tables, list(_notes(found)))
 
 
 _NO_MNIST = (
-    "Without a data directory scikit-learn's digits of 8×8 pixels stand in for MNIST: an MLP of "
-    "64-4-3, and 34 examples to a device."
+    "Without a data directory, scikit-learn's digits of 8×8 pixels replace MNIST: an MLP of "
+    "64-4-3, and 34 examples per device."
 )
 _LOSSES = (
-    "Mean over all devices, each counting the same. The mean over rounds is the area under the "
-    "curve. Limits are M_max by what becomes of more: collide, and nobody of the group gets "
-    "through; subset, and that many do."
+    "Mean over all devices, each with the same weight. The mean over rounds is the area under the "
+    "curve. A limit is named by what happens if more than M_max devices of a group take part: with "
+    "collide, none of the group gets through; with subset, M_max of them do."
 )
-_WAYS = "Final loss on what the devices of each group hold, and means of all rounds."
+_WAYS = "Final loss on the data of each group's devices, and means of all rounds."
 _HEARD = (
-    "c of a device of each group: exactly, and as the debiased scheme had estimated it at the end. "
-    "A plain mean over whoever came weighs the groups as said; alike is .3, .4 and .3."
+    "c of a device of each group: the exact value, and the final estimate of the debiased scheme. "
+    "The table also has the weights of the groups in a plain mean over the participants; equal "
+    "weights of devices would give .3, .4 and .3."
 )
 
 
@@ -151,7 +154,7 @@ def _classifier(scheme: str, seed: int, options: Options, limit: Limit | None = 
 
 
 _START_S, _ALL_S, _SOME_S, _LIMITED_S = 4.0, 0.011, 0.007, 0.012
-"""Measured on two cores: a start, and a round where all come, where some do, and with slots."""
+"""Seconds measured on two cores: a start, and a round with all devices, with some, with slots."""
 
 
 def _run(part: str, scheme: str, limit: Limit | None, scenario: Scenario) -> StudyRun:
@@ -240,7 +243,7 @@ def _surrogate(found: CorrelatedMeasures, size: _CorrelatedSize) -> Iterator[Cla
 
 
 def ends_at(scheme: str, limit: Limit | None) -> tuple[float, ...]:
-    """How much each group weighs in what a scheme minimises."""
+    """The weight of each group in the objective that a scheme minimises."""
     return fleet.exact(limit).biased if scheme == "biased" else FAIR
 
 
@@ -270,8 +273,8 @@ def _figures(found: CorrelatedMeasures) -> Iterator[StudyFigure]:
         "figure-1",
         "Figure 1",
         draw_losses(free, {scheme: found.by_digit(scheme) for scheme in SCHEMES}),
-        "Training loss over all devices, alike: means over the seeds with bands of one standard "
-        "deviation. On the right the final loss of each digit: dots are seeds.",
+        "Training loss over all devices with equal weights: means over the seeds, with bands of "
+        "one standard deviation. On the right is the final loss of each digit; dots are seeds.",
     )
     panels = {
         f"M_max = {limit.slots}, {limit.overflow}": {
@@ -284,8 +287,8 @@ def _figures(found: CorrelatedMeasures) -> Iterator[StudyFigure]:
         "figure-2",
         "Figure 2",
         draw_limits(panels),
-        "Likewise where only M_max devices of a group can transfer at once. Unbiased has no limit. "
-        f"M_max = {NEVER_BINDS.slots} is figure 1.",
+        "Training loss if only M_max devices of a group can transfer at once. Unbiased has no "
+        f"limit. M_max = {NEVER_BINDS.slots} is figure 1.",
     )
     limits = found.surrogate_limits
     yield StudyFigure(
@@ -297,29 +300,29 @@ def _figures(found: CorrelatedMeasures) -> Iterator[StudyFigure]:
             {scheme: found.distances(scheme) for scheme in UNDER_LIMITS},
             float(np.linalg.norm(np.subtract(fleet.exact().biased, FAIR))),
         ),
-        "F_m = ½‖θ − θ₀ − e_g‖² for the devices of group g. Its minimiser under any weights is the "
-        "point with these weights between the corners, so that where a scheme ends shows whom it "
-        "weighs by how much; crosses are where it should.",
+        "F_m = ½‖θ − θ₀ − e_g‖² for the devices of group g. Under any weights, its minimiser is "
+        "the point with these weights between the corners. The end point of a scheme therefore "
+        "shows the weight of each group. Crosses are the expected end points.",
     )
 
 
 def _notes(found: CorrelatedMeasures) -> Iterator[str]:
     literal, fewer = fleet.exact(LITERAL), fleet.exact(Limit("collide", 2))
     yield (
-        f"The classifier can serve all three digits at once, so weighing some of them less makes "
-        f"it slow rather than wrong: the biased loss still falls at the end (by "
+        f"The classifier can serve all three digits at once, so smaller weights for some of them "
+        f"make it slow rather than wrong: the biased loss still falls at the end (by "
         f"{mean(found.of(measures.last_fifth, 'biased')):.0%} in the last fifth of the rounds). "
-        f"That biased ends above the others is a statement about this many rounds. The surrogate "
-        f"cannot serve all, and shows what does not go away."
+        f"The claim that biased ends above the others holds for this number of rounds only. The "
+        f"surrogate cannot serve all groups, so it shows the bias that remains."
     )
     yield (
-        f"Where more than M_max devices collide, the bias turns around: of four devices that come "
-        f"together more than {LITERAL.slots} are nearly always there, so the group that was heard "
-        f"most weighs {literal.biased[1]:.3f} instead of {fleet.exact().biased[1]:.3f}, and "
-        f"{literal.empty:.0%} of the rounds are empty."
+        f"If more than M_max devices collide, the bias is reversed. When the four devices of the "
+        f"middle group take part, more than {LITERAL.slots} of them are nearly always available. "
+        f"This group, which took part most often, therefore weighs {literal.biased[1]:.3f} instead "
+        f"of {fleet.exact().biased[1]:.3f}, and {literal.empty:.0%} of the rounds are empty."
     )
     yield (
-        f"Nothing is claimed for M_max ≤ 2. If they collide, c of the middle group is "
+        f"There is no claim for M_max ≤ 2. If devices collide, c of the middle group is "
         f"{fewer.shares[1]:.4f}, below δ = {fleet.DELTA:g}: its weight is capped, and no number of "
         f"rounds removes the bias."
     )
@@ -328,7 +331,7 @@ def _notes(found: CorrelatedMeasures) -> Iterator[str]:
         f"{1 / (1 - fleet.exact().empty) - 1:.0%}."
     )
     yield (
-        "ĉ includes the present round and is noise at first, so the first weights are too: part of "
-        "why debiased is slower than unbiased. The paper does not say how large a minibatch is; "
-        "here it is 32."
+        "ĉ includes the current round and is noisy at first, so the first weights are noisy too. "
+        "This is one reason why debiased is slower than unbiased. The paper does not state the "
+        "size of a minibatch; here it is 32."
     )

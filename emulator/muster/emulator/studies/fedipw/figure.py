@@ -27,7 +27,7 @@ COLOURS = {
     "oracle-ipw": INK,
     "calibrated": GREEN,
 }
-"""Of the rules: Okabe and Ito's, which colour-blind readers tell apart."""
+"""The colours of the rules: Okabe and Ito's, which colour-blind readers can tell apart."""
 
 
 def draw(
@@ -37,21 +37,21 @@ def draw(
     noises: Mapping[float, BySeed],
     references: Mapping[str, BySeed],
 ) -> Figure:
-    """The four panels.
+    """Draw the four panels.
 
     Args:
-        courses: gap over the rounds by rule, a column for each seed.
-        strengths: gap by rule and strength of enrollment bias.
-        means: gap by rule.
-        noises: distance by error of the means.
-        references: distance by rule, of those that do not depend on the error.
+        courses: rule to the gap by round, with a column for each seed.
+        strengths: rule and strength of the enrollment bias to the gap by seed.
+        means: rule to the gap by seed.
+        noises: error of the means to the distance by seed.
+        references: rule that does not depend on this error to the distance by seed.
     """
     figure = new_figure(8.0)
     (a, b), (c, d) = figure.subplots(2, 2)
     tidy(a, "A  Loss above the least, over the target", x="round")
     for rule, frame in courses.items():
         if not frame.empty:
-            _band(a, frame.index.to_numpy(), frame, rule)
+            _band(a, frame.index.to_numpy(), frame, rule, steps=True)
     a.set_yscale("log")
     tidy(b, "B  Stronger enrollment bias", x="strength s", y="gap")
     for rule, levels in strengths.items():
@@ -73,12 +73,19 @@ def _frame(levels: Mapping[float, BySeed]) -> pd.DataFrame:
     return pd.DataFrame({level: pd.Series(dict(values)) for level, values in levels.items()}).T
 
 
-def _band(axes: Axes, x: np.ndarray, frame: pd.DataFrame, rule: str) -> None:
+def _band(
+    axes: Axes, x: np.ndarray, frame: pd.DataFrame, rule: str, *, steps: bool = False
+) -> None:
+    """Draw the mean over the seeds, and a band from the lowest to the highest seed.
+
+    Args:
+        steps: draw steps, because a value stays as it is until the next `x`.
+    """
     colour = COLOURS[rule]
-    axes.plot(x, frame.mean(axis=1), color=colour, label=rule, linewidth=1.6)
-    axes.fill_between(
-        x, frame.min(axis=1), frame.max(axis=1), color=colour, alpha=0.15, linewidth=0
-    )
+    axes.plot(x, frame.mean(axis=1), color=colour, label=rule, linewidth=1.6,
+              drawstyle="steps-post" if steps else "default")  # fmt: skip
+    axes.fill_between(x, frame.min(axis=1), frame.max(axis=1), color=colour, alpha=0.15,
+                      linewidth=0, step="post" if steps else None)  # fmt: skip
 
 
 def _bars(axes: Axes, means: Mapping[str, BySeed]) -> None:

@@ -1,4 +1,4 @@
-"""The fleet of the study `fedipw`. The paper leaves its own open; in this one its effects show."""
+"""The fleet of the study `fedipw`. The paper does not state its own; this one shows its effects."""
 
 import math
 from collections.abc import Mapping
@@ -37,11 +37,11 @@ def scenario(
     strength: float = STRENGTH,
     noise: float | None = None,
 ) -> Scenario:
-    """A fleet whose enrollment and participation prefer the same devices.
+    """The scenario of a fleet whose enrollment and participation prefer the same devices.
 
     Args:
         strength: s of logit πᵉ = a₀ + s·βᵀZ, β = 1/√3 in each of three covariates.
-        noise: τ of the error τ·N(0, I) of the means; None: the server knows the whole population.
+        noise: τ of the error τ·N(0, I) of the means; None if the server knows the whole population.
     """
     beta = 1 / math.sqrt(len(Z))
     return validate(
@@ -112,8 +112,8 @@ def intercept(mean: float, deviation: float) -> float:
 
 
 def least_loss(read: Scenario) -> float:
-    """F(θ*): the least mean loss over the clients of a scenario with logistic regression, its ridge
-    included."""
+    """F(θ*): the least mean loss over the clients of a scenario with logistic regression,
+    including its ridge penalty."""
     opened = task_of(read, population(read)).open(read.devices, read.seed)
     assert isinstance(opened, OpenLogisticRegression)
     theta = opened.optimum()

@@ -1,4 +1,4 @@
-"""What the study `fedipw` measures, by seed."""
+"""The measures of the study `fedipw`, by seed."""
 
 import math
 
@@ -17,11 +17,11 @@ from muster.server.knowledge.participation import ParticipationHistory, Seen
 from muster.server.knowledge.population import Oracle, Population
 
 TAIL = 0.3
-"""Share of the rounds, the last, over which gaps and distances are averaged."""
+"""Share of the rounds, at the end, over which gaps and distances are averaged."""
 
 
 class FedIpwMeasures:
-    """What was measured, by seed."""
+    """Gaps and distances of all runs, by seed."""
 
     def __init__(self, results: Results, options: Options) -> None:
         self._results = results
@@ -29,7 +29,7 @@ class FedIpwMeasures:
         self._noises = sorted(
             {float(r.labels["noise"]) for r in results.where(part="D", rule="calibrated")}
         )
-        # Of the target population: enrollment has no part in it.
+        # The least loss over the target population, which does not depend on enrollment.
         self._least = {result.seed: 0.0 for result in results}
         for seed in self._least:
             self._least[seed] = least_loss(results.where(seed=seed)[0].scenario)
@@ -45,7 +45,7 @@ class FedIpwMeasures:
         return self._results.by_seed(self._gap, part="C")
 
     def distance(self, rule: str, noise: float | None = None) -> BySeed:
-        """To the optimum, of every seed; with `noise` of the rule of D."""
+        """The distance to the optimum by seed; with `noise`, that of the rule in part D."""
         if noise is not None:
             return self._results.by_seed(_distance, part="D", rule=rule, noise=noise)
         found = self._results.by_seed(_distance, part="A", rule=rule)
@@ -54,11 +54,11 @@ class FedIpwMeasures:
         return found
 
     def noises(self) -> dict[float, BySeed]:
-        """Distance to the optimum by τ, of the seeds with which every τ was run."""
+        """The distance to the optimum by τ, for the seeds with which every τ was run."""
         return {tau: self._compared(self.distance("calibrated", tau)) for tau in self._noises}
 
     def references(self) -> dict[str, BySeed]:
-        """Likewise of rules that are told more."""
+        """The distance to the optimum of rules that know the population, for the same seeds."""
         rules = ("participation-ipw", "fedipw")
         return {rule: self._compared(self.distance(rule)) for rule in rules}
 
@@ -66,7 +66,7 @@ class FedIpwMeasures:
         return {seed: value for seed, value in values.items() if seed in self._seeds}
 
     def strengths(self) -> dict[str, dict[float, BySeed]]:
-        """Gap by rule and strength, of those that were run."""
+        """The gap by rule and strength, for the pairs that were run."""
         run = {(str(r.labels["rule"]), float(r.labels["strength"])) for r in self._results}
         return {
             rule: {s: self.gap(rule, s) for s in STRENGTHS if (rule, s) in run} for rule in RULES
@@ -76,7 +76,7 @@ class FedIpwMeasures:
         return {**{rule: self.gap(rule) for rule in RULES}, "calibrated": self.calibrated_gap()}
 
     def courses(self) -> dict[str, pd.DataFrame]:
-        """Gap over the rounds by rule: a column for each seed."""
+        """Rule to the gap by round, with a column for each seed."""
         found = {}
         for rule in RULES:
             columns = {}
@@ -115,8 +115,10 @@ def _distance(result: Result) -> float:
 
 
 def left_by(rule: Aggregator, case: TwoClients) -> float:
-    """Where a rule ends on average over who is enrolled, if everybody enrolled takes part: what a
-    client pulls with is how often it is enrolled, times what it weighs then. The optimum is 0."""
+    """The point where a rule ends on average over enrollment, if all enrolled clients take part.
+
+    A client pulls with its enrollment probability times its weight when enrolled. The optimum is 0.
+    """
     clients = ("plus", "minus")
     devices = {
         client: EnrolledDevice(client, "both", place, 1) for place, client in enumerate(clients)

@@ -1,9 +1,9 @@
-"""Two-stage selection: who is enrolled, and who of them takes part, against who was meant.
+"""Two-stage selection (enrollment, then participation) against the target population.
 
-Part A runs four rules over one fleet; B varies how strongly enrollment prefers devices with high
-Z; C and D know the population by its means alone, exact (C) and with errors (D). In B to D the
-lives, the data and the draws of A stay as they are, so runs of one seed differ in what they are
-compared by.
+Part A runs four rules over one fleet. B varies how strongly enrollment prefers devices with high Z.
+In C and D, the server knows only the means of the population, exactly (C) or with errors (D). B to
+D use the same simulated devices, data and draws as A, so runs of the same seed differ only in the
+compared setting.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -67,10 +67,10 @@ class FedIpwStudy(Study):
                 found.noises(),
                 found.references(),
             ),
-            "A: loss over the target population above the least there is, round by round. B: its "
-            "tail average as enrollment prefers some more. C: with the population's means alone. "
-            "D: distance to the optimum as these means are less exact. Lines are means over the "
-            "seeds, bands their range.",
+            "A: loss over the target population above the least possible loss, by round. B: its "
+            "tail average against the strength of the enrollment bias. C: the same if the server "
+            "knows only the population's means. D: distance to the optimum against the error of "
+            "these means. Lines are means over the seeds and bands their range.",
         )
         notes = [_TAILS, _TOO_FEW if options.quick else _DIRECTION]
         table = StudyTable("gaps", "Gaps and distances, tail averages", found.table())
@@ -78,18 +78,21 @@ class FedIpwStudy(Study):
 
 
 _TAILS = (
-    f"A tail average is over the last {TAIL:.0%} of the rounds: the loss of FedAvg dips before it "
-    f"rises, and enrollment is drawn once, which leaves every rule a floor of order 1/N. No claim "
-    f"says that the oracle is better than FedIPW: estimated propensities often are."
+    f"A tail average is over the last {TAIL:.0%} of the rounds, because the loss of FedAvg falls "
+    f"before it rises. Enrollment is drawn once, which leaves every rule a gap of order 1/N. No "
+    f"claim says that the oracle is better than FedIPW, because estimated propensities are often "
+    f"better than true ones."
 )
 _DIRECTION = (
-    f"In which direction the means err is drawn once a seed: errors of {LARGE} towards those who "
-    f"are enrolled are worse than no correction, the other way they may do no harm. On which side "
-    f"of participation-only it ends is therefore judged on more seeds than the figure shows."
+    f"The direction of the means' error is drawn once per seed. An error of {LARGE} towards the "
+    f"enrolled devices is worse than no correction; in the other direction it may do no harm. "
+    f"The comparison with participation-only is therefore judged on more seeds than the figure "
+    f"shows."
 )
 _TOO_FEW = (
-    f"Not judged with so few devices and seeds: that coarse calibration ends further than FedIPW, "
-    f"and that with errors of {LARGE} calibration is further than participation-only."
+    f"Two claims are not judged with so few devices and seeds: that coarse calibration ends "
+    f"further from the target than FedIPW, and that with errors of {LARGE}, calibration ends "
+    f"further than participation-only."
 )
 
 
@@ -107,8 +110,8 @@ def _runs(seed: int, quick: bool) -> Iterator[StudyRun]:
 
 
 _MORE = 7
-"""So many times `seeds` more seeds decide on which side of participation-only D is: in which
-direction the means err is drawn once a seed, and decides much."""
+"""The number of additional seeds for the comparison of D with participation-only, as a multiple of
+`seeds`. They are needed because the direction of the means' error is drawn once per seed."""
 
 
 def _more_seeds(options: Options) -> range:

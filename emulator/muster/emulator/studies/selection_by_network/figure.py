@@ -1,4 +1,4 @@
-"""The figures of the study `selection-by-network`. Bars are means over the seeds, dots seeds."""
+"""The figures of the study `selection-by-network`; bars are means over the seeds, dots seeds."""
 
 from collections.abc import Mapping
 
@@ -28,7 +28,7 @@ _WIDTH = 0.38
 def draw_gaps(
     free: Mapping[str, BySeed], deadline: Mapping[str, BySeed], changes: Mapping[str, BySeed]
 ) -> Figure:
-    """The gap by rule without and with the deadline, and with something changed."""
+    """Draw the gap by rule without and with the deadline, and the gap of FedIPW by change."""
     figure = new_figure(4.2)
     left, right = figure.subplots(1, 2, sharey=True, width_ratios=[3, 2])
     waited, hurried = _mean(free, FEDIPW), _mean(deadline, FEDIPW)
@@ -46,10 +46,10 @@ def draw_gaps(
 def draw_weights(
     free: Mapping[str, BySeed], deadline: Mapping[str, BySeed], share: float
 ) -> Figure:
-    """The valley's share of the weight.
+    """Draw the valley's share of the weight by rule, without and with the deadline.
 
     Args:
-        share: of the valley in the population.
+        share: the valley's share of the population.
     """
     figure = new_figure(3.8)
     axes = figure.subplots()
@@ -64,11 +64,12 @@ def draw_weights(
 
 
 def draw_ends(ends: pd.DataFrame, crowds: pd.DataFrame) -> Figure:
-    """What becomes of updates by group, and how many are late by how many come.
+    """Draw folded and late updates by group, and the late share by how many devices take part.
 
     Args:
-        ends: updates a round, `folded` and `late`, indexed by group.
-        crowds: a row for each round: how many of the valley `came`, the share that was `late`.
+        ends: updates per round, `folded` and `late`, indexed by group.
+        crowds: a row for each round: how many devices of the valley `came`, and the share of them
+            that was `late`.
     """
     figure = new_figure(3.8)
     left, right = figure.subplots(1, 2, width_ratios=[2, 3])
@@ -82,8 +83,8 @@ def draw_ends(ends: pd.DataFrame, crowds: pd.DataFrame) -> Figure:
         below += ends[outcome].to_numpy()
     left.margins(x=0.3)
     key_above(left)
-    tidy(right, "The more of the valley come, the more are late", y="share that is late",
-         x="devices of the valley that come in a round", key=True)  # fmt: skip
+    tidy(right, "Late share of the valley by number of devices", y="share that is late",
+         x="devices of the valley that take part in a round", key=True)  # fmt: skip
     rounds = crowds.groupby("came")["late"]
     right.scatter(crowds["came"], crowds["late"], s=14, color=ORANGE, alpha=0.3, linewidths=0,
                   label="a round")  # fmt: skip
@@ -95,7 +96,7 @@ def draw_ends(ends: pd.DataFrame, crowds: pd.DataFrame) -> Figure:
 
 
 def _pairs(axes: Axes, free: Mapping[str, BySeed], deadline: Mapping[str, BySeed]) -> None:
-    """Two bars for each rule; one where only one was run."""
+    """Draw two bars for each rule, or one bar if the rule was run only once."""
     rules = list(dict.fromkeys([*deadline, *free]))
     for arm, colour, label, side in (
         (free, LIGHT, "no deadline", -0.5),
@@ -121,7 +122,7 @@ def _bars(
 
 
 def _mean(values: Mapping[str, BySeed], name: str) -> float:
-    """Of the seeds that there are."""
+    """The mean over the seeds that have a value."""
     return float(pd.Series(dict(values[name]), dtype="float64").mean())
 
 

@@ -1,10 +1,10 @@
 """The fleet of the study `selection-by-network`: a town, and a valley behind one slow link.
 
-Both are alike in everything that a server usually records: as many devices, the same distribution
-of z1, z2 and load, the same speed. The valley's data differ, by `behind`, and its devices share a
-link on which few of them are in time. Link, model and deadline are small alike, so that a round
-takes a tenth of a second: what counts is what everybody's transfers together take, as a share of
-the deadline.
+Both are alike in everything that a server usually records: the number of devices, the distribution
+of z1, z2 and load, and the speed. The valley's data differ, by `behind`, and its devices share a
+link on which few of them are in time. Link, model and deadline are all small, so that a round takes
+a tenth of a second. What matters is the duration of all transfers together as a share of the
+deadline.
 """
 
 import math
@@ -17,7 +17,7 @@ from muster.emulator.studies.fedipw.fleet import intercept
 
 TOWN, VALLEY = "town", "valley"
 EACH = 32
-"""Devices of either."""
+"""Number of devices in the town, and in the valley."""
 DEADLINE_S = 0.08
 
 _SHAPES = ["z1", "z2"]
@@ -37,7 +37,7 @@ RULES: Mapping[str, Mapping[str, Any]] = {
         "participation": {"z": [*_SHAPES, _LINK]},
     },
 }
-"""But for the last, none is told who is behind the link."""
+"""The aggregation rules; only the last one knows which devices are behind the link."""
 
 _DIMENSION = 64  # 256 bytes, which the valley's link carries there and back in 5.1 ms
 _STEPS, _RATE = 5, 0.04
@@ -46,12 +46,12 @@ ENROLLED, _TAKING_PART, _STRENGTH = 0.7, 0.5, 0.75
 
 
 class Setting(NamedTuple):
-    """What differs between runs, but for the rule.
+    """The settings that differ between runs, apart from the rule.
 
     Attributes:
-        deadline_s: None: the server waits for everybody.
+        deadline_s: the deadline; with None, the server waits for all devices.
         int8: whether the valley compresses its updates.
-        called: devices that a round calls; None: all that are enrolled.
+        called: number of devices that a round calls; None for all enrolled devices.
     """
 
     deadline_s: float | None = DEADLINE_S

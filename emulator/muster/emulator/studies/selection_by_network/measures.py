@@ -1,4 +1,4 @@
-"""What the runs of the study `selection-by-network` left: measures of one run, and all of them."""
+"""Measures of the study `selection-by-network`: functions of one run, and tables of all runs."""
 
 import math
 from collections.abc import Iterator
@@ -10,10 +10,10 @@ from muster.emulator.studies.results import Result, Results
 from muster.emulator.studies.selection_by_network.fleet import FEDIPW, TOWN, VALLEY
 
 FREE, DEADLINE, CHANGED = "no deadline", "deadline", "changed"
-"""The parts."""
+"""The parts of the study."""
 
 _SETTLED = 0.3
-"""Share of the rounds after which the start is forgotten, and propensities are learned."""
+"""Share of the rounds after which the start no longer matters and propensities are learned."""
 TAIL = 0.3
 """Share of the rounds, the last ones, over which gaps are averaged."""
 
@@ -21,11 +21,11 @@ _KEY = ["part", "rule", "change"]
 
 
 class SelectionByNetworkMeasures:
-    """What was measured.
+    """The measures of all runs.
 
     Attributes:
-        runs: a row for each run, with `part`, `rule`, `change` (empty: none), `seed`, and a column
-            for everything in `measures`; NaN where it did not come to its end.
+        runs: a row for each run, with `part`, `rule`, `change` (empty for none), `seed`, and a
+            column for each of `measures`, NaN if the run did not end by itself.
     """
 
     def __init__(self, results: Results) -> None:
@@ -34,7 +34,7 @@ class SelectionByNetworkMeasures:
         self.runs = rows.reindex(columns=[*_KEY, "seed", *_SHOWN, *_JUDGED])
 
     def of(self, measure: str, part: str, rule: str = FEDIPW, change: str = "") -> BySeed:
-        """A column of `runs`."""
+        """A column of `runs`, by seed."""
         runs = self.runs
         alike = (runs["part"] == part) & (runs["rule"] == rule) & (runs["change"] == change)
         rows = runs[alike]
@@ -51,13 +51,14 @@ class SelectionByNetworkMeasures:
         }
 
     def most(self, measure: str, part: str) -> BySeed:
-        """The largest of the runs of a part; NaN where one is missing."""
+        """The largest value over the runs of a part, by seed; NaN if a value is missing."""
         rows = self.runs[self.runs["part"] == part]
         most = rows.groupby("seed")[measure].agg(lambda values: values.max(skipna=False))
         return dict(zip(most.index.tolist(), most.tolist(), strict=True))
 
     def other_ends(self) -> BySeed:
-        """Under the deadline, over all rules: updates that end otherwise than with FedAvg."""
+        """The number of updates, over all rules with the deadline, whose outcome differs from that
+        with FedAvg, by seed."""
         found = {}
         for seed in self.runs["seed"].unique().tolist():
             runs = self._results.where(part=DEADLINE, seed=seed)
@@ -66,24 +67,24 @@ class SelectionByNetworkMeasures:
         return found
 
     def ends(self) -> pd.DataFrame:
-        """Updates a round under the deadline: `folded` and `late`, by group."""
+        """Updates per round with the deadline: `folded` and `late`, by group."""
         frames = [_ends_by_group(run) for run in self._under_deadline()]
         return pd.concat(frames).groupby(level=0, observed=True).mean() if frames else _NO_ENDS
 
     def crowds(self) -> pd.DataFrame:
-        """`crowd` of all seeds."""
+        """The table `crowd` of all seeds."""
         frames = [crowd(run) for run in self._under_deadline()]
         return pd.concat(frames, ignore_index=True) if frames else _NO_CROWD
 
     def _under_deadline(self) -> Iterator[Result]:
-        """Of each seed one run: who is late does not depend on the rule."""
+        """One run of each seed, because lateness does not depend on the rule."""
         for result in self._results.where(part=DEADLINE, rule=FEDIPW):
             if result.ended:
                 yield result
             result.close()
 
     def table(self) -> pd.DataFrame:
-        """Means over the seeds, and how much the gap differs between them."""
+        """Means over the seeds, and the standard deviation of the gap."""
         rows = self.runs.groupby(_KEY, sort=False)
         means = rows[_SHOWN].mean()
         means.insert(1, "sd of gap", rows["gap"].std())
@@ -104,11 +105,11 @@ def _row(result: Result) -> dict[str, object]:
 
 
 def measures(result: Result) -> dict[str, float]:
-    """What a run is judged by.
+    """The measures by which a run is judged.
 
-    `unexplained` counts devices that accepted and whose updates were neither folded nor late for
-    the deadline; `crowding` is what share of the valley is late when many of it come, less that
-    when few do.
+    `unexplained` counts devices that accepted and whose updates were neither folded nor too late
+    for the deadline. `crowding` is the late share of the valley in rounds with many of its devices
+    minus that in rounds with few.
     """
     account, summary = result.account, result.summary
     sent, rounds = _sent(result), account.rounds
@@ -133,14 +134,14 @@ def measures(result: Result) -> dict[str, float]:
 
 
 def _gap(result: Result) -> float:
-    """Loss above the least, over all devices, in the mean of the last rounds."""
+    """The loss over all devices above the least loss, as a mean of the last rounds."""
     # Every f_i is ½‖θ − θ_i‖², so their mean exceeds its least by half the squared distance.
     course = result.course("distance") ** 2 / 2
     return float(course[course.index > (1 - TAIL) * result.scenario.server.rounds].mean())
 
 
 def _weight_of_valley(result: Result) -> float:
-    """Share of the valley in what rounds weighed, once the propensities are learned."""
+    """The valley's share of the weight of rounds, once the propensities are learned."""
     sent = _sent(result)
     late_enough = sent["round"] > _SETTLED * result.scenario.server.rounds
     sent = sent[(sent["outcome"] == "folded") & late_enough]
@@ -150,8 +151,8 @@ def _weight_of_valley(result: Result) -> float:
 
 
 def crowd(result: Result) -> pd.DataFrame:
-    """For every round in which some of the valley came: how many `came`, and what share of them
-    was `late`."""
+    """For every round with devices of the valley: how many `came`, and the share of them that was
+    `late`."""
     sent = _sent(result)
     valley = sent[sent["group"] == VALLEY]
     late = (valley["outcome"] == "late").groupby(valley["round"])
@@ -165,7 +166,7 @@ def _ends_by_group(result: Result) -> pd.DataFrame:
 
 
 def _sent(result: Result) -> pd.DataFrame:
-    """Contributions, with the `group` of each."""
+    """The contributions with the `group` of each."""
     groups = result.account.clients.set_index("client")["group"]
     sent = result.account.contributions
     return sent.assign(group=sent["client"].map(groups))

@@ -1,8 +1,9 @@
-"""Selection by the network: a deadline behind a slow shared link, and what each rule makes of it.
+"""Selection by the network: a deadline and a slow shared link, and how each rule deals with them.
 
-Whether an update is in time depends on who else uses the link, which neither Z nor X records. Part
-`no deadline` is the control, where FedIPW corrects what it should; `deadline` is the same fleet,
-life by life, with one; `changed` is that with FedIPW, and something else about it.
+Whether an update is in time depends on which other devices use the link, which neither Z nor X
+records. Part `no deadline` is the control, in which FedIPW corrects the bias as intended.
+`deadline` is the same fleet, device by device, with a deadline. `changed` is the latter with FedIPW
+and one changed setting.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -41,7 +42,7 @@ from muster.emulator.studies.study import (
 )
 
 SHARE = 0.5
-"""Of the valley in the population."""
+"""The valley's share of the population."""
 
 INT8, HALF = "int8", "half called"
 SHORTEST_S, LONG_S, LONGEST_S = 0.064, 0.1, 0.12
@@ -62,10 +63,12 @@ CHANGES: Mapping[str, Setting] = {
 
 
 class _SelectionSize(NamedTuple):
-    """How much is run.
+    """The size of the study.
 
     Attributes:
-        free: rules without the deadline.
+        rounds: number of rounds of each run.
+        free: rules that are run without the deadline.
+        changes: changed settings that are run.
     """
 
     rounds: int
@@ -213,33 +216,34 @@ def _figures(found: SelectionByNetworkMeasures) -> Iterator[StudyFigure]:
         draw_gaps(
             found.by_rule("gap", FREE), found.by_rule("gap", DEADLINE), found.by_change("gap")
         ),
-        "Loss over all devices, enrolled or not, above the least there is. On the right FedIPW, "
-        f"which is told of no link; the deadline of the study is {DEADLINE_S:g} s.",
+        "Loss over all devices, enrolled or not, above the least possible loss. On the right is "
+        "FedIPW, which does not know of the link. The deadline of the study is "
+        f"{DEADLINE_S:g} s.",
     )
     yield StudyFigure(
         "weights",
-        "Whom each rule weighs",
+        "Weight of the valley by rule",
         draw_weights(
             found.by_rule("valley's weight", FREE),
             found.by_rule("valley's weight", DEADLINE),
             SHARE,
         ),
-        "Town and valley have the same covariates but for the link, so weights by z1, z2 and load "
-        "leave the valley where the deadline put it.",
+        "Town and valley have the same covariates except for the link. Weights by z1, z2 and load "
+        "therefore cannot make up for the valley's late updates.",
     )
     yield StudyFigure(
         "late",
-        "Who is late",
+        "Late updates",
         draw_ends(found.ends(), found.crowds()),
-        "Updates a round with the deadline, the same for every rule. On the right every round of "
-        "every seed: no covariate of a device says how many others come.",
+        "Updates per round with the deadline, the same for every rule. On the right is every round "
+        "of every seed. No covariate of a device records how many others take part.",
     )
 
 
 _TABLE = (
-    "Means over the seeds. The valley is half of the population; its weight is that in what rounds "
-    "fold after the first third of them. The effective size is how many updates that weigh the "
-    "same would be as noisy."
+    "Means over the seeds. The valley is half of the population. Its weight is its share of the "
+    "weight of folded updates after the first third of the rounds. The effective size is the "
+    "number of equally weighted updates that would be as noisy."
 )
 
 _NOTES = [
@@ -247,28 +251,29 @@ _NOTES = [
         f"A gap is the mean of the last {TAIL:.0%} of the rounds. Devices are enrolled by z1 and "
         "z2 and take part by z1, z2 and load. Town and valley have the same distribution of these, "
         "of speed and of examples; they differ in the link and, by `behind`, in their data. "
-        "Model, link and deadline are small alike: what matters is how many transfers fit into the "
-        "deadline. In lockstep who is late follows from modelled seconds, not from the machine."
+        "Model, link and deadline are all small: what matters is how many transfers fit into the "
+        "deadline. In lockstep, lateness follows from modelled seconds, not from the machine."
     ),
     (
-        "A propensity is right only given what it was fitted on. FedIPW sees that updates are "
-        "missing, finds no covariate that goes with it, and spreads the loss over all devices. The "
-        "oracle knows what devices do, but not what becomes of their updates."
+        "A propensity is right only given the covariates that it was fitted on. FedIPW sees that "
+        "updates are missing, finds no covariate that explains it, and spreads the loss over all "
+        "devices. The oracle knows which devices take part, but not whether their updates arrive "
+        "in time."
     ),
     (
-        "What to do first: count late updates in `contributions`, by group or by whatever you know "
-        "of the way to a device. Record the link (its kind, its cell, its region) as a covariate: "
-        "that takes back a large part. It need not tell who is late in a round, only whose "
-        "data are alike."
+        "First, count late updates in `contributions`, by group or by anything that you know about "
+        "the path to a device. Then record the link (its kind, its cell, its region) as a "
+        "covariate, which removes a large part of the bias. The covariate need not predict which "
+        "device is late in a round, only which devices have similar data."
     ),
     (
-        "Better than weights is to lose less: compress, call fewer at once, or wait longer. "
-        "Weights cannot bring back what was not folded; those of the few in time become large, and "
-        "the effective size small."
+        "It is better to lose fewer updates than to correct by weights: compress updates, call "
+        "fewer devices at once, or wait longer. Weights cannot restore updates that were not "
+        "folded. The weights of the few updates in time become large, and the effective size small."
     ),
     (
-        "Importance needs no covariate: it counts who came, whatever the reason. But it knows "
-        "nothing of those who never enrolled, and caps the weight of those who hardly ever come, "
-        "so a part of the gap remains."
+        "Importance needs no covariate: it counts which updates arrived, whatever the reason. But "
+        "it knows nothing of devices that never enrolled, and it caps the weight of devices that "
+        "rarely contribute, so a part of the gap remains."
     ),
 ]
