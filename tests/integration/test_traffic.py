@@ -8,6 +8,7 @@ from contextlib import AsyncExitStack, asynccontextmanager, closing, suppress
 from dataclasses import dataclass, field
 from typing import Any
 
+import grpc
 import numpy as np
 import pytest
 
@@ -21,6 +22,7 @@ from muster.emulator.gateway.faults import Fault
 from muster.emulator.gateway.gateway import Gateway
 from muster.emulator.links.settings import Shape
 from muster.emulator.runs.run_progress import RunProgress
+from muster.v1 import fleet_pb2 as pb
 from muster.wire import UPLOAD_BYTES
 from muster.wire.bodies import checksum
 
@@ -323,3 +325,14 @@ async def test_updates_that_were_refused_or_came_twice_are_counted(world: Any) -
         ("a", "refused", 4 * LARGE, 4 * LARGE),
         ("b", "folded", 4 * LARGE, 4 * LARGE),
     ]
+
+
+async def test_when_the_account_is_closed_no_model_is_sent_that_would_not_be_counted(
+    world: Any,
+) -> None:
+    w = await world(parameters=LARGE)
+    a, _ = await w.both()
+    await w.coordinator.receiver.pending.traffic.end(limit=0.0)
+    call = a.stub.Fetch(pb.FetchRequest(version=0), metadata=a.metadata)
+    assert await call.code() is grpc.StatusCode.UNAVAILABLE
+    assert "the run has ended" in await call.details()

@@ -19,7 +19,7 @@ from muster.common.lines import SharedLine
 from muster.common.testing import ManualClock
 from muster.emulator.gateway.config import GatewayDevice, GatewayProcess, Ports
 from muster.emulator.gateway.control import ControlService
-from muster.emulator.gateway.gateway import GatewayUnderTest as Emulated
+from muster.emulator.gateway.gateway import Gateway as Emulated
 from muster.emulator.links.controller import Controller
 from muster.emulator.links.settings import Shape
 from muster.emulator.links.verification import GatewayUnderTest, Tolerances, verify_gateways

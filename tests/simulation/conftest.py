@@ -10,4 +10,6 @@ from muster.emulator.simulation.search import Simulator, simulator
 @pytest.fixture(scope="session")
 def simulated() -> Iterator[Simulator]:
     with simulator() as found:
+        for scenario in ("inline", "large"):  # undisturbed, before any test breaks the code
+            found.reference(scenario)
         yield found

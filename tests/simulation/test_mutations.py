@@ -12,7 +12,7 @@ from typing import Any
 import grpc
 import pytest
 
-from muster.client.link import ServerLink, _ours, _Patience, _piece_bytes
+from muster.client.link import ServerLink, _ours, _piece_bytes, _RetryPolicy
 from muster.client.worker import Worker
 from muster.common.errors import RemoteProtocolError
 from muster.common.exchange import Commit
@@ -71,7 +71,7 @@ async def old_fetch(self: ServerLink, call: Any, length: int) -> Any:
         self._partial = call.model_checksum, bytearray()
     body, came_at = self._partial[1], None
     chunk_bytes = _piece_bytes(self._line.down_bps, CHUNK_BYTES)
-    patience = _Patience(self._clock)
+    patience = _RetryPolicy(self._clock)
     while came_at is None or len(body) < length:
         request = pb.FetchRequest(
             version=call.base_version, offset=len(body), chunk_bytes=chunk_bytes
@@ -87,7 +87,7 @@ async def old_fetch(self: ServerLink, call: Any, length: int) -> Any:
         except grpc.aio.AioRpcError as error:
             if error.code() is grpc.StatusCode.NOT_FOUND:
                 return None
-            await patience.over(_ours(error), len(body))
+            await patience.wait_after(_ours(error), len(body))
         finally:
             fetching.cancel()
     self._partial = b"", bytearray()
@@ -125,16 +125,16 @@ def test_an_accepted_call_that_is_dropped_in_lockstep_is_found(
     assert not simulated.play(HistoryPlan("large", 0, ())).violations, "the session begins anew"
     assert seen
     seen.clear()
-    parcel = Worker._parcel
+    update_for = Worker._update_for
 
-    async def drops(self: Worker, call: Any, choice: Any, errand: Any) -> Any:
+    async def drops(self: Worker, *args: Any) -> Any:
         self._lockstep, kept = False, self._lockstep
         try:
-            return await parcel(self, call, choice, errand)
+            return await update_for(self, *args)
         finally:
             self._lockstep = kept
 
-    monkeypatch.setattr(Worker, "_parcel", drops)
+    monkeypatch.setattr(Worker, "_update_for", drops)
     assert simulated.play(HistoryPlan("large", 0, ())).violations
 
 

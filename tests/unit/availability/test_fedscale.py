@@ -92,6 +92,14 @@ def test_even_a_harmless_name_is_refused(tmp_path: Path, found: object) -> None:
         import_fedscale(pickled(tmp_path / "traces", found))
 
 
+@pytest.mark.parametrize("suffix", [".csv", ".json"])
+def test_traces_that_need_no_import_are_sent_where_they_belong(tmp_path: Path, suffix: str) -> None:
+    path = tmp_path / f"traces{suffix}"
+    path.write_text("client,start\n")
+    with pytest.raises(ConfigError, match=f"found a {suffix} file.*kind = .trace., file = .traces"):
+        import_fedscale(path)
+
+
 @pytest.mark.parametrize(
     "body",
     [b"", b"client,start\n", pickle.dumps({1: CLIENT})[:-9], b"Pa reference\n.", b"\x82\x01."],
@@ -99,7 +107,7 @@ def test_even_a_harmless_name_is_refused(tmp_path: Path, found: object) -> None:
 )
 def test_what_is_no_plain_pickle_is_refused(tmp_path: Path, body: bytes) -> None:
     (tmp_path / "traces").write_bytes(body)
-    with pytest.raises(ConfigError, match="expected a pickle of dicts, lists, numbers and text"):
+    with pytest.raises(ConfigError, match="expected a pickle of only dicts, lists, numbers"):
         import_fedscale(tmp_path / "traces")
 
 
@@ -118,7 +126,7 @@ def test_what_is_no_plain_pickle_is_refused(tmp_path: Path, body: bytes) -> None
         (changed(inactive=[1, 2, 3, float("nan")]), "found nan"),
         (changed(finish_time=None), "expected finish_time to be finite seconds, found None"),
         (changed(finish_time=470000), "found 475099 after 442240"),
-        (changed(active=[1, 2, 3]), "found 3 of active and 4 of inactive"),
+        (changed(active=[1, 2, 3]), "found 3 active and 4 inactive"),
         (changed(active=[-1, 100044, 188992, 442240]), "found -1 after 0"),
         (changed(active=[70000, 100044, 188992, 442240]), "found 65881 after 70000"),
         (changed(active=[], inactive=[], finish_time=0), "a period of > 0 seconds"),

@@ -275,7 +275,7 @@ def test_of_many_covariates_those_most_out_of_balance_are_shown(run: Any) -> Non
     assert min(shown) >= sorted(sizes, reverse=True)[len(shown) - 1]
     with Account(folder) as account:
         note = FIGURES["balance"](account).get_supxlabel()
-    assert note.endswith("12 of 17 covariates are shown, those most out of balance")
+    assert note.endswith("The 12 of 17 covariates most out of balance are shown")
 
 
 def test_the_outlines_add_up_to_what_they_are_of() -> None:

@@ -193,8 +193,8 @@ def test_covariates_that_are_no_finite_numbers_are_refused() -> None:
 
     wide = replace(GATES, covariates=Covariates(z={"age": Infinite(median=1.0, sigma=1.0)}))
     said = refused(PHONES, wide)
-    assert said.startswith("groups[1].covariates.z.age: expected finite numbers, and ")
-    assert ": inf); take a distribution with smaller values" in said
+    assert said.startswith("groups[1].covariates.z.age: expected finite numbers, but ")
+    assert ": inf); choose a distribution with smaller values" in said
 
 
 def test_a_covariate_is_numbers_or_words_in_all_groups() -> None:

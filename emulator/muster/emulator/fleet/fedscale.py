@@ -56,6 +56,12 @@ def import_fedscale(path: Path) -> dict[str, AvailabilityTrace]:
 
 
 def _plain(path: Path) -> object:
+    if path.suffix in (".csv", ".json"):
+        raise ConfigError(
+            f"{path}: expected FedScale's client_behave_trace, which is a pickle; found a "
+            f"{path.suffix} file. Traces in CSV or JSON need no import: name the file in a group's "
+            f'availability = {{ kind = "trace", file = "{path.name}" }}'
+        )
     try:
         with open(path, "rb") as file:
             return _PlainUnpickler(file).load()

@@ -68,6 +68,9 @@ class _Download:
 class Traffic:
     """The transfers of a run that have not been taken for the ledger yet.
 
+    Attributes:
+        ended: the account of transfers is closed; none may begin.
+
     The server cannot see when the last byte of a model reaches a device; the device says so with
     its update. The rows of a download therefore wait for the update, at most until the pack fetches
     another model or the next round has been committed.
@@ -77,6 +80,7 @@ class Traffic:
     """
 
     def __init__(self, model_bytes: int, clock: Clock) -> None:
+        self.ended = False
         self._model_bytes = model_bytes
         self._clock = clock
         self._entered: list[Transfer] = []
@@ -211,6 +215,7 @@ class Traffic:
             finally:
                 ended.cancel()
                 timer.cancel()
+        self.ended = True
         for transfer in list(self._under_way):
             self._end(transfer, "cut off")
         for name in list(self._downloads):

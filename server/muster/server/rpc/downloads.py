@@ -74,6 +74,8 @@ class Downloads:
     async def _chunks(self, asked: Fetch, context: Context) -> Iterable[bytes]:
         """The serialised messages of a download, or the end of the call."""
         coordinator = self._coordinator
+        if coordinator.receiver.pending.traffic.ended:
+            raise Interrupted("the run has ended; nothing is sent any more")
         try:
             return coordinator.model_from(*asked)
         except KeyError:
@@ -106,7 +108,7 @@ class Downloads:
                 await context.write(chunk)
                 end = min(length, end + asked.chunk_bytes)
                 transfer.bytes = end - asked.offset
-                if turn.ended:
+                if turn.ended or traffic.ended:
                     return
                 turn.moved_at = self._clock.monotonic()
                 if (asked.version, end) > pack.fetched:
