@@ -28,7 +28,7 @@ def example() -> str:
     from muster.emulator.launch.docker.services import Site
     from muster.emulator.launch.docker.up import fleet
     from muster.emulator.runs.process_configs import ProcessConfigs
-    from muster.emulator.scenario.scenario import read_scenario
+    from muster.emulator.scenario.reading import read_scenario
 
     scenario = read_scenario(ROOT / "examples/rural.toml")
     prepared = {"examples": [0] * scenario.devices, "schema": []}

@@ -43,9 +43,7 @@ def test_the_command_line_answers_without_what_is_slow_to_import() -> None:
 
 def test_reading_a_scenario_imports_nothing_slow() -> None:
     call = f"read_scenario(Path({str(EXAMPLE)!r}))"
-    imports = (
-        "from pathlib import Path; from muster.emulator.scenario.scenario import read_scenario"
-    )
+    imports = "from pathlib import Path; from muster.emulator.scenario.reading import read_scenario"
     assert not loaded(f"{imports}; {call}")
 
 

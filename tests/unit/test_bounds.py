@@ -19,7 +19,8 @@ from muster.common.schedules import SCHEDULES
 from muster.emulator.fleet import server_view as knowledge
 from muster.emulator.fleet.enrollment import ENROLLMENTS
 from muster.emulator.runs import doctor
-from muster.emulator.scenario.scenario import DATA_VARIABLE, Scenario, read_scenario
+from muster.emulator.scenario.reading import DATA_VARIABLE, read_scenario
+from muster.emulator.scenario.scenario import Scenario
 from muster.server.aggregators import AGGREGATORS
 from muster.server.knowledge.propensity import CLASSIFIERS
 from muster.server.rounds.selection import SELECTIONS

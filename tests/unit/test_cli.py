@@ -13,7 +13,7 @@ from click.testing import CliRunner, Result
 
 from muster.emulator.cli.commands import main
 from muster.emulator.launch import COMPOSE
-from muster.emulator.scenario.scenario import DATA_VARIABLE
+from muster.emulator.scenario.reading import DATA_VARIABLE
 
 PLAIN = """
 name = "plain"

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from muster.emulator.cli.commands import main
-from muster.emulator.scenario.scenario import read_scenario
+from muster.emulator.scenario.reading import read_scenario
 
 ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text(encoding="utf-8")

@@ -18,7 +18,7 @@ from muster.common.errors import ConfigError, RunFailed
 from muster.common.files import write_atomic
 from muster.emulator.cli.commands import main
 from muster.emulator.runs.run_folder import new_run_folder
-from muster.emulator.scenario.scenario import DATA_VARIABLE
+from muster.emulator.scenario.reading import DATA_VARIABLE
 
 PLAIN = """
 name = "plain"

@@ -7,7 +7,8 @@ import tomli_w
 from muster.common.config import Section
 from muster.common.errors import ConfigError
 from muster.emulator.runs import doctor
-from muster.emulator.scenario.scenario import DATA_VARIABLE, Scenario, read_scenario
+from muster.emulator.scenario.reading import DATA_VARIABLE, read_scenario
+from muster.emulator.scenario.scenario import Scenario
 from muster.server.aggregators import AGGREGATORS
 
 EXAMPLES = sorted((Path(__file__).parents[2] / "examples").glob("*.toml"))

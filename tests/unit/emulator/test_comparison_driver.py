@@ -16,7 +16,8 @@ from muster.emulator.experiments.comparison.tables import describe
 from muster.emulator.results.account import Account
 from muster.emulator.results.summary import summarise, write_summary
 from muster.emulator.runs import running
-from muster.emulator.scenario.scenario import Scenario, read_scenario
+from muster.emulator.scenario.reading import read_scenario
+from muster.emulator.scenario.scenario import Scenario
 
 VARY = {"server.rounds": [1, 2]}
 SCENARIO = """

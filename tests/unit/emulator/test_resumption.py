@@ -15,7 +15,7 @@ from click.testing import CliRunner, Result
 from muster.emulator.cli.commands import main
 from muster.emulator.runs import running
 from muster.emulator.runs.journal_tail import Tail
-from muster.emulator.scenario.scenario import DATA_VARIABLE
+from muster.emulator.scenario.reading import DATA_VARIABLE
 
 SCENARIO = """
 name = "plain"

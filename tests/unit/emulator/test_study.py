@@ -20,7 +20,8 @@ from muster.emulator.cli.commands import main
 from muster.emulator.results.account import Account
 from muster.emulator.results.summary import summarise, write_summary
 from muster.emulator.runs import running
-from muster.emulator.scenario.scenario import Scenario, read_scenario
+from muster.emulator.scenario.reading import read_scenario
+from muster.emulator.scenario.scenario import Scenario
 from muster.emulator.studies import Options, Results, StudyRun, workers
 from muster.emulator.studies import results as result_module
 from muster.emulator.studies.__main__ import run_order

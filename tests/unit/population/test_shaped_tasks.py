@@ -13,7 +13,8 @@ from muster.emulator.fleet.lives import task_of
 from muster.emulator.fleet.population import population
 from muster.emulator.runs import process_configs as blueprint
 from muster.emulator.runs.process_configs import ProcessConfigs
-from muster.emulator.scenario.scenario import Scenario, read_scenario
+from muster.emulator.scenario.reading import read_scenario
+from muster.emulator.scenario.scenario import Scenario
 from muster.tasks.tasks import read_task
 
 NORMAL = {"kind": "normal", "mean": 0.0, "sd": 1.0}

@@ -10,7 +10,8 @@ import pytest
 from muster.client.config import Training
 from muster.client.training import train
 from muster.common.config import Section, validate
-from muster.emulator.scenario.scenario import Scenario, read_scenario
+from muster.emulator.scenario.reading import read_scenario
+from muster.emulator.scenario.scenario import Scenario
 from muster.tasks import files
 from muster.tasks.models import initial_vector, load_vector
 from muster.tasks.task import Examples, OpenTask

@@ -15,7 +15,8 @@ from muster.client.config import Training
 from muster.client.training import Trained, train
 from muster.common.config import Section, validate
 from muster.common.errors import ConfigError
-from muster.emulator.scenario.scenario import Scenario, read_scenario
+from muster.emulator.scenario.reading import read_scenario
+from muster.emulator.scenario.scenario import Scenario
 from muster.tasks.models import initial_vector, load_vector
 from muster.tasks.regression import LinearRegression
 from muster.tasks.task import OpenTask

@@ -35,7 +35,7 @@ def plan(scenario: Path, out: Path | None, settings: tuple[str, ...], data: str 
     from muster.emulator.experiments.planning import plan
     from muster.emulator.experiments.planning.figure import write_figure
     from muster.emulator.experiments.planning.tables import describe, write_plan
-    from muster.emulator.scenario.scenario import read_scenario
+    from muster.emulator.scenario.reading import read_scenario
 
     read = read_scenario(scenario, settings, data)
     folder = Path("plans") / read.name if out is None else out

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 def doctor(scenario: Path | None, data: str | None) -> None:
     """Look at what this machine can carry: for SCENARIO, or for 10 devices."""
     from muster.emulator.runs.doctor import FleetSize, examine
-    from muster.emulator.scenario.scenario import DATA_VARIABLE, read_scenario
+    from muster.emulator.scenario.reading import DATA_VARIABLE, read_scenario
 
     fleet, directory = FleetSize(), data or os.environ.get(DATA_VARIABLE)
     problem = ""
@@ -72,7 +72,7 @@ def verify(
     data: str | None,
 ) -> None:
     """Measure SCENARIO's links: rates, round trips and fairness, against what was asked."""
-    from muster.emulator.scenario.scenario import read_scenario
+    from muster.emulator.scenario.reading import read_scenario
     from muster.wire.channels import ENVIRONMENT
 
     read = read_scenario(scenario, settings, data)

@@ -41,7 +41,7 @@ def run(
     from muster.emulator.runs import running
     from muster.emulator.runs.progress import LenientProgress, progress
     from muster.emulator.runs.run_folder import run_folder
-    from muster.emulator.scenario.scenario import read_scenario
+    from muster.emulator.scenario.reading import read_scenario
 
     if (scenario is None) == (resume is None):
         raise ConfigError("expected a scenario, or --resume DIR; examples/ has scenarios")
@@ -83,7 +83,7 @@ def up(
 ) -> None:
     """Start SCENARIO's fleet in containers, with Docker Compose, and leave it running."""
     from muster.emulator.launch.docker import up as containers
-    from muster.emulator.scenario.scenario import read_scenario
+    from muster.emulator.scenario.reading import read_scenario
 
     if (scenario is None) == (resume is None):
         raise ConfigError("expected a scenario, or --resume DIR; examples/ has scenarios")

@@ -18,7 +18,8 @@ from muster.emulator.runs.conclusion import conclude
 from muster.emulator.runs.resumption import require_resumable
 from muster.emulator.runs.run_folder import new_run_folder, own, run_folder
 from muster.emulator.runs.supervisor import Show, Supervisor
-from muster.emulator.scenario.scenario import Scenario, read_scenario
+from muster.emulator.scenario.reading import read_scenario
+from muster.emulator.scenario.scenario import Scenario
 
 if TYPE_CHECKING:
     from muster.emulator.results.account import Account

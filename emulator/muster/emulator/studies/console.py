@@ -8,7 +8,7 @@ from muster.emulator.launch.backend import BackendName
 from muster.emulator.results.summary import clean
 from muster.emulator.results.tabular import aligned
 from muster.emulator.runs.run_folder import shown
-from muster.emulator.scenario.scenario import DATA_VARIABLE
+from muster.emulator.scenario.reading import DATA_VARIABLE
 from muster.emulator.studies.outcome import Studied
 from muster.emulator.studies.plan import find_study
 from muster.emulator.studies.registry import STUDIES

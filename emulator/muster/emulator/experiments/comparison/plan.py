@@ -19,7 +19,8 @@ from muster.common.config import validate
 from muster.common.errors import ConfigError
 from muster.emulator.experiments.comparison.variants import folder_names, labels_of, value_text
 from muster.emulator.runs import doctor
-from muster.emulator.scenario.scenario import Scenario, read_scenario
+from muster.emulator.scenario.reading import read_scenario
+from muster.emulator.scenario.scenario import Scenario
 
 
 @dataclass(frozen=True, slots=True)

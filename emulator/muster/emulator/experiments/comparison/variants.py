@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from muster.common.errors import ConfigError
-from muster.emulator.scenario.scenario import setting_value
+from muster.emulator.scenario.reading import setting_value
 
 _LONGEST_FOLDER = 100
 _OPENING, _CLOSING = "[{", "]}"

@@ -25,7 +25,8 @@ from muster.common.lines import LinkModel, extra_seconds, granted
 from muster.common.seeds import FloatArray, IntArray
 from muster.emulator.fleet.lives import by_group, life_of, line_of, members_of
 from muster.emulator.fleet.population import Resident, population
-from muster.emulator.scenario.scenario import Group, Scenario, read_scenario
+from muster.emulator.scenario.reading import read_scenario
+from muster.emulator.scenario.scenario import Group, Scenario
 from muster.server.rounds.selection import Candidate, SelectAll, WeightedSelection
 
 _TOGETHER = 4096

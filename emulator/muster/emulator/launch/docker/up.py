@@ -52,7 +52,8 @@ from muster.emulator.runs.process_configs import ProcessConfigs
 from muster.emulator.runs.resumption import require_resumable
 from muster.emulator.runs.run_folder import new_run_folder, own, run_folder, shown
 from muster.emulator.runs.run_progress import RunProgress
-from muster.emulator.scenario.scenario import Scenario, read_scenario
+from muster.emulator.scenario.reading import read_scenario
+from muster.emulator.scenario.scenario import Scenario
 
 _LOOK_S = 0.2
 _SAY_EVERY_S = 2.0

@@ -20,7 +20,8 @@ from muster.emulator.links.gateway_configs import gateways_of
 from muster.emulator.links.verification.gateways import DEVICES, SECONDS, Show, verify_gateways
 from muster.emulator.links.verification.measuring import GatewayUnderTest
 from muster.emulator.links.verification.result import Tolerances, Verification
-from muster.emulator.scenario.scenario import Scenario, read_scenario
+from muster.emulator.scenario.reading import read_scenario
+from muster.emulator.scenario.scenario import Scenario
 
 
 def verify(

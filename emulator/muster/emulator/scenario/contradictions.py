@@ -1,0 +1,128 @@
+"""Settings that are right by themselves and contradict each other."""
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
+
+from muster.client.covariates import column_names
+from muster.client.logit import Logit
+from muster.common.bounds import DEVICES
+from muster.server.config import ServerSettings
+
+if TYPE_CHECKING:
+    from muster.emulator.scenario.scenario import Group, Scenario
+
+_LEAST_STALL_S = 1.0
+
+_STEPS_PER_S = 100
+"""Most steps of a device's simulation in a second of wall time. One step takes a device up to a
+millisecond."""
+
+
+def contradictions(scenario: "Scenario") -> Sequence[str]:
+    found = []
+    names = [group.name for group in scenario.groups]
+    if twice := sorted({name for name in names if names.count(name) > 1}):
+        found.append(
+            f"groups: two groups are called {', '.join(twice)}; expected a different name for each"
+        )
+    if scenario.devices > DEVICES:
+        found.append(f"groups: {scenario.devices:,} devices in all, expected at most {DEVICES:,}")
+    wanted = getattr(scenario.server.selection, "k", None)
+    if wanted is not None and wanted > scenario.devices:
+        found.append(
+            f"server.selection.k: {wanted} devices per round, but the population has only "
+            f"{scenario.devices}"
+        )
+    goal = scenario.server.round_goal()
+    if goal is not None and goal > scenario.devices:
+        found.append(
+            f"server.goal: {goal} updates, but the population has only {scenario.devices} devices"
+        )
+    found += _too_many_wanted(scenario.server, wanted, goal, scenario.devices)
+    kind = scenario.clock.kind
+    if kind != "rounds" and scenario.server.deadline_s is None:
+        found.append(
+            f"server.deadline_s: required with clock.kind = {kind!r}, because devices may leave "
+            f"during a round"
+        )
+    shaped = any(group.shaped for group in scenario.groups)
+    if scenario.server.stall_s < _LEAST_STALL_S:
+        found.append(
+            f"server.stall_s: {scenario.server.stall_s:g} s are not enough for a process to start, "
+            f"expected at least {_LEAST_STALL_S:g}"
+        )
+    steps_per_s = scenario.clock.scale / scenario.clock.round_s
+    if kind != "rounds" and steps_per_s > _STEPS_PER_S:
+        found.append(
+            f"clock.round_s: devices would simulate {steps_per_s:,.0f} steps per second of wall "
+            f"time, expected at most {_STEPS_PER_S}; choose a longer clock.round_s or a smaller "
+            f"clock.scale"
+        )
+    if kind == "scaled" and scenario.clock.scale != 1 and shaped:
+        found.append(
+            f"clock.scale: {scenario.clock.scale:g}, but links are real and run in wall time; "
+            f"expected 1 with links"
+        )
+    if scenario.verify and not any(group.gateway for group in scenario.groups):
+        found.append("verify: no group has a link to measure; set groups.link.profile")
+    mistakes = len(found)
+    for number, group in enumerate(scenario.groups):
+        found += [f"groups[{number}].{mistake}" for mistake in _impossible(scenario, group)]
+    if len(found) == mistakes:  # otherwise the covariates that exist are not known
+        found += _missing_covariates(scenario)
+        reasons = scenario.server.aggregator.refusals(scenario.conditions)
+        found += [f"server.aggregator: {reason}" for reason in reasons]
+    return found
+
+
+def _too_many_wanted(
+    server: ServerSettings, wanted: int | None, goal: int | None, devices: int
+) -> Iterator[str]:
+    """Report a minimum of updates that no round can reach, so that every round would be empty."""
+    if goal is not None:
+        most, why = goal, f"the goal of {goal}"
+    elif wanted is not None:
+        most, why = wanted, f"the {wanted} devices that a round calls"
+    else:
+        most, why = devices, f"the population of {devices}"
+    if server.minimum > most:
+        yield f"server.minimum: {server.minimum} is more than {why}"
+
+
+def _missing_covariates(scenario: "Scenario") -> Iterator[str]:
+    """Report covariates Z that the task needs for the clients' data but that no group has."""
+    known = ", ".join(scenario.z_columns) or "none"
+    for name in sorted(scenario.task.needs().difference(scenario.z_columns)):
+        yield f"task.covariates: no group has a covariate Z {name!r}; there are: {known}"
+
+
+def _impossible(scenario: "Scenario", group: "Group") -> Iterator[str]:
+    """Report settings of a group that contradict each other or the rest of the scenario."""
+    if group.gateway and group.devices_per_process > 1:
+        yield (
+            f"devices_per_process: {group.devices_per_process} devices of a process share one "
+            f"connection, but each device needs a link of its own; expected 1 with a link"
+        )
+    if group.shared_link.slots is not None and scenario.clock.kind != "rounds":
+        yield f"shared_link.slots: slots need clock.kind = 'rounds'; found {scenario.clock.kind!r}"
+    elif group.shared_link.slots is None and group.shared_link.overflow != "queue":
+        yield f"shared_link.overflow: {group.shared_link.overflow!r} needs slots; found none"
+    try:
+        group.availability.check(group.name, group.count, scenario.clock.round_s)
+    except ValueError as error:
+        yield f"availability: {error}"
+    willing = group.participation.willing
+    wanted = {"availability": group.availability.needs()}
+    if isinstance(willing, Logit):
+        wanted["participation.willing"] = set(willing.z), set(willing.x)
+    try:
+        levels = group.covariates.levels()
+    except ValueError as error:
+        yield f"covariates: {error}"
+        return
+    there = {"z": set(column_names(levels)), "x": set(group.covariates.x)}
+    for path, (z, x) in wanted.items():
+        for kind, names in (("z", z), ("x", x)):
+            for name in sorted(names - there[kind]):
+                known = ", ".join(sorted(there[kind])) or "none"
+                yield f"{path}.{kind}.{name}: there is no such covariate; there are: {known}"

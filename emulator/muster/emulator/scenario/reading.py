@@ -1,0 +1,141 @@
+"""Reading a scenario: from a TOML file, `--set` and the environment to a validated `Scenario`."""
+
+import copy
+import os
+import re
+import tomllib
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from muster.common.config import parse_toml, require_plain, validate
+from muster.common.errors import ConfigError
+from muster.emulator.scenario.own_code import make_importable, settle_modules
+from muster.emulator.scenario.scenario import Scenario
+
+DATA_VARIABLE = "MUSTER_DATA"
+"""The environment variable that names the data directory."""
+
+
+def read_scenario(
+    path: Path, settings: Sequence[str | tuple[str, Any]] = (), data: str | None = None
+) -> Scenario:
+    """Read a scenario file.
+
+    Args:
+        settings: changes to the file. Each is either a pair of key and value, or text
+            `key=value` as given to `--set`, where the key is dotted and the value is TOML or
+            plain text.
+        data: the data directory. It takes precedence over the environment variable MUSTER_DATA,
+            which takes precedence over the file.
+
+    Raises:
+        ConfigError: the scenario is wrong; the message names every mistake.
+    """
+    try:
+        values = parse_toml(path.read_text(encoding="utf-8"), str(path))
+    except FileNotFoundError:
+        raise ConfigError(f"there is no scenario {path}; see examples/ for scenarios") from None
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{path} cannot be read: {error}") from None
+    except tomllib.TOMLDecodeError as error:
+        raise ConfigError(f"{path} is not TOML: {error}") from None
+    for setting in settings:
+        key, value = _pair(setting) if isinstance(setting, str) else setting
+        _set(values, key, copy.deepcopy(value))
+    require_plain(values, str(path))
+    _set_data(values, data or os.environ.get(DATA_VARIABLE), path)
+    _set_files(values, path)
+    settle_modules(values, path)
+    if isinstance(modules := values.get("modules"), str):
+        make_importable(modules)
+    return validate(Scenario, values, str(path))
+
+
+def setting_value(text: str) -> Any:
+    """The value of a setting that a person typed. Text that is not TOML is taken as it is."""
+    try:
+        return parse_toml(f"value = {text}", "a setting")["value"]
+    except tomllib.TOMLDecodeError:
+        return text
+
+
+def _pair(setting: str) -> tuple[str, Any]:
+    key, equals, text = setting.partition("=")
+    if not equals:
+        raise ConfigError(f"--set {setting}: expected key=value, for example server.rounds=5")
+    return key, setting_value(text)
+
+
+def _set(values: dict[str, Any], key: str, value: Any) -> None:
+    parts = re.findall(r"[^.\[\]]+", key.strip())
+    setting = f"{key}={value}"
+    if not parts:
+        raise ConfigError(f"--set {setting}: expected key=value, for example server.rounds=5")
+    *path, last = parts
+    place: Any = values
+    for part in path:
+        if isinstance(place, list):
+            place = _item(place, part, setting)
+        else:
+            place = place.setdefault(part, {})
+        if not isinstance(place, dict | list):
+            raise ConfigError(f"--set {setting}: {part} is {place!r}, which has no keys")
+    if isinstance(place, list):
+        raise ConfigError(f"--set {setting}: expected the key of a table after {path[-1]}")
+    place[last] = value
+
+
+def _item(place: list[Any], part: str, setting: str) -> Any:
+    if part.isdecimal() and int(part) < len(place):
+        return place[int(part)]
+    raise ConfigError(f"--set {setting}: expected a number below {len(place)}, found {part!r}")
+
+
+def _set_data(values: dict[str, Any], directory: str | None, scenario: Path) -> None:
+    """Make the data directory absolute: `directory` if given, else the one in the file, which is
+    relative to the file."""
+    task = values.get("task")
+    if isinstance(task, str):
+        task = {"name": task}
+    if not isinstance(task, Mapping):
+        return
+    data = task.get("data", {})
+    if not isinstance(data, Mapping):
+        return
+    stated = data.get("directory")
+    if directory is None and isinstance(stated, str):
+        directory = _path("task.data.directory", stated, scenario.parent)
+    if directory is not None:
+        found = _path("task.data.directory", directory, Path())
+        values["task"] = {**task, "data": {**data, "directory": found}}
+
+
+def _set_files(values: dict[str, Any], scenario: Path) -> None:
+    """Make the paths of files that groups name absolute. They are relative to the scenario."""
+    groups = values.get("groups")
+    for group in groups if isinstance(groups, list) else ():
+        if not isinstance(group, dict):
+            continue
+        _make_absolute(group.get("availability"), "file", scenario)
+        _make_absolute(group.get("link"), "trace", scenario)
+        _make_absolute(group.get("link"), "trace_up", scenario)
+        covariates = group.get("covariates")
+        if isinstance(covariates, dict):
+            for sort in ("z", "x"):
+                named = covariates.get(sort)
+                for covariate in named.values() if isinstance(named, dict) else ():
+                    _make_absolute(covariate, "path", scenario)
+
+
+def _make_absolute(table: object, key: str, scenario: Path) -> None:
+    if isinstance(table, dict) and isinstance(table.get(key), str):
+        table[key] = _path(key, table[key], scenario.parent)
+
+
+def _path(key: str, text: str, parent: Path) -> str:
+    """The absolute path that a setting names."""
+    try:
+        return str((parent / Path(text).expanduser()).resolve())
+    except (ValueError, RuntimeError, OSError) as error:
+        raise ConfigError(f"{key}: {text!r} cannot be a path: {error}") from None
