@@ -5,25 +5,26 @@ This module is the driver: it moves bytes and reads the clock, but decides nothi
 - `shaping` computes what a link does to bytes.
 - `rates` computes how the rate of a link varies.
 - `faults` defines what can go wrong.
-- `relay` handles one connection.
+- `ports` accepts the connections of devices and connects them to the server.
+- `device_link` is the link of one device, and `relay` handles one connection.
 - `control` handles requests over the control port.
 """
 
 import asyncio
-import ipaddress
 import logging
 import math
-import socket
 from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
 from muster.common.clock import Clock
 from muster.common.errors import ConfigError
-from muster.emulator.gateway.config import GatewayDevice, GatewayProcess
-from muster.emulator.gateway.faults import ActiveFaults, Fault, FaultName
-from muster.emulator.gateway.rates import ConstantRate, Direction, Rate, Unlimited, loss_of, rate_of
-from muster.emulator.gateway.relay import DIRECTIONS, Half, RelayedConnection, fit_buffers
-from muster.emulator.gateway.shaping import DirectionalLink, Shaper
+from muster.emulator.gateway.config import GatewayProcess
+from muster.emulator.gateway.device_link import DeviceLink, TrafficMeter
+from muster.emulator.gateway.faults import Fault, FaultName
+from muster.emulator.gateway.ports import Ports
+from muster.emulator.gateway.rates import ConstantRate, Direction, Rate, Unlimited
+from muster.emulator.gateway.relay import DIRECTIONS, Half, RelayedConnection
+from muster.emulator.gateway.shaping import Shaper
 from muster.emulator.links.settings import Shape
 
 log = logging.getLogger("muster.gateway")
@@ -31,81 +32,6 @@ log = logging.getLogger("muster.gateway")
 _SLACK_S = 0.0005
 """Bytes that are due within this time are delivered now, because uvloop and epoll wake up only at
 whole milliseconds."""
-
-_DIAL_S = 10.0
-_BACKLOG = 64
-_ACCEPT_AGAIN_S = 0.5
-
-
-class TrafficMeter:
-    """Measures how many bytes a link could have carried since the gateway began, across all changes
-    of its rate."""
-
-    def __init__(self, rate: Rate) -> None:
-        self._rate, self._since, self._before = rate, 0.0, 0.0
-
-    def change(self, rate: Rate, now: float) -> None:
-        self._before += self._rate.capacity(self._since, now)
-        self._rate, self._since = rate, now
-
-    def bytes(self, now: float) -> float | None:
-        """Bytes until `now`; None: at some time there was no limit."""
-        total = self._before + self._rate.capacity(self._since, now)
-        return None if math.isinf(total) else total
-
-
-class DeviceLink:
-    """A device's link, with its connections and counters.
-
-    Attributes:
-        plain: by direction, whether bytes bypass the shaper.
-        fitted: whether the buffer size of one of its sockets has been set.
-    """
-
-    def __init__(self, settings: GatewayDevice, gateway: "Gateway") -> None:
-        self.client, self.initial_shape, self.shape = (
-            settings.client,
-            settings.shape,
-            settings.shape,
-        )
-        self._seed = gateway.seed
-        self.active_faults = ActiveFaults()
-        self.connections: set[RelayedConnection] = set()
-        self.opened = 0
-        self.read = dict.fromkeys(DIRECTIONS, 0)
-        self.delivered = dict.fromkeys(DIRECTIONS, 0)
-        links = self.links(self.shape)
-        self.lanes = {
-            each: gateway.shapers[each].lane(self.client, links[each]) for each in DIRECTIONS
-        }
-        self.meters = {each: TrafficMeter(links[each].rate) for each in DIRECTIONS}
-        self.plain = dict.fromkeys(DIRECTIONS, True)
-        self.fitted = False
-        self.update_plain(gateway)
-
-    def links(self, shape: Shape) -> dict[Direction, DirectionalLink]:
-        """The link of both directions for a shape.
-
-        Raises:
-            ValueError: a trace cannot be read.
-        """
-        loss = loss_of(shape)
-        return {
-            each: DirectionalLink(
-                rate_of(shape, each, self._seed, self.client), shape.rtt_s / 2, shape.jitter_s, loss
-            )
-            for each in DIRECTIONS
-        }
-
-    def update_plain(self, gateway: "Gateway") -> None:
-        """Update whether bytes may bypass the shaper."""
-        for each in DIRECTIONS:
-            unshared = math.isinf(gateway.shapers[each].shared.mean)
-            self.plain[each] = self.lanes[each].link.plain and unshared and not self.active_faults
-
-    def rate_bytes(self, direction: Direction) -> float:
-        """Mean rate of the device's own link, bytes per second."""
-        return self.lanes[direction].link.rate.mean
 
 
 class Gateway:
@@ -129,8 +55,7 @@ class Gateway:
             self.devices = {each.client: DeviceLink(each, self) for each in config.devices}
         except ValueError as error:
             raise ConfigError(str(error)) from None
-        self._listeners: list[socket.socket] = []
-        self._dials: set[asyncio.Task[None]] = set()
+        self._ports = Ports(self)
 
     def now(self) -> float:
         """Seconds since the gateway began."""
@@ -142,30 +67,20 @@ class Gateway:
         Raises:
             OSError: a port cannot be opened.
         """
-        ports, first, again = {}, self.config.first_port, self.config.again
+        first, again = self.config.first_port, self.config.again
+        ports = {}
         for number, device in enumerate(self.devices.values(), start=1):
-            listener = socket.socket(_family(self.config.host), socket.SOCK_STREAM)
-            self._listeners.append(listener)
-            listener.setblocking(False)
-            fit_buffers(listener, device)  # accepted sockets inherit its buffer sizes
-            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             port = first + number if first else 0
-            listener.bind((self.config.host, again.devices[device.client] if again else port))
-            listener.listen(_BACKLOG)
-            self._listen_on(listener, device)
-            ports[device.client] = listener.getsockname()[1]
+            port = again.devices[device.client] if again else port
+            ports[device.client] = self._ports.open(device, self.config.host, port)
         return ports
 
     def close(self) -> None:
         """Close everything at once."""
-        for listener in self._listeners:
-            self.loop.remove_reader(listener)
-            listener.close()
+        self._ports.close()
         for device in self.devices.values():
             for connection in list(device.connections):
                 connection.abort()
-        for dial in self._dials:
-            dial.cancel()
         for _, timer in self._timers.values():
             timer.cancel()
 
@@ -207,72 +122,6 @@ class Gateway:
     def _woken(self, direction: Direction) -> None:
         self._timers.pop(direction, None)
         self.pump(direction)
-
-    def _accept(self, listener: socket.socket, device: DeviceLink) -> None:
-        try:
-            accepted, _ = listener.accept()
-        except (BlockingIOError, InterruptedError, ConnectionAbortedError):
-            return
-        except OSError as error:
-            log.error("%s: a connection cannot be accepted: %s", device.client, error)
-            self.loop.remove_reader(listener)  # else the loop would call this again and again
-            self.loop.call_later(_ACCEPT_AGAIN_S, self._listen_on, listener, device)
-            return
-        accepted.setblocking(False)
-        accepted.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        device.opened += 1
-        connection = RelayedConnection(self, device, device.opened, accepted)
-        connection.fit_buffers()
-        device.connections.add(connection)
-        if device.active_faults.offline:
-            connection.close()
-        elif device.active_faults.blackhole:
-            connection.freeze()
-        else:
-            for each in DIRECTIONS:
-                if device.active_faults.cut(each):
-                    connection.halves[each].lose()
-            dial = self.loop.create_task(self._dial(connection))
-            self._dials.add(dial)
-            dial.add_done_callback(self._dials.discard)
-
-    def _listen_on(self, listener: socket.socket, device: DeviceLink) -> None:
-        if listener.fileno() >= 0:
-            self.loop.add_reader(listener, self._accept, listener, device)
-
-    async def _dial(self, connection: RelayedConnection) -> None:
-        """Connect to the server; if it does not answer, reset the device's connection."""
-        host, port = self.upstream
-        upstream = None
-        try:
-            async with asyncio.timeout(_DIAL_S):
-                family, address = await self._resolved(host, port)
-                upstream = socket.socket(family, socket.SOCK_STREAM)
-                upstream.setblocking(False)
-                upstream.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-                fit_buffers(upstream, connection.device)
-                await self.loop.sock_connect(upstream, address)
-        except (OSError, TimeoutError) as error:
-            if upstream is not None:
-                upstream.close()
-            if not (connection.closed or connection.frozen):
-                why = error.strerror if isinstance(error, OSError) and error.strerror else "silent"
-                name = connection.device.client
-                log.warning("%s: cannot connect to %s:%d: %s", name, host, port, why)
-                connection.abort()
-        except asyncio.CancelledError:
-            if upstream is not None:
-                upstream.close()
-            raise
-        else:
-            connection.establish(upstream)
-
-    async def _resolved(self, host: str, port: int) -> tuple[int, Any]:
-        try:
-            return _family(host), (str(ipaddress.ip_address(host)), port)
-        except ValueError:
-            found = await self.loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
-            return found[0][0], found[0][4]
 
     # -- requests of controllers ----------------------------------------------------------------
 
@@ -433,10 +282,6 @@ class Gateway:
 
 def _constant(bps: float | None) -> Rate:
     return Unlimited() if bps is None else ConstantRate(bps / 8)
-
-
-def _family(host: str) -> int:
-    return socket.AF_INET6 if ":" in host else socket.AF_INET
 
 
 def _address(text: str) -> tuple[str, int]:

@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Literal
 from muster.emulator.gateway.rates import Direction
 
 if TYPE_CHECKING:
-    from muster.emulator.gateway.gateway import DeviceLink, Gateway
+    from muster.emulator.gateway.device_link import DeviceLink
+    from muster.emulator.gateway.gateway import Gateway
 
 Side = Literal["device", "upstream"]
 

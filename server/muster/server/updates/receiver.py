@@ -6,9 +6,9 @@ not count goes to `UncountedUpdates`.
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 
 from muster.common.clock import Clock
 from muster.common.compression import Codec
@@ -35,6 +35,7 @@ from muster.server.rounds.lifecycle import Round, RoundPhase
 from muster.server.updates.admission import Admission
 from muster.server.updates.exact_sum import ExactSum
 from muster.server.updates.folding import Folding
+from muster.server.updates.open_uploads import OpenUploads
 from muster.server.updates.round_updates import PendingUpdate, RoundUpdates
 from muster.server.updates.tell import Tell
 from muster.server.updates.uncounted import UncountedUpdates
@@ -84,7 +85,6 @@ class UpdateReceiver:
         self._lockstep = lockstep
         self._fleet = fleet
         self._clock = clock
-        self._files = files
         self._tell = tell
         self._closed = closed
         self._admission = Admission(settings, schema, codecs, fleet)
@@ -103,8 +103,7 @@ class UpdateReceiver:
             small=schema.body_bytes <= INLINE_BYTES,
             worker=worker,
         )
-        self._uploads: dict[str, Upload] = {}  # of the open round, by client
-        self._cut_off: dict[_UploadKey, Upload] = {}
+        self._uploads = OpenUploads(self._admission, self._uncounted, self.pending, files)
 
     # --- the round -------------------------------------------------------------------------------
 
@@ -145,11 +144,10 @@ class UpdateReceiver:
         if self.updates is not None:
             for update in self.updates.accepted.values():
                 update.body.close()
-        stop = self._cut_off_uploads()
+        stop = self._uploads.cut_off()
         self.updates = None
         self._folding.forget()
         self._uncounted.forget()
-        self._uploads = {}
         self._admission.close()
         return stop
 
@@ -160,23 +158,6 @@ class UpdateReceiver:
             if pack is not None and pack.outbox is not None:
                 pack.receipts.append(receipt)
                 pack.send(committed)
-
-    def _cut_off_uploads(self) -> list[Receipt]:
-        """Decide on the updates that have not arrived whole."""
-        stop: list[Receipt] = []
-        if not (self._uploads or self._cut_off):
-            return stop
-        moving = self.pending.traffic.moving
-        kept = {u: upload for u, upload in self._cut_off.items() if moving(upload.transfers)}
-        for upload in self._uploads.values():
-            assert self.round is not None  # uploads are those of the open round
-            upload.verdict = self.round.receive(upload.update)
-            kept[_key(upload.update)] = upload
-            upload.close()
-            if moving(upload.transfers):
-                stop.append(upload.verdict)
-        self._cut_off = kept
-        return stop
 
     async def counted(self) -> list[PendingUpdate]:
         """As `Folding.counted`, of the open round."""
@@ -291,12 +272,7 @@ class UpdateReceiver:
         receipt = self._admission.known_receipt(pack, update)
         if receipt is None:
             return None
-        cost = TransferCost(down=self._fetched(pack, update))
-        # What arrived of it before its round was closed, if it broke off then.
-        if update.key.client in pack.devices:
-            broken = self._cut_off.pop(_key(update), None)
-            if broken is not None:
-                cost = TransferCost(broken.arrived, cost.down + broken.model_bytes, broken.send_s)
+        cost = self._uploads.cost_of_judged(pack, update)
         return self._uncounted.record(pack, update, receipt, cost)
 
     def _received_inline(self, pack: ConnectedPack, update: Update, body: Body) -> Receipt:
@@ -314,8 +290,7 @@ class UpdateReceiver:
 
         The receiver closes the body from here on.
         """
-        if self._uploads.get(update.key.client) is body:
-            del self._uploads[update.key.client]
+        self._uploads.complete(update.key.client, body)
         self.progress_at = self._clock.monotonic()
         cost = TransferCost(body.arrived, body.model_bytes, body.send_s)
         receipt = self._admission.known_receipt(pack, update)
@@ -361,48 +336,12 @@ class UpdateReceiver:
     # --- updates in chunks -----------------------------------------------------------------------
 
     def upload(self, pack: ConnectedPack, update: Update, asked_at: float) -> Upload:
-        """The body of an update so far, of which the device is to send the rest. An unfinished one
-        stays until its round closes, or until the device sends another body.
+        """As `OpenUploads.begin`."""
+        return self._uploads.begin(pack, update, asked_at)
 
-        Args:
-            asked_at: UNIX seconds when the device began to wait for its turn.
-        """
-        client, model_bytes = update.key.client, 0
-        upload = self._uploads.get(client)
-        if upload is not None and _key(upload.update) != _key(update):
-            upload.verdict = Receipt(upload.update.key, Outcome.RESUME)
-            upload.close()
-            model_bytes, upload = upload.model_bytes, None
-        if upload is None:
-            assert self.round is not None  # or the update would be known to be late
-            found = self._admission.format_of(client)
-            upload = self._files.open(update, found, self.round.base_version)
-            upload.model_bytes = model_bytes
-            self._uploads[client] = upload
-        upload.ask(update, asked_at)
-        upload.model_bytes += self._fetched(pack, update)
-        return upload
-
-    @contextmanager
-    def sending(self, upload: Upload) -> Iterator[Transfer]:
-        """The transfer of a part of an update, whose turn has come; it ends with the context."""
-        assert upload.asked_at is not None
-        asked_at, upload.asked_at = upload.asked_at, None
-        upload.senders += 1
-        try:
-            with self.pending.traffic.upload(upload.update.key, asked_at) as transfer:
-                upload.transfers.append(transfer)
-                yield transfer
-        finally:
-            if upload.verdict is not None:
-                self._enter_cut_off(upload)
-
-    def _enter_cut_off(self, upload: Upload) -> None:
-        """Enter an update whose round was closed while it was being sent, unless that was done."""
-        if self._cut_off.pop(_key(upload.update), None) is not None:
-            assert upload.verdict is not None
-            cost = TransferCost(upload.arrived, upload.model_bytes, upload.send_s)
-            self._uncounted.record(None, upload.update, upload.verdict, cost, upload.base_version)
+    def sending(self, upload: Upload) -> AbstractContextManager[Transfer]:
+        """As `OpenUploads.sending`."""
+        return self._uploads.sending(upload)
 
     async def last_rows(self, limit: float) -> PendingTransaction:
         """The rows that the ledger still needs when no other round will be committed.
@@ -410,25 +349,6 @@ class UpdateReceiver:
         Args:
             limit: monotonic seconds until which uploads that are under way may arrive.
         """
-        traffic = self.pending.traffic
-        sending = [upload for upload in self._cut_off.values() if traffic.moving(upload.transfers)]
-        await traffic.end(limit)
-        for upload in sending:
-            self._enter_cut_off(upload)
+        await self._uploads.end(limit)
         past = self._admission.past
         return self.pending.take(past.number if past else 0)
-
-    def _fetched(self, pack: ConnectedPack, update: Update) -> int:
-        """Bytes of the model that a device fetched for an update; each is returned once."""
-        if update.key.client not in pack.devices:
-            return 0
-        key = update.key if self._admission.member_of(update.key) else None
-        return self.pending.traffic.fetched(pack, update, key)
-
-
-_UploadKey = tuple[str, int, bytes]
-"""Client, round and checksum: whatever attempt sends it, it is the same body."""
-
-
-def _key(update: Update) -> _UploadKey:
-    return update.key.client, update.key.round, update.checksum

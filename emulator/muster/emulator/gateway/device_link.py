@@ -1,0 +1,85 @@
+"""One device's link at its gateway: its shape, faults, connections and counters."""
+
+import math
+from typing import TYPE_CHECKING
+
+from muster.emulator.gateway.config import GatewayDevice
+from muster.emulator.gateway.faults import ActiveFaults
+from muster.emulator.gateway.rates import Direction, Rate, loss_of, rate_of
+from muster.emulator.gateway.relay import DIRECTIONS, RelayedConnection
+from muster.emulator.gateway.shaping import DirectionalLink
+from muster.emulator.links.settings import Shape
+
+if TYPE_CHECKING:
+    from muster.emulator.gateway.gateway import Gateway
+
+
+class TrafficMeter:
+    """Measures how many bytes a link could have carried since the gateway began, across all changes
+    of its rate."""
+
+    def __init__(self, rate: Rate) -> None:
+        self._rate, self._since, self._before = rate, 0.0, 0.0
+
+    def change(self, rate: Rate, now: float) -> None:
+        self._before += self._rate.capacity(self._since, now)
+        self._rate, self._since = rate, now
+
+    def bytes(self, now: float) -> float | None:
+        """Bytes until `now`; None: at some time there was no limit."""
+        total = self._before + self._rate.capacity(self._since, now)
+        return None if math.isinf(total) else total
+
+
+class DeviceLink:
+    """A device's link, with its connections and counters.
+
+    Attributes:
+        plain: by direction, whether bytes bypass the shaper.
+        fitted: whether the buffer size of one of its sockets has been set.
+    """
+
+    def __init__(self, settings: GatewayDevice, gateway: "Gateway") -> None:
+        self.client, self.initial_shape, self.shape = (
+            settings.client,
+            settings.shape,
+            settings.shape,
+        )
+        self._seed = gateway.seed
+        self.active_faults = ActiveFaults()
+        self.connections: set[RelayedConnection] = set()
+        self.opened = 0
+        self.read = dict.fromkeys(DIRECTIONS, 0)
+        self.delivered = dict.fromkeys(DIRECTIONS, 0)
+        links = self.links(self.shape)
+        self.lanes = {
+            each: gateway.shapers[each].lane(self.client, links[each]) for each in DIRECTIONS
+        }
+        self.meters = {each: TrafficMeter(links[each].rate) for each in DIRECTIONS}
+        self.plain = dict.fromkeys(DIRECTIONS, True)
+        self.fitted = False
+        self.update_plain(gateway)
+
+    def links(self, shape: Shape) -> dict[Direction, DirectionalLink]:
+        """The link of both directions for a shape.
+
+        Raises:
+            ValueError: a trace cannot be read.
+        """
+        loss = loss_of(shape)
+        return {
+            each: DirectionalLink(
+                rate_of(shape, each, self._seed, self.client), shape.rtt_s / 2, shape.jitter_s, loss
+            )
+            for each in DIRECTIONS
+        }
+
+    def update_plain(self, gateway: "Gateway") -> None:
+        """Update whether bytes may bypass the shaper."""
+        for each in DIRECTIONS:
+            unshared = math.isinf(gateway.shapers[each].shared.mean)
+            self.plain[each] = self.lanes[each].link.plain and unshared and not self.active_faults
+
+    def rate_bytes(self, direction: Direction) -> float:
+        """Mean rate of the device's own link, bytes per second."""
+        return self.lanes[direction].link.rate.mean

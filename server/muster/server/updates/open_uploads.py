@@ -1,0 +1,142 @@
+"""Updates that arrive in chunks: those of the open round, and those that its end cut off."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from muster.common.exchange import Outcome, Receipt, Update
+from muster.server.account.pending_rows import PendingRows
+from muster.server.account.traffic import Transfer
+from muster.server.fleet import ConnectedPack
+from muster.server.updates.admission import Admission
+from muster.server.updates.uncounted import UncountedUpdates
+from muster.server.updates.uploads import TransferCost, Upload, UploadFiles
+
+_UploadKey = tuple[str, int, bytes]
+"""Client, round and checksum: whatever attempt sends it, it is the same body."""
+
+
+class OpenUploads:
+    """The updates of which a part has arrived.
+
+    Args:
+        files: where the bodies are kept while they arrive.
+    """
+
+    def __init__(
+        self,
+        admission: Admission,
+        uncounted: UncountedUpdates,
+        pending: PendingRows,
+        files: UploadFiles,
+    ) -> None:
+        self._admission = admission
+        self._uncounted = uncounted
+        self._pending = pending
+        self._files = files
+        self._open: dict[str, Upload] = {}  # of the open round, by client
+        self._cut_off: dict[_UploadKey, Upload] = {}
+
+    def begin(self, pack: ConnectedPack, update: Update, asked_at: float) -> Upload:
+        """The body of an update so far, of which the device is to send the rest. An unfinished one
+        stays until its round closes, or until the device sends another body.
+
+        Args:
+            asked_at: UNIX seconds when the device began to wait for its turn.
+        """
+        client, model_bytes = update.key.client, 0
+        upload = self._open.get(client)
+        if upload is not None and _key(upload.update) != _key(update):
+            upload.verdict = Receipt(upload.update.key, Outcome.RESUME)
+            upload.close()
+            model_bytes, upload = upload.model_bytes, None
+        if upload is None:
+            round = self._admission.round
+            assert round is not None  # or the update would be known to be late
+            found = self._admission.format_of(client)
+            upload = self._files.open(update, found, round.base_version)
+            upload.model_bytes = model_bytes
+            self._open[client] = upload
+        upload.ask(update, asked_at)
+        upload.model_bytes += self._fetched(pack, update)
+        return upload
+
+    @contextmanager
+    def sending(self, upload: Upload) -> Iterator[Transfer]:
+        """The transfer of a part of an update, whose turn has come; it ends with the context."""
+        assert upload.asked_at is not None
+        asked_at, upload.asked_at = upload.asked_at, None
+        upload.senders += 1
+        try:
+            with self._pending.traffic.upload(upload.update.key, asked_at) as transfer:
+                upload.transfers.append(transfer)
+                yield transfer
+        finally:
+            if upload.verdict is not None:
+                self._enter_cut_off(upload)
+
+    def complete(self, client: str, upload: Upload) -> None:
+        """An update has arrived whole, and is no longer kept here."""
+        if self._open.get(client) is upload:
+            del self._open[client]
+
+    def cost_of_judged(self, pack: ConnectedPack, update: Update) -> TransferCost:
+        """What travelled for an update whose receipt is known before its body is read: the model,
+        and what had arrived of its body when its round was closed."""
+        cost = TransferCost(down=self._fetched(pack, update))
+        if update.key.client not in pack.devices:
+            return cost
+        broken = self._cut_off.pop(_key(update), None)
+        if broken is None:
+            return cost
+        return TransferCost(broken.arrived, cost.down + broken.model_bytes, broken.send_s)
+
+    def cut_off(self) -> list[Receipt]:
+        """Decide on the updates of the open round that have not arrived whole.
+
+        Returns:
+            The receipts of those that are still being sent: their devices are to stop.
+        """
+        stop: list[Receipt] = []
+        if not (self._open or self._cut_off):
+            return stop
+        moving, round = self._pending.traffic.moving, self._admission.round
+        kept = {key: upload for key, upload in self._cut_off.items() if moving(upload.transfers)}
+        for upload in self._open.values():
+            assert round is not None  # uploads are those of the open round
+            upload.verdict = round.receive(upload.update)
+            kept[_key(upload.update)] = upload
+            upload.close()
+            if moving(upload.transfers):
+                stop.append(upload.verdict)
+        self._open, self._cut_off = {}, kept
+        return stop
+
+    async def end(self, limit: float) -> None:
+        """End all transfers of the run, and enter what they brought.
+
+        Args:
+            limit: monotonic seconds until which uploads that are under way may arrive.
+        """
+        traffic = self._pending.traffic
+        sending = [upload for upload in self._cut_off.values() if traffic.moving(upload.transfers)]
+        await traffic.end(limit)
+        for upload in sending:
+            self._enter_cut_off(upload)
+
+    def _enter_cut_off(self, upload: Upload) -> None:
+        """Enter an update whose round was closed while it was being sent, unless that was done."""
+        if self._cut_off.pop(_key(upload.update), None) is not None:
+            assert upload.verdict is not None
+            cost = TransferCost(upload.arrived, upload.model_bytes, upload.send_s)
+            self._uncounted.record(None, upload.update, upload.verdict, cost, upload.base_version)
+
+    def _fetched(self, pack: ConnectedPack, update: Update) -> int:
+        """Bytes of the model that a device fetched for an update; each is returned once."""
+        if update.key.client not in pack.devices:
+            return 0
+        key = update.key if self._admission.member_of(update.key) else None
+        return self._pending.traffic.fetched(pack, update, key)
+
+
+def _key(update: Update) -> _UploadKey:
+    return update.key.client, update.key.round, update.checksum
