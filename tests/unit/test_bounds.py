@@ -16,7 +16,6 @@ from muster.common.distributions import DISTRIBUTIONS
 from muster.common.errors import ConfigError
 from muster.common.plugins import Registry
 from muster.common.schedules import SCHEDULES
-from muster.emulator.fleet import server_view as knowledge
 from muster.emulator.fleet.enrollment import ENROLLMENTS
 from muster.emulator.runs import doctor
 from muster.emulator.scenario.reading import DATA_VARIABLE, read_scenario
@@ -150,7 +149,7 @@ def test_the_devices_of_all_groups_have_a_limit_together(complaint: Callable[...
 def test_a_population_of_a_hundred_million_is_refused_at_once(
     complaint: Callable[..., str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(knowledge, "population", pytest.fail)
+    monkeypatch.setattr(server_view, "population", pytest.fail)
     assert complaint("groups[0].count=100000000")
 
 

@@ -11,7 +11,6 @@ from muster.common.errors import ConfigError
 from muster.emulator.experiments.planning import plan
 from muster.emulator.fleet.lives import task_of
 from muster.emulator.fleet.population import population
-from muster.emulator.runs import process_configs as blueprint
 from muster.emulator.runs.process_configs import ProcessConfigs
 from muster.emulator.scenario.reading import read_scenario
 from muster.emulator.scenario.scenario import Scenario
@@ -94,6 +93,6 @@ def test_a_covariate_that_no_group_has_is_refused_with_those_that_there_are(path
 def test_a_task_that_fits_in_no_message_is_refused(
     path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(blueprint, "CHUNK_BYTES", 500)
+    monkeypatch.setattr(process_configs, "CHUNK_BYTES", 500)
     with pytest.raises(ConfigError, match=r"of 9 devices make a task of [56]\d\d bytes, .* 500;"):
         ProcessConfigs(read_scenario(path), tmp_path)

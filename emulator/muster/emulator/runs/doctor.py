@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Self
 
 from muster.common.errors import ConfigError
-from muster.emulator.fleet import server_view as knowledge
+from muster.emulator.fleet import server_view
 from muster.emulator.scenario.scenario import Group, Scenario
 
 _FILES_PER_PROCESS = 4
@@ -65,7 +65,7 @@ def require(scenario: Scenario) -> None:
             scenario's needs.
     """
     scenario.task.check()
-    knowledge.require(scenario)
+    server_view.require(scenario)
     require_room(FleetSize.of(scenario))
     require_gpus(scenario)
     require_port(scenario.server.port)

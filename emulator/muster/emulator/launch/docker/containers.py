@@ -24,7 +24,7 @@ import requests.exceptions
 from muster.client.config import NurseryProcess, PackProcess
 from muster.common.clock import Clock
 from muster.common.errors import ConfigError, LaunchFailed
-from muster.emulator.fleet import server_view as knowledge
+from muster.emulator.fleet import server_view
 from muster.emulator.gateway.config import GatewayProcess, Ports, gateway_name
 from muster.emulator.gateway.words import no_words
 from muster.emulator.launch.backend import Died, EndedBeforeReady
@@ -81,7 +81,7 @@ def require(scenario: Scenario) -> None:
     if directory is not None and not Path(directory).is_dir():
         raise ConfigError(f"task.data.directory: {directory} does not exist")
     scenario.task.check()
-    knowledge.require(scenario)
+    server_view.require(scenario)
     doctor.require_gpus(scenario)
     doctor.require_port(scenario.server.port)
     if scenario.verify:
