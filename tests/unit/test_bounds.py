@@ -16,6 +16,7 @@ from muster.common.distributions import DISTRIBUTIONS
 from muster.common.errors import ConfigError
 from muster.common.plugins import Registry
 from muster.common.schedules import SCHEDULES
+from muster.emulator.fleet import server_view
 from muster.emulator.fleet.enrollment import ENROLLMENTS
 from muster.emulator.runs import doctor
 from muster.emulator.scenario.reading import DATA_VARIABLE, read_scenario

@@ -11,6 +11,7 @@ from muster.common.errors import ConfigError
 from muster.emulator.experiments.planning import plan
 from muster.emulator.fleet.lives import task_of
 from muster.emulator.fleet.population import population
+from muster.emulator.runs import process_configs
 from muster.emulator.runs.process_configs import ProcessConfigs
 from muster.emulator.scenario.reading import read_scenario
 from muster.emulator.scenario.scenario import Scenario
