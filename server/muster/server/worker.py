@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 T = TypeVar("T")
 
 
-class Worker:
+class WorkerThread:
     """Runs calls one after the other in one thread, or at once on the event loop.
 
     Args:

@@ -21,7 +21,7 @@ from muster.common.errors import ConfigError
 from muster.emulator.gateway.config import GatewayProcess
 from muster.emulator.gateway.device_link import DeviceLink, TrafficMeter
 from muster.emulator.gateway.faults import Fault, FaultName
-from muster.emulator.gateway.ports import Ports
+from muster.emulator.gateway.ports import DevicePorts
 from muster.emulator.gateway.rates import ConstantRate, Direction, Rate, Unlimited
 from muster.emulator.gateway.relay import DIRECTIONS, Half, RelayedConnection
 from muster.emulator.gateway.shaping import Shaper
@@ -55,7 +55,7 @@ class Gateway:
             self.devices = {each.client: DeviceLink(each, self) for each in config.devices}
         except ValueError as error:
             raise ConfigError(str(error)) from None
-        self._ports = Ports(self)
+        self._ports = DevicePorts(self)
 
     def now(self) -> float:
         """Seconds since the gateway began."""

@@ -19,7 +19,7 @@ _BACKLOG = 64
 _ACCEPT_AGAIN_S = 0.5
 
 
-class Ports:
+class DevicePorts:
     """Accepts the connections of devices and connects each to the server."""
 
     def __init__(self, gateway: "Gateway") -> None:

@@ -1,6 +1,6 @@
 """The main loop of the rounds, and what holds its parts together.
 
-Everything here runs on the server's event loop; `Worker` runs what takes long beside it.
+Everything here runs on the server's event loop; `WorkerThread` runs what takes long beside it.
 """
 
 import asyncio
@@ -36,7 +36,7 @@ from muster.server.rounds.versions import ModelVersions
 from muster.server.updates.receiver import UpdateReceiver
 from muster.server.updates.tell import Tell
 from muster.server.updates.uploads import UploadFiles
-from muster.server.worker import Worker
+from muster.server.worker import WorkerThread
 from muster.wire import INLINE_BYTES
 
 if TYPE_CHECKING:
@@ -83,7 +83,7 @@ class Coordinator:
         )
         self._closed: ClosedRound | None = None
         self._signals = RunSignals(clock)
-        self._worker = worker = Worker(inline)
+        self._worker = worker = WorkerThread(inline)
         self._time = ScenarioTime(lockstep, config.round_s, config.scale, clock)
         self.versions = ModelVersions(
             ledger, store, self._rule, inline, chunked=linked or not inline

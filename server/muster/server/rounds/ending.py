@@ -14,7 +14,7 @@ from muster.server.fleet import Fleet
 from muster.server.rounds.versions import ModelVersions
 from muster.server.updates.receiver import UpdateReceiver
 from muster.server.updates.tell import Tell
-from muster.server.worker import Worker
+from muster.server.worker import WorkerThread
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -37,7 +37,7 @@ class RunEnding:
         versions: ModelVersions,
         receiver: UpdateReceiver,
         fleet: Fleet,
-        worker: Worker,
+        worker: WorkerThread,
         clock: Clock,
         tell: Tell,
     ) -> None:

@@ -23,7 +23,7 @@ from muster.server.updates.exact_sum import apply
 from muster.server.updates.receiver import UpdateReceiver
 from muster.server.updates.round_updates import PendingUpdate, RoundUpdates
 from muster.server.updates.tell import Tell
-from muster.server.worker import Worker
+from muster.server.worker import WorkerThread
 
 if TYPE_CHECKING:
     from muster.server.account.pending_rows import PendingRows
@@ -49,7 +49,7 @@ class RoundCommit:
         receiver: UpdateReceiver,
         population: Population,
         participation: ParticipationHistory,
-        worker: Worker,
+        worker: WorkerThread,
         clock: Clock,
         tell: Tell,
     ) -> None:
