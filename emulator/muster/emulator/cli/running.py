@@ -58,7 +58,7 @@ def run(
             done = running.run(read, out=out, backend=backend, show=display.show)
     finally:
         display.close()
-    click.echo(describe(done.summary, done.folder))
+    click.echo(describe(done.summary, Path(shown(done.folder))))
     if done.status == "stopped":
         how = f"{shown(done.folder)}{' --backend docker' if backend == 'docker' else ''}"
         click.echo(f"Go on with it: muster run --resume {how}", err=True)
