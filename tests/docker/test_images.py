@@ -36,9 +36,9 @@ print("learned", torch.isfinite(layer.weight).all().item())
 FIT = """
 import numpy as np
 from muster.server.knowledge.calibration import quadratic, soft
-from muster.server.knowledge.propensity import Logistic
+from muster.server.knowledge.propensity import LogisticClassifier
 features, taken = np.array([[0.0], [1.0], [2.0], [3.0]]), np.array([False, True, False, True])
-print("fitted", bool(Logistic().fit(features, taken)["converged"]))
+print("fitted", bool(LogisticClassifier().fit(features, taken)["converged"]))
 print(quadratic(features, np.array([2.0])).solver, soft(features, np.array([4.0])).solver)
 """
 

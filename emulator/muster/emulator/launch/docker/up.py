@@ -369,22 +369,28 @@ def _look_for_deaths(client: docker.DockerClient, folder: Path, clock: Clock) ->
     """Raise LaunchFailed if a container has ended that should run."""
     dead = _dead(client, folder)
     # The server may have ended because another container died, which Docker reports later.
+    # Docker may also be about to start that one again.
     if list(dead) == ["server"]:
         clock.pause(_TOLD_S)
-        dead = _dead(client, folder)
+        dead = _dead(client, folder, patient=False)
     for name in sorted(dead, key=lambda name: name == "server"):
         raise LaunchFailed(f"{name} ended with status {dead[name]}")
 
 
-def _dead(client: docker.DockerClient, folder: Path) -> dict[str, str]:
-    """Status and last lines of containers that have ended but should run, by name."""
+def _dead(client: docker.DockerClient, folder: Path, patient: bool = True) -> dict[str, str]:
+    """Status and last lines of containers that have ended but should run, by name.
+
+    Args:
+        patient: leave out those that Docker starts again.
+    """
     found = {}
     for container in containers_of(client, folder):
         if container.status not in ("exited", "restarting", "dead"):
             continue
         status = container.attrs["State"]["ExitCode"]
         again = container.attrs["HostConfig"]["RestartPolicy"]["Name"] == "on-failure"
-        if again and (status == 0 or container.attrs["RestartCount"] < _RESTARTS):
+        restarts_left = container.attrs["RestartCount"] < _RESTARTS
+        if again and (status == 0 or (patient and restarts_left)):
             continue
         log = container.logs(tail=_LAST_LINES).decode(errors="replace")
         found[name_of(container)] = f"{status}{_last_lines_of(log)}"
