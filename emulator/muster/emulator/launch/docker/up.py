@@ -374,7 +374,19 @@ def _look_for_deaths(client: docker.DockerClient, folder: Path, clock: Clock) ->
         clock.pause(_TOLD_S)
         dead = _dead(client, folder, patient=False)
     for name in sorted(dead, key=lambda name: name == "server"):
-        raise LaunchFailed(f"{name} ended with status {dead[name]}")
+        said = [f"{name} ended with status {dead[name]}"]
+        if name == "server":
+            said += _restarted(client, folder)
+        raise LaunchFailed("\n".join(said))
+
+
+def _restarted(client: docker.DockerClient, folder: Path) -> list[str]:
+    """The containers that died and that Docker has started again, with their last lines."""
+    return [
+        f"{name_of(container)} died and was started again{_log_of(container)}"
+        for container in containers_of(client, folder)
+        if container.attrs["RestartCount"] and container.status == "running"
+    ]
 
 
 def _dead(client: docker.DockerClient, folder: Path, patient: bool = True) -> dict[str, str]:
@@ -392,9 +404,12 @@ def _dead(client: docker.DockerClient, folder: Path, patient: bool = True) -> di
         restarts_left = container.attrs["RestartCount"] < _RESTARTS
         if again and (status == 0 or (patient and restarts_left)):
             continue
-        log = container.logs(tail=_LAST_LINES).decode(errors="replace")
-        found[name_of(container)] = f"{status}{_last_lines_of(log)}"
+        found[name_of(container)] = f"{status}{_log_of(container)}"
     return found
+
+
+def _log_of(container: Any) -> str:
+    return _last_lines_of(container.logs(tail=_LAST_LINES).decode(errors="replace"))
 
 
 def _last_lines_of(log: str) -> str:
