@@ -242,7 +242,7 @@ def test_a_fleet_goes_on_from_its_file_as_somebody_has_edited_it(
     told["volumes"] = {"kept": {}}
     file.write_text(yaml.safe_dump(told))
     assert (
-        "--resume goes on as the run began"
+        "--resume continues the run as it began"
         in muster("up", "--resume", folder, "--data", ".").stderr
     )
     works(muster("up", "--resume", folder))

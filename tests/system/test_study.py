@@ -86,7 +86,7 @@ def test_stopped_at_its_first_run_it_goes_on_and_comes_to_the_same(tmp_path: Pat
         process.send_signal(signal.SIGINT)
         _, said = process.communicate()
     assert process.returncode == 1
-    assert f"Go on with it: muster study --resume {folder}" in said
+    assert f"Resume it with: muster study --resume {folder}" in said
     assert not (folder / "claims.json").exists()
     done = muster("--resume", str(folder), "--jobs", str(jobs()), "--quiet")
     assert done.exit_code == 0, done.output

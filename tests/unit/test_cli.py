@@ -64,7 +64,7 @@ def test_resume_changes_no_settings(muster: Muster, flag: tuple[str, str]) -> No
     Path("run").mkdir()
     Path("run/scenario.toml").write_text(PLAIN)
     refused = muster("run", "--resume", "run", *flag)
-    assert_refused(refused, "--resume goes on as the run began", flag[0])
+    assert_refused(refused, "--resume continues the run as it began", flag[0])
     assert [path.name for path in Path("run").iterdir()] == ["scenario.toml"]
 
 
@@ -138,7 +138,7 @@ def test_up_needs_a_scenario_or_a_run_to_resume(muster: Muster) -> None:
     assert_refused(muster("up"), "error: expected a scenario, or --resume DIR")
     assert_refused(muster("up", "plain.toml", "--resume", "there"), "error: expected a scenario")
     refused = muster("up", "--resume", "there", "--set", "seed=1")
-    assert_refused(refused, "--resume goes on as the run began")
+    assert_refused(refused, "--resume continues the run as it began")
 
 
 def test_without_a_daemon_nothing_comes_up(
@@ -172,7 +172,7 @@ def test_compare_needs_a_scenario_and_something_to_vary(muster: Muster) -> None:
 
 @pytest.mark.parametrize("flag", [("--vary", "seed=1"), ("--set", "seed=1"), ("--out", "there")])
 def test_a_comparison_goes_on_as_it_began(muster: Muster, flag: tuple[str, str]) -> None:
-    assert_refused(muster("compare", "--resume", "there", *flag), "as the comparison began")
+    assert_refused(muster("compare", "--resume", "there", *flag), "the comparison as it began")
 
 
 def test_compare_names_the_mistakes_of_all_variants_and_makes_nothing(muster: Muster) -> None:
@@ -380,8 +380,12 @@ def test_a_run_that_has_ended_says_so_and_how_its_containers_go(
     assert "muster down" not in result.stdout
     Path("run", COMPOSE).write_text("")
     assert "`muster down run` removes them" in muster(command, "run").stdout
-    values = json.loads(muster(command, "run", "--json").stdout)
-    assert (values["state"], values["rounds"], values["bytes_down"]) == ("completed", 3, 20)
+    told = [json.loads(line) for line in muster(command, "run", "--json").stdout.splitlines()]
+    if command == "status":
+        (values,) = told
+        assert (values["state"], values["rounds"], values["bytes_down"]) == ("completed", 3, 20)
+    else:
+        assert [event["event"] for event in told] == ["server_started", "ended"]
 
 
 # --- help ----------------------------------------------------------------------------------------
@@ -418,7 +422,7 @@ HELP = {
     "stop": ("End the run in FOLDER", "resumed"),
     "doctor": ("what this machine can carry", "--data"),
     "report": ("figures and report.html",),
-    "trace": ("Availability as a file", "import", "export"),
+    "trace": ("recordings of availability", "import", "export"),
 }
 
 

@@ -198,7 +198,7 @@ def test_a_run_that_fails_fails_the_study_and_the_others_go_on(runner: Runner) -
     assert done.exit_code == 1
     assert len(runner.calls) == 4
     assert "  A sgd steps=8 seed 101: the nursery?[2J did not come up\n" in done.stdout
-    assert "Go on with it: muster study --resume there" in done.stderr
+    assert "Resume it with: muster study --resume there" in done.stderr
     assert "[2/4] A sgd steps=8 seed 101, failed (the nursery?[2J did not come up), " in done.stderr
     (claim,) = json.loads(Path("there/claims.json").read_text())
     assert claim["holds"] is False
@@ -235,7 +235,7 @@ def test_stopping_one_stops_all_and_resuming_runs_only_what_is_missing(
     assert stopped.exit_code == 1
     assert len(runner.calls) == 2
     assert "tiny: stopped\n" in stopped.stdout
-    assert "Go on with it: muster study --resume there" in stopped.stderr
+    assert "Resume it with: muster study --resume there" in stopped.stderr
     assert not Path("there/claims.json").exists()
     done = resumed()
     assert done.exit_code == 0, done.output
@@ -263,7 +263,7 @@ def test_a_study_goes_on_as_it_began(runner: Runner) -> None:
                  ("--backend", "processes"), ("tiny_study:Tiny",)):  # fmt: skip
         refused = resumed(*flag)
         assert refused.exit_code == 2
-        assert "--resume goes on as the study began" in refused.stderr
+        assert "--resume continues the study as it began" in refused.stderr
 
 
 def test_only_a_study_that_nobody_runs_can_be_resumed(runner: Runner) -> None:

@@ -21,6 +21,18 @@ def main() -> None:
 
 
 for command in (
-    run, plan, verify, compare, study, up, down, status, watch, stop, doctor, report, trace
-):  # fmt: skip
+    run,
+    plan,
+    verify,
+    compare,
+    study,
+    up,
+    down,
+    status,
+    watch,
+    stop,
+    doctor,
+    report,
+    trace,
+):
     main.add_command(command)

@@ -1,4 +1,4 @@
-"""`muster plan`, `compare` and `study`: fleets that are computed, and runs side by side."""
+"""`muster plan`, `compare` and `study`: compute a fleet without running it, and run variants."""
 
 import sys
 from functools import partial
@@ -13,6 +13,7 @@ from muster.emulator.cli.options import (
     DATA,
     SETTINGS,
     failures_as_status,
+    require_one_source,
     tell_user,
     watching,
     watching_in_brief,
@@ -25,13 +26,18 @@ if TYPE_CHECKING:
 
 @click.command()
 @click.argument("scenario", type=click.Path(path_type=Path))
-@click.option("--out", type=click.Path(path_type=Path), metavar="DIR",
-              help="Folder of plan.png, plan.csv, population.csv; default plans/NAME.")  # fmt: skip
+@click.option(
+    "--out",
+    type=click.Path(path_type=Path),
+    metavar="DIR",
+    help="Folder for plan.png, plan.csv, population.csv; default plans/NAME.",
+)
 @SETTINGS
 @DATA
 @failures_as_status
 def plan(scenario: Path, out: Path | None, settings: tuple[str, ...], data: str | None) -> None:
-    """The life of SCENARIO's fleet without running it: who takes part when, and who never can."""
+    """Compute the life of SCENARIO's fleet without running it: which devices take part when, and
+    which never can."""
     from muster.emulator.experiments.planning import plan
     from muster.emulator.experiments.planning.figure import write_figure
     from muster.emulator.experiments.planning.tables import describe, write_plan
@@ -53,18 +59,40 @@ def plan(scenario: Path, out: Path | None, settings: tuple[str, ...], data: str 
 
 @click.command()
 @click.argument("scenario", type=click.Path(path_type=Path), required=False)
-@click.option("--vary", multiple=True, metavar="KEY=A,B,…",
-              help="Values to compare; of several keys every combination.")  # fmt: skip
-@click.option("--seeds", type=int, default=1, metavar="K",
-              help="Run each variant with K seeds, from the scenario's on; default 1.")  # fmt: skip
-@click.option("--out", type=click.Path(path_type=Path), metavar="DIR",
-              help="Folder to make; default runs/NAME-compare-TIME.")  # fmt: skip
-@click.option("--resume", type=click.Path(path_type=Path), metavar="DIR",
-              help="Go on with a comparison; runs that ended are not run again.")  # fmt: skip
-@click.option("--set", "settings", multiple=True, metavar="KEY=VALUE",
-              help="Change a setting of all variants.")  # fmt: skip
+@click.option(
+    "--vary",
+    multiple=True,
+    metavar="KEY=A,B,…",
+    help="Values to compare; with several --vary options, every combination is run.",
+)
+@click.option(
+    "--seeds",
+    type=int,
+    default=1,
+    metavar="K",
+    help="Run each variant with K seeds, starting at the scenario's; default 1.",
+)
+@click.option(
+    "--out",
+    type=click.Path(path_type=Path),
+    metavar="DIR",
+    help="The folder to create; default runs/NAME-compare-TIME.",
+)
+@click.option(
+    "--resume",
+    type=click.Path(path_type=Path),
+    metavar="DIR",
+    help="Continue the comparison in DIR; runs that ended are kept.",
+)
+@click.option(
+    "--set",
+    "settings",
+    multiple=True,
+    metavar="KEY=VALUE",
+    help="Change a setting in all variants.",
+)
 @DATA
-@click.option("--quiet", is_flag=True, help="Only problems and the table.")
+@click.option("--quiet", is_flag=True, help="Print only problems and the table.")
 @failures_as_status
 def compare(
     scenario: Path | None,
@@ -81,40 +109,68 @@ def compare(
     from muster.emulator.experiments.comparison.variants import parse_vary
 
     watch = partial(watching, quiet=quiet)
-    if (scenario is None) == (resume is None):
-        raise ConfigError("expected a scenario, or --resume DIR; examples/ has scenarios")
+    require_one_source(scenario, resume)
     if resume is not None:
         if vary or settings or out or data or seeds != 1:
-            raise ConfigError("--resume goes on as the comparison began: no other flag but --quiet")
+            raise ConfigError(
+                "--resume continues the comparison as it began; expected no other flag but --quiet"
+            )
         done = resume_comparison(resume, watch=watch)
     else:
         assert scenario is not None
-        done = compare(scenario, vary=parse_vary(vary), seeds=seeds, settings=settings, data=data,
-                       out=out, watch=watch)  # fmt: skip
+        done = compare(
+            scenario,
+            vary=parse_vary(vary),
+            seeds=seeds,
+            settings=settings,
+            data=data,
+            out=out,
+            watch=watch,
+        )
     from muster.emulator.experiments.comparison.tables import describe
 
     click.echo(describe(done))
     if done.status != "completed":
-        click.echo(f"Go on with it: muster compare --resume {shown(done.folder)}", err=True)
+        click.echo(f"Resume it with: muster compare --resume {shown(done.folder)}", err=True)
         sys.exit(1)
 
 
 @click.command()
 @click.argument("name", required=False)
-@click.option("--quick", is_flag=True, help="Smaller, and with fewer seeds: to see that it works.")
-@click.option("--seed", type=click.IntRange(min=0), metavar="N",
-              help="The first seed; default 101.")  # fmt: skip
-@click.option("--seeds", type=click.IntRange(min=1), metavar="K",
-              help="Seeds that follow one another; default 5, with --quick fewer.")  # fmt: skip
-@click.option("--out", type=click.Path(path_type=Path), metavar="DIR",
-              help="Folder to make; default runs/study-NAME-TIME.")  # fmt: skip
-@click.option("--resume", type=click.Path(path_type=Path), metavar="DIR",
-              help="Go on with a study; runs that ended are not run again.")  # fmt: skip
-@click.option("--backend", type=click.Choice(["processes", "docker"]),
-              help="The fleet is processes of this machine (default), or containers.")  # fmt: skip
+@click.option(
+    "--quick", is_flag=True, help="Run a smaller study with fewer seeds, to see that it works."
+)
+@click.option(
+    "--seed", type=click.IntRange(min=0), metavar="N", help="The first seed; default 101."
+)
+@click.option(
+    "--seeds",
+    type=click.IntRange(min=1),
+    metavar="K",
+    help="Number of consecutive seeds; default 5, with --quick fewer.",
+)
+@click.option(
+    "--out",
+    type=click.Path(path_type=Path),
+    metavar="DIR",
+    help="The folder to create; default runs/study-NAME-TIME.",
+)
+@click.option(
+    "--resume",
+    type=click.Path(path_type=Path),
+    metavar="DIR",
+    help="Continue the study in DIR; runs that ended are kept.",
+)
+@click.option(
+    "--backend",
+    type=click.Choice(["processes", "docker"]),
+    help="Where fleets run: processes of this machine (default), or containers.",
+)
 @DATA
-@click.option("--jobs", type=int, default=1, metavar="J", help="Runs at once; default 1.")
-@click.option("--quiet", is_flag=True, help="Only problems and the claims.")
+@click.option(
+    "--jobs", type=int, default=1, metavar="J", help="How many runs at the same time; default 1."
+)
+@click.option("--quiet", is_flag=True, help="Print only problems and the claims.")
 @failures_as_status
 def study(
     name: str | None,
@@ -128,7 +184,7 @@ def study(
     jobs: int,
     quiet: bool,
 ) -> None:
-    """Run the study NAME, and judge its claims: a paper's figure over the real fleet."""
+    """Run the study NAME and judge its claims: it reproduces a paper's figure with a real fleet."""
     from muster.emulator.studies.console import describe, options_of, require_name
     from muster.emulator.studies.running import resume_study, study
 
@@ -137,7 +193,7 @@ def study(
     if resume is not None:
         if name or quick or seed is not None or seeds or out or backend or data:
             raise ConfigError(
-                "--resume goes on as the study began: only --jobs and --quiet with it"
+                "--resume continues the study as it began; expected only --jobs and --quiet with it"
             )
         done = resume_study(resume, jobs=jobs, watch=watch, say=say)
     else:
@@ -146,6 +202,6 @@ def study(
         done = study(kind, options, out=out, jobs=jobs, watch=watch, say=say)
     click.echo(describe(done))
     if done.status != "completed":
-        click.echo(f"Go on with it: muster study --resume {shown(done.folder)}", err=True)
+        click.echo(f"Resume it with: muster study --resume {shown(done.folder)}", err=True)
     if not done.holds:
         sys.exit(1)

@@ -1,4 +1,4 @@
-"""`muster status`, `watch`, `stop` and `report`: a run that is there."""
+"""`muster status`, `watch`, `stop` and `report`: look at a run, or end it."""
 
 import json
 import sys
@@ -33,18 +33,17 @@ def watch(folder: Path, as_json: bool) -> None:
     from muster.emulator.runs import following
     from muster.emulator.runs.progress import progress
 
+    if as_json:
+        for event in following.watch(folder):
+            click.echo(json.dumps(event))
+        return
     found = following.status_of(folder)
     if found.state != "running":
-        click.echo(found.to_json() if as_json else "\n".join(found.lines))
-        return
-    events = following.watch(folder)
-    if as_json:
-        for event in events:
-            click.echo(json.dumps(event))
+        click.echo("\n".join(found.lines))
         return
     display = progress(sys.stdout, WallClock(), title=found.run)
     try:
-        for event in events:
+        for event in following.watch(folder):
             display.show(event)
     finally:
         display.close()
@@ -54,18 +53,18 @@ def watch(folder: Path, as_json: bool) -> None:
 @RUN
 @failures_as_status
 def stop(folder: Path) -> None:
-    """End the run in FOLDER; what is committed stays, and it can be resumed."""
+    """End the run in FOLDER (default runs/latest). Committed rounds stay, and it can be resumed."""
     from muster.emulator.runs.control import stop
 
     stop(folder)
-    click.echo("asked it to stop")
+    click.echo("asked the server to stop the run")
 
 
 @click.command()
 @RUN
 @failures_as_status
 def report(folder: Path) -> None:
-    """Write FOLDER's figures and report.html anew."""
+    """Write the figures and report.html of FOLDER (default runs/latest) again."""
     from muster.emulator.results.report import write_report
     from muster.emulator.runs.run_folder import run_folder
 

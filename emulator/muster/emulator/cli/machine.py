@@ -1,4 +1,4 @@
-"""`muster doctor` and `verify`: what this machine can carry, and whether links are as asked for."""
+"""`muster doctor` and `verify`: check this machine and the links of a scenario."""
 
 import json
 import os
@@ -10,7 +10,7 @@ import click
 
 from muster.common.errors import ConfigError
 from muster.common.files import require_writable, write_atomic
-from muster.emulator.cli.options import BACKEND, DATA, failures_as_status
+from muster.emulator.cli.options import BACKEND, DATA, SETTINGS, failures_as_status
 
 if TYPE_CHECKING:
     from muster.emulator.launch.backend import BackendName
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 @DATA
 @failures_as_status
 def doctor(scenario: Path | None, data: str | None) -> None:
-    """Look at what this machine can carry: for SCENARIO, or for 10 devices."""
+    """Check what this machine can carry: the fleet of SCENARIO, or 10 devices."""
     from muster.emulator.runs.doctor import FleetSize, examine
     from muster.emulator.scenario.reading import DATA_VARIABLE, read_scenario
 
@@ -48,17 +48,36 @@ def doctor(scenario: Path | None, data: str | None) -> None:
 
 @click.command()
 @click.argument("scenario", type=click.Path(path_type=Path))
-@click.option("--seconds", type=click.FloatRange(min=0.5), default=5.0, metavar="S",
-              help="How long each rate is measured; default 5.")  # fmt: skip
-@click.option("--tolerance", type=click.FloatRange(min=0, min_open=True), default=0.05,
-              metavar="SHARE", help="Of rates and round trips; default 0.05.")  # fmt: skip
-@click.option("--devices", type=click.IntRange(min=0), default=8, metavar="K",
-              help="Devices of a group measured one by one, drawn; default 8, 0: all.")  # fmt: skip
-@click.option("--json", "out", type=click.Path(path_type=Path), metavar="FILE",
-              help="Also write what was measured as JSON.")  # fmt: skip
+@click.option(
+    "--seconds",
+    type=click.FloatRange(min=0.5),
+    default=5.0,
+    metavar="S",
+    help="How long to measure each rate; default 5.",
+)
+@click.option(
+    "--tolerance",
+    type=click.FloatRange(min=0, min_open=True),
+    default=0.05,
+    metavar="SHARE",
+    help="Tolerance of rates and round trips; default 0.05.",
+)
+@click.option(
+    "--devices",
+    type=click.IntRange(min=0),
+    default=8,
+    metavar="K",
+    help="Devices of each group to measure one by one, drawn at random; default 8, 0: all.",
+)
+@click.option(
+    "--json",
+    "out",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="Also write the measurements as JSON.",
+)
 @BACKEND
-@click.option("--set", "settings", multiple=True, metavar="KEY=VALUE",
-              help="Change a setting: --set seed=5 --set groups[0].count=20.")  # fmt: skip
+@SETTINGS
 @DATA
 @failures_as_status
 def verify(
@@ -71,14 +90,14 @@ def verify(
     settings: tuple[str, ...],
     data: str | None,
 ) -> None:
-    """Measure SCENARIO's links: rates, round trips and fairness, against what was asked."""
+    """Measure SCENARIO's links: whether rates, round trips and fairness are as it asks."""
     from muster.emulator.scenario.reading import read_scenario
     from muster.wire.channels import ENVIRONMENT
 
     read = read_scenario(scenario, settings, data)
     if out is not None:
         require_writable(out)
-    # gRPC reads them when it is imported, and should be here what it is in devices.
+    # gRPC reads these variables when it is imported; it should behave here as in devices.
     for name, value in {**ENVIRONMENT, "GRPC_VERBOSITY": "ERROR"}.items():
         os.environ.setdefault(name, value)
     from muster.emulator.links.verification import Tolerances, verify

@@ -1,4 +1,4 @@
-"""What the commands share: arguments, options, exit statuses, and the display of a run."""
+"""Shared by the commands: arguments, options, exit statuses, and the display of a run."""
 
 import os
 import sys
@@ -40,7 +40,8 @@ SETTINGS = click.option(
 
 
 def failures_as_status(command: Callable[P, T]) -> Callable[P, T]:
-    """Print what muster raises on purpose, without a traceback, and exit as promised."""
+    """Print an error of muster without a traceback, and exit with its status: 2 if the input is
+    wrong, else 1."""
 
     @wraps(command)
     def guarded(*args: P.args, **kwargs: P.kwargs) -> T:
@@ -63,7 +64,7 @@ class Commands(click.Group):
         try:
             return super().main(*args, **kwargs)
         except OSError as error:
-            # An error of a file names it; what has no name is standard output.
+            # An error about a file names the file. Without a name it is about standard output.
             what = "" if error.filename else "standard output cannot be written: "
             complain(what + os_reason(error))
             sys.exit(1)
@@ -73,16 +74,27 @@ class Commands(click.Group):
 
 
 def complain(error: object) -> None:
-    with suppress(OSError):  # the exit status says it too
+    """Print an error."""
+    with suppress(OSError):  # if this fails, the exit status still tells
         click.echo(f"error: {error}", err=True)
 
 
 def _abandon(stream: TextIO) -> None:
-    """Keep Python from trying again, when it ends, to write what a stream has not taken."""
+    """Discard output that a stream does not take, so that Python does not try again at its end."""
     try:
         stream.flush()
     except OSError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
+
+
+def require_one_source(scenario: Path | None, resume: Path | None) -> None:
+    """Check that a command got a scenario or a folder to resume, and not both.
+
+    Raises:
+        ConfigError: it got both or neither.
+    """
+    if (scenario is None) == (resume is None):
+        raise ConfigError("expected a scenario, or --resume DIR; examples/ has scenarios")
 
 
 @contextmanager
@@ -111,5 +123,6 @@ def watching_in_brief(title: str, quiet: bool) -> "Iterator[Show]":
 
 
 def tell_user(line: str, quiet: bool) -> None:
+    """Print a line of progress on standard error, unless `quiet`."""
     if not quiet:
         click.echo(line, err=True)

@@ -1,4 +1,4 @@
-"""`muster run`, `up` and `down`: fleets that train."""
+"""`muster run`, `up` and `down`: start and end fleets."""
 
 import sys
 from functools import partial
@@ -9,7 +9,14 @@ import click
 
 from muster.common.clock import WallClock
 from muster.common.errors import ConfigError
-from muster.emulator.cli.options import BACKEND, DATA, RUN, SETTINGS, failures_as_status
+from muster.emulator.cli.options import (
+    BACKEND,
+    DATA,
+    RUN,
+    SETTINGS,
+    failures_as_status,
+    require_one_source,
+)
 from muster.emulator.runs.run_folder import shown
 
 if TYPE_CHECKING:
@@ -18,14 +25,22 @@ if TYPE_CHECKING:
 
 @click.command()
 @click.argument("scenario", type=click.Path(path_type=Path), required=False)
-@click.option("--out", type=click.Path(path_type=Path), metavar="DIR",
-              help="Run folder to make; default runs/NAME-TIME.")  # fmt: skip
-@click.option("--resume", type=click.Path(path_type=Path), metavar="DIR",
-              help="Go on with a run where its ledger ends; takes no scenario.")  # fmt: skip
+@click.option(
+    "--out",
+    type=click.Path(path_type=Path),
+    metavar="DIR",
+    help="The run folder to create; default runs/NAME-TIME.",
+)
+@click.option(
+    "--resume",
+    type=click.Path(path_type=Path),
+    metavar="DIR",
+    help="Continue the run in DIR where its ledger ends; without a scenario.",
+)
 @SETTINGS
 @BACKEND
 @DATA
-@click.option("--quiet", is_flag=True, help="Only problems and the final line.")
+@click.option("--quiet", is_flag=True, help="Print only problems and the final line.")
 @failures_as_status
 def run(
     scenario: Path | None,
@@ -36,17 +51,18 @@ def run(
     data: str | None,
     quiet: bool,
 ) -> None:
-    """Run SCENARIO: a server, and a process for every device."""
+    """Run SCENARIO: start a server and a process for every device, and train."""
     from muster.emulator.results.summary import describe
     from muster.emulator.runs import running
     from muster.emulator.runs.progress import LenientProgress, progress
     from muster.emulator.runs.run_folder import run_folder
     from muster.emulator.scenario.reading import read_scenario
 
-    if (scenario is None) == (resume is None):
-        raise ConfigError("expected a scenario, or --resume DIR; examples/ has scenarios")
+    require_one_source(scenario, resume)
     if resume is not None and (settings or out or data):
-        raise ConfigError("--resume goes on as the run began: no --set, --out or --data with it")
+        raise ConfigError(
+            "--resume continues the run as it began; expected no --set, --out or --data with it"
+        )
     source = scenario if resume is None else run_folder(resume) / "scenario.toml"
     assert source is not None
     read = read_scenario(source, settings, data)
@@ -61,16 +77,24 @@ def run(
     click.echo(describe(done.summary, Path(shown(done.folder))))
     if done.status == "stopped":
         how = f"{shown(done.folder)}{' --backend docker' if backend == 'docker' else ''}"
-        click.echo(f"Go on with it: muster run --resume {how}", err=True)
+        click.echo(f"Resume it with: muster run --resume {how}", err=True)
         sys.exit(1)
 
 
 @click.command()
 @click.argument("scenario", type=click.Path(path_type=Path), required=False)
-@click.option("--out", type=click.Path(path_type=Path), metavar="DIR",
-              help="Run folder to make; default runs/NAME-TIME.")  # fmt: skip
-@click.option("--resume", type=click.Path(path_type=Path), metavar="DIR",
-              help="Start DIR's compose file again, as it is; takes no scenario.")  # fmt: skip
+@click.option(
+    "--out",
+    type=click.Path(path_type=Path),
+    metavar="DIR",
+    help="The run folder to create; default runs/NAME-TIME.",
+)
+@click.option(
+    "--resume",
+    type=click.Path(path_type=Path),
+    metavar="DIR",
+    help="Start the compose file in DIR again as it is; without a scenario.",
+)
 @SETTINGS
 @DATA
 @failures_as_status
@@ -85,12 +109,13 @@ def up(
     from muster.emulator.launch.docker import up as containers
     from muster.emulator.scenario.reading import read_scenario
 
-    if (scenario is None) == (resume is None):
-        raise ConfigError("expected a scenario, or --resume DIR; examples/ has scenarios")
+    require_one_source(scenario, resume)
     say = partial(click.echo, err=True)
     if resume is not None:
         if settings or out or data:
-            raise ConfigError("--resume goes on as the run began: no --set, --out or --data")
+            raise ConfigError(
+                "--resume continues the run as it began; expected no --set, --out or --data with it"
+            )
         done = containers.up_again(resume, say=say)
     else:
         assert scenario is not None
@@ -100,8 +125,12 @@ def up(
 
 @click.command()
 @RUN
-@click.option("--all", "everything", is_flag=True,
-              help="All fleets in containers, wherever their folders are.")  # fmt: skip
+@click.option(
+    "--all",
+    "everything",
+    is_flag=True,
+    help="End all fleets in containers, wherever their folders are.",
+)
 @failures_as_status
 def down(folder: Path, everything: bool) -> None:
     """End the fleet of FOLDER (default runs/latest) and remove all it has in Docker."""

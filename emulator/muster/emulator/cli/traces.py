@@ -1,4 +1,4 @@
-"""`muster trace`: recordings of availability as files."""
+"""`muster trace`: import and export recordings of availability."""
 
 from pathlib import Path
 
@@ -11,7 +11,7 @@ from muster.emulator.runs.run_folder import shown
 
 @click.group()
 def trace() -> None:
-    """Availability as a file: bring in others' recordings, keep a run's own."""
+    """Import recordings of availability, or export those of a run."""
 
 
 @trace.command("import")
@@ -19,8 +19,8 @@ def trace() -> None:
 @click.argument("out", type=click.Path(path_type=Path))
 @failures_as_status
 def import_trace(source: Path, out: Path) -> None:
-    """Turn FedScale's client_behave_trace SOURCE (a pickle; no code of it is run) into OUT, a .csv
-    or .json for availability.kind = "trace"."""
+    """Convert FedScale's client_behave_trace SOURCE (a pickle, of which no code is run) to OUT, a
+    .csv or .json file for availability.kind = "trace"."""
     from muster.client.availability.traces import write_traces
     from muster.emulator.fleet.fedscale import import_fedscale
 
@@ -35,7 +35,7 @@ def import_trace(source: Path, out: Path) -> None:
 @click.argument("out", type=click.Path(path_type=Path))
 @failures_as_status
 def export_trace(folder: Path, out: Path) -> None:
-    """Write who was available in the run in FOLDER into OUT, a .csv or .json."""
+    """Write which devices were available when in the run in FOLDER to OUT, a .csv or .json file."""
     from muster.client.availability.traces import write_traces
     from muster.emulator.results.trace_export import traces_of_run
     from muster.emulator.runs.run_folder import run_folder

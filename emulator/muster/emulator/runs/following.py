@@ -1,11 +1,13 @@
-"""How a run stands, and how to follow it: its journal tells what happened, its server what happens.
+"""The status of a run, and its events as they happen.
 
-A run that has ended has no server; its journal and summary remain.
+The journal has the events so far. The server sends the newer ones while it runs. A run that has
+ended has no server, but its journal and summary remain.
 """
 
 import json
 from collections import deque
 from collections.abc import Iterator
+from contextlib import ExitStack
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -165,20 +167,27 @@ def _ended(folder: Path, progress: RunProgress) -> RunStatus:
 
 
 def watch(folder: Path) -> Iterator[dict[str, Any]]:
-    """Every event of a run: those so far from its journal, then the others as they happen.
+    """Yield every event of a run: the past ones from its journal, the others as they happen. The
+    events of a run that has ended are all in its journal.
 
     Raises:
         ConfigError, Unreachable: as `status_of`, before the first event.
     """
     folder = run_folder(folder)
-    with control.watching(folder) as live:
+    with ExitStack() as stack:
+        try:
+            live = stack.enter_context(control.watching(folder))
+        except Unreachable:
+            if _replayed(folder).status is None:
+                raise
+            live = iter(())
         recent: deque[dict[str, Any]] = deque(maxlen=_OVERLAP)
         for event in _journal(folder):
             recent.append(event)
             yield event
         for line in live:
             event = orjson.loads(line)
-            # Both tell of what happened while the journal was read.
+            # What happened while the journal was read is in the journal and in the stream.
             if event in recent:
                 continue
             recent.clear()
