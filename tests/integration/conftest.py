@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 
 from muster.common.clock import Clock, WallClock
+from muster.common.events import Event
 from muster.common.exchange import Fingerprint
 from muster.common.tensors import Schema, schema_of
 from muster.server.account.ledger import Ledger
@@ -237,8 +238,8 @@ async def world(tmp_path: Path) -> AsyncIterator[MakeWorld]:
         store = Store(folder / "models", ledger, schema)
         watchers, waking = Watchers(), set()
 
-        def tell(event: str, **fields: Any) -> None:
-            found.events.append({"event": event, **fields})
+        def tell(event: Event) -> None:
+            found.events.append({"event": event.name, **event.fields()})
             watchers.show(json.dumps(found.events[-1]).encode())
             task = asyncio.ensure_future(wake())
             waking.add(task)

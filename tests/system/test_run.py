@@ -18,7 +18,7 @@ from muster.emulator import resume, run
 from muster.emulator.fleet.population import names_of
 from muster.emulator.scenario.reading import read_scenario
 from muster.emulator.scenario.scenario import Scenario
-from muster.server.account.journal_recovery import untold
+from muster.server.account.journal_recovery import missing_events
 from muster.server.account.ledger import Ledger
 
 pytestmark = pytest.mark.usefixtures("nothing_left")
@@ -120,11 +120,14 @@ def test_what_the_journal_lost_is_in_the_ledger(folder: Path, tmp_path: Path) ->
         # A server that was killed wrote whole lines; a power cut may leave some of one.
         for torn in (b"", lines[whole][:30], lines[whole][:-2]):
             journal.write_bytes(b"".join(lines[:whole]) + torn)
-            told = [{"event": event, **fields} for event, fields in untold(journal, ledger)]
+            told = [
+                {"event": event.name, "at": at, **event.fields()}
+                for at, event in missing_events(journal, ledger)
+            ]
             assert told == sorted(told, key=lambda event: event["at"])
             for name in ("round_committed", "evaluated"):
                 assert told_of(name, told) == told_of(name, events[whole:])
-    assert not untold(folder / "journal.jsonl", ledger)
+    assert not missing_events(folder / "journal.jsonl", ledger)
     ledger.close()
 
 

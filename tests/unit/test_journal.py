@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from muster.common import journal as module
+from muster.common.events import Started
 from muster.common.journal import Journal
 from muster.common.testing import ManualClock
 
@@ -24,10 +25,10 @@ def test_a_write_that_takes_only_a_part_is_gone_on_with(
     monkeypatch.setattr(
         module.os, "write", lambda file, data, write=os.write: write(file, bytes(data[:7]))
     )
-    journal.add("a")
-    journal.add("b")
+    journal.add(Started("a"))
+    journal.add(Started("b"))
     journal.close()
-    assert [event["event"] for event in lines(tmp_path / "journal.jsonl")] == ["a", "b"]
+    assert [event["process"] for event in lines(tmp_path / "journal.jsonl")] == ["a", "b"]
 
 
 def test_what_could_not_be_written_is_told_once_and_closing_goes_on(
@@ -40,7 +41,7 @@ def test_what_could_not_be_written_is_told_once_and_closing_goes_on(
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     monkeypatch.setattr(module.os, "write", full)
-    journal.add("a")
+    journal.add(Started("a"))
     with pytest.raises(OSError, match="No space left on device") as error:
         journal.flush()
     assert error.value.filename == str(path)
@@ -51,7 +52,7 @@ def test_a_line_that_was_torn_does_not_tear_the_next(tmp_path: Path) -> None:
     path = tmp_path / "journal.jsonl"
     path.write_bytes(b'{"event":"a"}\n{"ev')
     journal = Journal(path, "server", 2, ManualClock())
-    journal.add("b")
+    journal.add(Started("b"))
     journal.close()
     first, torn, last = path.read_bytes().splitlines()
-    assert (first, torn, json.loads(last)["event"]) == (b'{"event":"a"}', b'{"ev', "b")
+    assert (first, torn, json.loads(last)["process"]) == (b'{"event":"a"}', b'{"ev', "b")

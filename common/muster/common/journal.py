@@ -6,11 +6,11 @@ two differ, the ledger is right.
 
 import os
 from pathlib import Path
-from typing import Any
 
 import orjson
 
 from muster.common.clock import Clock
+from muster.common.events import Event
 
 
 class Journal:
@@ -29,12 +29,16 @@ class Journal:
         self._clock = clock
         self._lines: list[bytes] = []
 
-    def add(self, event: str, **fields: Any) -> bytes:
+    def add(self, event: Event, at: float | None = None) -> bytes:
         """Record `event` and return its line, a JSON object. `flush` writes it to the file.
 
-        Numbers that are not finite become null. `at`, in UNIX seconds, is now unless it is given.
+        Numbers that are not finite become null.
+
+        Args:
+            at: when the event happened, in UNIX seconds; None: now.
         """
-        line = orjson.dumps({"event": event, "at": self._clock.now(), **self._writer, **fields})
+        at = self._clock.now() if at is None else at
+        line = orjson.dumps({"event": event.name, "at": at, **self._writer, **event.fields()})
         self._lines.append(line)
         return line
 

@@ -14,11 +14,12 @@ from safetensors.numpy import load_file
 
 from muster.common.clock import Clock
 from muster.common.errors import ConfigError, MusterError, reason_of
+from muster.common.events import Ended, Event
 from muster.common.files import write_atomic
 from muster.common.journal import Journal
 from muster.common.lines import LinkModel
 from muster.common.tensors import schema_of
-from muster.server.account.journal_recovery import untold
+from muster.server.account.journal_recovery import missing_events
 from muster.server.account.ledger import Connect, Ledger
 from muster.server.account.rows import MemberRow
 from muster.server.account.store import Store
@@ -85,11 +86,11 @@ async def serve(folder: Path, around: ServerEnvironment) -> int:
 
     watchers = Watchers(flush)
 
-    def tell(event: str, **fields: Any) -> None:
+    def tell(event: Event, at: float | None = None) -> None:
         if not journal.waiting:
             loop.call_later(_FLUSH_S, flush)
-        watchers.show(journal.add(event, **fields))
-        if event == "ended":  # before devices hear of it: who ends from now on was asked to
+        watchers.show(journal.add(event, at))
+        if isinstance(event, Ended):  # before devices hear of it: who ends from now on was asked to
             journal.flush()
 
     fleet = Fleet(
@@ -102,8 +103,8 @@ async def serve(folder: Path, around: ServerEnvironment) -> int:
     store = Store(folder / "models", ledger, schema)
     coordinator = Coordinator(config, schema, fleet, ledger, store, folder, clock, tell)
     if incarnation > 1:
-        for event, fields in untold(folder / "journal.jsonl", ledger):
-            tell(event, **fields)
+        for at, event in missing_events(folder / "journal.jsonl", ledger):
+            tell(event, at)
     coordinator.load(schema.flatten(load_file(folder / "setup/initial.safetensors")))
     evaluator = Evaluator(
         setup_of(config), coordinator.evaluations.done, around.evaluation(config, folder)

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 
 import pytest
 
+from muster.common.events import Event, Placed
 from muster.common.testing import ManualClock
 from muster.emulator.launch.placement import Load, Placement, apart, load, place, usable_cores
 
@@ -38,13 +39,13 @@ class Machine:
         self.clock = ManualClock()
         self.pids = {"server": 10, "a": 11, "b": 12}
         self.where: dict[int, Sequence[int]] = {}
-        self.told: list[dict[str, object]] = []
+        self.told: list[Event] = []
         self.used = Load(0.0, 0.0)
         self.placement = Placement(
             lambda: self.pids,
             [4, 2, 7],
             self.clock,
-            lambda event, **fields: self.told.append({"event": event, **fields}),
+            self.told.append,
             lambda server, cores: self.used,
             self.where.__setitem__,
         )
@@ -63,13 +64,13 @@ def test_processes_are_placed_when_that_changes_and_only_then() -> None:
     assert (m.where, m.told) == ({}, []), "they are where they were"
     m.go_on(0.9, 2.0)
     assert m.where == {10: [2], 11: [4, 7], 12: [4, 7]}
-    assert m.told == [{"event": "placed", "server": [2], "others": [4, 7]}]
+    assert m.told == [Placed([2], [4, 7])]
     m.where.clear()
     m.go_on(0.9, 2.0)
     assert m.where == {}
     m.go_on(0.2, 2.0)
     assert m.where == {pid: [2, 4, 7] for pid in (10, 11, 12)}
-    assert m.told[1:] == [{"event": "placed", "server": [2, 4, 7], "others": [2, 4, 7]}]
+    assert m.told[1:] == [Placed([2, 4, 7], [2, 4, 7])]
 
 
 def test_who_comes_later_is_placed_too() -> None:

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from muster.common.clock import Clock
+from muster.common.events import Placed, Tell
 
 _LOOK_S = 0.5
 
@@ -83,7 +84,7 @@ class Placement:
         pids: Callable[[], Mapping[str, int]],
         cores: Sequence[int],
         clock: Clock,
-        tell: Callable[..., None],
+        tell: Tell,
         load: Callable[[int, Sequence[int]], Load] = load,
         place: Callable[[int, Sequence[int]], None] = place,
     ) -> None:
@@ -121,7 +122,7 @@ class Placement:
             wanted = apart(used, others, len(self._cores), self._apart)
             if wanted != self._apart:
                 self._apart = wanted
-                self._tell("placed", server=self._of("server"), others=self._of("others"))
+                self._tell(Placed(self._of("server"), self._of("others")))
         self._before = server, now, found
         if not (self._apart or self._placed):
             return  # so far every process is where the kernel put it

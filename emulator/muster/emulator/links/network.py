@@ -9,6 +9,7 @@ from typing import Any
 
 from muster.common.clock import Clock
 from muster.common.errors import LaunchFailed, RunFailed, TransportError
+from muster.common.events import Tell, Traffic, Verified, Verifying
 from muster.emulator.gateway.config import GatewayProcess, Ports, gateway_name
 from muster.emulator.launch.backend import Backend
 from muster.emulator.links.controller import Controller
@@ -23,8 +24,6 @@ _EVERY_S = 1.0
 _SHORT_S = 1.0
 """Seconds over which a rate is measured before a run."""
 
-Record = Callable[..., None]
-
 
 class GatewayFleet:
     """The gateways of a run. A connection to each gateway keeps its faults and settings in force; a
@@ -34,7 +33,7 @@ class GatewayFleet:
         record: records an event in the journal.
     """
 
-    def __init__(self, backend: Backend, clock: Clock, record: Record) -> None:
+    def __init__(self, backend: Backend, clock: Clock, record: Tell) -> None:
         self._backend = backend
         self._clock = clock
         self._record = record
@@ -131,9 +130,9 @@ class GatewayFleet:
             scenario=scenario,
             seconds=_SHORT_S,
             grpc=False,
-            show=lambda step: self._record("verifying", step=step),
+            show=lambda step: self._record(Verifying(step)),
         )
-        self._record("verified", ok=found.ok, measured=len(found.rows))
+        self._record(Verified(found.ok, len(found.rows)))
         if not found.ok:
             raise RunFailed(
                 f"links do not match their settings (verify = true):\n{describe(found)}\n"
@@ -164,9 +163,9 @@ class GatewayFleet:
                 except asyncio.CancelledError as error:
                     cancelled = error
                 now = await controller.stats()
-                moved = _moved(before, now)
-                if moved["bytes_up"] or moved["bytes_down"]:
-                    self._record("traffic", group=group, **moved)
+                moved = _moved(group, before, now)
+                if moved.bytes_up or moved.bytes_down:
+                    self._record(moved)
                 before = now
             raise cancelled
         except TransportError:
@@ -182,16 +181,24 @@ class GatewayFleet:
             await controller.close()
 
 
-def _moved(before: Mapping[str, Any], now: Mapping[str, Any]) -> dict[str, float | None]:
+def _moved(group: str, before: Mapping[str, Any], now: Mapping[str, Any]) -> Traffic:
     """The traffic of a gateway between two of its statistics."""
-    found: dict[str, float | None] = {"seconds": now["at"] - before["at"]}
-    for direction in ("up", "down"):
-        delivered = (
+
+    def delivered(direction: str) -> int:
+        return sum(
             each[direction]["bytes"] - before["devices"][client][direction]["bytes"]
             for client, each in now["devices"].items()
         )
-        found[f"bytes_{direction}"] = sum(delivered)
+
+    def capacity(direction: str) -> float | None:
         since, until = (look["shared"][direction]["capacity"] for look in (before, now))
-        capacity = None if since is None or until is None else until - since
-        found[f"capacity_{direction}"] = capacity
-    return found
+        return None if since is None or until is None else until - since
+
+    return Traffic(
+        group,
+        seconds=now["at"] - before["at"],
+        bytes_up=delivered("up"),
+        bytes_down=delivered("down"),
+        capacity_up=capacity("up"),
+        capacity_down=capacity("down"),
+    )

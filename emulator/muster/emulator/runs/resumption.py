@@ -11,6 +11,7 @@ from contextlib import closing
 from pathlib import Path
 
 from muster.common.errors import ConfigError, LedgerError
+from muster.common.events import RoundCommitted
 from muster.common.files import refusal_of
 from muster.emulator.results.ledger_file import damaged, open_ledger
 from muster.emulator.runs.run_folder import JOURNAL, LEDGER, PARTS, afresh, read_setup
@@ -31,7 +32,7 @@ def require_resumable(folder: Path) -> None:
     with refusal_of(f"{folder} cannot be written", afresh(folder)):
         for part in PARTS:
             (folder / part).mkdir(exist_ok=True)
-        journaled = newest(folder / JOURNAL, "round_committed", "round")
+        journaled = newest(folder / JOURNAL, RoundCommitted, "round")
     last_incarnation(folder)
     run, rounds = _read_ledger(folder)
     if rounds < journaled:

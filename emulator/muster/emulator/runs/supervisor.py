@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from muster.common.clock import Clock
 from muster.common.errors import LaunchFailed, RunFailed
+from muster.common.events import Died, Event, Restarted, Started
 from muster.common.files import write_atomic
 from muster.common.journal import Journal
 from muster.common.tensors import schema_of
@@ -44,6 +45,7 @@ class _RunIsOver(Exception):
 
 
 Show = Callable[[dict[str, Any]], None]
+StartEvent = type[Started] | type[Restarted]
 T = TypeVar("T")
 
 
@@ -138,12 +140,12 @@ class Supervisor:
     async def _start(self) -> None:
         nursery = self._configs.nursery()
         prepared = await self._until_ready(
-            "nursery", lambda: self.backend.start_nursery(nursery), "started"
+            "nursery", lambda: self.backend.start_nursery(nursery), Started
         )
         self._server = server = self.backend.with_addresses(self._configs.server(prepared))
         self._write_server()
         await self._start_network(server)
-        address = await self._start_server("started")
+        address = await self._start_server(Started)
         await self._network.set_upstream(address)
         packs = self._configs.packs(server, address, self._network.ports, self.backend.devices)
         self._packs = {config.name: config for config in packs}
@@ -151,11 +153,13 @@ class Supervisor:
         self._start_placing(server)
         await self._write_plan(prepared)
 
-    async def _until_ready(self, name: str, start: Callable[[], Awaitable[T]], event: str) -> T:
+    async def _until_ready(
+        self, name: str, start: Callable[[], Awaitable[T]], event: StartEvent
+    ) -> T:
         """Start a program, and restart it if it ends before it is ready.
 
         Args:
-            event: the event to record in the journal when the program is ready.
+            event: the kind of event to record in the journal when the program is ready.
 
         Raises:
             LaunchFailed: the program ended and no restart is left, or it takes too long.
@@ -165,12 +169,12 @@ class Supervisor:
                 started = await start()
             except EndedBeforeReady as ended:
                 self._use_up_a_restart(name, ended.status)
-                event = "restarted"
+                event = Restarted
             else:
-                self._record(event, process=name)
+                self._record(event(name))
                 return started
 
-    async def _start_server(self, event: str) -> str:
+    async def _start_server(self, event: StartEvent) -> str:
         """Start the server and return its address. A restarted server keeps its address."""
         self._serving = False
         address = await self._until_ready("server", self.backend.start_server, event)
@@ -195,12 +199,12 @@ class Supervisor:
         first device starts.
         """
         for config in self._configs.gateways(server.fleet_token, self.backend.isolates):
-            await self._network.add(config, await self._start_gateway(config, "started"))
+            await self._network.add(config, await self._start_gateway(config, Started))
         if self.scenario.verify:
             await self._network.verify(self.scenario.name)
         self._network.watch()
 
-    async def _start_gateway(self, config: GatewayProcess, event: str) -> Ports:
+    async def _start_gateway(self, config: GatewayProcess, event: StartEvent) -> Ports:
         name = gateway_name(config.group)
         return await self._until_ready(name, lambda: self.backend.start_gateway(config), event)
 
@@ -244,16 +248,16 @@ class Supervisor:
         replaceable = name in {"server", "evaluation", *self._packs, *gateways}
         self._use_up_a_restart(name, status, replaceable)
         if name == "server":
-            await self._start_server("restarted")
+            await self._start_server(Restarted)
         elif name in gateways:
             config = self._network.restart_config(name)
-            await self._network.add(config, await self._start_gateway(config, "restarted"))
+            await self._network.add(config, await self._start_gateway(config, Restarted))
         else:
             if name == "evaluation":
                 await self.backend.start_evaluation()
             else:
                 await self.backend.start_packs([self._packs[name]])
-            self._record("restarted", process=name)
+            self._record(Restarted(name))
 
     def _use_up_a_restart(self, name: str, status: int, replaceable: bool = True) -> None:
         """Record the death of a program, and use up one restart for it.
@@ -262,7 +266,7 @@ class Supervisor:
             LaunchFailed: no restart is left, or the program cannot be restarted.
         """
         devices = len(self._packs[name].devices) if name in self._packs else 0
-        self._record("died", process=name, status=status, devices=devices)
+        self._record(Died(name, status, devices))
         if replaceable and self._restarts_left and not self._stopping:
             self._restarts_left -= 1
             return
@@ -298,8 +302,8 @@ class Supervisor:
             self._saw_end = self._saw_end or event["event"] == "ended"
             self._show(event)
 
-    def _record(self, event: str, **fields: Any) -> None:
-        self._journal.add(event, **fields)
+    def _record(self, event: Event) -> None:
+        self._journal.add(event)
         self._journal.flush()
 
 

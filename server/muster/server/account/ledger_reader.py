@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from muster.common.errors import LedgerError
+from muster.common.events import Evaluated
 from muster.server.account.rows import ParticipationRow, RoundRow, StoredVector, ToldRow
 
 
@@ -94,11 +95,11 @@ class LedgerReader:
         up, down = self._db.execute(f"SELECT {', '.join(totals)}").fetchone()
         return int(up), int(down)
 
-    def evaluations_after(self, version: int) -> list[dict[str, Any]]:
-        """Evaluations of versions after one, as the journal tells of them."""
-        names = ("version", "round", "loss", "accuracy", "seconds", "at")
+    def evaluations_after(self, version: int) -> list[tuple[float, Evaluated]]:
+        """The evaluations of later versions, each after the UNIX time at which it was made."""
         rows = self._db.execute(
-            f"SELECT {', '.join(names)} FROM evaluations WHERE version > ? ORDER BY version",
+            "SELECT at, version, round, loss, accuracy, seconds FROM evaluations "
+            "WHERE version > ? ORDER BY version",
             (version,),
         )
-        return [dict(zip(names, row, strict=True)) for row in rows]
+        return [(at, Evaluated(*row)) for at, *row in rows]

@@ -4,6 +4,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
+from muster.common.events import RoundCommitted
+
 
 class MemberRow(NamedTuple):
     """A row of `clients` before the device enrolls."""
@@ -35,6 +37,20 @@ class RoundRow(NamedTuple):
     opened_at: float
     closed_at: float
     seconds: float
+
+    def committed(self) -> RoundCommitted:
+        """The event of the journal for this round."""
+        return RoundCommitted(
+            self.round,
+            self.version,
+            self.outcome,
+            self.called,
+            self.accepted,
+            self.folded,
+            self.bytes_up,
+            self.bytes_down,
+            self.seconds,
+        )
 
 
 class AnswerRow(NamedTuple):

@@ -6,6 +6,7 @@ What is measured is the model that the run would offer if it ended there (`Aggre
 from collections.abc import Awaitable, Callable
 
 from muster.common.clock import Clock
+from muster.common.events import Evaluated, Tell
 from muster.common.tensors import Vector
 from muster.server.account.rows import DeviceEvaluationRow, EvaluationRow, GroupEvaluationRow
 from muster.server.config import ServerProcess, ServerSettings
@@ -45,7 +46,7 @@ class EvaluationSchedule:
         offered: Callable[[int], Vector],
         enter: Enter,
         clock: Clock,
-        tell: Callable[..., None],
+        tell: Tell,
     ) -> None:
         self._settings = settings
         self._known = known
@@ -104,14 +105,7 @@ class EvaluationSchedule:
         )
         await self._enter(row)
         self._known[version] = (measured.loss, measured.accuracy)
-        self._tell(
-            "evaluated",
-            version=version,
-            round=round,
-            loss=measured.loss,
-            accuracy=measured.accuracy,
-            seconds=measured.seconds,
-        )
+        self._tell(Evaluated(version, round, measured.loss, measured.accuracy, measured.seconds))
 
     async def _submit(self, version: int, round: int) -> None:
         await self.evaluator.submit(version, round, self._offered(version))

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from muster.common.tensors import Vector
 from muster.server.account.rows import RoundRow
@@ -55,21 +55,6 @@ class ClosedRound(NamedTuple):
             closed_at=self.closed_at,
             seconds=self.seconds,
         )
-
-
-def told(row: RoundRow) -> dict[str, Any]:
-    """What the journal says of a round that is committed."""
-    return {
-        "round": row.round,
-        "version": row.version,
-        "outcome": row.outcome,
-        "called": row.called,
-        "accepted": row.accepted,
-        "folded": row.folded,
-        "bytes_up": row.bytes_up,
-        "bytes_down": row.bytes_down,
-        "seconds": row.seconds,
-    }
 
 
 def weighting(weights: Sequence[float], normaliser: float) -> dict[str, float | None]:

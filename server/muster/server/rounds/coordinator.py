@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from muster.common.clock import Clock
 from muster.common.concurrency import run_beside
 from muster.common.errors import Diverged
+from muster.common.events import Attended, Enrolled, RoundOpened, ServerStarted, Tell
 from muster.common.exchange import Answer, Body, Commit, Outcome
 from muster.common.tensors import Schema, Vector
 from muster.server.account.ledger import Ledger
@@ -34,7 +35,6 @@ from muster.server.rounds.shared_links import SharedLinkModel
 from muster.server.rounds.signals import RunSignals
 from muster.server.rounds.versions import ModelVersions
 from muster.server.updates.receiver import UpdateReceiver
-from muster.server.updates.tell import Tell
 from muster.server.updates.uploads import UploadFiles
 from muster.server.worker import WorkerThread
 from muster.wire import INLINE_BYTES
@@ -262,24 +262,20 @@ class Coordinator:
     def _tell_start(self) -> None:
         bytes_up, bytes_down = self._ledger.traffic()
         self._tell(
-            "server_started",
-            run=self.config.run,
-            round=self.committed.round,
-            version=self.committed.version,
-            population=len(self.fleet.devices),
-            rounds=self.settings.rounds,
-            bytes_up=bytes_up,
-            bytes_down=bytes_down,
+            ServerStarted(
+                run=self.config.run,
+                round=self.committed.round,
+                version=self.committed.version,
+                population=len(self.fleet.devices),
+                rounds=self.settings.rounds,
+                bytes_up=bytes_up,
+                bytes_down=bytes_down,
+            )
         )
 
     def _tell_opened(self, round: Round) -> None:
-        self._tell(
-            "round_opened",
-            round=round.number,
-            base_version=round.base_version,
-            called=len(round.cohort),
-            scenario_s=self._time.of_round_s(round.number),
-        )
+        scenario_s = self._time.of_round_s(round.number)
+        self._tell(RoundOpened(round.number, round.base_version, len(round.cohort), scenario_s))
 
     # --- devices ---------------------------------------------------------------------------------
 
@@ -291,12 +287,12 @@ class Coordinator:
         """Record that devices began a session."""
         self.receiver.pending.enrolled(pack)
         for client in pack.devices:
-            self._tell("enrolled", client=client)
+            self._tell(Enrolled(client))
 
     def attended(self, pack: ConnectedPack) -> None:
         """Greet devices that opened their stream, and call them if the round waits for them."""
         for client in pack.devices:
-            self._tell("attended", client=client)
+            self._tell(Attended(client))
         pack.send(self.committed, scenario_s=self._time.now_s())
         self._dispatch.call(pack.devices)
         if self.receiver.round is None:

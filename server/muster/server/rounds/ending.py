@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from muster.common.clock import Clock
 from muster.common.errors import reason_of
+from muster.common.events import Ended, Tell
 from muster.common.files import write_atomic
 from muster.server.account.ledger import Ledger
 from muster.server.account.rows import PendingTransaction
@@ -13,7 +14,6 @@ from muster.server.account.store import Store
 from muster.server.fleet import Fleet
 from muster.server.rounds.versions import ModelVersions
 from muster.server.updates.receiver import UpdateReceiver
-from muster.server.updates.tell import Tell
 from muster.server.worker import WorkerThread
 
 if TYPE_CHECKING:
@@ -73,12 +73,7 @@ class RunEnding:
                     status, detail = "failed", reason_of(error)
         try:
             self._tell(
-                "ended",
-                status=status,
-                detail=detail,
-                bytes_up=self._last.bytes_up,
-                bytes_down=self._last.bytes_down,
-                server_peak_rss_mib=peak_rss_mib,
+                Ended(status, detail, self._last.bytes_up, self._last.bytes_down, peak_rss_mib)
             )
         except OSError as error:
             log.error("the journal: %s", reason_of(error))

@@ -2,6 +2,7 @@
 
 from muster.common.clock import Clock
 from muster.common.errors import RunFailed
+from muster.common.events import Left, Tell
 from muster.server.account.ledger import Ledger
 from muster.server.config import ServerSettings
 from muster.server.fleet import ConnectedPack, Fleet
@@ -10,7 +11,6 @@ from muster.server.rounds.scenario_time import ScenarioTime
 from muster.server.rounds.signals import RunSignals
 from muster.server.rounds.versions import ModelVersions
 from muster.server.updates.receiver import UpdateReceiver
-from muster.server.updates.tell import Tell
 
 _SETTLE_S = 2.0
 """After a restart, on clocks on which devices go away: seconds without a new arrival after which
@@ -141,4 +141,4 @@ class Presence:
     def left(self, pack: ConnectedPack, why: str) -> None:
         """Record that the stream of a pack's devices ended."""
         for client in pack.devices:
-            self._tell("left", client=client, why=why)
+            self._tell(Left(client, why))

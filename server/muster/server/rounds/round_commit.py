@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from muster.common.clock import Clock
 from muster.common.errors import RunFailed
+from muster.common.events import Tell, Warned
 from muster.common.exchange import Commit
 from muster.common.schedules import rate_at
 from muster.common.tensors import Vector
@@ -16,13 +17,12 @@ from muster.server.config import ServerProcess
 from muster.server.evaluation.schedule import EvaluationSchedule
 from muster.server.knowledge.participation import ParticipationHistory
 from muster.server.knowledge.population import Population
-from muster.server.rounds.closed_round import ClosedRound, told
+from muster.server.rounds.closed_round import ClosedRound
 from muster.server.rounds.lifecycle import Round, RoundEvent
 from muster.server.rounds.versions import ModelVersions
 from muster.server.updates.exact_sum import apply
 from muster.server.updates.receiver import UpdateReceiver
 from muster.server.updates.round_updates import PendingUpdate, RoundUpdates
-from muster.server.updates.tell import Tell
 from muster.server.worker import WorkerThread
 
 if TYPE_CHECKING:
@@ -130,7 +130,7 @@ class RoundCommit:
         self._pending.estimates(number, weighing.estimates)
         for warning in set(weighing.warnings) - self._warned:
             self._warned.add(warning)
-            self._tell("warned", round=number, by=self._rule.kind, warning=warning)
+            self._tell(Warned(number, self._rule.kind, warning))
         return weighing
 
     def _learn(self, updates: RoundUpdates, counts: set[str]) -> None:
@@ -166,7 +166,7 @@ class RoundCommit:
         row = closed.row(rows.bytes_up, rows.bytes_down)
         await self._worker.run(self._write, row, answers, rows, closed.model, closed.state)
         updates.round.happen(RoundEvent.COMMITTED)
-        self._tell("round_committed", **told(row))
+        self._tell(row.committed())
         if closed.model is not None:
             await self.evaluations.after(row.round, row.version)
 

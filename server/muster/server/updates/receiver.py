@@ -12,6 +12,7 @@ from contextlib import AbstractContextManager
 
 from muster.common.clock import Clock
 from muster.common.compression import Codec
+from muster.common.events import Answered, Declined, Received, Tell
 from muster.common.exchange import (
     Answer,
     Body,
@@ -37,7 +38,6 @@ from muster.server.updates.exact_sum import ExactSum
 from muster.server.updates.folding import Folding
 from muster.server.updates.open_uploads import OpenUploads
 from muster.server.updates.round_updates import PendingUpdate, RoundUpdates
-from muster.server.updates.tell import Tell
 from muster.server.updates.uncounted import UncountedUpdates
 from muster.server.updates.uploads import InlineBody, TransferCost, Upload, UploadFiles
 from muster.wire import INLINE_BYTES
@@ -209,7 +209,7 @@ class UpdateReceiver:
         finally:
             if declined:  # thousands in a message, and the ledger names them
                 assert self.round is not None
-                self._tell("declined", round=self.round.number, reasons=Counter(declined))
+                self._tell(Declined(self.round.number, Counter(declined)))
             self._report_if_closed()
         return receipts
 
@@ -237,13 +237,7 @@ class UpdateReceiver:
                 device.away_until = round.number + answer.away_rounds
             declined.append(answer.reason.value if answer.reason else "")
         elif answer.update is None:  # otherwise the event of the update says it
-            self._tell(
-                "answered",
-                round=round.number,
-                client=client,
-                decision=answer.decision,
-                reason=answer.reason,
-            )
+            self._tell(Answered(round.number, client, answer.decision, answer.reason))
 
     def see(self, pack: ConnectedPack, seen: Observation) -> None:
         """Keep the last that a device told of itself."""
@@ -258,7 +252,7 @@ class UpdateReceiver:
         for client in clients:
             round.answer(Answer(round.call(client), Decision.DECLINE, reason=Reason.OFFLINE))
         if clients:
-            self._tell("declined", round=round.number, reasons={Reason.OFFLINE.value: len(clients)})
+            self._tell(Declined(round.number, {Reason.OFFLINE.value: len(clients)}))
             self._report_if_closed()
 
     # --- updates ---------------------------------------------------------------------------------
@@ -324,13 +318,7 @@ class UpdateReceiver:
         contribution = Contribution(client, group, update.examples, staleness=0)
         accepted = PendingUpdate(update, contribution, body, cost)
         self.updates.accepted[client] = accepted
-        self._tell(
-            "received",
-            round=update.key.round,
-            client=client,
-            attempt=update.key.attempt,
-            bytes=update.length,
-        )
+        self._tell(Received(update.key.round, client, update.key.attempt, update.length))
         self._folding.arrived(accepted)
 
     # --- updates in chunks -----------------------------------------------------------------------

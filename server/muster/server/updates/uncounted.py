@@ -1,19 +1,25 @@
 """Updates that do not count, or not again: they are entered in the account all the same."""
 
 from collections import Counter
+from collections.abc import Mapping
 
 from muster.common.clock import Clock
 from muster.common.errors import RemoteProtocolError
+from muster.common.events import Duplicate, Late, Refused, Tell
 from muster.common.exchange import Outcome, Reason, Receipt, Update
 from muster.server.account.pending_rows import PendingRows
 from muster.server.fleet import ConnectedPack, Fleet
 from muster.server.updates.admission import Admission
-from muster.server.updates.tell import Tell
 from muster.server.updates.uploads import TransferCost
 
 _MOST = 100
 """Updates of a device in a round that do not count and are entered all the same: one device cannot
 fill the account."""
+
+
+_EVENTS: Mapping[str, type[Late | Refused | Duplicate]] = {
+    kind.name: kind for kind in (Late, Refused, Duplicate)
+}
 
 
 class UncountedUpdates:
@@ -64,7 +70,7 @@ class UncountedUpdates:
             self._count(client)
         if own and 0 < number <= self._admission.newest_round:
             self._enter(update, outcome, reason, cost, base_version)
-        self._tell(outcome, round=number, client=client, reason=reason)
+        self._tell(_EVENTS[outcome](number, client, reason))
         return receipt
 
     def _count(self, client: str) -> None:

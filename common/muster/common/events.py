@@ -1,0 +1,313 @@
+"""The events of a run: a class for each, whose fields are those of its line in `journal.jsonl`.
+
+The table of events in docs/results.md is generated from this module (`make docs`).
+"""
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+
+class Event:
+    """Something that happened in a run. Each kind of event is a dataclass.
+
+    Attributes:
+        name: the value of `event` in the journal, made of the class's name: `RoundOpened` is
+            `round_opened`.
+    """
+
+    name: ClassVar[str]
+
+    def __init_subclass__(cls) -> None:
+        cls.name = re.sub(r"(?<!^)(?=[A-Z])", "_", cls.__name__).lower()
+
+    def fields(self) -> Mapping[str, Any]:
+        """The fields of the event by name."""
+        return vars(self)
+
+
+Tell = Callable[[Event], None]
+"""Records an event in the journal, and forwards it to watchers if the server calls it."""
+
+
+# --- from the server -----------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class ServerStarted(Event):
+    """A server is ready.
+
+    Attributes:
+        round: the last committed round.
+        version: the newest version of the model.
+        population: the number of devices that the server knows.
+        rounds: the number of rounds of the run.
+        bytes_up, bytes_down: the bytes of the run so far.
+    """
+
+    run: str
+    round: int
+    version: int
+    population: int
+    rounds: int
+    bytes_up: int
+    bytes_down: int
+
+
+@dataclass(frozen=True)
+class Enrolled(Event):
+    """A device got a session."""
+
+    client: str
+
+
+@dataclass(frozen=True)
+class Attended(Event):
+    """A device opened its stream: it can be called."""
+
+    client: str
+
+
+@dataclass(frozen=True)
+class Left(Event):
+    """The stream of a device ended, the device was silent for two heartbeats, or it was replaced
+    because a device of its process enrolled again or opened another stream."""
+
+    client: str
+    why: str
+
+
+@dataclass(frozen=True)
+class RoundOpened(Event):
+    """A round begins.
+
+    Attributes:
+        base_version: the version of the model that the devices train from.
+        called: the number of devices that are called.
+        scenario_s: the scenario time in seconds; null if the scenario has no device life.
+    """
+
+    round: int
+    base_version: int
+    called: int
+    scenario_s: float | None
+
+
+@dataclass(frozen=True)
+class Answered(Event):
+    """A client accepted a call, or gave up (`abort`). If the answer contains the update, the event
+    of the update is written instead.
+
+    Attributes:
+        reason: why it gave up; null if it accepted.
+    """
+
+    round: int
+    client: str
+    decision: str
+    reason: str | None
+
+
+@dataclass(frozen=True)
+class Declined(Event):
+    """Devices declined in one message. Their names are in the ledger.
+
+    Attributes:
+        reasons: the number of devices by reason.
+    """
+
+    round: int
+    reasons: Mapping[str, int]
+
+
+@dataclass(frozen=True)
+class Received(Event):
+    """An update arrived whole and was accepted.
+
+    Attributes:
+        attempt: how often this server process had called the client for the round, from 1.
+        bytes: the size of the update.
+    """
+
+    round: int
+    client: str
+    attempt: int
+    bytes: int
+
+
+@dataclass(frozen=True)
+class Late(Event):
+    """An update arrived after its round was closed, so it does not count."""
+
+    round: int
+    client: str
+    reason: str | None
+
+
+@dataclass(frozen=True)
+class Refused(Event):
+    """An update does not count, because something in it is wrong."""
+
+    round: int
+    client: str
+    reason: str | None
+
+
+@dataclass(frozen=True)
+class Duplicate(Event):
+    """An update arrived again. It does not count again."""
+
+    round: int
+    client: str
+    reason: str | None
+
+
+@dataclass(frozen=True)
+class Warned(Event):
+    """An aggregator gave a warning. Each server process writes the same warning once.
+
+    Attributes:
+        by: the name of the aggregator.
+        warning: a sentence.
+    """
+
+    round: int
+    by: str
+    warning: str
+
+
+@dataclass(frozen=True)
+class RoundCommitted(Event):
+    """A round is durable. The fields are those of its row in the table `rounds`."""
+
+    round: int
+    version: int
+    outcome: str
+    called: int
+    accepted: int
+    folded: int
+    bytes_up: int
+    bytes_down: int
+    seconds: float
+
+
+@dataclass(frozen=True)
+class Evaluated(Event):
+    """A version of the model was evaluated.
+
+    Attributes:
+        accuracy: null if the task has none.
+        seconds: how long the evaluation took.
+    """
+
+    version: int
+    round: int
+    loss: float
+    accuracy: float | None
+    seconds: float
+
+
+@dataclass(frozen=True)
+class Ended(Event):
+    """The run is over.
+
+    Attributes:
+        status: as in `summary.json`.
+        detail: why the run ended.
+        bytes_up, bytes_down: the bytes since the last commit.
+        server_peak_rss_mib: the peak memory of the server in MiB.
+    """
+
+    status: str
+    detail: str
+    bytes_up: int
+    bytes_down: int
+    server_peak_rss_mib: float
+
+
+# --- from the supervisor -------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Started(Event):
+    """The supervisor started a process."""
+
+    process: str
+
+
+@dataclass(frozen=True)
+class Died(Event):
+    """A process ended unexpectedly.
+
+    Attributes:
+        status: its exit status; a negative status is the signal that killed it.
+        devices: the number of devices in the process.
+    """
+
+    process: str
+    status: int
+    devices: int
+
+
+@dataclass(frozen=True)
+class Restarted(Event):
+    """The supervisor started a process again."""
+
+    process: str
+
+
+@dataclass(frozen=True)
+class Placed(Event):
+    """The supervisor gave the server a core of its own, or took the core back.
+
+    Attributes:
+        server: the cores on which the server runs from now on.
+        others: the cores on which all other processes run from now on.
+    """
+
+    server: Sequence[int]
+    others: Sequence[int]
+
+
+@dataclass(frozen=True)
+class Verifying(Event):
+    """With `verify = true`, before the run: a measurement of the links begins.
+
+    Attributes:
+        step: what is measured.
+    """
+
+    step: str
+
+
+@dataclass(frozen=True)
+class Verified(Event):
+    """With `verify = true`, before the run: the links were measured.
+
+    Attributes:
+        ok: whether all links match their settings.
+        measured: how many rows were measured.
+    """
+
+    ok: bool
+    measured: int
+
+
+@dataclass(frozen=True)
+class Traffic(Event):
+    """Data moved through the gateway of a group. Written about every second.
+
+    Attributes:
+        seconds: the time before `at` that the event covers.
+        bytes_up, bytes_down: the bytes that were delivered from and to all devices of the group.
+        capacity_up, capacity_down: the bytes that the shared link of the group could have moved;
+            null if the group shares no link.
+    """
+
+    group: str
+    seconds: float
+    bytes_up: int
+    bytes_down: int
+    capacity_up: float | None
+    capacity_down: float | None
