@@ -53,7 +53,7 @@ proto-check: install  ## the committed stubs are those of the .proto files
 	$(PROTOC) --python_out=$$out --mypy_out=$$out --grpc_python_out=$$out --mypy_grpc_out=$$out $(STUBS)/*.proto >/dev/null 2>&1 && \
 	for stub in $$out/muster/v1/*; do cmp "$$stub" "$(STUBS)/$$(basename $$stub)" || { echo "stubs differ from the .proto files: make proto"; exit 1; }; done
 
-docs: install  ## write the generated parts of docs/protocol.md and docs/scenario.md, and deploy/compose.example.yml
+docs: install  ## write the generated parts of docs/protocol.md, results.md and scenario.md, and deploy/compose.example.yml
 	$(BIN)/python docs/generate.py
 	$(BIN)/python deploy/example.py
 

@@ -85,7 +85,7 @@ class RoundOpened(Event):
     Attributes:
         base_version: the version of the model that the devices train from.
         called: the number of devices that are called.
-        scenario_s: the scenario time in seconds; null if the scenario has no device life.
+        scenario_s: the scenario time in seconds.
     """
 
     round: int

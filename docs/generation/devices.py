@@ -1,0 +1,66 @@
+"""The presets of devices, networks and links."""
+
+import math
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from generation.markdown import table, value_text
+from muster.client.device import DROP_OUT, PROFILES, DeviceSettings
+from muster.client.networks import NETWORKS
+from muster.common.config import Section
+from muster.emulator.links.settings import PRESETS
+
+
+def profiles() -> list[str]:
+    """What the device profiles preset, a column for each."""
+    devices = {name: DeviceSettings.model_validate({"profile": name}) for name in PROFILES}
+    keys = dict.fromkeys(key for preset in PROFILES.values() for key in _leaves(preset))
+    rows = [
+        (f"`device.{key}`", *(_preset(device, key) for device in devices.values())) for key in keys
+    ]
+    rows.append(("`participation.drop_out`", *(f"`{DROP_OUT.get(name, 0.0)}`" for name in devices)))
+    return table(("key", *devices), rows)
+
+
+def _leaves(preset: Mapping[str, Any], path: str = "") -> Iterator[str]:
+    for key, value in preset.items():
+        if isinstance(value, Mapping) and value:
+            yield from _leaves(value, f"{path}{key}.")
+        else:
+            yield f"{path}{key}"
+
+
+def _preset(device: DeviceSettings, key: str) -> str:
+    """A setting of a profile; a dash where it is absent, or where nothing looks at it."""
+    mobile, chargeable = device.connectivity.kind == "mobile", device.battery is not None
+    if (".wifi" in key and not mobile) or (key.startswith("charging") and not chargeable):
+        return "–"
+    value: Any = device
+    for part in key.split("."):
+        value = getattr(value, part, None)
+    if isinstance(value, Section):
+        return "defaults"
+    return "–" if value is None else value_text(value)
+
+
+def networks() -> list[str]:
+    """The classes of connectivity."""
+    rows = [
+        (n.name, "yes" if n.metered else "no", *(_mbps(rate) for rate in (n.down_mbps, n.up_mbps)))
+        for n in NETWORKS
+    ]
+    return table(("network", "metered", "down, Mbit/s", "up, Mbit/s"), rows)
+
+
+def _mbps(rate: float) -> str:
+    return "takes no time" if math.isinf(rate) else f"{rate:g}"
+
+
+def links() -> list[str]:
+    """What the profiles of links preset, a row for each."""
+    keys = list(dict.fromkeys(key for preset in PRESETS.values() for key in preset))
+    rows = [
+        (f"`{name}`", *(str(preset.get(key, "–")) for key in keys))
+        for name, preset in PRESETS.items()
+    ]
+    return table(("profile", *(f"`{key}`" for key in keys)), rows)
