@@ -12,8 +12,8 @@ import yaml
 
 from muster.common.config import validate
 from muster.emulator.launch.docker.compose import FOLDER_LABEL, NAME_LABEL, Project, compose_text
+from muster.emulator.launch.docker.compose_project import fleet
 from muster.emulator.launch.docker.services import Limits, Mount, Service, Site
-from muster.emulator.launch.docker.up import fleet
 from muster.emulator.runs.process_configs import ProcessConfigs
 from muster.emulator.scenario.scenario import Scenario
 

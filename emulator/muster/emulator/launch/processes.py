@@ -21,15 +21,11 @@ from muster.common.processes import PARENT, child_command
 from muster.emulator.gateway.config import GatewayProcess, Ports, gateway_name
 from muster.emulator.gateway.words import no_words
 from muster.emulator.launch.backend import Died, EndedBeforeReady
+from muster.emulator.launch.starting import READY_S, StartingPrograms, quoted
 from muster.server.config import ServerProcess
 from muster.wire.channels import ENVIRONMENT
 
-_READY_S = 120.0
-"""Seconds to wait for a nursery, server or gateway to be ready. Importing torch on a busy machine
-takes long."""
-
 _POLL_S = 0.01
-_LAST_LINES = 15
 
 
 class Processes:
@@ -55,8 +51,7 @@ class Processes:
         self._reading: asyncio.Task[None] | None = None
         self._waiting: set[asyncio.Task[None]] = set()
         self._prepared: asyncio.Future[dict[str, Any]]
-        self._starting = set[str]()
-        self._ended_early: dict[str, int] = {}
+        self._starting = StartingPrograms(clock, died, self.last_lines, _POLL_S)
         self.pids: dict[str, int] = {}
 
     @property
@@ -95,7 +90,7 @@ class Processes:
             LaunchFailed: its start takes too long.
         """
         self._hang_up()
-        self._begin("nursery")
+        self._starting.begin("nursery")
         ours, theirs = socket.socketpair()
         with theirs:
             self._nursery = await self._start(
@@ -111,10 +106,10 @@ class Processes:
         reader, self._control = await asyncio.open_connection(sock=ours)
         self._reading = asyncio.create_task(self._read(reader))
         try:
-            prepared = await asyncio.wait_for(self._prepared, _READY_S)
+            prepared = await asyncio.wait_for(self._prepared, READY_S)
         except TimeoutError:
-            raise self._too_slow("nursery") from None
-        self._ready("nursery")
+            raise self._starting.too_slow("nursery") from None
+        self._starting.ready("nursery")
         return prepared
 
     async def _read(self, reader: asyncio.StreamReader) -> None:
@@ -167,11 +162,11 @@ class Processes:
             EndedBeforeReady: the server died before its port answered.
             LaunchFailed: its start takes too long.
         """
-        address = str(self._folder / "setup/address.json")
+        address = self._folder / "setup/address.json"
         _remove(address)
-        self._begin("server")
+        self._starting.begin("server")
         self._server = await self._start("server", ["muster.server", str(self._folder)])
-        found = json.loads(await self._ready_file("server", address))
+        found = json.loads(await self._content("server", address))
         return f"{found['host']}:{found['port']}"
 
     async def start_evaluation(self) -> None:
@@ -186,12 +181,12 @@ class Processes:
             EndedBeforeReady: the gateway died before its ports were open.
             LaunchFailed: its start takes too long.
         """
-        name, ready = gateway_name(config.group), config.ready
-        assert ready is not None
+        assert config.ready is not None
+        name, ready = gateway_name(config.group), Path(config.ready)
         _remove(ready)
         if config.again is None:
             no_words(config.words)
-        self._begin(name)
+        self._starting.begin(name)
         gateway = await self._start(
             name, ["muster.emulator.gateway"], stdin=asyncio.subprocess.PIPE
         )
@@ -199,41 +194,15 @@ class Processes:
         assert gateway.stdin is not None
         gateway.stdin.write(config.to_json().encode() + b"\n")
         gateway.stdin.close()
-        return Ports.from_json(await self._ready_file(name, ready))
+        return Ports.from_json(await self._content(name, ready))
 
-    async def _ready_file(self, name: str, path: str) -> bytes:
-        """Wait for the file that a process writes when it is ready, and return its content.
+    async def _content(self, name: str, path: Path) -> bytes:
+        """Wait for the file that a process writes when it is ready, and return its content."""
 
-        Raises:
-            EndedBeforeReady: the process ended without writing the file.
-            LaunchFailed: this takes too long.
-        """
-        limit = self._clock.monotonic() + _READY_S
-        while True:
-            # Look for the end before the file, because a process may write the file and then end.
-            ended = self._ended_early.get(name)
-            if (content := _read(path)) is not None:
-                self._ready(name)
-                return content
-            if ended is not None:
-                raise EndedBeforeReady(name, ended, self.last_lines(name))
-            if self._clock.monotonic() > limit:
-                raise self._too_slow(name)
-            await self._clock.sleep_until(self._clock.monotonic() + _POLL_S)
+        async def look() -> bytes | None:
+            return _read(path)
 
-    def _begin(self, name: str) -> None:
-        """Begin a program's start: until it is ready, do not report its death to `Died`."""
-        self._starting.add(name)
-        self._ended_early.pop(name, None)
-
-    def _ready(self, name: str) -> None:
-        """End a program's start: from now on report its death, also one that has just happened."""
-        self._starting.discard(name)
-        if name in self._ended_early:
-            self._died(name, self._ended_early.pop(name))
-
-    def _too_slow(self, name: str) -> LaunchFailed:
-        return LaunchFailed(f"the {name} was not ready after {_READY_S:g} s{self.last_lines(name)}")
+        return await self._starting.until_ready(name, look)
 
     def stop_server(self) -> None:
         """Ask the server to end the run with the status `stopped`."""
@@ -275,12 +244,10 @@ class Processes:
         """The end of a process's log, for a message."""
         path = self._folder / "logs" / f"{name}.log"
         try:
-            lines = path.read_text(errors="replace").splitlines()[-_LAST_LINES:]
+            log = path.read_text(errors="replace")
         except FileNotFoundError:
-            lines = []
-        if not lines:
-            return f". It left no log ({path})"
-        return "\n".join([f". The last lines of {path}:", *(f"  | {line}" for line in lines)])
+            log = ""
+        return quoted(log, str(path))
 
     async def _start(
         self, name: str, module: Sequence[str], **options: Any
@@ -321,19 +288,17 @@ class Processes:
         if name == "nursery" and not self._prepared.done():
             ended = EndedBeforeReady(name, status, self.last_lines(name))
             self._prepared.set_exception(ended)
-        elif name in self._starting:
-            self._ended_early[name] = status
         else:
-            self._died(name, status)
+            self._starting.ended(name, status)
 
 
-def _remove(path: str) -> None:
-    Path(path).unlink(missing_ok=True)
+def _remove(path: Path) -> None:
+    path.unlink(missing_ok=True)
 
 
-def _read(path: str) -> bytes | None:
+def _read(path: Path) -> bytes | None:
     try:
-        return Path(path).read_bytes()
+        return path.read_bytes()
     except FileNotFoundError:
         return None
 

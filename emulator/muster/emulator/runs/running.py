@@ -105,9 +105,9 @@ def require(scenario: Scenario, backend: BackendName) -> None:
         ConfigError: it cannot; the message names what is missing.
     """
     if backend == "docker":
-        from muster.emulator.launch.docker import containers
+        from muster.emulator.launch.docker import checks
 
-        containers.require(scenario)
+        checks.require(scenario)
     else:
         doctor.require(scenario)
 

@@ -8,7 +8,6 @@ import asyncio
 import os
 import signal
 import socket
-import sys
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
@@ -23,14 +22,13 @@ import requests.exceptions
 
 from muster.client.config import NurseryProcess, PackProcess
 from muster.common.clock import Clock
-from muster.common.errors import ConfigError, LaunchFailed
-from muster.emulator.fleet import server_view
+from muster.common.errors import LaunchFailed
 from muster.emulator.gateway.config import GatewayProcess, Ports, gateway_name
 from muster.emulator.gateway.words import no_words
-from muster.emulator.launch.backend import Died, EndedBeforeReady
+from muster.emulator.launch.backend import Died
+from muster.emulator.launch.docker.container import run_container
 from muster.emulator.launch.docker.daemon import (
     connect,
-    connected,
     containers_of,
     free_port,
     hand_over,
@@ -50,55 +48,14 @@ from muster.emulator.launch.docker.services import (
     project_of,
 )
 from muster.emulator.launch.processes import Processes
-from muster.emulator.runs import doctor
+from muster.emulator.launch.starting import LAST_LINES, StartingPrograms, quoted
 from muster.emulator.scenario.scenario import Scenario
 from muster.server.config import ServerProcess
 
 T = TypeVar("T")
 
-_READY_S = 120.0
 _POLL_S = 0.05
-_LAST_LINES = 15
 _SIGNALS = 128
-
-
-def require(scenario: Scenario) -> None:
-    """Check, before anything starts, that a scenario can run in containers.
-
-    Raises:
-        ConfigError: it cannot.
-    """
-    with connected() as client:
-        for image in (scenario.launch.server_image, scenario.launch.client_image):
-            try:
-                client.images.get(image)
-            except docker.errors.ImageNotFound:
-                raise ConfigError(
-                    f"there is no image {image}; `make images` builds muster's own images, or set "
-                    f"launch.server_image and launch.client_image to others"
-                ) from None
-    directory = scenario.task.data.directory
-    if directory is not None and not Path(directory).is_dir():
-        raise ConfigError(f"task.data.directory: {directory} does not exist")
-    scenario.task.check()
-    server_view.require(scenario)
-    doctor.require_gpus(scenario)
-    doctor.require_port(scenario.server.port)
-    if scenario.verify:
-        require_reach()
-
-
-def require_reach() -> None:
-    """Check that this machine can reach the networks of containers.
-
-    Raises:
-        ConfigError: it cannot.
-    """
-    if sys.platform != "linux":
-        raise ConfigError(
-            "links in containers are measured from this machine, but only Linux can reach the "
-            "networks of containers; measure the links with processes, or do not set verify"
-        )
 
 
 class Containers:
@@ -122,8 +79,7 @@ class Containers:
         self._packs: dict[str, str] = {}
         self._services: dict[str, Service] = {}
         self._turns: dict[str, asyncio.Lock] = {}
-        self._starting = set[str]()
-        self._ended_early: dict[str, int] = {}
+        self._starting = StartingPrograms(clock, died, self.last_lines, _POLL_S)
         self._loop = asyncio.get_running_loop()
         self._since = int(clock.now())
         self._closing = threading.Event()
@@ -268,63 +224,20 @@ class Containers:
             EndedBeforeReady: the container ended before it was ready.
             LaunchFailed: its start takes too long.
         """
-        name, limit = service.name, self._clock.monotonic() + _READY_S
-        self._starting.add(name)
-        self._ended_early.pop(name, None)
+        self._starting.begin(service.name)
         await self._start(service)
-        while True:
-            # Look for the end before `ready`, because a container may be ready and then end.
-            ended = self._ended_early.get(name)
-            if await asyncio.to_thread(ready):
-                break
-            if ended is not None:
-                raise EndedBeforeReady(name, ended, self.last_lines(name))
-            if self._clock.monotonic() > limit:
-                raise LaunchFailed(
-                    f"the {name} was not ready after {_READY_S:g} s{self.last_lines(name)}"
-                )
-            await self._clock.sleep_until(self._clock.monotonic() + _POLL_S)
-        self._starting.discard(name)
-        if name in self._ended_early:
-            self._died(name, self._ended_early.pop(name))
+
+        async def look() -> bool | None:
+            return await asyncio.to_thread(ready) or None
+
+        await self._starting.until_ready(service.name, look)
 
     def _run(self, service: Service) -> None:
         with suppress(docker.errors.NotFound):  # if there is no predecessor that died
             old = self._container(service.name)
             keep_log(old, self._folder)
             old.remove(force=True)
-        name, (user, group) = docker_name(service.name), self._site.user
-        first, *others = [f"{self._project}_{network}" for network in service.networks]
-        container = self._client.containers.create(
-            service.image,
-            list(service.command),
-            name=f"{self._project}-{name}",
-            hostname=name[:63],
-            user=f"{user}:{group}",
-            read_only=True,
-            tmpfs={"/tmp": "mode=1777"},
-            cap_drop=["ALL"],
-            security_opt=["no-new-privileges"],
-            init=True,
-            nano_cpus=int(min(service.limits.cpus, os.cpu_count() or 1) * 1e9),
-            mem_limit=service.limits.memory_bytes,
-            pids_limit=service.limits.processes,
-            environment=dict(service.environment),
-            mounts=[
-                docker.types.Mount(m.target, m.source, type="bind", read_only=not m.writable)
-                for m in service.mounts
-            ],
-            ports={f"{inside}/tcp": ("127.0.0.1", out) for inside, out in service.ports.items()},
-            labels={FOLDER_LABEL: str(self._folder), NAME_LABEL: service.name},
-            device_requests=[docker.types.DeviceRequest(count=-1, capabilities=[["gpu"]])]
-            if service.gpus
-            else [],
-            network=first,
-            networking_config={first: docker.types.EndpointConfig("1.41", aliases=[name])},
-        )
-        for network in others:
-            self._client.networks.get(network).connect(container, aliases=[name])
-        container.start()
+        run_container(self._client, self._site, service)
 
     def _container(self, name: str) -> Any:
         return self._client.containers.get(f"{self._project}-{docker_name(name)}")
@@ -352,11 +265,9 @@ class Containers:
     def _ended(self, name: str, status: int) -> None:
         if self._alive.pop(name, None) is None:
             return
-        if name in self._starting:
-            self._ended_early[name] = status
-            return
         # A container's packs die together. Reporting one of them restarts all of them.
-        self._died(next((p for p, where in self._packs.items() if where == name), name), status)
+        first = next((pack for pack, where in self._packs.items() if where == name), name)
+        self._starting.ended(first, status)
 
     # --- the end ---------------------------------------------------------------------------------
 
@@ -376,13 +287,10 @@ class Containers:
     def last_lines(self, name: str) -> str:
         """The end of a container's log, for a message."""
         try:
-            found = self._container(self._packs.get(name, name)).logs(tail=_LAST_LINES)
+            found = self._container(self._packs.get(name, name)).logs(tail=LAST_LINES)
         except (docker.errors.DockerException, requests.exceptions.RequestException):
             return ". Its log is gone"
-        lines = found.decode(errors="replace").splitlines()
-        if not lines:
-            return ". It left no log"
-        return "\n".join([". The last lines of its log:", *(f"  | {line}" for line in lines)])
+        return quoted(found.decode(errors="replace"))
 
     async def _call(self, call: Callable[..., T], *args: Any) -> T:
         """Run a call in a thread. It runs to its end even if the caller is cancelled.

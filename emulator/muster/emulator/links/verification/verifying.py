@@ -58,10 +58,10 @@ def verify(
         )
     make_backend = backend_of(backend)
     if backend == "docker":
-        from muster.emulator.launch.docker import containers
+        from muster.emulator.launch.docker import checks
 
-        containers.require(scenario)
-        containers.require_reach()
+        checks.require(scenario)
+        checks.require_reach()
     work = _verify(
         scenario,
         seconds,

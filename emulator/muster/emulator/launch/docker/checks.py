@@ -1,0 +1,55 @@
+"""Checks, before anything starts, whether a scenario can run in containers."""
+
+import sys
+from pathlib import Path
+
+import docker
+import docker.errors
+import docker.types
+
+from muster.common.errors import ConfigError
+from muster.emulator.fleet import server_view
+from muster.emulator.launch.docker.daemon import (
+    connected,
+)
+from muster.emulator.runs import doctor
+from muster.emulator.scenario.scenario import Scenario
+
+
+def require(scenario: Scenario) -> None:
+    """Check, before anything starts, that a scenario can run in containers.
+
+    Raises:
+        ConfigError: it cannot.
+    """
+    with connected() as client:
+        for image in (scenario.launch.server_image, scenario.launch.client_image):
+            try:
+                client.images.get(image)
+            except docker.errors.ImageNotFound:
+                raise ConfigError(
+                    f"there is no image {image}; `make images` builds muster's own images, or set "
+                    f"launch.server_image and launch.client_image to others"
+                ) from None
+    directory = scenario.task.data.directory
+    if directory is not None and not Path(directory).is_dir():
+        raise ConfigError(f"task.data.directory: {directory} does not exist")
+    scenario.task.check()
+    server_view.require(scenario)
+    doctor.require_gpus(scenario)
+    doctor.require_port(scenario.server.port)
+    if scenario.verify:
+        require_reach()
+
+
+def require_reach() -> None:
+    """Check that this machine can reach the networks of containers.
+
+    Raises:
+        ConfigError: it cannot.
+    """
+    if sys.platform != "linux":
+        raise ConfigError(
+            "links in containers are measured from this machine, but only Linux can reach the "
+            "networks of containers; measure the links with processes, or do not set verify"
+        )

@@ -1,0 +1,74 @@
+"""Writes the compose file of a run, and the settings with which its containers start."""
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from muster.common.clock import Clock
+from muster.common.files import write_atomic
+from muster.emulator.gateway.config import Ports
+from muster.emulator.gateway.words import no_words
+from muster.emulator.launch import COMPOSE
+from muster.emulator.launch.docker.compose import (
+    ENVIRONMENT,
+    Project,
+    compose_text,
+    environment_text,
+)
+from muster.emulator.launch.docker.daemon import (
+    free_port,
+)
+from muster.emulator.launch.docker.services import SERVER_PORT, STATE, Service, Site, project_of
+from muster.emulator.launch.processes import Processes
+from muster.emulator.runs.process_configs import ProcessConfigs
+from muster.emulator.runs.run_folder import shown
+from muster.emulator.scenario.scenario import Scenario
+
+
+async def prepare(scenario: Scenario, folder: Path, clock: Clock) -> None:
+    """Write all files with which the containers start."""
+    configs, site = ProcessConfigs(scenario, folder), Site(scenario, folder)
+    processes = Processes(folder, clock, lambda name, status: None)
+    try:
+        prepared = await processes.start_nursery(configs.nursery())
+    finally:
+        await processes.close()
+    project = Project(
+        name=project_of(folder),
+        scenario=scenario.name,
+        folder=folder,
+        shown=shown(folder),
+        user=site.user,
+        cores=os.cpu_count() or 1,
+        networks=site.networks(),
+        restarts=scenario.launch.restarts,
+    )
+    services = fleet(configs, site, prepared, free_port)
+    write_atomic(folder / COMPOSE, compose_text(project, services).encode())
+    write_atomic(folder / ENVIRONMENT, environment_text(project).encode())
+
+
+def fleet(
+    configs: ProcessConfigs, site: Site, prepared: dict[str, Any], free_port: Callable[[], int]
+) -> list[Service]:
+    """The containers of a scenario's fleet. Writes their programs' settings into the run folder.
+
+    Args:
+        prepared: `examples` and `schema` of the task, as the nursery reported them.
+        free_port: returns a free port of this machine, another one with every call.
+    """
+    outside = site.scenario.server.port or free_port()
+    server = site.with_addresses(configs.server(prepared), outside)
+    write_atomic(site.folder / "setup/server.json", server.to_json().encode())
+    services = [site.server(outside), site.evaluation()]
+    address, ports = f"server:{SERVER_PORT}", dict[str, Ports]()
+    for config in configs.gateways(server.fleet_token, everywhere=True):
+        no_words(config.words)
+        leading = config.model_copy(update={"upstream": address})
+        gateway, ports[config.group] = site.gateway(leading, free_port())
+        services.append(gateway)
+    packs = list(configs.packs(server, address, ports.get, STATE))
+    for member in (member for pack in packs for member in pack.devices):
+        (site.folder / "devices" / member.client).mkdir(exist_ok=True)
+    return [*services, *(service for service, _ in site.devices(packs))]

@@ -1,0 +1,57 @@
+"""Starts one container."""
+
+import os
+
+import docker
+import docker.errors
+import docker.types
+
+from muster.emulator.launch.docker.services import (
+    FOLDER_LABEL,
+    NAME_LABEL,
+    Service,
+    Site,
+    docker_name,
+    project_of,
+)
+
+
+def run_container(client: docker.DockerClient, site: Site, service: Service) -> None:
+    """Create and start the container of a service.
+
+    Raises:
+        docker.errors.DockerException, requests.exceptions.RequestException: Docker refuses it.
+    """
+    project = project_of(site.folder)
+    name, (user, group) = docker_name(service.name), site.user
+    first, *others = [f"{project}_{network}" for network in service.networks]
+    container = client.containers.create(
+        service.image,
+        list(service.command),
+        name=f"{project}-{name}",
+        hostname=name[:63],
+        user=f"{user}:{group}",
+        read_only=True,
+        tmpfs={"/tmp": "mode=1777"},
+        cap_drop=["ALL"],
+        security_opt=["no-new-privileges"],
+        init=True,
+        nano_cpus=int(min(service.limits.cpus, os.cpu_count() or 1) * 1e9),
+        mem_limit=service.limits.memory_bytes,
+        pids_limit=service.limits.processes,
+        environment=dict(service.environment),
+        mounts=[
+            docker.types.Mount(m.target, m.source, type="bind", read_only=not m.writable)
+            for m in service.mounts
+        ],
+        ports={f"{inside}/tcp": ("127.0.0.1", out) for inside, out in service.ports.items()},
+        labels={FOLDER_LABEL: str(site.folder), NAME_LABEL: service.name},
+        device_requests=[docker.types.DeviceRequest(count=-1, capabilities=[["gpu"]])]
+        if service.gpus
+        else [],
+        network=first,
+        networking_config={first: docker.types.EndpointConfig("1.41", aliases=[name])},
+    )
+    for network in others:
+        client.networks.get(network).connect(container, aliases=[name])
+    container.start()

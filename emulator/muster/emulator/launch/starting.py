@@ -1,0 +1,91 @@
+"""The time between the start of a program and the moment when it is ready."""
+
+from collections.abc import Awaitable, Callable
+from typing import TypeVar
+
+from muster.common.clock import Clock
+from muster.common.errors import LaunchFailed
+from muster.emulator.launch.backend import Died, EndedBeforeReady
+
+READY_S = 120.0
+"""Seconds to wait for a program to be ready. Importing torch on a busy machine takes long."""
+
+LAST_LINES = 15
+"""The number of lines at the end of a log that a message repeats."""
+
+T = TypeVar("T")
+
+
+class StartingPrograms:
+    """The programs of a backend that are starting.
+
+    The death of such a program is an error for the caller that waits for the program. The death of
+    any other program is reported.
+
+    Args:
+        died: called with every death that is reported.
+        last_lines: returns the end of a program's log, for messages.
+        poll_s: seconds between two looks whether a program is ready.
+    """
+
+    def __init__(
+        self, clock: Clock, died: Died, last_lines: Callable[[str], str], poll_s: float
+    ) -> None:
+        self._clock = clock
+        self._died = died
+        self._last_lines = last_lines
+        self._poll_s = poll_s
+        self._starting = set[str]()
+        self._ended: dict[str, int] = {}
+
+    def begin(self, name: str) -> None:
+        """Enter a program whose start begins."""
+        self._starting.add(name)
+        self._ended.pop(name, None)
+
+    def ended(self, name: str, status: int) -> None:
+        """Report a death, unless the program is starting."""
+        if name in self._starting:
+            self._ended[name] = status
+        else:
+            self._died(name, status)
+
+    def ready(self, name: str) -> None:
+        """Enter that a program is ready. If it has ended since, report its death."""
+        self._starting.discard(name)
+        if name in self._ended:
+            self._died(name, self._ended.pop(name))
+
+    async def until_ready(self, name: str, look: Callable[[], Awaitable[T | None]]) -> T:
+        """Wait until a program that has begun is ready.
+
+        Args:
+            look: returns what the program reports when it is ready; None until then.
+
+        Raises:
+            EndedBeforeReady: the program ended before.
+            LaunchFailed: it was not ready in time.
+        """
+        limit = self._clock.monotonic() + READY_S
+        while True:
+            # Look for the end before `look`, because a program may be ready and then end.
+            ended = self._ended.get(name)
+            if (found := await look()) is not None:
+                self.ready(name)
+                return found
+            if ended is not None:
+                raise EndedBeforeReady(name, ended, self._last_lines(name))
+            if self._clock.monotonic() > limit:
+                raise self.too_slow(name)
+            await self._clock.sleep_until(self._clock.monotonic() + self._poll_s)
+
+    def too_slow(self, name: str) -> LaunchFailed:
+        return LaunchFailed(f"the {name} was not ready after {READY_S:g} s{self._last_lines(name)}")
+
+
+def quoted(log: str, where: str = "its log") -> str:
+    """The end of a log, as the rest of a sentence in a message."""
+    lines = log.splitlines()[-LAST_LINES:]
+    if not lines:
+        return f". It left no log{'' if where == 'its log' else f' ({where})'}"
+    return "\n".join([f". The last lines of {where}:", *(f"  | {line}" for line in lines)])
