@@ -1,8 +1,9 @@
-"""What is in the ledger and not in the journal.
+"""Recovers the journal's events that a killed server did not write.
 
-A round is made durable before it is told of, and a server may be killed in between, or before the
-journal's lines are written. Who follows the journal is owed every round and evaluation all the
-same: the next server tells of what the last one could not.
+A round is committed to the ledger before the journal records it. If the server is killed in
+between, or before it has written the journal's lines, the ledger has rounds or evaluations that the
+journal lacks. Readers of the journal rely on every round and evaluation, so the next server records
+the missing events.
 """
 
 import mmap
@@ -14,13 +15,16 @@ import orjson
 from muster.server.account.ledger import Ledger
 from muster.server.rounds.closed_round import told
 
-Told = tuple[str, dict[str, Any]]
-"""An event and its fields; `at` is when the round was closed or the version measured."""
+JournalEvent = tuple[str, dict[str, Any]]
+"""The name of an event and its fields. The field `at` is the time, in UNIX seconds, when the round
+was closed or the version was evaluated."""
 
 
-def untold(journal: Path, ledger: Ledger) -> list[Told]:
-    """Rounds committed and versions evaluated after the last ones that the journal has, in the
-    order in which they happened."""
+def untold(journal: Path, ledger: Ledger) -> list[JournalEvent]:
+    """Return the events of the ledger that the journal lacks, in the order in which they happened.
+
+    They are the rounds committed and the versions evaluated after the last ones in the journal.
+    """
     rounds = ledger.rounds_after(newest(journal, "round_committed", "round"))
     evaluations = ledger.evaluations_after(newest(journal, "evaluated", "version"))
     events = [
@@ -31,7 +35,7 @@ def untold(journal: Path, ledger: Ledger) -> list[Told]:
 
 
 def newest(journal: Path, event: str, field: str) -> int:
-    """A field of the last event of that name; -1: there is none."""
+    """Return an integer field of the journal's last event of that name; -1 if there is none."""
     if not journal.exists() or not journal.stat().st_size:
         return -1
     name = orjson.dumps({"event": event})[1:-1]
@@ -41,6 +45,6 @@ def newest(journal: Path, event: str, field: str) -> int:
             begin, end = lines.rfind(b"\n", 0, at) + 1, lines.find(b"\n", at)
             try:
                 return int(orjson.loads(lines[begin : end if end >= 0 else None])[field])
-            except (ValueError, LookupError, TypeError):  # a power cut tore it
+            except (ValueError, LookupError, TypeError):  # a power cut tore the line
                 at = lines.rfind(name, 0, begin)
     return -1
