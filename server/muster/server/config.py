@@ -16,7 +16,8 @@ from muster.server.rounds.selection import SELECTIONS, SelectAll, Selection
 
 
 class Target(Section):
-    """The run stops when every value given here is reached. It then waits for each evaluation."""
+    """The run stops when every value given here is reached. With a target, the run waits for each
+    evaluation."""
 
     accuracy: Annotated[float, Field(gt=0, le=1)] | None = None
     """Reached when the accuracy is at least this."""
@@ -89,7 +90,7 @@ class ServerSettings(Section):
     population's means of Z."""
 
     transfers: DeviceCount = 8
-    """Number of uploads and downloads at the same time. Others wait in a queue."""
+    """Number of uploads and downloads at the same time. Others wait in a queue, in order."""
 
     transfer_idle_s: Annotated[float, Field(ge=0.01, le=1e6)] = 30.0
     """Wall seconds without new bytes after which the server ends an upload or download, so that the
