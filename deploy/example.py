@@ -25,8 +25,8 @@ def example() -> str:
     for name in ("MUSTER_DATA", "PYTHONPATH"):
         os.environ.pop(name, None)
     from muster.emulator.launch.docker.compose import Project, compose_text
+    from muster.emulator.launch.docker.compose_project import fleet
     from muster.emulator.launch.docker.services import Site
-    from muster.emulator.launch.docker.up import fleet
     from muster.emulator.runs.process_configs import ProcessConfigs
     from muster.emulator.scenario.reading import read_scenario
 

@@ -1,7 +1,7 @@
 """The server's program: `python -m muster.server RUN_FOLDER`.
 
-Reads `setup/server.json`, runs the rounds that the ledger does not have yet, and ends with status 0
-when the run came to an end (completed, diverged or stopped), 1 when it failed.
+It reads `setup/server.json` and runs the rounds that the ledger does not have yet. The exit status
+is 0 if the run has ended (completed, diverged or stopped), and 1 if it failed.
 """
 
 import asyncio
@@ -30,21 +30,21 @@ log = logging.getLogger("muster.server")
 
 
 def on_this_machine() -> ServerEnvironment:
-    """The surroundings of a real server."""
+    """Return the environment of a real server: this machine's clock, network and signals."""
     clock = WallClock()
-    return ServerEnvironment(clock, GRPC, sqlite3.connect, _evaluation(clock), _when_signalled)
+    return ServerEnvironment(clock, GRPC, sqlite3.connect, _evaluation(clock), _stop_on_signal)
 
 
 def _evaluation(clock: Clock) -> Callable[[ServerProcess, Path], EvaluationProcess]:
-    def made(config: ServerProcess, folder: Path) -> EvaluationProcess:
+    def choose(config: ServerProcess, folder: Path) -> EvaluationProcess:
         if config.evaluation is not None:
             return RemoteEvaluation(config.evaluation, clock)
         return SpawnedEvaluation(folder / "logs/evaluation.log")
 
-    return made
+    return choose
 
 
-def _when_signalled(stop: Callable[[], None]) -> None:
+def _stop_on_signal(stop: Callable[[], None]) -> None:
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stop)
 

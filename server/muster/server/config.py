@@ -1,4 +1,4 @@
-"""The [server] table of a scenario, and what the server's process is started with."""
+"""The [server] table of a scenario, and the configuration of the server's process."""
 
 from typing import Annotated, Literal
 
@@ -16,7 +16,8 @@ from muster.server.rounds.selection import SELECTIONS, SelectAll, Selection
 
 
 class Target(Section):
-    """Stop when every value given here is reached; the run then waits for each evaluation."""
+    """The run stops when every value given here is reached. With a target, the run waits for each
+    evaluation."""
 
     accuracy: Annotated[float, Field(gt=0, le=1)] | None = None
     """Reached when the accuracy is at least this."""
@@ -26,11 +27,11 @@ class Target(Section):
 
     @property
     def given(self) -> bool:
-        """Whether there is one at all."""
+        """Whether any value is given."""
         return self.accuracy is not None or self.loss is not None
 
     def reached(self, loss: float, accuracy: float | None) -> bool:
-        """Whether an evaluation meets it; a target that names nothing is never met."""
+        """Whether an evaluation reaches the target. A target without values is never reached."""
         if not self.given:
             return False
         return (self.loss is None or loss <= self.loss) and (
@@ -39,118 +40,122 @@ class Target(Section):
 
 
 class Guard(Section):
-    """What an update must satisfy besides the schema."""
+    """The conditions that an update must satisfy besides the schema."""
 
     finite: Literal[True] = True
-    """Updates with a NaN or an infinity are refused; an exact sum cannot hold them."""
+    """Updates with a NaN or an infinity are refused, because an exact sum cannot hold them."""
 
     max_norm: Positive | None = None
-    """Largest Euclidean norm of an update; absent: any."""
+    """Largest Euclidean norm of an update. Absent: no limit."""
 
 
 class ServerSettings(Section):
-    """How rounds are run."""
+    """How the server runs rounds."""
 
     rounds: RoundCount
-    """Rounds to run."""
+    """Number of rounds to run."""
 
     mode: Literal["synchronous"] = "synchronous"
-    """A round closes at its goal, when every device called has spoken, or at its deadline."""
+    """A round closes when its goal is reached, when nothing more is expected of any called device,
+    or at its deadline."""
 
     goal: DeviceCount | None = None
-    """Updates that close a round; absent: all that were accepted, or the k of an over-selecting
-    policy."""
+    """Number of updates that closes a round. Absent: as many as devices accepted the call, or the
+    k of an over-selecting policy."""
 
     deadline_s: LongTime | None = None
-    """How long a round waits for updates; absent: without end. In lockstep it is compared with
-    each update's modelled duration, on the wall clock it is a timer."""
+    """How long a round waits for updates. Absent: without limit. In lockstep it is compared with
+    each update's modelled duration; otherwise it is a timer."""
 
     minimum: DeviceCount = 1
-    """With fewer updates the round is recorded as empty and the model stays."""
+    """If fewer updates come, the round is recorded as empty and the model does not change."""
 
     evaluate_every: RoundCount = 1
-    """Rounds between evaluations; the last version is always evaluated."""
+    """Number of rounds from one evaluation to the next. The last version is always evaluated."""
 
     evaluate_groups: bool = False
-    """Whether each evaluation also measures the model on what the devices of every group hold:
-    their validation examples, or with `task.validation_ratio = 0` those they train on."""
+    """Whether each evaluation also measures the model on the data of each group's devices: on their
+    validation examples or, if `task.validation_ratio = 0`, on their training examples."""
 
     evaluate_devices: bool = False
-    """Likewise on every device by itself: a row for each of them in every evaluation."""
+    """Whether each evaluation also measures the model on the same data of every single device. Each
+    evaluation then has a row for every device."""
 
     port: Annotated[int, Field(ge=0, le=65535)] = 0
-    """TCP port on 127.0.0.1; 0: any free one."""
+    """TCP port on 127.0.0.1; 0: any free port."""
 
     information: Literal["full", "limited"] = "full"
-    """What the server knows of the population. full: covariates Z and enrollment of every device.
-    limited: those of the enrolled alone, and the population's means of Z."""
+    """The server's knowledge of the population. With "full" it knows the covariates Z and the
+    enrollment of every device. With "limited" it knows only those of the enrolled devices, and the
+    population's means of Z."""
 
     transfers: DeviceCount = 8
-    """Uploads and downloads at once; the rest queue in order."""
+    """Number of uploads and downloads at the same time. Others wait in a queue, in order."""
 
     transfer_idle_s: Annotated[float, Field(ge=0.01, le=1e6)] = 30.0
     """Wall seconds without new bytes after which the server ends an upload or download, so that the
-    next one in the queue can begin; the device resumes it later. Over an emulated link the limit is
-    longer, by what the link's rate and round trip ask for. Also the time that a whole transfer may
-    take beyond twice what its link needs for it."""
+    next one in the queue can begin. The device resumes it later. Over an emulated link the limit is
+    longer, depending on the link's rate and round-trip time. A whole transfer may exceed twice the
+    time that its link needs for it by at most this limit."""
 
     stall_s: Annotated[float, Field(ge=0.01, le=1e6)] = 120.0
-    """Lockstep: wall seconds without a word from any device after which the run fails; a
-    scenario has at least 1."""
+    """In lockstep: wall seconds without a message from any device after which the run fails. A
+    scenario must set at least 1."""
 
     heartbeat_s: Annotated[float, Field(ge=0.01, le=1e7)] = 10.0
-    """Wall seconds between a device's heartbeats; two without a word and it counts as absent."""
+    """Wall seconds between a device's heartbeats. A device that sends nothing for the time of two
+    heartbeats counts as absent."""
 
     moments_noise: NotNegative = 0.0
-    """How far the population's means are from the truth that the server is told: standard deviation
-    of a normal error, drawn once for each of them."""
+    """Error of the population's means that the server gets: standard deviation of a normal error,
+    drawn once for each mean and added to the true value."""
 
     selection: Annotated[SerializeAsAny[Selection], BeforeValidator(SELECTIONS.parse)] = SelectAll(
         kind="all"
     )
-    """Whom a round calls."""
+    """The policy that selects the devices that a round calls."""
 
     aggregator: Annotated[SerializeAsAny[Aggregator], BeforeValidator(AGGREGATORS.parse)] = FedAvg(
         kind="fedavg"
     )
-    """The rule that makes the next version: a name or module:Class, its settings beside it."""
+    """The rule that makes the next version: a name or module:Class, with its settings beside it."""
 
     target: Target = Target()
-    """Stop early when reached."""
+    """The run stops early when this target is reached."""
 
     guard: Guard = Guard()
-    """Refuse updates that break it."""
+    """Updates that violate these conditions are refused."""
 
     def round_goal(self) -> int | None:
-        """Updates that close a round, if a number does."""
+        """Return the number of updates that closes a round; None if no number does."""
         return self.goal if self.goal is not None else self.selection.goal()
 
 
 class PopulationMember(Section):
-    """One device of the population, as the server's books know it before it enrolls."""
+    """One device of the population, as the server knows it before the device enrolls."""
 
     client: str
     group: str
     examples: int
     enrolled: bool = True
-    """Whether it may train; decided once, before the run."""
+    """Whether the device may train. This is decided once, before the run."""
 
     z: dict[str, float] | None = None
-    """Covariates Z as numbers; absent with limited information, until the device enrolls."""
+    """Covariates Z as numbers. Absent with limited information, until the device enrolls."""
 
     line: LinkModel | None = None
-    """Its link in the scenario's model; absent: transfers take no time in it."""
+    """The scenario's model of the device's link. Absent: modelled transfers take no time."""
 
 
 class TensorShape(Section):
-    """One tensor of the model."""
+    """The name and shape of one tensor of the model."""
 
     name: str
     shape: list[int]
 
 
 class ServerProcess(Section):
-    """What a server is started with: `setup/server.json` of the run folder."""
+    """The configuration of a server's process: `setup/server.json` of the run folder."""
 
     run: str
     """Identity of the run."""
@@ -158,59 +163,63 @@ class ServerProcess(Section):
     seed: int
     clock: Literal["rounds", "wall", "scaled"]
     round_s: float = 60.0
-    """Lockstep: scenario seconds from one round to the next."""
+    """In lockstep: scenario seconds from one round to the next."""
 
     scale: float = 1.0
-    """Scaled: scenario seconds per second."""
+    """On the scaled clock: scenario seconds per second."""
 
     server: ServerSettings
     task: str
-    """JSON of the scenario's [task], handed to devices and to the evaluation as it is."""
+    """JSON of the scenario's [task], passed unchanged to devices and to the evaluation process."""
 
     training: str
-    """JSON of the scenario's [training], handed to devices as it is."""
+    """JSON of the scenario's [training], passed unchanged to devices."""
 
     gradient_step: Rate | None = None
-    """Set when devices return gradients: the learning rate with which the server descends."""
+    """The learning rate of the server's step if devices return gradients; otherwise absent."""
 
     population: list[PopulationMember]
-    """All devices, by position; `server.information` says which of them the books may show."""
+    """All devices, by position. `server.information` determines which of them the ledger may show
+    before they enroll."""
 
     z: list[str] = Field(default_factory=list)
-    """Columns of the covariates Z that any group has."""
+    """Columns of the covariates Z that at least one group has."""
 
     moments: dict[str, float] = Field(default_factory=dict)
-    """Population means of the columns of Z, and of the features that the aggregator asks for."""
+    """Population means of the columns of Z and of the features that the aggregator asks for."""
 
     oracle: Oracle = Oracle()
-    """The truth, as far as the aggregator asks for it."""
+    """The true values that the aggregator asks for, if it asks for any."""
 
     x: dict[str, list[str]] = Field(default_factory=dict)
     """Names of the covariates X by group, in the order in which devices report them."""
 
     calls_ahead: bool = False
-    """Whether a round may be called while the one before is written down, where models are inline:
-    not if devices live, who would have to live a step again when the server forgets it."""
+    """Whether a round may be called while the round before it is being committed. It has an effect
+    only if models travel inside calls. It is false if the state of devices changes during the run:
+    if the server were killed before the commit, the devices would have to repeat a step of their
+    simulation."""
 
     shared: dict[str, SharedLine] = Field(default_factory=dict)
-    """What the devices of a group share, of the groups whose links limit or delay anything."""
+    """The shared link of each group whose links limit or delay anything."""
 
     compression: dict[str, AnyCodec] = Field(default_factory=dict)
-    """How updates of a group's devices travel; a group that is not in it sends them whole."""
+    """The codec of each group's updates. A group that is absent sends them uncompressed."""
 
     schema_: list[TensorShape]
     fleet_token: str
-    """Hexadecimal; a device shows it when it enrolls."""
+    """Hexadecimal. A device presents it when it enrolls."""
 
     operator_token: str
-    """Hexadecimal; the operator shows it with every call."""
+    """Hexadecimal. The operator presents it with every call."""
 
     host: str = "127.0.0.1"
     port: int = 0
     """0: any free port."""
 
     outside: str | None = None
-    """host:port under which operators reach it; absent: where it listens."""
+    """host:port at which operators reach the server. Absent: the address at which it listens."""
 
     evaluation: str | None = None
-    """host:port of an evaluation that runs by itself; absent: the server starts one beside it."""
+    """host:port of an evaluation process that is started separately. Absent: the server starts one
+    as its child."""

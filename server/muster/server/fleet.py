@@ -1,4 +1,4 @@
-"""The server's book of the population: who enrolled, who is present, what each must be told."""
+"""The fleet: the devices of the population, their sessions, and the messages that go to them."""
 
 import asyncio
 import hmac
@@ -20,26 +20,29 @@ from muster.common.exchange import (
 from muster.common.lines import LinkModel
 
 _SESSION_BYTES = 16
-_TOGETHER = 1000
-"""Calls, and receipts, of one message: with a small model they stay well below its largest size."""
+_MESSAGE_ITEMS = 1000
+"""The most calls, and the most receipts, in one message. With a small model, such a message stays
+well below the largest size of a message."""
 
 Outbox = asyncio.Queue[ToDevice | None]
-"""Messages to a stream; None ends it."""
+"""The queue of messages to a stream; None ends the stream."""
 
 
 @dataclass(slots=True, eq=False)
 class EnrolledDevice:
-    """One device of the population.
+    """One device of the population that may train.
 
     Attributes:
-        examples: training examples it holds.
+        index: position in the population, from 0.
+        examples: number of training examples that the device holds.
         capacity: share of a model that it can train.
-        z: its covariates Z as numbers, by name; what it enrolled with. None before.
-        pack: of its newest enrollment with this incarnation; None before.
-        seen: the last it told of itself, which a restarted server knows from its ledger; None
-            before, and for a device without a life.
-        seen_at: monotonic seconds of that.
-        line: its link in the scenario's model.
+        z: its covariates Z as numbers, by name, as it reported them when it enrolled; None before.
+        pack: its pack in its newest session; None before it has enrolled with this incarnation of
+            the server.
+        seen: its newest report of its state and covariates X. A restarted server restores it from
+            the ledger. None before the first report, and for a device whose state is not simulated.
+        seen_at: monotonic seconds of that report.
+        line: the scenario's model of its link.
         away_until: in lockstep, the last round for which it has already said that it is offline.
     """
 
@@ -57,11 +60,11 @@ class EnrolledDevice:
 
     @property
     def present(self) -> bool:
-        """Whether its pack has a stream."""
+        """Whether the device's pack has a stream."""
         return self.pack is not None and self.pack.outbox is not None
 
     def see(self, seen: Observation, now: float) -> None:
-        """Keep the last it told of itself."""
+        """Keep the device's newest report; `now` is in monotonic seconds."""
         self.seen, self.seen_at = seen, now
 
 
@@ -70,12 +73,13 @@ class ConnectedPack:
     """The devices of one process, which share its session and its stream.
 
     Attributes:
-        session: their secret.
-        outbox: messages to the stream; None while they are away.
-        heard_at: monotonic seconds of their last word.
-        receipts: to be sent with the next message.
-        told: the newest commit they were told of.
-        fetched: version that they last fetched, and how many bytes of it.
+        devices: by client.
+        session: the session's identifier, a secret that the devices present with their calls.
+        outbox: messages to the stream; None while the devices are away.
+        heard_at: monotonic seconds when their last message or chunk came.
+        receipts: receipts that go with the next message.
+        sent_commit: the newest commit that was sent over the stream; None if none was.
+        fetched: the version that they fetched last, and how many bytes of it have been sent.
     """
 
     devices: Mapping[str, EnrolledDevice]
@@ -84,12 +88,12 @@ class ConnectedPack:
     outbox: Outbox | None = None
     heard_at: float = 0.0
     receipts: list[Receipt] = field(default_factory=list)
-    told: Commit | None = None
+    sent_commit: Commit | None = None
     fetched: tuple[int, int] = (0, 0)
 
     @property
     def group(self) -> str:
-        """Of its devices: a process has devices of one group."""
+        """The group of the pack's devices. All devices of a process are of one group."""
         return next(iter(self.devices.values())).group
 
     def send(
@@ -100,27 +104,44 @@ class ConnectedPack:
         goodbye: str | None = None,
         scenario_s: float | None = None,
     ) -> int:
-        """Queue what has not been told yet, and return the bytes of the models in it; nothing
-        happens while they are away."""
+        """Queue messages with the receipts, the calls, and the newest commit if it is not sent yet.
+
+        Nothing happens while the devices are away.
+
+        Args:
+            committed: the newest commit.
+            model: body of the base version of the calls, if it travels inside them.
+            goodbye: status of the run, if it is over.
+            scenario_s: scenario seconds now, if scenario time has begun.
+
+        Returns:
+            The bytes of the models in the messages.
+        """
         if self.outbox is None:
             return 0
-        news = committed if committed != self.told else None
-        receipts, self.receipts, self.told = self.receipts, [], committed
-        starts = range(0, max(len(calls), len(receipts), 1), _TOGETHER)
+        new_commit = committed if committed != self.sent_commit else None
+        receipts, self.receipts, self.sent_commit = self.receipts, [], committed
+        starts = range(0, max(len(calls), len(receipts), 1), _MESSAGE_ITEMS)
         for start in starts:
-            part = slice(start, start + _TOGETHER)
-            based_on = model if calls[part] else None
-            last_word = goodbye if start == starts[-1] else None
-            message = ToDevice(receipts[part], news, based_on, calls[part], last_word, scenario_s)
+            part = slice(start, start + _MESSAGE_ITEMS)
+            message = ToDevice(
+                receipts=receipts[part],
+                committed=new_commit,
+                model=model if calls[part] else None,
+                calls=calls[part],
+                goodbye=goodbye if start == starts[-1] else None,
+                scenario_s=scenario_s,
+            )
             self.outbox.put_nowait(message)
-        return 0 if model is None else len(model) * -(-len(calls) // _TOGETHER)
+        return 0 if model is None else len(model) * -(-len(calls) // _MESSAGE_ITEMS)
 
 
 class Fleet:
-    """The population by client and by session.
+    """The devices that may train, by client, and their packs, by session.
 
     Attributes:
-        present: devices that are there now.
+        devices: by client.
+        present: number of devices whose pack has a stream.
     """
 
     def __init__(self, devices: Iterable[EnrolledDevice]) -> None:
@@ -129,7 +150,7 @@ class Fleet:
         self._packs: dict[bytes, ConnectedPack] = {}
 
     def packs(self) -> list[ConnectedPack]:
-        """All that have a session, present or not."""
+        """All packs that have a session, whether they are present or not."""
         return list(self._packs.values())
 
     def packs_of(self, clients: Iterable[str]) -> list[ConnectedPack]:
@@ -138,7 +159,7 @@ class Fleet:
         return list(dict.fromkeys(pack for pack in found if pack is not None))
 
     def enroll(self, identities: Sequence[Identity], fingerprint: Fingerprint) -> ConnectedPack:
-        """Give devices of the population a new session; an older one of any of them ends."""
+        """Give devices of the population a new session. An older session of any of them ends."""
         devices = {identity.client: self.devices[identity.client] for identity in identities}
         for identity in identities:
             device = devices[identity.client]
@@ -158,7 +179,7 @@ class Fleet:
         """The pack that holds a session.
 
         Raises:
-            Unauthenticated: nobody does; the device must enroll.
+            Unauthenticated: no pack holds it; the device must enroll.
         """
         pack = self._packs.get(session) if session else None
         if pack is None:
@@ -166,16 +187,16 @@ class Fleet:
         return pack
 
     def attend(self, pack: ConnectedPack, now: float) -> Outbox:
-        """Open a pack's outbox; a stream that it replaces is told to end."""
+        """Open a new outbox for a pack. If the pack has a stream already, that stream ends."""
         self._close(pack)
         self.present += len(pack.devices)
         pack.outbox = asyncio.Queue()
         pack.heard_at = now
-        pack.told = None
+        pack.sent_commit = None
         return pack.outbox
 
     def leave(self, pack: ConnectedPack, outbox: Outbox) -> bool:
-        """Close an outbox; False when another stream has replaced it."""
+        """Close the outbox of a pack; return False if that of another stream has replaced it."""
         if pack.outbox is not outbox:
             return False
         self._close(pack)
@@ -189,5 +210,5 @@ class Fleet:
 
 
 def same_token(shown: bytes | None, expected: bytes) -> bool:
-    """Compare secrets in constant time."""
+    """Return whether the secrets are equal. The comparison takes constant time."""
     return shown is not None and hmac.compare_digest(shown, expected)

@@ -1,4 +1,4 @@
-"""The server of one run, from the opening of its ledger to its last goodbye."""
+"""Runs the server of one run, from the opening of its ledger until the devices have left."""
 
 import asyncio
 import json
@@ -38,40 +38,44 @@ from muster.wire.transport import Transport
 log = logging.getLogger("muster.server")
 
 _FLUSH_S = 0.02
-"""How long a line of the journal may wait: a system call for every answer takes 4 % of a round."""
+"""Seconds for which a line of the journal may wait to be written. A system call for every answer
+would take 4 % of a round."""
 
 _GOODBYE_S = 5.0
-"""How long devices have to end their streams after the goodbye."""
+"""Seconds that devices have to end their streams after the goodbye."""
 
 
 @dataclass(frozen=True)
 class ServerEnvironment:
-    """What a server finds around it: a machine, or a simulation.
+    """The environment of a server: a real machine or a simulation.
 
     Attributes:
         connect: opens the ledger's file.
-        evaluation: what evaluates the models of a run, of which it is told the settings and the
-            folder.
-        when_asked: registers what is called when somebody asks the server to stop.
+        evaluation: returns the evaluation process of a run, given the server's configuration and
+            the run folder.
+        on_stop_request: registers a function that is called when the server is asked to stop.
     """
 
     clock: Clock
     transport: Transport
     connect: Connect
     evaluation: Callable[[ServerProcess, Path], EvaluationProcess]
-    when_asked: Callable[[Callable[[], None]], None]
+    on_stop_request: Callable[[Callable[[], None]], None]
 
 
-async def serve(folder: Path, around: ServerEnvironment) -> int:
-    """Run the server in `folder`; return the exit status.
+async def serve(folder: Path, environment: ServerEnvironment) -> int:
+    """Run the server in `folder` and return its exit status.
+
+    Args:
+        folder: the run folder.
 
     Raises:
         MusterError, OSError, sqlite3.Error: the run could not begin.
     """
     config = ServerProcess.from_json((folder / "setup/server.json").read_bytes())
-    clock = around.clock
+    clock = environment.clock
     schema = schema_of({tensor.name: tensor.shape for tensor in config.schema_})
-    ledger = Ledger(folder / "ledger.sqlite", around.connect)
+    ledger = Ledger(folder / "ledger.sqlite", environment.connect)
     incarnation = ledger.begin(
         config.run, members_of(config), clock.now(), len(config.population), config.moments
     )
@@ -90,7 +94,7 @@ async def serve(folder: Path, around: ServerEnvironment) -> int:
         if not journal.waiting:
             loop.call_later(_FLUSH_S, flush)
         watchers.show(journal.add(event, at))
-        if isinstance(event, Ended):  # before devices hear of it: who ends from now on was asked to
+        if isinstance(event, Ended):  # before any device hears of it and ends
             journal.flush()
 
     fleet = Fleet(
@@ -107,39 +111,39 @@ async def serve(folder: Path, around: ServerEnvironment) -> int:
             tell(event, at)
     coordinator.load(schema.flatten(load_file(folder / "setup/initial.safetensors")))
     evaluator = Evaluator(
-        setup_of(config), coordinator.evaluations.done, around.evaluation(config, folder)
+        setup_of(config), coordinator.evaluations.done, environment.evaluation(config, folder)
     )
     await evaluator.start()
     lines = least_lines(config.shared, fleet, config.server.transfers)
-    server = around.transport.server(server_options(lines.values()))
+    server = environment.transport.server(server_options(lines.values()))
     operator = OperatorService(coordinator, watchers, incarnation, clock)
     add_services(server, FleetService(coordinator, clock), operator)
     port = listen(server, config)
-    around.when_asked(lambda: coordinator.stop("stopped", "asked by a signal"))
+    environment.on_stop_request(lambda: coordinator.stop("stopped", "asked by a signal"))
     await server.start()
-    # Whoever waits for the server reads this file; it is there only when the port answers.
+    # Processes that wait for the server read this file. It is written only when the port answers.
     host, _, seen_port = (config.outside or f"{config.host}:{port}").rpartition(":")
     address = {"host": host, "port": int(seen_port), "pid": os.getpid()}
     write_atomic(folder / "setup/address.json", json.dumps(address).encode())
     try:
         status, detail = await coordinator.run(evaluator)
     except Exception as error:
-        foreseen = isinstance(error, MusterError)
-        log.error("%s", reason_of(error), exc_info=None if foreseen else error)
+        expected = isinstance(error, MusterError)
+        log.error("%s", reason_of(error), exc_info=None if expected else error)
         status, detail = "failed", reason_of(error)
     status, _ = await coordinator.finish(status, detail, _peak_rss_mib())
     watchers.ended.set()
-    await _all_left(fleet, clock)
+    await _wait_until_all_left(fleet, clock)
     await server.stop(grace=1.0)
     await evaluator.close()
-    with suppress(OSError):  # a full disk; `finish` has told of it
+    with suppress(OSError):  # a full disk; `finish` has reported it
         journal.close()
     ledger.close()
     return 1 if status == "failed" else 0
 
 
 def members_of(config: ServerProcess) -> Iterator[MemberRow]:
-    """What the books show of the population before anybody enrolls."""
+    """Yield the ledger's rows of the devices that the server knows before they enroll."""
     for position, member in enumerate(config.population):
         if member.enrolled or config.server.information == "full":
             yield MemberRow(
@@ -156,7 +160,7 @@ def listen(server: Any, config: ServerProcess) -> int:
     """Bind the port of the run.
 
     Raises:
-        ConfigError: it is taken.
+        ConfigError: the port is taken, or the host is not an address of this machine.
     """
     address = f"{config.host}:{config.port}"
     try:
@@ -171,14 +175,17 @@ def listen(server: Any, config: ServerProcess) -> int:
     return port
 
 
-async def _all_left(fleet: Fleet, clock: Clock) -> None:
+async def _wait_until_all_left(fleet: Fleet, clock: Clock) -> None:
     limit = clock.monotonic() + _GOODBYE_S
     while fleet.present and clock.monotonic() < limit:
         await clock.sleep_until(clock.monotonic() + 0.01)
 
 
 def _peak_rss_mib() -> float:
-    """Not getrusage: what it says survives exec, and counts the parent's memory."""
+    """Return the peak memory of this process in MiB.
+
+    getrusage is not used, because its value survives exec and so includes the parent's memory.
+    """
     for line in Path("/proc/self/status").read_text().splitlines():
         if line.startswith("VmHWM:"):
             return int(line.split()[1]) / 1024

@@ -1,12 +1,14 @@
-"""Fakes that need the server's contracts; see also `muster.common.testing`."""
+"""Fakes that implement the server's interfaces; see also `muster.common.testing`."""
 
 from muster.common.tensors import Vector
 from muster.server.aggregators import Aggregator, Contribution, State
 
 
 class PlusOne(Aggregator):
-    """An aggregator so odd that a test cannot pass with another by accident: every weight is the
-    number of examples plus `extra`."""
+    """An aggregator whose weights are the number of examples plus `extra`.
+
+    It is so unusual that no test passes by accident with another aggregator.
+    """
 
     extra: float = 1.0
 
@@ -15,13 +17,13 @@ class PlusOne(Aggregator):
 
 
 class NoEvaluation:
-    """An evaluator that measures nothing, for a server in a test's own process."""
+    """An evaluator that evaluates nothing, for a server in a test's own process."""
 
     async def submit(self, version: int, round: int, model: Vector) -> None:
-        """Forget it."""
+        """Do nothing with the model."""
 
     def waiting(self) -> set[int]:
         return set()
 
     async def drained(self) -> None:
-        """Nothing waits."""
+        """Return at once, because no model waits."""

@@ -1,4 +1,4 @@
-"""The worker thread: arithmetic on large vectors, their files, and the ledger's transactions."""
+"""The worker thread: does arithmetic on large vectors, and writes their files and the ledger."""
 
 import asyncio
 from collections.abc import Callable
@@ -9,11 +9,11 @@ T = TypeVar("T")
 
 
 class WorkerThread:
-    """Runs calls one after the other in one thread, or at once on the event loop.
+    """Runs calls one after the other in one thread, or directly on the event loop.
 
     Args:
-        inline: run calls of `run` on the event loop; with small models they take less time than
-            the way to the thread and back.
+        inline: `run` makes calls on the event loop. With small models this takes less time than
+            handing them over to the thread.
 
     Attributes:
         executor: the thread.
@@ -24,11 +24,11 @@ class WorkerThread:
         self._inline = inline
 
     async def run(self, call: Callable[..., T], *args: Any) -> T:
-        """Call and wait for the result."""
+        """Call `call` and wait for its result."""
         if self._inline:
             return call(*args)
         return await self.run_in_thread(call, *args)
 
     async def run_in_thread(self, call: Callable[..., T], *args: Any) -> T:
-        """Call in the thread, however small the model: the call itself takes long."""
+        """Call `call` in the thread even if `inline`, for calls that take long with any model."""
         return await asyncio.get_running_loop().run_in_executor(self.executor, call, *args)

@@ -1,3 +1,7 @@
-"""What the server remembers: the ledger (SQLite), model versions, traffic, and rows that wait for
-the next commit. It imports nothing of the server that talks to devices.
+"""The durable record of a run: the ledger (SQLite), model versions, traffic, and the rows that wait
+for the next commit.
+
+It never imports rpc or the main loop of the rounds. Of the server it imports the fleet,
+`aggregators.State`, `knowledge.participation`, `rounds.lifecycle`, `rounds.closed_round` and
+`updates.uploads`.
 """

@@ -1,7 +1,8 @@
 """The ledger: one SQLite file, one writer, one transaction per round.
 
-WAL with synchronous FULL: what `commit` returned from survives a power cut. (WAL with NORMAL does
-not.) One connection writes; with two, SQLite before 3.51.3 can corrupt the log on reset.
+The file uses WAL with synchronous FULL, so that a round survives a power cut once `commit` has
+returned. (With synchronous NORMAL it might not.) Only one connection writes: with two, SQLite
+before 3.51.3 can corrupt the log when it is reset.
 """
 
 import json
@@ -30,20 +31,20 @@ from muster.server.account.rows import (
 SCHEMA_VERSION = 6
 
 Connect = Callable[..., sqlite3.Connection]
-"""As `sqlite3.connect`."""
+"""Opens a database, with the parameters of `sqlite3.connect`."""
 
 
 class Ledger(LedgerReader):
-    """The account of a run, for its one writer. It must not be used by several threads at once."""
+    """The ledger of a run, for its one writer. Only one thread may use it at a time."""
 
     def __init__(self, path: Path, connect: Connect = sqlite3.connect) -> None:
         """Open or create the ledger at `path`.
 
         Args:
-            connect: opens the file; a simulation hands in one whose disk may be full.
+            connect: opens the file. A simulation passes its own, whose disk can become full.
 
         Raises:
-            LedgerError: it is damaged or of another schema.
+            LedgerError: the file is damaged or has another schema.
         """
         self._db = connect(path, isolation_level=None, check_same_thread=False)
         try:
@@ -62,7 +63,8 @@ class Ledger(LedgerReader):
         self._db.execute("PRAGMA journal_mode = WAL")
         self._db.execute("PRAGMA synchronous = FULL")
         self._db.execute("PRAGMA mmap_size = 0")
-        # Some builds fill what is deleted with zeros: with every commit a model's worth of pages.
+        # Some builds overwrite deleted data with zeros. Every commit would then write the pages of
+        # a whole model once more.
         self._db.execute("PRAGMA secure_delete = OFF")
         version = self._one("PRAGMA user_version")
         if version == 0 and not self._one("SELECT count(*) FROM sqlite_master"):
@@ -95,12 +97,15 @@ class Ledger(LedgerReader):
         population: int,
         moments: Mapping[str, float],
     ) -> int:
-        """Enter an incarnation of the server and return its number, from 1. What is said of the
-        population counts the first time only.
+        """Enter a new incarnation of the server and return its number, from 1.
+
+        The arguments about the population are stored by the first incarnation only.
 
         Args:
-            members: devices that are known before they enroll.
-            population: how many there are.
+            run: identity of the run.
+            members: the devices that the server knows before they enroll.
+            at: UNIX seconds when the run started.
+            population: number of devices.
             moments: population means of the covariates Z.
 
         Raises:
@@ -136,17 +141,19 @@ class Ledger(LedgerReader):
         return int(self._one("SELECT incarnation FROM run"))
 
     def began_at(self, at: float) -> float:
-        """UNIX seconds of scenario time 0 on the wall or scaled clock: `at`, if it is asked for the
-        first time."""
+        """Return the UNIX seconds of scenario time 0 on the wall or scaled clock.
+
+        The first call stores `at`; later calls return the stored value.
+        """
         self._db.execute("UPDATE run SET began_at = coalesce(began_at, ?)", (at,))
         return float(self._one("SELECT began_at FROM run"))
 
     def has_begun(self) -> bool:
-        """Whether scenario time runs already."""
+        """Whether scenario time has begun."""
         return self._one("SELECT began_at FROM run") is not None
 
     def end(self, status: str, detail: str, at: float, forget: Sequence[int] = ()) -> None:
-        """Record how the run ended, and that the bytes of the versions in `forget` are gone."""
+        """Record how the run ended, and forget the bytes of the versions in `forget`."""
         values = [(status, detail, at)]
         self._transaction(
             [
@@ -171,13 +178,15 @@ class Ledger(LedgerReader):
         state: StoredVector | None = None,
         forget: Sequence[int] = (),
     ) -> None:
-        """Make a round durable, with its version when it has one: all of it or nothing.
+        """Make a round durable in one transaction, with the version that it made.
 
         Args:
-            pending: contributions of this round, and what else happened since the last commit;
-                its bytes are those of `row`.
-            forget: versions whose bytes are no longer needed; their files are the caller's to
-                remove afterwards.
+            pending: contributions of this round, and all other rows since the last commit. `row`
+                already has its `bytes_up` and `bytes_down`.
+            model: the version's model; None if the round is empty.
+            state: the aggregator's state at the version; None if there is none.
+            forget: versions whose bytes are no longer needed. The caller removes their files
+                afterwards.
         """
         statements: list[Statement] = [
             (INSERT_ROUND, [row]),
@@ -197,15 +206,17 @@ class Ledger(LedgerReader):
         self._transaction([*pending.statements(), statement])
 
     def enter_initial(self, model: StoredVector, state: StoredVector | None) -> None:
-        """Enter version 0."""
+        """Enter the initial model as version 0, with the aggregator's state."""
         statements = [version_statement(0, 0, model)]
         if state is not None:
             statements.append(state_statement(0, state))
         self._transaction(statements)
 
     def evaluated(self, row: EvaluationRow) -> None:
-        """Enter an evaluation, with groups and devices, and its loss and accuracy with the round
-        that made the version."""
+        """Enter an evaluation with its groups and devices.
+
+        Its loss and accuracy are also entered in the row of the round that made the version.
+        """
         self._transaction(
             [
                 (

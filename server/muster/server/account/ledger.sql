@@ -1,5 +1,5 @@
 -- The account of a run. Times are UNIX seconds, durations seconds, sizes bytes.
--- `PRAGMA user_version` is the schema's version (muster.server.ledger.SCHEMA_VERSION).
+-- `PRAGMA user_version` is the schema's version (muster.server.account.ledger.SCHEMA_VERSION).
 
 CREATE TABLE run (
     id TEXT NOT NULL,              -- identity of the run, the same over restarts

@@ -1,4 +1,4 @@
-"""What can be read from a ledger."""
+"""The queries of the ledger."""
 
 import math
 import sqlite3
@@ -11,7 +11,7 @@ from muster.server.account.rows import ParticipationRow, RoundRow, StoredVector,
 
 
 class LedgerReader:
-    """The queries of a ledger, over the connection of its one writer."""
+    """Reads a ledger over the connection of its one writer."""
 
     _db: sqlite3.Connection
 
@@ -20,20 +20,24 @@ class LedgerReader:
         return row[0] if row else None
 
     def newest_round(self) -> int:
-        """The newest committed round; 0 before the first."""
+        """The number of the newest committed round; 0 before the first."""
         return int(self._one("SELECT coalesce(max(round), 0) FROM rounds"))
 
     def newest_version(self) -> int | None:
-        """The newest version; None before the initial model was entered."""
+        """The newest version; None before the initial model has been entered."""
         version = self._one("SELECT max(version) FROM versions")
         return None if version is None else int(version)
 
     def model(self, version: int) -> StoredVector:
-        """The row of a version."""
+        """The model of a version, as stored.
+
+        Raises:
+            LedgerError: there is no such version.
+        """
         return self._vector("SELECT sha256, bytes, body FROM versions WHERE version = ?", version)
 
     def state(self, version: int) -> StoredVector | None:
-        """The row of the aggregator's state at a version; None for a rule without memory."""
+        """The aggregator's state at a version, as stored; None if the aggregator has no state."""
         query = "SELECT sha256, bytes, body FROM aggregator_state WHERE version = ?"
         return self._vector(query, version) if self._one(query, version) else None
 
@@ -50,12 +54,12 @@ class LedgerReader:
         ).fetchall()
 
     def evaluations(self) -> dict[int, tuple[float, float | None]]:
-        """(loss, accuracy) of every version that was evaluated."""
+        """(loss, accuracy) of every evaluated version; a loss that is not a number is NaN."""
         rows = self._db.execute("SELECT version, loss, accuracy FROM evaluations")
         return {version: (math.nan if loss is None else loss, acc) for version, loss, acc in rows}
 
     def participation(self) -> Iterator[ParticipationRow]:
-        """Everybody who was called in a round, or could not be, in the order of the rounds."""
+        """The devices that each round called or could not call, in the order of the rounds."""
         rows = self._db.execute(
             "SELECT a.round, a.client, c.client IS NOT NULL, a.x, a.x_age_s "
             "FROM answers a LEFT JOIN contributions c "
@@ -66,12 +70,13 @@ class LedgerReader:
             yield ParticipationRow(round, client, bool(took_part), x, x_age_s)
 
     def covariates(self) -> list[tuple[str, str]]:
-        """Clients whose covariates Z are known, and these as JSON."""
+        """(client, JSON of its covariates Z) of every client whose covariates Z are known."""
         return self._db.execute("SELECT client, z FROM clients WHERE z IS NOT NULL").fetchall()
 
     def last_told(self) -> Iterator[ToldRow]:
-        """What every device told of itself, as its newest round has it."""
-        rows = self._db.execute(  # SQLite takes the columns beside max() from the row that has it
+        """The newest report of every device about its state and covariates X."""
+        # SQLite takes the columns beside max() from the row that has the maximum.
+        rows = self._db.execute(
             "SELECT client, state, x, x_age_s, at, max(round) FROM answers "
             "WHERE x_age_s IS NOT NULL GROUP BY client"
         )
@@ -79,7 +84,7 @@ class LedgerReader:
             yield ToldRow(*row)
 
     def rounds_after(self, round: int) -> list[RoundRow]:
-        """Rounds after one."""
+        """The rows of the rounds after `round`."""
         columns = ", ".join(RoundRow._fields)
         rows = self._db.execute(
             f"SELECT {columns} FROM rounds WHERE round > ? ORDER BY round", (round,)
@@ -87,7 +92,7 @@ class LedgerReader:
         return [RoundRow(*row) for row in rows]
 
     def traffic(self) -> tuple[int, int]:
-        """Bytes of all bodies that came from devices, and that went to them."""
+        """Bytes of all bodies: those received from devices, and those sent to them."""
         totals = [
             f"(SELECT coalesce(sum({column}), 0) FROM rounds) + (SELECT {column} FROM run)"
             for column in ("bytes_up", "bytes_down")

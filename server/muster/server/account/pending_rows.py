@@ -1,4 +1,4 @@
-"""What the next commit enters beside the model: sessions, answers, and what became of updates."""
+"""The rows that the next commit enters: sessions, answers, contributions and estimates."""
 
 import json
 import math
@@ -25,18 +25,19 @@ from muster.server.knowledge.participation import Seen
 from muster.server.rounds.lifecycle import Round
 from muster.server.updates.uploads import TransferCost
 
-_Told = tuple[str | None, str | None, float | None]
-"""What a device told of itself: state and X as JSON, and how many scenario seconds ago; None: not
-known."""
+_Report = tuple[str | None, str | None, float | None]
+"""A device's report about itself: JSON of its state, JSON of its covariates X, and the scenario
+seconds since then. None: not known."""
 
 
 class PendingRows:
     """Rows of the ledger that wait for its next transaction.
 
     Attributes:
-        traffic: of models and updates that travel in chunks.
-        inline_up, inline_down: bytes of the updates inside answers, and of the models inside calls,
-            since the last transaction; of models, in rounds that have ended.
+        traffic: the transfers of models and updates that travel in chunks.
+        inline_up: bytes of the updates that came inside answers since the last transaction.
+        inline_down: bytes of the models that went inside calls; the calls of a round are added when
+            it has ended.
 
     Args:
         x_names: names of the covariates X by group.
@@ -56,41 +57,46 @@ class PendingRows:
         self._x_names = x_names
         self._clock = clock
         self._scale = scale
-        self._notes = PendingTransaction()
+        self._transaction = PendingTransaction()
         self.traffic = Traffic(schema.body_bytes, clock)
         self.inline_up = self.inline_down = 0
 
     def take(self, round: int) -> PendingTransaction:
-        """What came in since the last time.
+        """Return the rows that were added since the last call.
 
         Args:
             round: the newest round.
         """
-        notes, self._notes = self._notes, PendingTransaction()
-        notes.transfers += self.traffic.take(round)
-        notes.bytes_up, notes.bytes_down = self.inline_up, self.inline_down
+        transaction, self._transaction = self._transaction, PendingTransaction()
+        transaction.transfers += self.traffic.take(round)
+        transaction.bytes_up, transaction.bytes_down = self.inline_up, self.inline_down
         self.inline_up = self.inline_down = 0
-        for row in notes.transfers:
+        for row in transaction.transfers:
             if row.direction == "up":
-                notes.bytes_up += row.bytes
+                transaction.bytes_up += row.bytes
             else:
-                notes.bytes_down += row.bytes
-        return notes
+                transaction.bytes_down += row.bytes
+        return transaction
 
     def enrolled(self, pack: ConnectedPack) -> None:
-        """Devices enrolled."""
+        """Add the new session of a pack's devices."""
         fingerprint, now = json.dumps(pack.fingerprint._asdict()), self._clock.now()
         for client, device in pack.devices.items():
             z = json.dumps(device.z, sort_keys=True)
-            self._notes.sessions.append((client, fingerprint, now, z, device.capacity))
+            self._transaction.sessions.append((client, fingerprint, now, z, device.capacity))
 
-    def restore(self, covariates: Iterable[tuple[str, str]], told: Iterable[ToldRow]) -> None:
-        """Take up what devices told an earlier incarnation: Z, and the last of state and X."""
+    def restore(self, covariates: Iterable[tuple[str, str]], reports: Iterable[ToldRow]) -> None:
+        """Restore what devices reported to an earlier incarnation of the server.
+
+        Args:
+            covariates: (client, JSON of its covariates Z).
+            reports: each device's newest report of its state and covariates X.
+        """
         for client, z in covariates:
             if device := self._fleet.devices.get(client):
                 device.z = orjson.loads(z)
         now, monotonic = self._clock.now(), self._clock.monotonic()
-        for row in told:
+        for row in reports:
             state = DeviceState(**orjson.loads(row.state)) if row.state else None
             x = tuple(orjson.loads(row.x).values()) if row.x else ()
             age_s = max(0.0, now - row.at) + row.age_s / self._scale
@@ -98,10 +104,10 @@ class PendingRows:
             device.see(Observation(row.client, state, x), monotonic - age_s)
 
     def check(self, device: EnrolledDevice, x: Sequence[float]) -> None:
-        """Check what a device tells of itself.
+        """Check the covariates X that a device reports.
 
         Raises:
-            RemoteProtocolError: X is not what the scenario says of the group.
+            RemoteProtocolError: their number is not the one that the scenario gives the group.
         """
         names = self._x_names.get(device.group, ())
         if len(x) != len(names):
@@ -111,23 +117,28 @@ class PendingRows:
             )
 
     def answers(self, round: Round, answered_at: Mapping[str, float], at: float) -> list[AnswerRow]:
-        """What was said to the calls of a round; `at` stands for an answer that has not come
-        itself."""
+        """Return the rows of the devices that answered the calls of a round.
+
+        Args:
+            answered_at: UNIX seconds of the answers, by client.
+            at: UNIX seconds for devices that are not in `answered_at`, for example because they had
+                said in an earlier round that they would be offline in this one.
+        """
         rows, durations = [], round.durations() if round.rules.extra_s else {}
         for client, member in round.cohort.items():
             if (answer := member.answer) is None:
                 continue
             if answer.state is not None or answer.x:
-                told: _Told = *self._written(client, answer.state, answer.x), 0.0
+                report: _Report = *self._as_json(client, answer.state, answer.x), 0.0
             else:
-                told = self._last_known(self._fleet.devices[client])
+                report = self._last_report(self._fleet.devices[client])
             rows.append(
                 AnswerRow(
                     round.number,
                     client,
                     answer.decision.value,
                     answer.reason.value if answer.reason else None,
-                    *told,
+                    *report,
                     durations.get(client, answer.modelled_s),
                     member.model_bytes,
                     answered_at.get(client, at),
@@ -138,42 +149,48 @@ class PendingRows:
     def unheard(
         self, round: Round, decision: str, clients: Sequence[str], at: float
     ) -> list[AnswerRow]:
-        """Of whom nothing was heard in a round, as they were last known: absent, or silent."""
+        """Return the rows of devices from which nothing was heard in a round.
+
+        Each row has the device's last known state and covariates X.
+
+        Args:
+            decision: "absent" or "silent".
+        """
         rows = []
         for client in clients:
-            told = self._last_known(self._fleet.devices[client])
+            report = self._last_report(self._fleet.devices[client])
             member = round.cohort.get(client)
             model_bytes = member.model_bytes if member else 0
             rows.append(
-                AnswerRow(round.number, client, decision, None, *told, None, model_bytes, at)
+                AnswerRow(round.number, client, decision, None, *report, None, model_bytes, at)
             )
         return rows
 
     def participation(self, rows: Iterable[ParticipationRow]) -> Iterator[Seen]:
-        """Everybody in a round."""
+        """Decode rows of the ledger for the history of participation."""
         for row in rows:
             device = self._fleet.devices[row.client]
             x = orjson.loads(row.x) if row.x else None
             if x is None and not self._x_names.get(device.group):
-                x = {}  # there is nothing to know
+                x = {}  # the group has no covariates X
             yield Seen(device.index, row.took_part, x, row.x_age_s or 0.0)
 
-    def estimates(self, round: int, found: Mapping[str, Any]) -> None:
-        """What an aggregator's weights rest on."""
-        self._notes.estimates += [
-            EstimateRow(round, name, json.dumps(value)) for name, value in found.items()
+    def estimates(self, round: int, estimates: Mapping[str, Any]) -> None:
+        """Add the estimates, by name, from which the aggregator computed a round's weights."""
+        self._transaction.estimates += [
+            EstimateRow(round, name, json.dumps(value)) for name, value in estimates.items()
         ]
 
-    def _last_known(self, device: EnrolledDevice) -> _Told:
+    def _last_report(self, device: EnrolledDevice) -> _Report:
         if (seen := device.seen) is None:
             return None, None, None
         age_s = (self._clock.monotonic() - device.seen_at) * self._scale
-        return *self._written(device.client, seen.state, seen.x), age_s
+        return *self._as_json(device.client, seen.state, seen.x), age_s
 
-    def _written(
+    def _as_json(
         self, client: str, state: DeviceState | None, x: Sequence[float]
     ) -> tuple[str | None, str | None]:
-        """State and X as JSON."""
+        """Return the JSON of a state, and of the covariates X by name."""
         names = self._x_names.get(self._fleet.devices[client].group, ())
         return (
             None if state is None else orjson.dumps(state._asdict()).decode(),
@@ -181,7 +198,7 @@ class PendingRows:
         )
 
     def aborts(self, round: Round, at: float) -> None:
-        """Work that was accepted and given up."""
+        """Add the calls of a round that devices accepted and then gave up, as dropped."""
         for member in round.cohort.values():
             answer = member.answer
             if answer is not None and answer.decision is Decision.ABORT:
@@ -201,14 +218,17 @@ class PendingRows:
         weight: float | None = None,
         whole: bool = True,
     ) -> None:
-        """What became of an update.
+        """Add the outcome of an update.
 
         Args:
-            model_bytes: of the model inside its call, if no other update is charged with it.
-            whole: all of its body came, and it is as long as it should be.
+            outcome: folded, late, duplicate, refused or dropped.
+            cost: what travelled for the update, in chunks or inside the answer.
+            model_bytes: bytes of the model inside its call, unless they are charged to another
+                update.
+            whole: whether all of its body came and has the right length.
         """
         up, down, send_s = cost
-        self._notes.contributions.append(
+        self._transaction.contributions.append(
             ContributionRow(
                 round=update.key.round,
                 client=update.key.client,

@@ -1,4 +1,4 @@
-"""The rows of the ledger, and the statements that write them; columns as in ledger.sql."""
+"""The rows of the ledger, and the statements that write them. ledger.sql explains the columns."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -19,7 +19,7 @@ class MemberRow(NamedTuple):
 
 
 class RoundRow(NamedTuple):
-    """A row of `rounds`; columns as in ledger.sql."""
+    """A row of `rounds`."""
 
     round: int
     base_version: int
@@ -114,7 +114,12 @@ class EstimateRow(NamedTuple):
 
 
 class ParticipationRow(NamedTuple):
-    """A device in a round: whether its update was folded, and JSON of its covariates X."""
+    """A device in a round: whether its update was folded, and its covariates X.
+
+    Attributes:
+        x: JSON; None if they are not known.
+        x_age_s: scenario seconds since the device reported them.
+    """
 
     round: int
     client: str
@@ -124,11 +129,13 @@ class ParticipationRow(NamedTuple):
 
 
 class ToldRow(NamedTuple):
-    """The last that is known of a device: JSON of its state and covariates X.
+    """The newest report of a device about itself.
 
     Attributes:
-        at: UNIX seconds of the round's row.
-        age_s: scenario seconds from what was told to `at`.
+        state: JSON of its state; None if it did not report one.
+        x: JSON of its covariates X; None if it did not report any.
+        age_s: scenario seconds from the report to `at`.
+        at: UNIX seconds of the row in `answers` that holds the report.
     """
 
     client: str
@@ -139,7 +146,13 @@ class ToldRow(NamedTuple):
 
 
 class StoredVector(NamedTuple):
-    """A vector in the ledger: its bytes when small, else only the name of its file's content."""
+    """A stored model or aggregator state.
+
+    Attributes:
+        sha256: hexadecimal SHA-256 of the safetensors file.
+        size: length of the file in bytes.
+        body: content of the file if it is small; None if it is a file in the folder of models.
+    """
 
     sha256: str
     size: int
@@ -168,7 +181,7 @@ class DeviceEvaluationRow(NamedTuple):
 
 
 class EvaluationRow(NamedTuple):
-    """A row of `evaluations`, with what belongs to it in the other two tables."""
+    """A row of `evaluations`, with its rows of the tables for groups and devices."""
 
     version: int
     round: int
@@ -200,8 +213,8 @@ class PendingTransaction:
     """Rows that wait for the next transaction.
 
     Attributes:
-        bytes_up, bytes_down: of the bodies that came from devices and went to them, in chunks and
-            inside other messages.
+        bytes_up, bytes_down: bytes of the bodies that were received from devices and sent to them,
+            in chunks and inside other messages.
         sessions: (client, JSON of its fingerprint, time, JSON of its Z, capacity) of devices that
             enrolled.
     """

@@ -1,5 +1,7 @@
-"""Versions of the model and of the aggregator's state: small ones in the ledger's rows, others in
-immutable files named by version, written and fsynced before the transaction that names them.
+"""The storage of the model's versions and of the aggregator's states.
+
+Small ones are in the ledger's rows. Others are in immutable files named by version, which are
+written and fsynced before the transaction that names them.
 """
 
 import hashlib
@@ -21,7 +23,7 @@ from muster.wire.bodies import body_view
 
 
 class Store:
-    """The vectors of a run.
+    """Writes and reads the models and aggregator states of a run.
 
     Args:
         folder: `models/` of the run folder.
@@ -36,11 +38,11 @@ class Store:
         folder.mkdir(exist_ok=True)
 
     def put_model(self, version: int, model: Vector) -> StoredVector:
-        """Write a model; it is durable, but no version until a transaction names it."""
+        """Write a model. It is durable, but becomes a version only when a transaction names it."""
         return self._put(model_name(version), *self.model_file(model))
 
     def put_state(self, version: int, state: State) -> StoredVector | None:
-        """Write an aggregator's state; None for an empty one."""
+        """Write an aggregator's state. Return None if the state is empty."""
         if not state:
             return None
         # reshape keeps scalars 0-dimensional; ascontiguousarray alone would make them vectors.
@@ -51,18 +53,22 @@ class Store:
         """Read a model: float32, shape (parameters,), read-only.
 
         Raises:
-            LedgerError: it is missing or not what was committed.
+            LedgerError: the model is missing or differs from the committed one.
         """
         file = self._get(model_name(version), self._ledger.model(version))
         return np.frombuffer(file, WIRE, offset=len(self._header)).astype(np.float32, copy=False)
 
     def get_state(self, version: int) -> State:
-        """Read an aggregator's state."""
+        """Read an aggregator's state; empty if none was stored.
+
+        Raises:
+            LedgerError: the state is missing or differs from the committed one.
+        """
         stored = self._ledger.state(version)
         return load(self._get(state_name(version), stored)) if stored else {}
 
     def model_file(self, model: Vector) -> tuple[bytes, memoryview]:
-        """The parts of a safetensors file with `model` in it."""
+        """Return the parts of a safetensors file that holds `model`: header and body."""
         return self._header, body_view(model)
 
     def remove(self, versions: Iterable[int]) -> None:
@@ -73,7 +79,11 @@ class Store:
                 self._files.discard(name)
 
     def clean(self, kept: Iterable[int]) -> None:
-        """At start: remove what no transaction names."""
+        """Remove the files that no transaction names; called at the start.
+
+        Args:
+            kept: the versions that still have their bytes.
+        """
         remove_unfinished(self._folder)
         named = {name for v in kept for name in (model_name(v), state_name(v))}
         for path in self._folder.glob("*.safetensors"):
@@ -87,7 +97,7 @@ class Store:
         if size <= INLINE_BYTES + len(self._header):
             body = b"".join(parts)
             return StoredVector(hashlib.sha256(body).hexdigest(), size, body)
-        # The file is written while it is hashed: SHA-256 is the slower of the two.
+        # The file is written while another thread hashes it, because SHA-256 is the slower part.
         digest = self._hashing.submit(_sha256, *parts)
         write_atomic(self._folder / name, *parts, durable=True)
         self._files.add(name)
@@ -108,12 +118,12 @@ class Store:
 
 
 def model_name(version: int) -> str:
-    """The file of a version."""
+    """Return the file name of a version's model."""
     return f"{version:06d}.safetensors"
 
 
 def state_name(version: int) -> str:
-    """The file of the aggregator's state at a version."""
+    """Return the file name of the aggregator's state at a version."""
     return f"{version:06d}.state.safetensors"
 
 

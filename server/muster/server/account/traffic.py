@@ -1,8 +1,8 @@
-"""Bodies that travel in chunks: how many bytes moved in each call of Fetch and Submit, and when.
+"""The accounting of bodies that travel in chunks: bytes and times of each call of Fetch and Submit.
 
-Every byte is counted once, in the call in which it travelled. A transfer that broke and was resumed
-is several calls, and what was sent twice is counted twice. Of a chunk that broke off in the middle
-nothing is counted, since neither end sees it.
+Every byte that travels is counted once, in the call in which it travelled. A transfer that broke
+and was resumed is several calls, so bytes that were sent twice are counted twice. A chunk that
+broke off in the middle is not counted, because neither end sees it.
 """
 
 import asyncio
@@ -25,11 +25,12 @@ class Transfer:
 
     Attributes:
         key: the call to train that it is for.
+        direction: "down" is a model, "up" an update.
         began_at: UNIX seconds when the device began to wait for its turn.
         wait_s: wall seconds until its turn came.
         seconds: wall seconds from then until it ended; 0 while it is under way.
-        bytes: of the body that have travelled so far.
-        ending: how it ended; what is not known to have ended in another way is broken.
+        bytes: bytes of the body that have travelled so far.
+        ending: how it ended. It is "broken" unless another ending is known.
     """
 
     key: Key
@@ -41,7 +42,7 @@ class Transfer:
     ending: Ending = "broken"
 
     def row(self) -> TransferRow:
-        """The row of the ledger."""
+        """Return the transfer as a row of the ledger."""
         timed = self.seconds > 0 and self.bytes > 0
         return TransferRow(
             round=self.key.round,
@@ -59,7 +60,7 @@ class Transfer:
 
 @dataclass(slots=True)
 class _Download:
-    """A model's transfer, and the byte of the body at which it began."""
+    """The transfer of a model, and the byte of the body at which it began."""
 
     transfer: Transfer
     offset: int
@@ -68,12 +69,12 @@ class _Download:
 class Traffic:
     """The transfers of a run that have not been taken for the ledger yet.
 
-    Attributes:
-        ended: the account of transfers is closed; none may begin.
-
-    The server cannot see when the last byte of a model reaches a device; the device says so with
+    The server cannot see when the last byte of a model reaches a device; the device reports it with
     its update. The rows of a download therefore wait for the update, at most until the pack fetches
     another model or the next round has been committed.
+
+    Attributes:
+        ended: whether the run's transfers have been ended; no other may begin.
 
     Args:
         model_bytes: length of a model's body.
@@ -84,14 +85,14 @@ class Traffic:
         self._model_bytes = model_bytes
         self._clock = clock
         self._entered: list[Transfer] = []
-        self._under_way: dict[Transfer, float] = {}  # and the monotonic seconds of its turn
-        self._downloads: dict[str, list[_Download]] = {}  # by the first device of the pack
+        self._under_way: dict[Transfer, float] = {}  # value: monotonic seconds when its turn came
+        self._downloads: dict[str, list[_Download]] = {}  # by the pack's first device
         self._no_uploads = asyncio.Event()
         self._no_uploads.set()
 
     @contextmanager
     def upload(self, key: Key, asked_at: float) -> Iterator[Transfer]:
-        """The transfer of an update whose turn has come; it ends with the context.
+        """Record the transfer of an update whose turn has come; it ends with the context.
 
         Args:
             asked_at: UNIX seconds when the device began to wait.
@@ -115,11 +116,11 @@ class Traffic:
     def download(
         self, pack: ConnectedPack, key: Key, offset: int, asked_at: float
     ) -> Iterator[Transfer]:
-        """The transfer of a model to a pack whose turn has come; it ends with the context.
+        """Record the transfer of a model to a pack whose turn has come; it ends with the context.
 
         Args:
             key: the newest call of a device of the pack.
-            offset: the byte of the body at which it begins.
+            offset: the byte of the body at which the transfer begins.
             asked_at: UNIX seconds when the pack began to wait.
         """
         transfer = Transfer(key, "down", asked_at, max(0.0, self._clock.now() - asked_at))
@@ -127,11 +128,11 @@ class Traffic:
         if offset == 0:
             self._enter_downloads(name)
         downloads = self._downloads.setdefault(name, [])
-        if downloads:  # the pack has received so much of the one that broke
+        if downloads:  # the last one broke; the pack has received its bytes up to `offset`
             broken = downloads[-1]
-            kept = max(0, offset - broken.offset)
+            received = max(0, offset - broken.offset)
             self._end(broken.transfer, "broken")
-            broken.transfer.bytes = min(broken.transfer.bytes, kept)
+            broken.transfer.bytes = min(broken.transfer.bytes, received)
         downloads.append(_Download(transfer, offset))
         with self._moving(transfer):
             yield transfer
@@ -145,7 +146,7 @@ class Traffic:
             self._end(transfer, transfer.ending)
 
     def _end(self, transfer: Transfer, ending: Ending) -> None:
-        """End a transfer, unless it has ended."""
+        """End a transfer, unless it has ended already."""
         if (began := self._under_way.pop(transfer, None)) is not None:
             transfer.seconds, transfer.ending = self._clock.monotonic() - began, ending
 
@@ -154,13 +155,14 @@ class Traffic:
         return any(transfer in self._under_way for transfer in transfers)
 
     def fetched(self, pack: ConnectedPack, update: Update, key: Key | None) -> int:
-        """Take a device's word on how the model came from which it trained its update.
+        """Complete the pack's downloads with the times that a device reports in its update.
 
         Args:
-            key: of the update, if it is one of the server's calls.
+            update: its fetch times describe how the device received the model.
+            key: the update's key, if it belongs to one of the server's calls.
 
         Returns:
-            The bytes of the model that travelled for the update; 0 if they have been counted.
+            The bytes of the model that travelled for the update; 0 if they were counted before.
         """
         if not (self._downloads and update.fetched_at):
             return 0
@@ -190,7 +192,7 @@ class Traffic:
             self._entered.append(download.transfer)
 
     def take(self, round: int) -> list[TransferRow]:
-        """The rows of transfers that have ended since the last time.
+        """Return the rows of the transfers that have ended since the last call.
 
         Args:
             round: the newest round.
@@ -205,8 +207,11 @@ class Traffic:
         return [transfer.row() for transfer in ended]
 
     async def end(self, limit: float) -> None:
-        """End all transfers. Uploads may go on until `limit` (monotonic seconds); what has not
-        ended by then is entered as far as it has come."""
+        """End all transfers of the run.
+
+        Uploads may go on until `limit` (monotonic seconds). A transfer that has not ended by then
+        is entered as cut off, with the bytes that have travelled.
+        """
         if not self._no_uploads.is_set():
             ended = asyncio.ensure_future(self._no_uploads.wait())
             timer = asyncio.ensure_future(self._clock.sleep_until(limit))
@@ -223,5 +228,5 @@ class Traffic:
 
 
 def _name(pack: ConnectedPack) -> str:
-    """A pack's name over all its sessions: its first device."""
+    """The pack's name, which is the same in all its sessions: its first device."""
     return next(iter(pack.devices))

@@ -1,7 +1,7 @@
-"""How good a model is on what every device holds: many devices to a forward pass.
+"""Measures a model on the examples of every device, with many devices in one forward pass.
 
-A device is measured on its validation examples; where the task holds none out
-(`task.validation_ratio` is 0), on the examples it trains on.
+A device is measured on its validation examples. If the task holds out none
+(`task.validation_ratio` is 0), it is measured on its training examples.
 """
 
 from __future__ import annotations
@@ -21,16 +21,17 @@ if TYPE_CHECKING:
     from torch import nn
 
 _KEPT_BYTES = 256 * 2**20
-"""Examples that are kept from one model to the next; what is more is made anew for each."""
+"""The most bytes of examples that are kept from one model to the next. If the population has more,
+its examples are read again for each model."""
 
 
 class Part(NamedTuple):
-    """A model on some of the examples.
+    """The result of a model on a part of the examples.
 
     Attributes:
-        examples: > 0.
-        loss: mean over them.
-        accuracy: share of right answers; None where the task has none.
+        examples: number of examples; > 0.
+        loss: mean over the examples.
+        accuracy: share of right predictions; None if the task's predictions are not right or wrong.
     """
 
     examples: int
@@ -39,7 +40,7 @@ class Part(NamedTuple):
 
 
 class _Batch(NamedTuple):
-    """The examples of neighbours, one device after the other.
+    """The examples of devices at consecutive positions, one device after the other.
 
     Attributes:
         first: position of the first device.
@@ -52,9 +53,10 @@ class _Batch(NamedTuple):
 
 
 class Breakdown:
-    """The examples of a whole population.
+    """Measures models on every device of a population.
 
     Args:
+        population: number of devices.
         ratio: the task's `validation_ratio`.
     """
 
@@ -69,7 +71,7 @@ class Breakdown:
         """Return a part for each device that has examples, by its position.
 
         Raises:
-            ConfigError: no device has any.
+            ConfigError: no device has any examples.
         """
         parts: dict[int, Part] = {}
         for batch in self._batches():
@@ -85,6 +87,7 @@ class Breakdown:
         return parts
 
     def _scored(self, module: nn.Module, batch: _Batch) -> dict[int, Part] | None:
+        """Measure the devices of a batch together; None if the task does not score each example."""
         import torch
 
         outputs = predict(module, batch.examples.x)
@@ -95,7 +98,7 @@ class Breakdown:
         owner = np.repeat(np.arange(devices), sizes)
         means = []
         for score in scores:
-            # float64: bincount adds in the order of the examples, whatever the threads.
+            # float64. bincount adds in the order of the examples, whatever the number of threads.
             sums = None if score is None else np.bincount(owner, score.numpy(), devices)
             means.append(None if sums is None else (sums / np.maximum(sizes, 1)).tolist())
         losses, right = means
@@ -108,16 +111,18 @@ class Breakdown:
         }
 
     def _by_device(self, module: nn.Module, batch: _Batch) -> dict[int, Part]:
+        """Measure the devices of a batch one by one."""
         parts, start = {}, 0
         for position, size in enumerate(batch.sizes.tolist(), batch.first):
             if size:
                 examples = batch.examples.take(slice(start, start + size))
-                found = self._task.metrics_on(module, examples)
-                parts[position] = Part(size, found["loss"], found.get("accuracy"))
+                metrics = self._task.metrics_on(module, examples)
+                parts[position] = Part(size, metrics["loss"], metrics.get("accuracy"))
             start += size
         return parts
 
     def _batches(self) -> Iterator[_Batch]:
+        """Yield the batches of the population; keep them if they are within `_KEPT_BYTES`."""
         if self._kept is not None:
             yield from self._kept
             return
@@ -133,37 +138,42 @@ class Breakdown:
             self._kept = kept
 
     def _read(self) -> Iterator[_Batch]:
-        """Neighbours until they have `EVALUATION_BATCH` examples together."""
+        """Yield batches of consecutive devices.
+
+        A batch ends as soon as it has `EVALUATION_BATCH` examples.
+        """
         examples_of = self._task.validation if self._ratio else self._task.client
-        gathered: list[Examples] = []
+        pending: list[Examples] = []
         count = 0
         for position in range(self._population):
-            gathered.append(examples_of(position))
-            count += len(gathered[-1])
+            pending.append(examples_of(position))
+            count += len(pending[-1])
             if count >= EVALUATION_BATCH or position == self._population - 1:
                 together = Examples(
-                    np.concatenate([examples.x for examples in gathered]),
-                    np.concatenate([examples.y for examples in gathered]),
+                    np.concatenate([examples.x for examples in pending]),
+                    np.concatenate([examples.y for examples in pending]),
                 )
                 if count:
-                    sizes = np.array([len(examples) for examples in gathered])
-                    yield _Batch(position + 1 - len(gathered), sizes, together)
-                gathered, count = [], 0
+                    sizes = np.array([len(examples) for examples in pending])
+                    yield _Batch(position + 1 - len(pending), sizes, together)
+                pending, count = [], 0
 
 
 def by_group(parts: Mapping[int, Part], groups: Sequence[str]) -> dict[str, Part]:
-    """Return the parts of the groups, each device weighted by its examples.
+    """Return the parts of the groups, in which each device is weighted by its examples.
 
     Args:
-        groups: the group of every device, by position. A group without examples has no part.
+        parts: the parts of devices, by position.
+        groups: the group of every device, by position. A group without examples gets no part.
     """
     members: dict[str, list[Part]] = {}
     for position, part in parts.items():
         members.setdefault(groups[position], []).append(part)
-    return {group: _joined(found) for group, found in members.items()}
+    return {group: _joined(of_group) for group, of_group in members.items()}
 
 
 def _joined(parts: Sequence[Part]) -> Part:
+    """Return the result on the examples of all parts together."""
     examples = sum(part.examples for part in parts)
     right = [part.examples * part.accuracy for part in parts if part.accuracy is not None]
     accuracy = math.fsum(right) / examples if len(right) == len(parts) else None

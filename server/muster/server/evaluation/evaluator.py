@@ -1,4 +1,4 @@
-"""The server's side of the evaluation process."""
+"""The evaluator: sends models from the server to the evaluation process and reads the results."""
 
 import asyncio
 import os
@@ -14,18 +14,21 @@ from muster.server.evaluation.process import EvaluationResult, Order, Setup
 from muster.wire.bodies import body_view, chunks
 
 _BACKLOG = 8
-"""Models that may wait; then the rounds wait, so that a slow evaluation cannot fill the memory."""
+"""The most models that may wait. Then the rounds wait, so that a slow evaluation cannot fill the
+memory."""
 
-_REACH_S = 120.0
-_AGAIN_S = 0.2
-"""Patience with an evaluation that somebody else starts, and between looks whether it is there."""
+_CONNECT_S = 120.0
+"""Seconds for which the server tries to reach an evaluation process that is started separately."""
+
+_RETRY_S = 0.2
+"""Seconds between two such attempts."""
 
 _LONGEST_LINE = 64 * 2**20
-"""Bytes of one result: some 60 for every device that is measured."""
+"""The most bytes of one result. It has about 60 bytes for every device that is measured."""
 
 
 class Writer(Protocol):
-    """The part of `asyncio.StreamWriter` that an evaluator uses."""
+    """The methods of `asyncio.StreamWriter` that an evaluator uses."""
 
     def write(self, data: bytes | memoryview) -> None: ...
 
@@ -37,30 +40,33 @@ class Writer(Protocol):
 
 
 class EvaluationProcess(Protocol):
-    """Starts or reaches the process that evaluates models."""
+    """Starts the process that evaluates models, or connects to it."""
 
     async def open(self) -> tuple[asyncio.StreamReader, Writer]:
-        """The streams to it.
+        """Return the streams from and to the process.
 
         Raises:
-            RunFailed: it cannot be reached.
+            RunFailed: the process cannot be reached.
         """
         ...
 
     async def ended(self) -> str:
-        """After its stream ended: how it ended, for a message; empty where nobody can know."""
+        """Return how the process ended, for a message; empty if that cannot be known.
+
+        It is called after the process's stream has ended.
+        """
         ...
 
     async def close(self) -> None:
-        """End it."""
+        """End the process, or the connection to it."""
         ...
 
 
 class SpawnedEvaluation:
-    """A child process of the server.
+    """An evaluation process that is a child of the server.
 
     Args:
-        log: where its standard error goes.
+        log: the file for its standard error.
     """
 
     def __init__(self, log: Path) -> None:
@@ -96,7 +102,7 @@ class SpawnedEvaluation:
 
 
 class RemoteEvaluation:
-    """A process that somebody else starts, in a container of its own.
+    """An evaluation process that is started separately, in its own container.
 
     Args:
         address: host:port at which it listens.
@@ -109,7 +115,7 @@ class RemoteEvaluation:
 
     async def open(self) -> tuple[asyncio.StreamReader, Writer]:
         host, _, port = self._address.rpartition(":")
-        limit = self._clock.monotonic() + _REACH_S
+        limit = self._clock.monotonic() + _CONNECT_S
         while True:
             try:
                 reader, self._writer = await asyncio.open_connection(
@@ -118,7 +124,7 @@ class RemoteEvaluation:
             except OSError as error:
                 if self._clock.monotonic() > limit:
                     raise RunFailed(f"no evaluation listens at {self._address}: {error}") from None
-                await self._clock.sleep_until(self._clock.monotonic() + _AGAIN_S)
+                await self._clock.sleep_until(self._clock.monotonic() + _RETRY_S)
             else:
                 return reader, self._writer
 
@@ -131,11 +137,15 @@ class RemoteEvaluation:
 
 
 class Evaluator:
-    """Evaluates models in the order submitted.
+    """Evaluates models in the order in which they are submitted.
 
-    Every failure reaches whoever waits: of the process, of its answers, and of `done`.
+    A failure of the process, of its results or of `done` is raised in every call that waits.
+
+    Attributes:
+        failed: a future that gets the exception of such a failure.
 
     Args:
+        setup: the process's configuration.
         done: awaited with each result.
     """
 
@@ -156,17 +166,17 @@ class Evaluator:
         self.failed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
     async def start(self) -> None:
-        """Start the process, or reach it; models may be submitted while it still imports torch.
+        """Start the process or connect to it. Models may be submitted while it still imports torch.
 
         Raises:
-            RunFailed: it cannot be reached.
+            RunFailed: the process cannot be reached.
         """
         reader, self._pipe = await self._process.open()
         self._pipe.write(self._setup.to_json().encode() + b"\n")
         self._reading = asyncio.create_task(self._read(reader))
 
     async def submit(self, version: int, round: int, model: Vector) -> None:
-        """Queue a model; waits while the backlog is full.
+        """Queue a model. Wait while the backlog is full.
 
         Raises:
             RunFailed: the process died.
@@ -188,11 +198,11 @@ class Evaluator:
             await self._failure()
 
     def waiting(self) -> set[int]:
-        """Versions submitted and not yet evaluated."""
+        """The versions that were submitted and are not evaluated yet."""
         return self._waiting
 
     async def drained(self) -> None:
-        """Return when nothing waits.
+        """Wait until all submitted models are evaluated.
 
         Raises:
             RunFailed: the process died.
@@ -206,11 +216,11 @@ class Evaluator:
             self._reading.cancel()
             await asyncio.gather(self._reading, return_exceptions=True)
         if self.failed.done():
-            self.failed.exception()  # whoever had to know has been told
+            self.failed.exception()  # retrieved, so that asyncio does not log it as lost
         await self._process.close()
 
     async def _read(self, results: asyncio.StreamReader) -> None:
-        """Take results until there are none; any failure is kept in `failed`."""
+        """Read results until the stream ends. Any failure is kept in `failed`."""
         try:
             while line := await _line(results):
                 measured = EvaluationResult.from_json(line)
@@ -225,10 +235,15 @@ class Evaluator:
             self.failed.set_exception(error)
 
     async def _failure(self) -> None:
-        """Wait for the failure that ends the process, and raise it."""
+        """Wait for the failure that ended the process, and raise it."""
         await asyncio.shield(self.failed)
 
     async def _or_failed(self, wanted: Any) -> None:
+        """Await `wanted`, unless the evaluation fails before.
+
+        Raises:
+            Exception: the evaluation has failed.
+        """
         task = asyncio.ensure_future(wanted)
         try:
             await asyncio.wait({task, self.failed}, return_when=asyncio.FIRST_COMPLETED)
@@ -239,8 +254,8 @@ class Evaluator:
 
 
 async def _line(results: asyncio.StreamReader) -> bytes:
-    """The next result; nothing when there will be none."""
+    """Return the line of the next result; empty if there will be none."""
     try:
         return await results.readline()
-    except OSError:  # a connection that was reset
+    except OSError:  # the connection was reset
         return b""

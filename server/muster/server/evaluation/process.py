@@ -1,11 +1,13 @@
-"""Evaluation: a process of its own beside the server, so that torch stays out of the server.
+"""The evaluation process: evaluates models beside the server, so that the server need not import
+torch.
 
-On standard input: a line of JSON (`Setup`), then for each model a line of JSON (`Order`) and the
-model's body. On standard output: one line of JSON (`EvaluationResult`) per model. The process ends
-with its input.
+It reads from standard input a line of JSON (`Setup`), and then for each model a line of JSON
+(`Order`) and the model's body. It writes to standard output one line of JSON (`EvaluationResult`)
+for each model. It ends when its input ends.
 
-Where it is no child of the server (in a container of its own), it is started with host:port, and
-does the same over a connection there, for one server after the other.
+If it is not a child of the server, because it has its own container, it is started with host:port
+as its argument. It then listens there and does the same over a connection, for one server after the
+other.
 """
 
 import json
@@ -26,34 +28,39 @@ from muster.tasks.tasks import read_task
 
 
 class Setup(Section):
-    """What is evaluated: the scenario's [task] as JSON, opened as the devices open it."""
+    """The configuration of the evaluation process, with which it opens the task as devices do."""
 
     task: str
+    """JSON of the scenario's [task]."""
+
     population: int
     seed: int
 
     groups: list[str] = Field(default=[])
-    """The group of every device, by position, when groups are to be measured."""
+    """The group of every device, by position; empty if groups are not measured."""
 
     clients: list[str] = Field(default=[])
-    """The name of every device, by position, when devices are to be measured."""
+    """The name of every device, by position; empty if devices are not measured."""
 
 
 class Order(Section):
-    """A model follows."""
+    """The header of a model, whose body follows."""
 
     version: int
     round: int
     length: int
+    """Bytes of the body."""
 
 
 @dataclass(frozen=True, slots=True)
 class EvaluationResult:
-    """What came of it; a loss may be infinite or NaN, which Python's JSON can say.
+    """The result of evaluating a model. A loss may be infinite or NaN, which Python's JSON allows.
 
     Attributes:
-        groups: by name; empty unless they were to be measured.
-        devices: likewise.
+        metrics: the task's other metrics, by name.
+        seconds: wall seconds that the evaluation took.
+        groups: by name; empty if groups are not measured.
+        devices: by name; empty if devices are not measured.
     """
 
     version: int
@@ -67,7 +74,7 @@ class EvaluationResult:
 
     @classmethod
     def from_json(cls, line: bytes) -> "EvaluationResult":
-        """Read what `to_json` wrote."""
+        """Return the result of which `to_json` wrote the line."""
         values = json.loads(line)
         for parts in ("groups", "devices"):
             values[parts] = {name: Part(*part) for name, part in values[parts].items()}
@@ -78,7 +85,7 @@ class EvaluationResult:
 
 
 def main(orders: BinaryIO, results: BinaryIO) -> None:
-    """Evaluate until the input ends, wherever that is: whoever sends it may be killed."""
+    """Evaluate models until the input ends, which can be anywhere if the server is killed."""
     import torch
 
     from muster.tasks.models import load_vector
@@ -113,7 +120,7 @@ def main(orders: BinaryIO, results: BinaryIO) -> None:
 
 
 def serve(address: str) -> None:
-    """Evaluate for whoever connects, one after the other, without end."""
+    """Listen at `address` and evaluate for one server after the other, without end."""
     host, _, port = address.rpartition(":")
     with socket.create_server((host, int(port))) as listening:
         while True:

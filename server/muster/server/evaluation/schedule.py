@@ -1,6 +1,7 @@
-"""What is evaluated and when: every so many rounds, the last version, and what a crash left out.
+"""The schedule of evaluations: the versions of every `evaluate_every` rounds, the last version, and
+those that a killed server left out.
 
-What is measured is the model that the run would offer if it ended there (`Aggregator.result`).
+It evaluates the model that the run would offer if it ended there (`Aggregator.result`).
 """
 
 from collections.abc import Awaitable, Callable
@@ -14,11 +15,11 @@ from muster.server.evaluation.evaluator import Evaluator
 from muster.server.evaluation.process import EvaluationResult, Setup
 
 Enter = Callable[[EvaluationRow], Awaitable[None]]
-"""Makes an evaluation durable."""
+"""Commits an evaluation to the ledger."""
 
 
 def setup_of(config: ServerProcess) -> Setup:
-    """What the evaluation process of a server is started with."""
+    """Return the setup of a server's evaluation process."""
     server, members = config.server, config.population
     return Setup(
         task=config.task,
@@ -30,12 +31,12 @@ def setup_of(config: ServerProcess) -> Setup:
 
 
 class EvaluationSchedule:
-    """The evaluations of one run.
+    """Decides which versions of a run are evaluated, and records the results.
 
     Args:
         known: (loss, accuracy) of the versions that were evaluated before.
-        offered: the model that the run would offer at a version.
-        enter: makes a result durable.
+        offered: returns the model that the run would offer if it ended with a version.
+        enter: commits a result to the ledger.
         tell: records an event.
     """
 
@@ -57,7 +58,7 @@ class EvaluationSchedule:
         self._evaluator: Evaluator | None = None
 
     def begin(self, evaluator: Evaluator) -> None:
-        """Use `evaluator` from here on."""
+        """Use `evaluator` from now on."""
         self._evaluator = evaluator
 
     @property
@@ -66,31 +67,31 @@ class EvaluationSchedule:
         return self._evaluator
 
     def waiting(self) -> set[int]:
-        """Versions whose bytes are still needed."""
+        """The versions whose bytes are still needed, because they wait for evaluation."""
         return self.evaluator.waiting()
 
     async def after(self, round: int, version: int) -> None:
-        """A round made a version: evaluate it if it is its turn."""
+        """Evaluate the version that a round made, if `evaluate_every` says so."""
         if round % self._settings.evaluate_every == 0 and version not in self._known:
             await self._submit(version, round)
 
     async def finish(self, round: int, version: int) -> None:
-        """Evaluate the last version whatever its turn, and wait for all that are under way."""
+        """Evaluate the last version if that was not done, and wait for all that are under way."""
         if version not in self._known and version not in self.waiting():
             await self._submit(version, round)
         await self.evaluator.drained()
 
     async def target_reached(self, version: int) -> bool:
-        """Whether the run's target is met; waits for the evaluation where there is a target."""
+        """Return whether the run's target is reached; if there is one, wait for the evaluations."""
         target = self._settings.target
         if not target.given:
             return False
         await self.evaluator.drained()
-        found = self._known.get(version)
-        return found is not None and target.reached(*found)
+        evaluation = self._known.get(version)
+        return evaluation is not None and target.reached(*evaluation)
 
     async def done(self, measured: EvaluationResult) -> None:
-        """The evaluation's word on a version."""
+        """Record the result of a version."""
         version, round = measured.version, measured.round
         row = EvaluationRow(
             version,

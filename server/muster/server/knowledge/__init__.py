@@ -1,3 +1,5 @@
-"""What aggregators may know of the population and of past participation, and what they estimate
-from it (propensities, calibrated weights). Pure: no I/O.
+"""The knowledge of aggregators: what they may know of the population and of past participation,
+and the estimates that they make from it (propensities, calibrated weights).
+
+It does no I/O. Of the server it imports only the fleet.
 """

@@ -1,4 +1,5 @@
-"""The rounds: the main loop, the life of one round, who is selected, and what a closed round is.
+"""The rounds: the main loop, the state machine of one round, device selection, and the commit of a
+closed round.
 
-It imports updates, account, knowledge and aggregators, and never gRPC.
+It imports updates, account, knowledge, evaluation and aggregators, and never rpc or gRPC.
 """

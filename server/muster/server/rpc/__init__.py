@@ -1,3 +1,4 @@
-"""The gRPC services: they check who calls, decode a message, hand it to the domain, and encode the
-reply. They may import everything else in the server.
+"""The gRPC services: they authenticate the caller, decode the request, call the rounds, and encode
+the reply. They import rounds, account.traffic and the fleet; nothing here is imported by the other
+folders of the server.
 """

@@ -1,7 +1,8 @@
 """Downloads of models: chunk by chunk, in turns.
 
-gRPC cannot end a call in the middle of a message. A download that nobody reads therefore gives its
-turn to others, and ends when its last chunk was read or its connection closes.
+gRPC cannot end a call in the middle of a message. If the device does not read its download, the
+download therefore gives its turn to others, and it ends when its last chunk has been read or its
+connection closes.
 """
 
 import asyncio
@@ -23,7 +24,8 @@ from muster.wire.messages import Fetch
 Context = grpc.aio.ServicerContext[Any, Any]
 
 _UNREAD = 8
-"""Ended downloads of a process whose last chunk, up to a mebibyte, waits in gRPC's memory."""
+"""The most ended downloads of one process whose last chunk may still wait in gRPC's memory. A chunk
+is up to a mebibyte."""
 
 
 class Downloads:
@@ -36,10 +38,10 @@ class Downloads:
         self._unread = Counter[str]()
 
     async def send(self, request: pb.FetchRequest, pack: ConnectedPack, context: Context) -> None:
-        """Send what a device asked for in its turn.
+        """Wait for the pack's turn, then send the chunks that the request asks for.
 
         Raises:
-            RemoteProtocolError: no download of these chunks begins there.
+            RemoteProtocolError: no download of these chunks begins at the requested offset.
             Interrupted: the turn was ended early, or earlier downloads of the process are unread.
         """
         asked, asked_at = messages.decode_fetch(request), self._clock.now()
@@ -72,7 +74,7 @@ class Downloads:
                 sending.cancel()
 
     async def _chunks(self, asked: Fetch, context: Context) -> Iterable[bytes]:
-        """The serialised messages of a download, or the end of the call."""
+        """Return the serialised messages of a download, or abort the call."""
         coordinator = self._coordinator
         if coordinator.receiver.pending.traffic.ended:
             raise Interrupted("the run has ended; nothing is sent any more")
@@ -100,7 +102,7 @@ class Downloads:
         turn: Turn,
         context: Context,
     ) -> None:
-        """Write chunks while the turn goes on; those that are new to the session are progress."""
+        """Write chunks while the turn lasts. A chunk that is new to the session is progress."""
         receiver, length = self._coordinator.receiver, self._coordinator.schema.body_bytes
         traffic, key, end = receiver.pending.traffic, receiver.newest_call(pack), asked.offset
         with traffic.download(pack, key, asked.offset, asked_at) as transfer:

@@ -1,8 +1,8 @@
-"""Both services at a server's port, and who may call them.
+"""Adds both services to a gRPC server and checks their callers.
 
 gRPC reads the request of a unary call, up to the largest message, before it calls the method. The
-caller is therefore checked earlier, when the method is looked up: a call without a valid credential
-costs no memory.
+caller is therefore checked earlier, when the method is looked up, so that a call without a valid
+credential costs no memory.
 """
 
 from collections.abc import Callable, Sequence
@@ -17,14 +17,15 @@ from muster.v1 import operator_pb2_grpc
 from muster.wire.handlers import add_fleet_to_server
 
 Authenticate = Callable[[str, Metadata], None]
-"""Checks the metadata of a call of a method; raises `Unauthenticated`."""
+"""Checks the metadata of a call. Takes the method's name and the metadata; raises
+`Unauthenticated`."""
 
 
 def add_services(server: Any, fleet: FleetService, operator: OperatorService) -> None:
-    """Serve both services at `server`, to callers that show who they are.
+    """Add both services to `server`, for callers that present a valid credential.
 
     Args:
-        server: as `muster.wire.transport.Transport.server` makes it.
+        server: a server made by `muster.wire.transport.Transport.server`.
     """
     add_fleet_to_server(fleet, _Guard(server, fleet.authenticate))  # type: ignore[arg-type]
     operator_pb2_grpc.add_OperatorServicer_to_server(
@@ -34,7 +35,7 @@ def add_services(server: Any, fleet: FleetService, operator: OperatorService) ->
 
 
 class _Guard:
-    """A server, for those who add handlers to it: their callers are checked."""
+    """Stands in for a gRPC server; adds an authentication check to the handlers added to it."""
 
     def __init__(self, server: Any, authenticate: Authenticate) -> None:
         self._server = server
@@ -45,11 +46,12 @@ class _Guard:
         self._server.add_generic_rpc_handlers(guarded)
 
     def add_registered_method_handlers(self, service: str, handlers: object) -> None:
-        """The generated code registers a service twice; the generic handlers are enough."""
+        """Do nothing: the generated code registers a service twice, and the generic handlers are
+        enough."""
 
 
 class _Guarded(grpc.GenericRpcHandler):
-    """Handlers that refuse a caller before anything of the request is read."""
+    """Handlers that refuse an unauthenticated caller before any of the request is read."""
 
     def __init__(self, handlers: grpc.GenericRpcHandler, authenticate: Authenticate) -> None:
         self._handlers = handlers
@@ -57,7 +59,7 @@ class _Guarded(grpc.GenericRpcHandler):
 
     def service(self, handler_call_details: grpc.HandlerCallDetails) -> Any:
         handler = self._handlers.service(handler_call_details)
-        if handler is None:  # another service's method, or nobody's
+        if handler is None:  # the method of another service, or unknown
             return None
         method = handler_call_details.method.rpartition("/")[2]
         try:
@@ -68,7 +70,7 @@ class _Guarded(grpc.GenericRpcHandler):
 
 
 def _refusal(detail: str) -> Any:
-    """A method that answers UNAUTHENTICATED and reads nothing."""
+    """Return a method that answers UNAUTHENTICATED and reads nothing."""
 
     async def refuse(requests: Any, context: Context) -> None:
         await context.abort(grpc.StatusCode.UNAUTHENTICATED, detail)

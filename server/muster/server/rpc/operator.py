@@ -1,4 +1,4 @@
-"""The Operator service: what the person who runs the fleet asks of the server."""
+"""The Operator service: status, watch and stop, for the person who runs the fleet."""
 
 import asyncio
 from collections import deque
@@ -14,19 +14,19 @@ from muster.v1 import operator_pb2_grpc
 from muster.wire import OPERATOR
 
 _TOGETHER_S = 0.05
-"""Events that come within this time travel in one message: a round of 10 devices makes 20 events in
-3 ms, and one message each would cost more than the round."""
+"""Seconds within which events are collected into one message. A round of 10 devices makes 20 events
+in 3 ms, and one message for each would cost more than the round."""
 
 _KEPT = 10_000
-"""Lines kept for a watcher that is slow."""
+"""Lines kept for a slow watcher."""
 
 
 class Watchers:
-    """The callers of Watch, to whom the journal's lines are sent.
+    """The callers of Watch. Each receives the journal's lines from the moment it joins.
 
     Args:
         flush: writes the journal's waiting lines to its file. It is called before a watcher joins,
-            so that the file has every line that the watcher is not sent.
+            so that the file has all earlier lines, which the watcher does not receive.
     """
 
     def __init__(self, flush: Callable[[], None] = lambda: None) -> None:
@@ -49,7 +49,8 @@ class Watchers:
 
 
 class _Queue:
-    """Lines for one watcher; the oldest are dropped, and counted, when there are too many."""
+    """The lines that wait for one watcher. If there are too many, the oldest are dropped and
+    counted."""
 
     def __init__(self) -> None:
         self._lines: deque[str] = deque(maxlen=_KEPT)
@@ -79,7 +80,7 @@ class OperatorService(operator_pb2_grpc.OperatorServicer):
         self._token = bytes.fromhex(coordinator.config.operator_token)
 
     def authenticate(self, method: str, shown: Metadata) -> None:
-        """Check that the caller shows the operator's token, whatever the method.
+        """Check that the caller presents the operator's token. Every method needs it.
 
         Raises:
             Unauthenticated: it is missing or wrong.

@@ -1,4 +1,4 @@
-"""The server's side of rpc Probe: counts what arrives, and sends what is asked for."""
+"""The server's side of rpc Probe: counts the bytes that arrive and sends the bytes asked for."""
 
 from collections.abc import AsyncIterable, AsyncIterator
 
@@ -13,13 +13,13 @@ _ZEROS = bytes(CHUNK_BYTES)
 async def probe(
     requests: AsyncIterable[pb.ProbeMessage], clock: Clock
 ) -> AsyncIterator[pb.ProbeReply]:
-    """Answer every message of one call of Probe by one reply, in order.
+    """Answer every message of one call of Probe with one reply, in order.
 
-    A reply waits for those before it, and a message is not read before the last one's reply was
-    taken: what a slow link does not carry stays with the client.
+    The server does not read a message before gRPC has taken the reply to the message before it.
+    Data that a slow link cannot carry yet therefore waits at the client.
 
     Raises:
-        RemoteProtocolError: a message wants more than a chunk.
+        RemoteProtocolError: a message asks for more than a chunk.
     """
     received = 0
     async for message in requests:

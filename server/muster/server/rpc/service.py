@@ -1,4 +1,5 @@
-"""The Fleet service: authenticate, decode, call the domain, encode. No decision is taken here."""
+"""The Fleet service: authenticates, decodes, calls the coordinator, and encodes. It takes no
+decisions itself."""
 
 import asyncio
 import logging
@@ -38,28 +39,29 @@ STATUS: dict[type[MusterError], grpc.StatusCode] = {
     ConfigError: grpc.StatusCode.INVALID_ARGUMENT,
     Interrupted: grpc.StatusCode.UNAVAILABLE,
 }
-"""What a peer is told of an error; an error without a row is a bug of ours."""
+"""The gRPC status that a peer gets for an error. An error without a row is a bug in muster."""
 
 Context = grpc.aio.ServicerContext[Any, Any]
 
 Metadata = Iterable[tuple[str, str | bytes]]
-"""What a call shows beside its messages."""
+"""The metadata of a call: (key, value) pairs that travel beside its messages."""
 
 _SHOWN = 200
-"""Characters of a peer's words that a message repeats."""
+"""The most characters of a peer's text that an error message repeats."""
 
 _WITH_TOKEN = frozenset({"Enroll", "Probe"})
-"""Calls that show the fleet's token; all others show a session."""
+"""Methods whose callers present the fleet's token; callers of all others present a session."""
 
 
 @asynccontextmanager
 async def errors_as_status(
     context: Context, fail: Callable[[Exception], None]
 ) -> AsyncIterator[None]:
-    """Abort the call with the status its error stands for.
+    """Abort the call with the gRPC status of its error.
 
-    An error without a row in STATUS is a bug of ours: INTERNAL, with a traceback in the log. What
-    the operating system or the ledger refuse is no peer's fault: it ends the run.
+    An error without a row in STATUS is a bug in muster: the status is INTERNAL, and the log gets a
+    traceback. An error of the operating system or of the ledger is not the peer's fault; it ends
+    the run.
 
     Args:
         fail: ends the run with an error.
@@ -77,12 +79,12 @@ async def errors_as_status(
 
 
 def metadata(context: Context, key: str) -> bytes | None:
-    """A binary metadata value of the call."""
+    """The value of a key in the metadata of the call; None if it is not there."""
     return credential(context.invocation_metadata() or (), key)
 
 
 def credential(shown: Metadata, key: str) -> bytes | None:
-    """The value of a key in a call's metadata."""
+    """The value of a key in a call's metadata; None if it is not there."""
     for name, value in shown:
         if name == key:
             return value if isinstance(value, bytes) else value.encode()
@@ -104,7 +106,7 @@ class FleetService(fleet_pb2_grpc.FleetServicer):
         self._z = frozenset(coordinator.config.z)
 
     def authenticate(self, method: str, shown: Metadata) -> None:
-        """Check what the caller of a method shows.
+        """Check the credential of a method's caller.
 
         Raises:
             Unauthenticated: the fleet's token or the session is missing or wrong.
@@ -122,7 +124,7 @@ class FleetService(fleet_pb2_grpc.FleetServicer):
     async def Enroll(self, request: pb.EnrollRequest, context: Context) -> pb.EnrollReply:
         async with errors_as_status(context, self._coordinator.fail):
             self.authenticate("Enroll", context.invocation_metadata() or ())
-            refusal = self._unwelcome(request)
+            refusal = self._refusal_of(request)
             if refusal is not None:
                 return pb.EnrollReply(refusal=refusal)
             fingerprint = messages.decode_fingerprint(request.fingerprint)
@@ -134,7 +136,8 @@ class FleetService(fleet_pb2_grpc.FleetServicer):
             self._coordinator.enrolled(pack)
             return pb.EnrollReply(enrolled=self._enrolled(pack))
 
-    def _unwelcome(self, request: pb.EnrollRequest) -> pb.Refusal | None:
+    def _refusal_of(self, request: pb.EnrollRequest) -> pb.Refusal | None:
+        """Return why these devices may not enroll, or None if they may."""
         if request.protocol_version != PROTOCOL_VERSION:
             return _refusal(
                 Reason.PROTOCOL_VERSION,
@@ -162,10 +165,10 @@ class FleetService(fleet_pb2_grpc.FleetServicer):
                     f"{device.client} has the covariate Z {min(unknown)[:_SHOWN]!r}; the scenario "
                     f"has {there}",
                 )
-        return self._unfit_together([identity.client for identity in request.devices])
+        return self._refusal_of_pack([identity.client for identity in request.devices])
 
-    def _unfit_together(self, clients: Sequence[str]) -> pb.Refusal | None:
-        """Why these devices cannot be those of one process."""
+    def _refusal_of_pack(self, clients: Sequence[str]) -> pb.Refusal | None:
+        """Return why these devices cannot share one process, or None if they can."""
         if not clients:
             return _refusal(Reason.UNKNOWN_CLIENT, "no device is named")
         client, times = Counter(clients).most_common(1)[0]
@@ -208,7 +211,8 @@ class FleetService(fleet_pb2_grpc.FleetServicer):
             reading = asyncio.create_task(self._read(pack, outbox, context))
             why = "the connection broke"
             try:
-                # Reading ends when the device goes, writing when the server is done with it.
+                # Reading ends when the device leaves; writing ends when the server has closed the
+                # outbox.
                 done, _ = await asyncio.wait(
                     {reading, writing}, return_when=asyncio.FIRST_COMPLETED
                 )
@@ -222,20 +226,21 @@ class FleetService(fleet_pb2_grpc.FleetServicer):
                     self._coordinator.left(pack, why)
 
     def _leave(self, pack: ConnectedPack, why: str) -> None:
-        """End the presence of devices whose stream is to be replaced, if they have one."""
+        """Mark the devices of a pack as absent if they have a stream, which is about to be
+        replaced."""
         if pack.outbox is not None and self._fleet.leave(pack, pack.outbox):
             self._coordinator.left(pack, why)
 
     async def _read(self, pack: ConnectedPack, outbox: Outbox, context: Context) -> None:
         while (data := await context.read()) is not grpc.aio.EOF:
-            if pack.outbox is not outbox:  # the stream was replaced, or its devices were given up
+            if pack.outbox is not outbox:  # the stream was replaced, or the server gave it up
                 return
             pack.heard_at = self._clock.monotonic()
-            said = messages.decode_from_device(data)
-            self._coordinator.receiver.check(pack, said)
-            if said.answers:
-                self._coordinator.answered(pack, said.answers)
-            for seen in said.seen:
+            message = messages.decode_from_device(data)
+            self._coordinator.receiver.check(pack, message)
+            if message.answers:
+                self._coordinator.answered(pack, message.answers)
+            for seen in message.seen:
                 self._coordinator.receiver.see(pack, seen)
 
     @staticmethod
@@ -277,46 +282,49 @@ class FleetService(fleet_pb2_grpc.FleetServicer):
     ) -> Receipt:
         clock, receiver = self._clock, self._coordinator.receiver
         asked_at = clock.now()
-        async with AsyncExitStack() as turn:
+        async with AsyncExitStack() as stack:
             left = max(0, update.length - offset)
-            its = await turn.enter_async_context(self._transfers.turn(pack, left))
-            if known := receiver.judge(pack, update):  # while it waited for its turn
+            turn = await stack.enter_async_context(self._transfers.turn(pack, left))
+            if known := receiver.judge(pack, update):  # decided while it waited for its turn
                 if known.outcome is Outcome.LATE:
                     receiver.pending.traffic.upload_in_vain(update.key, asked_at)
                 return known
-            spill = receiver.upload(pack, update, asked_at)
-            if offset != spill.received:
-                return Receipt(update.key, Outcome.RESUME, offset=spill.received)
+            upload = receiver.upload(pack, update, asked_at)
+            if offset != upload.received:
+                return Receipt(update.key, Outcome.RESUME, offset=upload.received)
             await context.send_initial_metadata(())  # it is the device's turn
-            with receiver.sending(spill) as transfer:
-                sender = spill.senders
-                while not spill.complete:
+            with receiver.sending(upload) as transfer:
+                sender = upload.senders
+                while not upload.complete:
                     message = await context.read()
                     ended = message is grpc.aio.EOF
                     transfer.bytes += 0 if ended else len(message.chunk)
-                    if spill.verdict is not None:  # its round was closed, or it sends another body
+                    # Its round was closed, or the device sends another body instead.
+                    if upload.verdict is not None:
                         transfer.ending = "cut off"
-                        await turn.aclose()
+                        await stack.aclose()
                         if not ended:
                             await self._drain(transfer, update.length - offset, context)
                         break
-                    # One that came back is another sender; what the first had sent is not in order.
-                    if ended or spill.senders != sender:
-                        return Receipt(update.key, Outcome.RESUME, offset=spill.received)
-                    spill.write(message.chunk)
-                    its.moved_at = receiver.progress_at = pack.heard_at = clock.monotonic()
+                    # If the device came back, a newer call sends the rest; chunks of this older
+                    # call would no longer be in order.
+                    if ended or upload.senders != sender:
+                        return Receipt(update.key, Outcome.RESUME, offset=upload.received)
+                    upload.write(message.chunk)
+                    turn.moved_at = receiver.progress_at = pack.heard_at = clock.monotonic()
                 else:
                     transfer.ending = "complete"
-            # Here, so that no other call finds the body complete and not yet received.
-            return spill.verdict or receiver.receive(pack, update, spill)
+            # Without an await in between, so that no other call finds the body complete and not yet
+            # received.
+            return upload.verdict or receiver.receive(pack, update, upload)
 
     @staticmethod
     async def _drain(transfer: Transfer, length: int, context: Context) -> None:
-        """Read what was under way when the round of an update was closed, which would travel
-        anyway, until the device ends its side; count it and nothing else.
+        """Read and count the chunks that were under way when the round of an update was closed,
+        until the device ends its side. They would travel anyway; nothing else is done with them.
 
         Args:
-            length: the most that can come.
+            length: the most bytes that can still come.
         """
         while transfer.bytes < length:
             message = await context.read()

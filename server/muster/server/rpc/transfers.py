@@ -1,10 +1,10 @@
-"""The queue of uploads and downloads: so many at once, and none that stands still.
+"""The queue of uploads and downloads: it limits how many run at once and ends stalled ones.
 
-Rule 1: a session has one transfer. A newer one ends the older, so that a device which comes back
+Rule 1: a session has one transfer. A newer one ends the older, so that a device that comes back
 does not wait behind its own broken call.
 
-Rule 2: only new bytes keep a turn alive, and every turn has an end. A device resumes in its next
-turn, after the others that wait, what it did not finish in this one.
+Rule 2: only new bytes keep a turn alive, and every turn has a time limit. If a device does not
+finish its transfer in one turn, it resumes it in its next turn, after the others that wait.
 """
 
 import asyncio
@@ -19,11 +19,11 @@ from muster.wire.channels import IN_FLIGHT_BYTES
 
 
 class Turn:
-    """One transfer, from the moment at which it joins the queue.
+    """One transfer, from the moment it joins the queue.
 
     Attributes:
         ended: why the server ended it early; empty while it may go on.
-        moved_at: monotonic seconds of its newest bytes.
+        moved_at: monotonic seconds when its newest bytes moved.
     """
 
     def __init__(self, limit: asyncio.Timeout) -> None:
@@ -32,7 +32,7 @@ class Turn:
         self._limit = limit
 
     def end(self, why: str) -> None:
-        """Interrupt the task that transfers, wherever it waits."""
+        """Interrupt the task that runs the transfer, wherever it waits."""
         if not self.ended:
             self.ended = why
             self._limit.reschedule(asyncio.get_running_loop().time())
@@ -43,9 +43,10 @@ class TransferQueue:
 
     Args:
         at_once: turns that run at the same time.
-        idle_s: seconds without new bytes after which a turn ends. A turn over an emulated link has
-            what `LinkModel.patience_s` adds to it: a slow link is not a halt.
-        lines: each device's link in the scenario's model, when as many transfer as may.
+        idle_s: seconds without new bytes after which a turn ends. For a turn over an emulated link,
+            `LinkModel.patience_s` is added, so that a slow link does not count as a halt.
+        lines: each device's link in the scenario's model, at the rate that it has when `at_once`
+            transfers run.
     """
 
     def __init__(
@@ -59,10 +60,10 @@ class TransferQueue:
 
     @asynccontextmanager
     async def turn(self, pack: ConnectedPack, nbytes: int) -> AsyncIterator[Turn]:
-        """Wait for a turn and hold it; the caller sets `moved_at` whenever new bytes have moved.
+        """Wait for a turn and hold it. The caller sets `moved_at` whenever new bytes have moved.
 
         Args:
-            nbytes: that are left to transfer.
+            nbytes: bytes that are left to transfer.
 
         Raises:
             Interrupted: the turn was ended early; the device may ask for another.

@@ -1,4 +1,5 @@
 """The updates that devices return: received, checked, kept, and folded into an exact sum.
 
-It imports account and aggregators, and never the main loop of the rounds.
+It imports account, aggregators, the fleet and the settings; of rounds it imports only `lifecycle`,
+never the main loop.
 """

@@ -1,4 +1,5 @@
-"""What is known of an update before its body is read: whether it can count at all."""
+"""Admission of updates by their headers: decides, before a body is read, whether an update can
+count at all."""
 
 from collections.abc import Mapping
 
@@ -15,13 +16,13 @@ class Admission:
     """Judges updates by their headers, against the open round and the one before it.
 
     Attributes:
-        round: the open round; None between two.
-        past: the round that was open before; its receipts are still given.
+        round: the open round; None between two rounds.
+        past: the round that was open before; devices still get its receipts.
         newest_round: the number of the newest round that was opened.
-        update_bytes: length of an update's body, by group.
+        update_bytes: length of an update's body in bytes, by group.
 
     Args:
-        codecs: how the updates of each group travel; a group without one sends them whole.
+        codecs: the codec of each group's updates; a group without one sends them uncompressed.
     """
 
     def __init__(
@@ -43,7 +44,7 @@ class Admission:
         self._fleet = fleet
 
     def open(self, round: Round) -> None:
-        """Judge the updates of a round from now on."""
+        """Judge updates against this round from now on."""
         self.round, self.newest_round = round, round.number
 
     def close(self) -> None:
@@ -51,12 +52,12 @@ class Admission:
         self.past, self.round = self.round or self.past, None
 
     def format_of(self, client: str) -> UpdateFormat:
-        """What a right update of a device looks like."""
+        """The format that an update of this device must have."""
         return self._formats[self._fleet.devices[client].group]
 
     def known_receipt(self, pack: ConnectedPack, update: Update) -> Receipt | None:
-        """The receipt of an update whose body need not be read; None: its body decides."""
-        if refusal := self._unfit(pack, update):
+        """The receipt of an update if its header decides it; None if its body must be read."""
+        if refusal := self._fault(pack, update):
             return Receipt(update.key, Outcome.REFUSED, *refusal)
         round = self.round_of(update.key)
         if round is None:
@@ -65,8 +66,8 @@ class Admission:
         closed = round.phase is not RoundPhase.COLLECTING
         return round.admit(update) if known is None and closed else known
 
-    def _unfit(self, pack: ConnectedPack, update: Update) -> tuple[Reason, str] | None:
-        """Why an update cannot be one of this session's devices, or None."""
+    def _fault(self, pack: ConnectedPack, update: Update) -> tuple[Reason, str] | None:
+        """Return why an update cannot come from a device of this session, or None if it can."""
         device = pack.devices.get(update.key.client)
         if device is None:
             first, *others = pack.devices
@@ -81,17 +82,20 @@ class Admission:
         return None
 
     def round_of(self, key: Key) -> Round | None:
-        """The round that judges an update: the past one if its key names it, else the open one."""
+        """The round that judges an update: the past round if its key names it, else the open
+        one."""
         past = self.past
         return past if past is not None and key.round == past.number else self.round
 
     def member_of(self, key: Key) -> CohortMember | None:
-        """The device as a member of the cohort of its update's round, if the server knows it."""
+        """The device's entry in the cohort of the round that its update is for; None if the device
+        is not in it or the server no longer keeps that round."""
         round = self.round_of(key)
         return round.cohort.get(key.client) if round and round.number == key.round else None
 
     def newest_call(self, pack: ConnectedPack) -> Key:
-        """The newest call of a device of a pack that has not spoken, or else of any."""
+        """The newest call of a device of this pack: of one that has not reported yet if there is
+        one, else of any."""
         for round in (self.round, self.past):
             cohort = round.cohort if round is not None else {}
             called = [client for client in pack.devices if client in cohort]

@@ -1,12 +1,13 @@
-"""Exact weighted sums of vectors: any order, any split, any replay gives the same bits.
+"""Exact weighted sums of vectors: every order, every split and every replay gives the same bits.
 
 Every term is cut into three pieces that lie on fixed grids (2^-20, 2^-52, 2^-84), and each grid has
 a float64 sum of its own. Sums on a grid are exact while the total of |w x| stays below 2^31 and the
-terms below 2^20, so they do not depend on the order. What is left below 2^-85 is dropped from each
-term alone, the same way in any order.
+number of terms at most 2^20, so they do not depend on the order. The rest below 2^-85 is dropped
+from each term separately, so it does not depend on the order either.
 
-The first two sums are kept with 1.5·2^(52+e) in them. There the spacing of float64 is the grid 2^e:
-adding x to the sum rounds x to the grid, and what the sum grew by is the piece.
+The first two sums are kept with 1.5·2^(52+e) added to them. At that magnitude the spacing of
+float64 is the grid 2^e, so adding x to the sum rounds x to the grid, and the growth of the sum is
+the piece.
 
 Error-free extraction: Rump, Ogita, Oishi, Accurate floating-point summation, SIAM J. Sci. Comput.
 31 (2008); reproducible on fixed grids: Demmel, Nguyen, Fast reproducible floating-point summation,
@@ -33,7 +34,8 @@ _STEP = 2.0 ** GRIDS[1]
 _any_bit, _largest, _least = np.bitwise_or.reduce, np.maximum.reduce, np.minimum.reduce
 
 BLOCK = 16_384
-"""Entries worked on at once: a block's sums and what is added to them, 512 KiB, stay cached."""
+"""Entries that are processed at once. A block's sums and the term that is added to them, 512 KiB
+together, stay in the cache."""
 
 Doubles = npt.NDArray[np.float64]
 ReadBlock = Callable[[int, int], Vector]
@@ -61,33 +63,33 @@ class ExactSum:
 
     def __init__(self, parameters: int) -> None:
         self.parameters = parameters
-        # The coarse and the middle sum, and room for the next of them: every term moves them on.
+        # The coarse sum, the middle sum, and room for the next one: every term rotates them.
         self._sums = _rows(3, parameters)
         self._last: Doubles = np.empty(parameters)
-        self._fine = False  # whether anything lies on the last grid, whose sum is unused otherwise
+        self._fine = False  # whether any term has a piece on the last grid; if not, _last is unused
         self._bounds: list[float] = []
         self._x, *self._joined = _rows(5, min(BLOCK, parameters))
 
     def clear(self) -> None:
-        """Back to the empty sum; the memory is kept."""
+        """Reset to the empty sum; the memory is kept."""
         self._bounds.clear()
         self._fine = False
 
     def add(self, vector: Vector, weight: float) -> None:
-        """Add weight·vector. Subtracting is adding with the opposite weight.
+        """Add weight·vector. To subtract, add with the opposite weight.
 
         Raises:
-            Diverged: as `add_terms`.
+            Diverged: see `add_terms`.
         """
         largest = float(np.max(np.abs(vector))) if len(vector) else 0.0
         self.add_terms([Term(lambda start, stop: vector[start:stop], weight, largest)])
 
     def add_terms(self, terms: Sequence[Term]) -> None:
-        """Add several terms, block by block: together they cost less than one by one.
+        """Add several terms, block by block. Adding them together costs less than one by one.
 
         Raises:
-            Diverged: the terms could leave the range in which sums are exact. Whether they do is
-                decided from Σ |w|·max|x|, which does not depend on the order.
+            Diverged: the terms could leave the range in which sums are exact. The test uses
+                Σ |w|·max|x|, which does not depend on the order.
         """
         empty = not self._bounds
         self._bounds.extend(abs(term.weight) * term.largest for term in terms)
@@ -105,7 +107,8 @@ class ExactSum:
                 np.copyto(x, term.read(start, stop))
                 if term.weight != 1.0:
                     np.multiply(x, term.weight, out=x)
-                # What an empty sum holds need not be written for its first term.
+                # The first term of an empty sum is added to the constant, so the arrays need not
+                # be initialised.
                 first = empty and position == 0
                 _move(x, _COARSE if first else coarse, room, coarse)
                 _move(x, _MIDDLE if first else middle, coarse, middle)
@@ -115,7 +118,7 @@ class ExactSum:
         self._sums = self._sums[-turn:] + self._sums[:-turn]
 
     def _keep(self, x: Doubles, start: int, stop: int) -> None:
-        """Add a block of what is left of a term to the last sum, as a rule nothing."""
+        """Add a block of a term's rest, which is usually zero, to the last sum."""
         if not _any_bit(x.view(np.uint64)):
             return
         if not self._fine:
@@ -126,7 +129,7 @@ class ExactSum:
         self._last[start:stop] += x
 
     def total(self) -> Doubles:
-        """The sum: float64, the three grids joined with two_sum."""
+        """The sum in float64: the three grids joined with two_sum."""
         whole = np.empty(self.parameters)
         for start in range(0, self.parameters, BLOCK):
             stop = min(start + BLOCK, self.parameters)
@@ -134,7 +137,7 @@ class ExactSum:
         return whole
 
     def block(self, start: int, stop: int) -> Doubles:
-        """Entries [start, stop) of the total, at most BLOCK, where the next call writes others."""
+        """Entries [start, stop) of the total, at most BLOCK. The next call overwrites the result."""
         coarse, middle, high, rest = (each[: stop - start] for each in self._joined)
         if not self._bounds:
             high[:] = 0.0
@@ -143,7 +146,7 @@ class ExactSum:
         np.subtract(self._sums[1][start:stop], _MIDDLE, out=middle)
         fine = None
         if self._fine:
-            # How ties were rounded depends on the order; in this form the sums no longer do.
+            # The rounding of ties depends on the order; after the carry the sums no longer do.
             carry = np.floor(self._last[start:stop] / _STEP) * _STEP
             fine = self._last[start:stop] - carry
             middle += carry
@@ -161,8 +164,8 @@ class ExactSum:
 
 
 def _rows(count: int, length: int) -> list[Doubles]:
-    """Arrays that begin at cache lines, no two of them a whole number of pages apart: in such as
-    malloc gives, sums take up to 1.6 times as long."""
+    """Arrays that begin at cache lines, with no two of them a whole number of pages apart. In
+    arrays as malloc returns them, sums take up to 1.6 times as long."""
     width = -(-length // _LINE) * _LINE + _LINE
     width += _LINE if width % _PAGE == 0 else 0
     room = np.empty(count * width + _LINE)
@@ -171,16 +174,17 @@ def _rows(count: int, length: int) -> list[Doubles]:
 
 
 _LINE, _PAGE = 8, 512
-"""Of a cache and of memory, in float64."""
+"""Sizes of a cache line and of a memory page, in float64 entries."""
 
 
 def _move(x: Doubles, before: Doubles | float, after: Doubles, grown: Doubles) -> None:
-    """Move what lies on the grid of a sum from x to the sum.
+    """Move the part of x that lies on the grid of a sum from x to the sum.
 
     Args:
-        before: the sum.
-        after: where it is from now on.
-        grown: room, which `before` may be.
+        x: keeps the rest.
+        before: the sum before.
+        after: receives the new sum.
+        grown: scratch space; it may be the same array as `before`.
     """
     np.add(before, x, out=after)
     np.subtract(after, before, out=grown)

@@ -1,4 +1,4 @@
-"""Folding: accepted updates are added to the exact sum of their round, with their weights."""
+"""Folding: adds the accepted updates of a round to its exact sum, with their weights."""
 
 import asyncio
 import math
@@ -19,8 +19,11 @@ class Folding:
         sum: Σ w·Δ so far.
 
     Args:
-        on_arrival: the weight of an update is known when it arrives, and so is that it counts.
-        small: vectors are so small that the way to the worker thread costs more than folding.
+        rule: the aggregator.
+        on_arrival: fold each update when it arrives, because its weight, and that it counts, is
+            known then.
+        small: fold without the worker thread, because vectors are so small that handing them over
+            costs more than folding.
         worker: the thread in which large vectors are folded, one at a time.
     """
 
@@ -46,12 +49,12 @@ class Folding:
         self._state = state
 
     def forget(self) -> None:
-        """Forget what has not been folded."""
+        """Forget the updates that have not been folded."""
         self._folds: list[asyncio.Future[None]] = []
         self._unfolded: SimpleQueue[PendingUpdate] = SimpleQueue()
 
     def arrived(self, update: PendingUpdate) -> None:
-        """Fold an accepted update now, if the rule allows."""
+        """Fold an accepted update now, if updates are folded on arrival."""
         if not self._on_arrival:
             return
         update.weight = self._rule.weight(update.contribution, self._state)
@@ -62,7 +65,7 @@ class Folding:
             self._folds.append(self._fold_in_worker())
 
     async def counted(self, updates: RoundUpdates) -> list[PendingUpdate]:
-        """The updates that count, when everything that was to be folded on arrival is folded.
+        """Wait until the updates that are folded on arrival are folded; return those that count.
 
         Raises:
             Diverged: the sum left its range.
@@ -73,10 +76,10 @@ class Folding:
         return [updates.accepted[client] for client in updates.round.counted()]
 
     async def fold(self, counted: Sequence[PendingUpdate], weights: Sequence[float]) -> None:
-        """Fold the updates that count with their weights, unless that happened on arrival.
+        """Fold the updates that count with their weights, unless they were folded on arrival.
 
         Raises:
-            Diverged, RunFailed: as `counted`.
+            Diverged, RunFailed: see `counted`.
         """
         if not counted or self._on_arrival:
             return
@@ -86,7 +89,7 @@ class Folding:
         await self._fold_in_worker()
 
     def _fold_now(self, update: PendingUpdate) -> None:
-        """Fold without the worker; an error waits for `counted`."""
+        """Fold without the worker thread; `counted` raises the error if there is one."""
         try:
             self._fold_together([update])
         except MusterError as error:
@@ -98,7 +101,7 @@ class Folding:
         return asyncio.get_running_loop().run_in_executor(self._worker, self._fold_waiting)
 
     def _fold_waiting(self) -> None:
-        """Fold all updates that wait: together they cost less, and the next call may find none."""
+        """Fold all updates that wait. Together they cost less; the next call may then find none."""
         together = []
         while not self._unfolded.empty():
             together.append(self._unfolded.get_nowait())
@@ -117,5 +120,5 @@ class Folding:
                 )
             terms.append(Term(body.read, weight, body.largest))
         self.sum.add_terms(terms)
-        for update in together:  # a cohort's bodies would be many times the model
+        for update in together:  # all bodies of a cohort would need many times the model's memory
             update.body.close()

@@ -1,4 +1,4 @@
-"""Updates that arrive in chunks: those of the open round, and those that its end cut off."""
+"""Updates that arrive in chunks: the uploads of the open round, and those cut off when it closed."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -12,11 +12,11 @@ from muster.server.updates.uncounted import UncountedUpdates
 from muster.server.updates.uploads import TransferCost, Upload, UploadFiles
 
 _UploadKey = tuple[str, int, bytes]
-"""Client, round and checksum: whatever attempt sends it, it is the same body."""
+"""Client, round and checksum. Two attempts that send the same body have the same key."""
 
 
 class OpenUploads:
-    """The updates of which a part has arrived.
+    """The updates that have arrived in part.
 
     Args:
         files: where the bodies are kept while they arrive.
@@ -37,8 +37,8 @@ class OpenUploads:
         self._cut_off: dict[_UploadKey, Upload] = {}
 
     def begin(self, pack: ConnectedPack, update: Update, asked_at: float) -> Upload:
-        """The body of an update so far, of which the device is to send the rest. An unfinished one
-        stays until its round closes, or until the device sends another body.
+        """Return the upload of an update with the bytes that have arrived; the device sends the
+        rest. An unfinished upload stays until its round closes or the device sends another body.
 
         Args:
             asked_at: UNIX seconds when the device began to wait for its turn.
@@ -51,7 +51,7 @@ class OpenUploads:
             model_bytes, upload = upload.model_bytes, None
         if upload is None:
             round = self._admission.round
-            assert round is not None  # or the update would be known to be late
+            assert round is not None  # otherwise the update would have got the receipt LATE
             found = self._admission.format_of(client)
             upload = self._files.open(update, found, round.base_version)
             upload.model_bytes = model_bytes
@@ -62,7 +62,8 @@ class OpenUploads:
 
     @contextmanager
     def sending(self, upload: Upload) -> Iterator[Transfer]:
-        """The transfer of a part of an update, whose turn has come; it ends with the context."""
+        """Record the transfer of a part of an update whose turn has come; it ends with the
+        context."""
         assert upload.asked_at is not None
         asked_at, upload.asked_at = upload.asked_at, None
         upload.senders += 1
@@ -75,13 +76,13 @@ class OpenUploads:
                 self._enter_cut_off(upload)
 
     def complete(self, client: str, upload: Upload) -> None:
-        """An update has arrived whole, and is no longer kept here."""
+        """Remove an upload that has arrived completely."""
         if self._open.get(client) is upload:
             del self._open[client]
 
     def cost_of_judged(self, pack: ConnectedPack, update: Update) -> TransferCost:
-        """What travelled for an update whose receipt is known before its body is read: the model,
-        and what had arrived of its body when its round was closed."""
+        """The bytes that travelled for an update that was judged by its header: those of the model,
+        and those of its body that had arrived when its round was closed."""
         cost = TransferCost(down=self._fetched(pack, update))
         if update.key.client not in pack.devices:
             return cost
@@ -91,10 +92,10 @@ class OpenUploads:
         return TransferCost(broken.arrived, cost.down + broken.model_bytes, broken.send_s)
 
     def cut_off(self) -> list[Receipt]:
-        """Decide on the updates of the open round that have not arrived whole.
+        """Give verdicts to the updates of the open round that have not arrived completely.
 
         Returns:
-            The receipts of those that are still being sent: their devices are to stop.
+            The receipts of updates that are still being sent, so that their devices can stop.
         """
         stop: list[Receipt] = []
         if not (self._open or self._cut_off):
@@ -102,7 +103,7 @@ class OpenUploads:
         moving, round = self._pending.traffic.moving, self._admission.round
         kept = {key: upload for key, upload in self._cut_off.items() if moving(upload.transfers)}
         for upload in self._open.values():
-            assert round is not None  # uploads are those of the open round
+            assert round is not None  # there are open uploads only while a round is open
             upload.verdict = round.receive(upload.update)
             kept[_key(upload.update)] = upload
             upload.close()
@@ -112,7 +113,7 @@ class OpenUploads:
         return stop
 
     async def end(self, limit: float) -> None:
-        """End all transfers of the run, and enter what they brought.
+        """End all transfers of the run, and enter the uploads that were cut off.
 
         Args:
             limit: monotonic seconds until which uploads that are under way may arrive.
@@ -124,14 +125,15 @@ class OpenUploads:
             self._enter_cut_off(upload)
 
     def _enter_cut_off(self, upload: Upload) -> None:
-        """Enter an update whose round was closed while it was being sent, unless that was done."""
+        """Enter an update whose round was closed while it was being sent, if it is not entered
+        yet."""
         if self._cut_off.pop(_key(upload.update), None) is not None:
             assert upload.verdict is not None
             cost = TransferCost(upload.arrived, upload.model_bytes, upload.send_s)
             self._uncounted.record(None, upload.update, upload.verdict, cost, upload.base_version)
 
     def _fetched(self, pack: ConnectedPack, update: Update) -> int:
-        """Bytes of the model that a device fetched for an update; each is returned once."""
+        """Bytes of the model that a device fetched for an update; they are returned only once."""
         if update.key.client not in pack.devices:
             return 0
         key = update.key if self._admission.member_of(update.key) else None
