@@ -223,7 +223,7 @@ class Coordinator:
             self._lockstep,
             self.settings.round_goal(),
             self.settings.deadline_s,
-            self._shared_links.of_round(number) if self._lockstep else None,
+            self._shared_links.extra_s_of(number) if self._lockstep else None,
             awaits_answers=bool(self.config.x),
         )
 
