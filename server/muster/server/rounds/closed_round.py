@@ -11,14 +11,15 @@ from muster.server.updates.round_updates import PendingUpdate, RoundUpdates
 
 
 class ClosedRound(NamedTuple):
-    """A round that is over, and not yet in the ledger.
+    """A round that has closed and is not yet in the ledger.
 
     Attributes:
-        folded: the updates that count; none of an empty round.
-        version: of the model after it.
-        model: the version it made; None for an empty round.
-        state: the aggregator's after it.
+        folded: the updates that count; empty for an empty round.
+        version: the number of the newest version of the model after the round.
+        model: the model that the round made; None for an empty round.
+        state: the aggregator's state after the round.
         opened_at, closed_at: UNIX seconds.
+        seconds: from the opening to the close, on the monotonic clock.
     """
 
     updates: RoundUpdates
@@ -33,11 +34,11 @@ class ClosedRound(NamedTuple):
     seconds: float
 
     def row(self, bytes_up: int, bytes_down: int) -> RoundRow:
-        """What the ledger says of it.
+        """The round's row in the ledger.
 
         Args:
-            bytes_up: of bodies that came since the round before was committed.
-            bytes_down: of bodies that went.
+            bytes_up: bytes of the bodies that arrived since the round before was committed.
+            bytes_down: bytes of the bodies that were sent since then.
         """
         updates, round = self.updates, self.updates.round
         return RoundRow(
@@ -48,7 +49,7 @@ class ClosedRound(NamedTuple):
             called=len(round.cohort),
             accepted=updates.accepted_calls(),
             folded=len(self.folded),
-            **weighting(self.weights if self.folded else (), self.normaliser),
+            **_weight_columns(self.weights if self.folded else (), self.normaliser),
             bytes_up=bytes_up,
             bytes_down=bytes_down,
             opened_at=self.opened_at,
@@ -57,8 +58,8 @@ class ClosedRound(NamedTuple):
         )
 
 
-def weighting(weights: Sequence[float], normaliser: float) -> dict[str, float | None]:
-    """What the ledger says of a round's weights; nothing of an empty round's."""
+def _weight_columns(weights: Sequence[float], normaliser: float) -> dict[str, float | None]:
+    """The columns of a round's row that describe its weights; all None without weights."""
     names = ("normaliser", "weight_sum", "weight_max", "effective_size")
     if not weights:
         return dict.fromkeys(names)

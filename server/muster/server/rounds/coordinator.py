@@ -1,6 +1,6 @@
-"""The main loop of the rounds, and what holds its parts together.
+"""The coordinator: runs the main loop of the rounds and connects its parts.
 
-Everything here runs on the server's event loop; `WorkerThread` runs what takes long beside it.
+Everything here runs on the server's event loop; `WorkerThread` runs long computations in a thread.
 """
 
 import asyncio
@@ -44,15 +44,16 @@ if TYPE_CHECKING:
 
 
 class Coordinator:
-    """Runs the rounds of one run, from what the ledger says was committed.
+    """Runs the rounds of one run, from the newest round that the ledger has.
 
-    In lockstep, with models inline, the next round's calls go out before a round is written, so
-    that devices work meanwhile. Nothing they say is heard before the round is durable.
+    In lockstep, if models travel inline, the server calls the devices of the next round before it
+    writes the round that has closed, so that they work meanwhile. It reads nothing that they send
+    before the closed round is durable.
 
     Attributes:
-        receiver: takes what devices say.
+        receiver: receives the answers and updates of devices.
         versions: the versions of the model.
-        evaluations: what is measured of the versions; set by `load`.
+        evaluations: the schedule of the evaluations of versions; set by `load`.
     """
 
     def __init__(
@@ -77,7 +78,7 @@ class Coordinator:
         self._lockstep = lockstep = config.clock == "rounds"
         inline = schema.body_bytes <= INLINE_BYTES
         linked = bool(config.shared)
-        # With a target, whether there is a next round is known when this one has been evaluated.
+        # With a target, it is known only after a round's evaluation whether there is a next round.
         self._calls_ahead = (
             config.calls_ahead and inline and not linked and not settings.target.given
         )
@@ -128,7 +129,7 @@ class Coordinator:
         """Continue the run where the ledger ends; the first time, store `initial` as version 0."""
         ledger, pending = self._ledger, self.receiver.pending
         self.versions.load(initial)
-        # In lockstep every device tells its covariates anew before they matter.
+        # In lockstep every device reports its covariates again before they are needed.
         pending.restore(ledger.covariates(), () if self._lockstep else ledger.last_told())
         if Need.PARTICIPATION in self._rule.needs():
             for _, rows in groupby(ledger.participation(), lambda row: row.round):
@@ -150,7 +151,7 @@ class Coordinator:
         return self.versions.committed
 
     def fail(self, error: Exception) -> None:
-        """End the run with an error that happened outside its rounds, as in a call of a device."""
+        """End the run with an error from outside its rounds, for example from a device's call."""
         self._signals.fail(error)
 
     # --- the main loop ---------------------------------------------------------------------------
@@ -159,7 +160,7 @@ class Coordinator:
         """Run every round that is missing; return the run's status and a sentence about it.
 
         Raises:
-            RunFailed: it cannot go on.
+            RunFailed: the run cannot go on.
         """
         self.evaluations.begin(evaluator)
         self._tell_start()
@@ -167,7 +168,7 @@ class Coordinator:
         watchers = [
             self._presence.watch_for_absence(),
             self._signals.watch_for_failure(),
-            self._worker.run_in_thread(self._rule.prepare),  # its imports, while devices start
+            self._worker.run_in_thread(self._rule.prepare),  # imports, while devices start
         ]
         if self._lockstep:
             watchers.append(self._presence.watch_for_stalls())
@@ -179,7 +180,8 @@ class Coordinator:
             self._drop_open_round()
 
     async def _run_rounds(self) -> tuple[str, str]:
-        for version, round in list(self.versions.kept.items()):  # left out by a killed server
+        # A server that was killed may have left versions without their evaluations.
+        for version, round in list(self.versions.kept.items()):
             await self.evaluations.after(round, version)
         await self._presence.assemble(self._ledger)
         number = self.committed.round
@@ -199,7 +201,7 @@ class Coordinator:
         """Select, call, collect, close, commit; the steps of docs/architecture.md."""
         opened_at, began = self._clock.now(), self._clock.monotonic()
         round = Round(number, self.versions.number, self._rules_of(number))
-        await self._presence.wait_for_somebody(began)
+        await self._presence.wait_for_any_device(began)
         self.receiver.open(round, self.versions.state)
         self._signals.clear()
         try:
@@ -207,7 +209,7 @@ class Coordinator:
             self._dispatch.call(round.cohort)
         finally:
             if self._closed is not None:
-                await asyncio.sleep(0)  # the streams' turn: their calls go out
+                await asyncio.sleep(0)  # let the streams send the calls
                 await self._commit_closed()
         self._tell_opened(round)
         await self._collect(round, began)
@@ -223,7 +225,7 @@ class Coordinator:
             self._lockstep,
             self.settings.round_goal(),
             self.settings.deadline_s,
-            self._shared_links.of_round(number) if self._lockstep else None,
+            self._shared_links.extra_s_of(number) if self._lockstep else None,
             awaits_answers=bool(self.config.x),
         )
 
@@ -239,14 +241,14 @@ class Coordinator:
             round.happen(RoundEvent.DEADLINE_PASSED)
 
     async def _commit_closed(self) -> None:
-        """Make the round that was closed last durable, if it is not."""
+        """Commit the newest closed round, if it is not committed yet."""
         closed, self._closed = self._closed, None
         if closed is not None:
             await self._commit.commit(closed)
 
     def _drop_open_round(self) -> None:
-        """Drop the round that the end of the run leaves open, if there is one; the bytes that
-        travelled for it count."""
+        """Drop the round that is open when the run ends, if there is one. The bytes that travelled
+        for it count."""
         round = self.receiver.round
         if round is not None:
             if round.phase is RoundPhase.COLLECTING:
@@ -280,7 +282,7 @@ class Coordinator:
     # --- devices ---------------------------------------------------------------------------------
 
     def model_from(self, version: int, offset: int, chunk_bytes: int) -> Iterable[bytes]:
-        """As `ModelVersions.chunks_from`."""
+        """See `ModelVersions.chunks_from`."""
         return self.versions.chunks_from(version, offset, chunk_bytes)
 
     def enrolled(self, pack: ConnectedPack) -> None:
@@ -299,7 +301,7 @@ class Coordinator:
             self._signals.notify()
 
     def answered(self, pack: ConnectedPack, answers: Sequence[tuple[Answer, Body]]) -> None:
-        """Take answers to calls, some of them with a small update inside."""
+        """Receive answers to calls, some of them with a small update inside."""
         receipts = self.receiver.answered(pack, answers)
         pack.receipts += receipts
         if any(receipt.outcome is Outcome.REFUSED for receipt in receipts):

@@ -1,4 +1,4 @@
-"""Which devices a round calls, and the messages that call them."""
+"""Dispatch: selects the devices of a round and sends the messages that call them."""
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable
@@ -35,12 +35,14 @@ class Dispatch:
         self._receiver = receiver
         self._versions = versions
         self._inline = inline
-        # Over a link even a small model travels beside the calls, because it would hold them up.
+        # Over an emulated link even a small model travels outside the calls, because it would delay
+        # them.
         self._linked_groups = frozenset(config.shared)
         self._called = Counter[str]()
 
     def select(self, round: Round) -> None:
-        """Fix the cohort of a round. In lockstep a device that is not connected is waited for."""
+        """Select the cohort of a round. In lockstep the round waits for selected devices that are
+        not connected."""
         candidates = [
             Candidate(device.client, device.examples)
             for device in self._fleet.devices.values()
@@ -51,8 +53,8 @@ class Dispatch:
         self._count_by_group(round)
 
     def _count_by_group(self, round: Round) -> None:
-        """Count how many devices of every group are called: a gateway that grants slots waits for
-        the answers of so many."""
+        """Count the devices of every group that are called, because a gateway that grants slots
+        waits for that many answers."""
         if self._linked_groups:
             called = (self._fleet.devices[client] for client in round.cohort)
             self._called = Counter(d.group for d in called if d.away_until < round.number)
@@ -81,5 +83,5 @@ class Dispatch:
         self._receiver.decline_known_away(known_away)
 
     def bulk(self, pack: ConnectedPack) -> bool:
-        """Whether models and updates of a pack travel beside Attend, however small."""
+        """Whether models and updates of a pack travel outside Attend, even small ones."""
         return pack.group in self._linked_groups

@@ -1,4 +1,4 @@
-"""The end of a run: the result, the end of the account, and the goodbye to the devices."""
+"""The end of a run: writes the result, ends the account, and says goodbye to the devices."""
 
 import logging
 from pathlib import Path
@@ -27,7 +27,7 @@ and is counted."""
 
 
 class RunEnding:
-    """Ends a run. Each part is done even if another part fails, as on a full disk."""
+    """Ends a run. Each part is done even if another part fails, for example on a full disk."""
 
     def __init__(
         self,
@@ -50,14 +50,14 @@ class RunEnding:
         self._worker = worker
         self._clock = clock
         self._tell = tell
-        # What travelled after the newest commit; empty until it is in the ledger.
+        # The rows after the newest commit; empty until the ledger has them.
         self._last = PendingTransaction()
 
     async def finish(self, status: str, detail: str, peak_rss_mib: float) -> tuple[str, str]:
         """Write the result, close the account, and say goodbye.
 
         Returns:
-            How the run ended: a run of which a part of the end fails is a failed one.
+            The status and detail of the run. If a part of the end fails, the run has failed.
         """
         parts: list[Callable[[], Awaitable[None]]] = [
             self._commit_ended,
@@ -83,7 +83,7 @@ class RunEnding:
         return status, detail
 
     async def _commit_ended(self) -> None:
-        """Wait for a commit that is under way: only then it is known what is committed."""
+        """Wait for a commit that is under way; only then is the committed round known."""
         await self._worker.run(lambda: None)
 
     async def _write_result(self) -> None:

@@ -1,9 +1,9 @@
-"""The life of one round, with no I/O and no clock in it.
+"""The state machine of one round, without I/O and without a clock.
 
 Rule 1: every change of phase is a row of TRANSITIONS. Code elsewhere reports what happened; only
 this table says what it means.
 
-Rule 2: time arrives as an event (`DEADLINE_PASSED`), never by looking at a clock, so a test can
+Rule 2: time arrives as an event (`DEADLINE_PASSED`). Nothing here looks at a clock, so a test can
 play any history in microseconds.
 
     SELECTING --CALLED--> COLLECTING --GOAL_REACHED, ALL_SPOKE, DEADLINE_PASSED--> FOLDING
@@ -11,8 +11,9 @@ play any history in microseconds.
         |                     +--ABANDONED--> DROPPED <--ABANDONED-------------------+
         +--NOBODY_SELECTED--> FOLDING --FOLDED--> COMMITTING --COMMITTED--> DONE
 
-In lockstep nothing but ALL_SPOKE closes a round: who counts is then decided from modelled
-durations, never from real arrival.
+A device has spoken when the round expects nothing more of it: it declined, gave up, or its update
+was judged. In lockstep only ALL_SPOKE closes a round. The updates that count are then chosen by
+modelled durations, never by real arrival.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -57,8 +58,8 @@ TRANSITIONS: Mapping[tuple[RoundPhase, RoundEvent], RoundPhase] = MappingProxyTy
         (RoundPhase.FOLDING, RoundEvent.ABANDONED): RoundPhase.DROPPED,
         # A commit under way is never abandoned: it may already be durable.
         (RoundPhase.COMMITTING, RoundEvent.COMMITTED): RoundPhase.DONE,
-        # The deadline guards waiting for devices, not our own arithmetic. Its timer may fire in the
-        # very moment in which the round closes.
+        # The deadline limits the wait for devices, not the server's own computation. Its timer may
+        # fire at the moment at which the round closes.
         (RoundPhase.FOLDING, RoundEvent.DEADLINE_PASSED): RoundPhase.FOLDING,
         (RoundPhase.COMMITTING, RoundEvent.DEADLINE_PASSED): RoundPhase.COMMITTING,
         (RoundPhase.DONE, RoundEvent.DEADLINE_PASSED): RoundPhase.DONE,
@@ -69,16 +70,17 @@ TRANSITIONS: Mapping[tuple[RoundPhase, RoundEvent], RoundPhase] = MappingProxyTy
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """When a round closes, and who counts.
+    """The rules that decide when a round closes and which updates count.
 
     Attributes:
         lockstep: decide by modelled durations instead of arrival.
-        goal: updates that close the round; None: all that were accepted.
-        deadline_s: in the scenario's clock; None: none.
-        extra_s: in lockstep, by client the modelled seconds that links which are shared add to the
-            durations of those whose updates came; None: nothing is shared.
-        awaits_answers: in lockstep, a device whose update is here has spoken only when its answer
-            is too, which tells its covariates X.
+        goal: the number of updates that count at most; on the wall clock the round closes when it
+            is reached. None: all accepted updates count.
+        deadline_s: seconds on the scenario's clock; None: no deadline.
+        extra_s: in lockstep, takes the clients whose updates arrived and returns, by client, the
+            modelled seconds that shared links add to their durations; None: no link is shared.
+        awaits_answers: in lockstep, a device whose update has arrived has spoken only when its
+            answer has arrived too, because the answer has its covariates X.
     """
 
     lockstep: bool
@@ -90,16 +92,16 @@ class Rules:
 
 @dataclass(slots=True)
 class CohortMember:
-    """A device of the round's cohort, and what came of it.
+    """A device of the round's cohort, with its answer and its update.
 
     Attributes:
-        attempt: of the newest call; 0 before the first.
-        overtaken: its update came, and the answer here stands in for the one to come.
-        accepted: the update that counts, if one does.
-        late: in lockstep, an update that was too late by itself.
-        spoke: nothing more is expected of it: it declined, gave up, or its update was judged.
-        model_bytes: of models that went to it inside the messages that called it.
-        claimed_bytes: those of them with which an update has been charged.
+        attempt: the number of its newest call; 0 before the first.
+        overtaken: its update arrived before its answer, and `answer` is a placeholder until then.
+        accepted: its accepted update, if there is one.
+        late: in lockstep, an update that missed the deadline even without shared links.
+        spoke: the round expects nothing more of it: it declined, gave up, or its update was judged.
+        model_bytes: bytes of the models that it got inside the messages that called it.
+        claimed_bytes: the part of `model_bytes` that has been charged to an update.
     """
 
     attempt: int = 0
@@ -112,7 +114,7 @@ class CohortMember:
     claimed_bytes: int = 0
 
     def claim(self) -> int:
-        """Charge an update with the models that went to the device; their bytes."""
+        """Charge the model bytes that no update has been charged with yet; return their number."""
         claimed = self.model_bytes - self.claimed_bytes
         self.claimed_bytes = self.model_bytes
         return claimed
@@ -120,10 +122,11 @@ class CohortMember:
 
 @dataclass(slots=True)
 class Round:
-    """One round: its cohort, and the judgement of every answer and update.
+    """One round: its phase, its cohort, and the judgement of every answer and update.
 
     Attributes:
-        receipts: what was said of each key, so that the same body gets the same receipt.
+        receipts: by key, the checksum of the judged body and its receipt, so that the same body
+            gets the same receipt.
     """
 
     number: int
@@ -145,19 +148,19 @@ class Round:
         return self.phase
 
     def select(self, clients: Sequence[str]) -> None:
-        """Fix the cohort."""
+        """Make these clients the cohort of the round."""
         self.cohort = {client: CohortMember() for client in clients}
         self._unspoken = len(self.cohort)
         self.happen(RoundEvent.CALLED if clients else RoundEvent.NOBODY_SELECTED)
 
     def call(self, client: str) -> Key:
-        """The key of the next call to a member of the cohort."""
+        """Count a further call to a member of the cohort, and return the call's key."""
         member = self.cohort[client]
         member.attempt += 1
         return Key(client, self.number, member.attempt)
 
     def model_bytes(self) -> int:
-        """Bytes of the models that went inside the messages that called the cohort."""
+        """Bytes of the models inside the messages that called the cohort."""
         return sum([member.model_bytes for member in self.cohort.values()])
 
     def expects(self, client: str) -> bool:
@@ -171,38 +174,38 @@ class Round:
         return member is not None and member.answer is not None
 
     def has_answer(self, answer: Answer) -> bool:
-        """Whether the device has said the same to the same call before."""
+        """Whether the device has given the same answer to the same call before."""
         member = self.cohort.get(answer.key.client)
         if member is None or member.answer is None or member.overtaken:
             return False
         return member.answer.key == answer.key and member.answer.decision is answer.decision
 
     def answer(self, answer: Answer) -> Reason | None:
-        """Record a device's answer; return why it does not belong here, or None.
+        """Record a device's answer; return why it does not belong to this round, or None.
 
-        The same answer again (a device that came back) replaces the first, and one that its update
-        overtook what stood in for it.
+        If a device that came back repeats its answer, the new answer replaces the first. An answer
+        that arrives after its update replaces the placeholder.
         """
-        if reason := self._foreign(answer.key):
+        if reason := self._why_foreign(answer.key):
             return reason
         if self.phase is not RoundPhase.COLLECTING:
             return Reason.ROUND_CLOSED
         member = self.cohort[answer.key.client]
-        if member.overtaken:  # whatever it says, it accepted: its update is here
+        if member.overtaken:  # its update is here, so it accepted, whatever the answer says
             member.answer = answer._replace(decision=Decision.ACCEPT, reason=None)
             member.overtaken = False
-            self._has_spoken(member)
+            self._mark_spoken(member)
         elif not member.spoke:
             member.answer = answer
             if answer.decision is not Decision.ACCEPT:
-                self._has_spoken(member)
+                self._mark_spoken(member)
         return None
 
     def judge(self, update: Update) -> Receipt | None:
-        """What is already known of an update before its body was looked at, or None.
+        """Return the receipt of an update if it is known without its body, or None.
 
-        Not called, called for another round, the key was judged before, or an earlier attempt
-        brought the same body and counts.
+        It is known if the update's key is from another round, if the device was not called, if the
+        key was judged before, or if the same body was accepted from an earlier attempt.
         """
         key = update.key
         if known := self.receipts.get(key):
@@ -210,30 +213,30 @@ class Round:
             if checksum == update.checksum:
                 return receipt
             return Receipt(key, Outcome.REFUSED, Reason.OTHER_BODY, _OTHER_BODY)
-        reason = self._foreign(key)
+        reason = self._why_foreign(key)
         if reason is Reason.ROUND_CLOSED:
             return Receipt(key, Outcome.LATE, reason)
         if reason:
-            return Receipt(key, Outcome.REFUSED, reason, self._expected(key))
+            return Receipt(key, Outcome.REFUSED, reason, self._describe_foreign(key))
         accepted = self.cohort[key.client].accepted
         if accepted is not None and accepted.checksum == update.checksum:
             return Receipt(key, Outcome.ACCEPTED)
         return None
 
     def refuse(self, update: Update, reason: Reason, detail: str) -> Receipt:
-        """Refuse an update of this round for its body.
+        """Refuse an update of this round because of its body.
 
-        Damage on the way (a wrong checksum) leaves the key open for the right body. Any other fault
-        is the device's last word: training gives the same body again.
+        After damage in transit (a wrong checksum) the device may send the right body under the same
+        key. After any other fault it has spoken, because training would give the same body again.
         """
         receipt = Receipt(update.key, Outcome.REFUSED, reason, detail)
         if reason is not Reason.CHECKSUM:
             self.receipts[update.key] = (update.checksum, receipt)
-            self._has_spoken(self.cohort[update.key.client])
+            self._mark_spoken(self.cohort[update.key.client])
         return receipt
 
     def receive(self, update: Update) -> Receipt:
-        """Judge a complete, well-formed update and record it; the phase moves if that closes the
+        """Judge a complete, well-formed update and record it. The phase changes if this closes the
         round.
 
         Only an update whose receipt says ACCEPTED may be folded, and each is accepted once.
@@ -241,7 +244,7 @@ class Round:
         return self.judge(update) or self.admit(update)
 
     def admit(self, update: Update) -> Receipt:
-        """`receive`, for an update that `judge` had nothing to say of."""
+        """Like `receive`, for an update for which `judge` returned None."""
         receipt = self._admit(update)
         self.receipts[update.key] = (update.checksum, receipt)
         return receipt
@@ -252,7 +255,7 @@ class Round:
             return Receipt(update.key, Outcome.REFUSED, Reason.OTHER_BODY, _COUNTED)
         if self.phase is not RoundPhase.COLLECTING:
             return Receipt(update.key, Outcome.LATE, self._why_closed())
-        if member.answer is None:  # it travels on the other channel, and will come
+        if member.answer is None:  # the answer travels on the other channel and will arrive later
             member.answer = Answer(update.key, Decision.ACCEPT, update.modelled_s)
             member.overtaken = True
         if self.rules.lockstep and update.modelled_s > (self.rules.deadline_s or _FOREVER):
@@ -263,10 +266,11 @@ class Round:
             self._counted += 1
             receipt = Receipt(update.key, Outcome.ACCEPTED)
         if not (member.overtaken and self.rules.lockstep and self.rules.awaits_answers):
-            self._has_spoken(member)
+            self._mark_spoken(member)
         return receipt
 
-    def _has_spoken(self, member: CohortMember) -> None:
+    def _mark_spoken(self, member: CohortMember) -> None:
+        """Record that nothing more is expected of a member, and close the round if that does it."""
         if self.phase is not RoundPhase.COLLECTING or member.spoke:
             return
         member.spoke = True
@@ -280,8 +284,11 @@ class Round:
         return self.rules.goal is not None and self._counted >= self.rules.goal
 
     def counted(self) -> list[str]:
-        """The clients whose updates are folded: in lockstep the first `goal` by modelled duration
-        that met the deadline, ties by client; on the wall clock all that were accepted in time."""
+        """The clients whose updates are folded.
+
+        In lockstep these are the first `goal` by modelled duration, ties by client, of those that
+        met the deadline. On the wall clock these are all whose updates were accepted in time.
+        """
         accepted = [client for client, member in self.cohort.items() if member.accepted]
         if not self.rules.lockstep or (self.rules.goal is None and self.rules.extra_s is None):
             return accepted
@@ -292,7 +299,8 @@ class Round:
         return [client for client in accepted if client in chosen]
 
     def durations(self) -> dict[str, float]:
-        """Modelled seconds of every update that came, as long as the links they shared made it."""
+        """Modelled seconds of every update that arrived, by client. They include the seconds that
+        shared links add."""
         updates = {c: m.accepted or m.late for c, m in self.cohort.items()}
         own = {client: update.modelled_s for client, update in updates.items() if update}
         if self.rules.extra_s is None:
@@ -301,14 +309,15 @@ class Round:
         return {client: seconds + extra.get(client, 0.0) for client, seconds in own.items()}
 
     def overdue(self) -> list[str]:
-        """Clients whose accepted updates turn out to be too late: their own links were quick
-        enough, the links they shared were not. Known once all have spoken."""
+        """Clients whose accepted updates miss the deadline only because of shared links. They are
+        known when all devices have spoken."""
         if self.rules.extra_s is None or self.rules.deadline_s is None:
             return []
         durations, limit = self.durations(), self.rules.deadline_s
         return [c for c, m in self.cohort.items() if m.accepted and durations[c] > limit]
 
-    def _foreign(self, key: Key) -> Reason | None:
+    def _why_foreign(self, key: Key) -> Reason | None:
+        """Return why a key is not that of a call of this round, or None if it is."""
         if key.round != self.number:
             return Reason.ROUND_CLOSED if key.round < self.number else Reason.WRONG_ROUND
         member = self.cohort.get(key.client)
@@ -316,7 +325,8 @@ class Round:
             return Reason.NOT_CALLED
         return None
 
-    def _expected(self, key: Key) -> str:
+    def _describe_foreign(self, key: Key) -> str:
+        """Return a sentence about a key that is not that of a call of this round."""
         member = self.cohort.get(key.client)
         called = f"called {member.attempt} times" if member else "not called"
         return (

@@ -1,4 +1,4 @@
-"""Who is there: the assembly of the fleet, devices that fall silent, and rounds that stall."""
+"""Presence of devices: the assembly of the fleet, devices that fall silent, and stalled rounds."""
 
 from muster.common.clock import Clock
 from muster.common.errors import RunFailed
@@ -18,7 +18,7 @@ the fleet counts as assembled."""
 
 
 class Presence:
-    """Watches which devices are connected, and for how long none has said anything."""
+    """Watches which devices are connected, and for how long all have been silent."""
 
     def __init__(
         self,
@@ -45,44 +45,45 @@ class Presence:
     # --- waiting for devices ---------------------------------------------------------------------
 
     async def assemble(self, ledger: Ledger) -> None:
-        """Wait for the fleet before the first round, since starting it is no part of a round.
+        """Wait for the fleet before the first round, so that its start does not count as part of a
+        round.
 
         Raises:
-            RunFailed: no device came within `stall_s`; in lockstep, not every device.
+            RunFailed: no device came within `stall_s`; in lockstep, not every device came.
         """
         if not self._lockstep and ledger.has_begun():
             await self._assemble_again()
             return
-        stall_s, everybody = self._settings.stall_s, len(self._fleet.devices)
+        stall_s, expected = self._settings.stall_s, len(self._fleet.devices)
         limit = self._clock.monotonic() + stall_s
-        while self._fleet.present < everybody and self._signals.stop_request is None:
+        while self._fleet.present < expected and self._signals.stop_request is None:
             self._signals.clear()
             if await self._signals.wait_until(limit):
                 continue
             if self._fleet.present and not self._lockstep:
                 break
             raise RunFailed(
-                f"{self._fleet.present} of {everybody} devices came within {stall_s:g} s; see the "
+                f"{self._fleet.present} of {expected} devices came within {stall_s:g} s; see the "
                 f"logs of the others. server.stall_s sets the patience"
             )
         if not self._lockstep:
             self._begin(ledger)
 
     async def _assemble_again(self) -> None:
-        """After a restart, wait until no device has come for a while: some may be away."""
-        everybody = len(self._fleet.devices)
-        while self._fleet.present < everybody and self._signals.stop_request is None:
+        """After a restart, wait until no device has come for a while, because some may be away."""
+        expected = len(self._fleet.devices)
+        while self._fleet.present < expected and self._signals.stop_request is None:
             self._signals.clear()
             if not await self._signals.wait_until(self._clock.monotonic() + _SETTLE_S):
                 return
 
     def _begin(self, ledger: Ledger) -> None:
-        """Begin scenario time 0: every device that could come has come, and begins to live."""
+        """Begin scenario time at 0 and report it to the devices. All that could come have come."""
         self._time.begin(ledger)
         for pack in self._fleet.packs():
             pack.send(self._versions.committed, scenario_s=self._time.now_s())
 
-    async def wait_for_somebody(self, began: float) -> None:
+    async def wait_for_any_device(self, began: float) -> None:
         """On clocks on which devices go away, wait for one that can be called, for as long as a
         round may last. If none comes, the round is recorded as empty.
 
@@ -100,7 +101,7 @@ class Presence:
     # --- watching --------------------------------------------------------------------------------
 
     async def watch_for_absence(self) -> None:
-        """Count a device as gone when it was silent for two heartbeats, even if it is connected."""
+        """Count a device as gone if it was silent for two heartbeats, even if it is connected."""
         devices, heartbeat_s = self._fleet.devices.values(), self._settings.heartbeat_s
         rtt_s = max((device.line.rtt_s for device in devices), default=0.0)
         patience_s = 2 * heartbeat_s + 2 * rtt_s
@@ -114,10 +115,10 @@ class Presence:
 
     async def watch_for_stalls(self) -> None:
         """In lockstep, watch that rounds go on. One watch serves the whole run, because a timer for
-        each round costs a tenth of it.
+        each round would cost a tenth of the round's time.
 
         Raises:
-            RunFailed: no device has said a word for `stall_s` while a round collects.
+            RunFailed: `UpdateReceiver.progress_at` is `stall_s` old while a round collects.
         """
         while True:
             limit = self._receiver.progress_at + self._settings.stall_s

@@ -33,7 +33,7 @@ class RoundCommit:
     """Closes rounds and makes them durable.
 
     Attributes:
-        evaluations: what is measured of the versions; set before the first round.
+        evaluations: the schedule of the evaluations of versions; set before the first round.
 
     Args:
         population: what the aggregator may know of all devices.
@@ -70,14 +70,15 @@ class RoundCommit:
     # --- aggregating -----------------------------------------------------------------------------
 
     async def close(self, round: Round, opened_at: float, began: float) -> ClosedRound:
-        """Aggregate the updates of a round that collects no longer.
+        """Aggregate the updates of a round that no longer collects.
 
         Args:
-            opened_at: UNIX seconds; `began` are the monotonic seconds of the same moment.
+            opened_at: UNIX seconds at which the round opened.
+            began: monotonic seconds of the same moment.
 
         Raises:
             Diverged: the sum of the updates left its range.
-            RunFailed: the aggregator gave impossible weights.
+            RunFailed: the aggregator gave a wrong number of weights, or an impossible one.
         """
         updates = self._receiver.updates
         assert updates is not None
@@ -109,7 +110,8 @@ class RoundCommit:
         return closed
 
     async def _weigh(self, updates: RoundUpdates, counted: Sequence[PendingUpdate]) -> Weighing:
-        """Compute the weights and fold the updates with them; normaliser 0: the round is empty."""
+        """Compute the weights and fold the updates with them. A normaliser of 0 means that the
+        round is empty."""
         contributions = [update.contribution for update in counted]
         if self._learns:
             self._learn(updates, {contribution.client for contribution in contributions})
@@ -117,7 +119,7 @@ class RoundCommit:
             return Weighing((), 0.0, self._versions.state)
         number, state = updates.round.number, self._versions.state
         cohort = Cohort(number, contributions, self._population, self._participation)
-        if self._rule.needs():  # fits and solvers take long, and devices go on talking
+        if self._rule.needs():  # fits and solvers take long; devices go on sending
             weighing = await self._worker.run_in_thread(self._rule.weigh, cohort, state)
         else:
             weighing = self._rule.weigh(cohort, state)
@@ -134,7 +136,7 @@ class RoundCommit:
         return weighing
 
     def _learn(self, updates: RoundUpdates, counts: set[str]) -> None:
-        """Enter in the history of participation which devices contributed to a round."""
+        """Enter in the participation history which devices contributed to a round."""
         rows = (
             ParticipationRow(row.round, row.client, row.client in counts, row.x, row.x_age_s)
             for row in updates.answer_rows(self._pending, self._clock.now())
@@ -157,7 +159,7 @@ class RoundCommit:
     # --- committing ------------------------------------------------------------------------------
 
     async def commit(self, closed: ClosedRound) -> None:
-        """Make a closed round durable, and have the evaluation of its version begin."""
+        """Make a closed round durable, and begin the evaluation of its version."""
         pending, updates = self._pending, closed.updates
         answers = updates.answer_rows(pending, closed.closed_at)
         updates.enter(pending, closed.folded, closed.closed_at)
@@ -182,5 +184,6 @@ class RoundCommit:
         stored = versions.put(row.version, model, state)
         forget = versions.superseded({row.version, row.base_version, *self.evaluations.waiting()})
         self._ledger.commit(row, answers, rows, stored.model, stored.state, forget)
-        # Here, where it is true: whoever waits for this may be cancelled meanwhile.
+        # Recorded here, right after the transaction, because the task that waits for this may be
+        # cancelled meanwhile.
         versions.commit(Commit(row.round, row.version), model is not None, forget)

@@ -38,5 +38,5 @@ class ScenarioTime:
         return max(0.0, self._clock.now() - self._began_at) * self._scale
 
     def of_round_s(self, number: int) -> float | None:
-        """Scenario seconds at which a round opens that opens now."""
+        """Scenario seconds at which round `number` opens, if it opens now."""
         return (number - 1) * self._round_s if self._lockstep else self.now_s()

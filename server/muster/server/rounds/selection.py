@@ -1,6 +1,6 @@
-"""Whom a round calls: one class per policy.
+"""Device selection: the policies that choose which devices a round calls, one class each.
 
-A policy draws from a named stream of the round, so the same seed selects the same devices.
+A policy draws from a named random stream of the round, so the same seed selects the same devices.
 """
 
 import math
@@ -14,6 +14,7 @@ from muster.common.bounds import DeviceCount
 from muster.common.plugins import Plugin, Registry
 
 Draws = Callable[[], np.random.Generator]
+"""Makes the random stream of a round."""
 
 
 class Candidate(NamedTuple):
@@ -24,23 +25,23 @@ class Candidate(NamedTuple):
 
 
 class Selection(Plugin):
-    """A policy of whom to call."""
+    """A policy that selects the devices to call."""
 
     def select(self, candidates: Sequence[Candidate], draws: Draws) -> list[str]:
         """The clients to call, in the order of `candidates`.
 
         Args:
-            draws: makes the stream of the round, for a policy that draws.
+            draws: makes the random stream of the round; a policy without randomness ignores it.
         """
         raise NotImplementedError
 
     def goal(self) -> int | None:
-        """Updates that close a round, where the policy itself says so."""
+        """The number of updates that closes a round; None if the policy does not set one."""
         return None
 
 
 class SelectAll(Selection):
-    """Everybody."""
+    """All devices that may be called."""
 
     def select(self, candidates: Sequence[Candidate], draws: Draws) -> list[str]:
         return [candidate.client for candidate in candidates]
@@ -48,22 +49,24 @@ class SelectAll(Selection):
 
 class _KOf(Selection):
     k: DeviceCount
-    """Devices wanted per round; all of them where there are fewer."""
+    """Number of devices wanted per round. If there are fewer, all are called."""
 
     over_selection: Annotated[float, Field(ge=1, le=1000)] = 1.0
-    """Call k times this many, rounded up, and close the round with the first k updates. Production
-    systems call 1.3 times as many (Bonawitz et al., MLSys 2019, section 9)."""
+    """Factor by which more devices than k are called: k times this factor, rounded up. If it is
+    above 1, the first k updates close the round. Production systems use 1.3 (Bonawitz et al., MLSys
+    2019, section 9)."""
 
     def goal(self) -> int | None:
         return self.k if self.over_selection > 1 else None
 
     def called(self, candidates: int) -> int:
-        # The small allowance keeps 10 * 1.1 = 11.000000000000002 from calling a twelfth device.
+        """The number of devices to call if there are so many candidates."""
+        # Without the small allowance, 10 * 1.1 = 11.000000000000002 would call a twelfth device.
         return min(candidates, math.ceil(self.k * self.over_selection - 1e-9))
 
 
 class UniformSelection(_KOf):
-    """k devices, each set equally likely."""
+    """k devices without replacement; every set of k devices is equally likely."""
 
     def select(self, candidates: Sequence[Candidate], draws: Draws) -> list[str]:
         chosen = draws().choice(len(candidates), self.called(len(candidates)), replace=False)
@@ -71,10 +74,11 @@ class UniformSelection(_KOf):
 
 
 class WeightedSelection(_KOf):
-    """k devices without replacement, each draw in proportion to the examples a device holds."""
+    """k devices without replacement; each draw selects a device with a probability in proportion
+    to the number of its examples."""
 
     def select(self, candidates: Sequence[Candidate], draws: Draws) -> list[str]:
-        # The k largest of log w + Gumbel noise are a draw without replacement (Efraimidis,
+        # The devices with the k largest values of log w + Gumbel noise are such a draw (Efraimidis,
         # Spirakis, Weighted random sampling with a reservoir, 2006; Gumbel form).
         weights = np.array([candidate.examples for candidate in candidates], dtype=np.float64)
         keys = np.log(weights) + draws().gumbel(size=len(candidates))

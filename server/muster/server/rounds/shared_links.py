@@ -1,4 +1,4 @@
-"""What links that devices share do to the modelled durations of a round."""
+"""Models of the links that devices share: the seconds that they add to a round's durations."""
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
@@ -8,12 +8,12 @@ from muster.server.fleet import Fleet
 
 
 class SharedLinkModel:
-    """The links that groups share, as far as they can make devices slower.
+    """The model of all shared links that can make devices slower.
 
     Args:
-        shared: by group.
-        bytes_down: of a model.
-        bytes_up: of an update, by group.
+        shared: the shared link of each group that has one.
+        bytes_down: length of a model's body.
+        bytes_up: length of an update's body, by group.
     """
 
     def __init__(
@@ -30,8 +30,8 @@ class SharedLinkModel:
         self._bytes_down = bytes_down
         self._bytes_up = bytes_up
 
-    def of_round(self, number: int) -> Callable[[Sequence[str]], Mapping[str, float]] | None:
-        """What `Rules.extra_s` of a round is."""
+    def extra_s_of(self, number: int) -> Callable[[Sequence[str]], Mapping[str, float]] | None:
+        """The function `Rules.extra_s` for round `number`; None if no shared link adds seconds."""
         return (lambda clients: self._extra_s(number, clients)) if self._shared else None
 
     def _extra_s(self, number: int, clients: Sequence[str]) -> dict[str, float]:
@@ -51,16 +51,16 @@ class SharedLinkModel:
 def least_lines(
     shared: Mapping[str, SharedLine], fleet: Fleet, at_once: int
 ) -> dict[str, LinkModel]:
-    """Each device's link when as many of its group transfer as may, by client.
+    """Each device's link when as many devices of its group transfer as can, by client.
 
     Args:
-        shared: by group.
+        shared: the shared link of each group that has one.
         at_once: transfers that run at the same time.
     """
     sizes = Counter(device.group for device in fleet.devices.values())
-    found = {}
+    lines = {}
     for client, device in fleet.devices.items():
         of_group = shared.get(device.group)
         together = min(sizes[device.group], at_once)
-        found[client] = device.line if of_group is None else of_group.least(device.line, together)
-    return found
+        lines[client] = device.line if of_group is None else of_group.least(device.line, together)
+    return lines

@@ -1,4 +1,4 @@
-"""What wakes the main loop: something changed, the run is to stop, or the run failed."""
+"""Signals that wake the main loop: something changed, the run is to stop, or the run failed."""
 
 import asyncio
 
@@ -9,7 +9,7 @@ class RunSignals:
     """The signals of one run, from anywhere on the event loop to its main loop.
 
     Attributes:
-        stop_request: (status, detail) with which somebody asked the run to end; None: nobody did.
+        stop_request: the status and detail of the first request to end the run; None: no request.
     """
 
     def __init__(self, clock: Clock) -> None:
@@ -24,7 +24,7 @@ class RunSignals:
         self.notify()
 
     def fail(self, error: Exception) -> None:
-        """End the run with an error that happened outside its rounds, as in a call of a device."""
+        """End the run with an error from outside its rounds, for example from a device's call."""
         if not self._failure.done():
             self._failure.set_exception(error)
 
@@ -45,7 +45,7 @@ class RunSignals:
         await self._changed.wait()
 
     async def wait_until(self, instant: float) -> bool:
-        """Wait until something changes or `instant` (monotonic seconds) is reached; whether
+        """Wait until something changes or `instant` (monotonic seconds) is reached. Return whether
         something changed."""
         changed = asyncio.ensure_future(self._changed.wait())
         timer = asyncio.ensure_future(self._clock.sleep_until(instant))

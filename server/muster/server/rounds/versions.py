@@ -14,7 +14,8 @@ from muster.wire.bodies import body_view, checksum, chunk_message, chunk_message
 
 
 class StoredVersion(NamedTuple):
-    """What of a version was written to files, or is to be written to the ledger."""
+    """The vectors of a version as the ledger will have them, small ones with their bytes. The files
+    of the others are written."""
 
     model: StoredVector | None
     state: StoredVector | None
@@ -62,14 +63,14 @@ class ModelVersions:
         self.set_newest(version, store.get_model(version), store.get_state(version))
 
     def set_newest(self, version: int, model: Vector, state: State) -> None:
-        """Make a version the one that devices get."""
+        """Make this version the newest one, which devices get."""
         self.number, self.model, self.state = version, model, state
         body = body_view(model)
         self.checksum = checksum(body)
         if self._inline:
             self.body = bytes(body)
         if self._chunked:
-            self._chunks.clear()  # before the new ones are made: both would not be needed at once
+            self._chunks.clear()  # first, so that old and new chunks are not in memory together
             self._chunks = chunk_messages(body)
 
     def chunks_from(self, version: int, offset: int, chunk_bytes: int) -> Iterable[bytes]:
@@ -79,8 +80,8 @@ class ModelVersions:
             chunk_bytes: length of a chunk, at most. Chunks of `CHUNK_BYTES` are prepared once.
 
         Raises:
-            KeyError: it is not the newest version.
-            IndexError: its body ends before that byte.
+            KeyError: `version` is not the newest version.
+            IndexError: its body ends before `offset`.
         """
         body = body_view(self.model)
         if version != self.number:

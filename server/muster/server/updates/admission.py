@@ -40,7 +40,7 @@ class Admission:
             group: UpdateFormat(codec, schema.parameters, settings.guard.max_norm)
             for group, codec in {**groups, **codecs}.items()
         }
-        self.update_bytes = {group: found.length for group, found in self._formats.items()}
+        self.update_bytes = {group: format.length for group, format in self._formats.items()}
         self._fleet = fleet
 
     def open(self, round: Round) -> None:
@@ -72,10 +72,10 @@ class Admission:
         if device is None:
             first, *others = pack.devices
             whose = f"{first} and {len(others)} more" if others else first
-            return Reason.UNKNOWN_CLIENT, f"this session is of {whose}"
-        found = self._formats[device.group]
-        if update.length != found.length:
-            expected = f"{found.length} bytes: {found.parameters} parameters, {found.codec.kind}"
+            return Reason.UNKNOWN_CLIENT, f"this session belongs to {whose}"
+        format = self._formats[device.group]
+        if update.length != format.length:
+            expected = f"{format.length} bytes: {format.parameters} parameters, {format.codec.kind}"
             return Reason.LENGTH, f"{update.length} bytes; the schema asks for {expected}"
         if not 0 < update.examples <= device.examples:
             return Reason.EXAMPLES, f"{update.examples} examples; it holds {device.examples}"
@@ -94,8 +94,8 @@ class Admission:
         return round.cohort.get(key.client) if round and round.number == key.round else None
 
     def newest_call(self, pack: ConnectedPack) -> Key:
-        """The newest call of a device of this pack: of one that has not reported yet if there is
-        one, else of any."""
+        """The newest call of a device of this pack. A device that the round still waits for comes
+        before the others."""
         for round in (self.round, self.past):
             cohort = round.cohort if round is not None else {}
             called = [client for client in pack.devices if client in cohort]

@@ -137,7 +137,7 @@ class ExactSum:
         return whole
 
     def block(self, start: int, stop: int) -> Doubles:
-        """Entries [start, stop) of the total, at most BLOCK. The next call overwrites the result."""
+        """Entries [start, stop) of the total, at most BLOCK. The next call overwrites them."""
         coarse, middle, high, rest = (each[: stop - start] for each in self._joined)
         if not self._bounds:
             high[:] = 0.0
@@ -164,7 +164,7 @@ class ExactSum:
 
 
 def _rows(count: int, length: int) -> list[Doubles]:
-    """Arrays that begin at cache lines, with no two of them a whole number of pages apart. In
+    """Return arrays that begin at cache lines, no two of them a whole number of pages apart. With
     arrays as malloc returns them, sums take up to 1.6 times as long."""
     width = -(-length // _LINE) * _LINE + _LINE
     width += _LINE if width % _PAGE == 0 else 0

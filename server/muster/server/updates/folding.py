@@ -20,8 +20,8 @@ class Folding:
 
     Args:
         rule: the aggregator.
-        on_arrival: fold each update when it arrives, because its weight, and that it counts, is
-            known then.
+        on_arrival: fold each update when it arrives. This is possible if it is known then that the
+            update counts, and with which weight.
         small: fold without the worker thread, because vectors are so small that handing them over
             costs more than folding.
         worker: the thread in which large vectors are folded, one at a time.
@@ -101,7 +101,8 @@ class Folding:
         return asyncio.get_running_loop().run_in_executor(self._worker, self._fold_waiting)
 
     def _fold_waiting(self) -> None:
-        """Fold all updates that wait. Together they cost less; the next call may then find none."""
+        """Fold all updates that wait. Folding them together costs less. The next call may then find
+        none."""
         together = []
         while not self._unfolded.empty():
             together.append(self._unfolded.get_nowait())
@@ -120,5 +121,6 @@ class Folding:
                 )
             terms.append(Term(body.read, weight, body.largest))
         self.sum.add_terms(terms)
-        for update in together:  # all bodies of a cohort would need many times the model's memory
+        # At once, because all bodies of a cohort would need many times the model's memory.
+        for update in together:
             update.body.close()

@@ -1,4 +1,4 @@
-"""Updates that arrive in chunks: the uploads of the open round, and those cut off when it closed."""
+"""Updates that arrive in chunks: uploads of the open round, and those that its close cut off."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -16,7 +16,7 @@ _UploadKey = tuple[str, int, bytes]
 
 
 class OpenUploads:
-    """The updates that have arrived in part.
+    """The updates of which a part has arrived.
 
     Args:
         files: where the bodies are kept while they arrive.
@@ -52,8 +52,8 @@ class OpenUploads:
         if upload is None:
             round = self._admission.round
             assert round is not None  # otherwise the update would have got the receipt LATE
-            found = self._admission.format_of(client)
-            upload = self._files.open(update, found, round.base_version)
+            format = self._admission.format_of(client)
+            upload = self._files.open(update, format, round.base_version)
             upload.model_bytes = model_bytes
             self._open[client] = upload
         upload.ask(update, asked_at)
@@ -62,8 +62,8 @@ class OpenUploads:
 
     @contextmanager
     def sending(self, upload: Upload) -> Iterator[Transfer]:
-        """Record the transfer of a part of an update whose turn has come; it ends with the
-        context."""
+        """Record the transfer of a part of an update whose turn has come. The transfer ends with
+        the context."""
         assert upload.asked_at is not None
         asked_at, upload.asked_at = upload.asked_at, None
         upload.senders += 1
@@ -86,10 +86,10 @@ class OpenUploads:
         cost = TransferCost(down=self._fetched(pack, update))
         if update.key.client not in pack.devices:
             return cost
-        broken = self._cut_off.pop(_key(update), None)
-        if broken is None:
+        upload = self._cut_off.pop(_key(update), None)
+        if upload is None:
             return cost
-        return TransferCost(broken.arrived, cost.down + broken.model_bytes, broken.send_s)
+        return TransferCost(upload.arrived, cost.down + upload.model_bytes, upload.send_s)
 
     def cut_off(self) -> list[Receipt]:
         """Give verdicts to the updates of the open round that have not arrived completely.
@@ -133,7 +133,7 @@ class OpenUploads:
             self._uncounted.record(None, upload.update, upload.verdict, cost, upload.base_version)
 
     def _fetched(self, pack: ConnectedPack, update: Update) -> int:
-        """Bytes of the model that a device fetched for an update; they are returned only once."""
+        """Bytes of the model that a device fetched for an update; 0 if they were counted before."""
         if update.key.client not in pack.devices:
             return 0
         key = update.key if self._admission.member_of(update.key) else None

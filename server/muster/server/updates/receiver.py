@@ -1,8 +1,8 @@
-"""Takes what devices say in a round: answers to calls, and updates in messages or in chunks.
+"""Receives what devices send in a round: answers to calls, and updates in messages or in chunks.
 
-An update passes through in one direction: `Admission` judges its header, its body is checked
-(`uploads`), the table in `rounds.lifecycle` admits it, and `Folding` adds it to the sum. What does
-not count goes to `UncountedUpdates`.
+An update passes these steps in order: `Admission` judges its header, its body is checked
+(`uploads`), the round (`rounds.lifecycle`) admits it, and `Folding` adds it to the sum. An update
+that does not count goes to `UncountedUpdates`.
 """
 
 from collections import Counter
@@ -45,19 +45,20 @@ from muster.wire.messages import FromDevice
 
 
 class UpdateReceiver:
-    """The answers and updates of the open round, and the receipts of the one before.
+    """Receives the answers and updates of the open round; knows the receipts of the one before.
 
     Attributes:
         updates: the answers and updates of the open round so far; None between two rounds.
         pending: the rows that wait for the next commit.
-        progress_at: monotonic seconds of the last answer or piece of a model or an update.
-        update_bytes: length of an update's body by group.
+        progress_at: monotonic seconds when the last answer or part of a model or an update
+            travelled.
+        update_bytes: length of an update's body in bytes, by group.
 
     Args:
-        codecs: how the updates of each group travel.
+        codecs: the codec of each group's updates; a group without one sends them uncompressed.
         worker: the thread in which large vectors are folded, one at a time.
         files: where large updates are kept while they arrive.
-        closed: called when the open round collects no longer.
+        closed: called when the open round no longer collects.
         x_names: names of the covariates X by group.
         scale: scenario seconds per second, on clocks that run.
         shared: whether links that devices share can make them late.
@@ -90,8 +91,8 @@ class UpdateReceiver:
         self._admission = Admission(settings, schema, codecs, fleet)
         self.update_bytes = self._admission.update_bytes
         self._uncounted = UncountedUpdates(self._admission, self.pending, fleet, clock, tell)
-        # In lockstep with a goal, or with links that make devices late, it is known only when all
-        # have spoken which updates count.
+        # In lockstep with a goal, or with links that make devices late, the updates that count are
+        # known only when all devices have spoken.
         decided_later = lockstep and (
             settings.round_goal() is not None or (shared and settings.deadline_s is not None)
         )
@@ -109,7 +110,7 @@ class UpdateReceiver:
 
     @property
     def round(self) -> Round | None:
-        """The open round; None between two."""
+        """The open round; None between two rounds."""
         return self._admission.round
 
     @property
@@ -139,7 +140,7 @@ class UpdateReceiver:
         """Release the bodies of the round; its receipts stay until the next one closes.
 
         Returns:
-            The receipts of updates that are still being sent: their devices are to stop.
+            The receipts of updates that are still being sent, so that their devices can stop.
         """
         if self.updates is not None:
             for update in self.updates.accepted.values():
@@ -160,12 +161,12 @@ class UpdateReceiver:
                 pack.send(committed)
 
     async def counted(self) -> list[PendingUpdate]:
-        """As `Folding.counted`, of the open round."""
+        """See `Folding.counted`; for the open round."""
         assert self.updates is not None
         return await self._folding.counted(self.updates)
 
     async def fold(self, counted: Sequence[PendingUpdate], weights: Sequence[float]) -> None:
-        """As `Folding.fold`."""
+        """See `Folding.fold`."""
         await self._folding.fold(counted, weights)
 
     def _report_if_closed(self) -> None:
@@ -174,16 +175,16 @@ class UpdateReceiver:
 
     # --- answers ---------------------------------------------------------------------------------
 
-    def check(self, pack: ConnectedPack, said: FromDevice) -> None:
+    def check(self, pack: ConnectedPack, message: FromDevice) -> None:
         """Check a message of a session before any of it is entered.
 
         Raises:
-            RemoteProtocolError: X of a device is not what the scenario says of its group.
+            RemoteProtocolError: a device has other covariates X than the scenario gives its group.
         """
-        for answer, _ in said.answers:
+        for answer, _ in message.answers:
             if answer.x or answer.state is not None:
                 self._check_x(pack, answer.key.client, answer.x)
-        for seen in said.seen:
+        for seen in message.seen:
             self._check_x(pack, seen.client, seen.x)
 
     def _check_x(self, pack: ConnectedPack, client: str, x: Sequence[float]) -> None:
@@ -193,11 +194,11 @@ class UpdateReceiver:
     def answered(
         self, pack: ConnectedPack, answers: Sequence[tuple[Answer, Body]]
     ) -> list[Receipt]:
-        """Take answers that came in one message, with the bodies of small updates; return the
-        receipts of these.
+        """Enter the answers of one message and the small updates inside them. Return the receipts
+        of these updates.
 
         Raises:
-            RemoteProtocolError: a device sends updates that do not count, again and again.
+            RemoteProtocolError: a device has sent too many updates that do not count.
         """
         declined: list[str] = []
         receipts = []
@@ -207,15 +208,15 @@ class UpdateReceiver:
                 if answer.update is not None:
                     receipts.append(self._received_inline(pack, answer.update, body))
         finally:
-            if declined:  # thousands in a message, and the ledger names them
+            if declined:  # one event for all: there may be thousands, and the ledger names them
                 assert self.round is not None
                 self._tell(Declined(self.round.number, Counter(declined)))
             self._report_if_closed()
         return receipts
 
     def _enter_answer(self, pack: ConnectedPack, answer: Answer, declined: list[str]) -> None:
-        """Enter what a device says to a call, if it was called; what it tells of itself is kept in
-        any case."""
+        """Enter a device's answer if the device was called. The state and covariates in it are kept
+        in any case."""
         round, client = self.round, answer.key.client
         device = pack.devices.get(client)
         if device is None:
@@ -229,24 +230,24 @@ class UpdateReceiver:
             return
         assert self.updates is not None
         self.updates.answered_at[client] = self._clock.now()
-        # A device that comes back and accepts again has brought the round no further.
+        # If a device comes back and accepts again, that is no progress.
         if first or answer.decision is not Decision.ACCEPT:
             self.progress_at = pack.heard_at
         if answer.decision is Decision.DECLINE:
             if self._lockstep and answer.reason is Reason.OFFLINE:
                 device.away_until = round.number + answer.away_rounds
             declined.append(answer.reason.value if answer.reason else "")
-        elif answer.update is None:  # otherwise the event of the update says it
+        elif answer.update is None:  # else the event about the update is enough
             self._tell(Answered(round.number, client, answer.decision, answer.reason))
 
     def see(self, pack: ConnectedPack, seen: Observation) -> None:
-        """Keep the last that a device told of itself."""
+        """Keep the newest state and covariates that a device reported."""
         device = pack.devices.get(seen.client)
         if device is not None:
             device.see(seen, self._clock.monotonic())
 
     def decline_known_away(self, clients: Sequence[str]) -> None:
-        """Enter the answers of devices that said before that they are offline in this round."""
+        """Enter answers for devices that have already said that they are offline in this round."""
         round = self.round
         assert round is not None
         for client in clients:
@@ -258,11 +259,12 @@ class UpdateReceiver:
     # --- updates ---------------------------------------------------------------------------------
 
     def newest_call(self, pack: ConnectedPack) -> Key:
-        """As `Admission.newest_call`."""
+        """See `Admission.newest_call`."""
         return self._admission.newest_call(pack)
 
     def judge(self, pack: ConnectedPack, update: Update) -> Receipt | None:
-        """The receipt of an update whose body need not be read; None: it is to be sent."""
+        """Return the receipt of an update whose body need not be read; None: the device must send
+        the body."""
         receipt = self._admission.known_receipt(pack, update)
         if receipt is None:
             return None
@@ -275,14 +277,15 @@ class UpdateReceiver:
         receipt = self._admission.known_receipt(pack, update)
         if receipt is not None:
             return self._uncounted.record(pack, update, receipt, TransferCost(length))
-        found = self._admission.format_of(update.key.client)
-        cost = found.inline_cost if length == found.length else TransferCost(length)
-        return self._take(pack, update, InlineBody(body, found), cost)
+        format = self._admission.format_of(update.key.client)
+        cost = format.inline_cost if length == format.length else TransferCost(length)
+        return self._take(pack, update, InlineBody(body, format), cost)
 
     def receive(self, pack: ConnectedPack, update: Update, body: Upload) -> Receipt:
-        """Judge a complete update; an accepted one is kept, and folded when the rule allows.
+        """Judge a complete update and return its receipt. An accepted update is kept; it is folded
+        now if updates are folded on arrival.
 
-        The receiver closes the body from here on.
+        From here on the receiver is responsible for closing the body.
         """
         self._uploads.complete(update.key.client, body)
         self.progress_at = self._clock.monotonic()
@@ -300,7 +303,7 @@ class UpdateReceiver:
         self, pack: ConnectedPack, update: Update, body: InlineBody | Upload, cost: TransferCost
     ) -> Receipt:
         round = self._admission.round_of(update.key)
-        assert round is not None  # or the update would be known to be late
+        assert round is not None  # otherwise the update would have got the receipt LATE
         fault = body.fault(update)
         receipt = round.refuse(update, *fault) if fault else round.admit(update)
         if receipt.outcome is Outcome.ACCEPTED:
@@ -324,11 +327,11 @@ class UpdateReceiver:
     # --- updates in chunks -----------------------------------------------------------------------
 
     def upload(self, pack: ConnectedPack, update: Update, asked_at: float) -> Upload:
-        """As `OpenUploads.begin`."""
+        """See `OpenUploads.begin`."""
         return self._uploads.begin(pack, update, asked_at)
 
     def sending(self, upload: Upload) -> AbstractContextManager[Transfer]:
-        """As `OpenUploads.sending`."""
+        """See `OpenUploads.sending`."""
         return self._uploads.sending(upload)
 
     async def last_rows(self, limit: float) -> PendingTransaction:

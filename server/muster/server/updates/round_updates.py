@@ -1,4 +1,4 @@
-"""What a round gathers: answers and updates, from its opening to the pending."""
+"""The answers and updates of a round, from its opening until they are entered as pending rows."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -16,8 +16,8 @@ class PendingUpdate:
     """An accepted update that waits for its round to close.
 
     Attributes:
-        cost: what travelled for it, without the model inside its call.
-        weight: once it is known.
+        cost: its transfers, without the model inside its call.
+        weight: the aggregator's weight; None until it is known.
     """
 
     update: Update
@@ -32,8 +32,10 @@ class RoundUpdates:
     """The answers and updates of one round.
 
     Attributes:
-        absent: on clocks on which devices go, who was not there to be called.
-        accepted, answered_at: by client; UNIX seconds.
+        absent: on clocks on which devices go away, the clients that were not connected when the
+            round opened.
+        accepted: the accepted updates, by client.
+        answered_at: UNIX seconds when each device answered, by client.
     """
 
     round: Round
@@ -43,12 +45,17 @@ class RoundUpdates:
     _rows: list[AnswerRow] | None = None
 
     def accepted_calls(self) -> int:
-        """Devices that accepted the call, with those who then gave up."""
+        """The number of devices that accepted the call, including those that then gave up."""
         answers = (member.answer for member in self.round.cohort.values())
         return sum(a is not None and a.decision is not Decision.DECLINE for a in answers)
 
     def answer_rows(self, pending: PendingRows, at: float) -> list[AnswerRow]:
-        """What was said to the calls, and of whom nothing was heard; the first time decides."""
+        """The rows of the round's answers, and of its absent and silent devices. They are made in
+        the first call; later calls return the same rows.
+
+        Args:
+            at: UNIX seconds of answers whose own time is not known.
+        """
         if self._rows is None:
             self._rows = [
                 *pending.answers(self.round, self.answered_at, at),
@@ -58,7 +65,8 @@ class RoundUpdates:
         return self._rows
 
     def _silent(self) -> list[str]:
-        """Who was called and has not answered, beside those who are entered as absent."""
+        """The clients that were called and have not answered, without those entered as absent. In
+        lockstep there are none."""
         if self.round.rules.lockstep:
             return []
         absent, cohort = set(self.absent), self.round.cohort.items()
@@ -66,22 +74,19 @@ class RoundUpdates:
         return [client for client in unheard if client not in absent]
 
     def enter(self, pending: PendingRows, folded: Sequence[PendingUpdate], at: float) -> None:
-        """Enter in the pending what became of the updates."""
+        """Enter the outcomes of the accepted updates, and of devices that gave up, in `pending`."""
         counted = {pending_update.update.key.client for pending_update in folded}
         overdue = set(self.round.overdue())
         why = Reason.GOAL_REACHED if self.round.rules.goal else None
         base_version = self.round.base_version
-        for client, pending_update in self.accepted.items():
+        for client, accepted in self.accepted.items():
             outcome: tuple[str, Reason | None] = "dropped", why
             if client in counted:
                 outcome = "folded", None
             elif client in overdue:
                 outcome = "late", Reason.DEADLINE
-            weight = pending_update.weight if client in counted else None
-            update, cost, claimed = (
-                pending_update.update,
-                pending_update.cost,
-                self.round.cohort[client].claim(),
-            )
-            pending.contribution(update, base_version, *outcome, at, cost, claimed, weight)
+            weight = accepted.weight if client in counted else None
+            update, cost = accepted.update, accepted.cost
+            model_bytes = self.round.cohort[client].claim()
+            pending.contribution(update, base_version, *outcome, at, cost, model_bytes, weight)
         pending.aborts(self.round, at)

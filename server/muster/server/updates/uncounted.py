@@ -1,4 +1,5 @@
-"""Updates that do not count, or not again: they are entered in the account all the same."""
+"""Updates that do not count, or were counted before. The server still enters them in the
+account."""
 
 from collections import Counter
 from collections.abc import Mapping
@@ -13,7 +14,7 @@ from muster.server.updates.admission import Admission
 from muster.server.updates.uploads import TransferCost
 
 _MOST = 100
-"""Updates of a device in a round that do not count and are entered all the same: one device cannot
+"""The most uncounted updates of one device that are entered in a round, so that one device cannot
 fill the account."""
 
 
@@ -36,7 +37,7 @@ class UncountedUpdates:
         self._of_device = Counter[str]()
 
     def forget(self) -> None:
-        """Begin to count anew, for a new round."""
+        """Start the counts again from 0, for a new round."""
         self._of_device.clear()
 
     def record(
@@ -49,13 +50,14 @@ class UncountedUpdates:
     ) -> Receipt:
         """Enter an update in the account of the device that sent it, and return its receipt.
 
-        An update that a session sends under the name of another session's device is reported as one
-        of its own first device, and has no row. Neither has an update of a round that was never
-        opened.
+        If a session sends an update under the name of another session's device, the event names the
+        session's own first device, and there is no row. An update of a round that was never opened
+        has no row either.
 
         Args:
-            pack: whose session sent it; None: the device's own, from which nothing more will come.
-            base_version: of its round; None: of the open round or the one before.
+            pack: the pack whose session sent it; None: the device's own, and it sends no more.
+            base_version: the base version of its round; None: take it from the open round or the
+                one before.
 
         Raises:
             RemoteProtocolError: the device has sent too many of these in this round.
@@ -97,7 +99,7 @@ class UncountedUpdates:
         group = self._fleet.devices[update.key.client].group
         whole = cost.up >= update.length == admission.update_bytes[group]
         fate, model_bytes = (outcome, reason, self._clock.now()), 0
-        if outcome != "duplicate":  # the update that it repeats is charged with the model
+        if outcome != "duplicate":  # else the update that it repeats is charged with the model
             member = admission.member_of(update.key)
             model_bytes = member.claim() if member else 0
         self._pending.contribution(update, base_version, *fate, cost, model_bytes, whole=whole)

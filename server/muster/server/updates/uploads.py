@@ -1,4 +1,4 @@
-"""Updates on their way in: checked chunk by chunk, large ones kept in files without names."""
+"""Bodies of updates while they arrive: in memory, or chunk by chunk in files without names."""
 
 import math
 import os
@@ -23,16 +23,16 @@ if TYPE_CHECKING:
 
 _max, _min = np.maximum.reduce, np.minimum.reduce
 
-_DAMAGED = Reason.CHECKSUM, "the body is not what its checksum says; send it again"
+_DAMAGED = Reason.CHECKSUM, "the body does not match its checksum; send it again"
 
 
 class TransferCost(NamedTuple):
-    """What travelled for an update.
+    """The cost of an update's transfers.
 
     Attributes:
-        up: bytes of its body that came.
+        up: bytes of its body that arrived.
         down: bytes of the model that its device fetched for it.
-        send_s: wall seconds in which it waited for its turn and was sent.
+        send_s: wall seconds in which the device waited for its turn and sent the update.
     """
 
     up: int = 0
@@ -42,12 +42,12 @@ class TransferCost(NamedTuple):
 
 @dataclass(frozen=True)
 class UpdateFormat:
-    """What a right body of a device looks like.
+    """The format that the body of an update must have.
 
     Attributes:
-        codec: how its updates travel.
-        parameters: of the vector in it.
-        max_norm: of the vector, when there is a limit.
+        codec: the codec with which the update is encoded.
+        parameters: length of the vector in it.
+        max_norm: the largest norm that the vector may have; None: no limit.
     """
 
     codec: Codec
@@ -56,12 +56,13 @@ class UpdateFormat:
 
     @cached_property
     def length(self) -> int:
-        """Bytes."""
+        """Length of a body in bytes."""
         return self.codec.length(self.parameters)
 
     @cached_property
     def inline_cost(self) -> TransferCost:
-        """Of a right body that comes inside an answer; made once for all."""
+        """The cost of a body of the right length that arrives inside an answer. All such updates
+        share this object."""
         return TransferCost(self.length)
 
     @cached_property
@@ -71,57 +72,57 @@ class UpdateFormat:
 
 
 class InlineBody:
-    """A whole update's body in memory: a small one."""
+    """The body of a small update, in memory."""
 
-    def __init__(self, body: Body, form: UpdateFormat) -> None:
-        self._form = form
+    def __init__(self, body: Body, format: UpdateFormat) -> None:
+        self._format = format
         self._body = body
-        self._measure = Measure(form)
+        self._check = BodyCheck(format)
 
     @property
     def largest(self) -> float:
         """The largest absolute entry, of a body without a fault."""
-        return self._measure.largest
+        return self._check.largest
 
     def fault(self, update: Update) -> tuple[Reason, str] | None:
-        """What is wrong with it, or None."""
+        """Return the reason for refusing the body and a sentence about it, or None."""
         if checksum(self._body) != update.checksum:
             return _DAMAGED
-        if len(self._body) != self._form.length:
-            found = f"a body of {len(self._body)} bytes; {update.length} were announced"
-            return Reason.LENGTH, found
-        self._measure.add(self._body)
-        return self._measure.fault(self._pread)
+        if len(self._body) != self._format.length:
+            detail = f"a body of {len(self._body)} bytes; {update.length} were announced"
+            return Reason.LENGTH, detail
+        self._check.add(self._body)
+        return self._check.fault(self._pread)
 
     def read(self, start: int, stop: int) -> Vector:
-        return self._form.codec.read(self._pread, start, stop, self._form.parameters)
+        return self._format.codec.read(self._pread, start, stop, self._format.parameters)
 
     def _pread(self, length: int, offset: int) -> memoryview:
         return memoryview(self._body)[offset : offset + length]
 
     def close(self) -> None:
-        """Let go of the body."""
+        """Release the body."""
         self._body = b""
 
 
 class Upload:
-    """A large update's body as its chunks arrive.
+    """The body of a large update while its chunks arrive.
 
     Attributes:
-        update: as the newest of its headers states it.
+        update: the update as its newest header states it.
         received: bytes held, in order and without gaps; where a broken upload resumes.
         asked_at: UNIX seconds when the device began to wait for its turn to send the next part;
             None while it sends.
-        transfers: in which it has come so far.
-        model_bytes: of the model that went to the device for this update.
-        senders: calls that have sent of it; the newest alone goes on.
-        base_version: of the round that it is for.
-        verdict: the receipt, if its round was closed before all of it had come; or RESUME, if the
-            device began to send another body instead.
+        transfers: the transfers in which it has arrived so far.
+        model_bytes: bytes of the model that the device fetched for this update.
+        senders: the number of calls that have sent parts of it. Only the newest call may go on.
+        base_version: the base version of its round.
+        verdict: its receipt, if its round was closed before all of it had arrived. The receipt is
+            RESUME if the device began to send another body instead.
     """
 
     def __init__(
-        self, spills: "UploadFiles", update: Update, form: UpdateFormat, base_version: int
+        self, files: "UploadFiles", update: Update, format: UpdateFormat, base_version: int
     ) -> None:
         self.update = update
         self.base_version = base_version
@@ -130,16 +131,16 @@ class Upload:
         self.model_bytes = 0
         self.verdict: Receipt | None = None
         self._slot_attempt = 0
-        self._spills = spills
-        self._form = form
-        self._file = spills.take()
+        self._files = files
+        self._format = format
+        self._file = files.take()
         self._length = update.length
         self._hash = xxhash.xxh3_128()
-        self._measure = Measure(form)
+        self._check = BodyCheck(format)
         self.received = self.senders = 0
 
     def ask(self, update: Update, at: float) -> None:
-        """Note that the device asks for its turn to send the next part.
+        """Record that the device waits for its turn to send the next part.
 
         Args:
             at: UNIX seconds when it began to wait at the server.
@@ -147,7 +148,8 @@ class Upload:
         self.update = update
         if self.asked_at is None:
             self.asked_at = at
-            if update.key.attempt != self._slot_attempt:  # it waited for a slot once in an attempt
+            # A device waits for a slot only once in an attempt.
+            if update.key.attempt != self._slot_attempt:
                 self.asked_at -= update.slot_wait_s
                 self._slot_attempt = update.key.attempt
 
@@ -155,8 +157,8 @@ class Upload:
         """Append a chunk.
 
         Raises:
-            RemoteProtocolError: it is empty, longer than a chunk may be, cuts a number in two, or
-                runs past the length that the header stated.
+            RemoteProtocolError: the chunk is empty, longer than a chunk may be, cuts a number in
+                two, or goes beyond the length that the header stated.
         """
         end = self.received + len(chunk)
         cuts_a_number = len(chunk) % WIRE.itemsize and end < self._length
@@ -172,13 +174,13 @@ class Upload:
                 f"stated fewer"
             )
         self._hash.update(chunk)
-        self._measure.add(chunk)
+        self._check.add(chunk)
         os.pwrite(self._file, chunk, self.received)
         self.received = end
 
     @property
     def arrived(self) -> int:
-        """Bytes of the body that have come, with those that came twice."""
+        """Bytes of the body that have arrived; bytes that arrived twice count twice."""
         return sum(transfer.bytes for transfer in self.transfers)
 
     @property
@@ -188,96 +190,104 @@ class Upload:
 
     @property
     def complete(self) -> bool:
+        """Whether the whole body has arrived."""
         return self.received == self._length
 
     @property
     def largest(self) -> float:
-        """The largest absolute entry, of a complete body without a fault."""
-        return self._measure.largest
+        """The largest absolute entry of a complete body without a fault."""
+        return self._check.largest
 
     def fault(self, update: Update) -> tuple[Reason, str] | None:
-        """What is wrong with it now that it is complete, or None."""
+        """Return the reason for refusing the complete body and a sentence about it, or None."""
         if self._hash.digest() != update.checksum:
             return _DAMAGED
-        return self._measure.fault(self._pread)
+        return self._check.fault(self._pread)
 
     def read(self, start: int, stop: int) -> Vector:
-        return self._form.codec.read(self._pread, start, stop, self._form.parameters)
+        return self._format.codec.read(self._pread, start, stop, self._format.parameters)
 
     def _pread(self, length: int, offset: int) -> bytes:
         return os.pread(self._file, length, offset)
 
     def close(self) -> None:
-        """Give the file back."""
+        """Return the file to `UploadFiles`."""
         if self._file >= 0:
-            self._spills.give(self._file)
+            self._files.give(self._file)
             self._file = -1
 
 
 class UploadFiles:
-    """Files for spills, used again and again: writing over pages that are there takes half as long.
+    """The files of uploads. They are reused, because overwriting existing pages takes half as long.
 
-    The files have no names (`O_TMPFILE`), so nothing is left of them whatever kills the server.
+    The files have no names (`O_TMPFILE`), so none is left behind, even if the server is killed.
     """
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self._free: list[int] = []
 
-    def open(self, update: Update, form: UpdateFormat, base_version: int) -> Upload:
-        """A spill for an update that begins to arrive."""
-        return Upload(self, update, form, base_version)
+    def open(self, update: Update, format: UpdateFormat, base_version: int) -> Upload:
+        """Return an upload for an update that begins to arrive."""
+        return Upload(self, update, format, base_version)
 
     def take(self) -> int:
-        """A file descriptor; what the file held before is written over."""
+        """Return the descriptor of a file. The next upload overwrites what the file holds."""
         if self._free:
             return self._free.pop()
         with tempfile.TemporaryFile(dir=self._folder) as file:
             return os.dup(file.fileno())
 
     def give(self, file: int) -> None:
-        """Take a file back."""
+        """Take back a file that is not used any more."""
         self._free.append(file)
 
 
-class Measure:
-    """What is learned of a body: its largest entry, its norm when asked.
+class BodyCheck:
+    """Checks that the entries of a body are finite and that their norm is within its limit.
 
-    Of a whole float32 vector while it arrives; of another form once it is complete.
+    A plain float32 vector is read while it arrives, another format when it is complete.
+
+    Attributes:
+        largest: the largest absolute entry that was read.
     """
 
-    def __init__(self, form: UpdateFormat) -> None:
-        self._form = form
+    def __init__(self, format: UpdateFormat) -> None:
+        self._format = format
         self._squares = 0.0
         self.largest = 0.0
 
     def add(self, piece: Body) -> None:
-        """Look at the next piece of a body."""
-        form = self._form
-        if not form.plain:
+        """Read the next piece of a body."""
+        format = self._format
+        if not format.plain:
             return
-        # A piece of a number is no number; a body with one has the wrong length.
+        # Part of a number at the end is left out: such a body has the wrong length anyway.
         entries = np.frombuffer(piece, WIRE, len(piece) // WIRE.itemsize)
         if len(entries):
-            # A NaN passes through both reductions and through the comparison.
+            # A NaN survives both reductions and makes the comparison false.
             extreme = max(float(_max(entries)), -float(_min(entries)))
             if not extreme <= self.largest:
                 self.largest = extreme if not math.isnan(self.largest) else self.largest
-        if form.max_norm is not None:
+        if format.max_norm is not None:
             doubles = entries.astype(np.float64)
             self._squares += float(doubles @ doubles)
 
     def fault(self, pread: Pread) -> tuple[Reason, str] | None:
-        """What is wrong with a complete body that is what its checksum says, or None."""
-        form = self._form
-        if not form.plain:
+        """Return the reason for refusing a complete body and a sentence about it, or None. The
+        body must match its checksum."""
+        format = self._format
+        if not format.plain:
             try:
-                self.largest, self._squares = form.codec.check(pread, form.parameters)
+                self.largest, self._squares = format.codec.check(pread, format.parameters)
             except RemoteProtocolError as error:
                 return Reason.MALFORMED, str(error)
         if not math.isfinite(self.largest):
-            return Reason.NOT_FINITE, "the update has a NaN or an infinity: training diverged there"
-        if form.max_norm is not None and math.sqrt(self._squares) > form.max_norm:
+            return Reason.NOT_FINITE, "the update has a NaN or an infinity: its training diverged"
+        if format.max_norm is not None and math.sqrt(self._squares) > format.max_norm:
             norm = math.sqrt(self._squares)
-            return Reason.NORM, f"the update's norm is {norm:.6g}; at most {form.max_norm} may be"
+            return (
+                Reason.NORM,
+                f"the update's norm is {norm:.6g}; at most {format.max_norm} is allowed",
+            )
         return None
