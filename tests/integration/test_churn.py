@@ -13,10 +13,10 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from muster.client.attendance import Attendance
 from muster.client.availability.contract import Availability, AvailabilityProcess, StepContext
 from muster.client.config import ClockSettings, PackMember, PackProcess, Training
 from muster.client.life import Life
-from muster.client.link import Attendance
 from muster.client.participation import ParticipationSettings
 from muster.client.program import Pack
 from muster.common.seeds import BoolArray, FloatArray

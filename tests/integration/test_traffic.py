@@ -12,7 +12,8 @@ import grpc
 import numpy as np
 import pytest
 
-from muster.client.link import Attendance, ServerLink
+from muster.client.attendance import Attendance
+from muster.client.link import ServerLink
 from muster.common.clock import WallClock
 from muster.common.errors import TransportError
 from muster.common.exchange import Answer, Call, Decision, Fingerprint, Identity, Update

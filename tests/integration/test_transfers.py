@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from muster.client.link import Attendance, ServerLink
+from muster.client.attendance import Attendance
+from muster.client.link import ServerLink
 from muster.common.clock import WallClock
 from muster.common.errors import TransportError
 from muster.common.exchange import Call, Fingerprint, Identity, Observation, Outcome, Reason, Update

@@ -3,32 +3,28 @@
 This module turns errors of gRPC into errors of muster. The caller decides what to do about them.
 """
 
-import asyncio
 from collections.abc import AsyncIterator, Sequence
-from typing import Any
 
 import grpc
 
+from muster.client.attendance import Attendance
+from muster.client.transport_errors import error_of
 from muster.common.clock import Clock
 from muster.common.errors import (
     Interrupted,
     RemoteProtocolError,
     TransportError,
     Unauthenticated,
-    Unreachable,
 )
 from muster.common.exchange import (
-    Answer,
     Body,
     Call,
     Fingerprint,
     Identity,
     Key,
-    Observation,
     Outcome,
     Reason,
     Receipt,
-    ToDevice,
     Update,
 )
 from muster.common.lines import LinkModel
@@ -54,32 +50,6 @@ short there because nothing is kept of a chunk that breaks off."""
 
 _UNKNOWN = (1 << 63) - 1
 """An offset that is always wrong; the server answers it with the right one."""
-
-_ERRORS: dict[grpc.StatusCode, type[Exception]] = {
-    grpc.StatusCode.UNAVAILABLE: Interrupted,
-    grpc.StatusCode.DEADLINE_EXCEEDED: Interrupted,
-    grpc.StatusCode.CANCELLED: Interrupted,
-    grpc.StatusCode.UNKNOWN: Interrupted,
-    grpc.StatusCode.UNAUTHENTICATED: Unauthenticated,
-}
-
-
-_OF_CORE = "from Core"
-
-
-def _ours(error: grpc.aio.AioRpcError, definite: bool = False) -> Exception:
-    """The error of muster for an error of gRPC.
-
-    Args:
-        definite: whether a call that failed for the network certainly did not run.
-    """
-    kind = _ERRORS.get(error.code(), RemoteProtocolError)
-    # gRPC reports this when a write meets a stream that has just ended.
-    if error.code() is grpc.StatusCode.INTERNAL and _OF_CORE in (error.details() or ""):
-        kind = Interrupted
-    if definite and kind is Interrupted:
-        kind = Unreachable
-    return kind(f"{error.code().name}: {error.details()}")
 
 
 class ServerLink:
@@ -132,7 +102,7 @@ class ServerLink:
                 timeout=_ENROLL_S + self._line.patience_s(request.ByteSize()),
             )
         except grpc.aio.AioRpcError as error:
-            ours = _ours(error, definite=True)
+            ours = error_of(error, definite=True)
             if isinstance(ours, Unauthenticated):  # coming back would not help
                 raise RemoteProtocolError(f"the server refused {_names(devices)}: {ours}") from None
             raise ours from None
@@ -171,7 +141,7 @@ class ServerLink:
                         Interrupted(f"the server refused the offset: {error}"), 0
                     )
                 else:
-                    await retries.wait_after(_ours(error), len(body))
+                    await retries.wait_after(error_of(error), len(body))
                 continue
             came_at = came_at or began_at
             if len(body) < length:  # the stream ended without an error, but too early
@@ -236,7 +206,7 @@ class ServerLink:
             try:
                 receipt = await self._upload(update, body, offset)
             except grpc.aio.AioRpcError as error:
-                await retries.wait_after(_ours(error), 0 if offset == _UNKNOWN else offset)
+                await retries.wait_after(error_of(error), 0 if offset == _UNKNOWN else offset)
                 # Only the server knows how much arrived. It answers a wrong offset with the right
                 # one.
                 offset = _UNKNOWN
@@ -309,75 +279,3 @@ def _piece_bytes(rate_bps: float | None, most: int) -> int:
 def _names(devices: Sequence[Identity]) -> str:
     first, *others = devices
     return f"{first.client} and {len(others)} more" if others else first.client
-
-
-class Attendance:
-    """The attendance of a pack of devices: one stream, both ways.
-
-    Attributes:
-        silent: whether the pack sends nothing more, although the stream is still open.
-    """
-
-    def __init__(self, stream: Any) -> None:
-        self._stream = stream
-        self._under_way: asyncio.Future[None] | None = None  # a write
-        self.silent = False
-
-    async def read(self) -> ToDevice:
-        """The server's next message.
-
-        Raises:
-            Interrupted: the stream broke, or ended without a goodbye.
-        """
-        try:
-            message = await self._stream.read()
-        except grpc.aio.AioRpcError as error:
-            raise _ours(error) from None
-        if message is grpc.aio.EOF:
-            raise Interrupted("the server ended the stream without a goodbye")
-        return messages.decode_to_device(message)
-
-    async def answer(self, answers: Sequence[tuple[Answer, Body]]) -> None:
-        """Answer calls. Each answer comes with the body of its inline update, or an empty body."""
-        await self._write(messages.encode_answers(answers))
-
-    async def heartbeat(self, seen: Sequence[Observation] = ()) -> None:
-        await self._write(messages.encode_heartbeat(seen))
-
-    async def _write(self, message: bytes) -> None:
-        await self._written()
-        if self.silent:
-            return
-        self._under_way = written = asyncio.get_running_loop().create_future()
-        try:
-            await self._stream.write(message)
-        except grpc.aio.AioRpcError as error:
-            raise _ours(error) from None
-        except asyncio.InvalidStateError as error:
-            raise Interrupted(f"the stream has ended: {error}") from None
-        finally:
-            self._under_way = None
-            written.set_result(None)
-
-    async def _written(self) -> None:
-        """Wait while anything is being written: a second write would break the call ("Internal
-        error from Core").
-
-        There is no asyncio lock, because it takes 7 of the 100 µs that an answer costs in a fleet.
-        """
-        while self._under_way is not None:
-            await asyncio.wait([self._under_way])
-
-    async def fall_silent(self) -> None:
-        """Send nothing from now on. A message that is being written is finished first."""
-        await self._written()
-        self.silent = True
-
-    async def leave(self) -> None:
-        """End the stream in order; a cancelled stream leaks a little memory at the server."""
-        try:
-            await self._stream.done_writing()
-            while await self._stream.read() is not grpc.aio.EOF:
-                pass
-        except grpc.aio.AioRpcError as error:
-            raise _ours(error) from None

@@ -13,12 +13,13 @@ from typing import Any
 
 import uvloop
 
+from muster.client.attendance import Attendance
 from muster.client.backoff import Backoff
 from muster.client.conduct import AlwaysAccept, DevicePolicy
 from muster.client.config import PackProcess, Training
 from muster.client.learner import Learner, TrainingConfig
 from muster.client.life_clock import LifeClock
-from muster.client.link import Attendance, ServerLink
+from muster.client.link import ServerLink
 from muster.client.memory import BODY_BYTES
 from muster.client.session import SessionEvent, SessionPhase
 from muster.client.slots import SlotClient

@@ -6,11 +6,12 @@ from collections.abc import Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, nullcontext
 from functools import partial
 
+from muster.client.attendance import Attendance
 from muster.client.conduct import AlwaysAccept, Choice, DevicePolicy
 from muster.client.config import ClockSettings as ClockSettings
 from muster.client.learner import Download, Learner, TrainingConfig
 from muster.client.life_clock import LifeClock
-from muster.client.link import Attendance, ServerLink
+from muster.client.link import ServerLink
 from muster.client.memory import StoredUpdate
 from muster.client.session import SessionEvent
 from muster.client.slots import SlotClient

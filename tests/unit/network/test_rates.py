@@ -9,13 +9,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from muster.emulator.gateway.loss import Loss, Stalls
 from muster.emulator.gateway.rates import (
     Capped,
     ConstantRate,
     Fading,
-    Loss,
     Rate,
-    Stalls,
     TraceRate,
     Unlimited,
     mean_bps,

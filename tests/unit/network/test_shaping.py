@@ -8,8 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from muster.emulator.gateway.rates import ConstantRate, Fading, Loss, Rate, Unlimited
-from muster.emulator.gateway.shaping import DirectionalLink, Flow, Lane, Shaper
+from muster.emulator.gateway.flows import DirectionalLink, Flow, Lane
+from muster.emulator.gateway.loss import Loss
+from muster.emulator.gateway.rates import ConstantRate, Fading, Rate, Unlimited
+from muster.emulator.gateway.shaping import Shaper
 
 MBIT = 1_000_000 / 8
 

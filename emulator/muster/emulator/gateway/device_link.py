@@ -5,9 +5,10 @@ from typing import TYPE_CHECKING
 
 from muster.emulator.gateway.config import GatewayDevice
 from muster.emulator.gateway.faults import ActiveFaults
-from muster.emulator.gateway.rates import Direction, Rate, loss_of, rate_of
+from muster.emulator.gateway.flows import DirectionalLink
+from muster.emulator.gateway.loss import loss_of
+from muster.emulator.gateway.rates import Direction, Rate, rate_of
 from muster.emulator.gateway.relay import DIRECTIONS, RelayedConnection
-from muster.emulator.gateway.shaping import DirectionalLink
 from muster.emulator.links.settings import Shape
 
 if TYPE_CHECKING:

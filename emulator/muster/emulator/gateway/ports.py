@@ -7,7 +7,8 @@ import socket
 from typing import TYPE_CHECKING, Any
 
 from muster.emulator.gateway.device_link import DeviceLink
-from muster.emulator.gateway.relay import DIRECTIONS, RelayedConnection, fit_buffers
+from muster.emulator.gateway.relay import DIRECTIONS, RelayedConnection
+from muster.emulator.gateway.relay_sockets import fit_buffers
 
 if TYPE_CHECKING:
     from muster.emulator.gateway.gateway import Gateway

@@ -19,15 +19,11 @@ from statistics import NormalDist
 from typing import Literal, Protocol
 
 from muster.common import seeds
+from muster.emulator.gateway.loss import loss_of
 from muster.emulator.links.settings import Shape
 
 Direction = Literal["down", "up"]
 
-PACKET_BYTES = 1460
-"""Payload of a TCP packet over Ethernet: the MSS in the formulas below."""
-
-_LEAST_RTT_S = 0.001
-_LEAST_RTO_S = 0.2  # Linux's; RFC 6298 would have 1 s
 
 _OPPORTUNITY_BYTES = 1500
 _PEAK_SDS = 3.0  # the rate is above for 0.1 % of the time
@@ -235,57 +231,6 @@ class Capped:
 
     def capacity(self, since_s: float, until_s: float) -> float:
         return min(self._rate.capacity(since_s, until_s), self._bound.capacity(since_s, until_s))
-
-
-class Loss:
-    """The effect of lost packets on a TCP connection: a bound on its rate, and stalls.
-
-    Padhye, Firoiu, Towsley, Kurose, Modeling TCP throughput, SIGCOMM 1998, equation 30 with b = 1
-    and without the factor 1 + 32p² of repeated time-outs: a packet takes RTT·√(2p/3) in the long
-    run, and RTO·min(1, 3·√(3p/8))·p for the time-outs.
-
-    Args:
-        share: p > 0, the share of packets that are lost.
-    """
-
-    def __init__(self, share: float, rtt_s: float) -> None:
-        rtt_s = max(_LEAST_RTT_S, rtt_s)
-        self.bound = PACKET_BYTES / (rtt_s * math.sqrt(2 * share / 3))
-        """Bytes per second while the connection does not stall: Mathis et al., CCR 1997."""
-        self.stall_ratio = share * min(1.0, 3 * math.sqrt(3 * share / 8))
-        """Probability that a packet begins a stall."""
-        self.stall_s = max(_LEAST_RTO_S, 2 * rtt_s)
-        """Duration of a stall, seconds."""
-
-    def left_of(self, rate: float) -> float:
-        """The part of a rate that remains with stalls in the long run, bytes per second."""
-        return rate / (1 + rate * self.stall_ratio * self.stall_s / PACKET_BYTES)
-
-
-class Stalls:
-    """The stalls of a connection, drawn from a stream of its own."""
-
-    def __init__(self, loss: Loss, seed: int, *name: str | int) -> None:
-        self._loss = loss
-        self._draws = seeds.stream(seed, *name)
-        self._ahead = self._distance()
-
-    def after(self, nbytes: int) -> float:
-        """Seconds for which the connection stalls after `nbytes` more have left."""
-        stalled = 0.0
-        self._ahead -= nbytes
-        while self._ahead <= 0:
-            stalled += self._loss.stall_s
-            self._ahead += self._distance()
-        return stalled
-
-    def _distance(self) -> int:
-        return PACKET_BYTES * int(self._draws.geometric(self._loss.stall_ratio))
-
-
-def loss_of(shape: Shape) -> Loss | None:
-    """The effect of a shape's loss on a connection; None: there is no loss."""
-    return Loss(shape.loss, shape.rtt_s) if shape.loss else None
 
 
 def rate_of(shape: Shape, direction: Direction, seed: int, client: str) -> Rate:

@@ -6,12 +6,12 @@ bytes bypass the shaper, and they do so only while the shaper has none of this c
 settings may change at any time, and no byte is lost or overtakes another.
 """
 
-import asyncio
 import socket
 import struct
 from typing import TYPE_CHECKING, Literal
 
 from muster.emulator.gateway.rates import Direction
+from muster.emulator.gateway.relay_sockets import SCRATCH, LingeringSocket, fit_buffers
 
 if TYPE_CHECKING:
     from muster.emulator.gateway.device_link import DeviceLink
@@ -20,19 +20,6 @@ if TYPE_CHECKING:
 Side = Literal["device", "upstream"]
 
 DIRECTIONS: tuple[Direction, Direction] = ("up", "down")
-
-_SCRATCH = memoryview(bytearray(256 * 1024))
-"""The buffer for all reads. One is enough, because there is one process with one thread, which does
-one read at a time."""
-
-_BUFFER_S = 0.02
-_BUFFER_BYTES = 64 * 1024, 1024 * 1024
-"""Socket buffers of a shaped link hold the bytes that pass in _BUFFER_S, but at least the first and
-at most the second number of bytes. The kernel's default is megabytes, so a device on a slow link
-would believe that it had sent them."""
-
-_LINGER_S = 1.0
-"""Seconds to wait for a peer to close after it was sent the end of the stream."""
 
 
 class Half:
@@ -129,7 +116,7 @@ class Half:
         self._end_due = False
 
     def _throw_away(self) -> None:
-        if not self.source.recv_into(_SCRATCH):
+        if not self.source.recv_into(SCRATCH):
             self._ended = True
             self._read_off()
 
@@ -137,13 +124,13 @@ class Half:
         if self.held:
             self._read_off()  # until the sink has taken these bytes
             return
-        nbytes = self.source.recv_into(_SCRATCH)
+        nbytes = self.source.recv_into(SCRATCH)
         if not nbytes:
             self._source_ended()
             return
         self.device.read[self.direction] += nbytes
         try:
-            sent = self.sink.send(_SCRATCH[:nbytes])
+            sent = self.sink.send(SCRATCH[:nbytes])
         except (BlockingIOError, InterruptedError):
             sent = 0
         except OSError:
@@ -151,7 +138,7 @@ class Half:
             return
         self._count(sent)
         if sent < nbytes:
-            self.held += _SCRATCH[sent:nbytes]
+            self.held += SCRATCH[sent:nbytes]
             self.due += nbytes - sent
             self._read_off()
             self._write_on()
@@ -161,12 +148,12 @@ class Half:
         if room <= 0:
             self._read_off()  # until `relieve` finds room
             return
-        nbytes = self.source.recv_into(_SCRATCH[:room])
+        nbytes = self.source.recv_into(SCRATCH[:room])
         if not nbytes:
             self._source_ended()
             return
         self.device.read[self.direction] += nbytes
-        self.held += _SCRATCH[:nbytes]
+        self.held += SCRATCH[:nbytes]
         self._shaper.arrive(self.flow, nbytes, self._gateway.now())
         self._gateway.pump(self.direction)
 
@@ -282,7 +269,7 @@ class RelayedConnection:
     def close(self) -> None:
         """Send both sides the end of the stream (FIN) at once, and drop all bytes under way."""
         for each in self._leave():
-            _Lingering(self.gateway.loop, each)
+            LingeringSocket(self.gateway.loop, each)
 
     def half_finished(self) -> None:
         """Close the connection if both directions have delivered their end."""
@@ -301,51 +288,3 @@ class RelayedConnection:
     def _mute(self) -> None:
         for half in self.halves.values():
             half.mute()
-
-
-class _Lingering:
-    """A socket that has sent the end of the stream and waits until its peer closes too.
-
-    It reads meanwhile, because closing a socket with unread bytes would send a reset (RST) instead
-    of a FIN.
-    """
-
-    def __init__(self, loop: asyncio.AbstractEventLoop, closing: socket.socket) -> None:
-        self._loop, self._socket = loop, closing
-        try:
-            closing.shutdown(socket.SHUT_WR)
-        except OSError:
-            closing.close()
-            return
-        self._timer = loop.call_later(_LINGER_S, self._close)
-        loop.add_reader(closing, self._readable)
-
-    def _readable(self) -> None:
-        try:
-            if self._socket.recv_into(_SCRATCH):
-                return
-        except (BlockingIOError, InterruptedError):
-            return
-        except OSError:
-            pass
-        self._close()
-
-    def _close(self) -> None:
-        self._timer.cancel()
-        self._loop.remove_reader(self._socket)
-        self._socket.close()
-
-
-def fit_buffers(each: socket.socket, device: "DeviceLink") -> None:
-    """Set the buffer sizes of a device's socket to fit its link. The socket of a plain link keeps
-    the kernel's buffers, or gets large ones if its link's buffers have been set before."""
-    if all(device.plain.values()):
-        if not device.fitted:
-            return
-        size = _BUFFER_BYTES[1]
-    else:
-        fastest = max(device.rate_bytes(direction) for direction in DIRECTIONS)
-        size = int(min(max(fastest * _BUFFER_S, _BUFFER_BYTES[0]), _BUFFER_BYTES[1]))
-        device.fitted = True
-    for option in (socket.SO_RCVBUF, socket.SO_SNDBUF):
-        each.setsockopt(socket.SOL_SOCKET, option, size)

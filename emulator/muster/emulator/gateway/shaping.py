@@ -27,196 +27,19 @@ other device wanted to.
 
 import heapq
 import math
-from collections import deque
 from collections.abc import Collection
-from dataclasses import dataclass, field
 from itertools import count
-from typing import TYPE_CHECKING
 
-from muster.common import seeds
-from muster.emulator.gateway.rates import Loss, Rate, Stalls, Unlimited
-
-if TYPE_CHECKING:
-    from numpy.random import Generator
-
-_SLICE_S = 0.02
-_SLICE_BYTES = 512, 16 * 1024
-"""A slice is the number of bytes that pass the link in _SLICE_S, between these two bounds, so that
-low rates stay smooth."""
-
-_TURN_S = 0.25
-_TURN_BYTES = 1460
-"""With many devices slices are smaller, down to a packet, so that each device has its turn in
-_TURN_S. Otherwise a thousand devices would get their bytes in few large pieces, seconds apart."""
-
-_QUEUE_S = 0.05
-_QUEUE_BYTES = 16 * 1024, 4 * 1024 * 1024
-"""A flow may have as many bytes before the link as pass in _QUEUE_S, between these two bounds."""
-
-_LINE_BYTES = 64 * 1024, 4 * 1024 * 1024
-"""A flow may have 1.5 times the bytes that pass in the delay in the delay line, but at least the
-first number; without a limit of the rate, the second."""
-
-_CREDIT_BYTES = 4 * 1024
-_CREDIT_BPS = 2 * 1024
-_CREDIT_SHARE = 0.1
-"""A flow goes first while it has credit. It has at most _CREDIT_BYTES, and earns _CREDIT_BPS bytes
-per second or the share _CREDIT_SHARE of its rate, whichever is less. Its debt is at most
-_CREDIT_BYTES, too."""
-
-
-@dataclass(frozen=True, slots=True)
-class DirectionalLink:
-    """One direction of a device's link."""
-
-    rate: Rate = field(default_factory=Unlimited)
-    delay_s: float = 0.0
-    jitter_s: float = 0.0
-    """Standard deviation of the normal number that is added to the delay if it is positive."""
-    loss: Loss | None = None
-
-    @property
-    def plain(self) -> bool:
-        """Whether the link neither limits nor delays."""
-        return math.isinf(self.rate.mean) and not (self.delay_s or self.jitter_s or self.loss)
-
-
-class Flow:
-    """One direction of one connection.
-
-    Attributes:
-        queued: bytes before the link.
-        flying: bytes on the link or in the delay line.
-    """
-
-    __slots__ = (
-        "_arrivals",
-        "_credit",
-        "_credit_at",
-        "_draws",
-        "_last",
-        "_loss",
-        "_stalled_until",
-        "_stalls",
-        "ended",
-        "flying",
-        "gone",
-        "lane",
-        "name",
-        "owner",
-        "queued",
-    )
-
-    def __init__(self, lane: "Lane", name: tuple[str | int, ...], owner: object) -> None:
-        self.lane, self.name, self.owner = lane, name, owner
-        self.queued = self.flying = 0
-        self.ended = self.gone = False
-        self._arrivals: deque[tuple[float, int]] = deque()
-        self._credit, self._credit_at = float(_CREDIT_BYTES), 0.0
-        self._stalled_until = self._last = -math.inf
-        self._loss: Loss | None = None
-        self._stalls: Stalls | None = None
-        self._draws: Generator | None = None
-
-    def usable_at(self) -> float:
-        """The instant at which the first queued bytes could begin to leave. There must be some."""
-        return max(self._arrivals[0][0], self._stalled_until)
-
-    def usable(self, instant: float) -> int:
-        """Queued bytes that had arrived at an instant and may leave."""
-        if self._stalled_until > instant:
-            return 0
-        total = 0
-        for at, nbytes in self._arrivals:
-            if at > instant or total >= _SLICE_BYTES[1]:
-                break
-            total += nbytes
-        return total
-
-    def credit(self, instant: float) -> float:
-        """Bytes that the flow may send before others; negative: a debt."""
-        if instant > self._credit_at:
-            earned = (instant - self._credit_at) * self.lane.credit_bps
-            self._credit = min(_CREDIT_BYTES, self._credit + earned)
-            self._credit_at = instant
-        return self._credit
-
-    def first(self, instant: float) -> bool:
-        """Whether the flow goes before flows that moved much lately."""
-        return self.credit(instant) >= min(_SLICE_BYTES[0], self.usable(instant))
-
-    def leave(self, nbytes: int, start: float) -> None:
-        """Let `nbytes` of the queue begin to leave at `start`."""
-        self.queued -= nbytes
-        self.flying += nbytes
-        self._credit = max(-_CREDIT_BYTES, self.credit(start) - nbytes)
-        while nbytes:
-            at, there = self._arrivals.popleft()
-            if there > nbytes:
-                self._arrivals.appendleft((at, there - nbytes))
-            nbytes -= min(there, nbytes)
-
-    def due_at(self, left: float, nbytes: int) -> float:
-        """The instant at which `nbytes` that left the link at `left` are due. Bytes stay in order,
-        and a stall of the flow begins after them."""
-        link = self.lane.link
-        if link.loss is not self._loss:
-            self._loss = link.loss
-            self._stalls = (
-                Stalls(link.loss, self.lane.seed, "loss", *self.name) if link.loss else None
-            )
-        if self._stalls is not None and (stall := self._stalls.after(nbytes)):
-            self._stalled_until = left + stall
-        delay = link.delay_s
-        if link.jitter_s:
-            if self._draws is None:
-                self._draws = seeds.stream(self.lane.seed, "jitter", *self.name)
-            delay += max(0.0, link.jitter_s * float(self._draws.standard_normal()))
-        self._last = max(self._last, left + delay)
-        return self._last
-
-    def forget(self) -> None:
-        """Drop the queued bytes."""
-        self._arrivals.clear()
-        self.queued = 0
-
-
-class Lane:
-    """One direction of a device's link, with its flows."""
-
-    def __init__(self, client: str, seed: int, link: DirectionalLink) -> None:
-        self.client, self.seed, self.link = client, seed, link
-        self.free_at = -math.inf
-        self.tag = 0.0  # start-time fair queueing: the start tag of its next slice, in bytes
-        self.flows: deque[Flow] = deque()  # flows with bytes before the link
-        self.version = 0  # of its entry in a heap; entries of older versions are void
-        self.eligible = False
-        self.first = False  # whether its entry is among those that go first
-        self.slice_bytes = self.queue_bytes = self.line_bytes = 0
-        self.credit_bps = 0.0
-
-    def bound(self, shared: Rate) -> None:
-        """Set the sizes and the credit that depend on the rates."""
-        mean, reach_s = min(self.link.rate.mean, shared.mean), self.link.delay_s
-        self.slice_bytes = int(_within(mean * _SLICE_S, _SLICE_BYTES))
-        self.queue_bytes = int(_within(mean * _QUEUE_S, _QUEUE_BYTES))
-        least, unlimited = _LINE_BYTES
-        reach_s += 3 * self.link.jitter_s
-        # Size the delay line by the peak rate: sized by the mean, it would hold back a fading link.
-        peak = min(self.link.rate.peak, shared.peak)
-        self.line_bytes = unlimited if math.isinf(peak) else int(max(least, 1.5 * peak * reach_s))
-        self.credit_bps = min(_CREDIT_BPS, _CREDIT_SHARE * mean)
-
-    def ready_at(self) -> float:
-        """The instant at which the next slice could begin if there were no other lanes. There must
-        be bytes."""
-        return max(self.free_at, min(flow.usable_at() for flow in self.flows))
-
-    def choose(self, instant: float) -> Flow:
-        """The flow of the next slice, among the flows that can send at an instant. There must be
-        one."""
-        able = [flow for flow in self.flows if flow.usable_at() <= instant]
-        return next((flow for flow in able if flow.first(instant)), able[0])
+from muster.emulator.gateway.flows import (
+    SLICE_BYTES,
+    SLICE_S,
+    TURN_BYTES,
+    TURN_S,
+    DirectionalLink,
+    Flow,
+    Lane,
+)
+from muster.emulator.gateway.rates import Rate
 
 
 class Shaper:
@@ -361,14 +184,14 @@ class Shaper:
 
     def _slice(self, lane: Lane, start: float) -> Flow:
         flow = lane.choose(start)
-        turn = max(_TURN_BYTES, self.shared.mean * _TURN_S / self._busy)
+        turn = max(TURN_BYTES, self.shared.mean * TURN_S / self._busy)
         nbytes = int(min(lane.slice_bytes, turn, flow.usable(start)))
         if flow.first(start):
-            nbytes = min(nbytes, max(_SLICE_BYTES[0], int(flow.credit(start))))
+            nbytes = min(nbytes, max(SLICE_BYTES[0], int(flow.credit(start))))
         # The device's own link may start up to one slice earlier than the shared link, as if it had
         # worked while the slice waited for other devices. Otherwise a device would get less than
         # its rate only because there are others.
-        own_start = max(lane.free_at, flow.usable_at(), start - _SLICE_S)
+        own_start = max(lane.free_at, flow.usable_at(), start - SLICE_S)
         lane.free_at = lane.link.rate.finish(own_start, nbytes)
         self._free_at = self.shared.finish(start, nbytes)
         lane.tag = max(self._virtual, lane.tag) + nbytes
@@ -403,7 +226,3 @@ class Shaper:
         if lane.flows:
             entry = (lane.ready_at(), next(self._order), lane.version, lane)
             heapq.heappush(self._waiting, entry)
-
-
-def _within(value: float, bounds: tuple[int, int]) -> float:
-    return min(max(value, bounds[0]), bounds[1])

@@ -25,24 +25,13 @@ import pandas as pd
 
 from muster.common.config import parse_toml
 from muster.common.errors import ConfigError, LedgerError
-from muster.common.exchange import Reason
+from muster.emulator.results.calls import OUTCOMES, calls_of
 from muster.emulator.results.ledger_file import damaged, open_ledger
 from muster.emulator.runs.run_folder import JOURNAL, LEDGER, SCENARIO
-
-OUTCOMES = ("folded", "late", "dropped", "refused", "duplicate")
-"""The outcomes of an update; every contribution has exactly one."""
-
-FATES = ("folded", "late", "dropped", "refused", "no update", "gave up", "declined", "absent")
-"""The outcomes of a call. No update: the device accepted, but no update arrived. Gave up: it
-accepted and then reported that it gave up. Absent: it was offline and was not called."""
-
-_SAID = {"decline": "declined", "abort": "gave up", "absent": "absent"}
 
 _TRAFFIC = ["at", "seconds", "bytes_up", "bytes_down", "capacity_up", "capacity_down"]
 
 _AT_ONCE = 20_000
-
-_NO_CALL = (Reason.NOT_CALLED, Reason.WRONG_ROUND, Reason.UNKNOWN_CLIENT)
 
 # NULL in a REAL column becomes NaN, in a TEXT column <NA>; only nullable integers need Int64.
 _DTYPES = {"REAL": "float64", "INTEGER": "Int64", "TEXT": "string"}
@@ -125,7 +114,7 @@ class Account:
         answers = pd.DataFrame(rows, columns=["round", "client", "decision", "reason", "battery"])
         sent = self.contributions
         committed = sent[sent["round"].isin(self.rounds["round"])]
-        return _calls(answers, committed, self.clients)
+        return calls_of(answers, committed, self.clients)
 
     @cached_property
     def has_lives(self) -> bool:
@@ -343,34 +332,6 @@ class Account:
             raise damaged(self._path, error) from error
 
 
-def _calls(answers: pd.DataFrame, sent: pd.DataFrame, clients: pd.DataFrame) -> pd.DataFrame:
-    """Make `Account.calls` from the answers and updates of the same rounds."""
-    names = pd.Index(clients["client"])
-    # If there are several updates for a call, take the folded one, or else the newest.
-    rank = sent["outcome"].map({"duplicate": 0.0, "folded": 2.0}).fillna(1.0)
-    updates = sent[["round", "client", "outcome", "reason"]].rename(columns={"reason": "why"})
-    updates = _by_call(updates.iloc[rank.argsort(kind="stable")], names)
-    updates = updates[~updates.index.duplicated(keep="last")]
-    answered = _by_call(answers, names)
-    stray = updates["why"].isin(_NO_CALL) & ~updates.index.isin(answered.index)
-    both = answered.join(updates[~stray], how="outer")
-    came = both["outcome"].fillna("no update").to_numpy(object)
-    said = both["decision"].map(_SAID).to_numpy(object)
-    own_word = (came != "folded") & pd.notna(said)
-    places = both.index.to_numpy() % max(1, len(names))
-    groups, group_names = pd.factorize(clients["group"])
-    return pd.DataFrame(
-        {
-            "round": both.index.to_numpy() // max(1, len(names)),
-            "client": pd.Categorical.from_codes(places, names),
-            "group": pd.Categorical.from_codes(groups[places], group_names),
-            "fate": pd.Categorical(np.where(own_word, said, came), FATES),
-            "reason": both["reason"].where(own_word, both["why"]),
-            "battery": both["battery"],
-        }
-    ).reset_index(drop=True)
-
-
 def _entries(value: Any) -> Iterator[tuple[str, float, str | None]]:
     """Yield the key, number and word of each part of an estimate."""
     for key, part in (value if isinstance(value, dict) else {"": value}).items():
@@ -378,13 +339,6 @@ def _entries(value: Any) -> Iterator[tuple[str, float, str | None]]:
             yield key, math.nan if part is None else part, None
         else:
             yield key, math.nan, part if isinstance(part, str) else json.dumps(part)
-
-
-def _by_call(rows: pd.DataFrame, names: "pd.Index[str]") -> pd.DataFrame:
-    """Index `rows` by one number for round and client, which is faster than a pair."""
-    places = names.get_indexer(pd.Index(rows["client"]))
-    numbers = pd.Index(rows["round"].to_numpy() * len(names) + places, dtype="int64")
-    return rows.drop(columns=["round", "client"]).set_index(numbers)[places >= 0]
 
 
 def _parsed(line: str) -> dict[str, Any]:

@@ -5,7 +5,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from muster.common.units import bandwidth_text
-from muster.emulator.gateway.rates import PACKET_BYTES, Direction, loss_of
+from muster.emulator.gateway.loss import PACKET_BYTES, loss_of
+from muster.emulator.gateway.rates import Direction
 from muster.emulator.links.verification.expectations import (
     error_of_median_s,
     fair_shares,

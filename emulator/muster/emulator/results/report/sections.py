@@ -13,7 +13,8 @@ from typing import Any
 
 import pandas as pd
 
-from muster.emulator.results.account import OUTCOMES, Account
+from muster.emulator.results.account import Account
+from muster.emulator.results.calls import OUTCOMES
 from muster.emulator.results.report import life_sections as life
 from muster.emulator.results.report import link_sections as link
 from muster.emulator.results.report import weight_sections as weight
