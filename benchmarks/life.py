@@ -1,5 +1,5 @@
-"""The cost of simulated devices: an absent device in a lockstep round, a plan, and churn on the wall
-clock.
+"""The cost of simulated devices: an absent device in a lockstep round, a plan, and churn on the
+wall clock.
 
 python benchmarks/life.py             # a table, and benchmarks/out/life.json (about five minutes)
 python benchmarks/life.py --quick     # fewer devices and rounds
