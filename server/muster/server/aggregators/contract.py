@@ -3,7 +3,8 @@
 Every rule has the form θ ← κ·θ + s·Σ w_i·Δ_i. Δ_i is the update of client i: the trained parameters
 minus the received ones. The server computes the sum exactly. The rule gives the weights w_i and the
 normaliser 1/s, and declares what it weighs: updates (κ = 1), or parameters (κ = s·Σ w_i, so that
-the result is s·Σ w_i·θ_i). The loop that uses a rule:
+the result is s·Σ w_i·θ_i). With `training.gradient`, Δ_i is the gradient of client i instead, and
+the server also multiplies the sum by minus the learning rate. The loop that uses a rule:
 
     state = rule.initial_state(model)
     for each round:

@@ -1,4 +1,5 @@
-"""Whether weights q >= 0 with Σ q = 1 and Σ q_i·b_i = μ exist, and how near they can come to μ.
+"""The feasibility of calibration: do weights q >= 0 with Σ q = 1 and Σ q_i·b_i = μ exist, and how
+near to μ can weighted means come?
 
 Such weights exist exactly if μ is in the convex hull of the b_i (FedIPW, assumption C.1). A linear
 program decides it.
