@@ -1,4 +1,5 @@
-"""A task that learns nothing: a vector of the size asked for, which clients return as they got."""
+"""A task that learns nothing: its model is a vector of a given length, which clients return
+unchanged."""
 
 from __future__ import annotations
 
@@ -14,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class Echo(Task):
-    """One float32 tensor of `parameters` zeros."""
+    """A task whose model is one float32 tensor of `parameters` zeros."""
 
     parameters: Annotated[int, Field(gt=0)]
     """Length of the vector."""

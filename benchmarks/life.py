@@ -1,4 +1,5 @@
-"""What device life costs: an absent device in a lockstep round, a plan, churn on the wall clock.
+"""The cost of simulated devices: an absent device in a lockstep round, a plan, and churn on the
+wall clock.
 
 python benchmarks/life.py             # a table, and benchmarks/out/life.json (about five minutes)
 python benchmarks/life.py --quick     # fewer devices and rounds
@@ -48,13 +49,13 @@ def _run(scenario: Any) -> Any:
 
 
 def round_ms(scenario: Any) -> float:
-    """Median milliseconds from commit to commit."""
+    """Return the median milliseconds from one commit to the next."""
     closed = list(_run(scenario)["closed_at"])[WARM_UP:]
     return statistics.median(1000 * (after - before) for before, after in pairwise(closed))
 
 
 def absence(name: str, rounds: int, count: int, **group: Any) -> dict[str, Any]:
-    """What each of `count` absent devices adds to a round of ten that are there."""
+    """Measure how much each of `count` absent devices adds to a round of ten present devices."""
     absent = {"name": "absent", "count": count, "availability": NEVER, **group}
     alone = round_ms(_scenario(rounds, PRESENT))
     together = round_ms(_scenario(rounds, PRESENT, absent))
@@ -64,7 +65,7 @@ def absence(name: str, rounds: int, count: int, **group: Any) -> dict[str, Any]:
 
 
 def planning(devices: int, rounds: int, name: str, **group: Any) -> dict[str, Any]:
-    """Seconds of a plan."""
+    """Measure the seconds that a plan takes."""
     from muster.common.clock import WallClock
     from muster.emulator.experiments.planning import plan
     from muster.emulator.experiments.planning.plan import Learning
@@ -78,9 +79,11 @@ def planning(devices: int, rounds: int, name: str, **group: Any) -> dict[str, An
 
 
 def churn(rounds: int) -> dict[str, Any]:
-    """The longest round on the wall clock, beyond the deadline, while devices come and go."""
+    """Measure by how much the longest round on the wall clock exceeds its deadline while devices
+    come and go."""
     deadline_s = 3.0
-    # A step is a round: with these a device that is there has left a round later in 30 % of cases.
+    # One step is one round. With these rates a present device is absent a round later in 30 % of
+    # cases.
     group = {
         "name": "churning",
         "count": 50,

@@ -1,10 +1,10 @@
-"""What gateways deliver: rates, delays, shares, and what they cost, over real sockets.
+"""The rates, delays and shares that gateways deliver over real sockets, and the gateways' cost.
 
 python benchmarks/links.py                  # all cases: a table, benchmarks/out/links.json
-python benchmarks/links.py rate many        # those whose name has one of these words
+python benchmarks/links.py rate many        # the cases whose name contains one of these words
 
-The gateway is a process of its own; devices and the server are this one, or for the unshaped
-link two others. Other work on the machine shows in the results.
+The gateway is a separate process. This process plays the devices and the server; for the unshaped
+link, two other processes do. Other work on the machine affects the results.
 """
 
 import argparse
@@ -47,15 +47,15 @@ Result = dict[str, Any]
 
 
 @dataclass
-class World:
-    """A gateway, and the server behind it."""
+class Testbed:
+    """A running gateway, and the listening socket of the server behind it."""
 
     ports: Ports
     process: subprocess.Popen[bytes]
     listener: socket.socket
 
     async def pair(self, client: str = "d0") -> tuple[socket.socket, socket.socket]:
-        """A device's connection, and the server's end of it."""
+        """Connect a device. Return its socket and the server's end of the connection."""
         loop = asyncio.get_running_loop()
         device = socket.socket()
         device.setblocking(False)
@@ -77,7 +77,7 @@ class World:
 
 
 @asynccontextmanager
-async def world(shape: Shape, devices: int = 1, **shared: float) -> AsyncIterator[World]:
+async def start_testbed(shape: Shape, devices: int = 1, **shared: float) -> AsyncIterator[Testbed]:
     listener = socket.create_server((HOST, 0), backlog=2000)
     listener.setblocking(False)
     with tempfile.TemporaryDirectory() as folder:
@@ -101,40 +101,40 @@ async def world(shape: Shape, devices: int = 1, **shared: float) -> AsyncIterato
             assert process.poll() is None
             await CLOCK.sleep_until(CLOCK.monotonic() + 0.01)
         try:
-            yield World(Ports.from_json(ready.read_bytes()), process, listener)
+            yield Testbed(Ports.from_json(ready.read_bytes()), process, listener)
         finally:
             process.terminate()
             process.wait()
             listener.close()
 
 
-async def send_on(where: socket.socket) -> None:
-    """Send for ever."""
+async def send_forever(connection: socket.socket) -> None:
+    """Send until the task is cancelled."""
     loop = asyncio.get_running_loop()
     while True:
-        await loop.sock_sendall(where, CHUNK)
+        await loop.sock_sendall(connection, CHUNK)
 
 
-async def take(where: socket.socket, nbytes: float, seconds: float = 0.0) -> tuple[int, float]:
-    """Receive at least `nbytes`, and for at least so long; how much it was, and when."""
+async def receive(sock: socket.socket, nbytes: float, seconds: float = 0.0) -> tuple[int, float]:
+    """Receive at least `nbytes` for at least `seconds`. Return their number and the time."""
     loop, got, began = asyncio.get_running_loop(), 0, CLOCK.monotonic()
     buffer = bytearray(1 << 18)
     while True:
-        got += await loop.sock_recv_into(where, buffer)
+        got += await loop.sock_recv_into(sock, buffer)
         now = CLOCK.monotonic()
         if got >= nbytes and now - began >= seconds:
             return got, now
 
 
 async def rate(mbit: float, direction: str) -> Result:
-    async with world(Shape(**{f"{direction}_bps": mbit * 1e6})) as there:
-        device, server = await there.pair()
+    async with start_testbed(Shape(**{f"{direction}_bps": mbit * 1e6})) as testbed:
+        device, server = await testbed.pair()
         sender, receiver = (device, server) if direction == "up" else (server, device)
-        sending = asyncio.create_task(send_on(sender))
-        _, began = await take(receiver, BUFFERS)
-        cpu = there.cpu_s()
-        got, ended = await take(receiver, 0, SECONDS)
-        cpu = there.cpu_s() - cpu
+        sending = asyncio.create_task(send_forever(sender))
+        _, began = await receive(receiver, BUFFERS)
+        cpu = testbed.cpu_s()
+        got, ended = await receive(receiver, 0, SECONDS)
+        cpu = testbed.cpu_s() - cpu
         sending.cancel()
         await asyncio.wait([sending])
     found = 8 * got / (ended - began) / 1e6
@@ -149,21 +149,21 @@ async def rate(mbit: float, direction: str) -> Result:
 
 
 async def echo(device: socket.socket, server: socket.socket, times: int, pause_s: float) -> float:
-    """The median round trip of 100 bytes, seconds."""
+    """Return the median round-trip time of 100 bytes, in seconds."""
     loop, found = asyncio.get_running_loop(), []
     for _ in range(times):
         await CLOCK.sleep_until(CLOCK.monotonic() + pause_s)
         began = CLOCK.monotonic()
         for one, other in ((device, server), (server, device)):
             await loop.sock_sendall(one, CHUNK[:100])
-            await take(other, 100)
+            await receive(other, 100)
         found.append(CLOCK.monotonic() - began)
     return statistics.median(found)
 
 
 async def rtt(asked_ms: float) -> Result:
-    async with world(Shape(rtt_s=asked_ms / 1000)) as there:
-        found = 1000 * await echo(*await there.pair(), 20 if asked_ms > 100 else 60, 0.0023)
+    async with start_testbed(Shape(rtt_s=asked_ms / 1000)) as testbed:
+        found = 1000 * await echo(*await testbed.pair(), 20 if asked_ms > 100 else 60, 0.0023)
     return {
         "case": "rtt",
         "asked": f"{asked_ms:g} ms",
@@ -175,12 +175,12 @@ async def rtt(asked_ms: float) -> Result:
 
 
 async def shared() -> Result:
-    async with world(Shape(), devices=10, up_bps=20e6) as there:
-        pairs = [await there.pair(f"d{i}") for i in range(10)]
-        sending = [asyncio.create_task(send_on(device)) for device, _ in pairs]
-        await asyncio.gather(*(take(server, BUFFERS / 4) for _, server in pairs))
+    async with start_testbed(Shape(), devices=10, up_bps=20e6) as testbed:
+        pairs = [await testbed.pair(f"d{i}") for i in range(10)]
+        sending = [asyncio.create_task(send_forever(device)) for device, _ in pairs]
+        await asyncio.gather(*(receive(server, BUFFERS / 4) for _, server in pairs))
         began = CLOCK.monotonic()
-        got = await asyncio.gather(*(take(server, 0, SECONDS) for _, server in pairs))
+        got = await asyncio.gather(*(receive(server, 0, SECONDS) for _, server in pairs))
         for task in sending:
             task.cancel()
         await asyncio.wait(sending)
@@ -196,17 +196,17 @@ async def shared() -> Result:
 
 
 async def heartbeat() -> Result:
-    async with world(Shape(up_bps=1e6, rtt_s=0.05), up_bps=2e6) as there:
-        device, server = await there.pair()
+    async with start_testbed(Shape(up_bps=1e6, rtt_s=0.05), up_bps=2e6) as testbed:
+        device, server = await testbed.pair()
         idle = await echo(device, server, 30, 0.1)
-        bulk, sink = await there.pair()
-        sending = asyncio.create_task(send_on(bulk))
-        taking = asyncio.create_task(take(sink, math.inf))
+        bulk, sink = await testbed.pair()
+        sending = asyncio.create_task(send_forever(bulk))
+        receiving = asyncio.create_task(receive(sink, math.inf))
         await CLOCK.sleep_until(CLOCK.monotonic() + 2.0)
         busy = await echo(device, server, 30, 0.1)
-        for task in (sending, taking):
+        for task in (sending, receiving):
             task.cancel()
-        await asyncio.wait([sending, taking])
+        await asyncio.wait([sending, receiving])
     return {
         "case": "small message under upload",
         "asked": f"{1000 * idle:.1f} ms idle",
@@ -218,19 +218,19 @@ async def heartbeat() -> Result:
 
 
 async def unshaped() -> Result:
-    """Sender and sink are processes of their own; the sink tells its rate."""
-    async with world(Shape()) as there:
-        port, told = there.ports.devices["d0"], os.pipe()
+    """Measure a link without shaping. The sender and the sink are separate processes."""
+    async with start_testbed(Shape()) as testbed:
+        port, pipe = testbed.ports.devices["d0"], os.pipe()
         sink = os.fork()
         if not sink:
-            _sink(there.listener, told[1])
+            _sink(testbed.listener, pipe[1])
         sender = os.fork()
         if not sender:
             _send(port)
         loop = asyncio.get_running_loop()
-        cpu = there.cpu_s()
-        text = await loop.run_in_executor(None, os.read, told[0], 100)
-        cpu = there.cpu_s() - cpu
+        cpu = testbed.cpu_s()
+        text = await loop.run_in_executor(None, os.read, pipe[0], 100)
+        cpu = testbed.cpu_s() - cpu
         for pid in (sink, sender):
             os.waitpid(pid, 0)  # noqa: ASYNC222
     found, seconds = (float(part) for part in text.split())
@@ -244,45 +244,45 @@ async def unshaped() -> Result:
     }
 
 
-def _sink(listener: socket.socket, told: int) -> None:
+def _sink(listener: socket.socket, output: int) -> None:
     listener.setblocking(True)
-    where, _ = listener.accept()
-    where.setblocking(True)
+    connection, _ = listener.accept()
+    connection.setblocking(True)
     buffer, got, began = bytearray(1 << 18), 0, 0.0
-    while nbytes := where.recv_into(buffer):
+    while nbytes := connection.recv_into(buffer):
         began = began or CLOCK.monotonic()
         got += nbytes
     seconds = CLOCK.monotonic() - began
-    os.write(told, f"{got / seconds / 1e6} {seconds}".encode())
+    os.write(output, f"{got / seconds / 1e6} {seconds}".encode())
     os._exit(0)
 
 
 def _send(port: int) -> None:
-    where = socket.create_connection((HOST, port))
+    connection = socket.create_connection((HOST, port))
     until = CLOCK.monotonic() + 3
     while CLOCK.monotonic() < until:
-        where.sendall(CHUNK)
-    where.close()
+        connection.sendall(CHUNK)
+    connection.close()
     os._exit(0)
 
 
 async def many() -> Result:
-    """A thousand devices, each with a link of its own, under one shared rate."""
+    """Measure a thousand devices, each with its own link, under one shared rate."""
     devices, each, cap = 1000, 30_000, 40e6
     shape = Shape(up_bps=5e6, down_bps=20e6, rtt_s=0.05, jitter_s=0.01, fading=0.5)
     started = CLOCK.monotonic()
-    async with world(shape, devices=devices, up_bps=cap) as there:
+    async with start_testbed(shape, devices=devices, up_bps=cap) as testbed:
         up = CLOCK.monotonic()
-        pairs = [await there.pair(f"d{i}") for i in range(devices)]
+        pairs = [await testbed.pair(f"d{i}") for i in range(devices)]
         connected = CLOCK.monotonic()
         loop = asyncio.get_running_loop()
         moving = [
             asyncio.ensure_future(asyncio.gather(
-                loop.sock_sendall(device, CHUNK[:each]), take(server, each)
+                loop.sock_sendall(device, CHUNK[:each]), receive(server, each)
             ))
             for device, server in pairs
         ]  # fmt: skip
-        async with Controller(there.ports, "c0ffee", CLOCK) as controller:
+        async with Controller(testbed.ports, "c0ffee", CLOCK) as controller:
             total = 0
             while total < devices * each / 2:
                 stats = await controller.stats()
@@ -290,7 +290,7 @@ async def many() -> Result:
                 total = sum(got)
                 await CLOCK.sleep_until(CLOCK.monotonic() + 0.05)
         await asyncio.gather(*moving)
-        seconds, peak, cpu = CLOCK.monotonic() - connected, there.peak_mib(), there.cpu_s()
+        seconds, peak, cpu = CLOCK.monotonic() - connected, testbed.peak_mib(), testbed.cpu_s()
     ideal = 8 * devices * each / cap
     return {
         "case": f"{devices} devices",
@@ -323,7 +323,7 @@ CASES: dict[str, Callable[[], Awaitable[Result]]] = {
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("words", nargs="*", help="of the cases' names")
+    parser.add_argument("words", nargs="*", help="run the cases whose names contain one of them")
     parser.add_argument("--out", type=Path, default=HERE / "out/links.json")
     options = parser.parse_args()
     most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]

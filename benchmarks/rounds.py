@@ -1,8 +1,9 @@
-"""Round overhead: clients return what they got, durable commits on, over real sockets.
+"""The overhead of a round over real sockets, with durable commits: clients return the model
+unchanged.
 
 python benchmarks/rounds.py                 # all cases: a table, benchmarks/out/rounds.json
 python benchmarks/rounds.py 10 10000 200    # one case: clients, parameters, rounds
-python benchmarks/rounds.py 10 10000 200 --beside unshaped   # in turn with a link, or docker
+python benchmarks/rounds.py 10 10000 200 --beside unshaped   # alternate with a link, or docker
 """
 
 import argparse
@@ -17,7 +18,7 @@ from typing import Any
 
 HERE = Path(__file__).parent
 
-# (clients, parameters, rounds, goal in words)
+# (clients, parameters, rounds, goal as text)
 CASES = [
     (10, 10_000, 300, ""),
     (100, 10_000, 60, ""),
@@ -27,16 +28,17 @@ CASES = [
 
 
 def warm_up(clients: int, parameters: int) -> int:
-    """Rounds before those that count, of some seconds: the evaluation process imports torch, and
-    then the server is given a core."""
+    """Return the number of rounds that are run before the measured ones. They take some seconds, in
+    which the evaluation process imports torch and the server then gets its own core."""
     return max(3, 150_000_000 // (clients * parameters))
 
 
 def measure(
     clients: int, parameters: int, rounds: int, link: str = "none", backend: Any = "processes"
 ) -> dict[str, Any]:
-    """Run one case; times are from round's end to round's end, so that nothing is left out."""
-    # The server, the nursery and the evaluation import the task by its name.
+    """Run one case. A time is measured from the end of one round to the end of the next, so that
+    nothing is left out."""
+    # The server, the nursery and the evaluation import the task by name, so they need its folder.
     os.environ["PYTHONPATH"] = str(HERE)
     sys.path.insert(0, str(HERE))
     from muster.common.config import validate
@@ -80,7 +82,7 @@ def measure(
 
 
 def beside(case: list[int], other: str, pairs: int = 5) -> None:
-    """One case in turn without a link and with it, or as processes and in containers."""
+    """Run one case alternately without a link and with it, or as processes and in containers."""
     changed = {"backend": "docker"} if other == "docker" else {"link": other}
     differences = []
     for _ in range(pairs):
@@ -94,7 +96,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("case", nargs="*", type=int, help="clients parameters rounds")
     parser.add_argument("--out", type=Path, default=HERE / "out/rounds.json")
-    parser.add_argument("--beside", metavar="LINK", help="a link's profile, or docker")
+    parser.add_argument(
+        "--beside", metavar="LINK", help="compare with this link profile, or with docker"
+    )
     options = parser.parse_args()
     if options.beside:
         beside(options.case or list(CASES[0][:3]), options.beside)

@@ -1,7 +1,7 @@
-"""How far one machine goes: many processes, many packed devices, larger models.
+"""The limits of one machine: many processes, many packed devices, larger models.
 
 python benchmarks/scale.py                # all: tables, benchmarks/out/scale.json and scale.png
-python benchmarks/scale.py processes      # 1,000 processes, a device in each, train an MLP
+python benchmarks/scale.py processes      # 1,000 processes with one device each train an MLP
 python benchmarks/scale.py packed         # 10,000 devices in 10 processes, 10,000 parameters
 python benchmarks/scale.py sweep          # round time against devices and model size
 """
@@ -24,12 +24,14 @@ HERE = Path(__file__).parent
 ECHO = "echo:Echo"
 
 _ENDLESS = 1_000_000
-"""Rounds of a run; it is stopped when the rounds of the case are done and the memory is weighed."""
+"""The configured rounds of a run. The run is stopped earlier: when the rounds of the case are done
+and the memory is measured."""
 
 
 @dataclass(frozen=True)
 class Case:
-    """A fleet and its work; parameters 0: an MLP trains on synthetic regression."""
+    """A fleet and its workload. With 0 parameters, the devices train an MLP on synthetic
+    regression."""
 
     devices: int
     per_process: int
@@ -38,13 +40,17 @@ class Case:
 
 
 @dataclass
-class Found:
-    """What one run took; seconds of wall time from the start of the command.
+class Measurement:
+    """The time and memory that one run took.
 
     Attributes:
-        round_s: of each round, from call to commit.
-        pss_mib, private_mib: mean of a device process, while it waits for a call or works.
-        server_cpu_ms: of the server per update, over the rounds after the first.
+        enrolled_s, first_round_s: wall time from the start of the command to the opening and to the
+            commit of the first round.
+        round_s: seconds of each round, from call to commit.
+        pss_mib, private_mib: mean memory of a device process while it waits for a call or works.
+        server_cpu_ms: CPU time of the server per update, over the rounds after the first.
+        server_peak_mib: peak resident memory of the server.
+        fleet_mib: PSS of all processes of the run together.
     """
 
     case: Case
@@ -58,13 +64,13 @@ class Found:
     fleet_mib: float = 0.0
 
 
-def measure(case: Case) -> Found:
-    """Run a case in a process of its own, so that none inherits from the one before."""
+def measure(case: Case) -> Measurement:
+    """Run a case in a new process, so that it inherits nothing from the case before."""
     with multiprocessing.get_context("spawn").Pool(1) as pool:
         return pool.apply(_measure, (case,))
 
 
-def _measure(case: Case) -> Found:
+def _measure(case: Case) -> Measurement:
     os.environ["PYTHONPATH"] = str(HERE)
     sys.path.insert(0, str(HERE))
     from muster.common.clock import WallClock
@@ -92,10 +98,10 @@ def _measure(case: Case) -> Found:
         },
         "benchmark",
     )
-    clock, found = WallClock(), Found(case)
+    clock, found = WallClock(), Measurement(case)
     began = clock.monotonic()
     cpu: list[tuple[int, float]] = []
-    weighing: list[threading.Thread] = []
+    measuring: list[threading.Thread] = []
     stopping: list[threading.Thread] = []
 
     def show(event: dict[str, Any]) -> None:
@@ -105,13 +111,17 @@ def _measure(case: Case) -> Found:
             case "round_committed":
                 if event["round"] == 1:
                     found.first_round_s = clock.monotonic() - began
-                    # Beside the run: looking at a thousand processes takes longer than a round.
-                    weighing.append(threading.Thread(target=_weigh, args=(found, _server(folder))))
-                    weighing[0].start()
-                with suppress(FileNotFoundError, ProcessLookupError):  # it ended meanwhile
+                    # In a thread: reading a thousand processes takes longer than a round.
+                    measuring.append(
+                        threading.Thread(target=_measure_memory, args=(found, _server(folder)))
+                    )
+                    measuring[0].start()
+                with suppress(
+                    FileNotFoundError, ProcessLookupError
+                ):  # the server has ended meanwhile
                     cpu.append((event["round"], _cpu_s(_server(folder))))
-                # Not before everything is weighed: a process that has ended weighs nothing.
-                if event["round"] >= case.rounds and not (weighing[0].is_alive() or stopping):
+                # Only after the measurement: a process that has ended has no memory to read.
+                if event["round"] >= case.rounds and not (measuring[0].is_alive() or stopping):
                     stopping.append(threading.Thread(target=stop, args=(folder,)))
                     stopping[0].start()
             case "ended":
@@ -121,7 +131,7 @@ def _measure(case: Case) -> Found:
         folder = Path(parent) / "run"
         done = run(scenario, out=folder, show=show)
         found.round_s = list(done.ledger.rounds["seconds"])[: case.rounds]
-    for thread in (*weighing, *stopping):
+    for thread in (*measuring, *stopping):
         thread.join()
     (first, began_s), *_, (last, ended_s) = cpu[: case.rounds]
     found.server_cpu_ms = 1000 * (ended_s - began_s) / (case.devices * (last - first))
@@ -137,14 +147,16 @@ def _cpu_s(pid: int) -> float:
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
-def _weigh(found: Found, server: int) -> None:
-    """Memory of the device processes, which are the nursery's children, and of all processes.
+def _measure_memory(found: Measurement, server: int) -> None:
+    """Measure the memory of the device processes, which are the nursery's children, and of all
+    processes.
 
-    Every process is read once, while the run goes on; one that has ended would count as nothing.
+    Every process is read once, while the run goes on, because a process that has ended would count
+    as nothing.
     """
-    ours = _children(os.getpid())
-    devices = [_rollup(pid) for child in ours if child != server for pid in _children(child)]
-    others = [_rollup(pid) for pid in (os.getpid(), *ours, *_children(server))]
+    children = _children(os.getpid())
+    devices = [_rollup(pid) for child in children if child != server for pid in _children(child)]
+    others = [_rollup(pid) for pid in (os.getpid(), *children, *_children(server))]
     found.pss_mib = statistics.fmean(r["Pss"] for r in devices) / 1024
     private = [r["Private_Clean"] + r["Private_Dirty"] for r in devices]
     found.private_mib = statistics.fmean(private) / 1024
@@ -157,12 +169,12 @@ def _children(pid: int) -> list[int]:
 
 
 def _rollup(pid: int) -> dict[str, int]:
-    """Memory of a process in KiB; it must not have ended."""
+    """Return the memory of a process in KiB, by kind. The process must not have ended."""
     lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()[1:]
     return {name: int(rest.split()[0]) for name, _, rest in (line.partition(":") for line in lines)}
 
 
-def _row(found: Found) -> str:
+def _row(found: Measurement) -> str:
     case = found.case
     later = statistics.median(found.round_s[1:] or found.round_s)
     return (
@@ -180,8 +192,8 @@ HEAD = (
     f" {'round s':>9} {'ms/device':>10} {'CPU ms/up':>10} {'PSS MiB':>8} {'private':>8}"
     f" {'server':>8} {'all MiB':>8}"
 )
-"""CPU ms/up: the server's CPU time per update. PSS, private: of a device process; all: PSS of all
-processes of the run."""
+"""CPU ms/up is the server's CPU time per update. PSS and private are the memory of one device
+process; all is the PSS of all processes of the run."""
 
 CASES = {
     "processes": [Case(1000, 1, 0, 8)],
@@ -195,8 +207,9 @@ CASES = {
 }
 
 
-def draw(sweep: Sequence[Found], path: Path) -> None:
-    """Round time against devices, and against model size, with the exponent of the steep part."""
+def draw(sweep: Sequence[Measurement], path: Path) -> None:
+    """Plot round time against the number of devices and against model size, with the exponent of
+    the steep part."""
     from muster.emulator.results.report.style import BLUE, ORANGE, new_figure, tidy
 
     def line(axes: Any, colour: str, what: str, x: Any, wanted: Any) -> None:
@@ -223,7 +236,7 @@ def draw(sweep: Sequence[Found], path: Path) -> None:
 
 
 def exponent(x: Sequence[float], y: Sequence[float]) -> float:
-    """Slope over the upper half of the points, where what is fixed no longer counts."""
+    """Return the slope over the upper half of the points, where fixed costs no longer matter."""
     import numpy as np
 
     half = len(x) // 2
@@ -238,7 +251,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=HERE / "out")
     options = parser.parse_args()
     options.out.mkdir(exist_ok=True)
-    results: dict[str, list[Found]] = {}
+    results: dict[str, list[Measurement]] = {}
     for name in [options.what] if options.what else CASES:
         print(f"{name}\n{HEAD}")
         for case in CASES[name]:
@@ -247,8 +260,8 @@ def main() -> None:
             print(_row(found), flush=True)
     if "sweep" in results:
         draw(results["sweep"], options.out / "scale.png")
-    told = {name: [asdict(found) for found in cases] for name, cases in results.items()}
-    (options.out / "scale.json").write_text(json.dumps(told, indent=2) + "\n")
+    values = {name: [asdict(found) for found in cases] for name, cases in results.items()}
+    (options.out / "scale.json").write_text(json.dumps(values, indent=2) + "\n")
 
 
 if __name__ == "__main__":

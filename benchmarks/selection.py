@@ -1,11 +1,12 @@
-"""What correcting for selection costs: propensities of 2,000 packed devices, learned as they live.
+"""The cost of correcting for selection: propensities of 2,000 packed devices are learned during the
+run.
 
 python benchmarks/selection.py            # a table, benchmarks/out/selection.json (three minutes)
 python benchmarks/selection.py --quick    # 400 devices, fewer rounds
 
-Two measures. Rounds with fedavg and with fedipw in turn, whose devices do exactly the same. And the
-rule by itself: it weighs the rounds of the ledger again, and the time of that is held against the
-time that the rounds took.
+There are two measurements. The first runs rounds with fedavg and with fedipw alternately; the
+devices do exactly the same in both. The second runs the rule alone: it weighs the rounds of the
+ledger again, and this time is compared with the time that the rounds took.
 """
 
 import argparse
@@ -21,7 +22,7 @@ HERE = Path(__file__).parent
 
 
 def rounds_of(rule: str, devices: int, rounds: int) -> tuple[list[float], float]:
-    """Seconds of every round, and of weighing all of them again."""
+    """Return the seconds of every round, and the seconds to weigh all of them again."""
     from muster.emulator import run
     from muster.emulator.studies.fedipw.fleet import RULES, scenario
 
@@ -33,16 +34,16 @@ def rounds_of(rule: str, devices: int, rounds: int) -> tuple[list[float], float]
 
 
 def replayed(read: Any, folder: Path) -> float:
-    """Seconds in which the rule weighs all rounds of a ledger."""
+    """Return the seconds that the rule takes to weigh all rounds of a ledger."""
     from muster.emulator.fleet.population import population
     from muster.emulator.fleet.server_view import population_of
     from muster.server.account.ledger import Ledger
     from muster.server.aggregators import Cohort, Contribution
     from muster.server.knowledge.participation import ParticipationHistory, Seen
 
-    read.server.aggregator.prepare()  # the server does while the fleet assembles
+    read.server.aggregator.prepare()  # as the server does while the fleet assembles
     rule, state, known = read.server.aggregator, {}, population_of(read, population(read))
-    participation, took = ParticipationHistory(["load"]), 0.0
+    participation, seconds = ParticipationHistory(["load"]), 0.0
     for number, rows in groupby(
         Ledger(folder / "ledger.sqlite").participation(), lambda r: r.round
     ):
@@ -50,13 +51,13 @@ def replayed(read: Any, folder: Path) -> float:
             Seen(int(known.places([r.client])[0]), r.took_part, json.loads(r.x or "{}"), 0.0)
             for r in rows
         ]
-        came = [known.clients[row.place] for row in seen if row.took_part]
+        took_part = [known.clients[row.place] for row in seen if row.took_part]
         began = time.perf_counter()
         participation.enter(seen)
-        contributions = [Contribution(client, "device", 20, 0) for client in came]
+        contributions = [Contribution(client, "device", 20, 0) for client in took_part]
         state = rule.weigh(Cohort(number, contributions, known, participation), state).state
-        took += time.perf_counter() - began
-    return took
+        seconds += time.perf_counter() - began
+    return seconds
 
 
 def main() -> None:

@@ -1,14 +1,14 @@
-"""Rounds of several checkouts of muster, side by side: what a change of a few percent gains.
+"""Round times of several checkouts of muster, measured side by side to show gains of a few percent.
 
 python benchmarks/versions.py . ../before ../other --clients 10 --turns 20
 
-Each checkout needs its own environment (`make install` there). A fleet of each is alive all the
-time, and one runs while the others are stopped (SIGSTOP), for a part of a second each in a random
-order: the machine's speed drifts by a factor of two within minutes, and neighbouring turns see the
-same. The first is what the others are compared with.
+Each checkout needs its own environment (run `make install` there). One fleet of each checkout is
+alive all the time. One of them runs while the others are stopped (SIGSTOP); they take turns of a
+part of a second each, in a random order. The machine's speed drifts by a factor of two within
+minutes, but neighbouring turns see the same speed. The other checkouts are compared with the first.
 
-Turns are too short for `launch.own_core` to see who is busy; with --apart the server has the first
-core, and the devices have the others.
+Turns are too short for `launch.own_core` to see which processes are busy. With --apart the server
+gets the first core, and the devices get the others.
 """
 
 import argparse
@@ -28,13 +28,13 @@ from pathlib import Path
 from muster.emulator.launch.placement import place
 
 _WARM_S = 0.12
-"""Of a turn, before what is measured: the caches were another fleet's."""
+"""Seconds of a turn before the measurement, because the caches held another fleet's data."""
 
 _MANY = 9_000_000
-"""Rounds: more than anybody waits for."""
+"""The configured rounds of a run; more than any measurement waits for."""
 
 
-class Fleet:
+class CheckoutFleet:
     """A running fleet of one checkout."""
 
     def __init__(self, checkout: Path, clients: int, parameters: int, folder: Path) -> None:
@@ -66,30 +66,30 @@ class Fleet:
         return found
 
     def signal(self, number: int) -> None:
-        """Send a signal to all of its processes."""
+        """Send a signal to all processes of the fleet."""
         for pid in self._pids():
             with suppress(ProcessLookupError):
                 os.kill(pid, number)
 
     def rounds(self) -> int:
-        """Rounds that are durable so far."""
+        """Return the number of rounds that are durable so far."""
         for ledger in self._folder.glob("*/run/ledger.sqlite"):
             with closing(sqlite3.connect(f"file:{ledger}?mode=ro", uri=True)) as database:
-                with suppress(sqlite3.OperationalError):  # it is just being made
+                with suppress(sqlite3.OperationalError):  # it is being created
                     return int(
                         database.execute("SELECT coalesce(max(round), 0) FROM rounds").fetchone()[0]
                     )
         return 0
 
     def wait_for(self, rounds: int) -> None:
-        """Wait until it has run so many rounds."""
+        """Wait until the fleet has run this many rounds."""
         while self.rounds() < rounds:
             if self._process.poll() is not None:
                 sys.exit(f"{self.checkout}: the fleet ended with {self._process.returncode}")
             time.sleep(0.1)
 
     def place_apart(self) -> None:
-        """The server on the first core, the devices on the others."""
+        """Place the server on the first core and the devices on the others."""
         first, *others = sorted(os.sched_getaffinity(0))
         for pid in self._pids():
             command = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
@@ -98,7 +98,7 @@ class Fleet:
                     place(pid, cores)
 
     def run(self, seconds: float, apart: bool) -> None:
-        """Have its turn."""
+        """Let the fleet run for one turn, measure its mean round time, and stop it again."""
         if apart:
             self.place_apart()
         self.signal(signal.SIGCONT)
@@ -112,7 +112,7 @@ class Fleet:
         self.times_ms.append(1000 * took_s / more)
 
     def end(self) -> None:
-        """Leave nothing behind."""
+        """End all processes of the fleet."""
         self.signal(signal.SIGCONT)
         self._process.send_signal(signal.SIGTERM)
         with suppress(subprocess.TimeoutExpired):
@@ -122,15 +122,17 @@ class Fleet:
 
 
 @contextmanager
-def fleets(checkouts: Sequence[Path], clients: int, parameters: int) -> Iterator[list[Fleet]]:
-    """A fleet of each, warm and stopped."""
+def fleets(
+    checkouts: Sequence[Path], clients: int, parameters: int
+) -> Iterator[list[CheckoutFleet]]:
+    """Start a fleet of each checkout; warm them up and stop them."""
     with tempfile.TemporaryDirectory() as folder:
-        found: list[Fleet] = []
+        found: list[CheckoutFleet] = []
         try:
             for number, checkout in enumerate(checkouts):
                 own = Path(folder) / str(number)
                 own.mkdir()
-                found.append(Fleet(checkout.resolve(), clients, parameters, own))
+                found.append(CheckoutFleet(checkout.resolve(), clients, parameters, own))
                 found[-1].wait_for(max(3, 30_000 // clients))
                 found[-1].signal(signal.SIGSTOP)
             yield found
@@ -145,8 +147,8 @@ def main() -> None:
     parser.add_argument("--clients", type=int, default=10)
     parser.add_argument("--parameters", type=int, default=10_000)
     parser.add_argument("--turns", type=int, default=20)
-    parser.add_argument("--seconds", type=float, default=0.3, help="of a turn")
-    parser.add_argument("--apart", action="store_true", help="the server has a core for itself")
+    parser.add_argument("--seconds", type=float, default=0.3, help="length of a turn")
+    parser.add_argument("--apart", action="store_true", help="give the server its own core")
     settings = parser.parse_args()
     with fleets(settings.checkouts, settings.clients, settings.parameters) as found:
         for _ in range(settings.turns):

@@ -1,12 +1,12 @@
-"""Settings that every test shares."""
+"""Settings that all tests share."""
 
 import os
 
 import pytest
 from hypothesis import HealthCheck, settings
 
-# No deadlines per example: a test never depends on the machine's speed. Examples are derived from
-# the test itself, so that a failure anywhere is a failure everywhere.
+# There is no deadline per example, because a test must not depend on the machine's speed. Examples
+# are derived from the test itself, so that a failure on one machine is a failure on every machine.
 settings.register_profile(
     "muster", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow]
 )
@@ -14,7 +14,8 @@ settings.load_profile("muster")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Long tests of what shorter ones test already: `make soak` runs them."""
+    """Skip the soak tests. They are long, and shorter tests cover the same code; `make soak` runs
+    them."""
     if os.environ.get("MUSTER_SOAK") == "1":
         return
     for item in items:

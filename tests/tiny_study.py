@@ -1,4 +1,4 @@
-"""A study for tests: does a device that works more in a round learn more in three?
+"""A study for tests: do devices that train longer per round learn more in three rounds?
 
 Tests put this folder on the path and ask for `tiny_study:Tiny`.
 """
@@ -86,7 +86,7 @@ class Wrong(Tiny):
 
 
 class Needy(Tiny):
-    """Reads an account directly, which a run that failed has not."""
+    """A study that reads the account of a run directly; a failed run has none."""
 
     def judge(self, results: Results, options: Options) -> Findings:
         assert results[-1].vector.shape == (6,)

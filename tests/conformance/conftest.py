@@ -1,4 +1,5 @@
-"""Both transports behind one fixture: a server with the methods below, and a way to break links."""
+"""Both transports behind one fixture: a server with the methods that a test gives it, and a way to
+break links."""
 
 from __future__ import annotations
 
@@ -24,24 +25,28 @@ KINDS = {
 
 
 class Ends(Protocol):
-    """A server that runs, and what a client needs to call it.
+    """A running server and a client's channel to it.
 
     Attributes:
-        channel: to the server.
+        channel: the channel to the server.
     """
 
     channel: Any
 
     def method(self, kind: str) -> Any:
-        """The method of the server that the test gave it."""
+        """Return a callable for the method of this kind that the test gave to the server."""
         ...
 
     async def break_links(self) -> None:
-        """Break every connection; the server goes on."""
+        """Break every connection; the server keeps running."""
         ...
 
     async def stop(self, grace: float | None) -> None:
-        """Stop the server."""
+        """Stop the server.
+
+        Args:
+            grace: seconds that running calls may still take; None: none.
+        """
         ...
 
 
@@ -69,7 +74,7 @@ class OverGrpc(_Ends):
 
 
 class Proxy:
-    """Passes bytes on between clients and one server."""
+    """A TCP proxy that forwards bytes between clients and one server."""
 
     def __init__(self, port: int) -> None:
         self._port = port
@@ -124,7 +129,7 @@ Serve = Callable[..., Awaitable[Ends]]
 
 @pytest.fixture(params=["grpc", "in-memory"])
 async def serve(request: pytest.FixtureRequest) -> AsyncIterator[Serve]:
-    """Serve methods, given as kind=handler; requests and answers are bytes."""
+    """Serve methods that are given as kind=handler; requests and replies are bytes."""
     closing: list[Callable[[], Awaitable[Any]]] = []
 
     async def over_grpc(methods: dict[str, Handler]) -> Ends:

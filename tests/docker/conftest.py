@@ -1,4 +1,4 @@
-"""Containers: only `make test-docker` runs these tests; it builds the images that they need."""
+"""Tests with containers. Only `make test-docker` runs them; it builds the images that they need."""
 
 import os
 import shutil
@@ -31,9 +31,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture(scope="session")
 def docker() -> Docker:
-    """Runs docker with these arguments; fails the test where there is no daemon."""
+    """Run docker with the given arguments; fail the test if there is no daemon."""
     if shutil.which("docker") is None:
-        pytest.fail("MUSTER_TEST_DOCKER=1, and there is no docker on this machine")
+        pytest.fail("MUSTER_TEST_DOCKER=1, but there is no docker on this machine")
 
     def call(*arguments: str) -> "subprocess.CompletedProcess[str]":
         return subprocess.run(
@@ -42,13 +42,13 @@ def docker() -> Docker:
 
     answer = call("info")
     if answer.returncode:
-        pytest.fail(f"MUSTER_TEST_DOCKER=1, and docker does not answer: {answer.stderr.strip()}")
+        pytest.fail(f"MUSTER_TEST_DOCKER=1, but docker does not answer: {answer.stderr.strip()}")
     return call
 
 
 @pytest.fixture(scope="session")
 def images(docker: Docker) -> dict[str, str]:
-    """The images by what they are for; fails the test where one is missing."""
+    """Return the image names by part ("server", "client"); fail the test if one is missing."""
     version = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
     names = {part: f"muster-{part}:{version}" for part in ("server", "client")}
     missing = [name for name in names.values() if docker("image", "inspect", name).returncode]

@@ -1,4 +1,4 @@
-"""A server in the test's own process, behind real gRPC on 127.0.0.1."""
+"""A server in the test's own process that listens with real gRPC on 127.0.0.1."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ FINGERPRINT = messages.encode_fingerprint(Fingerprint("test", "test", "cpu", 1))
 
 @dataclass
 class World:
-    """A running server, and a hand on every part of it."""
+    """A running server and its parts, for a test to use and inspect."""
 
     coordinator: Coordinator
     server: grpc.aio.Server
@@ -62,7 +62,7 @@ class World:
         return operator_pb2_grpc.OperatorStub(channel)
 
     async def enroll(self, *clients: str, **changes: Any) -> pb.EnrollReply:
-        """Enroll the devices of a process."""
+        """Enroll devices as one process."""
         request = pb.EnrollRequest(
             protocol_version=changes.get("protocol_version", PROTOCOL_VERSION),
             devices=[
@@ -74,7 +74,7 @@ class World:
         return await self.stub().Enroll(request, metadata=((TOKEN, FLEET_TOKEN),))
 
     async def attend(self, *clients: str) -> Peer:
-        """Enroll devices and open their stream; the peer speaks for the first of them."""
+        """Enroll devices and open their stream. The returned peer speaks for the first of them."""
         session = (await self.enroll(*clients)).enrolled.session
         stub = self.stub()
         stream = stub.Attend(metadata=((SESSION, session),))
@@ -86,7 +86,7 @@ class World:
         return await self.attend("a"), await self.attend("b")
 
     async def until(self, event: str, **fields: Any) -> dict[str, Any]:
-        """Wait for an event of the journal, past or to come."""
+        """Wait for an event of the journal with these fields; it may be past or still to come."""
 
         def found() -> dict[str, Any] | None:
             for line in self.events:
@@ -107,7 +107,7 @@ class World:
         return status
 
     def outcomes(self) -> list[tuple[str, str, str | None]]:
-        """(client, outcome, reason) of every contribution in the ledger."""
+        """Return (client, outcome, reason) of every contribution in the ledger."""
         with sqlite3.connect(self.folder / "ledger.sqlite") as db:
             rows = db.execute("SELECT client, outcome, reason FROM contributions ORDER BY rowid")
             found = rows.fetchall()
@@ -117,7 +117,7 @@ class World:
 
 @dataclass
 class Peer:
-    """The far end of a device's connection, in the test's hands."""
+    """The device's end of a connection, which the test controls."""
 
     client: str
     session: bytes
@@ -133,7 +133,7 @@ class Peer:
         return await self.stream.read()
 
     async def rest(self) -> None:
-        """Read what came before, until the stream ends."""
+        """Read and discard messages until the stream ends."""
         while await self.read() is not grpc.aio.EOF:
             pass
 
@@ -150,23 +150,23 @@ class Peer:
         body: bytes | None = None,
         **changes: Any,
     ) -> tuple[pb.Update, bytes]:
-        """A right update and its body; another body, and `changes`, make it wrong."""
-        right = np.full(self.schema.parameters, value, "<f4").tobytes()
+        """Return a valid update and its body. A different `body` or `changes` make it invalid."""
+        valid = np.full(self.schema.parameters, value, "<f4").tobytes()
         update = pb.Update(
             client=self.client,
             round=round,
             attempt=attempt,
             examples=10,
-            checksum=checksum(right),
-            length=len(right),
+            checksum=checksum(valid),
+            length=len(valid),
             loss=0.5,
         )
         for name, changed in changes.items():
             setattr(update, name, changed)
-        return update, right if body is None else body
+        return update, valid if body is None else body
 
     async def send(self, what: tuple[pb.Update, bytes], decision: int = pb.DECISION_ACCEPT) -> None:
-        """Answer a call, with a small update inline."""
+        """Answer a call and send a small update inline."""
         update, body = what
         await self.stream.write(
             pb.DeviceMessage(
@@ -194,10 +194,11 @@ MakeWorld = Callable[..., Awaitable[World]]
 
 @pytest.fixture
 async def world(tmp_path: Path) -> AsyncIterator[MakeWorld]:
-    """Make a server for some clients; other keyword arguments are those of [server].
+    """Make a server for some clients. Keyword arguments that are not listed are settings of
+    [server].
 
     Keyword arguments:
-        clients: their names, one letter each.
+        clients: the names of the clients, one letter each.
         time: the server's clock.
     """
     made: list[World] = []

@@ -1,4 +1,4 @@
-"""Histories of whole runs, in virtual time."""
+"""Histories of whole runs in virtual time."""
 
 from collections.abc import Iterator
 
@@ -10,6 +10,6 @@ from muster.emulator.simulation.search import Simulator, simulator
 @pytest.fixture(scope="session")
 def simulated() -> Iterator[Simulator]:
     with simulator() as found:
-        for scenario in ("inline", "large"):  # undisturbed, before any test breaks the code
+        for scenario in ("inline", "large"):  # recorded before any test breaks the code
             found.reference(scenario)
         yield found

@@ -1,4 +1,4 @@
-"""Runs of the whole system: real processes, real sockets."""
+"""Runs of the whole system with real processes and real sockets."""
 
 import os
 from collections.abc import Callable, Iterator
@@ -23,7 +23,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture(scope="session")
 def scenario() -> MakeScenario:
-    """A small scenario; keyword arguments replace whole sections."""
+    """Make a small scenario; keyword arguments replace whole sections."""
 
     def make(**sections: Any) -> Scenario:
         values: dict[str, Any] = {
@@ -40,7 +40,8 @@ def scenario() -> MakeScenario:
 
 
 def processes_with(text: str) -> list[str]:
-    """Command lines of running processes whose command line or environment names `text`."""
+    """Return the command lines of running processes whose command line or open files name
+    `text`."""
     found = []
     for folder in Path("/proc").iterdir():
         if folder.name.isdigit() and int(folder.name) != os.getpid():
@@ -57,12 +58,13 @@ def processes_with(text: str) -> list[str]:
 
 @pytest.fixture
 def shown_soon(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Who hears of rounds a tenth of a second late kills nobody of a run that is fast."""
+    """Let the supervisor read the journal every 5 ms instead of every 0.1 s. Otherwise a test that
+    kills a process after a certain round could learn of it when a fast run has already ended."""
     monkeypatch.setattr(supervisor, "_LOOK_S", 0.005)
 
 
 @pytest.fixture
 def nothing_left(tmp_path: Path) -> Iterator[None]:
-    """After the test no process has anything to do with its folder."""
+    """Assert that after the test no process uses its folder."""
     yield
     assert processes_with(str(tmp_path)) == []

@@ -9,13 +9,12 @@ from muster.common.seeds import FloatArray, stream
 from muster.server.knowledge import calibration
 from muster.server.knowledge.calibration import (
     CalibrationResult,
-    Unsolved,
     calibrate,
     entropy,
-    feasible,
     quadratic,
     soft,
 )
+from muster.server.knowledge.feasibility import Unsolved, feasible
 
 Cost = Callable[[FloatArray], float]
 
@@ -189,7 +188,7 @@ def test_where_q_is_0_nothing_is_left_of_a_solver(
 def test_weights_that_no_longer_meet_the_means_without_their_least_are_left(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(calibration, "_NOTHING", 0.9)  # many have less
+    monkeypatch.setattr(calibration, "_ZERO", 0.9)  # many have less
     found = quadratic(*enrolled(12))
     assert (found.method, found.solver) == ("entropy", "Newton")
     assert "quadratic by CLARABEL: its weights miss a mean by" in found.fallen_back[0]
@@ -239,7 +238,7 @@ def test_means_that_nobody_has_are_refused_with_what_can_be_reached() -> None:
 def test_means_that_nobody_has_together_are_refused_with_the_nearest() -> None:
     b = np.array([[0.0, 0.0], [1.0, 0.0], [0.0, 1.0]])
     with pytest.raises(
-        ConfigError, match=r"together: a = 0.8, b = 0.8; what comes nearest is a = "
+        ConfigError, match=r"together: a = 0.8, b = 0.8; the nearest that they can have is a = "
     ):
         calibrate("entropy", b, np.array([0.8, 0.8]), names=["a", "b"])
 
@@ -272,14 +271,14 @@ def test_what_a_solver_cannot_is_solved_by_the_next_and_said(
 ) -> None:
     b, target = enrolled(30)
     expected = quadratic(b, target).q
-    solve, broken = calibration._solved, set[str]()
+    solve, broken = calibration._solve_by_cvxpy, set[str]()
 
     def breaking(a: FloatArray, penalty: float | None, solver: str) -> FloatArray:
         if solver in broken:
             raise Unsolved("its status is unknown")
         return solve(a, penalty, solver)
 
-    monkeypatch.setattr(calibration, "_solved", breaking)
+    monkeypatch.setattr(calibration, "_solve_by_cvxpy", breaking)
     for solver in ("OSQP", "SCS"):
         broken.add("CLARABEL" if solver == "OSQP" else "OSQP")
         found = calibrate("quadratic", b, target)

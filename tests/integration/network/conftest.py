@@ -1,4 +1,4 @@
-"""A gateway in the test's own loop, with a server behind it that is the test itself."""
+"""A gateway in the test's own event loop; the test itself is the server behind it."""
 
 import asyncio
 import socket
@@ -35,7 +35,7 @@ class End:
         return await self.reader.readexactly(nbytes)
 
     async def fate(self) -> str:
-        """How the connection ends for this side: "end" (FIN) or "reset" (RST)."""
+        """Return how the connection ends for this side: "end" (FIN) or "reset" (RST)."""
         try:
             while await self.reader.read(1 << 16):
                 pass
@@ -47,14 +47,14 @@ class End:
         """Reset the connection."""
         if not self.writer.is_closing():
             linger = struct.pack("ii", 1, 0)
-            where = self.writer.get_extra_info("socket")
-            where.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, linger)
+            sock = self.writer.get_extra_info("socket")
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, linger)
         self.writer.transport.abort()
 
 
 @dataclass
 class World:
-    """A gateway that runs, and who is around it."""
+    """A running gateway, and the connections on both of its sides."""
 
     gateway: Gateway
     ports: Ports
@@ -63,18 +63,20 @@ class World:
     ends: list[End] = field(default_factory=list)
 
     async def dial(self, client: str = "a") -> End:
-        """A device connects."""
+        """Connect a device and return its end of the connection."""
         end = End(*await asyncio.open_connection(HOST, self.ports.devices[client]))
         self.ends.append(end)
         return end
 
     async def connect(self, client: str = "a") -> tuple[End, End]:
-        """A device connects, and so the gateway does; both far ends."""
+        """Connect a device, wait until the gateway connects to the server for it, and return the
+        device's end and the server's end."""
         device = await self.dial(client)
         return device, await self.accepted.get()
 
     async def echo(self, client: str) -> None:
-        """Prove that the gateway has looked at every socket since: bytes go there and back."""
+        """Send bytes there and back, which proves that the gateway has looked at every socket
+        since."""
         device, server = await self.connect(client)
         await device.send(b"ping")
         assert await server.receive(4) == b"ping"
@@ -92,7 +94,7 @@ Start = Callable[..., Awaitable[World]]
 
 @pytest.fixture
 async def start() -> AsyncIterator[Start]:
-    """Starts gateways with devices a, b and c, by default without any shape."""
+    """Start gateways with the devices a, b and c, by default without shaping."""
     closing: list[Callable[[], object]] = []
     tasks: list[asyncio.Task[None]] = []
     worlds: list[World] = []
@@ -105,11 +107,11 @@ async def start() -> AsyncIterator[Start]:
         **settings: object,
     ) -> World:
         accepted: asyncio.Queue[End] = asyncio.Queue()
-        shown: list[End] = []
+        ends: list[End] = []
 
         async def arrived(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-            shown.append(End(reader, writer))
-            await accepted.put(shown[-1])
+            ends.append(End(reader, writer))
+            await accepted.put(ends[-1])
 
         server = await asyncio.start_server(arrived, HOST, 0)
         config = GatewayProcess(
@@ -131,7 +133,7 @@ async def start() -> AsyncIterator[Start]:
         tasks.append(asyncio.create_task(control.keep_lease()))
         closing.extend([server.close, port.close, gateway.close])
         ports = Ports(host=HOST, control=port.sockets[0].getsockname()[1], devices=devices)
-        world = World(gateway, ports, accepted, control_clock or clock, shown)
+        world = World(gateway, ports, accepted, control_clock or clock, ends)
         worlds.append(world)
         return world
 

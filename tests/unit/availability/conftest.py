@@ -1,4 +1,4 @@
-"""Groups of devices whose lives are computed."""
+"""Batches of devices for the tests of availability models."""
 
 from collections.abc import Callable, Sequence
 
@@ -12,7 +12,7 @@ MakeCast = Callable[..., DeviceBatch]
 
 @pytest.fixture
 def make_cast() -> MakeCast:
-    """A cast of a whole group, or of the devices at `only` in it."""
+    """Make a batch of all devices of a group, or of those at the positions `only`."""
 
     def make(
         size: int,

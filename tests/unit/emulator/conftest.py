@@ -1,4 +1,4 @@
-"""Run folders for tests: consistent ledgers, written by hand or drawn from a seed."""
+"""Run folders for tests, with consistent ledgers that a test writes itself or draws from a seed."""
 
 import csv
 import json
@@ -20,10 +20,10 @@ SCENARIO = 'name = "small-world"\nseed = 7\n\n[server]\nrounds = 3\n'
 
 
 class RunFolder:
-    """Writes a run folder as the server and the launcher would, one round after another.
+    """A run folder that a test writes round by round, as the server and the launcher would.
 
-    Bodies are 1,000 bytes in each direction; a device trains for 0.5 s and transfers for 0.25 s,
-    unless it is told otherwise.
+    By default, bodies are 1,000 bytes in each direction, and a device trains for 0.5 s and
+    transfers for 0.25 s.
     """
 
     def __init__(self, path: Path) -> None:
@@ -49,10 +49,14 @@ class RunFolder:
     ) -> None:
         for name in names:
             position = self._one("SELECT count(*) FROM clients")
-            told = {"enrolled_at": self.time, "sessions": 1, "fingerprint": json.dumps(FINGERPRINT)}
+            enrollment = {
+                "enrolled_at": self.time,
+                "sessions": 1,
+                "fingerprint": json.dumps(FINGERPRINT),
+            }
             columns = {"client": name, "group": group, "position": position, "examples": 100,
                        "enrolled": int(enrolled)}  # fmt: skip
-            self._add("clients", **columns | (told if enrolled else {}) | row)
+            self._add("clients", **columns | (enrollment if enrolled else {}) | row)
             self._ledger.execute("UPDATE run SET population = population + 1")
 
     def round(
@@ -70,13 +74,14 @@ class RunFolder:
         """Commit a round.
 
         Args:
-            outcomes: client to "folded", "late", ..., or "late: deadline" with a reason.
-            declined: client to the reason.
-            sent: client to columns of its contribution.
-            aborted: client to the reason why it gave up what it had accepted.
-            absent: clients that were not there to be called.
-            batteries: client to the charge that it told.
-            x: client to its covariates X, whatever it answered.
+            outcomes: by client, "folded", "late", ..., or "late: deadline" with a reason.
+            declined: by client, the reason.
+            unanswered: number of called clients that did not answer.
+            sent: by client, columns of its contribution.
+            aborted: by client, the reason why it gave up after it had accepted.
+            absent: clients that could not be called.
+            batteries: by client, the charge that it reported.
+            x: by client, its covariates X, whatever it answered.
         """
         self.rounds += 1
         declined, aborted, opened_at = declined or {}, aborted or {}, self.time
@@ -124,15 +129,15 @@ class RunFolder:
             weight_max=max(weights, default=0.0),
             effective_size=total**2 / squares if squares else 0.0,
             **{
-                way: sum((sent or {}).get(client, {}).get(way, 1000) for client in outcomes)
-                for way in ("bytes_up", "bytes_down")
+                column: sum((sent or {}).get(client, {}).get(column, 1000) for client in outcomes)
+                for column in ("bytes_up", "bytes_down")
             },
             opened_at=opened_at, closed_at=self.time, seconds=seconds,
         )  # fmt: skip
         return self.rounds
 
     def contribute(self, client: str, outcome: str, **columns: Any) -> None:
-        """Add an update of the newest round, or of another that `columns` names."""
+        """Add an update of the newest round, or of the round in `columns`."""
         outcome, _, reason = outcome.partition(": ")
         row = {
             "round": self.rounds, "client": client, "attempt": 1, "base_version": self.version,
@@ -147,7 +152,7 @@ class RunFolder:
     def transfer(
         self, client: str, direction: str, began_s: float, wait_s: float, seconds: float, **row: Any
     ) -> None:
-        """Add a transfer of 1,000,000 bytes in the newest round; `began_s` after STARTED_AT."""
+        """Add a transfer of 1,000,000 bytes in the newest round, `began_s` after STARTED_AT."""
         size = row.pop("bytes", 1_000_000)
         columns = {
             "round": self.rounds, "client": client, "attempt": 1, "direction": direction,
@@ -157,8 +162,8 @@ class RunFolder:
         self._add("transfers", **columns | row)
 
     def traffic(self, group: str, *rows: tuple[float, float, float | None, float | None]) -> None:
-        """Journal a second of a group's traffic for each of `rows`, one after the other: bytes up
-        and down, and what could have been."""
+        """Journal one second of a group's traffic for each of `rows`, in order: bytes up and down,
+        and the capacity up and down."""
         with open(self.path / "journal.jsonl", "a", encoding="utf-8") as file:
             for after, (up, down, could_up, could_down) in enumerate(rows, start=1):
                 event = {
@@ -169,7 +174,7 @@ class RunFolder:
                 file.write(json.dumps(event) + "\n")
 
     def evaluate(self, loss: float, accuracy: float | None = None, **metrics: float) -> None:
-        """Evaluate the newest version; round 0 before the first."""
+        """Add an evaluation of the newest version; its round is 0 before the first round."""
         self._add(
             "evaluations", version=self.version, round=self.rounds, loss=loss, accuracy=accuracy,
             metrics=json.dumps(metrics), seconds=0.1, at=self.time,
@@ -180,12 +185,13 @@ class RunFolder:
         )
 
     def estimate(self, **estimates: Any) -> None:
-        """Add what the newest round's weights rest on."""
+        """Add the estimates on which the weights of the newest round are based."""
         for name, value in estimates.items():
             self._add("estimates", round=self.rounds, name=name, value=json.dumps(value))
 
     def population(self, size: int, moments: Mapping[str, float]) -> None:
-        """State what the server is told of all devices, where it does not know each of them."""
+        """Set the size and the means of the population, as for a server that does not know every
+        device."""
         self._ledger.execute(
             "UPDATE run SET population = ?, moments = ?", (size, json.dumps(moments))
         )
@@ -195,7 +201,8 @@ class RunFolder:
         groups: Mapping[str, tuple[int, float | None, float | None]],
         devices: Mapping[str, tuple[int, float | None, float | None]],
     ) -> None:
-        """Add to the newest version's evaluation; values are examples, loss and accuracy."""
+        """Add the evaluation of the newest version by group and by device; the values are examples,
+        loss and accuracy."""
         for table, column, parts in (("group", "group", groups), ("device", "client", devices)):
             for name, (examples, loss, accuracy) in parts.items():
                 of_round = {"round": self.rounds} if table == "group" else {}
@@ -228,7 +235,7 @@ class RunFolder:
             file.writelines(json.dumps({**event, **writer}) + "\n" for event in events)
 
     def commit(self) -> Path:
-        """Make what was written visible to readers and return the folder."""
+        """Commit the ledger so that readers see it, and return the folder."""
         self._ledger.commit()
         return self.path
 
@@ -246,7 +253,7 @@ class RunFolder:
 
 
 def draw_run(path: Path, groups: Mapping[str, int], rounds: int, evaluate_every: int = 1) -> Path:
-    """A run that looks like life: groups differ in speed and reliability, learning slows down."""
+    """Draw a realistic run: groups differ in speed and reliability, and learning slows down."""
     run, chance = RunFolder(path), np.random.default_rng(7)
     members: dict[str, list[str]] = {group: [] for group in groups}
     for group, count in groups.items():
@@ -313,7 +320,7 @@ def run(tmp_path: Path) -> Iterator[RunFolder]:
 
 @pytest.fixture(scope="session")
 def drawn(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Path]:
-    """Draws a finished run: `drawn({"phones": 10}, rounds=5)` is its folder."""
+    """Draw a finished run: `drawn({"phones": 10}, rounds=5)` returns its folder."""
 
     def draw(groups: Mapping[str, int], rounds: int, evaluate_every: int = 1) -> Path:
         return draw_run(tmp_path_factory.mktemp("drawn"), groups, rounds, evaluate_every)

@@ -1,4 +1,8 @@
-"""The aggregators: one file per rule, and the table of those that are built in."""
+"""The aggregators: one file per rule, and the table of the built-in rules.
+
+`contract` defines the interface that a rule implements. `averaging`, `inverse` and `estimation`
+hold what several rules share. Of the other folders of the server only knowledge is imported.
+"""
 
 from muster.common.plugins import Registry
 from muster.server.aggregators.agnostic import Agnostic

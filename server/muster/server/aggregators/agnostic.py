@@ -1,7 +1,10 @@
-"""Plain mean of the parameters of whoever came, and the average of the iterates as the answer.
+"""The plain mean of the parameters of the clients that take part (agnostic FedAvg). By default the
+run offers the average of the iterates as its model.
 
-Agnostic FedAvg: no weights, no knowledge of who takes part. It optimises Σ p_i·f_i, where p_i is
-what participation makes of each client, and its guarantee is for the averaged iterate.
+Convergence of Agnostic Federated Averaging, Algorithm 1 and Theorem 4. The rule needs neither
+weights nor knowledge of how often a client takes part. It minimises Σ p_i·f_i, where
+p_i = E[1{i in S}/|S|] over the rounds in which S is not empty. The theorem is about the average of
+the iterates.
 """
 
 from typing import ClassVar, Literal
@@ -11,7 +14,7 @@ from muster.server.aggregators.contract import Contribution, State
 
 
 class Agnostic(Averaging):
-    """θ ← 1/|S| Σ θ_i."""
+    """θ ← 1/|S| Σ θ_i, summed over the set S of clients whose updates count in the round."""
 
     weighs: ClassVar[Literal["updates", "parameters"]] = "parameters"
 

@@ -1,4 +1,4 @@
-"""What rules share whose guarantee is for the average of the iterates."""
+"""The base class of the rules whose convergence theorem is about the average of the iterates."""
 
 from typing import Literal
 
@@ -9,10 +9,17 @@ from muster.server.aggregators.contract import Aggregator, State
 
 
 class Averaging(Aggregator):
-    """Keeps the sum of the global iterates."""
+    """A rule whose state is the sum of the global iterates, so that it can offer their average.
+
+    State:
+        sum: the sum of the versions made so far, float64, shape (parameters,). The initial model
+            is not in it.
+        iterates: how many these are, int64, shape ().
+        With `offer = "last"` the state is empty.
+    """
 
     offer: Literal["average", "last"] = "average"
-    """What the run offers as its model: the average of the global iterates, or the last of them."""
+    """The model that the run offers: the average of the global iterates, or the last iterate."""
 
     def initial_state(self, model: Vector) -> State:
         if self.offer == "last":

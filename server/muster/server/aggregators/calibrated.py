@@ -1,8 +1,11 @@
-"""Corrects for enrollment from means of the population alone, and for participation as before.
+"""Corrects for enrollment with calibrated weights, which need only means of the population, and for
+participation with estimated propensities.
 
-Two-Stage Selection Bias in Federated Learning (FedIPW), section 5, equations 17–19: weights q of
-the enrolled that make their mean of b(Z) that of the population. Right where b(Z) holds what
-enrollment and data have in common; else a part of the way.
+Morishita, Who Trains Matters: Federated Learning under Enrollment and Participation Selection
+Biases, arXiv:2604.26604, section 5 and appendix C, equations 17–19. The weights q of the enrolled
+devices make their weighted mean of b(Z) equal to the population's mean. This removes the bias if
+b(Z) contains everything that enrollment and the updates both depend on; otherwise it removes a
+part.
 """
 
 from collections.abc import Iterator, Sequence
@@ -24,42 +27,53 @@ from muster.server.knowledge.population import Population
 
 
 class Calibrated(InversePropensity):
-    """θ ← θ + Σ q_i·Δ_i/π̂ᵖ_i, or that over Σ q_i/π̂ᵖ_i; q >= 0, Σ q = 1, Σ q·b(Z) = μ over the
-    enrolled."""
+    """θ ← θ + Σ q_i·Δ_i/π̂ᵖ_i, divided by Σ q_i/π̂ᵖ_i unless `normalise = "horvitz-thompson"`.
+
+    The weights of the enrolled devices satisfy q >= 0, Σ q = 1 and Σ q·b(Z) = μ, with μ the mean of
+    b(Z) over the population.
+    """
 
     method: Literal["quadratic", "entropy", "soft"] = "quadratic"
-    """quadratic: the q nearest to equal weights (equation 18, with q >= 0). entropy: q_i in
-    proportion to exp(λᵀb(Z_i)), never 0. soft: quadratic, with means that are only approached."""
+    """quadratic: the q nearest to equal weights (equation 18, with q >= 0). entropy: q_i
+    proportional to exp(λᵀb(Z_i)), never 0. soft: like quadratic, but the means are only
+    approached."""
 
     on: list[str] | None = None
-    """b(Z): columns of Z, or features of them, "z1 > 0", "z1 ^ 2", "z1 * z2". Absent: all columns
-    of Z."""
+    """b(Z): columns of Z, or features of them such as "z1 > 0", "z1 ^ 2", "z1 * z2". Absent: all
+    columns of Z."""
 
     penalty: Positive = 100.0
-    """soft: what a squared distance of means, in standard deviations, counts beside the mean square
-    of n·q − 1. While no q is 0, the part 1/(1 + penalty) of a distance remains."""
+    """soft: the factor of the squared distance of the means, in standard deviations, in the cost;
+    the other term is the mean square of n·q − 1. While no q is 0, 1/(1 + penalty) of a distance
+    remains."""
 
     if_infeasible: Literal["refuse", "soft"] = "refuse"
-    """What to do when no weights of the enrolled have the population's means. A run is refused
-    before it begins; once it has begun, with devices still to come, it takes soft meanwhile."""
+    """What to do if no weights of the enrolled devices have the population's means. refuse: the run
+    is refused before it begins; once it has begun, soft is used while devices are still to come.
+    soft: soft is used."""
 
     participation: ParticipationModel = ParticipationModel()
     """How the propensity of participation is estimated."""
 
     @field_validator("on")
     @classmethod
-    def _names_some(cls, on: list[str] | None) -> list[str] | None:
+    def _is_not_empty(cls, on: list[str] | None) -> list[str] | None:
         if on == []:
             raise ValueError("it is empty; expected features of Z, or no `on` for all columns of Z")
         return on
 
     def weigh(self, cohort: Cohort, state: State) -> Weighing:
+        """Return the weights n·q_i/π̂ᵖ_i, with n the number of devices that have a q.
+
+        The state holds what the classifier of participation learned, and `q` by position in the
+        population, float64, shape (N,); -1 for a device that has no weight.
+        """
         population = cohort.population
         took_part = self.participation.estimate(cohort, state, self.floor)
         q, estimates, warnings = self._calibrated(population, state.get("q"))
         n = float(np.count_nonzero(q >= 0))
         places = population.places([c.client for c in cohort.contributions])
-        # Of the size of propensities' weights: their mean over the enrolled is 1.
+        # Scaled by n, so that the mean of n·q over the enrolled is 1, as with propensities.
         weights = (n * q[places] / took_part.chances).tolist()
         return Weighing(
             weights,
@@ -72,30 +86,36 @@ class Calibrated(InversePropensity):
     def _calibrated(
         self, population: Population, last: FloatArray | None
     ) -> tuple[FloatArray, dict[str, Any], Sequence[str]]:
-        """q by position in the population; -1 for those who are not enrolled, or not known yet.
+        """Return q by position in the population, estimates and warnings. q is -1 for a device that
+        is not enrolled or whose Z is not known yet.
 
-        It is solved for when there is somebody new. Of those whom a server that came back has not
-        heard again, the last q is as right as it was.
+        It is solved again only if a device became known that has no weight yet. After a restart the
+        server may not have heard from some devices again; their last q is still right.
         """
         known = _known(population)
         if last is not None and (last[known] >= 0).all():
             return last, {}, ()
         try:
-            # A run that is under way goes on; `objections` has refused before it what is refused.
+            # A run that is under way goes on; `objections` made its refusal before the run began.
             found = self._solve(population, known, "soft")
         except ConfigError as error:
-            return _as_before(last, known), {}, [f"{error}; the last weights stay, or equal ones"]
+            return (
+                _as_before(last, known),
+                {},
+                [f"{error}; the last weights are kept, or equal ones if there are none"],
+            )
         q = np.full(population.size, -1.0)
         q[known] = found.q
         names = [feature.text for feature in self._features(population.columns)]
         residuals = dict(zip(names, found.residuals.tolist(), strict=True))
-        told = {
+        calibration = {
             "method": found.method,
             "solver": found.solver,
             "residual": found.residual,
             "fallen_back": "; ".join(found.fallen_back),
         }
-        return q, {"calibration": told, "calibration_residuals": residuals}, found.fallen_back
+        estimates = {"calibration": calibration, "calibration_residuals": residuals}
+        return q, estimates, found.fallen_back
 
     def _solve(
         self, population: Population, known: BoolArray, if_infeasible: Literal["refuse", "soft"]
@@ -132,7 +152,7 @@ class Calibrated(InversePropensity):
                 yield f"on: {error}"
                 continue
             if feature in seen:
-                yield f"on: {feature.text!r} stands there twice; expected every feature once"
+                yield f"on: {feature.text!r} is listed twice; expected every feature once"
             seen.add(feature)
             for name in sorted(set(feature.columns) - conditions.z):
                 known = ", ".join(sorted(conditions.z)) or "none"
@@ -146,7 +166,8 @@ class Calibrated(InversePropensity):
 
 
 def _as_before(last: FloatArray | None, known: BoolArray) -> FloatArray:
-    """q without a solution: the last one, in which who is new weighs the mean; equal at first."""
+    """Return q if no solution was found: the last q, in which a new device gets the mean weight. If
+    there is no last q, all weights are equal."""
     if last is None:
         q = np.where(known, 1.0, -1.0)
     else:
@@ -156,6 +177,6 @@ def _as_before(last: FloatArray | None, known: BoolArray) -> FloatArray:
 
 
 def _known(population: Population) -> BoolArray:
-    """The enrolled whose covariates the server has been told."""
+    """The enrolled devices whose covariates Z the server knows, as a mask of shape (N,)."""
     known: BoolArray = population.enrolled & np.isfinite(population.z()).all(axis=1)
     return known

@@ -1,8 +1,10 @@
-"""What an aggregator is.
+"""The interface of an aggregator, and the values that go in and come out.
 
-Every rule is θ ← κ·θ + s·Σ w_i·Δ_i over one exact sum that the server keeps: a rule gives the
-weights w_i and the normaliser 1/s, and says whether it weighs updates (κ = 1) or parameters
-(κ = s·Σ w_i, so that s·Σ w_i·θ_i is what results). The loop that uses it:
+Every rule has the form θ ← κ·θ + s·Σ w_i·Δ_i. Δ_i is the update of client i: the trained parameters
+minus the received ones. The server computes the sum exactly. The rule gives the weights w_i and the
+normaliser 1/s, and declares what it weighs: updates (κ = 1), or parameters (κ = s·Σ w_i, so that
+the result is s·Σ w_i·θ_i). With `training.gradient`, Δ_i is the gradient of client i instead, and
+the server also multiplies the sum by minus the learning rate. The loop that uses a rule:
 
     state = rule.initial_state(model)
     for each round:
@@ -11,10 +13,13 @@ weights w_i and the normaliser 1/s, and says whether it weighs updates (κ = 1) 
         state = rule.next_state(state, model)
     result = rule.result(state, model)
 
-State goes in and comes out as a value, and the server commits it with the round; a rule keeps
-nothing else. A rule whose weights are known on arrival gives `weight`; one that needs the whole
-round gives `weigh`. What more it needs to know than the contributions it names in `needs`, and
-gets in `cohort`; what only an emulator knows, an oracle has to ask for too.
+State goes in and comes out as a value, and the server commits it with the round. A rule keeps
+nothing else between rounds.
+
+A rule whose weights are known on arrival implements `weight`. A rule that needs the whole round
+implements `weigh`. If a rule needs to know more than the contributions, it names that in `needs`
+and gets it in `cohort`. This includes the truth that an oracle uses and that only an emulator
+knows.
 """
 
 import math
@@ -31,15 +36,15 @@ from muster.server.knowledge.participation import ParticipationHistory
 from muster.server.knowledge.population import Population
 
 State = Mapping[str, npt.NDArray[Any]]
-"""Named arrays of any fixed dtype; empty for a rule without memory."""
+"""Named arrays of any fixed dtype; empty for a rule that remembers nothing."""
 
 
 class Contribution(NamedTuple):
-    """What the server's books say of one update that counts; its vector stays with the server.
+    """One update that counts, as the server has recorded it; its vector stays with the server.
 
     Attributes:
-        examples: training examples behind the update; > 0.
-        staleness: version it is folded into minus the version it was trained from.
+        examples: the number of training examples behind the update; > 0.
+        staleness: the version that it is folded into minus the version that it was trained from.
     """
 
     client: str
@@ -49,32 +54,33 @@ class Contribution(NamedTuple):
 
 
 class Need(StrEnum):
-    """What a rule must be told to give its weights."""
+    """A kind of information that a rule needs to compute its weights."""
 
     POPULATION = "population"
     """Covariates Z and enrollment of every device (`server.information = "full"`)."""
 
     MOMENTS = "moments"
-    """Covariates Z of the enrolled, and the population's means of `features`."""
+    """Covariates Z of the enrolled devices, and the population's means of `features`."""
 
     PARTICIPATION = "participation"
-    """Who took part in every round, and the covariates X of all enrolled devices in it."""
+    """The devices that took part in each round, and the covariates X of all enrolled devices in
+    it."""
 
     PROPENSITIES = "propensities"
-    """The true propensities of enrollment and participation: an oracle."""
+    """The true propensities of enrollment and participation, for an oracle."""
 
     SHARES = "shares"
-    """The true c_i = E[1{i in S}/|S|]: an oracle."""
+    """The true c_i = E[1{i in S}/|S|], for an oracle."""
 
 
 class Cohort(NamedTuple):
-    """A round as it closes.
+    """A round at its close, as a rule sees it.
 
     Attributes:
-        round: its number, from 1; empty rounds count.
+        round: the number of the round, from 1; empty rounds are counted too.
         contributions: the updates that count; at least one.
         population: all devices, as far as the server knows them.
-        participation: of all rounds, this one included; empty unless the rule needs it.
+        participation: the history of all rounds up to this one; empty unless the rule needs it.
     """
 
     round: int
@@ -84,14 +90,14 @@ class Cohort(NamedTuple):
 
 
 class Weighing(NamedTuple):
-    """What a rule makes of a round.
+    """The weights that a rule gives to the updates of a round.
 
     Attributes:
-        weights: in the order of the contributions; finite, >= 0.
-        normaliser: what the weighted sum is divided by; 0: the round is empty.
-        state: the rule's, from here on.
-        estimates: what the weights rest on, for the ledger: by name a number, a word, or a table of
-            them by name.
+        weights: one per contribution, in their order; finite, >= 0.
+        normaliser: the divisor of the weighted sum; if it is 0, the round is empty.
+        state: the rule's next state.
+        estimates: the quantities that the weights are based on, for the ledger. By name, each is a
+            number, a word, or a table of these by name.
         warnings: sentences for people.
     """
 
@@ -103,15 +109,15 @@ class Weighing(NamedTuple):
 
 
 class Conditions(NamedTuple):
-    """What a scenario offers a rule.
+    """The conditions under which a scenario makes a rule work.
 
     Attributes:
-        z, x: names of the columns of covariates Z and X that any group has.
-        full: whether the server is told of devices that are not enrolled.
-        selection: whom a round calls, by name.
-        lockstep: whether X is always that of the round.
+        z, x: names of the columns of covariates Z and X that at least one group has.
+        full: whether the server knows the devices that are not enrolled.
+        selection: the registered name of the rule that selects the devices to call.
+        lockstep: whether the X that the server has is always that of the current round.
         gradient: whether devices return gradients.
-        projected: whether local training stays in a ball.
+        projected: whether local training is projected onto a ball.
     """
 
     z: frozenset[str]
@@ -124,70 +130,88 @@ class Conditions(NamedTuple):
 
 
 class Aggregator(Plugin):
-    """A rule that turns a round's updates into the next version; its settings are its fields."""
+    """A rule that combines the updates of a round into the next version of the model. Its settings
+    are its fields."""
 
     weighs: ClassVar[Literal["updates", "parameters"]] = "updates"
+    """Whether the weights apply to the updates Δ_i or to the parameters θ_i."""
+
     weights: ClassVar[Literal["on-arrival", "at-close"]] = "on-arrival"
-    """at-close: the weights need the set of the round, and the server folds when it is fixed."""
+    """on-arrival: `weight` gives the weight of an update when it arrives. at-close: the weights
+    depend on the set of clients in the round, so the server folds the updates after it closed."""
 
     def weight(self, contribution: Contribution, state: State) -> float:
-        """The weight of one update, for a rule whose weights are known on arrival; finite, >= 0."""
+        """Return the weight of one update, finite and >= 0. A rule whose weights are known on
+        arrival implements it."""
         raise TypeError(f"{type(self).__name__} gives its weights at close")
 
     def normaliser(self, weight_sum: float, contributions: Sequence[Contribution]) -> float:
-        """What the weighted sum is divided by; a round whose normaliser is 0 is empty."""
+        """Return the divisor of the weighted sum; a round whose normaliser is 0 is empty."""
         return weight_sum
 
     def weigh(self, cohort: Cohort, state: State) -> Weighing:
-        """The weights of a round; here, those known on arrival."""
+        """Return the weights of a round. The default asks `weight` and `normaliser`; a rule that
+        needs the whole round overrides it."""
         weights = [self.weight(contribution, state) for contribution in cohort.contributions]
         normaliser = self.normaliser(math.fsum(weights), cohort.contributions)
         return Weighing(weights, normaliser, state)
 
     def prepare(self) -> None:
-        """Import what weighing needs and takes long to; called while the fleet assembles."""
+        """Import the slow modules that `weigh` needs. The server calls it while the fleet
+        assembles."""
 
     def initial_state(self, model: Vector) -> State:
-        """The state before the first round."""
+        """Return the state before the first round.
+
+        Args:
+            model: the initial parameters, float32, shape (parameters,).
+        """
         return {}
 
     def next_state(self, state: State, model: Vector) -> State:
-        """The state after a round that made `model`; not called for an empty round."""
+        """Return the state after a round that produced `model`. It is not called for an empty
+        round."""
         return state
 
     def result(self, state: State, model: Vector) -> Vector:
-        """What the run offers as its model: float32, shape (parameters,)."""
+        """Return the model that the run offers, float32, shape (parameters,).
+
+        Args:
+            model: the newest version.
+        """
         return np.asarray(model)
 
     def needs(self) -> frozenset[Need]:
-        """What it must be told."""
+        """Return what the rule needs to know besides the contributions."""
         return frozenset()
 
     def features(self) -> Sequence[str]:
-        """Features of the covariates Z whose population means it must be told, as in
-        `muster.common.features`."""
+        """Return the features of the covariates Z whose population means the rule needs, written as
+        in `muster.common.features`."""
         return ()
 
     def refusals(self, conditions: Conditions) -> Iterator[str]:
-        """Why it cannot work under these conditions: sentences, none if it can."""
+        """Yield the reasons why the rule cannot work under these conditions, one sentence each;
+        none if it can."""
         needs = self.needs()
         if self.weighs == "parameters" and conditions.gradient:
             yield (
-                "it averages parameters, and with training.gradient devices return none; take a "
+                "it averages parameters, but with training.gradient devices return none; take a "
                 "rule that weighs updates, for example fedavg"
             )
         if Need.POPULATION in needs and not conditions.full:
             yield (
-                "it needs covariates Z of devices that are not enrolled, and server.information = "
-                "'limited' tells their means alone; take 'calibrated', which works with means, or "
-                "set server.information = 'full'"
+                "it needs covariates Z of devices that are not enrolled, but with "
+                "server.information = 'limited' the server knows only the population's means; take "
+                "'calibrated', which works with means, or set server.information = 'full'"
             )
         if needs & {Need.POPULATION, Need.MOMENTS} and not conditions.z:
             yield (
-                "it corrects for covariates Z, and no group has any; name some in "
+                "it corrects for covariates Z, but no group has any; name some in "
                 "groups.covariates.z"
             )
 
     def objections(self, population: Population) -> Iterator[str]:
-        """Why it cannot work for this population: sentences, none if it can."""
+        """Yield the reasons why the rule cannot work for this population, one sentence each; none
+        if it can."""
         yield from ()

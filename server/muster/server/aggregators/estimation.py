@@ -1,8 +1,13 @@
-"""Propensities estimated from the server's books: who enrolled, and who takes part.
+"""Models that estimate the propensities of enrollment and of participation from the server's
+records.
 
-Enrollment is learned once, from covariates Z over the whole population. Participation is learned
-among the enrolled only, from (Z, X) in every round so far, and again as rounds accumulate. Learned
-on everybody it would hold the enrollment a second time, and correct for nothing.
+Enrollment is learned once, from the covariates Z of the whole population. Participation is learned
+among the enrolled devices only, from (Z, X) in all rounds so far, and again as rounds accumulate.
+If it were learned on all devices, its propensity would contain the enrollment a second time, and
+the weights would correct for nothing.
+
+Morishita, Who Trains Matters: Federated Learning under Enrollment and Participation Selection
+Biases, arXiv:2604.26604, section 4, "Estimating the two-stage inclusion probability".
 """
 
 from collections import Counter
@@ -33,13 +38,13 @@ _LOGISTIC = LogisticClassifier(kind="logistic")
 
 
 class Estimated(NamedTuple):
-    """Propensities of a round's contributions, and what they rest on.
+    """The estimated propensities of a round's contributions.
 
     Attributes:
-        chances: in the order of the contributions, none below the floor; infinite where it is not
-            known, so that the update weighs nothing.
-        state: named arrays to be kept.
-        estimates, warnings: as of a `Weighing`.
+        chances: one propensity per contribution, in their order; none is below the floor. An
+            unknown one is infinite, so that the update gets weight 0.
+        state: named arrays that the rule keeps in its state.
+        estimates, warnings: for the fields of the same names of `Weighing`.
     """
 
     chances: FloatArray
@@ -52,55 +57,55 @@ class EnrollmentModel(Section):
     """How the propensity of enrollment is estimated."""
 
     classifier: AnyClassifier = _LOGISTIC
-    """What learns it: a name, or module:Class, its settings beside it."""
+    """The classifier that learns it: a name, or module:Class, with its settings beside it."""
 
     z: list[str] | None = None
-    """Columns of the covariates Z that it looks at; absent: all."""
+    """The columns of the covariates Z that it uses; absent: all."""
 
     def refusals(self, conditions: Conditions) -> Iterator[str]:
-        """Why it cannot work under these conditions."""
+        """Yield the reasons why the model cannot work under these conditions."""
         yield from _misnamed("enrollment.z", self.z, conditions.z)
 
     def estimate(self, cohort: Cohort, state: State, floor: float) -> Estimated:
-        """π̂ᵉ of the contributions (FedIPW, section 4.2); learned in the first round."""
+        """Return π̂ᵉ of the contributions; the model is learned in the first round."""
         population = cohort.population
         z = population.z()[:, _chosen(population.columns, self.z)]
         fitted, warnings = _kept(state, "enrollment"), list[str]()
         if not fitted:
             fitted, warnings = _fit(self.classifier, z, population.enrolled, "enrollment")
-        among, few = clipped(_chances(self.classifier, fitted, z), floor)
+        chances, clipped_count = clipped(_chances(self.classifier, fitted, z), floor)
         places = population.places([c.client for c in cohort.contributions])
         names = self.z if self.z is not None else population.columns
         estimates = {
             "enrollment": _coefficients(fitted, names),
-            "overlap_enrollment": overlap_of(among[population.enrolled]),
-            "clipped_enrollment": few,
+            "overlap_enrollment": overlap_of(chances[population.enrolled]),
+            "clipped_enrollment": clipped_count,
         }
-        return Estimated(among[places], _prefixed("enrollment", fitted), estimates, warnings)
+        return Estimated(chances[places], _prefixed("enrollment", fitted), estimates, warnings)
 
 
 class ParticipationModel(Section):
     """How the propensity of participation is estimated."""
 
     classifier: AnyClassifier = _LOGISTIC
-    """What learns it: a name, or module:Class, its settings beside it."""
+    """The classifier that learns it: a name, or module:Class, with its settings beside it."""
 
     z: list[str] | None = None
-    """Columns of the covariates Z that it looks at; absent: all."""
+    """The columns of the covariates Z that it uses; absent: all."""
 
     x: list[str] | None = None
-    """Covariates X that it looks at; absent: all."""
+    """The covariates X that it uses; absent: all."""
 
     refit_growth: Annotated[float, Field(gt=1, le=1000)] = 1.25
-    """It is learned again when there are this many times the rounds of the last time."""
+    """It is learned again when the number of rounds has grown by this factor since the last fit."""
 
     def refusals(self, conditions: Conditions) -> Iterator[str]:
-        """Why it cannot work under these conditions."""
+        """Yield the reasons why the model cannot work under these conditions."""
         yield from _misnamed("participation.z", self.z, conditions.z)
         yield from _misnamed("participation.x", self.x, conditions.x)
 
     def estimate(self, cohort: Cohort, state: State, floor: float) -> Estimated:
-        """π̂ᵖ of the contributions in this round (FedIPW, section 4.2)."""
+        """Return π̂ᵖ of the contributions in this round; the model is learned again if it is due."""
         participation, population = cohort.participation, cohort.population
         latest, z = participation.latest, population.z()
         fitted, warnings = _kept(state, "participation"), list[str]()
@@ -112,19 +117,20 @@ class ParticipationModel(Section):
             last = cohort.round if fitted else 0
         features = self._features(cohort, z, latest.places, latest.x)
         known = np.isfinite(features).all(axis=1)
-        chances, few = clipped(_chances(self.classifier, fitted, features[known]), floor)
-        of_round, unknown = of_contributions(cohort, latest.places[known], chances)
+        of_rows = _chances(self.classifier, fitted, features[known])
+        of_rows, clipped_count = clipped(of_rows, floor)
+        chances, unknown = of_contributions(cohort, latest.places[known], of_rows)
         z_names = self.z if self.z is not None else population.columns
         x_names = self.x if self.x is not None else participation.columns
         estimates: dict[str, Any] = {
             "participation": _coefficients(fitted, [*z_names, *x_names]),
-            "overlap_participation": overlap_of(chances),
-            "clipped_participation": few,
+            "overlap_participation": overlap_of(of_rows),
+            "clipped_participation": clipped_count,
         }
         if stale := _stale(participation):
             estimates["stale"] = stale
         kept = {**_prefixed("participation", fitted), "participation_round": np.array(last)}
-        return Estimated(of_round, kept, estimates, [*warnings, *unknown])
+        return Estimated(chances, kept, estimates, [*warnings, *unknown])
 
     def _features(
         self, cohort: Cohort, z: FloatArray, places: IntArray, x: FloatArray
@@ -134,14 +140,14 @@ class ParticipationModel(Section):
         return np.hstack([z[places][:, z_chosen], x[:, x_chosen]])
 
 
-def _misnamed(key: str, wanted: Sequence[str] | None, there: frozenset[str]) -> Iterator[str]:
-    """Sentences on columns that are wanted and are not there, or are wanted twice."""
+def _misnamed(key: str, wanted: Sequence[str] | None, existing: frozenset[str]) -> Iterator[str]:
+    """Yield a sentence for every wanted column that does not exist or is listed repeatedly."""
     for name, times in Counter(wanted or ()).items():
-        if name not in there:
-            known = ", ".join(sorted(there)) or "none"
+        if name not in existing:
+            known = ", ".join(sorted(existing)) or "none"
             yield f"{key}: there is no covariate {name!r}; there are: {known}"
         elif times > 1:
-            yield f"{key}: {name!r} stands there {times} times; expected every covariate once"
+            yield f"{key}: {name!r} is listed {times} times; expected every covariate once"
 
 
 def _chosen(columns: Sequence[str], wanted: Sequence[str] | None) -> list[int]:
@@ -149,6 +155,7 @@ def _chosen(columns: Sequence[str], wanted: Sequence[str] | None) -> list[int]:
 
 
 def _kept(state: State, model: str) -> Fitted:
+    """The fitted arrays of a model in the rule's state; empty if it was never fitted."""
     mark = f"{model}:"
     return {name.removeprefix(mark): a for name, a in state.items() if name.startswith(mark)}
 
@@ -160,24 +167,25 @@ def _prefixed(model: str, fitted: Fitted) -> State:
 def _fit(
     classifier: Classifier, features: FloatArray, taken: BoolArray, of: str
 ) -> tuple[Fitted, list[str]]:
-    """What is learned of rows whose features are all known, and what people should be told; nothing
-    where there is no such row yet."""
+    """Fit the classifier to the rows whose features are all known. Return the fitted arrays, which
+    are empty if there is no such row yet, and warnings."""
     known = np.isfinite(features).all(axis=1)
     if not known.any():
         return {}, []
     fitted = classifier.fit(features[known], taken[known])
     if fitted.get("converged", True):
         return fitted, []
-    return fitted, [f"the propensity of {of} was not learned to the end; its weights are rough"]
+    return fitted, [f"the fit of the propensity of {of} did not converge; its weights are rough"]
 
 
 def _chances(classifier: Classifier, fitted: Fitted, features: FloatArray) -> FloatArray:
-    """The propensities of rows; 1 where nothing was learned yet."""
+    """The propensities of rows; all 1 if nothing was learned yet."""
     return classifier.chance(fitted, features) if fitted else np.ones(len(features))
 
 
 def _stale(participation: ParticipationHistory) -> dict[str, float]:
-    """What was not known of the round itself; nothing where all was."""
+    """Summarise which covariates X are not of the round itself: the share and the mean age of old
+    ones, and the number of devices without any; empty if all are of the round."""
     ages = participation.latest.age_s
     old = ages[ages > 0]
     if not len(old):
@@ -187,7 +195,7 @@ def _stale(participation: ParticipationHistory) -> dict[str, float]:
 
 
 def _coefficients(fitted: Fitted, names: Sequence[str]) -> dict[str, float]:
-    """Coefficients by name; none where a classifier has no such thing."""
+    """Coefficients by name; empty if the classifier has none."""
     found = fitted.get("coefficients")
     if found is None or found.shape != (len(names) + 1,):
         return {}

@@ -1,4 +1,4 @@
-"""Mean of the updates, weighted by training examples.
+"""The mean of the updates, weighted by the number of training examples.
 
 McMahan et al., Communication-Efficient Learning of Deep Networks from Decentralized Data,
 AISTATS 2017, Algorithm 1. https://arxiv.org/abs/1602.05629
@@ -8,7 +8,7 @@ from muster.server.aggregators.contract import Aggregator, Contribution, State
 
 
 class FedAvg(Aggregator):
-    """θ ← θ + Σ n_i·Δ_i / Σ n_i."""
+    """θ ← θ + Σ n_i·Δ_i / Σ n_i, with n_i the number of training examples of client i."""
 
     def weight(self, contribution: Contribution, state: State) -> float:
         return float(contribution.examples)

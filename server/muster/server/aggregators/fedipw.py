@@ -1,6 +1,8 @@
-"""Corrects for both stages of selection: who is enrolled, and who of them takes part.
+"""FedIPW: corrects for both stages of selection, enrollment and participation, with estimated
+propensities.
 
-Two-Stage Selection Bias in Federated Learning (FedIPW), section 4.2, equation 12.
+Morishita, Who Trains Matters: Federated Learning under Enrollment and Participation Selection
+Biases, arXiv:2604.26604, section 4. Equation 12 is the rule with `normalise = "horvitz-thompson"`.
 """
 
 from collections.abc import Iterator
@@ -11,7 +13,12 @@ from muster.server.aggregators.inverse import InversePropensity, inverse
 
 
 class FedIpw(InversePropensity):
-    """θ ← θ + Σ Δ_i/(π̂ᵉ_i·π̂ᵖ_i) / Σ 1/(π̂ᵉ_i·π̂ᵖ_i), or over N, the whole population."""
+    """θ ← θ + Σ Δ_i/(π̂ᵉ_i·π̂ᵖ_i) / Σ 1/(π̂ᵉ_i·π̂ᵖ_i), or divided by N, the size of the population,
+    instead.
+
+    π̂ᵉ is the estimated propensity of enrollment; π̂ᵖ is that of participation among the enrolled
+    devices.
+    """
 
     enrollment: EnrollmentModel = EnrollmentModel()
     """How the propensity of enrollment is estimated."""
@@ -20,6 +27,7 @@ class FedIpw(InversePropensity):
     """How the propensity of participation is estimated."""
 
     def weigh(self, cohort: Cohort, state: State) -> Weighing:
+        """Return the weights 1/(π̂ᵉ_i·π̂ᵖ_i). The state holds what both classifiers learned."""
         enrolled = self.enrollment.estimate(cohort, state, self.floor)
         took_part = self.participation.estimate(cohort, state, self.floor)
         weights = inverse(enrolled.chances * took_part.chances)

@@ -1,8 +1,10 @@
-"""Corrects for participation that is correlated, by how often each client was there, and with how
-many others.
+"""Importance weights that correct for correlated participation. They depend on how often each
+client took part, and on how many others took part in the same rounds.
 
-Bias Mitigation for Federated Learning with Spatially Correlated Participation, section IV: a mean
-over whoever comes gives client m the weight c_m = E[1{m in S}/|S|]; 1/(M·c_m) makes it 1/M.
+Harrak et al., Bias Mitigation for Federated Learning with Spatially Correlated Participation, 2025,
+hal-05265910, section IV, with equation 6 (c_m) and equation 11 (its estimator). A plain mean over
+the set S of clients that take part gives client m the weight c_m = E[1{m in S}/|S|]. The factor
+1/(M·c_m) turns it into 1/M.
 """
 
 from typing import Annotated, Any, ClassVar, Literal
@@ -16,19 +18,25 @@ from muster.server.aggregators.contract import Aggregator, Cohort, Need, State, 
 class Importance(Aggregator):
     """θ ← θ + 1/|S| Σ Δ_m/(M·ĉ_m), with ĉ_m the mean of 1{m in S}/|S| over all rounds so far.
 
-    M counts the enrolled. An empty round adds nothing to a ĉ and counts as a round.
+    M is the number of enrolled devices. An empty round adds 0 to every ĉ's sum, but it counts as a
+    round.
     """
 
     weights: ClassVar[Literal["on-arrival", "at-close"]] = "at-close"
 
     shares: Literal["estimated", "exact"] = "estimated"
-    """estimated: ĉ, from the rounds so far, this one included. exact: the true c, which the
-    emulator works out where it can."""
+    """estimated: ĉ, from all rounds up to the current one. exact: the true c, if the emulator can
+    compute it for the scenario."""
 
     delta: Annotated[float, Field(ge=1e-9, le=1)] = 0.01
-    """δ: a ĉ below it counts as this, which bounds the weights by 1/(M·δ)."""
+    """δ: a lower ĉ is raised to it, so that no weight exceeds 1/(M·δ)."""
 
     def weigh(self, cohort: Cohort, state: State) -> Weighing:
+        """Return the weights 1/(M·ĉ_m) and the normaliser |S|.
+
+        The state is `sums`: the sum of 1{m in S}/|S| over the rounds for every device of the
+        population, float64, shape (N,).
+        """
         population, size = cohort.population, len(cohort.contributions)
         enrolled = int(population.enrolled.sum())
         places = population.places([c.client for c in cohort.contributions])

@@ -1,4 +1,10 @@
-"""What rules share that weigh an update by the inverse of how likely it was to come."""
+"""The base class of the rules that weigh an update by the inverse of a propensity: the probability
+that the update would come.
+
+Morishita, Who Trains Matters: Federated Learning under Enrollment and Participation Selection
+Biases, arXiv:2604.26604, section 4. Its equations 11 and 12 divide by N (Horvitz-Thompson); the
+default here divides by the sum of the weights (Hájek).
+"""
 
 import math
 from collections.abc import Iterator, Sequence
@@ -11,30 +17,31 @@ from muster.common.seeds import FloatArray, IntArray
 from muster.server.aggregators.contract import Aggregator, Cohort, Conditions
 
 UNKNOWN: Final = math.inf
-"""A propensity that is not known, as a rule since X is not: the update weighs 1/∞, nothing."""
+"""An unknown propensity, usually because X is unknown. The update gets the weight 1/∞ = 0."""
 
 
 class InversePropensity(Aggregator):
-    """θ ← θ + Σ w_i·Δ_i / normaliser, w_i one over a propensity.
+    """θ ← θ + Σ w_i·Δ_i / normaliser, with w_i the inverse of a propensity.
 
-    Every enrolled device has to be called, or all with the same chance: otherwise the propensity
-    would lack the server's own choice.
+    The server must call all enrolled devices, or each with the same probability. Otherwise the
+    propensity would not include the server's own selection.
     """
 
     weights: ClassVar[Literal["on-arrival", "at-close"]] = "at-close"
 
     normalise: Literal["hajek", "horvitz-thompson"] = "hajek"
-    """hajek: divide by the sum of the round's weights, which varies far less. horvitz-thompson: by
-    the number that the weights estimate; exact on average."""
+    """hajek: divide by the sum of the round's weights; the result varies far less.
+    horvitz-thompson: divide by the number of devices that this sum estimates; the result is
+    unbiased if the propensities are right."""
 
     floor: Annotated[float, Field(ge=1e-9, lt=1)] = 1e-3
-    """Propensities below it count as this; how many did is in the ledger."""
+    """Lower propensities are raised to it; the ledger records how many were."""
 
     def normaliser_of(self, weights: Sequence[float], estimated: float) -> float:
-        """What the sum is divided by.
+        """Return the divisor of the weighted sum.
 
         Args:
-            estimated: what the sum of the weights is on average.
+            estimated: the expected sum of the weights.
         """
         return math.fsum(weights) if self.normalise == "hajek" else estimated
 
@@ -44,44 +51,46 @@ class InversePropensity(Aggregator):
             return
         if conditions.selection != "uniform":
             yield (
-                f"it weighs by how likely devices take part when they are called, and with "
+                f"its weights assume that every device is called equally often, but with "
                 f"server.selection = {conditions.selection!r} some are called more often; expected "
                 f"'all' or 'uniform'"
             )
         elif self.normalise == "horvitz-thompson":
             yield (
-                "normalise = 'horvitz-thompson' needs everybody called, and server.selection is "
+                "normalise = 'horvitz-thompson' needs every device called, but server.selection is "
                 "'uniform'; expected 'all', or normalise = 'hajek'"
             )
         elif not conditions.lockstep:
             yield (
-                "server.selection = 'uniform' needs clock.kind = 'rounds' here: elsewhere absent "
-                "devices are never called, and their rows would outnumber those of others"
+                "server.selection = 'uniform' needs clock.kind = 'rounds' with this rule, because "
+                "with other clocks absent devices are never called, and their rows would "
+                "outnumber those of the others"
             )
 
 
 def of_contributions(
     cohort: Cohort, places: IntArray, chances: FloatArray
 ) -> tuple[FloatArray, list[str]]:
-    """The propensities of a round's contributions, and what people should be told.
+    """Return the propensities of a round's contributions, in their order, and warnings. An unknown
+    propensity is infinite.
 
     Args:
-        places: positions in the population whose propensities are known.
-        chances: these.
+        places: the positions in the population whose propensities are known.
+        chances: the propensities of these positions.
     """
     by_place = dict(zip(places.tolist(), chances.tolist(), strict=True))
     clients = [contribution.client for contribution in cohort.contributions]
-    found = [by_place.get(place, UNKNOWN) for place in cohort.population.places(clients).tolist()]
-    unknown = [client for client, p in zip(clients, found, strict=True) if p == UNKNOWN]
+    own = [by_place.get(place, UNKNOWN) for place in cohort.population.places(clients).tolist()]
+    unknown = [client for client, p in zip(clients, own, strict=True) if p == UNKNOWN]
     warnings = [
-        f"{len(unknown)} of a round's {len(clients)} updates weigh nothing, for example that of "
-        f"{client}: it has told nothing of how likely it was to come"
+        f"{len(unknown)} of a round's {len(clients)} updates get weight 0, for example that of "
+        f"{client}, because the propensity of its device is unknown"
         for client in unknown[:1]
     ]
-    return np.array(found), warnings
+    return np.array(own), warnings
 
 
 def inverse(chances: FloatArray) -> list[float]:
-    """1/p of propensities > 0."""
+    """Return 1/p of propensities p > 0."""
     weights: list[float] = (1.0 / chances).tolist()
     return weights

@@ -1,7 +1,9 @@
-"""Corrects for who takes part among the enrolled, and not for who is enrolled.
+"""Inverse-propensity weights for participation alone. They correct for which enrolled devices take
+part, but not for which devices are enrolled.
 
-The comparison of Two-Stage Selection Bias in Federated Learning (FedIPW), section 7: right where
-enrollment is fair, and otherwise aimed at the enrolled.
+Morishita, Who Trains Matters: Federated Learning under Enrollment and Participation Selection
+Biases, arXiv:2604.26604, section 7.1 ("Round-only IPW"), where FedIPW is compared with it. It is
+unbiased if enrollment is; otherwise it optimises the objective of the enrolled devices.
 """
 
 from collections.abc import Iterator
@@ -12,12 +14,16 @@ from muster.server.aggregators.inverse import InversePropensity, inverse
 
 
 class ParticipationIpw(InversePropensity):
-    """θ ← θ + Σ Δ_i/π̂ᵖ_i / Σ 1/π̂ᵖ_i, or over the number of the enrolled."""
+    """θ ← θ + Σ Δ_i/π̂ᵖ_i / Σ 1/π̂ᵖ_i, or divided by the number of enrolled devices instead.
+
+    π̂ᵖ is the estimated propensity of participation among the enrolled devices.
+    """
 
     participation: ParticipationModel = ParticipationModel()
     """How the propensity of participation is estimated."""
 
     def weigh(self, cohort: Cohort, state: State) -> Weighing:
+        """Return the weights 1/π̂ᵖ_i. The state holds what the classifier learned."""
         chances, kept, estimates, warnings = self.participation.estimate(cohort, state, self.floor)
         weights = inverse(chances)
         normaliser = self.normaliser_of(weights, float(cohort.population.enrolled.sum()))

@@ -1,7 +1,9 @@
-"""FedAvg weighted by how often clients are selected, as it is usually written, and normalised.
+"""FedAvg with weights p_i that say how often each client is selected: as it is usually written
+(`Weighted`), and divided by the sum of the weights (`WeightedNormalised`).
 
 Convergence of Agnostic Federated Averaging, equation 10 (after Li et al., On the Convergence of
-FedAvg on Non-IID Data, ICLR 2020): right for uniform selection only, where it is the plain mean.
+FedAvg on Non-IID Data, ICLR 2020). Equation 10 is correct only if selection is uniform, and then it
+is the plain mean.
 """
 
 import math
@@ -20,27 +22,29 @@ _ROUNDING = 1e-6
 
 
 class WeightedNormalised(Averaging):
-    """θ ← Σ p_i·θ_i / Σ p_i, over whoever came."""
+    """θ ← Σ p_i·θ_i / Σ p_i, summed over the set S of clients whose updates count in the round."""
 
     weighs: ClassVar[Literal["updates", "parameters"]] = "parameters"
     weights: ClassVar[Literal["on-arrival", "at-close"]] = "at-close"
 
     p: list[Annotated[float, Field(ge=0, le=1)]] | None = None
-    """p_i of every device of the population, in its order; they sum to 1. Absent: the exact
-    p_i = E[1{i in S}/|S|], S not empty, which the emulator works out where it can."""
+    """p_i of every device, in the order of the population; they sum to 1. Absent: the exact
+    p_i = E[1{i in S}/|S|] over the rounds in which S is not empty, if the emulator can compute it
+    for the scenario."""
 
     @field_validator("p")
     @classmethod
     def _sums_to_one(cls, p: list[float] | None) -> list[float] | None:
         if p is not None and abs(math.fsum(p) - 1) > _ROUNDING:
             raise ValueError(
-                f"p sums to {math.fsum(p):.6g}, expected 1: the part of each device in a mean over "
-                f"whoever comes. Probabilities to be among M that are selected sum to M; divide "
-                f"them by M"
+                f"p sums to {math.fsum(p):.6g}, expected 1: p_i is the expected share of device i "
+                f"in the mean over the devices that take part. The probabilities of being among M "
+                f"selected devices sum to M; divide them by M"
             )
         return p
 
     def weigh(self, cohort: Cohort, state: State) -> Weighing:
+        """Return the weights p_i and the normaliser Σ p_i (|S|/N in `Weighted`)."""
         places = cohort.population.places([c.client for c in cohort.contributions])
         weights: list[float] = self._shares(cohort.population)[places].tolist()
         return Weighing(weights, self._divisor(weights, cohort), state)
@@ -50,7 +54,7 @@ class WeightedNormalised(Averaging):
             return np.array(self.p)
         assert population.oracle.shares is not None  # the rule asked for it
         shares = np.array(population.oracle.shares)
-        shares /= shares.sum()  # c sums to the probability that somebody comes
+        shares /= shares.sum()  # the c_i sum to the probability that a round is not empty
         return shares
 
     def _divisor(self, weights: list[float], cohort: Cohort) -> float:
@@ -65,11 +69,13 @@ class WeightedNormalised(Averaging):
 
 
 class Weighted(WeightedNormalised):
-    """θ ← N/|S| Σ p_i·θ_i, over whoever came: equation 10 as it stands.
+    """θ ← N/|S| Σ p_i·θ_i, summed over the set S of clients whose updates count: equation 10 as
+    printed.
 
-    N counts the enrolled, who alone can come. The factors sum to 1 on average only where all their
-    p_i are 1/N. Elsewhere a round multiplies the parameters by about N Σ p², and nothing but a ball
-    in which training stays holds them.
+    N is the number of enrolled devices, since only they can take part. The factors N·p_i/|S| sum to
+    1 on average only if every enrolled device has p_i = 1/N. Otherwise a round multiplies the
+    parameters by about N Σ p², and they grow without bound unless local training is projected onto
+    a ball.
     """
 
     def _divisor(self, weights: list[float], cohort: Cohort) -> float:
@@ -80,6 +86,6 @@ class Weighted(WeightedNormalised):
         if not conditions.projected:
             yield (
                 "weighted (equation 10) multiplies the parameters by N/|S|·Σ p, whose mean is "
-                "above 1, and diverges by itself; set training.projection_radius, or take "
+                "above 1, so it diverges by itself; set training.projection_radius, or take "
                 "'weighted-normalised'"
             )

@@ -1,7 +1,9 @@
-"""Who took part in which round, and what was known of everybody then: rows to learn from.
+"""The history of participation: which devices took part in which round, and the covariates X that
+the server knew of them then. Classifiers learn from its rows.
 
-A row stands for an enrolled device in a round that called it, or could not because it was away. It
-took part when its update was folded; whatever kept it, by its own will or not, counts as not.
+A row is an enrolled device in a round that called it, or that could not call it because it was
+absent. The device took part if its update was folded. Any other outcome counts as not taking part,
+whatever the cause.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -13,12 +15,13 @@ from muster.common.seeds import BoolArray, FloatArray, IntArray
 
 
 class Seen(NamedTuple):
-    """A device in a round.
+    """One device in one round.
 
     Attributes:
-        place: in the population, from 0.
-        x: covariates X by name; None: nothing was ever heard of it.
-        age_s: scenario seconds since they were so; 0: those of the round.
+        place: its position in the population, from 0.
+        took_part: whether its update was folded.
+        x: its covariates X by name; None if the device was never heard from.
+        age_s: age of `x` in scenario seconds; 0 if `x` is that of the round.
     """
 
     place: int
@@ -28,7 +31,7 @@ class Seen(NamedTuple):
 
 
 class Rows(NamedTuple):
-    """Rows as arrays, shape (n,), x of shape (n, columns)."""
+    """n rows as arrays of shape (n,); x has the shape (n, columns)."""
 
     places: IntArray
     took_part: BoolArray
@@ -40,11 +43,11 @@ class ParticipationHistory:
     """The rows of all rounds.
 
     Args:
-        columns: names of the covariates X that any group has.
+        columns: names of the covariates X that at least one group has.
 
     Attributes:
-        latest: the rows of the newest round, by position in the population.
-        unknown: devices of that round of which nothing was ever heard; they have no row.
+        latest: the rows of the newest round, sorted by position in the population.
+        unknown: how many devices of that round were never heard from; they have no row.
     """
 
     def __init__(self, columns: Sequence[str] = ()) -> None:
@@ -54,20 +57,20 @@ class ParticipationHistory:
         self._rounds: list[Rows] = []
 
     def enter(self, seen: Iterable[Seen]) -> None:
-        """Enter a round."""
+        """Add the devices of a new round."""
         by_place = sorted(seen, key=lambda row: row.place)
         known = [row for row in by_place if row.x is not None]
         self.latest, self.unknown = self._rows(known), len(by_place) - len(known)
         self._rounds.append(self.latest)
 
     def nobody(self) -> None:
-        """The newest round folded nothing: nobody took part in it."""
+        """Record that the newest round folded no update, so that no device took part in it."""
         pooled, n = self._rounds[-1].took_part, len(self.latest.places)
         pooled[len(pooled) - n :] = False
         self.latest.took_part[:] = False
 
     def pooled(self) -> Rows:
-        """The rows of all rounds, in their order."""
+        """Return the rows of all rounds, in the order of the rounds."""
         if len(self._rounds) != 1:
             parts = zip(*self._rounds, strict=True) if self._rounds else ()
             joined = [np.concatenate(part) for part in parts]

@@ -1,4 +1,4 @@
-"""The population as the server knows it, and nothing more: what an aggregator may look at."""
+"""The population as the server knows it. An aggregator sees this and nothing more."""
 
 from collections.abc import Mapping, Sequence
 
@@ -10,29 +10,30 @@ from muster.server.fleet import EnrolledDevice
 
 
 class Oracle(Section):
-    """The truth, which only an emulator knows; what no aggregator asked for is absent."""
+    """The truth, which only an emulator knows. A quantity that the aggregator did not ask for is
+    absent."""
 
     enrollment: list[float] | None = None
-    """Propensity of enrollment of every device, by position."""
+    """The propensity of enrollment of every device, by position."""
 
     shares: list[float] | None = None
-    """c_i = E[1{i in S}/|S|] of every device, by position; of one that is not enrolled, 0."""
+    """c_i = E[1{i in S}/|S|] of every device, by position; 0 for a device that is not enrolled."""
 
 
 class Population:
-    """All devices, those that are not enrolled included.
+    """All devices, including those that are not enrolled.
 
     Args:
-        clients: all of them, by position.
-        columns: names of the columns of covariates Z that there are.
-        z: columns of the devices known from the start, by position; None: not known, until a device
-            enrolls and tells.
-        enrolled: the devices that may train.
+        clients: the names of all devices, by position.
+        columns: the names of the columns of covariates Z.
+        z: the columns of each device, by position; None if they are unknown until the device
+            enrolls and reports them.
+        enrolled: the devices that may train, by name.
         moments: means over the population, by column or feature of Z.
 
     Attributes:
-        size: N, the devices.
-        enrolled: who may train, shape (N,).
+        size: N, the number of devices.
+        enrolled: whether each device may train, shape (N,).
     """
 
     def __init__(
@@ -56,12 +57,12 @@ class Population:
         self._z = self._table(z)
 
     def places(self, clients: Sequence[str]) -> IntArray:
-        """Positions of devices in the population, from 0."""
+        """Return the positions of devices in the population, from 0."""
         return np.array([self._places[client] for client in clients], dtype=np.int64)
 
     def z(self) -> FloatArray:
-        """Covariates Z, shape (N, columns); a device that lacks a column has 0 there, one of which
-        the server knows nothing has NaN in all."""
+        """Return the covariates Z, shape (N, columns). A device that lacks a column has 0 there; a
+        device whose covariates the server does not know has NaN in every column."""
         if self._from_start:
             return self._z
         found = self._z.copy()
