@@ -15,9 +15,9 @@ from muster.server.account.rows import (
     GroupEvaluationRow,
     MemberRow,
     PendingTransaction,
+    ReportRow,
     RoundRow,
     StoredVector,
-    ToldRow,
     TransferRow,
 )
 from muster.server.account.store import Store
@@ -79,7 +79,7 @@ def test_what_devices_told_last_is_that_of_their_newest_round(ledger: Ledger) ->
     ledger.commit(
         ROW._replace(round=3), [told._replace(round=3, x_age_s=None)], PendingTransaction()
     )
-    assert list(ledger.last_told()) == [ToldRow("a", "{}", '{"load":2}', 7.0, 20.0)]
+    assert list(ledger.last_reports()) == [ReportRow("a", "{}", '{"load":2}', 7.0, 20.0)]
     assert ledger.covariates() == [("a", '{"age": 3}')]
 
 

@@ -10,7 +10,7 @@ from muster.common.exchange import Answer, Decision, DeviceState, Observation
 from muster.common.tensors import Schema
 from muster.common.testing import ManualClock
 from muster.server.account.pending_rows import PendingRows
-from muster.server.account.rows import ParticipationRow, ToldRow
+from muster.server.account.rows import ParticipationRow, ReportRow
 from muster.server.fleet import EnrolledDevice, Fleet
 from muster.server.knowledge.participation import ParticipationHistory, Seen
 from muster.server.knowledge.population import Oracle, Population
@@ -100,7 +100,7 @@ def test_what_devices_told_is_known_to_the_next_incarnation() -> None:
     a, b = EnrolledDevice("a", "phones", 0, 5), EnrolledDevice("b", "silos", 1, 5)
     books = PendingRows(Schema(()), Fleet([a, b]), NAMES, clock, scale=60.0)
     state = DeviceState(0.5, False, True, "wifi", True, 12.0)
-    told = ToldRow(
+    told = ReportRow(
         "a", json.dumps(state._asdict()), '{"load":0.5,"charge":1.0}', 30.0, clock.now() - 2.0
     )
     books.restore([("a", '{"age": 4.0}'), ("gone", "{}")], [told])

@@ -7,7 +7,7 @@ from typing import Any
 
 from muster.common.errors import LedgerError
 from muster.common.events import Evaluated
-from muster.server.account.rows import ParticipationRow, RoundRow, StoredVector, ToldRow
+from muster.server.account.rows import ParticipationRow, ReportRow, RoundRow, StoredVector
 
 
 class LedgerReader:
@@ -73,7 +73,7 @@ class LedgerReader:
         """(client, JSON of its covariates Z) of every client whose covariates Z are known."""
         return self._db.execute("SELECT client, z FROM clients WHERE z IS NOT NULL").fetchall()
 
-    def last_told(self) -> Iterator[ToldRow]:
+    def last_reports(self) -> Iterator[ReportRow]:
         """The newest report of every device about its state and covariates X."""
         # SQLite takes the columns beside max() from the row that has the maximum.
         rows = self._db.execute(
@@ -81,7 +81,7 @@ class LedgerReader:
             "WHERE x_age_s IS NOT NULL GROUP BY client"
         )
         for *row, _ in rows:
-            yield ToldRow(*row)
+            yield ReportRow(*row)
 
     def rounds_after(self, round: int) -> list[RoundRow]:
         """The rows of the rounds after `round`."""

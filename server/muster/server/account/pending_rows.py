@@ -17,7 +17,7 @@ from muster.server.account.rows import (
     EstimateRow,
     ParticipationRow,
     PendingTransaction,
-    ToldRow,
+    ReportRow,
 )
 from muster.server.account.traffic import Traffic
 from muster.server.fleet import ConnectedPack, EnrolledDevice, Fleet
@@ -85,7 +85,7 @@ class PendingRows:
             z = json.dumps(device.z, sort_keys=True)
             self._transaction.sessions.append((client, fingerprint, now, z, device.capacity))
 
-    def restore(self, covariates: Iterable[tuple[str, str]], reports: Iterable[ToldRow]) -> None:
+    def restore(self, covariates: Iterable[tuple[str, str]], reports: Iterable[ReportRow]) -> None:
         """Restore what devices reported to an earlier incarnation of the server.
 
         Args:

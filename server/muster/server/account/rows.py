@@ -128,7 +128,7 @@ class ParticipationRow(NamedTuple):
     x_age_s: float | None
 
 
-class ToldRow(NamedTuple):
+class ReportRow(NamedTuple):
     """The newest report of a device about itself.
 
     Attributes:

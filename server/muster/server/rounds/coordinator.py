@@ -130,7 +130,7 @@ class Coordinator:
         ledger, pending = self._ledger, self.receiver.pending
         self.versions.load(initial)
         # In lockstep every device reports its covariates again before they are needed.
-        pending.restore(ledger.covariates(), () if self._lockstep else ledger.last_told())
+        pending.restore(ledger.covariates(), () if self._lockstep else ledger.last_reports())
         if Need.PARTICIPATION in self._rule.needs():
             for _, rows in groupby(ledger.participation(), lambda row: row.round):
                 self._participation.enter(pending.participation(rows))
