@@ -1,7 +1,9 @@
 """A round that is called while the one before is written down."""
 
+from __future__ import annotations
+
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
@@ -9,10 +11,13 @@ import pytest
 from muster.server.account.ledger import Ledger
 from muster.server.rpc import service
 
+if TYPE_CHECKING:
+    from tests.integration.conftest import MakeWorld, World
+
 ROUNDS = 4
 
 
-async def deliver(w: Any, rounds: range) -> None:
+async def deliver(w: World, rounds: range) -> None:
     """Two devices come, and answer calls for these rounds."""
     peers = await w.both()
     for round in rounds:
@@ -22,7 +27,7 @@ async def deliver(w: Any, rounds: range) -> None:
             await peer.send(peer.update(value * round, round, call.attempt))
 
 
-async def model_of(w: Any) -> bytes:
+async def model_of(w: World) -> bytes:
     assert await w.finish() == ("completed", f"{ROUNDS} rounds")
     model: bytes = (w.folder / "model.safetensors").read_bytes()
     return model
@@ -47,7 +52,7 @@ def said(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return order
 
 
-async def test_devices_work_while_a_round_is_written(world: Any, said: list[str]) -> None:
+async def test_devices_work_while_a_round_is_written(world: MakeWorld, said: list[str]) -> None:
     w = await world(rounds=ROUNDS, calls_ahead=True)
     await deliver(w, range(1, ROUNDS + 1))
     await w.finish()
@@ -67,7 +72,7 @@ async def test_devices_work_while_a_round_is_written(world: Any, said: list[str]
 
 
 async def test_where_a_target_may_end_the_run_a_round_is_written_before_the_next_is_called(
-    world: Any, said: list[str]
+    world: MakeWorld, said: list[str]
 ) -> None:
     w = await world(rounds=2, calls_ahead=True, target={"loss": 0.1})
     await deliver(w, range(1, 3))
@@ -76,7 +81,7 @@ async def test_where_a_target_may_end_the_run_a_round_is_written_before_the_next
 
 
 async def test_nothing_is_heard_of_a_round_before_the_one_before_is_durable(
-    world: Any, said: list[str]
+    world: MakeWorld, said: list[str]
 ) -> None:
     w = await world(rounds=ROUNDS, calls_ahead=True)
     heard = w.coordinator.receiver.answered
@@ -94,7 +99,7 @@ async def test_nothing_is_heard_of_a_round_before_the_one_before_is_durable(
 
 @pytest.mark.parametrize("lost", [1, 3])
 async def test_a_round_that_was_lost_while_it_was_written_is_run_again_and_the_next(
-    world: Any, tmp_path: Path, lost: int, monkeypatch: pytest.MonkeyPatch
+    world: MakeWorld, tmp_path: Path, lost: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     smooth = await world(rounds=ROUNDS, calls_ahead=True, folder=folder(tmp_path / "smooth"))
     await deliver(smooth, range(1, ROUNDS + 1))
@@ -128,7 +133,7 @@ async def test_a_round_that_was_lost_while_it_was_written_is_run_again_and_the_n
 
 @pytest.mark.parametrize("calls_ahead", [False, True])
 async def test_the_model_is_the_same_whether_rounds_are_called_ahead(
-    world: Any, calls_ahead: bool
+    world: MakeWorld, calls_ahead: bool
 ) -> None:
     w = await world(rounds=ROUNDS, calls_ahead=calls_ahead)
     await deliver(w, range(1, ROUNDS + 1))
@@ -136,7 +141,7 @@ async def test_the_model_is_the_same_whether_rounds_are_called_ahead(
     np.testing.assert_allclose(model, np.full(4, (1 + 2 + 3 + 4) * 0.55), rtol=1e-6)
 
 
-async def test_a_run_that_is_stopped_has_written_what_was_closed(world: Any) -> None:
+async def test_a_run_that_is_stopped_has_written_what_was_closed(world: MakeWorld) -> None:
     w = await world(rounds=ROUNDS, calls_ahead=True)
     await deliver(w, range(1, 3))
     await w.until("round_opened", round=3)

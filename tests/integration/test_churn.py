@@ -1,12 +1,14 @@
 """Devices that come and go: neither end keeps anything of a connection that is over."""
 
+from __future__ import annotations
+
 import asyncio
 import gc
 import os
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
@@ -22,6 +24,9 @@ from muster.client.program import Pack
 from muster.common.seeds import BoolArray, FloatArray
 from muster.common.testing import ManualClock
 from muster.tasks.task import Examples, OpenTask
+
+if TYPE_CHECKING:
+    from tests.integration.conftest import MakeWorld
 
 FLEET_TOKEN = bytes(16)
 STEP_S = 3600.0
@@ -85,7 +90,7 @@ def sockets() -> int:
     return found
 
 
-def pack_of(world: Any, folder: Path, clock: ManualClock, **life: Any) -> Pack:
+def pack_of(world: MakeWorld, folder: Path, clock: ManualClock, **life: Any) -> Pack:
     """The device a of a world; it declines every call."""
     config = PackProcess(
         name="a",
@@ -117,7 +122,7 @@ async def living(pack: Pack) -> AsyncIterator[None]:
         life.cancel()
 
 
-async def until_times(world: Any, times: int, event: str) -> None:
+async def until_times(world: MakeWorld, times: int, event: str) -> None:
     """Wait until something has happened so often that concerns device a."""
 
     def count() -> int:
@@ -130,7 +135,7 @@ async def until_times(world: Any, times: int, event: str) -> None:
 @pytest.mark.usefixtures("uncollected")
 @pytest.mark.parametrize("absence", ["close", "silent"])
 async def test_a_device_that_comes_and_goes_leaves_no_connection_behind(
-    world: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, absence: str
+    world: MakeWorld, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, absence: str
 ) -> None:
     w = await world(
         clock="wall",

@@ -1,12 +1,14 @@
 """The account of bytes: what the ledger says has travelled is what the gateway has passed on."""
 
+from __future__ import annotations
+
 import asyncio
 import math
 import sqlite3
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager, closing, suppress
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import grpc
 import numpy as np
@@ -25,6 +27,9 @@ from muster.emulator.runs.run_progress import RunProgress
 from muster.v1 import fleet_pb2 as pb
 from muster.wire import UPLOAD_BYTES
 from muster.wire.bodies import checksum
+
+if TYPE_CHECKING:
+    from tests.integration.conftest import MakeWorld
 
 LARGE = 20_000
 """Parameters of a body of 80,000 bytes, which travels in chunks."""
@@ -180,7 +185,7 @@ class Run:
 
 @asynccontextmanager
 async def fleet(
-    world: Any,
+    world: MakeWorld,
     parameters: int = LARGE,
     shape: Shape | None = None,
     shared: SharedLine | None = None,
@@ -221,7 +226,7 @@ async def fleet(
 
 
 async def test_uploads_that_their_rounds_cut_off_are_counted_as_far_as_they_came(
-    world: Any,
+    world: MakeWorld,
 ) -> None:
     # Alone an update takes 0.27 s, and the deadline is 0.2: whatever the machine, all are late.
     w = await world(parameters=LARGE, clock="wall", deadline_s=0.2, rounds=3)
@@ -245,7 +250,7 @@ async def test_uploads_that_their_rounds_cut_off_are_counted_as_far_as_they_came
 
 
 async def test_updates_that_the_goal_left_out_are_counted_with_those_that_count(
-    world: Any,
+    world: MakeWorld,
 ) -> None:
     w = await world(parameters=LARGE, clock="wall", deadline_s=60.0, goal=1, rounds=6)
     shared = SharedLine(up_bps=4e6)
@@ -259,7 +264,7 @@ async def test_updates_that_the_goal_left_out_are_counted_with_those_that_count(
     assert useful == folded * 4 * LARGE
 
 
-async def test_what_was_sent_again_is_counted_where_it_was_sent(world: Any) -> None:
+async def test_what_was_sent_again_is_counted_where_it_was_sent(world: MakeWorld) -> None:
     parameters = 5 * MEBI // 4
     w = await world(parameters=parameters)
     # What they expect of their links makes them ask for small chunks.
@@ -280,7 +285,7 @@ async def test_what_was_sent_again_is_counted_where_it_was_sent(world: Any) -> N
     ]
 
 
-async def test_models_that_no_update_came_of_are_counted(world: Any) -> None:
+async def test_models_that_no_update_came_of_are_counted(world: MakeWorld) -> None:
     w = await world(parameters=LARGE, clock="wall", deadline_s=0.5, rounds=2)
     async with fleet(w, a=none) as run:
         assert (await w.finish())[0] == "completed"
@@ -294,7 +299,7 @@ async def test_models_that_no_update_came_of_are_counted(world: Any) -> None:
 
 
 @pytest.mark.parametrize("clock", ["rounds", "wall"])
-async def test_small_models_and_updates_are_counted_too(world: Any, clock: str) -> None:
+async def test_small_models_and_updates_are_counted_too(world: MakeWorld, clock: str) -> None:
     w = await world(parameters=SMALL, clock=clock, rounds=3)
     async with fleet(w, SMALL, a=lambda call: None) as run:
         assert (await w.finish())[0] == "completed"
@@ -310,7 +315,7 @@ async def test_small_models_and_updates_are_counted_too(world: Any, clock: str) 
     ]
 
 
-async def test_updates_that_were_refused_or_came_twice_are_counted(world: Any) -> None:
+async def test_updates_that_were_refused_or_came_twice_are_counted(world: MakeWorld) -> None:
     def refused(call: Call) -> tuple[Update, bytes]:
         body = np.full(LARGE, np.nan, "<f4").tobytes()
         return Update(call.key, 10, checksum(body), len(body), 0.0, 0.0, 0.5), body
@@ -328,7 +333,7 @@ async def test_updates_that_were_refused_or_came_twice_are_counted(world: Any) -
 
 
 async def test_when_the_account_is_closed_no_model_is_sent_that_would_not_be_counted(
-    world: Any,
+    world: MakeWorld,
 ) -> None:
     w = await world(parameters=LARGE)
     a, _ = await w.both()

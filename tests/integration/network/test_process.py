@@ -30,7 +30,7 @@ def config(ready: Path, **settings: object) -> GatewayProcess:
 
 
 @pytest.mark.system
-async def test_it_says_where_it_listens_and_ends_when_told(tmp_path) -> None:
+async def test_it_says_where_it_listens_and_ends_when_told(tmp_path: Path) -> None:
     server_side: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
 
     async def arrived(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -77,7 +77,7 @@ async def test_it_says_where_it_listens_and_ends_when_told(tmp_path) -> None:
     ],
 )
 @pytest.mark.system
-def test_what_it_cannot_be_it_says(tmp_path, settings, says) -> None:
+def test_what_it_cannot_be_it_says(tmp_path: Path, settings, says) -> None:
     ready = tmp_path / "ready.json"
     ended = subprocess.run(
         PROGRAM, input=config(ready, **settings).to_json() + "\n", capture_output=True, text=True

@@ -1,11 +1,13 @@
 """Running a comparison, with run folders that are written and not run."""
 
+from __future__ import annotations
+
 import fcntl
 import json
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 import pytest
@@ -18,6 +20,9 @@ from muster.emulator.results.summary import summarise, write_summary
 from muster.emulator.runs import running
 from muster.emulator.scenario.reading import read_scenario
 from muster.emulator.scenario.scenario import Scenario
+
+if TYPE_CHECKING:
+    from tests.unit.emulator.conftest import RunFolder
 
 VARY = {"server.rounds": [1, 2]}
 SCENARIO = """
@@ -82,7 +87,7 @@ class Runner:
 
 
 @pytest.fixture
-def runner(run: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Runner:
+def runner(run: RunFolder, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Runner:
     monkeypatch.chdir(tmp_path)
     Path("plain.toml").write_text(SCENARIO)
     made = Runner(type(run))

@@ -1,5 +1,7 @@
 """Running and judging a study, with run folders that are written and not run."""
 
+from __future__ import annotations
+
 import asyncio
 import fcntl
 import json
@@ -8,7 +10,7 @@ import tomllib
 from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 import pytest
@@ -29,6 +31,9 @@ from muster.emulator.studies.network import by_part, network_table, reasons
 from muster.emulator.studies.pace import Pace
 from muster.emulator.studies.plan import StudyPlan, make_plan, sizes
 from muster.emulator.studies.running import read_plan
+
+if TYPE_CHECKING:
+    from tests.unit.emulator.conftest import RunFolder
 
 TESTS = Path(__file__).parents[2]
 
@@ -88,7 +93,7 @@ class Runner:
 
 
 @pytest.fixture
-def runner(run: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Runner:
+def runner(run: RunFolder, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Runner:
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(str(TESTS))
     monkeypatch.delenv("MUSTER_DATA", raising=False)
