@@ -121,7 +121,7 @@ class Peer:
     client: str
     session: bytes
     stub: fleet_pb2_grpc.FleetAsyncStub
-    stream: Any
+    stream: grpc.aio.StreamStreamCall[pb.DeviceMessage, pb.ServerMessage]
     schema: Schema
 
     @property
@@ -129,11 +129,13 @@ class Peer:
         return ((SESSION, self.session),)
 
     async def read(self) -> pb.ServerMessage:
-        return await self.stream.read()
+        message = await self.stream.read()
+        assert isinstance(message, pb.ServerMessage), "the stream has ended"
+        return message
 
     async def rest(self) -> None:
         """Read what came before, until the stream ends."""
-        while await self.read() is not grpc.aio.EOF:
+        while await self.stream.read() is not grpc.aio.EOF:
             pass
 
     async def called(self) -> pb.Call:
@@ -235,7 +237,8 @@ async def world(tmp_path: Path) -> AsyncIterator[MakeWorld]:
         ledger = Ledger(folder / "ledger.sqlite")
         ledger.begin("run", members_of(config), at=0.0, population=len(clients), moments={})
         store = Store(folder / "models", ledger, schema)
-        watchers, waking = Watchers(), set()
+        watchers = Watchers()
+        waking: set[asyncio.Future[None]] = set()
 
         def tell(event: str, **fields: Any) -> None:
             found.events.append({"event": event, **fields})

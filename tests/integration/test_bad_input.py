@@ -21,14 +21,14 @@ from muster.wire import CHUNK_BYTES, INLINE_BYTES, OPERATOR, SESSION, TOKEN
 from muster.wire.bodies import checksum
 
 if TYPE_CHECKING:
-    from tests.integration.conftest import MakeWorld, Peer
+    from tests.integration.conftest import MakeWorld, Peer, World
 
 OPERATOR_METADATA = ((OPERATOR, bytes([1] * 16)),)
 
 LARGE = INLINE_BYTES  # parameters: four times what travels inline
 
 
-async def finish_well(world: MakeWorld, *peers: Peer) -> None:
+async def finish_well(world: World, *peers: Peer) -> None:
     """The round can still be finished by right updates, and only they count."""
     for peer in peers:
         await peer.send(peer.update())

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from muster.server.account.ledger import Ledger
-from muster.server.rpc import service
+from muster.wire import messages
 
 if TYPE_CHECKING:
     from tests.integration.conftest import MakeWorld, World
@@ -37,7 +37,7 @@ async def model_of(w: World) -> bytes:
 def said(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """What is called and what is committed, in the order in which it happens."""
     order: list[str] = []
-    encode, commit = service.messages.encode_to_device, Ledger.commit
+    encode, commit = messages.encode_to_device, Ledger.commit
 
     def encoded(message: Any) -> bytes:
         order.extend(f"call {call.key.round}" for call in message.calls)
@@ -47,7 +47,7 @@ def said(monkeypatch: pytest.MonkeyPatch) -> list[str]:
         commit(self, row, *args)
         order.append(f"commit {row.round}")
 
-    monkeypatch.setattr(service.messages, "encode_to_device", encoded)
+    monkeypatch.setattr(messages, "encode_to_device", encoded)
     monkeypatch.setattr(Ledger, "commit", committed)
     return order
 
@@ -81,7 +81,7 @@ async def test_where_a_target_may_end_the_run_a_round_is_written_before_the_next
 
 
 async def test_nothing_is_heard_of_a_round_before_the_one_before_is_durable(
-    world: MakeWorld, said: list[str]
+    world: MakeWorld, said: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     w = await world(rounds=ROUNDS, calls_ahead=True)
     heard = w.coordinator.receiver.answered
@@ -90,7 +90,7 @@ async def test_nothing_is_heard_of_a_round_before_the_one_before_is_durable(
         said.extend(f"answer {answer.key.round}" for answer, _ in answers)
         return heard(pack, answers)
 
-    w.coordinator.receiver.answered = answered
+    monkeypatch.setattr(w.coordinator.receiver, "answered", answered)
     await deliver(w, range(1, ROUNDS + 1))
     await w.finish()
     for round in range(2, ROUNDS + 1):
@@ -121,7 +121,7 @@ async def test_a_round_that_was_lost_while_it_was_written_is_run_again_and_the_n
             await peer.send(peer.update(value * round, round, call.attempt))
     assert [(await peer.called()).round for peer in peers] == [lost + 1] * 2
     with pytest.raises(OSError, match="no space left"):
-        await w.running
+        await w.finish()
 
     monkeypatch.setattr(Ledger, "commit", commit)
     again = await world(rounds=ROUNDS, calls_ahead=True, folder=where)

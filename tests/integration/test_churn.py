@@ -8,7 +8,7 @@ import os
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import pytest
@@ -26,7 +26,7 @@ from muster.common.testing import ManualClock
 from muster.tasks.task import Examples, OpenTask
 
 if TYPE_CHECKING:
-    from tests.integration.conftest import MakeWorld
+    from tests.integration.conftest import MakeWorld, World
 
 FLEET_TOKEN = bytes(16)
 STEP_S = 3600.0
@@ -90,7 +90,7 @@ def sockets() -> int:
     return found
 
 
-def pack_of(world: MakeWorld, folder: Path, clock: ManualClock, **life: Any) -> Pack:
+def pack_of(world: World, folder: Path, clock: ManualClock, **life: Any) -> Pack:
     """The device a of a world; it declines every call."""
     config = PackProcess(
         name="a",
@@ -122,7 +122,7 @@ async def living(pack: Pack) -> AsyncIterator[None]:
         life.cancel()
 
 
-async def until_times(world: MakeWorld, times: int, event: str) -> None:
+async def until_times(world: World, times: int, event: str) -> None:
     """Wait until something has happened so often that concerns device a."""
 
     def count() -> int:
@@ -135,7 +135,10 @@ async def until_times(world: MakeWorld, times: int, event: str) -> None:
 @pytest.mark.usefixtures("uncollected")
 @pytest.mark.parametrize("absence", ["close", "silent"])
 async def test_a_device_that_comes_and_goes_leaves_no_connection_behind(
-    world: MakeWorld, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, absence: str
+    world: MakeWorld,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    absence: Literal["close", "silent"],
 ) -> None:
     w = await world(
         clock="wall",

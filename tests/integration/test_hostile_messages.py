@@ -48,9 +48,10 @@ async def test_an_impossible_number_does_not_reach_the_account(
 ) -> None:
     w = await world()
     a, b = await w.both()
-    await a.send(a.update(**{field: number}))
+    changes: dict[str, Any] = {field: number}
+    await a.send(a.update(**changes))
     await refused(a.rest(), f"{field} is {number}; expected at most")
-    update, _ = a.update(**{field: number})
+    update, _ = a.update(**changes)
     parts = iter([pb.SubmitMessage(header=pb.SubmitHeader(update=update))])
     await refused(a.stub.Submit(parts, metadata=a.metadata), f"{field} is {number}")
     await finish_with_two(w, await w.attend("a"), b)
@@ -76,7 +77,7 @@ async def test_a_message_that_is_wrong_in_its_second_half_changes_nothing(world:
     await c.called()
     await c.send(c.update())
     await w.until("received", client="c")
-    declined = {"round": 1, "attempt": 1, "decision": pb.DECISION_DECLINE}
+    declined: dict[str, Any] = {"round": 1, "attempt": 1, "decision": pb.DECISION_DECLINE}
     wrong = [pb.Answer(client="b", **declined), pb.Answer(client="a", **declined, x=[1.0])]
     await pair.stream.write(pb.DeviceMessage(answers=wrong))
     await refused(pair.rest(), "1 covariates X of a; expected 0")
@@ -183,7 +184,7 @@ async def test_an_answer_that_is_repeated_is_told_once_and_is_no_progress(world:
 # --- enrolling -----------------------------------------------------------------------------------
 
 
-async def enroll(w: World, *devices: pb.Identity, **fingerprint: str) -> Any:
+async def enroll(w: World, *devices: pb.Identity, **fingerprint: Any) -> pb.EnrollReply:
     request = pb.EnrollRequest(
         protocol_version=1, devices=devices, fingerprint=pb.Fingerprint(**fingerprint)
     )

@@ -126,9 +126,9 @@ async def garbage(w: World, peer: Peer, call: pb.Call) -> None:
 async def large_requests_without_a_token(w: World, peer: Peer, call: pb.Call) -> None:
     """Enroll calls of more than a mebibyte from nobody."""
     request = pb.EnrollRequest(devices=[pb.Identity(client="x" * CHUNK_BYTES)])
-    calls = [w.stub().Enroll(request, metadata=((TOKEN, b"guess"),)) for _ in range(AT_ONCE)]
-    for call in calls:
-        assert await call.code() is grpc.StatusCode.UNAUTHENTICATED
+    enrolling = [w.stub().Enroll(request, metadata=((TOKEN, b"guess"),)) for _ in range(AT_ONCE)]
+    for each in enrolling:
+        assert await each.code() is grpc.StatusCode.UNAUTHENTICATED
 
 
 ATTACKS: dict[str, Callable[[Any, Any, pb.Call], Coroutine[Any, Any, Any]]] = {

@@ -55,6 +55,8 @@ async def test_a_probe_counts_what_arrives_and_sends_what_is_asked_for(world: Ma
     await probing.write(pb.ProbeMessage(payload=bytes(1000)))
     await probing.write(pb.ProbeMessage(payload=bytes(24), wanted_bytes=7))
     first, second = await probing.read(), await probing.read()
+    assert isinstance(first, pb.ProbeReply)
+    assert isinstance(second, pb.ProbeReply)
     assert (first.received, first.payload) == (1000, b"")
     assert (second.received, second.payload) == (1024, bytes(7))
     assert second.at >= first.at

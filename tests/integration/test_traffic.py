@@ -29,7 +29,7 @@ from muster.wire import UPLOAD_BYTES
 from muster.wire.bodies import checksum
 
 if TYPE_CHECKING:
-    from tests.integration.conftest import MakeWorld
+    from tests.integration.conftest import MakeWorld, World
 
 LARGE = 20_000
 """Parameters of a body of 80,000 bytes, which travels in chunks."""
@@ -127,7 +127,7 @@ def none(call: Call) -> None:
 class Run:
     """A run of devices a and b behind a gateway, and what is left of it."""
 
-    world: Any
+    world: World
     gateway: Gateway
     devices: dict[str, Device]
 
@@ -154,6 +154,8 @@ class Run:
     def overhead(self) -> int:
         """Bytes that the protocol adds in one direction, at most."""
         connections = sum(device.opened for device in self.gateway.devices.values())
+        transfers: int
+        updates: int
         [[transfers]] = self.query("SELECT count(*) FROM transfers")
         [[updates]] = self.query("SELECT count(*) FROM contributions")
         chunks = math.ceil(sum(self.transferred().values()) / LEAST_CHUNK_BYTES) + transfers
@@ -185,7 +187,7 @@ class Run:
 
 @asynccontextmanager
 async def fleet(
-    world: MakeWorld,
+    world: World,
     parameters: int = LARGE,
     shape: Shape | None = None,
     shared: SharedLine | None = None,

@@ -24,7 +24,7 @@ from muster.wire import UPLOAD_BYTES
 from muster.wire.bodies import checksum
 
 if TYPE_CHECKING:
-    from tests.integration.conftest import MakeWorld
+    from tests.integration.conftest import MakeWorld, World
 
 MEBI = 1 << 20
 FIVE_MEBI = 5 * MEBI // 4
@@ -66,7 +66,7 @@ async def linked(
         await link.close()
 
 
-async def called(world: MakeWorld, link: ServerLink) -> tuple[Attendance, Call]:
+async def called(world: World, link: ServerLink) -> tuple[Attendance, Call]:
     """The call of a device's first round, and the stream over which it came."""
     attendance = link.attend()
     await world.attend("b")  # a round waits until the fleet is there
@@ -168,6 +168,7 @@ async def test_an_upload_that_outlasts_several_rounds_is_late_in_its_own(world: 
             _stream, call = await called(w, link)
             receipt = await link.submit(*an_update(call, 100_000))
             assert (receipt.outcome, receipt.reason) == (Outcome.LATE, Reason.DEADLINE)
+            assert w.coordinator.receiver.round is not None
             assert w.coordinator.receiver.round.number > 2
         w.coordinator.stop("stopped", "enough")
         assert await w.finish() == ("stopped", "enough")

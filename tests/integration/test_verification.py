@@ -38,7 +38,7 @@ from muster.wire import CHUNK_BYTES, TOKEN
 
 HOST = "127.0.0.1"
 UPSTREAM = "127.0.0.1:9"
-TOKENS = {"controller_token": "c0ffee", "device_token": "decaf0"}
+TOKENS: dict[str, Any] = {"controller_token": "c0ffee", "device_token": "decaf0"}
 WIDE = Tolerances(rate=0.3, rtt=0.3, rtt_s=0.1, fairness=0.7)
 SHORT_S = 0.6
 

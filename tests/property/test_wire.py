@@ -131,7 +131,8 @@ def test_the_header_of_an_upload_comes_back(update: Update, offset: int) -> None
     st.sampled_from([-1.0, math.nan, math.inf]),
 )
 def test_an_update_of_no_duration_is_refused(update: Update, field: str, seconds: float) -> None:
-    wire = messages.encode_submit(update._replace(**{field: seconds}), 0).header.update
+    changes: dict[str, Any] = {field: seconds}
+    wire = messages.encode_submit(update._replace(**changes), 0).header.update
     with pytest.raises(RemoteProtocolError, match=f"{field} is"):
         messages.decode_update(wire)
 

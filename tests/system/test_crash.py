@@ -245,7 +245,12 @@ class Stillborn:
     """
 
     def __init__(
-        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, victims: str, kills: int, share=1.0
+        self,
+        tmp_path: Path,
+        monkeypatch: pytest.MonkeyPatch,
+        victims: str,
+        kills: int,
+        share: float = 1.0,
     ) -> None:
         modules, self._marks = tmp_path / "stillborn", tmp_path / "marks"
         for folder in (modules, self._marks / "starts", self._marks / "kills"):

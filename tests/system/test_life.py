@@ -10,7 +10,7 @@ import pandas as pd
 import pytest
 
 from muster.client.availability.traces import AvailabilityTrace, write_traces
-from muster.emulator import run
+from muster.emulator import Run, run
 from muster.emulator.experiments.planning import plan
 from muster.emulator.scenario.scenario import Scenario
 
@@ -51,10 +51,10 @@ def a_day(scenario: MakeScenario, **changes: Any) -> Scenario:
     return scenario(clock=CLOCK, server=server, groups=groups)
 
 
-def answers(done: Any) -> pd.DataFrame:
+def answers(done: Run) -> pd.DataFrame:
     # Devices of a pack share the model that comes with their calls.
     rows = done.ledger.answers.drop(columns=["at", "bytes_down"])
-    return rows.astype(object).where(lambda f: f.notna(), None)
+    return rows.astype(object).where(rows.notna(), None)
 
 
 def test_a_run_does_what_its_plan_says_and_packs_change_nothing(
@@ -80,7 +80,7 @@ def test_a_run_does_what_its_plan_says_and_packs_change_nothing(
 
     clients = alone.ledger.clients.set_index("client")
     assert clients["enrolled"].sum() == sum(group.enrolled for group in planned.groups)
-    z = json.loads(clients.loc["phones-0000", "z"])
+    z = json.loads(str(clients.loc["phones-0000", "z"]))
     assert z["os=14"] + z["os=15"] == z["age"] - 2 == 1.0
     assert set(found["client"]) <= set(clients.index[clients["enrolled"] == 1])
 

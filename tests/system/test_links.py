@@ -13,7 +13,7 @@ import pytest
 
 from muster.common import seeds
 from muster.common.errors import ConfigError, RunFailed
-from muster.emulator import run
+from muster.emulator import Run, run
 from muster.emulator.experiments.planning import plan
 from muster.emulator.gateway.config import GatewayProcess
 from muster.emulator.results.report import link_sections
@@ -44,7 +44,7 @@ GROUPS: list[dict[str, Any]] = [
 ]
 
 
-def decisions(done: Any) -> pd.DataFrame:
+def decisions(done: Run) -> pd.DataFrame:
     columns = ["round", "client", "decision", "reason", "state"]
     return done.ledger.answers[columns].astype(object).where(lambda f: f.notna(), None)
 

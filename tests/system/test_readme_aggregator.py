@@ -7,7 +7,7 @@ import re
 import subprocess
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -42,6 +42,7 @@ def test_the_readmes_aggregator_weighs_a_runs_updates(
     contributions = done.ledger.contributions
     assert list(contributions["outcome"]) == ["folded"] * 4
     rule = planned.server.aggregator
+    row: Any
     for row in contributions.itertuples():
         known = Contribution(row.client, "dev", row.examples, row.staleness)
         assert row.weight == rule.weight(known, {})

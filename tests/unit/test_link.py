@@ -57,7 +57,7 @@ async def fetched(breaks: Breaks, serve: Callable[[pb.FetchRequest], bytes]) -> 
             await context.write(chunk_message(chunk))
 
     server = network.host("server").server([])
-    handler = grpc.unary_stream_rpc_method_handler(fetch, pb.FetchRequest.FromString)
+    handler: Any = grpc.unary_stream_rpc_method_handler(fetch, pb.FetchRequest.FromString)
     server.add_generic_rpc_handlers(
         (grpc.method_handlers_generic_handler("muster.v1.Fleet", {"Fetch": handler}),)
     )

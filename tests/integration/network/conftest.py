@@ -144,5 +144,5 @@ async def start() -> AsyncIterator[Start]:
     for task in tasks:
         task.cancel()
     await asyncio.gather(*tasks, return_exceptions=True)
-    while others := asyncio.all_tasks() - {asyncio.current_task()}:  # type: ignore[arg-type]
+    while others := asyncio.all_tasks() - {asyncio.current_task()}:
         await asyncio.wait(others)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -53,6 +54,11 @@ class Talk:
         await self.writer.wait_closed()
 
 
+def capacities(stats: Mapping[str, Any]) -> tuple[float, float]:
+    """Bytes that could have come down the shared link, and gone up from device a."""
+    return stats["shared"]["down"]["capacity"], stats["devices"]["a"]["up"]["capacity"]
+
+
 async def test_stats_tell_what_was_delivered_and_what_could_have_been(start: Start) -> None:
     world = await start(Shape(up_bps=8e6), SharedLine(down_bps=16e6))
     async with Controller(world.ports, "c0ffee", world.clock) as controller:
@@ -68,12 +74,10 @@ async def test_stats_tell_what_was_delivered_and_what_could_have_been(start: Sta
         assert stats["shared"]["up"] == {"capacity": None}
         later = await controller.stats()
         elapsed = later["at"] - stats["at"]
-        for where, rate in (
-            (lambda s: s["shared"]["down"], 2e6),
-            (lambda s: s["devices"]["a"]["up"], 1e6),
+        for before, after, rate in zip(
+            capacities(stats), capacities(later), (2e6, 1e6), strict=True
         ):
-            more = where(later)["capacity"] - where(stats)["capacity"]
-            assert more == pytest.approx(rate * elapsed, rel=0.5, abs=2000)
+            assert after - before == pytest.approx(rate * elapsed, rel=0.5, abs=2000)
 
 
 async def test_a_link_is_set_and_set_back(start: Start) -> None:
@@ -124,7 +128,9 @@ async def test_new_connections_go_to_the_server_that_was_named_last(start: Start
         ({}, "do: expected one of"),
     ],
 )
-async def test_what_cannot_be_is_refused_and_changes_nothing(start: Start, request_, says) -> None:
+async def test_what_cannot_be_is_refused_and_changes_nothing(
+    start: Start, request_: dict[str, Any], says: str
+) -> None:
     world = await start()
     talk = await Talk.begin(world, "c0ffee")
     told = await talk.ask(**request_)
@@ -284,7 +290,9 @@ async def test_a_broken_connection_gives_its_slot_back(start: Start) -> None:
         ({"do": "take", "client": "a"}, "round: required"),
     ],
 )
-async def test_a_device_that_asks_nonsense_is_told(start: Start, line, says) -> None:
+async def test_a_device_that_asks_nonsense_is_told(
+    start: Start, line: dict[str, Any], says: str
+) -> None:
     world = await start()
     talk = await Talk.begin(world, "decaf0")
     assert says in (await talk.ask(**line))["error"]

@@ -25,7 +25,7 @@ async def test_offline_ends_connections_and_refuses_new_ones(start: Start, shape
     device.writer.write(bytes(100_000))
     controller = await world.controller()
     await controller.fault(["a"], "offline")
-    assert await asyncio.gather(device.fate(), server.fate()) == ["end", "end"]
+    assert list(await asyncio.gather(device.fate(), server.fate())) == ["end", "end"]
     assert await (await world.dial()).fate() == "end"
     await world.echo("b")
     await controller.heal(["a"])
@@ -50,7 +50,7 @@ async def test_a_black_hole_forwards_nothing_and_its_end_resets(start: Start, sh
     assert not any(end.reader.at_eof() for end in (device, server, new))
     await controller.heal()
     fates = await asyncio.gather(device.fate(), server.fate(), new.fate())
-    assert fates == ["reset", "reset", "reset"]
+    assert list(fates) == ["reset", "reset", "reset"]
     await world.echo("a")
     await controller.close()
 
@@ -74,7 +74,7 @@ async def test_reset_strikes_once(start: Start, shape: Shape) -> None:
     device, server = await world.connect()
     controller = await world.controller()
     await controller.fault(["a"], "reset")
-    assert await asyncio.gather(device.fate(), server.fate()) == ["reset", "reset"]
+    assert list(await asyncio.gather(device.fate(), server.fate())) == ["reset", "reset"]
     await world.echo("a")
     await controller.close()
 
@@ -98,7 +98,7 @@ async def test_a_cut_takes_one_direction(start: Start, shape: Shape) -> None:
     assert not server.reader.at_eof()
     await controller.heal(["a"])
     fates = await asyncio.gather(server.fate(), new_device.fate(), new_server.fate())
-    assert fates == ["reset", "reset", "reset"]
+    assert list(fates) == ["reset", "reset", "reset"]
     await world.echo("a")
     await controller.close()
 
@@ -133,7 +133,7 @@ async def test_a_fault_with_a_time_heals_by_itself(start: Start) -> None:
     device, server = await world.connect()
     controller = await world.controller()
     await controller.fault(["a"], "blackhole", for_s=0.05)
-    assert await asyncio.gather(device.fate(), server.fate()) == ["reset", "reset"]
+    assert list(await asyncio.gather(device.fate(), server.fate())) == ["reset", "reset"]
     await world.echo("a")
     await controller.close()
 

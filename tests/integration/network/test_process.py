@@ -4,6 +4,7 @@ import asyncio
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -77,7 +78,7 @@ async def test_it_says_where_it_listens_and_ends_when_told(tmp_path: Path) -> No
     ],
 )
 @pytest.mark.system
-def test_what_it_cannot_be_it_says(tmp_path: Path, settings, says) -> None:
+def test_what_it_cannot_be_it_says(tmp_path: Path, settings: dict[str, Any], says: str) -> None:
     ready = tmp_path / "ready.json"
     ended = subprocess.run(
         PROGRAM, input=config(ready, **settings).to_json() + "\n", capture_output=True, text=True

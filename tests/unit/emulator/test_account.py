@@ -112,8 +112,8 @@ def test_a_client_has_the_bytes_that_travelled_in_chunks_or_inside_other_message
     run.transfer("chunks", "up", 0.0, 0.0, 1.0, bytes=50, ending="cut off")
     with Account(run.commit()) as account:
         totals = account.client_totals.set_index("client")[["bytes_up", "bytes_down"]]
-    assert totals.loc["chunks"].tolist() == [350, 700]
-    assert totals.loc["inside"].tolist() == [1000, 1000]
+    assert list(totals.loc["chunks"]) == [350, 700]
+    assert list(totals.loc["inside"]) == [1000, 1000]
 
 
 def test_totals_of_a_client_count_what_became_of_its_updates(run: RunFolder) -> None:

@@ -98,8 +98,11 @@ def test_a_server_that_is_gone_when_it_is_looked_at_is_none() -> None:
     def gone(server: int, cores: Sequence[int]) -> Load:
         raise ProcessLookupError
 
+    def place(pid: int, cores: Sequence[int]) -> None:
+        pytest.fail(f"{pid} is placed")
+
     m = Machine()
-    Placement(lambda: m.pids, [0, 1], m.clock, pytest.fail, gone, pytest.fail).look()
+    Placement(lambda: m.pids, [0, 1], m.clock, pytest.fail, gone, place).look()
 
 
 @pytest.fixture

@@ -25,6 +25,9 @@ class ManualClock:
     async def sleep_until(self, instant: float) -> None:
         self.time = max(self.time, instant)
 
+    def pause(self, seconds: float) -> None:
+        self.time += seconds
+
 
 class Terminal(io.StringIO):
     """A terminal that counts how often it is written to."""

@@ -11,6 +11,7 @@ from html.parser import HTMLParser
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import pytest
 
 from muster.common.errors import LedgerError
@@ -354,7 +355,7 @@ def test_a_curve_stays_level_through_empty_rounds(run: RunFolder) -> None:
     run.evaluate(0.5)
     with Account(run.commit()) as account:
         line = FIGURES["learning"](account).axes[0].lines[0]
-    assert list(line.get_xdata()) == [0, 1, 3]
+    assert list(np.asarray(line.get_xdata())) == [0, 1, 3]
     assert line.get_drawstyle() == "steps-post"
 
 

@@ -64,7 +64,7 @@ def table_of(seconds: pd.DataFrame) -> dict[str, dict[str, float]]:
     """By who lost them and to whom, without what is nothing; UNIX times have microseconds."""
     rows = seconds.round(6).to_dict("index")
     return {
-        str(name): {whom: value for whom, value in row.items() if value}
+        str(name): {str(whom): value for whom, value in row.items() if value}
         for name, row in rows.items()
     }
 

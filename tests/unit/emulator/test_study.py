@@ -468,8 +468,13 @@ def worker_that(does: str) -> Callable[[], Any]:
     code = f"import sys\nfor line in sys.stdin:\n    {does}"
 
     async def start() -> asyncio.subprocess.Process:
-        pipes = {"stdin": asyncio.subprocess.PIPE, "stdout": asyncio.subprocess.PIPE}
-        return await asyncio.create_subprocess_exec(sys.executable, "-uc", code, **pipes)
+        return await asyncio.create_subprocess_exec(
+            sys.executable,
+            "-uc",
+            code,
+            stdin=asyncio.subprocess.PIPE,
+            stdout=asyncio.subprocess.PIPE,
+        )
 
     return start
 

@@ -173,6 +173,12 @@ class Silent:
         down = {"down": {"capacity": None}}
         return {"devices": {f"g-{i}": down for i in range(32)}}
 
+    async def set_shared(self, down_bps: float | None, up_bps: float | None) -> None:
+        raise AssertionError("nothing is set here")
+
+    async def upstream(self, address: str) -> None:
+        raise AssertionError("nothing is set here")
+
 
 async def measured_of(*slices: Slices, seconds: float = 2.0) -> list[LinkMeasurement]:
     gateway = replace(lines(*([Shape()] * len(slices)))[0].gateway, controller=Silent())
@@ -246,6 +252,7 @@ def test_jitter_belongs_to_what_is_asked_of_a_round_trip() -> None:
     (line,) = lines(Shape(rtt_s=0.3, jitter_s=0.05))
     row = judge_rtt(line, RoundTrips(0.33, 20), Tolerances())
     assert row.asked == pytest.approx(0.3 + median_of_jitter_s(0.05))
+    assert row.asked is not None
     assert row.tolerance == pytest.approx(0.05 * row.asked + 3 * error_of_median_s(0.05, 20))
 
 
