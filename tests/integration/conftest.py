@@ -8,7 +8,7 @@ import sqlite3
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import grpc
 import numpy as np
@@ -19,7 +19,12 @@ from muster.common.exchange import Fingerprint
 from muster.common.tensors import Schema, schema_of
 from muster.server.account.ledger import Ledger
 from muster.server.account.store import Store
-from muster.server.config import PopulationMember, ServerProcess, ServerSettings, TensorShape
+from muster.server.config import (
+    PopulationMember,
+    ServerProcess,
+    ServerSettings,
+    TensorShape,
+)
 from muster.server.fleet import EnrolledDevice, Fleet
 from muster.server.program import listen, members_of
 from muster.server.rounds.coordinator import Coordinator
@@ -166,7 +171,9 @@ class Peer:
             setattr(update, name, changed)
         return update, right if body is None else body
 
-    async def send(self, what: tuple[pb.Update, bytes], decision: int = pb.DECISION_ACCEPT) -> None:
+    async def send(
+        self, what: tuple[pb.Update, bytes], decision: pb.Decision.ValueType = pb.DECISION_ACCEPT
+    ) -> None:
         """Answer a call, with a small update inline."""
         update, body = what
         await self.stream.write(
@@ -177,7 +184,7 @@ class Peer:
                         client=self.client,
                         round=update.round,
                         attempt=update.attempt,
-                        decision=decision,  # type: ignore[arg-type]
+                        decision=decision,
                         update=update,
                     )
                 ],
@@ -205,7 +212,7 @@ async def world(tmp_path: Path) -> AsyncIterator[MakeWorld]:
 
     async def make(
         parameters: int = 4,
-        clock: str = "rounds",
+        clock: Literal["rounds", "wall"] = "rounds",
         folder: Path = tmp_path,
         calls_ahead: bool = False,
         training: str = "{}",
@@ -218,7 +225,7 @@ async def world(tmp_path: Path) -> AsyncIterator[MakeWorld]:
         config = ServerProcess(
             run="run",
             seed=1,
-            clock=clock,  # type: ignore[arg-type]
+            clock=clock,
             server=ServerSettings.model_validate({"rounds": 1, **server}),
             task="{}",
             training=training,

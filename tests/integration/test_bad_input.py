@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import math
+from collections.abc import AsyncIterator
 from typing import TYPE_CHECKING, Any
 
 import grpc
@@ -201,7 +202,7 @@ async def submit(
     """Upload an update from `offset`, `chunks` pieces of it."""
     update, body = peer.update(value, call.round, call.attempt)
 
-    async def parts() -> Any:
+    async def parts() -> AsyncIterator[pb.SubmitMessage]:
         yield pb.SubmitMessage(header=pb.SubmitHeader(update=update, offset=offset))
         starts = range(offset, len(body), CHUNK_BYTES)
         for start in starts[:chunks]:
@@ -284,7 +285,7 @@ async def test_an_upload_that_does_not_begin_with_a_header_is_refused(world: Mak
 async def test_an_answer_without_meaning_ends_its_stream_and_no_other(world: MakeWorld) -> None:
     w = await world()
     a, b = await w.both()
-    await a.send(a.update(), decision=0)
+    await a.send(a.update(), decision=pb.DECISION_UNSPECIFIED)
     with pytest.raises(grpc.aio.AioRpcError, match="has no meaning here") as error:
         await a.rest()
     assert error.value.code() is grpc.StatusCode.INVALID_ARGUMENT

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
 
+from muster.common.exchange import Answer, Body, Receipt, ToDevice
 from muster.server.account.ledger import Ledger
+from muster.server.account.rows import RoundRow
+from muster.server.fleet import ConnectedPack
 from muster.wire import messages
 
 if TYPE_CHECKING:
@@ -39,11 +43,11 @@ def said(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     order: list[str] = []
     encode, commit = messages.encode_to_device, Ledger.commit
 
-    def encoded(message: Any) -> bytes:
+    def encoded(message: ToDevice) -> bytes:
         order.extend(f"call {call.key.round}" for call in message.calls)
         return encode(message)
 
-    def committed(self: Ledger, row: Any, *args: Any) -> None:
+    def committed(self: Ledger, row: RoundRow, *args: Any) -> None:
         commit(self, row, *args)
         order.append(f"commit {row.round}")
 
@@ -86,7 +90,7 @@ async def test_nothing_is_heard_of_a_round_before_the_one_before_is_durable(
     w = await world(rounds=ROUNDS, calls_ahead=True)
     heard = w.coordinator.receiver.answered
 
-    def answered(pack: Any, answers: Any) -> Any:
+    def answered(pack: ConnectedPack, answers: Sequence[tuple[Answer, Body]]) -> list[Receipt]:
         said.extend(f"answer {answer.key.round}" for answer, _ in answers)
         return heard(pack, answers)
 
@@ -107,7 +111,7 @@ async def test_a_round_that_was_lost_while_it_was_written_is_run_again_and_the_n
 
     commit, where = Ledger.commit, folder(tmp_path / "lost")
 
-    def fails(self: Ledger, row: Any, *args: Any) -> None:
+    def fails(self: Ledger, row: RoundRow, *args: Any) -> None:
         if row.round == lost:
             raise OSError("no space left on the device")
         commit(self, row, *args)

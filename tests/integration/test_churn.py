@@ -15,6 +15,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from muster.client.availability import DeviceBatch
 from muster.client.availability.contract import Availability, AvailabilityProcess, StepContext
 from muster.client.config import ClockSettings, PackMember, PackProcess, Training
 from muster.client.life import Life
@@ -60,7 +61,7 @@ class FourParameters(OpenTask):
 class Alternating(Availability):
     """Devices are available in every other step, the first included."""
 
-    def process(self, cast: Any) -> AvailabilityProcess:
+    def process(self, cast: DeviceBatch) -> AvailabilityProcess:
         return _Alternating(cast)
 
 
@@ -149,7 +150,9 @@ async def test_a_device_that_comes_and_goes_leaves_no_connection_behind(
     await w.attend("b")  # and says nothing, so that the round stays open
     silent = asyncio.Event()
 
-    async def fall_silent(attendance: Attendance, fall: Any = Attendance.fall_silent) -> None:
+    fall = Attendance.fall_silent
+
+    async def fall_silent(attendance: Attendance) -> None:
         await fall(attendance)
         silent.set()
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import grpc
@@ -14,7 +14,10 @@ from muster.v1 import fleet_pb2 as pb
 from muster.wire import CHUNK_BYTES
 
 if TYPE_CHECKING:
-    from tests.integration.conftest import MakeWorld, Peer
+    from tests.integration.conftest import MakeWorld, Peer, World
+
+    Upload = grpc.aio.StreamUnaryCall[pb.SubmitMessage, pb.Receipt]
+    Download = grpc.aio.UnaryStreamCall[pb.FetchRequest, pb.ModelChunk]
 
 T = TypeVar("T")
 
@@ -31,7 +34,7 @@ async def soon(what: Awaitable[T]) -> T:
         return await what
 
 
-async def server_of(world: MakeWorld, **changes: Any) -> tuple[Any, ManualClock]:
+async def server_of(world: MakeWorld, **changes: Any) -> tuple[World, ManualClock]:
     """A server that is not disturbed by heartbeats which nobody sends."""
     clock = ManualClock()
     settings = {"transfers": 2, "heartbeat_s": 3600, "stall_s": 1e4}
@@ -39,7 +42,7 @@ async def server_of(world: MakeWorld, **changes: Any) -> tuple[Any, ManualClock]
     return w, clock
 
 
-async def open_upload(peer: Peer, value: float = 1.0) -> Any:
+async def open_upload(peer: Peer, value: float = 1.0) -> Upload:
     """A Submit call that has sent its header and whose turn has come."""
     update, _ = peer.update(value)
     call = peer.stub.Submit(metadata=peer.metadata)
@@ -48,7 +51,7 @@ async def open_upload(peer: Peer, value: float = 1.0) -> Any:
     return call
 
 
-async def open_download(peer: Peer) -> Any:
+async def open_download(peer: Peer) -> Download:
     """A Fetch call whose turn has come and of which nothing is read."""
     call = peer.stub.Fetch(pb.FetchRequest(version=0), metadata=peer.metadata)
     await soon(call.initial_metadata())
@@ -77,7 +80,7 @@ async def download(peer: Peer) -> int:
 
 @pytest.mark.parametrize("begin", [open_upload, open_download])
 async def test_half_open_transfers_let_others_pass_after_a_while(
-    world: MakeWorld, begin: Any
+    world: MakeWorld, begin: Callable[[Peer], Awaitable[Upload | Download]]
 ) -> None:
     w, clock = await server_of(world, clients="abcd")
     a, b, c, d = [await w.attend(client) for client in "abcd"]
@@ -88,7 +91,8 @@ async def test_half_open_transfers_let_others_pass_after_a_while(
     assert (await upload(a)).outcome == pb.OUTCOME_ACCEPTED
     assert await download(b) == 4 * EIGHT_CHUNKS
     for call in stuck:
-        if begin is open_download:  # gRPC ends a call after the message that it is sending
+        # gRPC ends a call after the message that it is sending
+        if isinstance(call, grpc.aio.UnaryStreamCall):
             await soon(call.read())
         assert await soon(call.code()) is grpc.StatusCode.UNAVAILABLE
         assert "no new bytes for 30 s" in await call.details()
@@ -96,7 +100,7 @@ async def test_half_open_transfers_let_others_pass_after_a_while(
 
 @pytest.mark.parametrize("begin", [open_upload, open_download])
 async def test_a_session_has_one_transfer_and_the_newest_goes_on(
-    world: MakeWorld, begin: Any
+    world: MakeWorld, begin: Callable[[Peer], Awaitable[Upload | Download]]
 ) -> None:
     w, _ = await server_of(world)
     a, b = await w.both()

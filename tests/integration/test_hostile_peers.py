@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Collection, Coroutine
+from collections.abc import Awaitable, Callable, Collection
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import grpc
 import numpy as np
@@ -54,7 +54,9 @@ async def device(w: World, client: str, struck: Collection[asyncio.Event]) -> No
 # --- hostile peers -------------------------------------------------------------------------------
 
 
-async def half_open_uploads(w: World, peer: Peer, call: pb.Call) -> list[Any]:
+async def half_open_uploads(
+    w: World, peer: Peer, call: pb.Call
+) -> list[grpc.aio.StreamUnaryCall[pb.SubmitMessage, pb.Receipt]]:
     """Send headers, and nothing after them."""
     calls = []
     for value in range(AT_ONCE):
@@ -65,7 +67,9 @@ async def half_open_uploads(w: World, peer: Peer, call: pb.Call) -> list[Any]:
     return calls
 
 
-async def unread_downloads(w: World, peer: Peer, call: pb.Call) -> list[Any]:
+async def unread_downloads(
+    w: World, peer: Peer, call: pb.Call
+) -> list[grpc.aio.UnaryStreamCall[pb.FetchRequest, pb.ModelChunk]]:
     """Ask for models, and read nothing of them."""
     request = pb.FetchRequest(version=call.base_version)
     calls = [peer.stub.Fetch(request, metadata=peer.metadata) for _ in range(AT_ONCE)]
@@ -131,7 +135,7 @@ async def large_requests_without_a_token(w: World, peer: Peer, call: pb.Call) ->
         assert await each.code() is grpc.StatusCode.UNAUTHENTICATED
 
 
-ATTACKS: dict[str, Callable[[Any, Any, pb.Call], Coroutine[Any, Any, Any]]] = {
+ATTACKS: dict[str, Callable[[World, Peer, pb.Call], Awaitable[object]]] = {
     "c": half_open_uploads,
     "d": unread_downloads,
     "e": impossible_numbers,

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import grpc
 import pytest
@@ -26,7 +27,7 @@ METHODS = [
 WRONG = [(key, b"0123456789abcdef") for key in (TOKEN, SESSION, OPERATOR)]
 
 
-async def code_of(w: World, method: str, metadata: Any) -> grpc.StatusCode:
+async def code_of(w: World, method: str, metadata: Sequence[tuple[str, bytes]]) -> grpc.StatusCode:
     """How a call ends whose caller sends nothing but metadata."""
     channel = grpc.aio.insecure_channel(f"127.0.0.1:{w.port}", options=client_options())
     w.channels.append(channel)
@@ -37,7 +38,7 @@ async def code_of(w: World, method: str, metadata: Any) -> grpc.StatusCode:
 @pytest.mark.parametrize("metadata", [[], WRONG], ids=["no credential", "wrong credentials"])
 @pytest.mark.parametrize("method", METHODS)
 async def test_every_call_is_served_and_refused_before_its_request_is_read(
-    world: MakeWorld, method: str, metadata: Any
+    world: MakeWorld, method: str, metadata: Sequence[tuple[str, bytes]]
 ) -> None:
     w = await world()
     assert await code_of(w, method, metadata) is grpc.StatusCode.UNAUTHENTICATED

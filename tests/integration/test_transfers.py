@@ -6,7 +6,7 @@ import asyncio
 import sqlite3
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 import pytest
@@ -80,7 +80,7 @@ def an_update(call: Call, parameters: int) -> tuple[Update, bytes]:
     return Update(call.key, 10, checksum(body), len(body), 0.0, 0.0, 0.5), body
 
 
-def cut_every(nbytes: int, direction: Any) -> Fault:
+def cut_every(nbytes: int, direction: Literal["up", "down"]) -> Fault:
     return Fault(fault="limit", direction=direction, bytes=nbytes)
 
 

@@ -15,7 +15,7 @@ import pytest
 from muster.client.link import ServerLink, _ours, _piece_bytes, _RetryPolicy
 from muster.client.worker import Worker
 from muster.common.errors import RemoteProtocolError
-from muster.common.exchange import Commit
+from muster.common.exchange import Call, Commit
 from muster.emulator.simulation.faults import Break, DiskFull, Fault, Kill, Rogue
 from muster.emulator.simulation.search import HistoryPlan, Simulator
 from muster.server.evaluation.evaluator import Evaluator
@@ -66,7 +66,7 @@ def old_chunks_from(
     return self._chunks[first:]
 
 
-async def old_fetch(self: ServerLink, call: Any, length: int) -> Any:
+async def old_fetch(self: ServerLink, call: Call, length: int) -> tuple[memoryview, float] | None:
     if self._partial[0] != call.model_checksum:
         self._partial = call.model_checksum, bytearray()
     body, came_at = self._partial[1], None
@@ -112,15 +112,17 @@ def test_a_fetch_past_the_end_is_found(
 def test_an_accepted_call_that_is_dropped_in_lockstep_is_found(
     simulated: Simulator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    fetch = ServerLink.fetch
+
     async def not_found(
-        self: ServerLink, call: Any, length: int, fetch: Any = ServerLink.fetch
-    ) -> Any:
+        self: ServerLink, call: Call, length: int
+    ) -> tuple[memoryview, float] | None:
         if call.key.round == 2 and not seen:
             seen.append(call)
             return None
         return await fetch(self, call, length)
 
-    seen: list[Any] = []
+    seen: list[Call] = []
     monkeypatch.setattr(ServerLink, "fetch", not_found)
     assert not simulated.play(HistoryPlan("large", 0, ())).violations, "the session begins anew"
     assert seen
@@ -161,7 +163,7 @@ def test_half_open_uploads_that_block_everybody_are_found(
 # --- 6: lost exceptions --------------------------------------------------------------------------
 
 
-async def old_read(self: Evaluator, results: Any) -> None:
+async def old_read(self: Evaluator, results: asyncio.StreamReader) -> None:
     """An exception of `done` ends the task, and nobody hears of it."""
     while line := await results.readline():
         measured = EvaluationResult.from_json(line)

@@ -5,6 +5,7 @@ import socket
 import struct
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass, field
+from typing import Any
 
 import pytest
 
@@ -102,7 +103,7 @@ async def start() -> AsyncIterator[Start]:
         shared: SharedLine | None = None,
         clock: Clock | None = None,
         control_clock: Clock | None = None,
-        **settings: object,
+        **settings: Any,
     ) -> World:
         accepted: asyncio.Queue[End] = asyncio.Queue()
         shown: list[End] = []
@@ -121,7 +122,7 @@ async def start() -> AsyncIterator[Start]:
             ready="",
             controller_token=CONTROLLER,
             device_token=DEVICE,
-            **settings,  # type: ignore[arg-type]
+            **settings,
         )
         clock = clock or WallClock()
         gateway = Gateway(config, clock)

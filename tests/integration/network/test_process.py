@@ -16,8 +16,8 @@ from muster.emulator.links.settings import Shape
 PROGRAM = (sys.executable, "-m", "muster.emulator.gateway")
 
 
-def config(ready: Path, **settings: object) -> GatewayProcess:
-    values = {
+def config(ready: Path, **settings: Any) -> GatewayProcess:
+    values: dict[str, Any] = {
         "group": "phones",
         "seed": 7,
         "devices": [GatewayDevice(client="a"), GatewayDevice(client="b")],
@@ -27,7 +27,7 @@ def config(ready: Path, **settings: object) -> GatewayProcess:
         "device_token": "decaf0",
         **settings,
     }
-    return GatewayProcess(**values)  # type: ignore[arg-type]
+    return GatewayProcess(**values)
 
 
 @pytest.mark.system

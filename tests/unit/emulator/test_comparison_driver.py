@@ -47,12 +47,14 @@ class Runner:
         calls: "run" or "resume" and the folder's name, in order.
     """
 
-    def __init__(self, make_folder: Callable[[Path], Any]) -> None:
+    def __init__(self, make_folder: Callable[[Path], RunFolder]) -> None:
         self._make_folder = make_folder
         self.fates: dict[int, str] = {}
         self.calls: list[str] = []
 
-    def run(self, scenario: Scenario, *, out: Path, show: Any) -> running.Run:
+    def run(
+        self, scenario: Scenario, *, out: Path, show: Callable[[dict[str, Any]], None]
+    ) -> running.Run:
         self.calls.append(f"run {out.name}")
         fate = self.fates.get(len(self.calls), "completed")
         if fate == "interrupted":
@@ -63,13 +65,15 @@ class Runner:
             raise RunFailed("stopped before the run began")
         return self._leave(scenario, out, show, fate)
 
-    def resume(self, folder: Path, *, show: Any) -> running.Run:
+    def resume(self, folder: Path, *, show: Callable[[dict[str, Any]], None]) -> running.Run:
         self.calls.append(f"resume {folder.name}")
         scenario = read_scenario(folder / "scenario.toml")
         (folder / "ledger.sqlite").unlink(missing_ok=True)
         return self._leave(scenario, folder, show, "completed")
 
-    def _leave(self, scenario: Scenario, out: Path, show: Any, status: str) -> running.Run:
+    def _leave(
+        self, scenario: Scenario, out: Path, show: Callable[[dict[str, Any]], None], status: str
+    ) -> running.Run:
         show({"event": "evaluated", "loss": 1.0, "accuracy": None, "round": 0})
         with closing(self._make_folder(out)) as folder:
             folder.scenario(scenario.to_toml())
@@ -206,7 +210,7 @@ def test_each_run_is_watched_under_its_title(runner: Runner) -> None:
     seen: list[str] = []
 
     @contextmanager
-    def watch(title: str) -> Iterator[Callable[[Any], None]]:
+    def watch(title: str) -> Iterator[Callable[[dict[str, Any]], None]]:
         seen.append(title)
         yield lambda event: seen.append(event["event"])
 

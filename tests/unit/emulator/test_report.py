@@ -9,7 +9,7 @@ import sys
 from collections.abc import Callable
 from html.parser import HTMLParser
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
@@ -399,7 +399,10 @@ def test_the_documentation_names_every_file_column_and_key(run: RunFolder) -> No
 
 
 def test_the_examples_of_the_documentation_run(
-    written: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any
+    written: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     (tmp_path / "runs").mkdir()
     (tmp_path / "runs/latest").symlink_to(written.parent)

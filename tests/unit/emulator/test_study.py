@@ -48,7 +48,7 @@ class Runner:
         calls: "run" or "resume" and the folder's name, in order.
     """
 
-    def __init__(self, make_folder: Callable[[Path], Any]) -> None:
+    def __init__(self, make_folder: Callable[[Path], RunFolder]) -> None:
         self._make_folder = make_folder
         self.fates: dict[int, str] = {}
         self.calls: list[str] = []

@@ -3,6 +3,7 @@
 import math
 from collections import defaultdict
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -23,9 +24,9 @@ def delivered(shaper: Shaper, until: float = math.inf) -> list[tuple[float, Flow
     return found
 
 
-def one(rate: Rate | None = None, **way: float) -> tuple[Shaper, Flow]:
+def one(rate: Rate | None = None, **way: Any) -> tuple[Shaper, Flow]:
     shaper = Shaper(Unlimited(), seed=1)
-    lane = shaper.lane("a", DirectionalLink(rate or Unlimited(), **way))  # type: ignore[arg-type]
+    lane = shaper.lane("a", DirectionalLink(rate or Unlimited(), **way))
     return shaper, shaper.flow(lane, "up", 1)
 
 

@@ -2,6 +2,7 @@
 
 import json
 import math
+from collections.abc import Mapping
 from dataclasses import replace
 from statistics import NormalDist
 from typing import Any
@@ -157,8 +158,14 @@ class Invented:
     def __init__(self, *slices: Slices) -> None:
         self._slices, self._now = slices, 0.0
 
+    def now(self) -> float:
+        return self._now
+
     def monotonic(self) -> float:
         return self._now
+
+    def pause(self, seconds: float) -> None:
+        raise AssertionError("nothing blocks the loop")
 
     async def sleep_until(self, instant: float) -> None:
         self._now = max(self._now, instant)
@@ -169,7 +176,7 @@ class Invented:
 class Silent:
     """A gateway's controller that knows of no limits."""
 
-    async def stats(self) -> Any:
+    async def stats(self) -> Mapping[str, Any]:
         down = {"down": {"capacity": None}}
         return {"devices": {f"g-{i}": down for i in range(32)}}
 
@@ -186,7 +193,7 @@ async def measured_of(*slices: Slices, seconds: float = 2.0) -> list[LinkMeasure
         MeasuredTransfer(line, "down", each, 1000.0)
         for line, each in zip(lines_of(gateway), slices, strict=True)
     ]
-    return await measure(transfers, seconds, 0.2, Invented(*slices))  # type: ignore[arg-type]
+    return await measure(transfers, seconds, 0.2, Invented(*slices))
 
 
 async def test_slices_that_come_seldom_are_counted_to_the_end_of_the_interval() -> None:
