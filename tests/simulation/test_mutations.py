@@ -21,7 +21,9 @@ from muster.emulator.simulation.search import HistoryPlan, Simulator
 from muster.server.evaluation.evaluator import Evaluator
 from muster.server.evaluation.process import EvaluationResult
 from muster.server.fleet import ConnectedPack
+from muster.server.rounds.closed_round import ClosedRound
 from muster.server.rounds.coordinator import Coordinator
+from muster.server.rounds.lifecycle import Round
 from muster.server.rounds.round_commit import RoundCommit
 from muster.server.rounds.versions import ModelVersions
 from muster.server.rpc.transfers import TransferQueue, Turn
@@ -205,8 +207,6 @@ def test_a_device_that_counts_twice_is_found(
     simulated: Simulator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The ledger's index refuses a second contribution of a device in a round."""
-    from muster.server.rounds.lifecycle import Round
-
     monkeypatch.setattr(Round, "counted", lambda self: [*self.cohort, *list(self.cohort)[:1]])
     assert simulated.play(HistoryPlan("inline", 0, ())).violations
 
@@ -229,8 +229,10 @@ def test_a_round_that_devices_hear_of_before_it_is_durable_is_found(
 ) -> None:
     close = RoundCommit.close
 
-    async def tells_first(self: RoundCommit, round: Any, *rest: Any) -> Any:
-        closed = await close(self, round, *rest)
+    async def tells_first(
+        self: RoundCommit, round: Round, opened_at: float, began: float
+    ) -> ClosedRound:
+        closed = await close(self, round, opened_at, began)
         self._versions.committed = Commit(round.number, closed.version)
         for pack in self._receiver._fleet.packs():
             pack.send(self._versions.committed)
