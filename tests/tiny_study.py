@@ -6,6 +6,7 @@ Tests put this folder on the path and ask for `tiny_study:Tiny`.
 from collections.abc import Sequence
 
 import pandas as pd
+from matplotlib.figure import Figure
 
 from muster.common.config import validate
 from muster.emulator.results.report import style
@@ -69,7 +70,7 @@ class Tiny(Study):
     def claim(self, few: dict[int, float], many: dict[int, float]) -> Claim:
         return greater("eight steps a round learn more than one", few, many)
 
-    def figure(self, frame: pd.DataFrame) -> "style.Figure":
+    def figure(self, frame: pd.DataFrame) -> Figure:
         figure = style.new_figure(3.0)
         axes = figure.subplots()
         axes.plot(frame["seed"], frame[list(STEPS)])

@@ -120,7 +120,7 @@ class InMemory(_Ends):
 
 
 def handlers(methods: dict[str, Handler]) -> Any:
-    found = {kind: KINDS[kind](handler) for kind, handler in methods.items()}
+    found: dict[str, Any] = {kind: KINDS[kind](handler) for kind, handler in methods.items()}
     return grpc.method_handlers_generic_handler("test.Test", found)
 
 

@@ -2,7 +2,7 @@
 
 import subprocess
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -66,12 +66,12 @@ def plain(rounds: int, count: int = 2, **group: Any) -> Scenario:
 
 
 @pytest.fixture(autouse=True)
-def nothing_left(tmp_path: Path) -> Any:
+def nothing_left(tmp_path: Path) -> Iterator[None]:
     yield
     client = connect()
     left = client.containers.list(all=True, filters={"label": "muster.folder"})
     networks = client.networks.list(filters={"label": "muster.folder"})
-    names = [each.name for each in (*left, *networks)]
+    names = [each.name for each in left] + [each.name for each in networks]
     for folder in tmp_path.iterdir():
         remove_all(client, folder, WallClock())
     client.close()
@@ -179,7 +179,7 @@ def test_whose_network_goes_and_comes_back_goes_on(tmp_path: Path, whose: str) -
     folder = tmp_path / "run"
     project = project_of(folder)
     network, victim = f"{project}_group-dev", f"{project}-{whose}"
-    gone = []
+    gone: list[str] = []
 
     def show(event: dict[str, Any]) -> None:
         if event["event"] == "round_committed" and event["round"] == 20:

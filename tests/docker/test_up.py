@@ -7,13 +7,14 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 
-from muster.emulator.launch.docker.containers import project_of
+from muster.emulator.launch.docker.services import project_of
 
 pytestmark = [pytest.mark.timeout(400), pytest.mark.usefixtures("images")]
 
@@ -161,12 +162,17 @@ def test_ten_devices_come_up_are_followed_stopped_and_taken_down(
 def test_what_dies_comes_back_and_the_run_goes_on(
     muster: Muster, docker: Docker, scenario: Callable[..., Path], folder: Path, name: str
 ) -> None:
+    def restarted(times: int) -> bool:
+        return bool(container(docker, folder, name)["RestartCount"] == times)
+
+    def further(before: int) -> bool:
+        return committed(muster, folder) > before + 1
+
     works(muster("up", scenario(more=SLOTS), "--out", folder))
     for deaths in (1, 2):
         os.kill(container(docker, folder, name)["State"]["Pid"], signal.SIGKILL)
-        until(lambda times=deaths: container(docker, folder, name)["RestartCount"] == times)
-        reached = committed(muster, folder)
-        until(lambda before=reached: committed(muster, folder) > before + 1)
+        until(partial(restarted, deaths))
+        until(partial(further, committed(muster, folder)))
     works(muster("down", folder))
 
 
@@ -286,7 +292,11 @@ def test_what_a_killed_up_left_is_taken_down(
 
 
 def test_what_dies_at_the_start_is_told_with_its_log_and_nothing_is_left(
-    muster: Muster, docker: Docker, scenario: Callable[..., Path], folder: Path, images: Any
+    muster: Muster,
+    docker: Docker,
+    scenario: Callable[..., Path],
+    folder: Path,
+    images: dict[str, str],
 ) -> None:
     wrong = f"launch.client_image={images['server']}"  # it has no torch
     failed = muster("up", scenario(), "--out", folder, "--set", wrong)

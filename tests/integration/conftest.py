@@ -8,7 +8,7 @@ import sqlite3
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import grpc
 import numpy as np
@@ -20,7 +20,12 @@ from muster.common.exchange import Fingerprint
 from muster.common.tensors import Schema, schema_of
 from muster.server.account.ledger import Ledger
 from muster.server.account.store import Store
-from muster.server.config import PopulationMember, ServerProcess, ServerSettings, TensorShape
+from muster.server.config import (
+    PopulationMember,
+    ServerProcess,
+    ServerSettings,
+    TensorShape,
+)
 from muster.server.fleet import EnrolledDevice, Fleet
 from muster.server.program import listen, members_of
 from muster.server.rounds.coordinator import Coordinator
@@ -122,7 +127,7 @@ class Peer:
     client: str
     session: bytes
     stub: fleet_pb2_grpc.FleetAsyncStub
-    stream: Any
+    stream: grpc.aio.StreamStreamCall[pb.DeviceMessage, pb.ServerMessage]
     schema: Schema
 
     @property
@@ -130,11 +135,13 @@ class Peer:
         return ((SESSION, self.session),)
 
     async def read(self) -> pb.ServerMessage:
-        return await self.stream.read()
+        message = await self.stream.read()
+        assert isinstance(message, pb.ServerMessage), "the stream has ended"
+        return message
 
     async def rest(self) -> None:
         """Read and discard messages until the stream ends."""
-        while await self.read() is not grpc.aio.EOF:
+        while await self.stream.read() is not grpc.aio.EOF:
             pass
 
     async def called(self) -> pb.Call:
@@ -165,8 +172,10 @@ class Peer:
             setattr(update, name, changed)
         return update, valid if body is None else body
 
-    async def send(self, what: tuple[pb.Update, bytes], decision: int = pb.DECISION_ACCEPT) -> None:
-        """Answer a call and send a small update inline."""
+    async def send(
+        self, what: tuple[pb.Update, bytes], decision: pb.Decision.ValueType = pb.DECISION_ACCEPT
+    ) -> None:
+        """Answer a call, with a small update inline."""
         update, body = what
         await self.stream.write(
             pb.DeviceMessage(
@@ -176,7 +185,7 @@ class Peer:
                         client=self.client,
                         round=update.round,
                         attempt=update.attempt,
-                        decision=decision,  # type: ignore[arg-type]
+                        decision=decision,
                         update=update,
                     )
                 ],
@@ -205,7 +214,7 @@ async def world(tmp_path: Path) -> AsyncIterator[MakeWorld]:
 
     async def make(
         parameters: int = 4,
-        clock: str = "rounds",
+        clock: Literal["rounds", "wall"] = "rounds",
         folder: Path = tmp_path,
         calls_ahead: bool = False,
         training: str = "{}",
@@ -218,7 +227,7 @@ async def world(tmp_path: Path) -> AsyncIterator[MakeWorld]:
         config = ServerProcess(
             run="run",
             seed=1,
-            clock=clock,  # type: ignore[arg-type]
+            clock=clock,
             server=ServerSettings.model_validate({"rounds": 1, **server}),
             task="{}",
             training=training,
@@ -237,7 +246,8 @@ async def world(tmp_path: Path) -> AsyncIterator[MakeWorld]:
         ledger = Ledger(folder / "ledger.sqlite")
         ledger.begin("run", members_of(config), at=0.0, population=len(clients), moments={})
         store = Store(folder / "models", ledger, schema)
-        watchers, waking = Watchers(), set()
+        watchers = Watchers()
+        waking: set[asyncio.Future[None]] = set()
 
         def tell(event: Event) -> None:
             found.events.append({"event": event.name, **event.fields()})

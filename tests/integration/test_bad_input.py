@@ -1,8 +1,11 @@
 """Whatever a peer sends, it is refused with a reason, and the server goes on."""
 
+from __future__ import annotations
+
 import asyncio
 import math
-from typing import Any
+from collections.abc import AsyncIterator
+from typing import TYPE_CHECKING, Any
 
 import grpc
 import pytest
@@ -18,12 +21,15 @@ from muster.v1 import operator_pb2
 from muster.wire import CHUNK_BYTES, INLINE_BYTES, OPERATOR, SESSION, TOKEN
 from muster.wire.bodies import checksum
 
+if TYPE_CHECKING:
+    from tests.integration.conftest import MakeWorld, Peer, World
+
 OPERATOR_METADATA = ((OPERATOR, bytes([1] * 16)),)
 
 LARGE = INLINE_BYTES  # parameters: four times what travels inline
 
 
-async def finish_well(world: Any, *peers: Any) -> None:
+async def finish_well(world: World, *peers: Peer) -> None:
     """The round can still be finished by right updates, and only they count."""
     for peer in peers:
         await peer.send(peer.update())
@@ -32,7 +38,7 @@ async def finish_well(world: Any, *peers: Any) -> None:
     assert sorted(folded) == ["a", "b"]
 
 
-async def test_another_protocol_version_is_refused(world: Any) -> None:
+async def test_another_protocol_version_is_refused(world: MakeWorld) -> None:
     w = await world()
     reply = await w.enroll("a", protocol_version=99)
     assert reply.refusal.reason == pb.REASON_PROTOCOL_VERSION
@@ -40,21 +46,21 @@ async def test_another_protocol_version_is_refused(world: Any) -> None:
     await finish_well(w, *await w.both())
 
 
-async def test_an_unknown_client_is_refused(world: Any) -> None:
+async def test_an_unknown_client_is_refused(world: MakeWorld) -> None:
     w = await world()
     reply = await w.enroll("stranger")
     assert reply.refusal.reason == pb.REASON_UNKNOWN_CLIENT
     assert "not one of the 2 devices" in reply.refusal.detail
 
 
-async def test_a_device_with_other_data_is_refused(world: Any) -> None:
+async def test_a_device_with_other_data_is_refused(world: MakeWorld) -> None:
     w = await world()
     reply = await w.enroll("a", examples=11)
     assert reply.refusal.reason == pb.REASON_EXAMPLES
 
 
 @pytest.mark.parametrize("metadata", [(), ((TOKEN, b"wrong"),)], ids=["none", "wrong"])
-async def test_enrolling_takes_the_fleets_token(world: Any, metadata: Any) -> None:
+async def test_enrolling_takes_the_fleets_token(world: MakeWorld, metadata: Any) -> None:
     w = await world()
     with pytest.raises(grpc.aio.AioRpcError) as error:
         await w.stub().Enroll(pb.EnrollRequest(), metadata=metadata)
@@ -62,7 +68,7 @@ async def test_enrolling_takes_the_fleets_token(world: Any, metadata: Any) -> No
 
 
 @pytest.mark.parametrize("session", [None, b"", b"0123456789abcdef"])
-async def test_every_other_call_takes_a_session(world: Any, session: bytes | None) -> None:
+async def test_every_other_call_takes_a_session(world: MakeWorld, session: bytes | None) -> None:
     w = await world()
     stub, metadata = w.stub(), () if session is None else ((SESSION, session),)
     calls = [
@@ -73,7 +79,7 @@ async def test_every_other_call_takes_a_session(world: Any, session: bytes | Non
     assert [await call.code() for call in calls] == [grpc.StatusCode.UNAUTHENTICATED] * 3
 
 
-async def test_the_operators_calls_take_the_operators_token(world: Any) -> None:
+async def test_the_operators_calls_take_the_operators_token(world: MakeWorld) -> None:
     w = await world()
     with pytest.raises(grpc.aio.AioRpcError) as error:
         await w.operator().Stop(operator_pb2.StopRequest(), metadata=((OPERATOR, bytes(16)),))
@@ -94,7 +100,7 @@ async def test_the_operators_calls_take_the_operators_token(world: Any) -> None:
     ],
 )
 async def test_a_wrong_update_is_refused_and_a_right_one_may_follow(
-    world: Any, changes: dict[str, Any], reason: int
+    world: MakeWorld, changes: dict[str, Any], reason: int
 ) -> None:
     w = await world()
     a, b = await w.both()
@@ -107,7 +113,7 @@ async def test_a_wrong_update_is_refused_and_a_right_one_may_follow(
 
 @pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
 async def test_an_update_that_is_not_finite_is_refused_and_the_round_goes_on_without_it(
-    world: Any, value: float
+    world: MakeWorld, value: float
 ) -> None:
     w = await world()
     a, b = await w.both()
@@ -123,7 +129,7 @@ async def test_an_update_that_is_not_finite_is_refused_and_the_round_goes_on_wit
 
 @pytest.mark.parametrize("length", [0, 9, 12, 20])
 async def test_a_body_that_is_not_as_long_as_it_says_is_refused_and_the_round_goes_on(
-    world: Any, length: int
+    world: MakeWorld, length: int
 ) -> None:
     w = await world()
     a, b = await w.both()
@@ -138,7 +144,7 @@ async def test_a_body_that_is_not_as_long_as_it_says_is_refused_and_the_round_go
     assert w.outcomes() == [("a", "refused", "length"), ("b", "folded", None)]
 
 
-async def test_an_update_over_the_norm_is_refused(world: Any) -> None:
+async def test_an_update_over_the_norm_is_refused(world: MakeWorld) -> None:
     w = await world(guard={"max_norm": 2.0})
     a, _ = await w.both()
     await a.called()
@@ -147,7 +153,7 @@ async def test_an_update_over_the_norm_is_refused(world: Any) -> None:
     assert receipt.reason == pb.REASON_NORM
 
 
-async def test_the_same_update_twice_counts_once_with_the_same_receipt(world: Any) -> None:
+async def test_the_same_update_twice_counts_once_with_the_same_receipt(world: MakeWorld) -> None:
     w = await world(parameters=LARGE)
     a, b = await w.both()
     call = await a.called()
@@ -162,7 +168,7 @@ async def test_the_same_update_twice_counts_once_with_the_same_receipt(world: An
     assert ("a", "duplicate", None) in w.outcomes()
 
 
-async def test_another_body_under_the_same_key_is_refused(world: Any) -> None:
+async def test_another_body_under_the_same_key_is_refused(world: MakeWorld) -> None:
     w = await world(parameters=LARGE)
     a, _ = await w.both()
     call = await a.called()
@@ -171,7 +177,7 @@ async def test_another_body_under_the_same_key_is_refused(world: Any) -> None:
     assert (receipt.outcome, receipt.reason) == (pb.OUTCOME_REFUSED, pb.REASON_OTHER_BODY)
 
 
-async def test_a_late_update_is_recorded_and_not_folded(world: Any) -> None:
+async def test_a_late_update_is_recorded_and_not_folded(world: MakeWorld) -> None:
     w = await world(parameters=LARGE, clock="wall", rounds=2, goal=1, deadline_s=60.0)
     a, b = await w.both()
     call_a, call_b = await a.called(), await b.called()
@@ -191,12 +197,12 @@ async def test_a_late_update_is_recorded_and_not_folded(world: Any) -> None:
 
 
 async def submit(
-    peer: Any, call: pb.Call, value: float = 1.0, offset: int = 0, chunks: int | None = None
+    peer: Peer, call: pb.Call, value: float = 1.0, offset: int = 0, chunks: int | None = None
 ) -> pb.Receipt:
     """Upload an update from `offset`, `chunks` pieces of it."""
     update, body = peer.update(value, call.round, call.attempt)
 
-    async def parts() -> Any:
+    async def parts() -> AsyncIterator[pb.SubmitMessage]:
         yield pb.SubmitMessage(header=pb.SubmitHeader(update=update, offset=offset))
         starts = range(offset, len(body), CHUNK_BYTES)
         for start in starts[:chunks]:
@@ -208,7 +214,7 @@ async def submit(
 THREE_CHUNKS = 3 * CHUNK_BYTES // 4
 
 
-async def test_a_broken_upload_goes_on_where_it_broke(world: Any) -> None:
+async def test_a_broken_upload_goes_on_where_it_broke(world: MakeWorld) -> None:
     w = await world(parameters=THREE_CHUNKS)
     a, _ = await w.both()
     call = await a.called()
@@ -220,7 +226,7 @@ async def test_a_broken_upload_goes_on_where_it_broke(world: Any) -> None:
     assert receipt.outcome == pb.OUTCOME_ACCEPTED
 
 
-async def test_a_download_starts_where_it_is_asked_to(world: Any) -> None:
+async def test_a_download_starts_where_it_is_asked_to(world: MakeWorld) -> None:
     w = await world(parameters=THREE_CHUNKS)
     a, _ = await w.both()
     call = await a.called()
@@ -230,7 +236,9 @@ async def test_a_download_starts_where_it_is_asked_to(world: Any) -> None:
     assert checksum(bytes(CHUNK_BYTES) + b"".join(pieces)) == call.model_checksum
 
 
-async def test_a_device_whose_round_was_closed_before_its_model_came_goes_on(world: Any) -> None:
+async def test_a_device_whose_round_was_closed_before_its_model_came_goes_on(
+    world: MakeWorld,
+) -> None:
     w = await world(parameters=THREE_CHUNKS)
     link = ServerLink(f"127.0.0.1:{w.port}", bytes(16), WallClock(), LinkModel())
     await link.enroll([Identity("a", 10)], Fingerprint("test", "test", "cpu", 1))
@@ -239,7 +247,7 @@ async def test_a_device_whose_round_was_closed_before_its_model_came_goes_on(wor
     await link.close()
 
 
-async def test_a_version_that_is_not_there_is_not_found(world: Any) -> None:
+async def test_a_version_that_is_not_there_is_not_found(world: MakeWorld) -> None:
     w = await world()
     a, _ = await w.both()
     with pytest.raises(grpc.aio.AioRpcError, match="this server has version 0") as error:
@@ -251,7 +259,7 @@ async def test_a_version_that_is_not_there_is_not_found(world: Any) -> None:
 @pytest.mark.parametrize(
     "chunk", [bytes(CHUNK_BYTES + 4), bytes(6)], ids=["too long", "half a number"]
 )
-async def test_a_chunk_that_cannot_be_right_ends_the_upload(world: Any, chunk: bytes) -> None:
+async def test_a_chunk_that_cannot_be_right_ends_the_upload(world: MakeWorld, chunk: bytes) -> None:
     w = await world(parameters=THREE_CHUNKS)
     a, _ = await w.both()
     call = await a.called()
@@ -266,7 +274,7 @@ async def test_a_chunk_that_cannot_be_right_ends_the_upload(world: Any, chunk: b
     assert (await submit(a, call)).outcome == pb.OUTCOME_ACCEPTED
 
 
-async def test_an_upload_that_does_not_begin_with_a_header_is_refused(world: Any) -> None:
+async def test_an_upload_that_does_not_begin_with_a_header_is_refused(world: MakeWorld) -> None:
     w = await world()
     a, _ = await w.both()
     with pytest.raises(grpc.aio.AioRpcError, match="begins with a header") as error:
@@ -274,17 +282,17 @@ async def test_an_upload_that_does_not_begin_with_a_header_is_refused(world: Any
     assert error.value.code() is grpc.StatusCode.INVALID_ARGUMENT
 
 
-async def test_an_answer_without_meaning_ends_its_stream_and_no_other(world: Any) -> None:
+async def test_an_answer_without_meaning_ends_its_stream_and_no_other(world: MakeWorld) -> None:
     w = await world()
     a, b = await w.both()
-    await a.send(a.update(), decision=0)
+    await a.send(a.update(), decision=pb.DECISION_UNSPECIFIED)
     with pytest.raises(grpc.aio.AioRpcError, match="has no meaning here") as error:
         await a.rest()
     assert error.value.code() is grpc.StatusCode.INVALID_ARGUMENT
     await finish_well(w, await w.attend("a"), b)
 
 
-async def test_a_body_without_an_update_ends_its_stream_and_no_other(world: Any) -> None:
+async def test_a_body_without_an_update_ends_its_stream_and_no_other(world: MakeWorld) -> None:
     w = await world()
     a, b = await w.both()
     await a.stream.write(pb.DeviceMessage(bodies=[bytes(16)]))
@@ -298,7 +306,7 @@ async def test_a_body_without_an_update_ends_its_stream_and_no_other(world: Any)
 
 
 async def test_a_device_that_comes_back_is_called_again_and_its_old_stream_ends(
-    world: Any,
+    world: MakeWorld,
 ) -> None:
     w = await world()
     a, b = await w.both()
@@ -314,7 +322,7 @@ async def test_a_device_that_comes_back_is_called_again_and_its_old_stream_ends(
     assert len(w.outcomes()) == 2
 
 
-async def test_the_operator_sees_and_stops_the_run(world: Any) -> None:
+async def test_the_operator_sees_and_stops_the_run(world: MakeWorld) -> None:
     w = await world(rounds=5)
     a, _ = await w.both()
     await a.called()
@@ -329,7 +337,7 @@ async def test_the_operator_sees_and_stops_the_run(world: Any) -> None:
     watching.cancel()
 
 
-async def test_a_lockstep_round_without_a_word_fails_after_the_stall(world: Any) -> None:
+async def test_a_lockstep_round_without_a_word_fails_after_the_stall(world: MakeWorld) -> None:
     clock = ManualClock()
     w = await world(stall_s=60.0, time=clock)
     await w.both()
@@ -340,7 +348,7 @@ async def test_a_lockstep_round_without_a_word_fails_after_the_stall(world: Any)
         await asyncio.shield(w.running)
 
 
-async def test_a_fleet_that_does_not_assemble_fails_after_the_stall(world: Any) -> None:
+async def test_a_fleet_that_does_not_assemble_fails_after_the_stall(world: MakeWorld) -> None:
     w = await world(stall_s=0.05)
     await w.attend("a")
     assert w.running is not None
@@ -348,7 +356,7 @@ async def test_a_fleet_that_does_not_assemble_fails_after_the_stall(world: Any) 
         await asyncio.wait_for(asyncio.shield(w.running), 60)
 
 
-async def test_a_device_that_is_silent_for_two_heartbeats_has_left(world: Any) -> None:
+async def test_a_device_that_is_silent_for_two_heartbeats_has_left(world: MakeWorld) -> None:
     w = await world(heartbeat_s=0.02)
     a, _ = await w.both()
     left = await w.until("left", client="a")

@@ -1,18 +1,27 @@
 """A round that is called while the one before is written down."""
 
+from __future__ import annotations
+
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
 
+from muster.common.exchange import Answer, Body, Receipt, ToDevice
 from muster.server.account.ledger import Ledger
-from muster.server.rpc import service
+from muster.server.account.rows import RoundRow
+from muster.server.fleet import ConnectedPack
+from muster.wire import messages
+
+if TYPE_CHECKING:
+    from tests.integration.conftest import MakeWorld, World
 
 ROUNDS = 4
 
 
-async def deliver(w: Any, rounds: range) -> None:
+async def deliver(w: World, rounds: range) -> None:
     """Two devices come, and answer calls for these rounds."""
     peers = await w.both()
     for round in rounds:
@@ -22,7 +31,7 @@ async def deliver(w: Any, rounds: range) -> None:
             await peer.send(peer.update(value * round, round, call.attempt))
 
 
-async def model_of(w: Any) -> bytes:
+async def model_of(w: World) -> bytes:
     assert await w.finish() == ("completed", f"{ROUNDS} rounds")
     model: bytes = (w.folder / "model.safetensors").read_bytes()
     return model
@@ -32,22 +41,22 @@ async def model_of(w: Any) -> bytes:
 def said(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """What is called and what is committed, in the order in which it happens."""
     order: list[str] = []
-    encode, commit = service.messages.encode_to_device, Ledger.commit
+    encode, commit = messages.encode_to_device, Ledger.commit
 
-    def encoded(message: Any) -> bytes:
+    def encoded(message: ToDevice) -> bytes:
         order.extend(f"call {call.key.round}" for call in message.calls)
         return encode(message)
 
-    def committed(self: Ledger, row: Any, *args: Any) -> None:
+    def committed(self: Ledger, row: RoundRow, *args: Any) -> None:
         commit(self, row, *args)
         order.append(f"commit {row.round}")
 
-    monkeypatch.setattr(service.messages, "encode_to_device", encoded)
+    monkeypatch.setattr(messages, "encode_to_device", encoded)
     monkeypatch.setattr(Ledger, "commit", committed)
     return order
 
 
-async def test_devices_work_while_a_round_is_written(world: Any, said: list[str]) -> None:
+async def test_devices_work_while_a_round_is_written(world: MakeWorld, said: list[str]) -> None:
     w = await world(rounds=ROUNDS, calls_ahead=True)
     await deliver(w, range(1, ROUNDS + 1))
     await w.finish()
@@ -67,7 +76,7 @@ async def test_devices_work_while_a_round_is_written(world: Any, said: list[str]
 
 
 async def test_where_a_target_may_end_the_run_a_round_is_written_before_the_next_is_called(
-    world: Any, said: list[str]
+    world: MakeWorld, said: list[str]
 ) -> None:
     w = await world(rounds=2, calls_ahead=True, target={"loss": 0.1})
     await deliver(w, range(1, 3))
@@ -76,16 +85,16 @@ async def test_where_a_target_may_end_the_run_a_round_is_written_before_the_next
 
 
 async def test_nothing_is_heard_of_a_round_before_the_one_before_is_durable(
-    world: Any, said: list[str]
+    world: MakeWorld, said: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     w = await world(rounds=ROUNDS, calls_ahead=True)
     heard = w.coordinator.receiver.answered
 
-    def answered(pack: Any, answers: Any) -> Any:
+    def answered(pack: ConnectedPack, answers: Sequence[tuple[Answer, Body]]) -> list[Receipt]:
         said.extend(f"answer {answer.key.round}" for answer, _ in answers)
         return heard(pack, answers)
 
-    w.coordinator.receiver.answered = answered
+    monkeypatch.setattr(w.coordinator.receiver, "answered", answered)
     await deliver(w, range(1, ROUNDS + 1))
     await w.finish()
     for round in range(2, ROUNDS + 1):
@@ -94,7 +103,7 @@ async def test_nothing_is_heard_of_a_round_before_the_one_before_is_durable(
 
 @pytest.mark.parametrize("lost", [1, 3])
 async def test_a_round_that_was_lost_while_it_was_written_is_run_again_and_the_next(
-    world: Any, tmp_path: Path, lost: int, monkeypatch: pytest.MonkeyPatch
+    world: MakeWorld, tmp_path: Path, lost: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     smooth = await world(rounds=ROUNDS, calls_ahead=True, folder=folder(tmp_path / "smooth"))
     await deliver(smooth, range(1, ROUNDS + 1))
@@ -102,7 +111,7 @@ async def test_a_round_that_was_lost_while_it_was_written_is_run_again_and_the_n
 
     commit, where = Ledger.commit, folder(tmp_path / "lost")
 
-    def fails(self: Ledger, row: Any, *args: Any) -> None:
+    def fails(self: Ledger, row: RoundRow, *args: Any) -> None:
         if row.round == lost:
             raise OSError("no space left on the device")
         commit(self, row, *args)
@@ -116,7 +125,7 @@ async def test_a_round_that_was_lost_while_it_was_written_is_run_again_and_the_n
             await peer.send(peer.update(value * round, round, call.attempt))
     assert [(await peer.called()).round for peer in peers] == [lost + 1] * 2
     with pytest.raises(OSError, match="no space left"):
-        await w.running
+        await w.finish()
 
     monkeypatch.setattr(Ledger, "commit", commit)
     again = await world(rounds=ROUNDS, calls_ahead=True, folder=where)
@@ -128,7 +137,7 @@ async def test_a_round_that_was_lost_while_it_was_written_is_run_again_and_the_n
 
 @pytest.mark.parametrize("calls_ahead", [False, True])
 async def test_the_model_is_the_same_whether_rounds_are_called_ahead(
-    world: Any, calls_ahead: bool
+    world: MakeWorld, calls_ahead: bool
 ) -> None:
     w = await world(rounds=ROUNDS, calls_ahead=calls_ahead)
     await deliver(w, range(1, ROUNDS + 1))
@@ -136,7 +145,7 @@ async def test_the_model_is_the_same_whether_rounds_are_called_ahead(
     np.testing.assert_allclose(model, np.full(4, (1 + 2 + 3 + 4) * 0.55), rtol=1e-6)
 
 
-async def test_a_run_that_is_stopped_has_written_what_was_closed(world: Any) -> None:
+async def test_a_run_that_is_stopped_has_written_what_was_closed(world: MakeWorld) -> None:
     w = await world(rounds=ROUNDS, calls_ahead=True)
     await deliver(w, range(1, 3))
     await w.until("round_opened", round=3)

@@ -1,12 +1,14 @@
 """Devices that come and go: neither end keeps anything of a connection that is over."""
 
+from __future__ import annotations
+
 import asyncio
 import gc
 import os
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import pytest
@@ -14,6 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from muster.client.attendance import Attendance
+from muster.client.availability import DeviceBatch
 from muster.client.availability.contract import Availability, AvailabilityProcess, StepContext
 from muster.client.config import ClockSettings, PackMember, PackProcess, Training
 from muster.client.life import Life
@@ -22,6 +25,9 @@ from muster.client.program import Pack
 from muster.common.seeds import BoolArray, FloatArray
 from muster.common.testing import ManualClock
 from muster.tasks.task import Examples, OpenTask
+
+if TYPE_CHECKING:
+    from tests.integration.conftest import MakeWorld, World
 
 FLEET_TOKEN = bytes(16)
 STEP_S = 3600.0
@@ -55,7 +61,7 @@ class FourParameters(OpenTask):
 class Alternating(Availability):
     """Devices are available in every other step, the first included."""
 
-    def process(self, cast: Any) -> AvailabilityProcess:
+    def process(self, cast: DeviceBatch) -> AvailabilityProcess:
         return _Alternating(cast)
 
 
@@ -85,7 +91,7 @@ def sockets() -> int:
     return found
 
 
-def pack_of(world: Any, folder: Path, clock: ManualClock, **life: Any) -> Pack:
+def pack_of(world: World, folder: Path, clock: ManualClock, **life: Any) -> Pack:
     """The device a of a world; it declines every call."""
     config = PackProcess(
         name="a",
@@ -117,7 +123,7 @@ async def living(pack: Pack) -> AsyncIterator[None]:
         life.cancel()
 
 
-async def until_times(world: Any, times: int, event: str) -> None:
+async def until_times(world: World, times: int, event: str) -> None:
     """Wait until something has happened so often that concerns device a."""
 
     def count() -> int:
@@ -130,7 +136,10 @@ async def until_times(world: Any, times: int, event: str) -> None:
 @pytest.mark.usefixtures("uncollected")
 @pytest.mark.parametrize("absence", ["close", "silent"])
 async def test_a_device_that_comes_and_goes_leaves_no_connection_behind(
-    world: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, absence: str
+    world: MakeWorld,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    absence: Literal["close", "silent"],
 ) -> None:
     w = await world(
         clock="wall",
@@ -141,7 +150,9 @@ async def test_a_device_that_comes_and_goes_leaves_no_connection_behind(
     await w.attend("b")  # and says nothing, so that the round stays open
     silent = asyncio.Event()
 
-    async def fall_silent(attendance: Attendance, fall: Any = Attendance.fall_silent) -> None:
+    fall = Attendance.fall_silent
+
+    async def fall_silent(attendance: Attendance) -> None:
         await fall(attendance)
         silent.set()
 

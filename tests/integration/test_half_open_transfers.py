@@ -1,8 +1,10 @@
 """Transfers that stop halfway: they end after a while, and meanwhile others have their turn."""
 
+from __future__ import annotations
+
 import asyncio
-from collections.abc import AsyncIterator, Awaitable
-from typing import Any, TypeVar
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import grpc
 import pytest
@@ -10,6 +12,12 @@ import pytest
 from muster.common.testing import ManualClock
 from muster.v1 import fleet_pb2 as pb
 from muster.wire import CHUNK_BYTES
+
+if TYPE_CHECKING:
+    from tests.integration.conftest import MakeWorld, Peer, World
+
+    Upload = grpc.aio.StreamUnaryCall[pb.SubmitMessage, pb.Receipt]
+    Download = grpc.aio.UnaryStreamCall[pb.FetchRequest, pb.ModelChunk]
 
 T = TypeVar("T")
 
@@ -26,7 +34,7 @@ async def soon(what: Awaitable[T]) -> T:
         return await what
 
 
-async def server_of(world: Any, **changes: Any) -> tuple[Any, ManualClock]:
+async def server_of(world: MakeWorld, **changes: Any) -> tuple[World, ManualClock]:
     """A server that is not disturbed by heartbeats which nobody sends."""
     clock = ManualClock()
     settings = {"transfers": 2, "heartbeat_s": 3600, "stall_s": 1e4}
@@ -34,7 +42,7 @@ async def server_of(world: Any, **changes: Any) -> tuple[Any, ManualClock]:
     return w, clock
 
 
-async def open_upload(peer: Any, value: float = 1.0) -> Any:
+async def open_upload(peer: Peer, value: float = 1.0) -> Upload:
     """A Submit call that has sent its header and whose turn has come."""
     update, _ = peer.update(value)
     call = peer.stub.Submit(metadata=peer.metadata)
@@ -43,14 +51,14 @@ async def open_upload(peer: Any, value: float = 1.0) -> Any:
     return call
 
 
-async def open_download(peer: Any) -> Any:
+async def open_download(peer: Peer) -> Download:
     """A Fetch call whose turn has come and of which nothing is read."""
     call = peer.stub.Fetch(pb.FetchRequest(version=0), metadata=peer.metadata)
     await soon(call.initial_metadata())
     return call
 
 
-async def upload(peer: Any) -> pb.Receipt:
+async def upload(peer: Peer) -> pb.Receipt:
     update, body = peer.update()
 
     async def parts() -> AsyncIterator[pb.SubmitMessage]:
@@ -61,7 +69,7 @@ async def upload(peer: Any) -> pb.Receipt:
     return await soon(peer.stub.Submit(parts(), metadata=peer.metadata))
 
 
-async def download(peer: Any) -> int:
+async def download(peer: Peer) -> int:
     call = peer.stub.Fetch(pb.FetchRequest(version=0), metadata=peer.metadata)
 
     async def length() -> int:
@@ -71,7 +79,9 @@ async def download(peer: Any) -> int:
 
 
 @pytest.mark.parametrize("begin", [open_upload, open_download])
-async def test_half_open_transfers_let_others_pass_after_a_while(world: Any, begin: Any) -> None:
+async def test_half_open_transfers_let_others_pass_after_a_while(
+    world: MakeWorld, begin: Callable[[Peer], Awaitable[Upload | Download]]
+) -> None:
     w, clock = await server_of(world, clients="abcd")
     a, b, c, d = [await w.attend(client) for client in "abcd"]
     for peer in (a, b, c, d):
@@ -81,14 +91,17 @@ async def test_half_open_transfers_let_others_pass_after_a_while(world: Any, beg
     assert (await upload(a)).outcome == pb.OUTCOME_ACCEPTED
     assert await download(b) == 4 * EIGHT_CHUNKS
     for call in stuck:
-        if begin is open_download:  # gRPC ends a call after the message that it is sending
+        # gRPC ends a call after the message that it is sending
+        if isinstance(call, grpc.aio.UnaryStreamCall):
             await soon(call.read())
         assert await soon(call.code()) is grpc.StatusCode.UNAVAILABLE
         assert "no new bytes for 30 s" in await call.details()
 
 
 @pytest.mark.parametrize("begin", [open_upload, open_download])
-async def test_a_session_has_one_transfer_and_the_newest_goes_on(world: Any, begin: Any) -> None:
+async def test_a_session_has_one_transfer_and_the_newest_goes_on(
+    world: MakeWorld, begin: Callable[[Peer], Awaitable[Upload | Download]]
+) -> None:
     w, _ = await server_of(world)
     a, b = await w.both()
     await a.called()
@@ -100,7 +113,7 @@ async def test_a_session_has_one_transfer_and_the_newest_goes_on(world: Any, beg
         call.cancel()
 
 
-async def test_a_transfer_ends_with_its_session(world: Any) -> None:
+async def test_a_transfer_ends_with_its_session(world: MakeWorld) -> None:
     w, _ = await server_of(world, transfers=1)
     a, b = await w.both()
     await a.called()
@@ -111,7 +124,7 @@ async def test_a_transfer_ends_with_its_session(world: Any) -> None:
     assert (await upload(b)).outcome == pb.OUTCOME_ACCEPTED
 
 
-async def test_an_empty_chunk_ends_an_upload(world: Any) -> None:
+async def test_an_empty_chunk_ends_an_upload(world: MakeWorld) -> None:
     w, _ = await server_of(world)
     a, _ = await w.both()
     await a.called()
@@ -124,7 +137,7 @@ async def test_an_empty_chunk_ends_an_upload(world: Any) -> None:
 
 
 async def test_a_download_counts_as_progress_only_where_it_is_new_to_its_session(
-    world: Any,
+    world: MakeWorld,
 ) -> None:
     w, clock = await server_of(world)
     a, _ = await w.both()

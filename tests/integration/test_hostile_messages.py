@@ -1,11 +1,13 @@
 """Messages that no device of muster sends: they end at their own session."""
 
+from __future__ import annotations
+
 import math
 import os
 from collections import Counter
 from collections.abc import Awaitable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import grpc
 import pytest
@@ -14,6 +16,9 @@ from muster.common.clock import WallClock
 from muster.v1 import fleet_pb2 as pb
 from muster.wire import TOKEN
 from muster.wire.bodies import checksum
+
+if TYPE_CHECKING:
+    from tests.integration.conftest import MakeWorld, Peer, World
 
 LARGE = 1 << 16
 """Parameters of a model that does not travel inline."""
@@ -27,7 +32,7 @@ async def refused(ended: Awaitable[Any], why: str) -> None:
     assert why in (error.value.details() or "")
 
 
-async def finish_with_two(w: Any, *peers: Any) -> None:
+async def finish_with_two(w: World, *peers: Peer) -> None:
     for peer in peers:
         call = await peer.called()
         await peer.send(peer.update(attempt=call.attempt))
@@ -39,20 +44,21 @@ async def finish_with_two(w: Any, *peers: Any) -> None:
 @pytest.mark.parametrize("field", ["examples", "length"])
 @pytest.mark.parametrize("number", [2**40 + 1, 2**63, 2**64 - 1])
 async def test_an_impossible_number_does_not_reach_the_account(
-    world: Any, field: str, number: int
+    world: MakeWorld, field: str, number: int
 ) -> None:
     w = await world()
     a, b = await w.both()
-    await a.send(a.update(**{field: number}))
+    changes: dict[str, Any] = {field: number}
+    await a.send(a.update(**changes))
     await refused(a.rest(), f"{field} is {number}; expected at most")
-    update, _ = a.update(**{field: number})
+    update, _ = a.update(**changes)
     parts = iter([pb.SubmitMessage(header=pb.SubmitHeader(update=update))])
     await refused(a.stub.Submit(parts, metadata=a.metadata), f"{field} is {number}")
     await finish_with_two(w, await w.attend("a"), b)
     assert len(w.outcomes()) == 2
 
 
-async def test_an_update_under_another_name_is_in_nobody_elses_account(world: Any) -> None:
+async def test_an_update_under_another_name_is_in_nobody_elses_account(world: MakeWorld) -> None:
     w = await world()
     a, b = await w.both()
     update, body = b.update()
@@ -65,13 +71,13 @@ async def test_an_update_under_another_name_is_in_nobody_elses_account(world: An
     assert len(w.outcomes()) == 2
 
 
-async def test_a_message_that_is_wrong_in_its_second_half_changes_nothing(world: Any) -> None:
+async def test_a_message_that_is_wrong_in_its_second_half_changes_nothing(world: MakeWorld) -> None:
     w = await world(clients="abc")
     pair, c = await w.attend("a", "b"), await w.attend("c")
     await c.called()
     await c.send(c.update())
     await w.until("received", client="c")
-    declined = {"round": 1, "attempt": 1, "decision": pb.DECISION_DECLINE}
+    declined: dict[str, Any] = {"round": 1, "attempt": 1, "decision": pb.DECISION_DECLINE}
     wrong = [pb.Answer(client="b", **declined), pb.Answer(client="a", **declined, x=[1.0])]
     await pair.stream.write(pb.DeviceMessage(answers=wrong))
     await refused(pair.rest(), "1 covariates X of a; expected 0")
@@ -83,13 +89,15 @@ async def test_a_message_that_is_wrong_in_its_second_half_changes_nothing(world:
     assert (await w.finish())[0] == "completed"
 
 
-async def called_together(peer: Any) -> pb.ServerMessage:
+async def called_together(peer: Peer) -> pb.ServerMessage:
     while not (message := await peer.read()).calls:
         pass
     return message
 
 
-async def test_updates_that_do_not_count_are_entered_a_hundred_times_at_most(world: Any) -> None:
+async def test_updates_that_do_not_count_are_entered_a_hundred_times_at_most(
+    world: MakeWorld,
+) -> None:
     w = await world()
     a, b = await w.both()
     await a.called()
@@ -102,7 +110,7 @@ async def test_updates_that_do_not_count_are_entered_a_hundred_times_at_most(wor
 
 @pytest.mark.parametrize("inline", [True, False])
 async def test_a_refusal_that_is_one_too_many_closes_its_round_all_the_same(
-    world: Any, inline: bool
+    world: MakeWorld, inline: bool
 ) -> None:
     w = await world()
     a, b = await w.both()
@@ -126,7 +134,7 @@ async def test_a_refusal_that_is_one_too_many_closes_its_round_all_the_same(
     assert ("b", "folded", None) in w.outcomes()
 
 
-async def test_a_device_keeps_one_unfinished_body_on_the_server(world: Any) -> None:
+async def test_a_device_keeps_one_unfinished_body_on_the_server(world: MakeWorld) -> None:
     w = await world(parameters=LARGE)
     a, _ = await w.both()
     await a.called()
@@ -154,7 +162,7 @@ def open_files(folder: Path) -> int:
     return found
 
 
-async def test_an_answer_that_is_repeated_is_told_once_and_is_no_progress(world: Any) -> None:
+async def test_an_answer_that_is_repeated_is_told_once_and_is_no_progress(world: MakeWorld) -> None:
     w = await world(parameters=LARGE)
     a, _ = await w.both()
     await a.called()
@@ -176,7 +184,7 @@ async def test_an_answer_that_is_repeated_is_told_once_and_is_no_progress(world:
 # --- enrolling -----------------------------------------------------------------------------------
 
 
-async def enroll(w: Any, *devices: pb.Identity, **fingerprint: str) -> Any:
+async def enroll(w: World, *devices: pb.Identity, **fingerprint: Any) -> pb.EnrollReply:
     request = pb.EnrollRequest(
         protocol_version=1, devices=devices, fingerprint=pb.Fingerprint(**fingerprint)
     )
@@ -197,7 +205,7 @@ def identity(client: str = "a", **fields: Any) -> pb.Identity:
     ids=["twice", "unknown covariate", "a long name"],
 )
 async def test_devices_that_cannot_be_those_of_the_scenario_are_refused(
-    world: Any, devices: list[pb.Identity], detail: str
+    world: MakeWorld, devices: list[pb.Identity], detail: str
 ) -> None:
     w = await world()
     reply = await enroll(w, *devices)
@@ -205,14 +213,14 @@ async def test_devices_that_cannot_be_those_of_the_scenario_are_refused(
     assert len(reply.refusal.detail) < 400
 
 
-async def test_a_process_with_devices_of_two_groups_is_refused(world: Any) -> None:
+async def test_a_process_with_devices_of_two_groups_is_refused(world: MakeWorld) -> None:
     w = await world()
     w.coordinator.fleet.devices["b"].group = "other"
     reply = await enroll(w, identity("a"), identity("b"))
     assert "devices of the groups g, other in one process" in reply.refusal.detail
 
 
-async def test_a_fingerprint_that_is_no_fingerprint_is_refused(world: Any) -> None:
+async def test_a_fingerprint_that_is_no_fingerprint_is_refused(world: MakeWorld) -> None:
     w = await world()
     with pytest.raises(grpc.aio.AioRpcError, match="length of torch is 5000") as error:
         await enroll(w, identity(), torch="x" * 5000)

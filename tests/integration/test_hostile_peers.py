@@ -1,10 +1,12 @@
 """Hostile peers of every kind attack a server, and two devices run their rounds undisturbed."""
 
+from __future__ import annotations
+
 import asyncio
-from collections.abc import Callable, Collection, Coroutine
+from collections.abc import Awaitable, Callable, Collection
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 import grpc
 import numpy as np
@@ -17,13 +19,16 @@ from muster.v1 import fleet_pb2 as pb
 from muster.wire import CHUNK_BYTES, TOKEN
 from muster.wire.bodies import checksum
 
+if TYPE_CHECKING:
+    from tests.integration.conftest import MakeWorld, Peer, World
+
 PARAMETERS = 2 * CHUNK_BYTES // 4
 ROUNDS = 5
 AT_ONCE = 8
 """Calls that a hostile peer has open at the same time."""
 
 
-async def device(w: Any, client: str, struck: Collection[asyncio.Event]) -> None:
+async def device(w: World, client: str, struck: Collection[asyncio.Event]) -> None:
     """A device that does as it should, with the client's own link, until the goodbye. It is there
     for the last round when all attackers have struck."""
     clock = WallClock()
@@ -49,7 +54,9 @@ async def device(w: Any, client: str, struck: Collection[asyncio.Event]) -> None
 # --- hostile peers -------------------------------------------------------------------------------
 
 
-async def half_open_uploads(w: Any, peer: Any, call: pb.Call) -> list[Any]:
+async def half_open_uploads(
+    w: World, peer: Peer, call: pb.Call
+) -> list[grpc.aio.StreamUnaryCall[pb.SubmitMessage, pb.Receipt]]:
     """Send headers, and nothing after them."""
     calls = []
     for value in range(AT_ONCE):
@@ -60,7 +67,9 @@ async def half_open_uploads(w: Any, peer: Any, call: pb.Call) -> list[Any]:
     return calls
 
 
-async def unread_downloads(w: Any, peer: Any, call: pb.Call) -> list[Any]:
+async def unread_downloads(
+    w: World, peer: Peer, call: pb.Call
+) -> list[grpc.aio.UnaryStreamCall[pb.FetchRequest, pb.ModelChunk]]:
     """Ask for models, and read nothing of them."""
     request = pb.FetchRequest(version=call.base_version)
     calls = [peer.stub.Fetch(request, metadata=peer.metadata) for _ in range(AT_ONCE)]
@@ -68,13 +77,13 @@ async def unread_downloads(w: Any, peer: Any, call: pb.Call) -> list[Any]:
     return calls
 
 
-async def impossible_numbers(w: Any, peer: Any, call: pb.Call) -> None:
+async def impossible_numbers(w: World, peer: Peer, call: pb.Call) -> None:
     """Refused updates with numbers that a ledger cannot hold."""
     await peer.send(peer.update(examples=2**63, length=2**64 - 1))
     await peer.rest()
 
 
-async def other_names(w: Any, peer: Any, call: pb.Call) -> None:
+async def other_names(w: World, peer: Peer, call: pb.Call) -> None:
     """Updates, answers and observations in the name of the others."""
     for client in "ab":
         update, _ = peer.update(round=call.round, client=client)
@@ -94,14 +103,14 @@ async def other_names(w: Any, peer: Any, call: pb.Call) -> None:
         await peer.stub.Submit(iter(parts), metadata=peer.metadata)
 
 
-async def refusals_without_end(w: Any, peer: Any, call: pb.Call) -> None:
+async def refusals_without_end(w: World, peer: Peer, call: pb.Call) -> None:
     """The same refused update again and again."""
     for _ in range(200):
         await peer.send(peer.update(length=12))
     await peer.rest()
 
 
-async def body_after_body(w: Any, peer: Any, call: pb.Call) -> None:
+async def body_after_body(w: World, peer: Peer, call: pb.Call) -> None:
     """Beginnings of many updates."""
     for value in range(3 * AT_ONCE):
         update, body = peer.update(value, call.round, call.attempt)
@@ -110,7 +119,7 @@ async def body_after_body(w: Any, peer: Any, call: pb.Call) -> None:
         await peer.stub.Submit(iter(parts), metadata=peer.metadata)
 
 
-async def garbage(w: Any, peer: Any, call: pb.Call) -> None:
+async def garbage(w: World, peer: Peer, call: pb.Call) -> None:
     """Messages that are none."""
     stream = peer.stub.Attend(metadata=peer.metadata)
     await stream.write(pb.DeviceMessage(bodies=[bytes(3)] * 100))
@@ -118,15 +127,15 @@ async def garbage(w: Any, peer: Any, call: pb.Call) -> None:
         pass
 
 
-async def large_requests_without_a_token(w: Any, peer: Any, call: pb.Call) -> None:
+async def large_requests_without_a_token(w: World, peer: Peer, call: pb.Call) -> None:
     """Enroll calls of more than a mebibyte from nobody."""
     request = pb.EnrollRequest(devices=[pb.Identity(client="x" * CHUNK_BYTES)])
-    calls = [w.stub().Enroll(request, metadata=((TOKEN, b"guess"),)) for _ in range(AT_ONCE)]
-    for call in calls:
-        assert await call.code() is grpc.StatusCode.UNAUTHENTICATED
+    enrolling = [w.stub().Enroll(request, metadata=((TOKEN, b"guess"),)) for _ in range(AT_ONCE)]
+    for each in enrolling:
+        assert await each.code() is grpc.StatusCode.UNAUTHENTICATED
 
 
-ATTACKS: dict[str, Callable[[Any, Any, pb.Call], Coroutine[Any, Any, Any]]] = {
+ATTACKS: dict[str, Callable[[World, Peer, pb.Call], Awaitable[object]]] = {
     "c": half_open_uploads,
     "d": unread_downloads,
     "e": impossible_numbers,
@@ -138,7 +147,7 @@ ATTACKS: dict[str, Callable[[Any, Any, pb.Call], Coroutine[Any, Any, Any]]] = {
 }
 
 
-async def attack(w: Any, client: str, struck: asyncio.Event) -> None:
+async def attack(w: World, client: str, struck: asyncio.Event) -> None:
     """Attack once, and hold on to what is open then."""
     held = None
     with suppress(grpc.aio.AioRpcError, asyncio.InvalidStateError):  # the server ended the session
@@ -149,7 +158,7 @@ async def attack(w: Any, client: str, struck: asyncio.Event) -> None:
     del held
 
 
-async def model_of_run(world: Any, folder: Path, attackers: str) -> bytes:
+async def model_of_run(world: MakeWorld, folder: Path, attackers: str) -> bytes:
     """The model with which a run of devices a and b ends."""
     (folder / "models").mkdir(parents=True)
     w = await world(
@@ -176,7 +185,7 @@ async def model_of_run(world: Any, folder: Path, attackers: str) -> bytes:
 
 
 async def test_a_run_beside_hostile_peers_gives_the_model_of_a_run_without(
-    world: Any, tmp_path: Path
+    world: MakeWorld, tmp_path: Path
 ) -> None:
     alone = await model_of_run(world, tmp_path / "alone", "")
     assert await model_of_run(world, tmp_path / "beside", "".join(ATTACKS)) == alone

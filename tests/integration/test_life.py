@@ -1,8 +1,10 @@
 """What the server makes of devices that decline, give up, are away, or say so beforehand."""
 
+from __future__ import annotations
+
 import json
 import sqlite3
-from typing import Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import grpc
 import numpy as np
@@ -11,19 +13,22 @@ import pytest
 from muster.server.aggregators import Aggregator, Cohort, Need, State, Weighing
 from muster.v1 import fleet_pb2 as pb
 
+if TYPE_CHECKING:
+    from tests.integration.conftest import MakeWorld, Peer, World
+
 STATE = pb.DeviceState(
     battery=0.25, charging=False, idle=True, network="cellular", unmetered=False, hour=13.5
 )
 
 
-async def say(peer: Any, round: int, decision: Any, reason: Any = 0, **fields: Any) -> None:
+async def say(peer: Peer, round: int, decision: Any, reason: Any = 0, **fields: Any) -> None:
     answer = pb.Answer(
         client=peer.client, round=round, attempt=1, decision=decision, reason=reason, **fields
     )
     await peer.stream.write(pb.DeviceMessage(answers=[answer]))
 
 
-def answers(w: Any) -> list[tuple[Any, ...]]:
+def answers(w: World) -> list[tuple[Any, ...]]:
     with sqlite3.connect(w.folder / "ledger.sqlite") as db:
         query = "SELECT round, client, decision, reason FROM answers ORDER BY round, client"
         found = db.execute(query).fetchall()
@@ -31,7 +36,7 @@ def answers(w: Any) -> list[tuple[Any, ...]]:
     return found
 
 
-async def test_a_device_that_said_it_would_be_offline_is_not_called_again(world: Any) -> None:
+async def test_a_device_that_said_it_would_be_offline_is_not_called_again(world: MakeWorld) -> None:
     w = await world(rounds=3)
     a, b = await w.both()
     await a.called()
@@ -48,7 +53,7 @@ async def test_a_device_that_said_it_would_be_offline_is_not_called_again(world:
     assert [row for row in answers(w) if row[1] == "a"] == offline
 
 
-async def test_rounds_in_which_all_said_they_would_be_offline_are_empty(world: Any) -> None:
+async def test_rounds_in_which_all_said_they_would_be_offline_are_empty(world: MakeWorld) -> None:
     w = await world(rounds=4)
     for peer in await w.both():
         await peer.called()
@@ -57,7 +62,7 @@ async def test_rounds_in_which_all_said_they_would_be_offline_are_empty(world: A
     assert len(answers(w)) == 8
 
 
-async def test_one_who_gives_up_has_accepted_and_its_loss_is_in_the_books(world: Any) -> None:
+async def test_one_who_gives_up_has_accepted_and_its_loss_is_in_the_books(world: MakeWorld) -> None:
     w = await world()
     a, b = await w.both()
     await a.called()
@@ -79,7 +84,7 @@ async def test_one_who_gives_up_has_accepted_and_its_loss_is_in_the_books(world:
 
 
 async def test_who_is_away_when_a_round_opens_is_in_the_books_as_it_was_last_known(
-    world: Any,
+    world: MakeWorld,
 ) -> None:
     w = await world(clock="wall", rounds=2, deadline_s=30.0)
     a, b = await w.both()
@@ -108,7 +113,7 @@ async def test_who_is_away_when_a_round_opens_is_in_the_books_as_it_was_last_kno
     assert age_s >= 0
 
 
-async def test_a_server_that_comes_back_knows_those_who_are_not_back(world: Any) -> None:
+async def test_a_server_that_comes_back_knows_those_who_are_not_back(world: MakeWorld) -> None:
     w = await world(clock="wall", rounds=1, deadline_s=30.0)
     a, b = await w.both()
     await a.called()
@@ -132,7 +137,7 @@ async def test_a_server_that_comes_back_knows_those_who_are_not_back(world: Any)
 
 
 async def test_covariates_that_the_scenario_does_not_have_end_the_stream_and_no_other(
-    world: Any,
+    world: MakeWorld,
 ) -> None:
     w = await world()
     a, b = await w.both()
@@ -163,7 +168,7 @@ class Weightless(Aggregator):
 
 
 async def test_who_took_part_is_the_same_for_a_server_that_reads_it_in_the_ledger(
-    world: Any,
+    world: MakeWorld,
 ) -> None:
     rule = Weightless(kind="weightless")
     w = await world(rounds=2, aggregator=rule)

@@ -1,11 +1,16 @@
 """The journal says when every device came and went, whatever ended its presence."""
 
-from typing import Any
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
 
 from muster.wire import SESSION
 
+if TYPE_CHECKING:
+    from tests.integration.conftest import MakeWorld, World
 
-def story(w: Any, client: str) -> list[tuple[str, str | None]]:
+
+def story(w: World, client: str) -> list[tuple[str, str | None]]:
     """What the journal says of a device's presence, and why it left."""
     words = ("enrolled", "attended", "left")
     return [
@@ -18,7 +23,7 @@ def story(w: Any, client: str) -> list[tuple[str, str | None]]:
 REPLACED = ("left", "its device enrolled again")
 
 
-async def test_a_device_that_enrolls_again_has_left_before(world: Any) -> None:
+async def test_a_device_that_enrolls_again_has_left_before(world: MakeWorld) -> None:
     w = await world()
     await w.attend("a")
     await w.attend("a")
@@ -28,7 +33,7 @@ async def test_a_device_that_enrolls_again_has_left_before(world: Any) -> None:
 
 
 async def test_all_devices_of_a_process_leave_when_one_of_them_enrolls_elsewhere(
-    world: Any,
+    world: MakeWorld,
 ) -> None:
     w = await world()
     await w.attend("a", "b")
@@ -39,14 +44,16 @@ async def test_all_devices_of_a_process_leave_when_one_of_them_enrolls_elsewhere
     assert w.coordinator.fleet.present == 0
 
 
-async def test_a_device_without_a_stream_does_not_leave(world: Any) -> None:
+async def test_a_device_without_a_stream_does_not_leave(world: MakeWorld) -> None:
     w = await world()
     await w.enroll("a")
     await w.enroll("a")
     assert story(w, "a") == [("enrolled", None), ("enrolled", None)]
 
 
-async def test_a_second_stream_of_a_session_ends_the_presence_of_the_first(world: Any) -> None:
+async def test_a_second_stream_of_a_session_ends_the_presence_of_the_first(
+    world: MakeWorld,
+) -> None:
     w = await world()
     peer = await w.attend("a")
     stream = peer.stub.Attend(metadata=((SESSION, peer.session),))

@@ -1,7 +1,10 @@
 """Every call of the schema is served, and none is read before its caller is known."""
 
+from __future__ import annotations
+
 import asyncio
-from typing import Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import grpc
 import pytest
@@ -10,6 +13,9 @@ from muster.v1 import fleet_pb2 as pb
 from muster.v1 import operator_pb2
 from muster.wire import OPERATOR, SESSION, TOKEN
 from muster.wire.channels import client_options
+
+if TYPE_CHECKING:
+    from tests.integration.conftest import MakeWorld, World
 
 PATIENCE_S = 5.0
 METHODS = [
@@ -21,7 +27,7 @@ METHODS = [
 WRONG = [(key, b"0123456789abcdef") for key in (TOKEN, SESSION, OPERATOR)]
 
 
-async def code_of(w: Any, method: str, metadata: Any) -> grpc.StatusCode:
+async def code_of(w: World, method: str, metadata: Sequence[tuple[str, bytes]]) -> grpc.StatusCode:
     """How a call ends whose caller sends nothing but metadata."""
     channel = grpc.aio.insecure_channel(f"127.0.0.1:{w.port}", options=client_options())
     w.channels.append(channel)
@@ -32,24 +38,26 @@ async def code_of(w: Any, method: str, metadata: Any) -> grpc.StatusCode:
 @pytest.mark.parametrize("metadata", [[], WRONG], ids=["no credential", "wrong credentials"])
 @pytest.mark.parametrize("method", METHODS)
 async def test_every_call_is_served_and_refused_before_its_request_is_read(
-    world: Any, method: str, metadata: Any
+    world: MakeWorld, method: str, metadata: Sequence[tuple[str, bytes]]
 ) -> None:
     w = await world()
     assert await code_of(w, method, metadata) is grpc.StatusCode.UNAUTHENTICATED
 
 
-async def test_a_call_that_the_schema_does_not_have_is_not_served(world: Any) -> None:
+async def test_a_call_that_the_schema_does_not_have_is_not_served(world: MakeWorld) -> None:
     w = await world()
     code = await code_of(w, "/muster.v1.Fleet/Nothing", [])
     assert code is grpc.StatusCode.UNIMPLEMENTED
 
 
-async def test_a_probe_counts_what_arrives_and_sends_what_is_asked_for(world: Any) -> None:
+async def test_a_probe_counts_what_arrives_and_sends_what_is_asked_for(world: MakeWorld) -> None:
     w = await world()
     probing = w.stub().Probe(metadata=((TOKEN, bytes(16)),))
     await probing.write(pb.ProbeMessage(payload=bytes(1000)))
     await probing.write(pb.ProbeMessage(payload=bytes(24), wanted_bytes=7))
     first, second = await probing.read(), await probing.read()
+    assert isinstance(first, pb.ProbeReply)
+    assert isinstance(second, pb.ProbeReply)
     assert (first.received, first.payload) == (1000, b"")
     assert (second.received, second.payload) == (1024, bytes(7))
     assert second.at >= first.at

@@ -1,12 +1,14 @@
 """The account of bytes: what the ledger says has travelled is what the gateway has passed on."""
 
+from __future__ import annotations
+
 import asyncio
 import math
 import sqlite3
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager, closing, suppress
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import grpc
 import numpy as np
@@ -26,6 +28,9 @@ from muster.emulator.runs.run_progress import RunProgress
 from muster.v1 import fleet_pb2 as pb
 from muster.wire import UPLOAD_BYTES
 from muster.wire.bodies import checksum
+
+if TYPE_CHECKING:
+    from tests.integration.conftest import MakeWorld, World
 
 LARGE = 20_000
 """Parameters of a body of 80,000 bytes, which travels in chunks."""
@@ -123,7 +128,7 @@ def none(call: Call) -> None:
 class Run:
     """A run of devices a and b behind a gateway, and what is left of it."""
 
-    world: Any
+    world: World
     gateway: Gateway
     devices: dict[str, Device]
 
@@ -150,6 +155,8 @@ class Run:
     def overhead(self) -> int:
         """Bytes that the protocol adds in one direction, at most."""
         connections = sum(device.opened for device in self.gateway.devices.values())
+        transfers: int
+        updates: int
         [[transfers]] = self.query("SELECT count(*) FROM transfers")
         [[updates]] = self.query("SELECT count(*) FROM contributions")
         chunks = math.ceil(sum(self.transferred().values()) / LEAST_CHUNK_BYTES) + transfers
@@ -181,7 +188,7 @@ class Run:
 
 @asynccontextmanager
 async def fleet(
-    world: Any,
+    world: World,
     parameters: int = LARGE,
     shape: Shape | None = None,
     shared: SharedLine | None = None,
@@ -222,7 +229,7 @@ async def fleet(
 
 
 async def test_uploads_that_their_rounds_cut_off_are_counted_as_far_as_they_came(
-    world: Any,
+    world: MakeWorld,
 ) -> None:
     # Alone an update takes 0.27 s, and the deadline is 0.2: whatever the machine, all are late.
     w = await world(parameters=LARGE, clock="wall", deadline_s=0.2, rounds=3)
@@ -246,7 +253,7 @@ async def test_uploads_that_their_rounds_cut_off_are_counted_as_far_as_they_came
 
 
 async def test_updates_that_the_goal_left_out_are_counted_with_those_that_count(
-    world: Any,
+    world: MakeWorld,
 ) -> None:
     w = await world(parameters=LARGE, clock="wall", deadline_s=60.0, goal=1, rounds=6)
     shared = SharedLine(up_bps=4e6)
@@ -260,7 +267,7 @@ async def test_updates_that_the_goal_left_out_are_counted_with_those_that_count(
     assert useful == folded * 4 * LARGE
 
 
-async def test_what_was_sent_again_is_counted_where_it_was_sent(world: Any) -> None:
+async def test_what_was_sent_again_is_counted_where_it_was_sent(world: MakeWorld) -> None:
     parameters = 5 * MEBI // 4
     w = await world(parameters=parameters)
     # What they expect of their links makes them ask for small chunks.
@@ -281,7 +288,7 @@ async def test_what_was_sent_again_is_counted_where_it_was_sent(world: Any) -> N
     ]
 
 
-async def test_models_that_no_update_came_of_are_counted(world: Any) -> None:
+async def test_models_that_no_update_came_of_are_counted(world: MakeWorld) -> None:
     w = await world(parameters=LARGE, clock="wall", deadline_s=0.5, rounds=2)
     async with fleet(w, a=none) as run:
         assert (await w.finish())[0] == "completed"
@@ -295,7 +302,7 @@ async def test_models_that_no_update_came_of_are_counted(world: Any) -> None:
 
 
 @pytest.mark.parametrize("clock", ["rounds", "wall"])
-async def test_small_models_and_updates_are_counted_too(world: Any, clock: str) -> None:
+async def test_small_models_and_updates_are_counted_too(world: MakeWorld, clock: str) -> None:
     w = await world(parameters=SMALL, clock=clock, rounds=3)
     async with fleet(w, SMALL, a=lambda call: None) as run:
         assert (await w.finish())[0] == "completed"
@@ -311,7 +318,7 @@ async def test_small_models_and_updates_are_counted_too(world: Any, clock: str) 
     ]
 
 
-async def test_updates_that_were_refused_or_came_twice_are_counted(world: Any) -> None:
+async def test_updates_that_were_refused_or_came_twice_are_counted(world: MakeWorld) -> None:
     def refused(call: Call) -> tuple[Update, bytes]:
         body = np.full(LARGE, np.nan, "<f4").tobytes()
         return Update(call.key, 10, checksum(body), len(body), 0.0, 0.0, 0.5), body
@@ -329,7 +336,7 @@ async def test_updates_that_were_refused_or_came_twice_are_counted(world: Any) -
 
 
 async def test_when_the_account_is_closed_no_model_is_sent_that_would_not_be_counted(
-    world: Any,
+    world: MakeWorld,
 ) -> None:
     w = await world(parameters=LARGE)
     a, _ = await w.both()

@@ -1,10 +1,12 @@
 """Transfers over links that break: a real server, a real gateway, a real device's link."""
 
+from __future__ import annotations
+
 import asyncio
 import sqlite3
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import Any
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 import pytest
@@ -21,6 +23,9 @@ from muster.emulator.gateway.gateway import Gateway
 from muster.emulator.links.settings import Shape
 from muster.wire import UPLOAD_BYTES
 from muster.wire.bodies import checksum
+
+if TYPE_CHECKING:
+    from tests.integration.conftest import MakeWorld, World
 
 MEBI = 1 << 20
 FIVE_MEBI = 5 * MEBI // 4
@@ -62,7 +67,7 @@ async def linked(
         await link.close()
 
 
-async def called(world: Any, link: ServerLink) -> tuple[Attendance, Call]:
+async def called(world: World, link: ServerLink) -> tuple[Attendance, Call]:
     """The call of a device's first round, and the stream over which it came."""
     attendance = link.attend()
     await world.attend("b")  # a round waits until the fleet is there
@@ -76,11 +81,13 @@ def an_update(call: Call, parameters: int) -> tuple[Update, bytes]:
     return Update(call.key, 10, checksum(body), len(body), 0.0, 0.0, 0.5), body
 
 
-def cut_every(nbytes: int, direction: Any) -> Fault:
+def cut_every(nbytes: int, direction: Literal["up", "down"]) -> Fault:
     return Fault(fault="limit", direction=direction, bytes=nbytes)
 
 
-async def test_an_update_over_a_link_that_is_cut_again_and_again_arrives_once(world: Any) -> None:
+async def test_an_update_over_a_link_that_is_cut_again_and_again_arrives_once(
+    world: MakeWorld,
+) -> None:
     w = await world(parameters=FIVE_MEBI)
     async with gateway(w.port) as way:
         ports = way.listen()
@@ -101,7 +108,7 @@ async def test_an_update_over_a_link_that_is_cut_again_and_again_arrives_once(wo
             assert again.outcome is Outcome.ACCEPTED, "the same body gets the same receipt"
 
 
-async def test_an_upload_goes_on_in_the_devices_next_session(world: Any) -> None:
+async def test_an_upload_goes_on_in_the_devices_next_session(world: MakeWorld) -> None:
     w = await world(parameters=FIVE_MEBI)
     async with gateway(w.port, Shape(up_bps=40e6)) as way:
         ports = way.listen()
@@ -130,7 +137,7 @@ async def test_an_upload_goes_on_in_the_devices_next_session(world: Any) -> None
             assert up() - before < 3 * MEBI
 
 
-async def test_an_upload_that_its_round_cut_off_is_late(world: Any) -> None:
+async def test_an_upload_that_its_round_cut_off_is_late(world: MakeWorld) -> None:
     w = await world(parameters=FIVE_MEBI, clock="wall", deadline_s=1.0, rounds=2)
     async with gateway(w.port, Shape(up_bps=4e6)) as way:
         ports = way.listen()
@@ -153,7 +160,7 @@ async def test_an_upload_that_its_round_cut_off_is_late(world: Any) -> None:
     assert 0 < nbytes < FIVE_MEBI * 4
 
 
-async def test_an_upload_that_outlasts_several_rounds_is_late_in_its_own(world: Any) -> None:
+async def test_an_upload_that_outlasts_several_rounds_is_late_in_its_own(world: MakeWorld) -> None:
     # Its first chunk has come after half a second, and three rounds.
     w = await world(parameters=100_000, clock="wall", deadline_s=0.15, rounds=20)
     async with gateway(w.port, Shape(up_bps=4e6)) as way:
@@ -162,6 +169,7 @@ async def test_an_upload_that_outlasts_several_rounds_is_late_in_its_own(world: 
             _stream, call = await called(w, link)
             receipt = await link.submit(*an_update(call, 100_000))
             assert (receipt.outcome, receipt.reason) == (Outcome.LATE, Reason.DEADLINE)
+            assert w.coordinator.receiver.round is not None
             assert w.coordinator.receiver.round.number > 2
         w.coordinator.stop("stopped", "enough")
         assert await w.finish() == ("stopped", "enough")
@@ -171,7 +179,9 @@ async def test_an_upload_that_outlasts_several_rounds_is_late_in_its_own(world: 
     assert rows == [(1, 0, "late")]
 
 
-async def test_a_model_over_a_link_that_is_cut_again_and_again_arrives_whole(world: Any) -> None:
+async def test_a_model_over_a_link_that_is_cut_again_and_again_arrives_whole(
+    world: MakeWorld,
+) -> None:
     w = await world(parameters=FIVE_MEBI)
     # What it expects of its link makes a device ask for small chunks; the link itself is quick.
     slow = LinkModel(down_bps=1e6)
@@ -186,7 +196,7 @@ async def test_a_model_over_a_link_that_is_cut_again_and_again_arrives_whole(wor
             assert checksum(body) == call.model_checksum
 
 
-async def test_a_transfer_that_gets_no_further_is_given_up(world: Any) -> None:
+async def test_a_transfer_that_gets_no_further_is_given_up(world: MakeWorld) -> None:
     w = await world(parameters=FIVE_MEBI)
     async with gateway(w.port) as way:
         ports = way.listen()
@@ -198,7 +208,9 @@ async def test_a_transfer_that_gets_no_further_is_given_up(world: Any) -> None:
                 await link.submit(*an_update(call, FIVE_MEBI))
 
 
-async def test_an_update_whose_receipt_was_lost_is_sent_again_and_counts_once(world: Any) -> None:
+async def test_an_update_whose_receipt_was_lost_is_sent_again_and_counts_once(
+    world: MakeWorld,
+) -> None:
     # It fits into a window, since no word that would widen it comes back.
     parameters = MEBI // 32
     w = await world(parameters=parameters)
@@ -220,7 +232,7 @@ async def test_an_update_whose_receipt_was_lost_is_sent_again_and_counts_once(wo
             assert len([event for event in w.events if event["event"] == "received"]) == 1
 
 
-async def test_a_heartbeat_passes_a_saturating_upload(world: Any) -> None:
+async def test_a_heartbeat_passes_a_saturating_upload(world: MakeWorld) -> None:
     w = await world(parameters=MEBI // 8)
     # Half a mebibyte takes four seconds; the heartbeat waits for a slice of it, not for its end.
     shape = Shape(up_bps=1e6)

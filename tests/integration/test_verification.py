@@ -20,6 +20,7 @@ from muster.common.testing import ManualClock
 from muster.emulator.gateway.config import GatewayDevice, GatewayProcess, Ports
 from muster.emulator.gateway.control import ControlService
 from muster.emulator.gateway.gateway import Gateway as Emulated
+from muster.emulator.gateway.rates import Direction
 from muster.emulator.links.controller import Controller
 from muster.emulator.links.settings import Shape
 from muster.emulator.links.verification import GatewayUnderTest, Tolerances, verify_gateways
@@ -38,7 +39,7 @@ from muster.wire import CHUNK_BYTES, TOKEN
 
 HOST = "127.0.0.1"
 UPSTREAM = "127.0.0.1:9"
-TOKENS = {"controller_token": "c0ffee", "device_token": "decaf0"}
+TOKENS: dict[str, Any] = {"controller_token": "c0ffee", "device_token": "decaf0"}
 WIDE = Tolerances(rate=0.3, rtt=0.3, rtt_s=0.1, fairness=0.7)
 SHORT_S = 0.6
 
@@ -140,16 +141,18 @@ async def test_links_that_deliver_more_are_outside(start: Start) -> None:
     assert [row.quantity for row in found.outside] == ["rate up"]
 
 
-async def test_a_shared_limit_that_does_not_bind_is_outside(start: Start) -> None:
+async def test_a_shared_limit_that_does_not_bind_is_outside(
+    start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
     shape = Shape(up_bps=1e6)
     running = await start(shape, shape, shared=SharedLine(up_bps=1e6))
-    controller: Any = running.gateway.controller
+    controller = running.gateway.controller
     truth = controller.set_shared
 
     async def twice_as_much(down_bps: float | None, up_bps: float | None) -> None:
         await truth(down_bps, None if up_bps is None else 2 * up_bps)
 
-    controller.set_shared = twice_as_much
+    monkeypatch.setattr(controller, "set_shared", twice_as_much)
     found = await verified(running)
     assert [(row.link, row.quantity) for row in found.outside] == [("shared", "rate up")]
 
@@ -165,7 +168,8 @@ async def test_a_link_that_varies_is_compared_with_what_it_allowed(start: Start)
 
 async def test_a_device_that_is_offline_is_outside_and_says_why(start: Start) -> None:
     running = await start(Shape(up_bps=1e6), Shape(up_bps=1e6))
-    controller: Any = running.gateway.controller
+    controller = running.gateway.controller
+    assert isinstance(controller, Controller)
     await controller.fault(["g-1"], "offline")
     found = await verified(running)
     assert {row.link for row in found.outside} == {"g-1"}
@@ -267,7 +271,7 @@ async def test_who_does_not_show_the_fleets_token_is_refused(token: bytes | None
     server = ProbeServer(b"right", WallClock())
     async with grpc.aio.insecure_channel(await server.start()) as channel:
         metadata = () if token is None else ((TOKEN, token),)
-        stub: Any = fleet_pb2_grpc.FleetStub(channel)
+        stub: fleet_pb2_grpc.FleetAsyncStub = fleet_pb2_grpc.FleetStub(channel)
         stream = stub.Probe(metadata=metadata)
         with pytest.raises(grpc.aio.AioRpcError) as refused:
             await stream.read()
@@ -291,7 +295,7 @@ class Nothing:
 
 
 @pytest.mark.parametrize("direction", ["up", "down"])
-async def test_a_transfer_over_grpc_counts_at_the_receiver(direction: Any) -> None:
+async def test_a_transfer_over_grpc_counts_at_the_receiver(direction: Direction) -> None:
     clock, token = WallClock(), b"token"
     server = ProbeServer(token, clock)
     line = straight_to(await server.start())

@@ -1,6 +1,7 @@
 """Updates as they travel: what a body keeps of a vector, and what a server refuses."""
 
 import math
+from functools import partial
 from itertools import pairwise
 
 import numpy as np
@@ -28,6 +29,10 @@ def codec(kind: str, **settings: float) -> Codec:
 
 def draws(number: int = 0) -> np.random.Generator:
     return stream(7, "compression", "phones-0001", number)
+
+
+def floats(*values: float) -> np.ndarray:
+    return np.array(values, np.float32)
 
 
 def normal(size: int, seed: int = 0) -> np.ndarray:
@@ -92,7 +97,7 @@ def test_rounding_to_a_byte_is_right_in_the_mean() -> None:
 
 
 def test_the_same_draws_give_the_same_body() -> None:
-    bodies = [codec("int8").encode(normal(5000), lambda n=n: draws(n)) for n in (1, 1, 2)]
+    bodies = [codec("int8").encode(normal(5000), partial(draws, n)) for n in (1, 1, 2)]
     assert bodies[0] == bodies[1] != bodies[2]
 
 
@@ -155,8 +160,8 @@ def test_any_vector_is_written_and_read(kind: str, vector: np.ndarray) -> None:
 
 
 def test_a_value_too_large_for_half_precision_is_not_finite() -> None:
-    assert sent("float16", np.float32([65504, 65519]))[1] == 65504
-    assert sent("float16", np.float32([65520]))[0] == math.inf
+    assert sent("float16", floats(65504, 65519))[1] == 65504
+    assert sent("float16", floats(65520))[0] == math.inf
 
 
 @pytest.mark.parametrize("scale", [1e-45, 3e-45, 1e-43, 1e-38, 1.0, LARGEST / 2])
@@ -226,10 +231,10 @@ def test_settings_are_checked() -> None:
 
 def test_what_is_left_out_is_sent_later() -> None:
     found = codec("top-k", ratio=0.5)
-    body, residual = compress(found, np.float32([4, 1, 3, 2]), None, draws)
+    body, residual = compress(found, floats(4, 1, 3, 2), None, draws)
     np.testing.assert_array_equal(found.decode(body, 4), [4, 0, 3, 0])
     np.testing.assert_array_equal(residual, [0, 1, 0, 2])
-    body, residual = compress(found, np.float32([1, 1, 1, 1]), residual, draws)
+    body, residual = compress(found, floats(1, 1, 1, 1), residual, draws)
     np.testing.assert_array_equal(found.decode(body, 4), [0, 2, 0, 3])
     np.testing.assert_array_equal(residual, [1, 0, 1, 0])
 
@@ -243,8 +248,8 @@ def test_others_remember_nothing(kind: str) -> None:
 
 
 def test_an_update_that_diverged_leaves_the_memory_alone() -> None:
-    before = np.float32([0, 1])
-    body, after = compress(codec("top-k"), np.float32([math.nan, 0]), before, draws)
+    before = floats(0, 1)
+    body, after = compress(codec("top-k"), floats(math.nan, 0), before, draws)
     assert after is before
     assert math.isnan(codec("top-k").check(pread_of(body), 2).largest)
 
@@ -260,7 +265,8 @@ def descend(feedback: bool, rounds: int = 2000, devices: int = 5, size: int = 20
     far[np.arange(devices), np.arange(devices)] = 100
     optima += far - far.mean(axis=0)
     found = codec("top-k", ratio=1 / size)
-    model, residuals = np.zeros(size, np.float32), [None] * devices
+    model = np.zeros(size, np.float32)
+    residuals: list[np.ndarray | None] = [None] * devices
     for _ in range(rounds):
         updates = []
         for device, optimum in enumerate(optima):

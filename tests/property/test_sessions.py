@@ -12,7 +12,7 @@ import sqlite3
 import tempfile
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Any, Literal, cast, get_args
 
 import grpc
 import numpy as np
@@ -20,6 +20,7 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
+from muster.common.events import Event
 from muster.common.exchange import Fingerprint
 from muster.common.tensors import schema_of
 from muster.common.testing import ManualClock
@@ -75,6 +76,11 @@ class PlayedCall:
     def close(self) -> None:
         self._heard.put_nowait(grpc.aio.EOF)
 
+    @property
+    def context(self) -> "grpc.aio.ServicerContext[Any, Any]":
+        """The call, under the type of which a service uses only the methods below."""
+        return cast("grpc.aio.ServicerContext[Any, Any]", self)
+
     # What a service does with its context.
 
     def invocation_metadata(self) -> Sequence[tuple[str, bytes]]:
@@ -108,14 +114,14 @@ class Attendance:
             devices=[pb.Identity(client=c, examples=10, capacity=1.0) for c in self._clients],
             fingerprint=messages.encode_fingerprint(Fingerprint("test", "test", "cpu", 1)),
         )
-        reply = await self._service.Enroll(request, PlayedCall(((TOKEN, bytes(16)),)))
+        reply = await self._service.Enroll(request, PlayedCall(((TOKEN, bytes(16)),)).context)
         self.metadata = ((SESSION, reply.enrolled.session),)
 
     async def come(self) -> None:
         """Enroll, and open the stream."""
         await self.enroll()
         self.call = PlayedCall(self.metadata)
-        self.stream = asyncio.create_task(self._service.Attend(None, self.call))
+        self.stream = asyncio.create_task(self._service.Attend(None, self.call.context))
         await settle()
 
     async def says(self, message: bytes) -> None:
@@ -132,7 +138,7 @@ class Attendance:
         return [call for message in heard for call in message.calls if call.client == client][-1]
 
     async def answers(self, call: pb.Call, decision: Any, body: bytes | None = None) -> None:
-        key = {"client": call.client, "round": call.round, "attempt": call.attempt}
+        key: dict[str, Any] = {"client": call.client, "round": call.round, "attempt": call.attempt}
         answer = pb.Answer(**key, decision=decision)
         if body is not None:
             answer.update.CopyFrom(update(**key))
@@ -182,7 +188,7 @@ X = st.lists(FLOATS, max_size=2)
 CHECKSUMS = st.sampled_from([bytes(16), b"", bytes(3000)])
 BODIES = st.sampled_from([BODY, BODY, BODY[::-1], b"", bytes(17), bytes(40)])
 SECONDS = ("train_s", "fetch_s", "loss", "modelled_s", "fetch_wait_s", "fetched_at", "slot_wait_s")
-KEYS = st.fixed_dictionaries(
+KEYS: st.SearchStrategy[dict[str, Any]] = st.fixed_dictionaries(
     {
         "client": st.sampled_from(["a", "c"]),
         "round": st.sampled_from([1, 2]),
@@ -292,11 +298,11 @@ async def say(service: FleetService, session: Attendance, said: Said) -> None:
             continue
         try:
             if isinstance(message, pb.FetchRequest):
-                await service.Fetch(message, PlayedCall(session.metadata))
+                await service.Fetch(message, PlayedCall(session.metadata).context)
             else:
                 call = PlayedCall(session.metadata, message)
                 call.close()
-                await service.Submit(None, call)
+                await service.Submit(None, call.context)
         except Aborted:
             pass
         await settle()
@@ -338,8 +344,8 @@ class Run:
         self.service = service
         self.session, self.b = Attendance(service, "ac"), Attendance(service, "b")
 
-    def _tell(self, event: str, **fields: Any) -> None:
-        self.journal.append(json.loads(json.dumps({"event": event, **fields})))
+    def _tell(self, event: Event) -> None:
+        self.journal.append(json.loads(json.dumps({"event": event.name, **event.fields()})))
 
     def expects(self, client: str) -> bool:
         """Whether a round waits for a device."""
@@ -413,7 +419,7 @@ def run(said: Said, clock: ClockKind, b_first: bool) -> Any:
 UNDISTURBED = {clock: run([], clock, b_first=True) for clock in get_args(ClockKind)}
 
 
-DECLINED = {"round": 1, "attempt": 1, "decision": pb.DECISION_DECLINE}
+DECLINED: dict[str, Any] = {"round": 1, "attempt": 1, "decision": pb.DECISION_DECLINE}
 LAST_WORD_THEN_WRONG = pb.DeviceMessage(
     answers=[
         pb.Answer(client="a", **DECLINED),

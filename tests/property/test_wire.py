@@ -131,7 +131,8 @@ def test_the_header_of_an_upload_comes_back(update: Update, offset: int) -> None
     st.sampled_from([-1.0, math.nan, math.inf]),
 )
 def test_an_update_of_no_duration_is_refused(update: Update, field: str, seconds: float) -> None:
-    wire = messages.encode_submit(update._replace(**{field: seconds}), 0).header.update
+    changes: dict[str, Any] = {field: seconds}
+    wire = messages.encode_submit(update._replace(**changes), 0).header.update
     with pytest.raises(RemoteProtocolError, match=f"{field} is"):
         messages.decode_update(wire)
 
@@ -392,8 +393,9 @@ def test_a_download_in_chunks_of_any_other_size_may_begin_anywhere() -> None:
 
 @pytest.mark.parametrize("field", ["torch", "cpu_capability", "device"])
 def test_a_fingerprint_with_a_long_name_is_refused(field: str) -> None:
+    long: dict[str, Any] = {field: "x" * 201}
     with pytest.raises(RemoteProtocolError, match=f"length of {field} is 201"):
-        messages.decode_fingerprint(pb.Fingerprint(**{field: "x" * 201}))  # type: ignore[arg-type]
+        messages.decode_fingerprint(pb.Fingerprint(**long))
 
 
 @pytest.mark.parametrize("seconds", [-1.0, math.nan, math.inf, 1e13])

@@ -12,16 +12,19 @@ from typing import Any
 import grpc
 import pytest
 
-from muster.client.link import ServerLink, _ours, _piece_bytes, _RetryPolicy
+from muster.client.link import ServerLink, _piece_bytes, _RetryPolicy
+from muster.client.transport_errors import error_of
 from muster.client.worker import Worker
 from muster.common.errors import RemoteProtocolError
-from muster.common.exchange import Commit
+from muster.common.exchange import Call, Commit
 from muster.emulator.simulation.faults import Break, DiskFull, Fault, Kill, Rogue
 from muster.emulator.simulation.search import HistoryPlan, Simulator
 from muster.server.evaluation.evaluator import Evaluator
 from muster.server.evaluation.process import EvaluationResult
 from muster.server.fleet import ConnectedPack
+from muster.server.rounds.closed_round import ClosedRound
 from muster.server.rounds.coordinator import Coordinator
+from muster.server.rounds.lifecycle import Round
 from muster.server.rounds.round_commit import RoundCommit
 from muster.server.rounds.versions import ModelVersions
 from muster.server.rpc.transfers import TransferQueue, Turn
@@ -66,7 +69,7 @@ def old_chunks_from(
     return self._chunks[first:]
 
 
-async def old_fetch(self: ServerLink, call: Any, length: int) -> Any:
+async def old_fetch(self: ServerLink, call: Call, length: int) -> tuple[memoryview, float] | None:
     if self._partial[0] != call.model_checksum:
         self._partial = call.model_checksum, bytearray()
     body, came_at = self._partial[1], None
@@ -87,7 +90,7 @@ async def old_fetch(self: ServerLink, call: Any, length: int) -> Any:
         except grpc.aio.AioRpcError as error:
             if error.code() is grpc.StatusCode.NOT_FOUND:
                 return None
-            await patience.wait_after(_ours(error), len(body))
+            await patience.wait_after(error_of(error), len(body))
         finally:
             fetching.cancel()
     self._partial = b"", bytearray()
@@ -112,15 +115,17 @@ def test_a_fetch_past_the_end_is_found(
 def test_an_accepted_call_that_is_dropped_in_lockstep_is_found(
     simulated: Simulator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    fetch = ServerLink.fetch
+
     async def not_found(
-        self: ServerLink, call: Any, length: int, fetch: Any = ServerLink.fetch
-    ) -> Any:
+        self: ServerLink, call: Call, length: int
+    ) -> tuple[memoryview, float] | None:
         if call.key.round == 2 and not seen:
             seen.append(call)
             return None
         return await fetch(self, call, length)
 
-    seen: list[Any] = []
+    seen: list[Call] = []
     monkeypatch.setattr(ServerLink, "fetch", not_found)
     assert not simulated.play(HistoryPlan("large", 0, ())).violations, "the session begins anew"
     assert seen
@@ -161,7 +166,7 @@ def test_half_open_uploads_that_block_everybody_are_found(
 # --- 6: lost exceptions --------------------------------------------------------------------------
 
 
-async def old_read(self: Evaluator, results: Any) -> None:
+async def old_read(self: Evaluator, results: asyncio.StreamReader) -> None:
     """An exception of `done` ends the task, and nobody hears of it."""
     while line := await results.readline():
         measured = EvaluationResult.from_json(line)
@@ -203,8 +208,6 @@ def test_a_device_that_counts_twice_is_found(
     simulated: Simulator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The ledger's index refuses a second contribution of a device in a round."""
-    from muster.server.rounds.lifecycle import Round
-
     monkeypatch.setattr(Round, "counted", lambda self: [*self.cohort, *list(self.cohort)[:1]])
     assert simulated.play(HistoryPlan("inline", 0, ())).violations
 
@@ -227,8 +230,10 @@ def test_a_round_that_devices_hear_of_before_it_is_durable_is_found(
 ) -> None:
     close = RoundCommit.close
 
-    async def tells_first(self: RoundCommit, round: Any, *rest: Any) -> Any:
-        closed = await close(self, round, *rest)
+    async def tells_first(
+        self: RoundCommit, round: Round, opened_at: float, began: float
+    ) -> ClosedRound:
+        closed = await close(self, round, opened_at, began)
         self._versions.committed = Commit(round.number, closed.version)
         for pack in self._receiver._fleet.packs():
             pack.send(self._versions.committed)

@@ -2,6 +2,7 @@
 
 import asyncio
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from random import Random
 from typing import Any
 
@@ -60,7 +61,7 @@ def order_of(seed: int) -> list[str]:
             await asyncio.sleep(0)
 
     async def main() -> None:
-        started = [loop.start(name, lambda name=name: steps(name)) for name in "ab"]
+        started = [loop.start(name, partial(steps, name)) for name in "ab"]
         await asyncio.gather(*(task for _, task in started))
 
     loop.run_until_complete(main())
@@ -122,7 +123,8 @@ def test_a_paused_process_goes_on_where_it_was() -> None:
 
 
 def test_worker_threads_run_their_jobs_one_after_the_other() -> None:
-    loop, executor, seen = a_loop(3), ThreadPoolExecutor(1), []
+    loop, executor = a_loop(3), ThreadPoolExecutor(1)
+    seen: list[int] = []
 
     async def main() -> list[Any]:
         jobs = [loop.run_in_executor(executor, seen.append, number) for number in range(10)]

@@ -1,9 +1,11 @@
 """Kill −9, again and again: the result is that of the run without."""
 
+from __future__ import annotations
+
 import os
 import signal
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
@@ -14,6 +16,9 @@ from muster.common import seeds
 from muster.common.errors import RunFailed
 from muster.emulator import Run, run
 from muster.emulator.scenario.scenario import Scenario
+
+if TYPE_CHECKING:
+    from tests.system.conftest import MakeScenario
 
 pytestmark = pytest.mark.usefixtures("nothing_left", "shown_soon")
 
@@ -103,7 +108,9 @@ def assert_every_contribution_counts_once(done: Run, scenario: Scenario) -> None
         ("packed", "devices"),
     ],
 )
-def test_kills_change_nothing(scenario, tmp_path: Path, victims: str, size: str) -> None:
+def test_kills_change_nothing(
+    scenario: MakeScenario, tmp_path: Path, victims: str, size: str
+) -> None:
     rounds, between = {"small": (20, 60), "large": (3, 15), "packed": (20, 100)}[size]
     rounds *= KILLS
     linear = {"name": "linear", "dimension": 5, "heterogeneity": 1.0}
@@ -160,7 +167,7 @@ has been called then, and devices have done its work. The journal does not have 
 
 @pytest.mark.parametrize("moment", ["before", "after"])
 def test_a_server_that_dies_while_it_writes_is_told_the_same_again(
-    scenario, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, moment: str
+    scenario: MakeScenario, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, moment: str
 ) -> None:
     modules, marks = tmp_path / "modules", tmp_path / moment
     modules.mkdir()
@@ -238,7 +245,12 @@ class Stillborn:
     """
 
     def __init__(
-        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, victims: str, kills: int, share=1.0
+        self,
+        tmp_path: Path,
+        monkeypatch: pytest.MonkeyPatch,
+        victims: str,
+        kills: int,
+        share: float = 1.0,
     ) -> None:
         modules, self._marks = tmp_path / "stillborn", tmp_path / "marks"
         for folder in (modules, self._marks / "starts", self._marks / "kills"):
@@ -263,7 +275,7 @@ SHORT: dict[str, Any] = {
 
 
 @pytest.fixture(scope="module")
-def sha256_of_short(scenario, tmp_path_factory: pytest.TempPathFactory) -> str:
+def sha256_of_short(scenario: MakeScenario, tmp_path_factory: pytest.TempPathFactory) -> str:
     """The hash of the model with which SHORT ends when nobody dies."""
     done = run(scenario(**SHORT), out=tmp_path_factory.mktemp("short") / "run", report=False)
     return str(done.summary["model_sha256"])
@@ -273,7 +285,7 @@ def sha256_of_short(scenario, tmp_path_factory: pytest.TempPathFactory) -> str:
     ("victims", "kills"), [("server", KILLS), ("devices", KILLS), ("gateway", 2), ("nursery", 2)]
 )
 def test_deaths_while_processes_start_use_up_restarts_and_change_nothing(
-    scenario,
+    scenario: MakeScenario,
     sha256_of_short: str,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
@@ -293,7 +305,7 @@ def test_deaths_while_processes_start_use_up_restarts_and_change_nothing(
 @pytest.mark.soak
 @pytest.mark.timeout(7200)
 def test_a_storm_of_kills_half_of_them_in_starts_changes_nothing(
-    scenario, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    scenario: MakeScenario, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     far = {"name": "dev-far", "count": 2, "link": {"profile": "unshaped"}}
     planned = scenario(
@@ -312,7 +324,7 @@ def test_a_storm_of_kills_half_of_them_in_starts_changes_nothing(
 
 
 def test_a_process_that_never_gets_through_its_start_ends_the_run_by_name(
-    scenario, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    scenario: MakeScenario, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     Stillborn(tmp_path, monkeypatch, "server", kills=3)
     with pytest.raises(RunFailed, match="server ended unexpectedly by signal 9") as failed:
@@ -321,7 +333,9 @@ def test_a_process_that_never_gets_through_its_start_ends_the_run_by_name(
 
 
 @pytest.mark.parametrize("victims", ["server", "devices"])
-def test_kills_change_nothing_of_a_life(scenario, tmp_path: Path, victims: str) -> None:
+def test_kills_change_nothing_of_a_life(
+    scenario: MakeScenario, tmp_path: Path, victims: str
+) -> None:
     group = {
         "name": "dev",
         "count": 7,

@@ -1,7 +1,10 @@
 """Evaluation per group and per device, in a run over real processes."""
 
+from __future__ import annotations
+
 import json
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
@@ -9,10 +12,15 @@ from safetensors.numpy import load_file
 
 from muster.emulator import run
 
+if TYPE_CHECKING:
+    from tests.system.conftest import MakeScenario
+
 pytestmark = pytest.mark.usefixtures("nothing_left")
 
 
-def test_groups_and_devices_are_measured_on_what_they_hold_out(scenario, tmp_path: Path) -> None:
+def test_groups_and_devices_are_measured_on_what_they_hold_out(
+    scenario: MakeScenario, tmp_path: Path
+) -> None:
     planned = scenario(
         task={"name": "linear", "dimension": 5, "heterogeneity": 1.0, "validation_ratio": 0.2},
         server={"rounds": 4, "evaluate_every": 2, "evaluate_groups": True,

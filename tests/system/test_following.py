@@ -1,21 +1,29 @@
 """`muster status` and `watch` of a run that is going on, and of the same run when it has ended."""
 
+from __future__ import annotations
+
 import json
 import subprocess
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
 from muster.emulator.runs.control import stop
 from muster.emulator.runs.following import status_of, watch
 
+if TYPE_CHECKING:
+    from tests.system.conftest import MakeScenario
+
 pytestmark = pytest.mark.usefixtures("nothing_left")
 
 MUSTER = [sys.executable, "-c", "from muster.emulator.cli.commands import main; main()"]
 
 
-def test_a_run_is_followed_from_its_beginning_to_its_end(scenario, tmp_path: Path) -> None:
+def test_a_run_is_followed_from_its_beginning_to_its_end(
+    scenario: MakeScenario, tmp_path: Path
+) -> None:
     planned = scenario(server={"rounds": 100_000, "evaluate_every": 2})
     (tmp_path / "scenario.toml").write_text(planned.to_toml())
     folder = tmp_path / "run"

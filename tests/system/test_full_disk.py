@@ -1,17 +1,23 @@
 """A disk that is full when a run has ended, and output that nobody takes."""
 
+from __future__ import annotations
+
 import json
 import sqlite3
 import subprocess
 import sys
 from contextlib import closing
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
 from muster.common.errors import RunFailed
 from muster.emulator import resume, run
 from muster.emulator.results.summary import read_summary
+
+if TYPE_CHECKING:
+    from tests.system.conftest import MakeScenario
 
 REFUSED = "cannot be written: the operating system refused:"
 
@@ -36,7 +42,7 @@ except RunFailed as error:
 
 
 def test_a_run_whose_summary_does_not_fit_on_the_disk_says_so_and_can_be_concluded(
-    scenario, tmp_path: Path
+    scenario: MakeScenario, tmp_path: Path
 ) -> None:
     (tmp_path / "plain.toml").write_text(scenario().to_toml())
     folder = tmp_path / "run"
@@ -59,7 +65,7 @@ def test_a_run_whose_summary_does_not_fit_on_the_disk_says_so_and_can_be_conclud
 
 
 def test_an_error_of_the_operating_system_fails_the_run_and_nothing_is_left(
-    scenario, tmp_path: Path
+    scenario: MakeScenario, tmp_path: Path
 ) -> None:
     folder = tmp_path / "run"
 
@@ -72,7 +78,9 @@ def test_an_error_of_the_operating_system_fails_the_run_and_nothing_is_left(
     assert f"muster run --resume {folder}" in str(error.value)
 
 
-def test_a_run_whose_output_nobody_takes_goes_on_to_its_end(scenario, tmp_path: Path) -> None:
+def test_a_run_whose_output_nobody_takes_goes_on_to_its_end(
+    scenario: MakeScenario, tmp_path: Path
+) -> None:
     (tmp_path / "plain.toml").write_text(scenario().to_toml())
     folder = tmp_path / "run"
     program = "from muster.emulator.cli.entry import main; main()"

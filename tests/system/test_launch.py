@@ -1,5 +1,7 @@
 """Starting, stopping and dying: whatever happens to whichever process, nothing is left behind."""
 
+from __future__ import annotations
+
 import json
 import os
 import select
@@ -10,13 +12,16 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from muster.common.errors import RunFailed
 from muster.emulator import run
 from muster.emulator.scenario.scenario import Scenario
+
+if TYPE_CHECKING:
+    from tests.system.conftest import MakeScenario
 
 pytestmark = pytest.mark.usefixtures("nothing_left")
 
@@ -109,7 +114,7 @@ class Deaths:
     def __init__(self, pids: dict[str, int]) -> None:
         self._handles = {name: os.pidfd_open(pid) for name, pid in pids.items()}
 
-    def __enter__(self) -> "Deaths":
+    def __enter__(self) -> Deaths:
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -273,7 +278,9 @@ def test_ctrl_c_while_devices_start_stops_the_run(
     assert_nothing_temporary(command, folder)
 
 
-def test_ctrl_c_while_the_server_starts_ends_the_run_as_stopped(scenario, folder: Path) -> None:
+def test_ctrl_c_while_the_server_starts_ends_the_run_as_stopped(
+    scenario: MakeScenario, folder: Path
+) -> None:
     def press(event: dict[str, Any]) -> None:
         # The nursery is ready; the server begins to import what it needs.
         if event["event"] == "started" and event["process"] == "nursery":
@@ -348,7 +355,9 @@ def test_a_task_that_cannot_be_opened_ends_the_start_with_its_message(
 
 
 @pytest.mark.timeout(DEADLINE_S)
-def test_a_display_that_fails_ends_the_run_with_its_error(scenario, folder: Path) -> None:
+def test_a_display_that_fails_ends_the_run_with_its_error(
+    scenario: MakeScenario, folder: Path
+) -> None:
     class Broken(Exception):
         pass
 
@@ -467,6 +476,8 @@ def test_of_a_run_that_is_over_one_is_told_that_it_is_over(
     assert f"Its files: {folder}" in asked.errors
 
 
-async def test_a_run_works_inside_a_running_event_loop(scenario, folder: Path) -> None:
+async def test_a_run_works_inside_a_running_event_loop(
+    scenario: MakeScenario, folder: Path
+) -> None:
     done = run(scenario(server={"rounds": 2}), out=folder)
     assert done.status == "completed"

@@ -1,16 +1,21 @@
 """Fleets that live: planned and run alike, packed and alone, over crashes and on the wall clock."""
 
+from __future__ import annotations
+
 import json
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 import pytest
 
 from muster.client.availability.traces import AvailabilityTrace, write_traces
-from muster.emulator import run
+from muster.emulator import Run, run
 from muster.emulator.experiments.planning import plan
 from muster.emulator.scenario.scenario import Scenario
+
+if TYPE_CHECKING:
+    from tests.system.conftest import MakeScenario
 
 pytestmark = pytest.mark.usefixtures("nothing_left")
 
@@ -40,19 +45,21 @@ CLOCK = {"kind": "rounds", "round_s": 1800, "starts_at_h": 18}
 SELECTION = {"kind": "uniform", "k": 8}
 
 
-def a_day(scenario: Any, **changes: Any) -> Scenario:
+def a_day(scenario: MakeScenario, **changes: Any) -> Scenario:
     groups = [{**group, **changes} for group in GROUPS]
     server = {"rounds": 40, "selection": SELECTION, "evaluate_every": 40}
     return scenario(clock=CLOCK, server=server, groups=groups)
 
 
-def answers(done: Any) -> pd.DataFrame:
+def answers(done: Run) -> pd.DataFrame:
     # Devices of a pack share the model that comes with their calls.
     rows = done.ledger.answers.drop(columns=["at", "bytes_down"])
-    return rows.astype(object).where(lambda f: f.notna(), None)
+    return rows.astype(object).where(rows.notna(), None)
 
 
-def test_a_run_does_what_its_plan_says_and_packs_change_nothing(scenario, tmp_path: Path) -> None:
+def test_a_run_does_what_its_plan_says_and_packs_change_nothing(
+    scenario: MakeScenario, tmp_path: Path
+) -> None:
     alone = run(a_day(scenario), out=tmp_path / "alone")
     found = answers(alone)
     assert {"accept", "decline", "abort"} == set(found["decision"])
@@ -73,12 +80,14 @@ def test_a_run_does_what_its_plan_says_and_packs_change_nothing(scenario, tmp_pa
 
     clients = alone.ledger.clients.set_index("client")
     assert clients["enrolled"].sum() == sum(group.enrolled for group in planned.groups)
-    z = json.loads(clients.loc["phones-0000", "z"])
+    z = json.loads(str(clients.loc["phones-0000", "z"]))
     assert z["os=14"] + z["os=15"] == z["age"] - 2 == 1.0
     assert set(found["client"]) <= set(clients.index[clients["enrolled"] == 1])
 
 
-def test_on_the_wall_clock_no_round_waits_for_the_dead(scenario, tmp_path: Path) -> None:
+def test_on_the_wall_clock_no_round_waits_for_the_dead(
+    scenario: MakeScenario, tmp_path: Path
+) -> None:
     deadline_s, rounds = 3.0, 4
     # They are there when they are called, and away before their work of 14 scenario seconds ends.
     gone = tmp_path / "gone.json"

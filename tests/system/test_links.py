@@ -1,10 +1,12 @@
 """Fleets behind gateways: planned and run alike, with slots over crashes, and links that fail."""
 
+from __future__ import annotations
+
 import os
 import signal
 from contextlib import closing
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 import pytest
@@ -12,7 +14,7 @@ import pytest
 from muster.common import seeds
 from muster.common.errors import ConfigError, RunFailed
 from muster.common.events import RoundCommitted
-from muster.emulator import run
+from muster.emulator import Run, run
 from muster.emulator.experiments.planning import plan
 from muster.emulator.gateway.config import GatewayProcess
 from muster.emulator.results.report import link_sections
@@ -21,6 +23,9 @@ from muster.emulator.runs.run_progress import RunProgress
 from muster.emulator.scenario.scenario import Scenario
 from muster.server.account.journal_recovery import missing_events
 from muster.server.account.ledger import Ledger
+
+if TYPE_CHECKING:
+    from tests.system.conftest import MakeScenario
 
 pytestmark = pytest.mark.usefixtures("nothing_left")
 
@@ -40,17 +45,19 @@ GROUPS: list[dict[str, Any]] = [
 ]
 
 
-def decisions(done: Any) -> pd.DataFrame:
+def decisions(done: Run) -> pd.DataFrame:
     columns = ["round", "client", "decision", "reason", "state"]
     return done.ledger.answers[columns].astype(object).where(lambda f: f.notna(), None)
 
 
-def linked(scenario: Any, **server: Any) -> Scenario:
+def linked(scenario: MakeScenario, **server: Any) -> Scenario:
     settings = {"rounds": 12, "evaluate_every": 12, **server}
     return scenario(task=DIGITS, server=settings, groups=GROUPS, clock={"round_s": 900})
 
 
-def test_a_fleet_behind_gateways_does_what_its_plan_says(scenario, tmp_path: Path) -> None:
+def test_a_fleet_behind_gateways_does_what_its_plan_says(
+    scenario: MakeScenario, tmp_path: Path
+) -> None:
     # Of the country's phones up to four share the uplink: with all of them it is too slow.
     planned = plan(linked(scenario, deadline_s=0.27))
     country = planned.groups[0]
@@ -82,7 +89,7 @@ def test_a_fleet_behind_gateways_does_what_its_plan_says(scenario, tmp_path: Pat
 
 
 def test_everybody_counts_the_same_bytes_also_of_updates_that_came_too_late(
-    scenario, tmp_path: Path
+    scenario: MakeScenario, tmp_path: Path
 ) -> None:
     # Four updates of 39,040 bytes take 2.1 s: in every round at least one of them is too late.
     groups = [{"name": "dev", "count": 4, "shared_link": {"up": "600 kbit/s"}}]
@@ -129,7 +136,9 @@ def test_everybody_counts_the_same_bytes_also_of_updates_that_came_too_late(
     assert {row[0] for row in waited.table.rows} == set(account.clients["client"])
 
 
-def test_links_change_when_updates_come_and_not_what_is_learned(scenario, tmp_path: Path) -> None:
+def test_links_change_when_updates_come_and_not_what_is_learned(
+    scenario: MakeScenario, tmp_path: Path
+) -> None:
     linked_run = run(linked(scenario, rounds=4), out=tmp_path / "linked")
     without = [{k: v for k, v in g.items() if "link" not in k} for g in GROUPS]
     plain = scenario(
@@ -162,7 +171,7 @@ class Killer:
 
 
 @pytest.mark.usefixtures("shown_soon")
-def test_slots_are_granted_as_planned_whoever_dies(scenario, tmp_path: Path) -> None:
+def test_slots_are_granted_as_planned_whoever_dies(scenario: MakeScenario, tmp_path: Path) -> None:
     available = {"kind": "bernoulli", "probability": 0.7}
     groups = [
         {
@@ -197,7 +206,7 @@ def test_slots_are_granted_as_planned_whoever_dies(scenario, tmp_path: Path) -> 
 
 @pytest.mark.soak
 def test_links_that_are_not_what_was_asked_for_end_the_run_before_it_begins(
-    scenario, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    scenario: MakeScenario, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     group = {"name": "dev", "count": 1, "link": {"up": "2 Mbit/s", "rtt": "10 ms"}}
     planned = scenario(groups=[group], verify=True)
@@ -218,7 +227,7 @@ def test_links_that_are_not_what_was_asked_for_end_the_run_before_it_begins(
         run(planned, out=tmp_path / "slower")
 
 
-def test_what_links_cannot_do_is_refused(scenario) -> None:
+def test_what_links_cannot_do_is_refused(scenario: MakeScenario) -> None:
     with pytest.raises(ConfigError, match="with a unit, \"6 Mbit/s\"; found 'fast'"):
         scenario(groups=[{"name": "d", "count": 1, "link": {"up": "fast"}}])
     with pytest.raises(ConfigError, match="verify: no group has a link"):
@@ -255,7 +264,7 @@ def kill_the_gateway(folder: Path) -> bool:
     return False
 
 
-def test_a_gateway_that_dies_ends_the_run_by_name(scenario, tmp_path: Path) -> None:
+def test_a_gateway_that_dies_ends_the_run_by_name(scenario: MakeScenario, tmp_path: Path) -> None:
     folder = tmp_path / "run"
 
     def kill(event: dict[str, Any]) -> None:
@@ -271,7 +280,9 @@ def test_a_gateway_that_dies_ends_the_run_by_name(scenario, tmp_path: Path) -> N
 
 
 @pytest.mark.usefixtures("shown_soon")
-def test_gateways_that_die_come_back_where_they_were(scenario, tmp_path: Path) -> None:
+def test_gateways_that_die_come_back_where_they_were(
+    scenario: MakeScenario, tmp_path: Path
+) -> None:
     """Slots make it hard: what the devices have said of a round must not be forgotten."""
     folder, kills, draws = tmp_path / "run", 5, seeds.stream(1, "kills", "gateway")
     waits = [int(draws.integers(3, 60)) for _ in range(kills)]

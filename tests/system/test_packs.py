@@ -1,9 +1,11 @@
 """Devices that share a process are the same devices, and die together by name."""
 
+from __future__ import annotations
+
 import os
 import signal
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
@@ -12,6 +14,9 @@ from safetensors.numpy import load_file
 from muster.common.errors import RunFailed
 from muster.emulator import run
 from muster.emulator.runs.doctor import gpus
+
+if TYPE_CHECKING:
+    from tests.system.conftest import MakeScenario
 
 pytestmark = pytest.mark.usefixtures("nothing_left")
 
@@ -30,7 +35,7 @@ LARGE = {"name": "digits", "model": "mlp", "hidden": [300]}
     ids=["inline", "inline, top-k", "in chunks", "in chunks, int8"],
 )
 def test_packed_and_unpacked_devices_give_the_same_model(
-    scenario, tmp_path: Path, task: dict[str, Any], compression: str
+    scenario: MakeScenario, tmp_path: Path, task: dict[str, Any], compression: str
 ) -> None:
     hashes = set()
     for together in (1, 2):
@@ -47,7 +52,9 @@ def test_packed_and_unpacked_devices_give_the_same_model(
     assert len(hashes) == 1
 
 
-def test_compression_saves_the_bytes_that_the_ledger_says(scenario, tmp_path: Path) -> None:
+def test_compression_saves_the_bytes_that_the_ledger_says(
+    scenario: MakeScenario, tmp_path: Path
+) -> None:
     group = {"name": "dev", "count": 3, "link": {"compression": "float16"}}
     done = run(scenario(groups=[group]), out=tmp_path / "run")
     rows = done.ledger.contributions
@@ -67,7 +74,9 @@ def processes_with_log(path: Path) -> list[int]:
     return found
 
 
-def test_a_pack_that_dies_is_reported_with_its_devices(scenario, tmp_path: Path) -> None:
+def test_a_pack_that_dies_is_reported_with_its_devices(
+    scenario: MakeScenario, tmp_path: Path
+) -> None:
     folder = tmp_path / "run"
 
     def kill(event: dict[str, Any]) -> None:
@@ -83,7 +92,7 @@ def test_a_pack_that_dies_is_reported_with_its_devices(scenario, tmp_path: Path)
         run(planned, out=folder, show=kill)
 
 
-def test_spawned_devices_are_the_same_devices(scenario, tmp_path: Path) -> None:
+def test_spawned_devices_are_the_same_devices(scenario: MakeScenario, tmp_path: Path) -> None:
     hashes = set()
     for start in ("fork", "spawn"):
         group = {"name": "dev", "count": 3, "devices_per_process": 2}
@@ -93,7 +102,7 @@ def test_spawned_devices_are_the_same_devices(scenario, tmp_path: Path) -> None:
     assert len(hashes) == 1
 
 
-def test_a_spawned_pack_that_dies_is_started_again(scenario, tmp_path: Path) -> None:
+def test_a_spawned_pack_that_dies_is_started_again(scenario: MakeScenario, tmp_path: Path) -> None:
     folder = tmp_path / "run"
     killed: list[int] = []
 
@@ -114,7 +123,7 @@ def test_a_spawned_pack_that_dies_is_started_again(scenario, tmp_path: Path) -> 
 
 @pytest.mark.gpu
 @pytest.mark.skipif(gpus() == 0, reason="this machine has no GPU")
-def test_a_gpu_agrees_with_the_cpu(scenario, tmp_path: Path) -> None:
+def test_a_gpu_agrees_with_the_cpu(scenario: MakeScenario, tmp_path: Path) -> None:
     # Sums of float32 in another order: five rounds of three steps stay within 1e-4.
     models = {}
     for device in ("cpu", "cuda"):

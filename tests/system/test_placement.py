@@ -1,13 +1,18 @@
 """Whom the supervisor places on cores."""
 
+from __future__ import annotations
+
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from muster.emulator import run
 from muster.emulator.runs import supervisor
+
+if TYPE_CHECKING:
+    from tests.system.conftest import MakeScenario
 
 LARGE = {"name": "digits", "model": "mlp", "hidden": [1000]}
 """A model that is not inline."""
@@ -22,7 +27,11 @@ LARGE = {"name": "digits", "model": "mlp", "hidden": [1000]}
     ],
 )
 def test_server_evaluation_and_devices_are_placed_where_models_are_small(
-    scenario, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, changed: dict[str, Any], placed: bool
+    scenario: MakeScenario,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    changed: dict[str, Any],
+    placed: bool,
 ) -> None:
     found: list[set[str]] = []
 

@@ -1,15 +1,21 @@
 """The README's aggregator, in a run over real processes."""
 
+from __future__ import annotations
+
 import os
 import re
 import subprocess
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from muster.emulator import run
 from muster.server.aggregators import Contribution
+
+if TYPE_CHECKING:
+    from tests.system.conftest import MakeScenario
 
 pytestmark = pytest.mark.usefixtures("nothing_left")
 
@@ -17,7 +23,7 @@ README = Path(__file__).parents[2] / "README.md"
 
 
 def test_the_readmes_aggregator_weighs_a_runs_updates(
-    scenario, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    scenario: MakeScenario, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     block = re.findall(r"^```python\n(.*?)^```$", README.read_text(encoding="utf-8"), re.S | re.M)
     modules = tmp_path / "modules"
@@ -36,6 +42,7 @@ def test_the_readmes_aggregator_weighs_a_runs_updates(
     contributions = done.ledger.contributions
     assert list(contributions["outcome"]) == ["folded"] * 4
     rule = planned.server.aggregator
+    row: Any
     for row in contributions.itertuples():
         known = Contribution(row.client, "dev", row.examples, row.staleness)
         assert row.weight == rule.weight(known, {})
@@ -45,7 +52,7 @@ def test_the_readmes_aggregator_weighs_a_runs_updates(
 
 
 def test_an_aggregator_beside_the_scenario_is_found_from_anywhere_and_by_a_resumed_run(
-    scenario, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    scenario: MakeScenario, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     block = re.findall(r"^```python\n(.*?)^```$", README.read_text(encoding="utf-8"), re.S | re.M)
     home = tmp_path / "home"

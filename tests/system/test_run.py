@@ -1,12 +1,14 @@
 """A run over real processes and sockets, from the scenario to the files it leaves."""
 
+from __future__ import annotations
+
 import hashlib
 import json
 import math
 import sqlite3
 import tomllib
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
@@ -20,6 +22,9 @@ from muster.emulator.scenario.reading import read_scenario
 from muster.emulator.scenario.scenario import Scenario
 from muster.server.account.journal_recovery import missing_events
 from muster.server.account.ledger import Ledger
+
+if TYPE_CHECKING:
+    from tests.system.conftest import MakeScenario
 
 pytestmark = pytest.mark.usefixtures("nothing_left")
 
@@ -44,7 +49,9 @@ def rounds_in_numpy(scenario: Scenario) -> np.ndarray:
     return model
 
 
-def test_a_run_over_sockets_equals_the_same_rounds_in_numpy(scenario, tmp_path: Path) -> None:
+def test_a_run_over_sockets_equals_the_same_rounds_in_numpy(
+    scenario: MakeScenario, tmp_path: Path
+) -> None:
     planned = scenario(
         training={
             "learning_rate": {"kind": "inverse", "initial": 0.1, "shift": 5.0},
@@ -147,7 +154,7 @@ def test_a_resumed_run_that_is_complete_stays_as_it_is(folder: Path) -> None:
 
 @pytest.mark.parametrize("name", ["fedavg", pytest.param("agnostic", marks=pytest.mark.soak)])
 def test_the_same_seed_gives_the_same_model_and_another_seed_another(
-    scenario, tmp_path: Path, name: str
+    scenario: MakeScenario, tmp_path: Path, name: str
 ) -> None:
     hashes = [
         run(
@@ -159,7 +166,9 @@ def test_the_same_seed_gives_the_same_model_and_another_seed_another(
     assert hashes[0] == hashes[1] != hashes[2]
 
 
-def test_a_large_model_travels_in_chunks_to_the_same_end(scenario, tmp_path: Path) -> None:
+def test_a_large_model_travels_in_chunks_to_the_same_end(
+    scenario: MakeScenario, tmp_path: Path
+) -> None:
     # 1.3 MB: two chunks each way, on the bulk channel.
     planned = scenario(
         task={"name": "digits", "model": "mlp", "hidden": [4300]},
@@ -171,7 +180,9 @@ def test_a_large_model_travels_in_chunks_to_the_same_end(scenario, tmp_path: Pat
     assert len(list((first.folder / "models").glob("*.safetensors"))) <= 2
 
 
-def test_first_k_and_deadline_follow_the_modelled_durations(scenario, tmp_path: Path) -> None:
+def test_first_k_and_deadline_follow_the_modelled_durations(
+    scenario: MakeScenario, tmp_path: Path
+) -> None:
     groups = [
         {"name": "quick", "count": 2, "device": {"examples_per_s": 100.0}},
         {"name": "middling", "count": 1, "device": {"examples_per_s": 10.0}},
@@ -190,7 +201,9 @@ def test_first_k_and_deadline_follow_the_modelled_durations(scenario, tmp_path: 
     }
 
 
-def test_too_few_updates_make_an_empty_round_and_leave_the_model(scenario, tmp_path: Path) -> None:
+def test_too_few_updates_make_an_empty_round_and_leave_the_model(
+    scenario: MakeScenario, tmp_path: Path
+) -> None:
     groups = [{"name": "slow", "count": 2, "device": {"examples_per_s": 0.1}}]
     done = run(
         scenario(groups=groups, server={"rounds": 2, "deadline_s": 1.0}), out=tmp_path / "run"
@@ -200,7 +213,7 @@ def test_too_few_updates_make_an_empty_round_and_leave_the_model(scenario, tmp_p
     assert done.summary["status"] == "completed"
 
 
-def test_a_run_that_diverges_ends_as_diverged(scenario, tmp_path: Path) -> None:
+def test_a_run_that_diverges_ends_as_diverged(scenario: MakeScenario, tmp_path: Path) -> None:
     done = run(
         scenario(
             training={"learning_rate": 30.0, "local_steps": 2, "batch_size": "full"},
@@ -212,14 +225,14 @@ def test_a_run_that_diverges_ends_as_diverged(scenario, tmp_path: Path) -> None:
     assert 0 < done.summary["rounds"] < 50
 
 
-def test_a_target_stops_the_run_when_it_is_reached(scenario, tmp_path: Path) -> None:
+def test_a_target_stops_the_run_when_it_is_reached(scenario: MakeScenario, tmp_path: Path) -> None:
     done = run(scenario(server={"rounds": 100, "target": {"loss": 2.3}}), out=tmp_path / "run")
     losses = list(done.ledger.rounds["loss"])
     assert done.summary["target"]["reached"]
     assert losses[-1] <= 2.3 < min(losses[:-1], default=math.inf)
 
 
-def test_on_the_wall_clock_a_fleet_trains_too(scenario, tmp_path: Path) -> None:
+def test_on_the_wall_clock_a_fleet_trains_too(scenario: MakeScenario, tmp_path: Path) -> None:
     done = run(
         scenario(
             clock={"kind": "wall"},
@@ -230,7 +243,7 @@ def test_on_the_wall_clock_a_fleet_trains_too(scenario, tmp_path: Path) -> None:
     assert list(done.ledger.rounds["folded"]) == [2, 2, 2]
 
 
-def test_gradients_are_folded_with_the_servers_step(scenario, tmp_path: Path) -> None:
+def test_gradients_are_folded_with_the_servers_step(scenario: MakeScenario, tmp_path: Path) -> None:
     """One FedSGD step over the fleet is one full-batch step of local training."""
     batch = {"learning_rate": 0.1, "batch_size": "full"}
     by_gradient = run(scenario(training={**batch, "gradient": True}), out=tmp_path / "gradient")
@@ -250,7 +263,7 @@ def test_gradients_are_folded_with_the_servers_step(scenario, tmp_path: Path) ->
     ids=["labels", "partition", "model"],
 )
 def test_a_task_that_cannot_be_opened_is_refused_and_nothing_is_left(
-    scenario, tmp_path: Path, task: dict[str, Any], count: int, said: str
+    scenario: MakeScenario, tmp_path: Path, task: dict[str, Any], count: int, said: str
 ) -> None:
     groups = [{"name": "d", "count": count, "devices_per_process": count}]
     with pytest.raises(ConfigError, match=said):

@@ -8,6 +8,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pandas as pd
 import pytest
@@ -92,7 +93,10 @@ def test_stopped_at_its_first_run_it_goes_on_and_comes_to_the_same(tmp_path: Pat
     assert done.exit_code == 0, done.output
     assert done.stderr == ""
     assert "1 of 1 claims hold" in done.stdout
-    import tiny_study  # type: ignore[import-not-found]
+    if TYPE_CHECKING:
+        from tests import tiny_study
+    else:
+        import tiny_study
 
     alone = run(tiny_study.scenario(8, 101), out=tmp_path / "alone", report=False)
     alone.ledger.close()

@@ -6,6 +6,7 @@ import math
 
 import numpy as np
 import pytest
+import torch
 
 from muster.common.errors import ConfigError
 from muster.common.tensors import Vector
@@ -17,8 +18,6 @@ from muster.server.evaluation.schedule import setup_of
 from muster.tasks.models import initial_vector
 from muster.tasks.task import Examples, OpenTask
 from muster.tasks.tasks import read_task
-
-torch = pytest.importorskip("torch")
 
 
 class Values(OpenTask):
@@ -60,7 +59,12 @@ class Values(OpenTask):
         return {"loss": float((error**2).mean()), "accuracy": float((abs(error) <= 1).mean())}
 
 
-HELD = [[(1, 2), (1, 3)], [], [(2, 0)], [(0, 0), (0, 1), (0, 2), (0, 3)]]
+HELD: list[list[tuple[float, float]]] = [
+    [(1, 2), (1, 3)],
+    [],
+    [(2, 0)],
+    [(0, 0), (0, 1), (0, 2), (0, 3)],
+]
 PARTS = {
     0: Part(2, 0.5, 1.0),  # errors 0 and -1
     2: Part(1, 16.0, 0.0),  # error 4

@@ -6,6 +6,7 @@ import pickle
 import socket
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import click
 import pytest
@@ -273,7 +274,7 @@ def test_an_imported_trace_is_what_a_scenario_replays(muster: Muster) -> None:
 
 def test_of_a_pickle_that_names_a_function_nothing_is_run(muster: Muster) -> None:
     class Evil:
-        def __reduce__(self) -> object:
+        def __reduce__(self) -> tuple[Any, ...]:
             return os.mkdir, ("made",)
 
     Path("behave").write_bytes(pickle.dumps({1: Evil()}))

@@ -11,9 +11,16 @@ import pytest
 import yaml
 
 from muster.common.config import validate
-from muster.emulator.launch.docker.compose import FOLDER_LABEL, NAME_LABEL, Project, compose_text
+from muster.emulator.launch.docker.compose import Project, compose_text
 from muster.emulator.launch.docker.compose_project import fleet
-from muster.emulator.launch.docker.services import Limits, Mount, Service, Site
+from muster.emulator.launch.docker.services import (
+    FOLDER_LABEL,
+    NAME_LABEL,
+    Limits,
+    Mount,
+    Service,
+    Site,
+)
 from muster.emulator.runs.process_configs import ProcessConfigs
 from muster.emulator.scenario.scenario import Scenario
 
@@ -79,10 +86,7 @@ def test_a_container_may_do_little_and_has_limits(service: Service) -> None:
 
 
 def test_docker_restarts_all_but_the_server_whose_restarts_are_counted() -> None:
-    parts = {
-        role: replace(device(role), role=role)  # type: ignore[arg-type]
-        for role in ("evaluation", "gateway", "device")
-    }
+    parts = {role: replace(device(role), role=role) for role in ("evaluation", "gateway", "device")}
     found = told(SERVER, *parts.values())["services"]
     assert {role: found[role]["restart"] for role in parts} == dict.fromkeys(parts, "on-failure")
     assert "restart" not in found["server"]

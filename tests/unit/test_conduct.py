@@ -45,7 +45,7 @@ def conduct(folder: Path) -> tuple[DevicePolicy, Memory]:
 
 
 def called(conduct: DevicePolicy, round: int, attempt: int = 1) -> Choice:
-    call = Call(Key(CLIENT, round, attempt), round - 1, None, b"")
+    call = Call(Key(CLIENT, round, attempt), round - 1, 0.0, b"")
     (choice,) = conduct.choose([call], round - 1, WORK)
     return choice
 

@@ -1,6 +1,7 @@
 """The server's side of the evaluation: whatever fails there reaches whoever waits."""
 
 import asyncio
+from collections.abc import Awaitable, Callable
 
 import numpy as np
 import pytest
@@ -13,18 +14,11 @@ MODEL = np.zeros(3, np.float32)
 SETUP = Setup(task="{}", population=1, seed=1)
 
 
-class Process:
-    """An evaluation in the test's hands."""
+class Pipe:
+    """The way to an evaluation."""
 
     def __init__(self) -> None:
-        self.results = asyncio.StreamReader()
         self.sent = b""
-
-    async def open(self) -> "tuple[asyncio.StreamReader, Process]":
-        return self.results, self
-
-    async def ended(self) -> str:
-        return " with status 7"
 
     def write(self, data: bytes | memoryview) -> None:
         self.sent += data
@@ -35,6 +29,22 @@ class Process:
     def is_closing(self) -> bool:
         return False
 
+    def close(self) -> None:
+        return
+
+
+class Process:
+    """An evaluation in the test's hands."""
+
+    def __init__(self) -> None:
+        self.results, self.pipe = asyncio.StreamReader(), Pipe()
+
+    async def open(self) -> tuple[asyncio.StreamReader, Pipe]:
+        return self.results, self.pipe
+
+    async def ended(self) -> str:
+        return " with status 7"
+
     async def close(self) -> None:
         return
 
@@ -43,9 +53,9 @@ class Process:
         self.results.feed_data(line + b"\n")
 
 
-async def started(done: object) -> tuple[Evaluator, Process]:
+async def started(done: Callable[[EvaluationResult], Awaitable[None]]) -> tuple[Evaluator, Process]:
     process = Process()
-    evaluator = Evaluator(SETUP, done, process)  # type: ignore[arg-type]
+    evaluator = Evaluator(SETUP, done, process)
     await evaluator.start()
     return evaluator, process
 

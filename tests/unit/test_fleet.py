@@ -34,12 +34,12 @@ async def test_what_is_too_much_for_a_message_goes_into_several() -> None:
     outbox = fleet.attend(pack, now=0.0)
     calls = [Call(Key(client, 1, 1), 0, 0.0, b"") for client in fleet.devices]
     pack.receipts = [Receipt(Key(f"d{n}", 0, 1), Outcome.ACCEPTED) for n in range(1500)]
-    pack.send(Commit(0, 0), calls, (0, b"model"), goodbye="stopped")
+    pack.send(Commit(0, 0), calls, b"model", goodbye="stopped")
     sent = [message for message in messages(outbox) if message is not None]
     assert [len(message.calls) for message in sent] == [1000, 1000, 500]
     assert [call for message in sent for call in message.calls] == calls
     assert sum(len(message.receipts) for message in sent) == 1500
-    assert all(message.model == (0, b"model") for message in sent)
+    assert all(message.model == b"model" for message in sent)
     assert [message.goodbye for message in sent] == [None, None, "stopped"]
 
 

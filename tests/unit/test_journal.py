@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 
-from muster.common import journal as module
 from muster.common.events import Started
 from muster.common.journal import Journal
 from muster.common.testing import ManualClock
@@ -23,7 +22,7 @@ def test_a_write_that_takes_only_a_part_is_gone_on_with(
 ) -> None:
     journal = Journal(tmp_path / "journal.jsonl", "server", 1, ManualClock())
     monkeypatch.setattr(
-        module.os, "write", lambda file, data, write=os.write: write(file, bytes(data[:7]))
+        os, "write", lambda file, data, write=os.write: write(file, bytes(data[:7]))
     )
     journal.add(Started("a"))
     journal.add(Started("b"))
@@ -40,7 +39,7 @@ def test_what_could_not_be_written_is_told_once_and_closing_goes_on(
     def full(*_: object) -> int:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-    monkeypatch.setattr(module.os, "write", full)
+    monkeypatch.setattr(os, "write", full)
     journal.add(Started("a"))
     with pytest.raises(OSError, match="No space left on device") as error:
         journal.flush()

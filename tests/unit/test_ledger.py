@@ -114,8 +114,9 @@ def test_groups_and_devices_are_entered_with_their_evaluation_or_not_at_all(
         DeviceEvaluationRow(0, "b", 6, 2, 1),
     ]
     evaluation = EvaluationRow(0, 0, 0.5, 0.75, {}, 0.1, 3.0, groups, devices)
+    wrong = evaluation._replace(devices=[*devices, ("no device",)])  # type: ignore[list-item]
     with pytest.raises(sqlite3.ProgrammingError):
-        ledger.evaluated(evaluation._replace(devices=[*devices, ("no device",)]))
+        ledger.evaluated(wrong)
     assert ledger.evaluations() == {}
     assert rows(ledger, "SELECT * FROM group_evaluations") == []
     ledger.evaluated(evaluation)

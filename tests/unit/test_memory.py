@@ -109,8 +109,10 @@ def test_longer_updates_find_room_and_leave_it_to_the_one_before(tmp_path: Path)
 
 def test_a_round_without_local_steps_has_no_loss_to_remember(tmp_path: Path) -> None:
     no_loss = held(1)
+    assert no_loss.update is not None
     Memory(tmp_path).hold(no_loss._replace(update=no_loss.update._replace(loss=math.nan)))
     (found,) = Memory(tmp_path).held
+    assert found.update is not None
     assert math.isnan(found.update.loss)
 
 

@@ -87,7 +87,7 @@ def test_on_a_running_clock_rounds_are_taken_to_last_their_deadline() -> None:
 
 
 def test_work_that_outlasts_the_deadline_is_late() -> None:
-    slow = {"name": "slow", "device": {"examples_per_s": 0.1}}
+    slow: dict[str, object] = {"name": "slow", "device": {"examples_per_s": 0.1}}
     found = plan(
         scenario(slow, {"name": "quick"}, server={"rounds": 3, "deadline_s": 50.0}), LEARNING
     )
@@ -97,7 +97,7 @@ def test_work_that_outlasts_the_deadline_is_late() -> None:
 
 
 def test_only_updates_that_meet_the_deadline_are_shown_as_delivered() -> None:
-    slow = {"name": "slow", "device": {"examples_per_s": 0.1}}
+    slow: dict[str, object] = {"name": "slow", "device": {"examples_per_s": 0.1}}
     found = plan(scenario(slow, server={"rounds": 3, "deadline_s": 50.0, "minimum": 1}), LEARNING)
     (group,) = found.groups
     assert (group.delivered.sum(), group.in_time.sum()) == (60, 0)

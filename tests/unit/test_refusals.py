@@ -13,7 +13,6 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
-from muster.common import files
 from muster.common.errors import ConfigError, RunFailed
 from muster.common.files import write_atomic
 from muster.emulator.cli.commands import main
@@ -166,7 +165,7 @@ def test_what_write_atomic_could_not_finish_is_removed(
     def full(*_: object) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-    monkeypatch.setattr(files.os, "replace", full)
+    monkeypatch.setattr(os, "replace", full)
     with pytest.raises(OSError, match="No space left on device"):
         write_atomic(tmp_path / "file", b"content")
     assert list(tmp_path.iterdir()) == []

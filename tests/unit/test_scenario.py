@@ -4,6 +4,7 @@ from pathlib import Path
 import pytest
 import tomli_w
 
+from muster.client.availability.trace import Replay
 from muster.common.config import Section
 from muster.common.errors import ConfigError
 from muster.emulator.runs import doctor
@@ -397,7 +398,9 @@ def test_contradictions_are_counted_and_said_one_by_one(path: Path) -> None:
 def test_files_of_a_scenario_lie_beside_it(path: Path) -> None:
     (path.parent / "t.csv").write_text("client,start,period_s,toggles\na-0000,1,60,5 9\n")
     path.write_text(lives("[groups.availability]\nkind = 'trace'\nfile = 't.csv'"))
-    assert read_scenario(path).groups[0].availability.file == str(path.parent / "t.csv")
+    availability = read_scenario(path).groups[0].availability
+    assert isinstance(availability, Replay)
+    assert availability.file == str(path.parent / "t.csv")
 
 
 def test_enrollment_that_leaves_nobody_is_refused_before_the_start(path: Path) -> None:

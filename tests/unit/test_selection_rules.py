@@ -118,7 +118,7 @@ def logistic(features: np.ndarray, y: np.ndarray, ridge: float = 0.01) -> np.nda
 
 
 def chance(features: np.ndarray, beta: np.ndarray) -> np.ndarray:
-    return 1 / (1 + np.exp(-(features @ beta[:-1] + beta[-1])))
+    return np.asarray(1 / (1 + np.exp(-(features @ beta[:-1] + beta[-1]))))
 
 
 def direct_weights(kind: str, world: World, cohort: Cohort) -> np.ndarray:
@@ -133,11 +133,11 @@ def direct_weights(kind: str, world: World, cohort: Cohort) -> np.ndarray:
     if kind == "participation-ipw":
         return 1 / took_part
     if kind == "fedipw":
-        return 1 / (took_part * chance(world.z, logistic(world.z, enrolled))[here])
+        return np.asarray(1 / (took_part * chance(world.z, logistic(world.z, enrolled))[here]))
     assert kind == "oracle-ipw"
     true = np.array([newest[i][1] for i in here])
     assert world.oracle.enrollment is not None
-    return 1 / (true * np.array(world.oracle.enrollment)[here])
+    return np.asarray(1 / (true * np.array(world.oracle.enrollment)[here]))
 
 
 @pytest.mark.parametrize("kind", ["participation-ipw", "fedipw", "oracle-ipw"])
@@ -146,7 +146,8 @@ def test_inverse_propensities_are_those_of_the_equations(kind: str, normalise: s
     world = World()
     # classifier columns: the oracle's own is none of them
     model = {"participation": {"x": ["load"]}} if kind != "oracle-ipw" else {}
-    rule, state = rule_of(kind, normalise=normalise, **model), {}
+    rule = rule_of(kind, normalise=normalise, **model)
+    state: State = {}
     for number in (1, 2, 3):
         cohort = world.round(number)
         weighing = rule.weigh(cohort, state)
@@ -272,7 +273,8 @@ def test_calibrated_weights_have_the_means_of_the_population(method: str) -> Non
 
 def test_importance_counts_empty_rounds_and_the_present_one() -> None:
     world = World()
-    rule, state = rule_of("importance", delta=0.001), {}
+    rule = rule_of("importance", delta=0.001)
+    state: State = {}
     sums = np.zeros(N)
     for number in (1, 2, 5):  # 3 and 4 were empty
         cohort = world.round(number)

@@ -168,15 +168,18 @@ def bounds_of(annotation: Any, metadata: list[Any], wrap: Callable[[Any], Any]) 
 
 
 def _end(mark: Any, kind: type) -> Any:
+    bound: Any
     step = 1 if kind is int else None
     if isinstance(mark, Ge):
         return mark.ge
     if isinstance(mark, Le):
         return mark.le
     if isinstance(mark, Gt):
-        return mark.gt + step if step else float(np.nextafter(mark.gt, np.inf))
+        bound = mark.gt
+        return bound + step if step else float(np.nextafter(bound, np.inf))
     if isinstance(mark, Lt):
-        return mark.lt - step if step else float(np.nextafter(mark.lt, -np.inf))
+        bound = mark.lt
+        return bound - step if step else float(np.nextafter(bound, -np.inf))
     return None
 
 
@@ -221,6 +224,7 @@ def _shaped(key: str, value: Any) -> Any:
 
 def scenario_with(path: str, table: dict[str, Any], more: dict[str, Any]) -> Scenario:
     """The base scenario with other sections, and a table somewhere in it."""
+    place: Any
     values = copy.deepcopy(BASE)
     for key, section in copy.deepcopy(more).items():
         place = values["groups"][0] if key == "groups" else values.setdefault(key, {})

@@ -5,6 +5,7 @@ import socket
 import struct
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass, field
+from typing import Any
 
 import pytest
 
@@ -104,7 +105,7 @@ async def start() -> AsyncIterator[Start]:
         shared: SharedLine | None = None,
         clock: Clock | None = None,
         control_clock: Clock | None = None,
-        **settings: object,
+        **settings: Any,
     ) -> World:
         accepted: asyncio.Queue[End] = asyncio.Queue()
         ends: list[End] = []
@@ -123,7 +124,7 @@ async def start() -> AsyncIterator[Start]:
             ready="",
             controller_token=CONTROLLER,
             device_token=DEVICE,
-            **settings,  # type: ignore[arg-type]
+            **settings,
         )
         clock = clock or WallClock()
         gateway = Gateway(config, clock)
@@ -146,5 +147,5 @@ async def start() -> AsyncIterator[Start]:
     for task in tasks:
         task.cancel()
     await asyncio.gather(*tasks, return_exceptions=True)
-    while others := asyncio.all_tasks() - {asyncio.current_task()}:  # type: ignore[arg-type]
+    while others := asyncio.all_tasks() - {asyncio.current_task()}:
         await asyncio.wait(others)

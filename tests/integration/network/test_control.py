@@ -1,7 +1,12 @@
 """The control port, over real sockets."""
 
+from __future__ import annotations
+
 import asyncio
 import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -12,6 +17,9 @@ from muster.emulator.gateway.config import Ports
 from muster.emulator.links.controller import Controller
 from muster.emulator.links.settings import Shape
 
+if TYPE_CHECKING:
+    from tests.integration.network.conftest import Start, World
+
 
 class Talk:
     """Lines to a control port and back."""
@@ -20,7 +28,7 @@ class Talk:
         self.reader, self.writer = reader, writer
 
     @classmethod
-    async def begin(cls, world, token: str | None) -> "Talk":
+    async def begin(cls, world: World, token: str | None) -> Talk:
         talk = cls(*await asyncio.open_connection(world.ports.host, world.ports.control))
         if token is not None:
             talk.say(token=token)
@@ -30,14 +38,15 @@ class Talk:
     def say(self, **line: object) -> None:
         self.writer.write(json.dumps(line).encode() + b"\n")
 
-    async def hear(self) -> dict:
-        return json.loads(await self.reader.readline())
+    async def hear(self) -> dict[str, Any]:
+        heard: dict[str, Any] = json.loads(await self.reader.readline())
+        return heard
 
-    async def ask(self, **line: object) -> dict:
+    async def ask(self, **line: object) -> dict[str, Any]:
         self.say(**line)
         return await self.hear()
 
-    async def contend(self, client: str, round: int, active: bool, of: int) -> dict:
+    async def contend(self, client: str, round: int, active: bool, of: int) -> dict[str, Any]:
         return await self.ask(do="contend", client=client, round=round, active=active, of=of)
 
     async def hang_up(self) -> None:
@@ -45,7 +54,12 @@ class Talk:
         await self.writer.wait_closed()
 
 
-async def test_stats_tell_what_was_delivered_and_what_could_have_been(start) -> None:
+def capacities(stats: Mapping[str, Any]) -> tuple[float, float]:
+    """Bytes that could have come down the shared link, and gone up from device a."""
+    return stats["shared"]["down"]["capacity"], stats["devices"]["a"]["up"]["capacity"]
+
+
+async def test_stats_tell_what_was_delivered_and_what_could_have_been(start: Start) -> None:
     world = await start(Shape(up_bps=8e6), SharedLine(down_bps=16e6))
     async with Controller(world.ports, "c0ffee", world.clock) as controller:
         device, server = await world.connect()
@@ -60,15 +74,13 @@ async def test_stats_tell_what_was_delivered_and_what_could_have_been(start) -> 
         assert stats["shared"]["up"] == {"capacity": None}
         later = await controller.stats()
         elapsed = later["at"] - stats["at"]
-        for where, rate in (
-            (lambda s: s["shared"]["down"], 2e6),
-            (lambda s: s["devices"]["a"]["up"], 1e6),
+        for before, after, rate in zip(
+            capacities(stats), capacities(later), (2e6, 1e6), strict=True
         ):
-            more = where(later)["capacity"] - where(stats)["capacity"]
-            assert more == pytest.approx(rate * elapsed, rel=0.5, abs=2000)
+            assert after - before == pytest.approx(rate * elapsed, rel=0.5, abs=2000)
 
 
-async def test_a_link_is_set_and_set_back(start) -> None:
+async def test_a_link_is_set_and_set_back(start: Start) -> None:
     world = await start(Shape(rtt_s=0.002))
     async with Controller(world.ports, "c0ffee", world.clock) as controller:
         await controller.set({"up_bps": 80e6, "loss": 0.01}, ["a"])
@@ -83,7 +95,7 @@ async def test_a_link_is_set_and_set_back(start) -> None:
         await world.echo("a")
 
 
-async def test_new_connections_go_to_the_server_that_was_named_last(start) -> None:
+async def test_new_connections_go_to_the_server_that_was_named_last(start: Start) -> None:
     world, other = await start(), await start()
     async with Controller(world.ports, "c0ffee", world.clock) as controller:
         await controller.upstream(":".join(map(str, other.gateway.upstream)))
@@ -116,7 +128,9 @@ async def test_new_connections_go_to_the_server_that_was_named_last(start) -> No
         ({}, "do: expected one of"),
     ],
 )
-async def test_what_cannot_be_is_refused_and_changes_nothing(start, request_, says) -> None:
+async def test_what_cannot_be_is_refused_and_changes_nothing(
+    start: Start, request_: dict[str, Any], says: str
+) -> None:
     world = await start()
     talk = await Talk.begin(world, "c0ffee")
     told = await talk.ask(**request_)
@@ -130,7 +144,7 @@ async def test_what_cannot_be_is_refused_and_changes_nothing(start, request_, sa
     await talk.hang_up()
 
 
-async def test_nonsense_is_refused(start) -> None:
+async def test_nonsense_is_refused(start: Start) -> None:
     world = await start()
     talk = await Talk.begin(world, "c0ffee")
     for line in (b"nonsense\n", b"[1]\n", b"\n", b"\xff\n"):
@@ -139,7 +153,7 @@ async def test_nonsense_is_refused(start) -> None:
     await talk.hang_up()
 
 
-async def test_who_shows_no_token_is_sent_away(start) -> None:
+async def test_who_shows_no_token_is_sent_away(start: Start) -> None:
     world = await start()
     for hello in ({"token": "wrong"}, {"do": "stats"}):
         talk = await Talk.begin(world, None)
@@ -151,14 +165,14 @@ async def test_who_shows_no_token_is_sent_away(start) -> None:
             await Controller.connect(world.ports, token, world.clock)
 
 
-async def test_a_device_cannot_change_anything(start) -> None:
+async def test_a_device_cannot_change_anything(start: Start) -> None:
     world = await start()
     talk = await Talk.begin(world, "decaf0")
     assert "do: expected one of contend" in (await talk.ask(do="fault", fault="offline"))["error"]
     await talk.hang_up()
 
 
-async def test_a_controller_says_what_is_wrong(start) -> None:
+async def test_a_controller_says_what_is_wrong(start: Start) -> None:
     world = await start()
     nobody = Ports(host="127.0.0.1", control=1, devices={})
     with pytest.raises(Unreachable):
@@ -172,7 +186,9 @@ async def test_a_controller_says_what_is_wrong(start) -> None:
         await controller.ping()
 
 
-async def test_a_gateway_whose_controller_is_silent_heals_itself(start, caplog) -> None:
+async def test_a_gateway_whose_controller_is_silent_heals_itself(
+    start: Start, caplog: pytest.LogCaptureFixture
+) -> None:
     clock = ManualClock()
     world = await start(Shape(rtt_s=0.002), control_clock=clock, lease_s=10.0)
     talk = await Talk.begin(world, "c0ffee")
@@ -193,7 +209,7 @@ async def test_a_gateway_whose_controller_is_silent_heals_itself(start, caplog) 
     await talk.hang_up()
 
 
-async def test_a_controller_keeps_the_lease_by_itself(start) -> None:
+async def test_a_controller_keeps_the_lease_by_itself(start: Start) -> None:
     clock = ManualClock()
     world = await start(control_clock=clock, lease_s=10.0)
     controller = await Controller.connect(world.ports, "c0ffee", clock)
@@ -206,7 +222,7 @@ async def test_a_controller_keeps_the_lease_by_itself(start) -> None:
     await controller.close()
 
 
-async def test_slots_are_granted_when_all_have_spoken(start) -> None:
+async def test_slots_are_granted_when_all_have_spoken(start: Start) -> None:
     shared = SharedLine(slots=1, overflow="subset")
     world = await start(shared=shared)
     both, other = await Talk.begin(world, "decaf0"), await Talk.begin(world, "decaf0")
@@ -223,7 +239,7 @@ async def test_slots_are_granted_when_all_have_spoken(start) -> None:
 
 
 async def test_a_gateway_that_is_started_again_knows_what_devices_have_said(
-    start, tmp_path
+    start: Start, tmp_path: Path
 ) -> None:
     shared, words = SharedLine(slots=1, overflow="subset"), str(tmp_path / "words.jsonl")
     granted_of_4 = granted(shared, 7, "phones", 4, {"a", "b"})
@@ -246,7 +262,7 @@ async def test_a_gateway_that_is_started_again_knows_what_devices_have_said(
         await each.hang_up()
 
 
-async def test_a_broken_connection_gives_its_slot_back(start) -> None:
+async def test_a_broken_connection_gives_its_slot_back(start: Start) -> None:
     world = await start(shared=SharedLine(slots=1, overflow="queue"))
     first, second, third = [await Talk.begin(world, "decaf0") for _ in range(3)]
     assert (await first.contend("a", 1, True, 3))["granted"] is True
@@ -274,7 +290,9 @@ async def test_a_broken_connection_gives_its_slot_back(start) -> None:
         ({"do": "take", "client": "a"}, "round: required"),
     ],
 )
-async def test_a_device_that_asks_nonsense_is_told(start, line, says) -> None:
+async def test_a_device_that_asks_nonsense_is_told(
+    start: Start, line: dict[str, Any], says: str
+) -> None:
     world = await start()
     talk = await Talk.begin(world, "decaf0")
     assert says in (await talk.ask(**line))["error"]

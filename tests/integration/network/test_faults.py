@@ -1,10 +1,16 @@
 """What faults do to real sockets, and what healing does."""
 
+from __future__ import annotations
+
 import asyncio
+from typing import TYPE_CHECKING
 
 import pytest
 
 from muster.emulator.links.settings import Shape
+
+if TYPE_CHECKING:
+    from tests.integration.network.conftest import Start
 
 SHAPES = [
     pytest.param(Shape(), id="straight"),
@@ -13,13 +19,13 @@ SHAPES = [
 
 
 @pytest.mark.parametrize("shape", SHAPES)
-async def test_offline_ends_connections_and_refuses_new_ones(start, shape) -> None:
+async def test_offline_ends_connections_and_refuses_new_ones(start: Start, shape: Shape) -> None:
     world = await start(shape)
     device, server = await world.connect()
     device.writer.write(bytes(100_000))
     controller = await world.controller()
     await controller.fault(["a"], "offline")
-    assert await asyncio.gather(device.fate(), server.fate()) == ["end", "end"]
+    assert list(await asyncio.gather(device.fate(), server.fate())) == ["end", "end"]
     assert await (await world.dial()).fate() == "end"
     await world.echo("b")
     await controller.heal(["a"])
@@ -28,7 +34,7 @@ async def test_offline_ends_connections_and_refuses_new_ones(start, shape) -> No
 
 
 @pytest.mark.parametrize("shape", SHAPES)
-async def test_a_black_hole_forwards_nothing_and_its_end_resets(start, shape) -> None:
+async def test_a_black_hole_forwards_nothing_and_its_end_resets(start: Start, shape: Shape) -> None:
     world = await start(shape)
     device, server = await world.connect()
     controller = await world.controller()
@@ -44,12 +50,12 @@ async def test_a_black_hole_forwards_nothing_and_its_end_resets(start, shape) ->
     assert not any(end.reader.at_eof() for end in (device, server, new))
     await controller.heal()
     fates = await asyncio.gather(device.fate(), server.fate(), new.fate())
-    assert fates == ["reset", "reset", "reset"]
+    assert list(fates) == ["reset", "reset", "reset"]
     await world.echo("a")
     await controller.close()
 
 
-async def test_a_peer_that_leaves_through_a_black_hole_is_not_missed(start) -> None:
+async def test_a_peer_that_leaves_through_a_black_hole_is_not_missed(start: Start) -> None:
     world = await start()
     device, server = await world.connect()
     controller = await world.controller()
@@ -63,18 +69,18 @@ async def test_a_peer_that_leaves_through_a_black_hole_is_not_missed(start) -> N
 
 
 @pytest.mark.parametrize("shape", SHAPES)
-async def test_reset_strikes_once(start, shape) -> None:
+async def test_reset_strikes_once(start: Start, shape: Shape) -> None:
     world = await start(shape)
     device, server = await world.connect()
     controller = await world.controller()
     await controller.fault(["a"], "reset")
-    assert await asyncio.gather(device.fate(), server.fate()) == ["reset", "reset"]
+    assert list(await asyncio.gather(device.fate(), server.fate())) == ["reset", "reset"]
     await world.echo("a")
     await controller.close()
 
 
 @pytest.mark.parametrize("shape", SHAPES)
-async def test_a_cut_takes_one_direction(start, shape) -> None:
+async def test_a_cut_takes_one_direction(start: Start, shape: Shape) -> None:
     world = await start(shape)
     device, server = await world.connect()
     controller = await world.controller()
@@ -92,13 +98,13 @@ async def test_a_cut_takes_one_direction(start, shape) -> None:
     assert not server.reader.at_eof()
     await controller.heal(["a"])
     fates = await asyncio.gather(server.fate(), new_device.fate(), new_server.fate())
-    assert fates == ["reset", "reset", "reset"]
+    assert list(fates) == ["reset", "reset", "reset"]
     await world.echo("a")
     await controller.close()
 
 
 @pytest.mark.parametrize("shape", SHAPES)
-async def test_a_limit_resets_every_connection_at_that_byte(start, shape) -> None:
+async def test_a_limit_resets_every_connection_at_that_byte(start: Start, shape: Shape) -> None:
     world = await start(shape)
     old = await world.connect()
     await old[0].send(bytes(500))
@@ -122,17 +128,17 @@ async def test_a_limit_resets_every_connection_at_that_byte(start, shape) -> Non
     await controller.close()
 
 
-async def test_a_fault_with_a_time_heals_by_itself(start) -> None:
+async def test_a_fault_with_a_time_heals_by_itself(start: Start) -> None:
     world = await start()
     device, server = await world.connect()
     controller = await world.controller()
     await controller.fault(["a"], "blackhole", for_s=0.05)
-    assert await asyncio.gather(device.fate(), server.fate()) == ["reset", "reset"]
+    assert list(await asyncio.gather(device.fate(), server.fate())) == ["reset", "reset"]
     await world.echo("a")
     await controller.close()
 
 
-async def test_a_later_fault_is_not_ended_by_the_time_of_an_earlier_one(start) -> None:
+async def test_a_later_fault_is_not_ended_by_the_time_of_an_earlier_one(start: Start) -> None:
     world = await start()
     controller = await world.controller()
     await controller.fault(["a"], "offline", for_s=0.02)

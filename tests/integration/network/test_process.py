@@ -4,6 +4,7 @@ import asyncio
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -15,8 +16,8 @@ from muster.emulator.links.settings import Shape
 PROGRAM = (sys.executable, "-m", "muster.emulator.gateway")
 
 
-def config(ready: Path, **settings: object) -> GatewayProcess:
-    values = {
+def config(ready: Path, **settings: Any) -> GatewayProcess:
+    values: dict[str, Any] = {
         "group": "phones",
         "seed": 7,
         "devices": [GatewayDevice(client="a"), GatewayDevice(client="b")],
@@ -26,11 +27,11 @@ def config(ready: Path, **settings: object) -> GatewayProcess:
         "device_token": "decaf0",
         **settings,
     }
-    return GatewayProcess(**values)  # type: ignore[arg-type]
+    return GatewayProcess(**values)
 
 
 @pytest.mark.system
-async def test_it_says_where_it_listens_and_ends_when_told(tmp_path) -> None:
+async def test_it_says_where_it_listens_and_ends_when_told(tmp_path: Path) -> None:
     server_side: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
 
     async def arrived(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -77,7 +78,7 @@ async def test_it_says_where_it_listens_and_ends_when_told(tmp_path) -> None:
     ],
 )
 @pytest.mark.system
-def test_what_it_cannot_be_it_says(tmp_path, settings, says) -> None:
+def test_what_it_cannot_be_it_says(tmp_path: Path, settings: dict[str, Any], says: str) -> None:
     ready = tmp_path / "ready.json"
     ended = subprocess.run(
         PROGRAM, input=config(ready, **settings).to_json() + "\n", capture_output=True, text=True

@@ -1,12 +1,18 @@
 """Bytes through a gateway, over real sockets."""
 
+from __future__ import annotations
+
 import asyncio
 import random
+from typing import TYPE_CHECKING
 
 import pytest
 
 from muster.common.lines import SharedLine
 from muster.emulator.links.settings import Shape
+
+if TYPE_CHECKING:
+    from tests.integration.network.conftest import Start
 
 SHAPES = [
     pytest.param(Shape(), id="straight"),
@@ -21,7 +27,7 @@ def noise(nbytes: int) -> bytes:
 
 
 @pytest.mark.parametrize("shape", SHAPES)
-async def test_bytes_arrive_both_ways(start, shape) -> None:
+async def test_bytes_arrive_both_ways(start: Start, shape: Shape) -> None:
     world = await start(shape)
     device, server = await world.connect()
     there, back = noise(300_000), noise(200_001)
@@ -38,7 +44,7 @@ async def test_bytes_arrive_both_ways(start, shape) -> None:
 
 @pytest.mark.parametrize("shape", SHAPES)
 async def test_an_end_comes_after_everything_before_it_and_leaves_the_other_way_open(
-    start, shape
+    start: Start, shape: Shape
 ) -> None:
     world = await start(shape)
     device, server = await world.connect()
@@ -52,7 +58,7 @@ async def test_an_end_comes_after_everything_before_it_and_leaves_the_other_way_
 
 
 @pytest.mark.parametrize("shape", SHAPES)
-async def test_an_abort_of_one_side_aborts_the_other(start, shape) -> None:
+async def test_an_abort_of_one_side_aborts_the_other(start: Start, shape: Shape) -> None:
     world = await start(shape)
     for aborts in (0, 1):
         ends = await world.connect()
@@ -62,7 +68,7 @@ async def test_an_abort_of_one_side_aborts_the_other(start, shape) -> None:
         assert await ends[1 - aborts].fate() == "reset"
 
 
-async def test_a_sender_is_held_back_by_a_receiver_that_does_not_read(start) -> None:
+async def test_a_sender_is_held_back_by_a_receiver_that_does_not_read(start: Start) -> None:
     for shape in (Shape(), Shape(up_bps=8e9)):
         world = await start(shape)
         device, server = await world.connect()
@@ -80,7 +86,7 @@ async def test_a_sender_is_held_back_by_a_receiver_that_does_not_read(start) -> 
         await drained
 
 
-async def test_a_slow_link_holds_its_sender_back(start) -> None:
+async def test_a_slow_link_holds_its_sender_back(start: Start) -> None:
     world = await start(Shape(up_bps=800_000))
     device, server = await world.connect()
     device.writer.transport.set_write_buffer_limits(high=0)
@@ -91,14 +97,14 @@ async def test_a_slow_link_holds_its_sender_back(start) -> None:
     assert read - delivered <= 16 * 1024 + 64 * 1024
 
 
-async def test_a_server_that_is_not_there_resets_the_device(start) -> None:
+async def test_a_server_that_is_not_there_resets_the_device(start: Start) -> None:
     world = await start()
     world.gateway.set_upstream("127.0.0.1:1")
     device = await world.dial()
     assert await device.fate() == "reset"
 
 
-async def test_a_rate_is_never_exceeded(start) -> None:
+async def test_a_rate_is_never_exceeded(start: Start) -> None:
     world = await start(Shape(up_bps=8e6))
     device, server = await world.connect()
     began = world.clock.monotonic()
@@ -109,7 +115,7 @@ async def test_a_rate_is_never_exceeded(start) -> None:
         assert world.clock.monotonic() - began >= part * 0.1 - 0.001
 
 
-async def test_a_round_trip_takes_as_long_as_asked(start) -> None:
+async def test_a_round_trip_takes_as_long_as_asked(start: Start) -> None:
     world = await start(Shape(rtt_s=0.1))
     device, server = await world.connect()
     began = world.clock.monotonic()
@@ -121,7 +127,7 @@ async def test_a_round_trip_takes_as_long_as_asked(start) -> None:
     assert world.clock.monotonic() - began >= 0.098
 
 
-async def test_devices_share_what_the_group_has(start) -> None:
+async def test_devices_share_what_the_group_has(start: Start) -> None:
     world = await start(shared=SharedLine(up_bps=8e6))
     pairs = [await world.connect(each) for each in "abc"]
     began = world.clock.monotonic()
@@ -134,7 +140,9 @@ async def test_devices_share_what_the_group_has(start) -> None:
 
 
 @pytest.mark.parametrize("seed", range(8))
-async def test_settings_that_change_all_the_time_lose_and_reorder_nothing(start, seed) -> None:
+async def test_settings_that_change_all_the_time_lose_and_reorder_nothing(
+    start: Start, seed: int
+) -> None:
     world = await start()
     chance = random.Random(seed)
     device, server = await world.connect()

@@ -11,7 +11,7 @@ from muster.client.availability.traces import AvailabilityTrace, read_traces, wr
 from muster.common.errors import ConfigError
 from muster.emulator.fleet.fedscale import import_fedscale
 
-CLIENT = {
+CLIENT: dict[str, Any] = {
     "duration": 211625,
     "active": [12788, 100044, 188992, 442240],
     "inactive": [65881, 133574, 208292, 475099],
@@ -33,7 +33,7 @@ def changed(**entries: Any) -> dict[int, dict[str, Any]]:
 def test_a_trace_replays_to_the_same_intervals(tmp_path: Path, protocol: int) -> None:
     [trace] = import_fedscale(pickled(tmp_path / "traces", {7: CLIENT}, protocol)).values()
     intervals = list(zip(CLIENT["active"], CLIENT["inactive"], strict=True))
-    for instant in np.arange(0, 2 * 518400, 997):
+    for instant in range(0, 2 * 518400, 997):
         within = any(begin <= instant % 518400 < end for begin, end in intervals)
         assert trace.on(instant) == within
     edges = [edge for interval in intervals for edge in interval]

@@ -1,6 +1,7 @@
 import itertools
 import math
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pytest
@@ -19,7 +20,7 @@ def event(probability: float) -> GroupEvent:
     return GroupEvent(kind="group-event", probability=probability)
 
 
-def latent(probability: float, **settings: float) -> GroupEvent:
+def latent(probability: float, **settings: Any) -> GroupEvent:
     return GroupEvent(kind="group-event", form="latent", probability=probability, **settings)
 
 

@@ -54,7 +54,7 @@ def test_inclusion_probabilities_sum_to_k(n: int, k: int, decay: float) -> None:
 
 def test_equal_devices_are_equally_likely() -> None:
     np.testing.assert_allclose(inclusion_probabilities(np.full(50, 3.0), 20), 0.4)
-    nearly = 3.0 + 1e-9 * np.arange(50)
+    nearly = 3.0 + 1e-9 * np.arange(50, dtype=np.float64)
     np.testing.assert_allclose(inclusion_probabilities(nearly, 20), 0.4, rtol=1e-8)
 
 

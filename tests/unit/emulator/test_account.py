@@ -1,9 +1,11 @@
 """Reading the account of a run that may still be going on."""
 
+from __future__ import annotations
+
 import sqlite3
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -12,8 +14,11 @@ from muster.emulator.results.account import Account
 from muster.emulator.results.summary import outline
 from muster.server.account.ledger import SCHEMA_VERSION
 
+if TYPE_CHECKING:
+    from tests.unit.emulator.conftest import RunFolder
 
-def test_every_table_has_the_columns_of_the_ledger_also_when_it_is_empty(run: Any) -> None:
+
+def test_every_table_has_the_columns_of_the_ledger_also_when_it_is_empty(run: RunFolder) -> None:
     with Account(run.commit()) as account, sqlite3.connect(run.path / "ledger.sqlite") as ledger:
         for name in (
             "rounds", "answers", "contributions", "clients", "evaluations", "group_evaluations",
@@ -30,7 +35,7 @@ def test_every_table_has_the_columns_of_the_ledger_also_when_it_is_empty(run: An
     ledger.close()
 
 
-def test_an_account_sees_one_moment_while_the_server_goes_on_writing(run: Any) -> None:
+def test_an_account_sees_one_moment_while_the_server_goes_on_writing(run: RunFolder) -> None:
     run.clients("a")
     run.round({"a": "folded"})
     with Account(run.commit()) as earlier:
@@ -41,7 +46,7 @@ def test_an_account_sees_one_moment_while_the_server_goes_on_writing(run: Any) -
             assert len(later.rounds) == len(later.contributions) == 2
 
 
-def test_the_server_can_write_and_reading_changes_nothing(run: Any) -> None:
+def test_the_server_can_write_and_reading_changes_nothing(run: RunFolder) -> None:
     with Account(run.commit()) as account:
         with pytest.raises(sqlite3.OperationalError, match="readonly"):
             account._connection.execute("DELETE FROM run")
@@ -58,14 +63,14 @@ def test_reading_a_finished_run_leaves_its_folder_as_it_was(drawn: Callable[...,
     assert sorted(folder.iterdir()) == before
 
 
-def test_tables_that_were_read_stay_usable_after_closing(run: Any) -> None:
+def test_tables_that_were_read_stay_usable_after_closing(run: RunFolder) -> None:
     run.clients("a")
     with Account(run.commit()) as account:
         assert len(account.clients) == 1
     assert len(account.clients) == 1
 
 
-def test_what_was_not_measured_is_missing_and_numbers_stay_numbers(run: Any) -> None:
+def test_what_was_not_measured_is_missing_and_numbers_stay_numbers(run: RunFolder) -> None:
     run.clients("a", "b")
     run.clients("c", enrolled=False)
     run.round({"a": "folded", "b": "late: deadline"})
@@ -78,7 +83,7 @@ def test_what_was_not_measured_is_missing_and_numbers_stay_numbers(run: Any) -> 
         assert account.enrolled == 2
 
 
-def test_totals_of_a_round_say_how_many_bytes_were_for_nothing(run: Any) -> None:
+def test_totals_of_a_round_say_how_many_bytes_were_for_nothing(run: RunFolder) -> None:
     run.clients("a", "b")
     run.round({"a": "folded", "b": "late"}, sent={"b": {"bytes_up": 300}})
     run.round({})
@@ -87,7 +92,7 @@ def test_totals_of_a_round_say_how_many_bytes_were_for_nothing(run: Any) -> None
         assert account.round_totals[columns].to_numpy().tolist() == [[1300, 2000, 300], [0, 0, 0]]
 
 
-def test_the_totals_are_of_all_that_travelled(run: Any) -> None:
+def test_the_totals_are_of_all_that_travelled(run: RunFolder) -> None:
     run.clients("a", "b")
     run.round({"a": "folded", "b": "late"})
     run._ledger.execute("UPDATE run SET bytes_up = 30, bytes_down = 5")
@@ -98,7 +103,7 @@ def test_the_totals_are_of_all_that_travelled(run: Any) -> None:
 
 
 def test_a_client_has_the_bytes_that_travelled_in_chunks_or_inside_other_messages(
-    run: Any,
+    run: RunFolder,
 ) -> None:
     run.clients("chunks", "inside")
     run.round({"chunks": "late: deadline", "inside": "folded"})
@@ -107,11 +112,11 @@ def test_a_client_has_the_bytes_that_travelled_in_chunks_or_inside_other_message
     run.transfer("chunks", "up", 0.0, 0.0, 1.0, bytes=50, ending="cut off")
     with Account(run.commit()) as account:
         totals = account.client_totals.set_index("client")[["bytes_up", "bytes_down"]]
-    assert totals.loc["chunks"].tolist() == [350, 700]
-    assert totals.loc["inside"].tolist() == [1000, 1000]
+    assert list(totals.loc["chunks"]) == [350, 700]
+    assert list(totals.loc["inside"]) == [1000, 1000]
 
 
-def test_totals_of_a_client_count_what_became_of_its_updates(run: Any) -> None:
+def test_totals_of_a_client_count_what_became_of_its_updates(run: RunFolder) -> None:
     run.clients("a", "b")
     run.round({"a": "folded"}, sent={"a": {"train_s": 1.0}})
     run.round({"a": "refused: norm"}, sent={"a": {"train_s": 3.0}})
@@ -122,7 +127,7 @@ def test_totals_of_a_client_count_what_became_of_its_updates(run: Any) -> None:
     assert second[:5] == ["b", 0, 0, 0, 0]
 
 
-def test_every_call_has_one_fate_whatever_was_sent_for_it(run: Any) -> None:
+def test_every_call_has_one_fate_whatever_was_sent_for_it(run: RunFolder) -> None:
     run.clients("a", "b", "c")
     run.clients("d", "e", "f", "g", group="tablets")
     run.round(
@@ -151,7 +156,7 @@ def test_every_call_has_one_fate_whatever_was_sent_for_it(run: Any) -> None:
     assert calls["battery"].dropna().to_list() == [0.5, 0.25]
 
 
-def test_a_device_that_accepted_and_sent_nothing_has_a_fate_too(run: Any) -> None:
+def test_a_device_that_accepted_and_sent_nothing_has_a_fate_too(run: RunFolder) -> None:
     run.clients("a", "b")
     run.round({"a": "folded", "b": "dropped"})
     run._ledger.execute("DELETE FROM contributions WHERE client = 'b'")
@@ -163,7 +168,7 @@ def test_a_device_that_accepted_and_sent_nothing_has_a_fate_too(run: Any) -> Non
         assert account.calls["fate"].to_list() == ["folded", "no update"]
 
 
-def test_events_are_picked_from_the_journal_and_torn_lines_passed_over(run: Any) -> None:
+def test_events_are_picked_from_the_journal_and_torn_lines_passed_over(run: RunFolder) -> None:
     run.journal({"event": "died", "process": "a", "status": -9}, {"event": "answered"})
     with open(run.path / "journal.jsonl", "a") as journal:
         journal.write('{"event": "died", "pro')
@@ -171,7 +176,7 @@ def test_events_are_picked_from_the_journal_and_torn_lines_passed_over(run: Any)
         assert [event["process"] for event in account.events("died", "restarted")] == ["a"]
 
 
-def test_a_folder_without_scenario_or_journal_can_be_read(run: Any) -> None:
+def test_a_folder_without_scenario_or_journal_can_be_read(run: RunFolder) -> None:
     (run.path / "scenario.toml").unlink()
     with Account(run.commit()) as account:
         assert account.scenario == {}
@@ -179,7 +184,7 @@ def test_a_folder_without_scenario_or_journal_can_be_read(run: Any) -> None:
         assert list(account.events("died")) == []
 
 
-def test_a_scenario_that_is_no_toml_is_named(run: Any) -> None:
+def test_a_scenario_that_is_no_toml_is_named(run: RunFolder) -> None:
     run.scenario("name = ")
     with (
         Account(run.commit()) as account,
@@ -218,19 +223,21 @@ def test_a_damaged_ledger_is_refused_with_what_to_do(
         account.contributions  # noqa: B018
 
 
-def test_the_ledger_of_another_schema_is_refused(run: Any) -> None:
+def test_the_ledger_of_another_schema_is_refused(run: RunFolder) -> None:
     run._ledger.execute("PRAGMA user_version = 1")
     with pytest.raises(LedgerError, match=f"expected schema version {SCHEMA_VERSION}, found 1"):
         Account(run.commit())
 
 
-def test_a_run_that_has_not_begun_is_refused(run: Any) -> None:
+def test_a_run_that_has_not_begun_is_refused(run: RunFolder) -> None:
     run._ledger.execute("DELETE FROM run")
     with pytest.raises(LedgerError, match="not begun"):
         Account(run.commit())
 
 
-def test_covariates_have_a_column_each_and_are_missing_where_a_device_has_none(run: Any) -> None:
+def test_covariates_have_a_column_each_and_are_missing_where_a_device_has_none(
+    run: RunFolder,
+) -> None:
     run.clients("a", z='{"age": 2, "os=14": 1}')
     run.clients("b", z='{"plan": 0.5}')
     run.clients("c")  # limited information: nobody was told
@@ -250,7 +257,9 @@ def test_covariates_have_a_column_each_and_are_missing_where_a_device_has_none(r
     }
 
 
-def test_many_answers_are_read_a_part_at_a_time(run: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_many_answers_are_read_a_part_at_a_time(
+    run: RunFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("muster.emulator.results.account._AT_ONCE", 2)
     run.clients("a", "b", "c")
     for load in (0.0, 1.0, 2.0):
@@ -259,7 +268,7 @@ def test_many_answers_are_read_a_part_at_a_time(run: Any, monkeypatch: pytest.Mo
         assert account.x["load"].to_list() == [0.0] * 3 + [1.0] * 3 + [2.0] * 3
 
 
-def test_estimates_are_numbers_and_words_by_name_and_key(run: Any) -> None:
+def test_estimates_are_numbers_and_words_by_name_and_key(run: RunFolder) -> None:
     run.round({})
     run.estimate(floor=0.01, kind="logistic")
     run.round({})
@@ -277,7 +286,7 @@ def test_estimates_are_numbers_and_words_by_name_and_key(run: Any) -> None:
     assert len(estimates) == 6
 
 
-def test_warnings_are_those_of_the_journal(run: Any) -> None:
+def test_warnings_are_those_of_the_journal(run: RunFolder) -> None:
     with Account(run.commit()) as account:
         assert account.warnings.empty
     run.journal({"event": "warned", "round": 3, "by": "importance", "warning": "a is rare"},

@@ -1,11 +1,13 @@
 """Running a comparison, with run folders that are written and not run."""
 
+from __future__ import annotations
+
 import fcntl
 import json
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 import pytest
@@ -18,6 +20,9 @@ from muster.emulator.results.summary import summarise, write_summary
 from muster.emulator.runs import running
 from muster.emulator.scenario.reading import read_scenario
 from muster.emulator.scenario.scenario import Scenario
+
+if TYPE_CHECKING:
+    from tests.unit.emulator.conftest import RunFolder
 
 VARY = {"server.rounds": [1, 2]}
 SCENARIO = """
@@ -42,12 +47,14 @@ class Runner:
         calls: "run" or "resume" and the folder's name, in order.
     """
 
-    def __init__(self, make_folder: Callable[[Path], Any]) -> None:
+    def __init__(self, make_folder: Callable[[Path], RunFolder]) -> None:
         self._make_folder = make_folder
         self.fates: dict[int, str] = {}
         self.calls: list[str] = []
 
-    def run(self, scenario: Scenario, *, out: Path, show: Any) -> running.Run:
+    def run(
+        self, scenario: Scenario, *, out: Path, show: Callable[[dict[str, Any]], None]
+    ) -> running.Run:
         self.calls.append(f"run {out.name}")
         fate = self.fates.get(len(self.calls), "completed")
         if fate == "interrupted":
@@ -58,13 +65,15 @@ class Runner:
             raise RunFailed("stopped before the run began")
         return self._leave(scenario, out, show, fate)
 
-    def resume(self, folder: Path, *, show: Any) -> running.Run:
+    def resume(self, folder: Path, *, show: Callable[[dict[str, Any]], None]) -> running.Run:
         self.calls.append(f"resume {folder.name}")
         scenario = read_scenario(folder / "scenario.toml")
         (folder / "ledger.sqlite").unlink(missing_ok=True)
         return self._leave(scenario, folder, show, "completed")
 
-    def _leave(self, scenario: Scenario, out: Path, show: Any, status: str) -> running.Run:
+    def _leave(
+        self, scenario: Scenario, out: Path, show: Callable[[dict[str, Any]], None], status: str
+    ) -> running.Run:
         show({"event": "evaluated", "loss": 1.0, "accuracy": None, "round": 0})
         with closing(self._make_folder(out)) as folder:
             folder.scenario(scenario.to_toml())
@@ -82,7 +91,7 @@ class Runner:
 
 
 @pytest.fixture
-def runner(run: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Runner:
+def runner(run: RunFolder, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Runner:
     monkeypatch.chdir(tmp_path)
     Path("plain.toml").write_text(SCENARIO)
     made = Runner(type(run))
@@ -201,7 +210,7 @@ def test_each_run_is_watched_under_its_title(runner: Runner) -> None:
     seen: list[str] = []
 
     @contextmanager
-    def watch(title: str) -> Iterator[Callable[[Any], None]]:
+    def watch(title: str) -> Iterator[Callable[[dict[str, Any]], None]]:
         seen.append(title)
         yield lambda event: seen.append(event["event"])
 

@@ -1,5 +1,6 @@
 from collections.abc import Iterator
 from itertools import combinations, product
+from typing import Literal
 
 import numpy as np
 import pytest
@@ -65,7 +66,7 @@ def outcomes(group: EventGroup) -> Iterator[tuple[tuple[bool, ...], float]]:
 def test_shares_are_those_of_every_outcome_written_out(groups: list[EventGroup]) -> None:
     expected, nobody = np.zeros(len(groups)), 0.0
     for combination in product(*map(outcomes, groups)):
-        chance = np.prod([p for _, p in combination])
+        chance = float(np.prod([p for _, p in combination]))
         came = sum(sum(through) for through, _ in combination)
         nobody += chance * (came == 0)
         for place, (through, _) in enumerate(combination):
@@ -83,7 +84,7 @@ def test_a_group_without_devices_has_no_share_and_changes_no_other() -> None:
 
 
 def test_too_few_slots_thin_out_who_gets_through() -> None:
-    def limited(overflow: str) -> list[EventGroup]:
+    def limited(overflow: Literal["collide", "subset"]) -> list[EventGroup]:
         return [group._replace(slots=3, overflow=overflow) for group in PAPER]
 
     collide, empty_collide = shares_of_groups(limited("collide"))

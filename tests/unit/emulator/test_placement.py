@@ -99,8 +99,14 @@ def test_a_server_that_is_gone_when_it_is_looked_at_is_none() -> None:
     def gone(server: int, cores: Sequence[int]) -> Load:
         raise ProcessLookupError
 
+    def place(pid: int, cores: Sequence[int]) -> None:
+        pytest.fail(f"{pid} is placed")
+
+    def tell(event: Event) -> None:
+        pytest.fail(f"{event} is told")
+
     m = Machine()
-    Placement(lambda: m.pids, [0, 1], m.clock, pytest.fail, gone, pytest.fail).look()
+    Placement(lambda: m.pids, [0, 1], m.clock, tell, gone, place).look()
 
 
 @pytest.fixture

@@ -1,5 +1,7 @@
 """The report of a run: one page that opens anywhere, and figures that say what they show."""
 
+from __future__ import annotations
+
 import base64
 import json
 import re
@@ -7,8 +9,9 @@ import sys
 from collections.abc import Callable
 from html.parser import HTMLParser
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
+import numpy as np
 import pytest
 
 from muster.common.errors import LedgerError
@@ -17,6 +20,9 @@ from muster.emulator.results.report import page, sections, style, write_report
 from muster.emulator.results.report.figures import FIGURES
 from muster.emulator.results.report.section import ReportSection
 from muster.emulator.results.summary import outline, summarise, write_summary
+
+if TYPE_CHECKING:
+    from tests.unit.emulator.conftest import RunFolder
 
 HOSTILE = '<script>alert("x")</script> $\\frac{ \x1b[2J 鬼'
 
@@ -102,14 +108,14 @@ def test_the_page_has_the_numbers_the_scenario_and_the_fingerprint(written: Path
 
 
 @pytest.mark.usefixtures("blank_figures")
-def test_the_same_run_gives_the_same_page(run: Any) -> None:
+def test_the_same_run_gives_the_same_page(run: RunFolder) -> None:
     run.clients("a", "b")
     run.round({"a": "folded", "b": "late"})
     before = write_report(run.commit()).read_bytes()
     assert write_report(run.path).read_bytes() == before
 
 
-def test_hostile_names_are_shown_and_never_obeyed(run: Any) -> None:
+def test_hostile_names_are_shown_and_never_obeyed(run: RunFolder) -> None:
     run.scenario(f"name = '''{HOSTILE.replace(chr(27), '')}'''\n# <img src=x>")
     z = json.dumps({HOSTILE: 1.0, f"os={HOSTILE}": 1.0, "os=<b>": 0.0})
     run.clients(HOSTILE, "b", group='"><img src=x onerror=alert(1)>', z=z)
@@ -137,14 +143,14 @@ def test_hostile_names_are_shown_and_never_obeyed(run: Any) -> None:
     assert "\x1b" not in found.text
 
 
-def test_a_run_that_has_only_begun_has_a_report(run: Any) -> None:
+def test_a_run_that_has_only_begun_has_a_report(run: RunFolder) -> None:
     (run.path / "scenario.toml").unlink()
     text = Page(write_report(run.commit())).text
     assert "unfinished" in text
     assert "–" in text
 
 
-def test_a_failed_run_of_one_empty_round_has_a_report(run: Any) -> None:
+def test_a_failed_run_of_one_empty_round_has_a_report(run: RunFolder) -> None:
     run.clients("a")
     run.round({}, declined={"a": "offline"})
     run.journal({"event": "died", "process": "server", "status": -9})
@@ -155,7 +161,7 @@ def test_a_failed_run_of_one_empty_round_has_a_report(run: Any) -> None:
 
 
 @pytest.mark.usefixtures("blank_figures")
-def test_groups_have_a_section_only_where_they_were_measured(run: Any) -> None:
+def test_groups_have_a_section_only_where_they_were_measured(run: RunFolder) -> None:
     run.clients("a")
     run.round({"a": "folded"})
     run.evaluate(1.0, 0.5)
@@ -192,7 +198,7 @@ Parts = dict[str, tuple[int, float | None, float | None]]
     ],
 )
 def test_the_figure_of_groups_says_what_it_shows(
-    run: Any, groups: Parts, devices: Parts, findings: list[str]
+    run: RunFolder, groups: Parts, devices: Parts, findings: list[str]
 ) -> None:
     run.evaluate(1.0)
     run.measure(groups, devices)
@@ -215,7 +221,7 @@ def test_a_folder_that_is_no_run_is_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("blank_figures")
-def test_a_summary_of_before_the_run_went_on_is_not_believed(run: Any) -> None:
+def test_a_summary_of_before_the_run_went_on_is_not_believed(run: RunFolder) -> None:
     run.clients("a")
     run.round({"a": "folded"})
     with Account(run.commit()) as account:
@@ -237,7 +243,7 @@ def rows_of(make: Callable[..., ReportSection | None], folder: Path) -> list[lis
     return [list(row) for row in section.table.rows] if section.table else []
 
 
-def test_losses_are_counted_from_the_call_to_the_model(run: Any) -> None:
+def test_losses_are_counted_from_the_call_to_the_model(run: RunFolder) -> None:
     run.clients("a", "b", "c", "d")
     run.round({"a": "folded", "b": "late: deadline"}, declined={"c": "offline"}, unanswered=1)
     run.round({"a": "folded", "b": "late: deadline"}, declined={"c": "busy"})
@@ -251,13 +257,13 @@ def test_losses_are_counted_from_the_call_to_the_model(run: Any) -> None:
     ]
 
 
-def test_a_run_without_losses_says_so(run: Any) -> None:
+def test_a_run_without_losses_says_so(run: RunFolder) -> None:
     run.clients("a")
     run.round({"a": "folded"})
     assert rows_of(sections.losses, run.commit()) == []
 
 
-def test_faults_and_deaths_stand_in_the_order_of_time(run: Any) -> None:
+def test_faults_and_deaths_stand_in_the_order_of_time(run: RunFolder) -> None:
     run.fault("crash", "phones-1")
     run.round({}, seconds=3.0)
     run.journal({"event": "died", "process": "phones-1", "status": -9})
@@ -270,13 +276,13 @@ def test_faults_and_deaths_stand_in_the_order_of_time(run: Any) -> None:
     ]
 
 
-def test_clients_that_differ_in_their_fingerprint_are_warned_about(run: Any) -> None:
+def test_clients_that_differ_in_their_fingerprint_are_warned_about(run: RunFolder) -> None:
     run.clients("a", fingerprint='{"torch": "2.2", "threads": 1}')
     run.clients("b", fingerprint='{"torch": "2.3", "threads": 1}')
     assert rows_of(sections.fingerprint, run.commit()) == [["2.2", "1"], ["2.3", "1"]]
 
 
-def test_only_files_that_exist_are_listed(run: Any) -> None:
+def test_only_files_that_exist_are_listed(run: RunFolder) -> None:
     names = [name for name, _ in rows_of(sections.files, run.commit())]
     assert names == ["scenario.toml", "ledger.sqlite", "figures", "report.html"]
 
@@ -290,7 +296,7 @@ def findings(name: str, folder: Path) -> list[str]:
     return [title for axes in figure.axes if (title := axes.get_title(loc="left"))]
 
 
-def test_titles_say_what_was_found(run: Any) -> None:
+def test_titles_say_what_was_found(run: RunFolder) -> None:
     run.clients("a", "b")
     run.evaluate(2.0, 0.1)
     run.round({"a": "folded", "b": "late"})
@@ -315,13 +321,13 @@ def test_titles_say_what_was_found(run: Any) -> None:
     ]
 
 
-def test_updates_that_travel_inside_other_messages_have_no_transfer_to_show(run: Any) -> None:
+def test_updates_that_travel_inside_other_messages_have_no_transfer_to_show(run: RunFolder) -> None:
     run.clients("a")
     run.round({"a": "folded"}, sent={"a": {"transfer_s": 2e-6}})
     assert findings("time", run.commit())[2] == "Transfer: under a millisecond"
 
 
-def test_a_task_without_accuracy_shows_its_own_metric_beside_the_loss(run: Any) -> None:
+def test_a_task_without_accuracy_shows_its_own_metric_beside_the_loss(run: RunFolder) -> None:
     run.evaluate(2.0, distance_to_optimum=1.0)
     run.round({})
     folder = run.commit()
@@ -331,7 +337,7 @@ def test_a_task_without_accuracy_shows_its_own_metric_beside_the_loss(run: Any) 
     ]
 
 
-def test_a_diverged_run_shows_what_was_still_a_number(run: Any) -> None:
+def test_a_diverged_run_shows_what_was_still_a_number(run: RunFolder) -> None:
     run.clients("a")
     run.evaluate(2.0)
     run.round({"a": "folded"})
@@ -339,7 +345,7 @@ def test_a_diverged_run_shows_what_was_still_a_number(run: Any) -> None:
     assert findings("learning", run.commit()) == ["Loss was 2 after round 0"]
 
 
-def test_a_curve_stays_level_through_empty_rounds(run: Any) -> None:
+def test_a_curve_stays_level_through_empty_rounds(run: RunFolder) -> None:
     run.clients("a")
     run.evaluate(2.0)
     run.round({"a": "folded"})
@@ -349,11 +355,11 @@ def test_a_curve_stays_level_through_empty_rounds(run: Any) -> None:
     run.evaluate(0.5)
     with Account(run.commit()) as account:
         line = FIGURES["learning"](account).axes[0].lines[0]
-    assert list(line.get_xdata()) == [0, 1, 3]
+    assert list(np.asarray(line.get_xdata())) == [0, 1, 3]
     assert line.get_drawstyle() == "steps-post"
 
 
-def test_drawing_leaves_pyplot_alone(run: Any) -> None:
+def test_drawing_leaves_pyplot_alone(run: RunFolder) -> None:
     before = "matplotlib.pyplot" in sys.modules
     findings("bytes", run.commit())
     assert ("matplotlib.pyplot" in sys.modules) == before
@@ -380,7 +386,7 @@ def test_long_names_are_shortened_and_odd_letters_replaced() -> None:
 RESULTS = (Path(__file__).parents[3] / "docs/results.md").read_text(encoding="utf-8")
 
 
-def test_the_documentation_names_every_file_column_and_key(run: Any) -> None:
+def test_the_documentation_names_every_file_column_and_key(run: RunFolder) -> None:
     run.scenario("[server.target]\nloss = 1.0")
     with Account(run.commit()) as account:
         tables = [account.rounds, account.answers, account.contributions, account.clients,
@@ -393,7 +399,10 @@ def test_the_documentation_names_every_file_column_and_key(run: Any) -> None:
 
 
 def test_the_examples_of_the_documentation_run(
-    written: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any
+    written: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     (tmp_path / "runs").mkdir()
     (tmp_path / "runs/latest").symlink_to(written.parent)

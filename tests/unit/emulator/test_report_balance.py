@@ -1,9 +1,11 @@
 """Whom the model represents: small fleets whose means a person can check."""
 
+from __future__ import annotations
+
 import json
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
@@ -16,13 +18,16 @@ from muster.emulator.results.report.figures import FIGURES
 from muster.emulator.results.report.section import ReportSection
 from muster.emulator.results.summary import outline
 
+if TYPE_CHECKING:
+    from tests.unit.emulator.conftest import RunFolder
 
-def fleet(run: Any, z: Mapping[str, Mapping[str, float]], enrolled: str = "abc") -> None:
+
+def fleet(run: RunFolder, z: Mapping[str, Mapping[str, float]], enrolled: str = "abc") -> None:
     for client, columns in z.items():
         run.clients(client, enrolled=client in enrolled, z=json.dumps(columns))
 
 
-def two_rounds(run: Any, a: float = 1.0, b: float = 3.0) -> None:
+def two_rounds(run: RunFolder, a: float = 1.0, b: float = 3.0) -> None:
     """a and b fold, with these weights; then a alone; c never does, and d is not enrolled."""
     sent = {"a": {"weight": a}, "b": {"weight": b}}
     loads = {"a": {"load": 0.8}, "b": {"load": 0.2}, "c": {"load": 0.2}}
@@ -56,7 +61,9 @@ AGES = {"a": {"age": 3.0}, "b": {"age": 1.0}, "c": {"age": 1.0}, "d": {"age": 3.
 # --- the table -----------------------------------------------------------------------------------
 
 
-def test_each_stage_has_a_mean_and_differences_are_in_deviations_of_the_target(run: Any) -> None:
+def test_each_stage_has_a_mean_and_differences_are_in_deviations_of_the_target(
+    run: RunFolder,
+) -> None:
     fleet(run, AGES)
     two_rounds(run)
     # age: the population's mean is 2, its deviation 1. Updates are a, b, a: mean 7/3. Weighted: a
@@ -68,7 +75,7 @@ def test_each_stage_has_a_mean_and_differences_are_in_deviations_of_the_target(r
     ]
 
 
-def test_a_word_has_a_row_for_each_level_and_its_shares(run: Any) -> None:
+def test_a_word_has_a_row_for_each_level_and_its_shares(run: RunFolder) -> None:
     old, new = {"os=14": 1.0, "os=15": 0.0}, {"os=14": 0.0, "os=15": 1.0}
     fleet(run, {"a": old, "b": new, "c": old, "d": new})
     run.round({"a": "folded", "b": "folded", "c": "folded"})
@@ -78,7 +85,9 @@ def test_a_word_has_a_row_for_each_level_and_its_shares(run: Any) -> None:
     ]
 
 
-def test_the_population_is_known_by_its_means_where_the_server_knows_no_more(run: Any) -> None:
+def test_the_population_is_known_by_its_means_where_the_server_knows_no_more(
+    run: RunFolder,
+) -> None:
     fleet(run, {"a": {"age": 3.0}, "b": {"age": 1.0}})
     run.round({"a": "folded"}, declined={"b": "busy"})
     run.population(10, {"age": 1.5})
@@ -90,7 +99,7 @@ def test_the_population_is_known_by_its_means_where_the_server_knows_no_more(run
     assert "The server knows only the means" in section.text
 
 
-def test_a_covariate_without_a_target_has_no_difference(run: Any) -> None:
+def test_a_covariate_without_a_target_has_no_difference(run: RunFolder) -> None:
     fleet(run, {"a": {"age": 3.0}, "b": {"age": 1.0}})
     run.round({"a": "folded"})
     run.population(10, {})
@@ -99,7 +108,7 @@ def test_a_covariate_without_a_target_has_no_difference(run: Any) -> None:
 
 
 def test_a_device_without_a_covariate_z_counts_as_0_in_it_and_an_answer_without_x_not_at_all(
-    run: Any,
+    run: RunFolder,
 ) -> None:
     fleet(run, {"a": {"age": 3.0}, "b": {}})
     run.round({"a": "folded", "b": "folded"}, x={"a": {"load": 0.8}, "b": {"rest": 0.5}})
@@ -110,27 +119,27 @@ def test_a_device_without_a_covariate_z_counts_as_0_in_it_and_an_answer_without_
     ]
 
 
-def test_only_folded_updates_count(run: Any) -> None:
+def test_only_folded_updates_count(run: RunFolder) -> None:
     fleet(run, AGES)
     run.round({"a": "late: deadline", "b": "folded"}, aborted={"c": "drop-out"})
     assert rows_of(run.commit())[0][4] == "1"
 
 
-def test_a_round_that_weighed_nothing_has_no_part_in_the_weighted_mean(run: Any) -> None:
+def test_a_round_that_weighed_nothing_has_no_part_in_the_weighted_mean(run: RunFolder) -> None:
     fleet(run, AGES)
     run.round({"a": "folded"}, sent={"a": {"weight": 0.0}})
     run.round({"b": "folded"})
     assert rows_of(run.commit())[0][4:6] == ["2", "1"]
 
 
-def test_the_truth_that_devices_tell_an_oracle_is_no_covariate(run: Any) -> None:
+def test_the_truth_that_devices_tell_an_oracle_is_no_covariate(run: RunFolder) -> None:
     run.clients("a")
     run.round({"a": "folded"}, x={"a": {"participation_propensity": 0.5}})
     with Account(run.commit()) as account:
         assert represented(account, outline(account)) is None
 
 
-def test_a_run_without_covariates_says_nothing_of_them(run: Any) -> None:
+def test_a_run_without_covariates_says_nothing_of_them(run: RunFolder) -> None:
     run.clients("a")
     run.round({"a": "folded"})
     with Account(run.commit()) as account:
@@ -141,7 +150,7 @@ def test_a_run_without_covariates_says_nothing_of_them(run: Any) -> None:
 # --- the sentences -------------------------------------------------------------------------------
 
 
-def test_it_says_who_took_part_more_often_why_and_what_weighting_does(run: Any) -> None:
+def test_it_says_who_took_part_more_often_why_and_what_weighting_does(run: RunFolder) -> None:
     fleet(run, AGES)
     run.round({"a": "folded", "b": "folded"}, sent={"b": {"weight": 500.0}})
     run.round({"a": "folded"})
@@ -154,7 +163,7 @@ def test_it_says_who_took_part_more_often_why_and_what_weighting_does(run: Any) 
     )
 
 
-def test_weights_that_make_it_worse_are_told_so(run: Any) -> None:
+def test_weights_that_make_it_worse_are_told_so(run: RunFolder) -> None:
     fleet(run, AGES)
     two_rounds(run, a=9.0, b=1.0)
     text = section_of(run.commit()).text
@@ -163,7 +172,7 @@ def test_weights_that_make_it_worse_are_told_so(run: Any) -> None:
     assert "Of 2 means, 2 were over 0.1 without weights and 2 (age, load) with weights." in text
 
 
-def test_updates_that_weigh_the_same_correct_nothing(run: Any) -> None:
+def test_updates_that_weigh_the_same_correct_nothing(run: RunFolder) -> None:
     fleet(run, AGES)
     two_rounds(run, a=1.0, b=1.0)
     assert "All updates of a round weigh the same" in section_of(run.commit()).text
@@ -200,7 +209,7 @@ def test_updates_that_weigh_the_same_correct_nothing(run: Any) -> None:
     ids=["with", "without", "only words", "only numbers", "few values", "constant"],
 )
 def test_it_says_who_is_over_represented(
-    run: Any, z: Mapping[str, Mapping[str, float]], sentence: str
+    run: RunFolder, z: Mapping[str, Mapping[str, float]], sentence: str
 ) -> None:
     fleet(run, z)
     two_rounds(run, a=1.0, b=1.0)
@@ -208,7 +217,7 @@ def test_it_says_who_is_over_represented(
     assert section_of(run.commit()).text.startswith(sentence)
 
 
-def test_where_the_halves_tell_another_story_it_gives_the_means(run: Any) -> None:
+def test_where_the_halves_tell_another_story_it_gives_the_means(run: RunFolder) -> None:
     # a's 9 lifts the mean, and more updates come from below the median.
     fleet(run, {"a": {"age": 90}, "b": {"age": 1}, "c": {"age": 2}, "d": {"age": 3}})
     run.round(dict.fromkeys("abc", "folded"))
@@ -216,7 +225,7 @@ def test_where_the_halves_tell_another_story_it_gives_the_means(run: Any) -> Non
     assert text.startswith("The mean of age is 31 in the updates, and 24 in the population.")
 
 
-def test_a_balanced_run_is_told_so(run: Any) -> None:
+def test_a_balanced_run_is_told_so(run: RunFolder) -> None:
     fleet(run, {"a": {"age": 1}, "b": {"age": 3}, "c": {"age": 2}})
     run.round(dict.fromkeys("abc", "folded"))
     assert section_of(run.commit()).text.startswith(
@@ -227,7 +236,7 @@ def test_a_balanced_run_is_told_so(run: Any) -> None:
     assert "With weights, 1 of 1 means are: age." in section_of(run.commit()).text
 
 
-def test_before_the_first_update_there_is_nothing_to_compare(run: Any) -> None:
+def test_before_the_first_update_there_is_nothing_to_compare(run: RunFolder) -> None:
     fleet(run, AGES)
     run.round({}, declined=dict.fromkeys("abc", "busy"))
     assert rows_of(run.commit()) == [["age", "Z", "2", "1.667", "–", "–", "–", "–", ""]]
@@ -238,7 +247,7 @@ def test_before_the_first_update_there_is_nothing_to_compare(run: Any) -> None:
 # --- the figure ----------------------------------------------------------------------------------
 
 
-def drawn_fleet(run: Any, numbers: int, x: int, devices: int = 40) -> Path:
+def drawn_fleet(run: RunFolder, numbers: int, x: int, devices: int = 40) -> Path:
     """Devices with that many numbers Z and X, and a word; those with a high z0 take part."""
     chance = np.random.default_rng(7)
     z = chance.normal(size=(devices, numbers))
@@ -257,7 +266,7 @@ def drawn_fleet(run: Any, numbers: int, x: int, devices: int = 40) -> Path:
 
 @pytest.mark.parametrize(("numbers", "x", "panels"), [(1, 0, 1), (2, 1, 4), (6, 5, 12)])
 def test_every_covariate_has_a_panel_that_says_how_far_it_is_off(
-    run: Any, numbers: int, x: int, panels: int
+    run: RunFolder, numbers: int, x: int, panels: int
 ) -> None:
     titles = titles_of(drawn_fleet(run, numbers, x))
     assert len(titles) == panels
@@ -266,7 +275,7 @@ def test_every_covariate_has_a_panel_that_says_how_far_it_is_off(
     assert float(raw) > 0.5
 
 
-def test_of_many_covariates_those_most_out_of_balance_are_shown(run: Any) -> None:
+def test_of_many_covariates_those_most_out_of_balance_are_shown(run: RunFolder) -> None:
     folder = drawn_fleet(run, 10, 6)
     titles = titles_of(folder)
     assert len(titles) == MOST_PANELS
@@ -300,14 +309,14 @@ def test_the_outlines_add_up_to_what_they_are_of() -> None:
     ],
     ids=["almost constant", "at both ends", "far away"],
 )
-def test_odd_distributions_are_drawn(run: Any, values: list[float]) -> None:
+def test_odd_distributions_are_drawn(run: RunFolder, values: list[float]) -> None:
     for place, value in enumerate(values):
         run.clients(f"d{place}", z=json.dumps({"age": value}))
     run.round({f"d{place}": "folded" for place in range(0, 1000, 7)})
     assert len(titles_of(run.commit())) == 1
 
 
-def test_names_and_words_are_only_text(run: Any) -> None:
+def test_names_and_words_are_only_text(run: RunFolder) -> None:
     fleet(run, {"a": {"os=$x_": 1, "os=": 0, "os=\x1b鬼": 0, "$\\frac{": 1}, "b": {"os=": 1}})
     run.round({"a": "folded"})
     assert [row[0] for row in rows_of(run.commit())] == ["os=$x_", "os=", "os=?鬼", "$\\frac{"]

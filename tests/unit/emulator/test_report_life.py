@@ -1,8 +1,10 @@
 """The part of the report on devices' lives: small fleets whose numbers a person can check."""
 
+from __future__ import annotations
+
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pandas as pd
@@ -15,11 +17,14 @@ from muster.emulator.results.report.section import ReportSection
 from muster.emulator.results.report.timeline import Timeline
 from muster.emulator.results.summary import outline
 
+if TYPE_CHECKING:
+    from tests.unit.emulator.conftest import RunFolder
+
 LIFE = (life_sections.calls, life_sections.reasons, life_sections.batteries, life_sections.planned)
 LOCKSTEP = 'name = "day"\n[clock]\nkind = "rounds"\nround_s = 3600.0\nstarts_at_h = 22.0\n'
 
 
-def live(run: Any) -> Path:
+def live(run: RunFolder) -> Path:
     """Two rounds of three phones, which have batteries, and a gateway, which is always on."""
     run.scenario(LOCKSTEP)
     run.clients("a", "b", "c")
@@ -54,14 +59,14 @@ def findings(name: str, folder: Path) -> list[str]:
 # --- sections ------------------------------------------------------------------------------------
 
 
-def test_a_run_without_lives_says_nothing_of_them(run: Any) -> None:
+def test_a_run_without_lives_says_nothing_of_them(run: RunFolder) -> None:
     run.clients("a", "b")
     run.round({"a": "folded"}, declined={"b": "busy"})
     run.round({"a": "folded"}, absent=["b"])  # it was killed, on the wall clock
     assert [section_of(make, run.commit()) for make in LIFE] == [None] * 4
 
 
-def test_a_run_with_lives_has_a_section_for_each_thing_there_is(run: Any) -> None:
+def test_a_run_with_lives_has_a_section_for_each_thing_there_is(run: RunFolder) -> None:
     folder = live(run)
     titles = [section.title for make in LIFE if (section := section_of(make, folder))]
     assert titles == ["Calls", "Reasons", "Batteries"]
@@ -69,19 +74,19 @@ def test_a_run_with_lives_has_a_section_for_each_thing_there_is(run: Any) -> Non
     assert section_of(life_sections.planned, folder) is not None
 
 
-def test_batteries_that_are_always_full_are_not_worth_a_figure(run: Any) -> None:
+def test_batteries_that_are_always_full_are_not_worth_a_figure(run: RunFolder) -> None:
     run.clients("a")
     run.round({"a": "folded"}, batteries={"a": 1.0})
     assert section_of(life_sections.batteries, run.commit()) is None
     assert section_of(life_sections.calls, run.path) is not None
 
 
-def test_a_plan_says_nothing_before_a_round_was_committed(run: Any) -> None:
+def test_a_plan_says_nothing_before_a_round_was_committed(run: RunFolder) -> None:
     run.plan([(1, "phones", 1, 1, 1.0)])
     assert section_of(life_sections.planned, run.commit()) is None
 
 
-def test_the_facts_are_shares_of_calls(run: Any) -> None:
+def test_the_facts_are_shares_of_calls(run: RunFolder) -> None:
     section = section_of(life_sections.calls, live(run))
     assert section is not None
     assert dict(section.facts) == {
@@ -91,7 +96,7 @@ def test_the_facts_are_shares_of_calls(run: Any) -> None:
     }
 
 
-def test_calls_that_nobody_answered_are_mentioned(run: Any) -> None:
+def test_calls_that_nobody_answered_are_mentioned(run: RunFolder) -> None:
     run.clients("a", "b", "c")
     run.round({"a": "folded"}, absent=["b"], unanswered=2, batteries={"a": 0.5})
     section = section_of(life_sections.calls, run.commit())
@@ -100,7 +105,7 @@ def test_calls_that_nobody_answered_are_mentioned(run: Any) -> None:
     assert dict(section.facts)["accepted calls"] == "33.3 %"
 
 
-def test_a_call_is_lost_once(run: Any) -> None:
+def test_a_call_is_lost_once(run: RunFolder) -> None:
     run.clients("a", "b", "c", "d", "e")
     run.round({"a": "folded", "b": "late: deadline"}, declined={"c": "offline"},
               aborted={"d": "drop-out"}, absent=["e"])  # fmt: skip
@@ -113,14 +118,14 @@ def test_a_call_is_lost_once(run: Any) -> None:
     ]
 
 
-def test_an_answer_after_the_commit_is_late_and_not_missing(run: Any) -> None:
+def test_an_answer_after_the_commit_is_late_and_not_missing(run: RunFolder) -> None:
     run.clients("a", "b")
     run.round({"a": "folded"}, unanswered=1)
     run.contribute("b", "late: deadline")
     assert rows_of(sections.losses, run.commit()) == [["late", "deadline", "1", "50.0 %"]]
 
 
-def test_the_plan_is_held_against_what_was_accepted_and_not_given_up(run: Any) -> None:
+def test_the_plan_is_held_against_what_was_accepted_and_not_given_up(run: RunFolder) -> None:
     folder = live(run)
     run.plan(
         [
@@ -139,7 +144,7 @@ def test_the_plan_is_held_against_what_was_accepted_and_not_given_up(run: Any) -
     ]
 
 
-def test_a_group_that_was_never_called_is_in_the_plan_all_the_same(run: Any) -> None:
+def test_a_group_that_was_never_called_is_in_the_plan_all_the_same(run: RunFolder) -> None:
     run.clients("a")
     run.clients("b", group="NA")  # no missing value
     run.round({"a": "folded"})
@@ -153,7 +158,7 @@ def test_a_group_that_was_never_called_is_in_the_plan_all_the_same(run: Any) -> 
 # --- figures -------------------------------------------------------------------------------------
 
 
-def test_the_figures_of_a_life_are_written_and_say_what_they_show(run: Any) -> None:
+def test_the_figures_of_a_life_are_written_and_say_what_they_show(run: RunFolder) -> None:
     folder = live(run)
     run.plan([(1, "phones", 3, 3, 0.0), (1, "gateways", 1, 1, 1.0)])
     page = write_report(folder).read_text(encoding="utf-8")
@@ -171,7 +176,7 @@ def test_the_figures_of_a_life_are_written_and_say_what_they_show(run: Any) -> N
 
 
 @pytest.mark.parametrize("name", ["calls", "reasons", "batteries", "planned"])
-def test_a_run_without_calls_is_told_so(run: Any, name: str) -> None:
+def test_a_run_without_calls_is_told_so(run: RunFolder, name: str) -> None:
     run.round({})
     assert findings(name, run.commit())[0].startswith("No ")
 
@@ -192,7 +197,7 @@ def test_rows_are_of_one_group_each_and_only_for_those_who_could_be_called() -> 
     assert rows[400:].tolist() == [199, 199, 200]
 
 
-def test_of_many_groups_the_most_called_are_shown_and_the_others_counted(run: Any) -> None:
+def test_of_many_groups_the_most_called_are_shown_and_the_others_counted(run: RunFolder) -> None:
     names = [f"d{number}" for number in range(10)]
     for name in names:
         run.clients(name, group=f"group-{name}")
@@ -209,7 +214,9 @@ def test_of_many_groups_the_most_called_are_shown_and_the_others_counted(run: An
     assert [label.get_text() for label in labels] == [f"group-{name}" for name in names]
 
 
-def test_the_axis_of_a_lockstep_run_has_scenario_time_and_the_hour_of_the_day(run: Any) -> None:
+def test_the_axis_of_a_lockstep_run_has_scenario_time_and_the_hour_of_the_day(
+    run: RunFolder,
+) -> None:
     live(run)
     with Account(run.path) as account:
         axes = FIGURES["calls"](account).axes[0]
@@ -220,7 +227,7 @@ def test_the_axis_of_a_lockstep_run_has_scenario_time_and_the_hour_of_the_day(ru
     assert labels["2 h\n00:00"] == 2.5  # round 2 ends
 
 
-def test_the_axis_of_other_clocks_counts_rounds(run: Any) -> None:
+def test_the_axis_of_other_clocks_counts_rounds(run: RunFolder) -> None:
     live(run)
     run.scenario('[clock]\nkind = "wall"\nround_s = 3600.0\n')
     with Account(run.path) as account:

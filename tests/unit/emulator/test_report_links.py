@@ -1,9 +1,11 @@
 """The part of the report on links: a few transfers whose seconds a person can divide."""
 
+from __future__ import annotations
+
 import math
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
@@ -27,6 +29,9 @@ from muster.emulator.results.report.section import ReportSection
 from muster.emulator.results.report.use import span_of, used
 from muster.emulator.results.summary import outline
 
+if TYPE_CHECKING:
+    from tests.unit.emulator.conftest import RunFolder
+
 SECTIONS = (link_sections.rates, link_sections.waits, link_sections.matrix, link_sections.use)
 FIGURE_NAMES = ("rates", "waits", "links")
 
@@ -45,12 +50,12 @@ name = "office"
 """
 
 
-def waits(run: Any, by: str = "client") -> dict[str, dict[str, float]]:
+def waits(run: RunFolder, by: str = "client") -> dict[str, dict[str, float]]:
     with Account(run.commit()) as account:
         return table_of(waited_for(moves_in(account), links_of(account.scenario), by))
 
 
-def slows(run: Any, by: str = "client") -> dict[str, dict[str, float]]:
+def slows(run: RunFolder, by: str = "client") -> dict[str, dict[str, float]]:
     with Account(run.commit()) as account:
         return table_of(slowed_by(moves_in(account), by))
 
@@ -59,7 +64,7 @@ def table_of(seconds: pd.DataFrame) -> dict[str, dict[str, float]]:
     """By who lost them and to whom, without what is nothing; UNIX times have microseconds."""
     rows = seconds.round(6).to_dict("index")
     return {
-        str(name): {whom: value for whom, value in row.items() if value}
+        str(name): {str(whom): value for whom, value in row.items() if value}
         for name, row in rows.items()
     }
 
@@ -87,7 +92,7 @@ def findings(name: str, folder: Path) -> list[str]:
 # --- waiting -------------------------------------------------------------------------------------
 
 
-def test_a_second_of_waiting_is_divided_among_those_who_transfer_in_it(run: Any) -> None:
+def test_a_second_of_waiting_is_divided_among_those_who_transfer_in_it(run: RunFolder) -> None:
     run.clients("a", "b", "c")
     run.round({})
     run.transfer("a", "down", 0.0, 0.0, 10.0)
@@ -100,7 +105,7 @@ def test_a_second_of_waiting_is_divided_among_those_who_transfer_in_it(run: Any)
     }
 
 
-def test_waiting_while_nobody_transfers_is_nobodys(run: Any) -> None:
+def test_waiting_while_nobody_transfers_is_nobodys(run: RunFolder) -> None:
     run.clients("a", "b")
     run.round({})
     run.transfer("a", "down", 0.0, 1.0, 2.0)
@@ -108,7 +113,7 @@ def test_waiting_while_nobody_transfers_is_nobodys(run: Any) -> None:
     assert waits(run) == {"a": {NOBODY: 1.0}, "b": {NOBODY: 3.0}}
 
 
-def test_a_device_does_not_wait_for_itself(run: Any) -> None:
+def test_a_device_does_not_wait_for_itself(run: RunFolder) -> None:
     run.clients("a", "b", group="rural")
     run.round({})
     run.transfer("a", "up", 0.0, 0.0, 4.0)
@@ -118,7 +123,7 @@ def test_a_device_does_not_wait_for_itself(run: Any) -> None:
     assert waits(run, "group") == {"rural": {"rural": 2.0, NOBODY: 2.0}}
 
 
-def test_where_slots_queue_the_own_group_comes_first(run: Any) -> None:
+def test_where_slots_queue_the_own_group_comes_first(run: RunFolder) -> None:
     run.scenario(SLOTS)
     run.clients("a", "b", group="rural")
     run.clients("x", "y", group="office")
@@ -140,7 +145,9 @@ def test_where_slots_queue_the_own_group_comes_first(run: Any) -> None:
 
 
 @pytest.mark.parametrize("by", ["client", "group"])
-def test_attribution_adds_up_and_agrees_with_a_division_second_by_second(run: Any, by: str) -> None:
+def test_attribution_adds_up_and_agrees_with_a_division_second_by_second(
+    run: RunFolder, by: str
+) -> None:
     chance = np.random.default_rng(7)
     run.scenario(SLOTS)
     run.clients(*(f"r{number}" for number in range(6)), group="rural")
@@ -174,7 +181,7 @@ def second_by_second(moves: pd.DataFrame, by: str) -> dict[tuple[Any, Any], floa
     return found
 
 
-def test_the_worst_waiters_have_the_rows_of_the_whole_table(run: Any) -> None:
+def test_the_worst_waiters_have_the_rows_of_the_whole_table(run: RunFolder) -> None:
     run.clients("a", "b", "c")
     run.round({})
     run.transfer("a", "down", 0.0, 0.0, 10.0)
@@ -190,7 +197,7 @@ def test_the_worst_waiters_have_the_rows_of_the_whole_table(run: Any) -> None:
 # --- slowing -------------------------------------------------------------------------------------
 
 
-def test_two_that_share_a_cap_slow_each_other(run: Any) -> None:
+def test_two_that_share_a_cap_slow_each_other(run: RunFolder) -> None:
     run.scenario(RURAL)
     run.clients("a", "b", "c", group="rural")
     run.round({})
@@ -200,7 +207,7 @@ def test_two_that_share_a_cap_slow_each_other(run: Any) -> None:
     assert slows(run) == {"a": {"b": 1.0}, "b": {"a": 1.5}, "c": {NOBODY: 1.9}}
 
 
-def test_slowing_is_divided_by_how_long_the_others_were_there(run: Any) -> None:
+def test_slowing_is_divided_by_how_long_the_others_were_there(run: RunFolder) -> None:
     run.scenario(RURAL)
     run.clients("a", "b", "c", group="rural")
     run.round({})
@@ -211,7 +218,7 @@ def test_slowing_is_divided_by_how_long_the_others_were_there(run: Any) -> None:
     assert slows(run, "group") == {"rural": {"rural": 6.0}}
 
 
-def test_a_slow_transfer_that_was_alone_was_slowed_by_nobody(run: Any) -> None:
+def test_a_slow_transfer_that_was_alone_was_slowed_by_nobody(run: RunFolder) -> None:
     run.scenario(RURAL)
     run.clients("a", "b", group="rural")
     run.round({})
@@ -220,7 +227,7 @@ def test_a_slow_transfer_that_was_alone_was_slowed_by_nobody(run: Any) -> None:
     assert slows(run) == {"a": {NOBODY: 2.0}, "b": {}}
 
 
-def test_without_a_limit_nothing_is_slow(run: Any) -> None:
+def test_without_a_limit_nothing_is_slow(run: RunFolder) -> None:
     run.clients("a")
     run.round({})
     run.transfer("a", "up", 0.0, 0.0, 3.0)
@@ -231,7 +238,7 @@ def test_without_a_limit_nothing_is_slow(run: Any) -> None:
 # --- links ---------------------------------------------------------------------------------------
 
 
-def test_the_part_of_a_cap_is_by_how_many_transfer_at_once(run: Any) -> None:
+def test_the_part_of_a_cap_is_by_how_many_transfer_at_once(run: RunFolder) -> None:
     run.scenario(RURAL)
     run.clients("a", "b", group="rural")
     run.round({}, seconds=4.0)
@@ -278,7 +285,7 @@ def test_a_bent_clock_stands_while_nobody_transfers() -> None:
 # --- traffic -------------------------------------------------------------------------------------
 
 
-def test_use_is_what_moved_of_what_could_have(run: Any) -> None:
+def test_use_is_what_moved_of_what_could_have(run: RunFolder) -> None:
     run.traffic("rural", (500, 10, 1000, None), (1000, 20, 1000, None))
     with Account(run.commit()) as account:
         table = used(account.traffic, span_of(account.traffic), 10)
@@ -301,7 +308,7 @@ def test_use_of_long_runs_is_in_longer_intervals_and_what_is_not_told_of_was_qui
     assert table["up_bps"].to_list() == pytest.approx([40.0, 80.0, 0.0, 0.0, 32.0])
 
 
-def test_traffic_that_makes_no_sense_is_passed_over(run: Any) -> None:
+def test_traffic_that_makes_no_sense_is_passed_over(run: RunFolder) -> None:
     run.journal({"event": "traffic", "group": "a"}, {"event": "traffic", "seconds": "x"})
     run.traffic("a", (1, 1, None, None))
     with Account(run.commit()) as account:
@@ -309,7 +316,7 @@ def test_traffic_that_makes_no_sense_is_passed_over(run: Any) -> None:
         assert math.isnan(account.traffic["capacity_up"][0])
 
 
-def test_a_link_that_could_move_nothing_was_not_used(run: Any) -> None:
+def test_a_link_that_could_move_nothing_was_not_used(run: RunFolder) -> None:
     run.traffic("cut", (0, 0, 0, 1000), (0, 500, 0, 1000))
     with Account(run.commit()) as account:
         table = used(account.traffic, span_of(account.traffic), 10)
@@ -330,7 +337,7 @@ def test_rates_are_written_in_units_that_read_well(bps: float, text: str) -> Non
 # --- sections and figures ------------------------------------------------------------------------
 
 
-def contended(run: Any) -> Path:
+def contended(run: RunFolder) -> Path:
     """Two devices that share an uplink; the second waits while the first receives."""
     run.scenario(RURAL)
     run.clients("a", "b", group="rural")
@@ -344,7 +351,7 @@ def contended(run: Any) -> Path:
     return run.commit()
 
 
-def test_a_run_without_links_says_nothing_of_them(run: Any) -> None:
+def test_a_run_without_links_says_nothing_of_them(run: RunFolder) -> None:
     run.clients("a")
     run.round({"a": "folded"})
     folder = run.commit()
@@ -353,7 +360,7 @@ def test_a_run_without_links_says_nothing_of_them(run: Any) -> None:
         assert "transfers" not in outline(account)
 
 
-def test_the_sections_say_how_long_and_for_whom(run: Any) -> None:
+def test_the_sections_say_how_long_and_for_whom(run: RunFolder) -> None:
     folder = contended(run)
     assert rows_of(link_sections.rates, folder) == [
         ["rural", "down", "2", "1.9 MiB", "1 s", "1 s", "0.50 s", "8 Mbit/s", "80 Mbit/s", "–", "–",
@@ -376,7 +383,7 @@ def test_the_sections_say_how_long_and_for_whom(run: Any) -> None:
     ]
 
 
-def test_the_figures_are_written_and_say_what_they_show(run: Any) -> None:
+def test_the_figures_are_written_and_say_what_they_show(run: RunFolder) -> None:
     folder = contended(run)
     page = write_report(folder).read_text(encoding="utf-8")
     for name in FIGURE_NAMES:
@@ -396,17 +403,17 @@ def test_the_figures_are_written_and_say_what_they_show(run: Any) -> None:
 
 
 @pytest.mark.parametrize("name", FIGURE_NAMES)
-def test_a_figure_without_data_says_so(run: Any, name: str) -> None:
+def test_a_figure_without_data_says_so(run: RunFolder, name: str) -> None:
     assert findings(name, run.commit())[0].startswith("No ")
 
 
-def test_a_transfer_of_a_round_that_was_never_committed_breaks_nothing(run: Any) -> None:
+def test_a_transfer_of_a_round_that_was_never_committed_breaks_nothing(run: RunFolder) -> None:
     run.clients("a")
     run.transfer("a", "down", 0.0, 0.0, 0.0)
     assert "Transfer time against link" in write_report(run.commit()).read_text(encoding="utf-8")
 
 
-def test_transfers_without_numbers_strangers_and_no_time_break_nothing(run: Any) -> None:
+def test_transfers_without_numbers_strangers_and_no_time_break_nothing(run: RunFolder) -> None:
     run.clients("a")
     run.round({})
     run.transfer("a", "down", 0.0, 0.0, 0.0)
@@ -418,7 +425,7 @@ def test_transfers_without_numbers_strangers_and_no_time_break_nothing(run: Any)
     assert [row[:3] for row in rows] == [["phones", "down", "1"], ["unknown", "up", "1"]]
 
 
-def test_of_many_devices_the_longest_are_shown(run: Any) -> None:
+def test_of_many_devices_the_longest_are_shown(run: RunFolder) -> None:
     names = [f"d{number:02}" for number in range(50)]
     run.clients(*names)
     run.round({})
@@ -431,7 +438,7 @@ def test_of_many_devices_the_longest_are_shown(run: Any) -> None:
     assert axes.get_xlabel().endswith("(the 40 of 50 devices that took longest)")
 
 
-def test_the_slowest_round_and_the_median_one_are_shown(run: Any) -> None:
+def test_the_slowest_round_and_the_median_one_are_shown(run: RunFolder) -> None:
     run.clients("a")
     for seconds in (3.0, 9.0, 5.0, 1.0, 4.0):
         run.round({}, seconds=seconds)
@@ -440,7 +447,7 @@ def test_the_slowest_round_and_the_median_one_are_shown(run: Any) -> None:
     assert told == ["Round 2, the slowest", "Round 5, the median"]
 
 
-def test_the_matrix_of_many_devices_is_by_group(run: Any) -> None:
+def test_the_matrix_of_many_devices_is_by_group(run: RunFolder) -> None:
     run.scenario(RURAL)
     run.clients(*(f"a{number}" for number in range(13)), group="rural")
     run.round({})
@@ -451,7 +458,7 @@ def test_the_matrix_of_many_devices_is_by_group(run: Any) -> None:
     ]
 
 
-def test_the_summary_has_what_every_group_transferred(run: Any) -> None:
+def test_the_summary_has_what_every_group_transferred(run: RunFolder) -> None:
     with Account(contended(run)) as account:
         assert outline(account)["transfers"] == {
             "rural": {

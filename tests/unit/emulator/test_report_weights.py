@@ -1,8 +1,10 @@
 """The part of the report on weights and on what they rest on."""
 
+from __future__ import annotations
+
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
@@ -13,6 +15,9 @@ from muster.emulator.results.report.figures import FIGURES
 from muster.emulator.results.report.section import ReportSection
 from muster.emulator.results.report.shares import MOST_LINES
 from muster.emulator.results.summary import outline
+
+if TYPE_CHECKING:
+    from tests.unit.emulator.conftest import RunFolder
 
 ALL = (
     weight_sections.weights, weight_sections.propensities, weight_sections.overlap,
@@ -47,16 +52,16 @@ def findings(name: str, folder: Path) -> list[str]:
     return [title for axes in figure.axes if (title := axes.get_title(loc="left"))]
 
 
-def weighed(run: Any, **weights: float) -> None:
+def weighed(run: RunFolder, **weights: float) -> None:
     sent = {client: {"weight": weight} for client, weight in weights.items()}
     run.round(dict.fromkeys(weights, "folded"), sent=sent)
 
 
-def warn(run: Any, round: int, warning: str) -> None:
+def warn(run: RunFolder, round: int, warning: str) -> None:
     run.journal({"event": "warned", "round": round, "by": "importance", "warning": warning})
 
 
-def test_equal_weights_of_which_nothing_is_told_have_no_section(run: Any) -> None:
+def test_equal_weights_of_which_nothing_is_told_have_no_section(run: RunFolder) -> None:
     run.clients("a", "b")
     weighed(run, a=3.0, b=3.0)
     weighed(run, a=0.1)
@@ -64,7 +69,7 @@ def test_equal_weights_of_which_nothing_is_told_have_no_section(run: Any) -> Non
     assert [section_of(make, run.commit()) for make in ALL] == [None] * len(ALL)
 
 
-def test_there_is_a_section_for_each_thing_that_is_told(run: Any) -> None:
+def test_there_is_a_section_for_each_thing_that_is_told(run: RunFolder) -> None:
     run.clients("a", "b")
     weighed(run, a=1.0, b=3.0)
     found = [section.title for make in ALL if (section := section_of(make, run.commit()))]
@@ -78,7 +83,7 @@ def test_there_is_a_section_for_each_thing_that_is_told(run: Any) -> None:
                      "Further estimates"]  # fmt: skip
 
 
-def test_weights_are_told_by_effective_size_and_the_largest(run: Any) -> None:
+def test_weights_are_told_by_effective_size_and_the_largest(run: RunFolder) -> None:
     run.clients("a", "b", "c", "d")
     weighed(run, a=1.0, b=3.0)  # (1 + 3)² / (1 + 9) = 1.6 of 2
     weighed(run, a=1.0, b=1.0, c=1.0, d=5.0)  # 64 / 28 of 4; 5 over 2
@@ -93,7 +98,7 @@ def test_weights_are_told_by_effective_size_and_the_largest(run: Any) -> None:
     ]
 
 
-def test_a_normaliser_that_is_not_the_sum_is_told_as_a_range(run: Any) -> None:
+def test_a_normaliser_that_is_not_the_sum_is_told_as_a_range(run: RunFolder) -> None:
     run.clients("a", "b")
     weighed(run, a=1.0, b=3.0)
     run._ledger.execute("UPDATE rounds SET normaliser = 8.0")
@@ -107,7 +112,7 @@ def test_a_normaliser_that_is_not_the_sum_is_told_as_a_range(run: Any) -> None:
     assert findings("weights", run.commit())[2] == "Sum over normaliser: 0.5 to 2"
 
 
-def test_warnings_are_told_once_also_where_nothing_was_folded(run: Any) -> None:
+def test_warnings_are_told_once_also_where_nothing_was_folded(run: RunFolder) -> None:
     run.clients("a")
     run.round({})
     warn(run, 3, "a is rare")
@@ -121,7 +126,7 @@ def test_warnings_are_told_once_also_where_nothing_was_folded(run: Any) -> None:
     assert findings("weights", run.path) == ["No weights"]
 
 
-def test_of_many_warnings_the_first_are_shown(run: Any) -> None:
+def test_of_many_warnings_the_first_are_shown(run: RunFolder) -> None:
     for number in range(weight_sections.MOST_ROWS + 7):
         warn(run, number, f"device {number} is rare")
     section = section_of(weight_sections.weights, run.commit())
@@ -131,7 +136,7 @@ def test_of_many_warnings_the_first_are_shown(run: Any) -> None:
     assert section.table.note == "7 more are in journal.jsonl."
 
 
-def test_coefficients_are_those_of_the_newest_round_side_by_side(run: Any) -> None:
+def test_coefficients_are_those_of_the_newest_round_side_by_side(run: RunFolder) -> None:
     run.round({})
     run.estimate(enrollment={"(intercept)": 1.0, "z1": 2.0})
     run.round({})
@@ -143,7 +148,7 @@ def test_coefficients_are_those_of_the_newest_round_side_by_side(run: Any) -> No
     ]
 
 
-def test_what_is_known_of_old_counts_rounds_in_which_all_was_new(run: Any) -> None:
+def test_what_is_known_of_old_counts_rounds_in_which_all_was_new(run: RunFolder) -> None:
     for stale in ({"share": 0.5, "mean_age_s": 90.0, "unknown": 2}, None):
         run.round({})
         run.estimate(participation={"load": 1.0}, **({"stale": stale} if stale else {}))
@@ -154,7 +159,7 @@ def test_what_is_known_of_old_counts_rounds_in_which_all_was_new(run: Any) -> No
     }
 
 
-def test_overlap_has_quantiles_and_how_many_were_below_the_floor(run: Any) -> None:
+def test_overlap_has_quantiles_and_how_many_were_below_the_floor(run: RunFolder) -> None:
     run.round({})
     run.estimate(clipped_participation=7)
     run.round({})
@@ -169,7 +174,7 @@ def test_overlap_has_quantiles_and_how_many_were_below_the_floor(run: Any) -> No
     ]  # fmt: skip
 
 
-def test_a_calibration_tells_its_method_and_what_is_still_off(run: Any) -> None:
+def test_a_calibration_tells_its_method_and_what_is_still_off(run: RunFolder) -> None:
     run.round({})
     run.estimate(
         calibration={
@@ -192,7 +197,7 @@ def test_a_calibration_tells_its_method_and_what_is_still_off(run: Any) -> None:
     assert facts_of(weight_sections.calibration, run.commit()) == {"method": "entropy"}
 
 
-def test_shares_say_how_many_are_below_the_floor(run: Any) -> None:
+def test_shares_say_how_many_are_below_the_floor(run: RunFolder) -> None:
     run.clients("a", "b", "c")
     for shares in ({"a": 1.0, "b": 0.0}, {"a": 0.6, "b": 0.005, "c": 0.395}):
         run.round({"a": "folded"})
@@ -214,7 +219,7 @@ def test_shares_say_how_many_are_below_the_floor(run: Any) -> None:
         ("shares = 'exact'", "mean, here the true c, which the emulator computed"),
     ],
 )
-def test_shares_say_what_they_are(run: Any, rule: str, said: str) -> None:
+def test_shares_say_what_they_are(run: RunFolder, rule: str, said: str) -> None:
     text = f"[server.aggregator]\nkind = 'importance'\n{rule}\n"
     (run.path / "scenario.toml").write_text(text, encoding="utf-8")
     run.clients("a")
@@ -225,7 +230,7 @@ def test_shares_say_what_they_are(run: Any, rule: str, said: str) -> None:
     assert said in section.text
 
 
-def test_few_shares_are_lines_by_group_and_many_are_bands(run: Any) -> None:
+def test_few_shares_are_lines_by_group_and_many_are_bands(run: RunFolder) -> None:
     names = [f"d{place}" for place in range(MOST_LINES + 1)]
     run.clients(*names[:2], group="_tablets")
     run.clients(*names[2:])
@@ -254,21 +259,21 @@ BARE = {
 }  # fmt: skip
 
 
-def test_shares_of_one_round_of_nobody_are_drawn(run: Any) -> None:
+def test_shares_of_one_round_of_nobody_are_drawn(run: RunFolder) -> None:
     run.clients("a")
     run.round({})
     run.estimate(shares={"a": 0.0}, floor=0.5)
     assert findings("shares", run.commit()) == ["ĉ of 1 clients: 0 to 0, 1 below the floor"]
 
 
-def test_without_shares_the_figure_says_so(run: Any) -> None:
+def test_without_shares_the_figure_says_so(run: RunFolder) -> None:
     run.round({})
     run.estimate(shares=0.5)
     assert section_of(weight_sections.shares, run.commit()) is None
     assert findings("shares", run.path) == ["No shares"]
 
 
-def test_what_is_not_known_by_name_is_in_a_table_of_its_own(run: Any) -> None:
+def test_what_is_not_known_by_name_is_in_a_table_of_its_own(run: RunFolder) -> None:
     for temperature in (3.0, 1.0, 2.0):
         run.round({})
         run.estimate(temperature=temperature, mood="fine", by={"a": temperature, "b": "\x1bword"})
@@ -280,7 +285,7 @@ def test_what_is_not_known_by_name_is_in_a_table_of_its_own(run: Any) -> None:
     ]
 
 
-def test_many_unknown_estimates_are_cut_off(run: Any) -> None:
+def test_many_unknown_estimates_are_cut_off(run: RunFolder) -> None:
     run.round({})
     run.estimate(by={f"d{place}": float(place) for place in range(weight_sections.MOST_ROWS + 2)})
     section = section_of(weight_sections.estimates, run.commit())
@@ -291,7 +296,7 @@ def test_many_unknown_estimates_are_cut_off(run: Any) -> None:
 
 
 @pytest.mark.parametrize("name", ["weights", "shares"])
-def test_a_thousand_rounds_are_drawn(run: Any, name: str) -> None:
+def test_a_thousand_rounds_are_drawn(run: RunFolder, name: str) -> None:
     run.clients(*(f"d{place}" for place in range(40)))
     chance = np.random.default_rng(7)
     for _ in range(1000):

@@ -1,5 +1,7 @@
 """Going on with a run: what its folder lacks or holds wrongly is found before anything starts."""
 
+from __future__ import annotations
+
 import hashlib
 import json
 import shutil
@@ -7,7 +9,7 @@ import sqlite3
 from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 import pytest
 from click.testing import CliRunner, Result
@@ -16,6 +18,9 @@ from muster.emulator.cli.commands import main
 from muster.emulator.runs import running
 from muster.emulator.runs.journal_tail import Tail
 from muster.emulator.scenario.reading import DATA_VARIABLE
+
+if TYPE_CHECKING:
+    from tests.unit.emulator.conftest import RunFolder
 
 SCENARIO = """
 name = "plain"
@@ -37,7 +42,7 @@ Resume = Callable[[], Result]
 
 
 @pytest.fixture
-def resume(run: Any, monkeypatch: pytest.MonkeyPatch) -> Resume:
+def resume(run: RunFolder, monkeypatch: pytest.MonkeyPatch) -> Resume:
     """Goes on with a run of three rounds, up to the moment at which processes would be started."""
     monkeypatch.delenv(DATA_VARIABLE, raising=False)
 
@@ -85,13 +90,13 @@ def test_a_run_folder_as_a_run_left_it_is_gone_on_with(resume: Resume) -> None:
 # --- setup/ --------------------------------------------------------------------------------------
 
 
-def test_a_run_folder_without_setup_is_refused(run: Any, resume: Resume) -> None:
+def test_a_run_folder_without_setup_is_refused(run: RunFolder, resume: Resume) -> None:
     shutil.rmtree(run.path / "setup")
     assert_refused(resume(), "setup", "expected", "from the beginning", "scenario.toml --out")
     assert not (run.path / "setup").exists()
 
 
-def test_a_file_in_the_place_of_setup_is_refused(run: Any, resume: Resume) -> None:
+def test_a_file_in_the_place_of_setup_is_refused(run: RunFolder, resume: Resume) -> None:
     shutil.rmtree(run.path / "setup")
     (run.path / "setup").write_text("garbage")
     assert_refused(resume(), "setup", "Not a directory")
@@ -99,13 +104,15 @@ def test_a_file_in_the_place_of_setup_is_refused(run: Any, resume: Resume) -> No
 
 @pytest.mark.parametrize("content", [b"", b"\xff\xfe", b"run-2", b"run-1\n"])
 def test_an_identity_other_than_the_ledgers_is_refused(
-    run: Any, resume: Resume, content: bytes
+    run: RunFolder, resume: Resume, content: bytes
 ) -> None:
     (run.path / "setup/run").write_bytes(content)
     assert_refused(resume(), "setup/run", "expected 'run-1', the run of ledger.sqlite")
 
 
-def test_a_missing_identity_is_refused_with_what_it_has_to_be(run: Any, resume: Resume) -> None:
+def test_a_missing_identity_is_refused_with_what_it_has_to_be(
+    run: RunFolder, resume: Resume
+) -> None:
     (run.path / "setup/run").unlink()
     assert_refused(resume(), "setup/run", "expected 'run-1', the run of ledger.sqlite")
 
@@ -113,7 +120,9 @@ def test_a_missing_identity_is_refused_with_what_it_has_to_be(run: Any, resume: 
 @pytest.mark.parametrize(
     "content", [b"", b"\xff", b"{", b"[" * 5000, b"[]", b"{}", b'{"incarnation": "x"}']
 )
-def test_garbage_in_a_file_of_setup_is_refused(run: Any, resume: Resume, content: bytes) -> None:
+def test_garbage_in_a_file_of_setup_is_refused(
+    run: RunFolder, resume: Resume, content: bytes
+) -> None:
     (run.path / "setup/supervisor.json").write_bytes(content)
     assert_refused(resume(), "setup/supervisor.json", "expected", "incarnation")
 
@@ -122,7 +131,7 @@ def test_garbage_in_a_file_of_setup_is_refused(run: Any, resume: Resume, content
 
 
 @pytest.mark.parametrize("damage", [slice(0, 16), slice(0, 100), slice(100, 8192)])
-def test_a_damaged_ledger_is_refused(run: Any, resume: Resume, damage: slice) -> None:
+def test_a_damaged_ledger_is_refused(run: RunFolder, resume: Resume, damage: slice) -> None:
     ledger = run.path / "ledger.sqlite"
     content = bytearray(ledger.read_bytes())
     content[damage] = b"\xa5" * len(content[damage])
@@ -130,18 +139,18 @@ def test_a_damaged_ledger_is_refused(run: Any, resume: Resume, damage: slice) ->
     assert_refused(resume(), "ledger.sqlite", "expected a readable ledger")
 
 
-def test_a_ledger_that_is_cut_short_is_refused(run: Any, resume: Resume) -> None:
+def test_a_ledger_that_is_cut_short_is_refused(run: RunFolder, resume: Resume) -> None:
     ledger = run.path / "ledger.sqlite"
     ledger.write_bytes(ledger.read_bytes()[:-4096])
     assert_refused(resume(), "ledger.sqlite", "expected a readable ledger")
 
 
-def test_what_is_no_ledger_is_refused(run: Any, resume: Resume) -> None:
+def test_what_is_no_ledger_is_refused(run: RunFolder, resume: Resume) -> None:
     (run.path / "ledger.sqlite").write_bytes(b"not a database" * 100)
     assert_refused(resume(), "ledger.sqlite", "expected a readable ledger")
 
 
-def test_another_programs_database_is_refused(run: Any, resume: Resume) -> None:
+def test_another_programs_database_is_refused(run: RunFolder, resume: Resume) -> None:
     (run.path / "ledger.sqlite").unlink()
     with closing(sqlite3.connect(run.path / "ledger.sqlite")) as db:
         db.execute("CREATE TABLE mine (number)")
@@ -149,20 +158,22 @@ def test_another_programs_database_is_refused(run: Any, resume: Resume) -> None:
     assert_refused(resume(), "ledger.sqlite", "expected schema version")
 
 
-def test_a_ledger_of_another_schema_is_refused(run: Any, resume: Resume) -> None:
+def test_a_ledger_of_another_schema_is_refused(run: RunFolder, resume: Resume) -> None:
     with closing(sqlite3.connect(run.path / "ledger.sqlite")) as db:
         db.execute("PRAGMA user_version = 1")
     assert_refused(resume(), "expected schema version", "found 1")
 
 
-def test_another_runs_ledger_is_refused(run: Any, resume: Resume) -> None:
+def test_another_runs_ledger_is_refused(run: RunFolder, resume: Resume) -> None:
     with closing(sqlite3.connect(run.path / "ledger.sqlite")) as db:
         db.execute("UPDATE run SET id = 'another'")
         db.commit()
     assert_refused(resume(), "setup/run", "expected 'another', the run of ledger.sqlite")
 
 
-def test_a_deleted_ledger_is_refused_where_the_journal_has_rounds(run: Any, resume: Resume) -> None:
+def test_a_deleted_ledger_is_refused_where_the_journal_has_rounds(
+    run: RunFolder, resume: Resume
+) -> None:
     (run.path / "ledger.sqlite").unlink()
     assert_refused(
         resume(),
@@ -174,13 +185,13 @@ def test_a_deleted_ledger_is_refused_where_the_journal_has_rounds(run: Any, resu
 
 
 def test_an_emptied_ledger_is_refused_where_the_journal_has_rounds(
-    run: Any, resume: Resume
+    run: RunFolder, resume: Resume
 ) -> None:
     (run.path / "ledger.sqlite").write_bytes(b"")
     assert_refused(resume(), "expected the 3 rounds that journal.jsonl records, found none")
 
 
-def test_an_older_copy_of_the_ledger_is_refused(run: Any, resume: Resume) -> None:
+def test_an_older_copy_of_the_ledger_is_refused(run: RunFolder, resume: Resume) -> None:
     with closing(sqlite3.connect(run.path / "ledger.sqlite")) as db:
         db.execute("DELETE FROM rounds WHERE round > 1")
         db.commit()
@@ -188,7 +199,7 @@ def test_an_older_copy_of_the_ledger_is_refused(run: Any, resume: Resume) -> Non
 
 
 def test_a_ledger_with_more_rounds_than_the_journal_is_gone_on_with(
-    run: Any, resume: Resume
+    run: RunFolder, resume: Resume
 ) -> None:
     (run.path / "journal.jsonl").write_text('{"event":"round_committed","round":1}\n{"ev')
     assert_started(resume())
@@ -196,7 +207,7 @@ def test_a_ledger_with_more_rounds_than_the_journal_is_gone_on_with(
 
 @pytest.mark.parametrize("content", [None, b""])
 def test_a_run_that_failed_before_its_first_round_may_have_no_ledger(
-    run: Any, resume: Resume, content: bytes | None
+    run: RunFolder, resume: Resume, content: bytes | None
 ) -> None:
     (run.path / "journal.jsonl").write_text('{"event": "started", "process": "nursery"}\n')
     (run.path / "ledger.sqlite").unlink()
@@ -206,7 +217,7 @@ def test_a_run_that_failed_before_its_first_round_may_have_no_ledger(
     assert_started(resume())
 
 
-def test_a_journal_with_lines_that_are_none_hides_no_round(run: Any, resume: Resume) -> None:
+def test_a_journal_with_lines_that_are_none_hides_no_round(run: RunFolder, resume: Resume) -> None:
     (run.path / "ledger.sqlite").unlink()
     with (run.path / "journal.jsonl").open("a") as journal:
         journal.write('{"event":"round_committed","round":null}\n')
@@ -218,7 +229,7 @@ def test_a_journal_with_lines_that_are_none_hides_no_round(run: Any, resume: Res
 
 
 def test_a_model_file_that_the_ledger_names_and_is_missing_is_refused(
-    run: Any, resume: Resume
+    run: RunFolder, resume: Resume
 ) -> None:
     with closing(sqlite3.connect(run.path / "ledger.sqlite")) as db:
         db.execute("UPDATE versions SET body = NULL WHERE version = 3")
@@ -233,14 +244,14 @@ def test_a_model_file_that_the_ledger_names_and_is_missing_is_refused(
 # --- the other folders ---------------------------------------------------------------------------
 
 
-def test_folders_that_a_run_fills_are_made_again(run: Any, resume: Resume) -> None:
+def test_folders_that_a_run_fills_are_made_again(run: RunFolder, resume: Resume) -> None:
     for part in ("logs", "models", "figures"):
         (run.path / part).rmdir()
     assert_started(resume())
     assert (run.path / "logs").is_dir()
 
 
-def test_a_file_in_the_place_of_a_folder_is_refused(run: Any, resume: Resume) -> None:
+def test_a_file_in_the_place_of_a_folder_is_refused(run: RunFolder, resume: Resume) -> None:
     (run.path / "logs").rmdir()
     (run.path / "logs").write_text("")
     assert_refused(resume(), "cannot be written", "logs")
@@ -255,7 +266,7 @@ GARBAGE = [b"", b"\xff", b"{", b"[" * 5000, b"[]", b"{}", b'{"host": 1, "port": 
 @pytest.mark.parametrize("name", ["address.json", "server.json"])
 @pytest.mark.parametrize("content", GARBAGE, ids=range(len(GARBAGE)))
 def test_garbage_where_a_server_says_how_to_reach_it_is_refused(
-    run: Any, command: str, name: str, content: bytes
+    run: RunFolder, command: str, name: str, content: bytes
 ) -> None:
     (run.path / "setup").mkdir()
     (run.path / "setup/address.json").write_text('{"host": "127.0.0.1", "port": 9}')
@@ -266,7 +277,7 @@ def test_garbage_where_a_server_says_how_to_reach_it_is_refused(
 
 
 @pytest.mark.parametrize("command", ["status", "watch", "stop"])
-def test_a_run_folder_without_setup_has_no_server(run: Any, command: str) -> None:
+def test_a_run_folder_without_setup_has_no_server(run: RunFolder, command: str) -> None:
     result = CliRunner().invoke(main, [command, str(run.path)])
     assert result.exit_code == 1
     assert result.stderr.startswith("error: no server has been started in ")
@@ -275,14 +286,14 @@ def test_a_run_folder_without_setup_has_no_server(run: Any, command: str) -> Non
 # --- the report ----------------------------------------------------------------------------------
 
 
-def test_a_report_needs_no_setup(run: Any) -> None:
+def test_a_report_needs_no_setup(run: RunFolder) -> None:
     run.round({})
     result = CliRunner().invoke(main, ["report", str(run.commit())])
     assert result.exit_code == 0, result.output
 
 
 @pytest.mark.parametrize("name", ["figures", "report.html"])
-def test_a_report_that_cannot_be_written_is_refused(run: Any, name: str) -> None:
+def test_a_report_that_cannot_be_written_is_refused(run: RunFolder, name: str) -> None:
     run.round({})
     if name == "figures":
         (run.path / name).write_text("")
@@ -293,7 +304,7 @@ def test_a_report_that_cannot_be_written_is_refused(run: Any, name: str) -> None
 
 
 @pytest.mark.parametrize("text", ["[" * 3000, f"a = {'[' * 3000}", "a = ", "a = 0x" + "f" * 5000])
-def test_a_scenario_that_cannot_be_read_is_refused_by_a_report(run: Any, text: str) -> None:
+def test_a_scenario_that_cannot_be_read_is_refused_by_a_report(run: RunFolder, text: str) -> None:
     run.round({})
     run.scenario(text)
     assert_refused(CliRunner().invoke(main, ["report", str(run.commit())]), "scenario.toml")

@@ -1,5 +1,7 @@
 """Running and judging a study, with run folders that are written and not run."""
 
+from __future__ import annotations
+
 import asyncio
 import fcntl
 import json
@@ -8,7 +10,7 @@ import tomllib
 from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 import pytest
@@ -30,6 +32,9 @@ from muster.emulator.studies.pace import Pace
 from muster.emulator.studies.plan import StudyPlan, make_plan, sizes
 from muster.emulator.studies.running import read_plan
 
+if TYPE_CHECKING:
+    from tests.unit.emulator.conftest import RunFolder
+
 TESTS = Path(__file__).parents[2]
 
 
@@ -43,7 +48,7 @@ class Runner:
         calls: "run" or "resume" and the folder's name, in order.
     """
 
-    def __init__(self, make_folder: Callable[[Path], Any]) -> None:
+    def __init__(self, make_folder: Callable[[Path], RunFolder]) -> None:
         self._make_folder = make_folder
         self.fates: dict[int, str] = {}
         self.calls: list[str] = []
@@ -88,7 +93,7 @@ class Runner:
 
 
 @pytest.fixture
-def runner(run: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Runner:
+def runner(run: RunFolder, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Runner:
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(str(TESTS))
     monkeypatch.delenv("MUSTER_DATA", raising=False)
@@ -463,8 +468,13 @@ def worker_that(does: str) -> Callable[[], Any]:
     code = f"import sys\nfor line in sys.stdin:\n    {does}"
 
     async def start() -> asyncio.subprocess.Process:
-        pipes = {"stdin": asyncio.subprocess.PIPE, "stdout": asyncio.subprocess.PIPE}
-        return await asyncio.create_subprocess_exec(sys.executable, "-uc", code, **pipes)
+        return await asyncio.create_subprocess_exec(
+            sys.executable,
+            "-uc",
+            code,
+            stdin=asyncio.subprocess.PIPE,
+            stdout=asyncio.subprocess.PIPE,
+        )
 
     return start
 

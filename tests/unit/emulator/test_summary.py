@@ -1,9 +1,11 @@
 """The totals of a run: small worlds whose sums a person can check."""
 
+from __future__ import annotations
+
 import hashlib
 import json
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -21,13 +23,16 @@ from muster.emulator.results.summary import (
     write_summary,
 )
 
+if TYPE_CHECKING:
+    from tests.unit.emulator.conftest import RunFolder
 
-def summary_of(run: Any, status: str | None = None) -> dict[str, Any]:
+
+def summary_of(run: RunFolder, status: str | None = None) -> dict[str, Any]:
     with Account(run.commit()) as account:
         return summarise(account, status)
 
 
-def learn(run: Any) -> None:
+def learn(run: RunFolder) -> None:
     """Three rounds of two clients, 2 s and 2,000 bytes each way; the second round is empty."""
     run.clients("a", "b")
     run.evaluate(2.0, 0.1)
@@ -38,7 +43,7 @@ def learn(run: Any) -> None:
     run.evaluate(0.5, 0.8, distance=0.125)
 
 
-def test_totals_are_those_of_the_ledger(run: Any) -> None:
+def test_totals_are_those_of_the_ledger(run: RunFolder) -> None:
     learn(run)
     run.end("completed", "3 rounds")
     (run.path / "model.safetensors").write_bytes(b"model")
@@ -51,7 +56,7 @@ def test_totals_are_those_of_the_ledger(run: Any) -> None:
     assert summary["model_sha256"] == hashlib.sha256(b"model").hexdigest()
 
 
-def test_participation_is_folded_updates_over_enrolled_clients_times_rounds(run: Any) -> None:
+def test_participation_is_folded_updates_over_enrolled_clients_times_rounds(run: RunFolder) -> None:
     run.clients("a", "b")
     run.clients("never", enrolled=False)
     run.round({"a": "folded"}, declined={"b": "offline"})
@@ -61,25 +66,27 @@ def test_participation_is_folded_updates_over_enrolled_clients_times_rounds(run:
     assert (summary["enrolled"], summary["population"]) == (2, 3)
 
 
-def test_every_outcome_is_counted_also_of_a_round_that_was_never_committed(run: Any) -> None:
+def test_every_outcome_is_counted_also_of_a_round_that_was_never_committed(run: RunFolder) -> None:
     learn(run)
     run.contribute("a", "refused: norm", round=4)
     outcomes = {"folded": 3, "late": 1, "dropped": 1, "refused": 2, "duplicate": 0}
     assert summary_of(run)["outcomes"] == outcomes
 
 
-def test_final_is_the_newest_evaluation_with_its_metrics(run: Any) -> None:
+def test_final_is_the_newest_evaluation_with_its_metrics(run: RunFolder) -> None:
     learn(run)
     final = {"round": 3, "version": 2, "loss": 0.5, "accuracy": 0.8, "distance": 0.125}
     assert summary_of(run)["final"] == final
 
 
-def test_accuracy_is_left_out_where_the_task_has_none(run: Any) -> None:
+def test_accuracy_is_left_out_where_the_task_has_none(run: RunFolder) -> None:
     run.evaluate(2.0)
     assert summary_of(run)["final"] == {"round": 0, "version": 0, "loss": 2.0}
 
 
-def test_final_has_groups_and_the_spread_over_devices_where_they_were_measured(run: Any) -> None:
+def test_final_has_groups_and_the_spread_over_devices_where_they_were_measured(
+    run: RunFolder,
+) -> None:
     run.evaluate(2.0, 0.1)
     run.measure({"old": (9, 2.0, 0.1)}, {"old": (9, 2.0, 0.1)})
     run.round({"a": "folded"})
@@ -100,7 +107,7 @@ def test_final_has_groups_and_the_spread_over_devices_where_they_were_measured(r
     assert "  devices        accuracy 0.0 % to 100.0 %, median 50.0 %" in lines
 
 
-def test_devices_differ_by_loss_where_there_is_no_accuracy(run: Any) -> None:
+def test_devices_differ_by_loss_where_there_is_no_accuracy(run: RunFolder) -> None:
     run.evaluate(2.0)
     run.measure({"g": (2, None, None)}, {"a": (1, 1.0, None), "b": (1, None, None)})
     summary = summary_of(run)
@@ -110,12 +117,12 @@ def test_devices_differ_by_loss_where_there_is_no_accuracy(run: Any) -> None:
     write_summary(run.path, summary)
 
 
-def test_what_was_not_measured_is_not_in_the_summary(run: Any) -> None:
+def test_what_was_not_measured_is_not_in_the_summary(run: RunFolder) -> None:
     learn(run)
     assert not {"groups", "devices"} & summary_of(run)["final"].keys()
 
 
-def test_a_run_without_rounds_or_evaluations_has_a_summary(run: Any) -> None:
+def test_a_run_without_rounds_or_evaluations_has_a_summary(run: RunFolder) -> None:
     summary = summary_of(run)
     assert summary["status"] == "unfinished"
     assert summary["final"] == {"loss": None}
@@ -125,7 +132,7 @@ def test_a_run_without_rounds_or_evaluations_has_a_summary(run: Any) -> None:
     assert "target" not in summary
 
 
-def test_the_ledger_knows_the_status_better_than_the_caller(run: Any) -> None:
+def test_the_ledger_knows_the_status_better_than_the_caller(run: RunFolder) -> None:
     assert summary_of(run, "failed")["status"] == "failed"
     run.end("diverged", "a sum left its range")
     assert summary_of(run, "failed")["status"] == "diverged"
@@ -142,7 +149,7 @@ def test_the_ledger_knows_the_status_better_than_the_caller(run: Any) -> None:
     ids=["accuracy", "accuracy and loss", "before the first round", "never"],
 )
 def test_a_target_says_what_it_took_to_reach_it(
-    run: Any, wanted: str, reached: dict[str, Any]
+    run: RunFolder, wanted: str, reached: dict[str, Any]
 ) -> None:
     run.scenario(f"[server]\nrounds = 3\n[server.target]\n{wanted}")
     learn(run)
@@ -151,7 +158,9 @@ def test_a_target_says_what_it_took_to_reach_it(
     assert target["reached"] is (reached["rounds"] is not None)
 
 
-def test_the_fingerprint_is_one_when_all_clients_share_it_and_a_list_otherwise(run: Any) -> None:
+def test_the_fingerprint_is_one_when_all_clients_share_it_and_a_list_otherwise(
+    run: RunFolder,
+) -> None:
     run.clients("a", "b", fingerprint='{"threads": 1}')
     run.clients("away", enrolled=False)
     run.clients("odd", fingerprint="{}")
@@ -160,7 +169,7 @@ def test_the_fingerprint_is_one_when_all_clients_share_it_and_a_list_otherwise(r
     assert summary_of(run)["fingerprint"] == [{"threads": 1}, {"threads": 2}]
 
 
-def test_what_is_not_finite_becomes_null_in_the_file(run: Any) -> None:
+def test_what_is_not_finite_becomes_null_in_the_file(run: RunFolder) -> None:
     run.evaluate(float("inf"), 0.1, distance=float("inf"))
     summary = summary_of(run)
     assert read_summary(write_summary(run.path, summary).parent) == summary
@@ -173,13 +182,13 @@ def test_a_missing_or_broken_summary_reads_as_empty(tmp_path: Path) -> None:
     assert read_summary(tmp_path) == {}
 
 
-def test_the_outline_reads_no_model(run: Any) -> None:
+def test_the_outline_reads_no_model(run: RunFolder) -> None:
     (run.path / "model.safetensors").write_bytes(b"model")
     with Account(run.commit()) as account:
         assert outline(account)["model_sha256"] is None
 
 
-def test_a_summary_is_json_with_the_agreed_keys(run: Any) -> None:
+def test_a_summary_is_json_with_the_agreed_keys(run: RunFolder) -> None:
     learn(run)
     written = json.loads(write_summary(run.path, summary_of(run)).read_text())
     assert written.keys() >= {
@@ -188,7 +197,7 @@ def test_a_summary_is_json_with_the_agreed_keys(run: Any) -> None:
     }  # fmt: skip
 
 
-def test_the_end_of_a_run_is_told_in_plain_lines_with_the_files_that_exist(run: Any) -> None:
+def test_the_end_of_a_run_is_told_in_plain_lines_with_the_files_that_exist(run: RunFolder) -> None:
     run.scenario('name = "small"\n[server.target]\naccuracy = 0.5')
     learn(run)
     run.end("stopped", "asked by\x1b[31m a signal")

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from muster.client.config import NurseryProcess, PackProcess
-from muster.common.clock import WallClock
+from muster.common.clock import Clock, WallClock
 from muster.common.config import validate
 from muster.common.errors import LaunchFailed, RunFailed
 from muster.emulator.gateway.config import GatewayProcess, Ports
@@ -46,7 +46,7 @@ class Backend:
         self.ports: list[int] = []
         self.folder: Path
 
-    def made(self, scenario: Scenario, folder: Path, clock: Any, died: Died) -> "Backend":
+    def made(self, scenario: Scenario, folder: Path, clock: Clock, died: Died) -> "Backend":
         self.folder, self.died = folder, died
         return self
 

@@ -2,12 +2,12 @@
 
 import pytest
 
-from muster.common.lines import SharedLine, granted, turns
+from muster.common.lines import Overflow, SharedLine, granted, turns
 from muster.emulator.gateway.slots import SlotAllocator
 
 
-def slots(number: int | None, overflow: str = "queue") -> SlotAllocator:
-    return SlotAllocator(SharedLine(slots=number, overflow=overflow), 7, "phones")  # type: ignore[arg-type]
+def slots(number: int | None, overflow: Overflow = "queue") -> SlotAllocator:
+    return SlotAllocator(SharedLine(slots=number, overflow=overflow), 7, "phones")
 
 
 def test_nothing_is_decided_before_all_have_spoken() -> None:
@@ -122,7 +122,7 @@ def test_who_gives_up_waiting_gets_nothing() -> None:
 
 
 @pytest.mark.parametrize("overflow", ["collide", "subset"])
-def test_without_a_queue_a_slot_is_there_at_once(overflow: str) -> None:
+def test_without_a_queue_a_slot_is_there_at_once(overflow: Overflow) -> None:
     few = slots(1, overflow)
     assert few.take(1, "a", 0.0) == [(1, "a")]
     assert few.take(1, "b", 0.0) == [(1, "b")]

@@ -2,6 +2,7 @@
 
 import json
 import math
+from collections.abc import Mapping
 from dataclasses import replace
 from statistics import NormalDist
 from typing import Any
@@ -157,8 +158,14 @@ class Invented:
     def __init__(self, *slices: Slices) -> None:
         self._slices, self._now = slices, 0.0
 
+    def now(self) -> float:
+        return self._now
+
     def monotonic(self) -> float:
         return self._now
+
+    def pause(self, seconds: float) -> None:
+        raise AssertionError("nothing blocks the loop")
 
     async def sleep_until(self, instant: float) -> None:
         self._now = max(self._now, instant)
@@ -169,9 +176,15 @@ class Invented:
 class Silent:
     """A gateway's controller that knows of no limits."""
 
-    async def stats(self) -> Any:
+    async def stats(self) -> Mapping[str, Any]:
         down = {"down": {"capacity": None}}
         return {"devices": {f"g-{i}": down for i in range(32)}}
+
+    async def set_shared(self, down_bps: float | None, up_bps: float | None) -> None:
+        raise AssertionError("nothing is set here")
+
+    async def upstream(self, address: str) -> None:
+        raise AssertionError("nothing is set here")
 
 
 async def measured_of(*slices: Slices, seconds: float = 2.0) -> list[LinkMeasurement]:
@@ -180,7 +193,7 @@ async def measured_of(*slices: Slices, seconds: float = 2.0) -> list[LinkMeasure
         MeasuredTransfer(line, "down", each, 1000.0)
         for line, each in zip(lines_of(gateway), slices, strict=True)
     ]
-    return await measure(transfers, seconds, 0.2, Invented(*slices))  # type: ignore[arg-type]
+    return await measure(transfers, seconds, 0.2, Invented(*slices))
 
 
 async def test_slices_that_come_seldom_are_counted_to_the_end_of_the_interval() -> None:
@@ -246,6 +259,7 @@ def test_jitter_belongs_to_what_is_asked_of_a_round_trip() -> None:
     (line,) = lines(Shape(rtt_s=0.3, jitter_s=0.05))
     row = judge_rtt(line, RoundTrips(0.33, 20), Tolerances())
     assert row.asked == pytest.approx(0.3 + median_of_jitter_s(0.05))
+    assert row.asked is not None
     assert row.tolerance == pytest.approx(0.05 * row.asked + 3 * error_of_median_s(0.05, 20))
 
 

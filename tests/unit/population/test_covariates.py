@@ -1,3 +1,4 @@
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -44,7 +45,11 @@ def test_covariates_with_the_same_distribution_are_drawn_apart() -> None:
 
 def test_words_become_a_column_for_each_level_that_there_can_be() -> None:
     covariates = read(z={"os": OS, "age": NORMAL, "made": "x"})
-    values = {"os": ["14", "14"], "age": [1.5, 2.0], "made": ["x", "x"]}
+    values: dict[str, Sequence[object]] = {
+        "os": ["14", "14"],
+        "age": [1.5, 2.0],
+        "made": ["x", "x"],
+    }
     columns = z_columns(values, covariates.levels())
     assert {name: column.tolist() for name, column in columns.items()} == {
         "os=15": [0, 0],

@@ -38,8 +38,8 @@ def round_of(number: int) -> Round:
 
 
 def update(number: int = 1, **changes: Any) -> Update:
-    values = {"key": Key("a", number, 1), "examples": 5, "checksum": BODY, "length": 12}
-    return Update(*{**values, **changes}.values(), 0.0, 0.0, 0.0)
+    right = Update(Key("a", number, 1), 5, BODY, 12, 0.0, 0.0, 0.0)
+    return right._replace(**changes)
 
 
 def test_an_update_that_was_called_for_is_to_be_sent(

@@ -70,7 +70,10 @@ async def test_every_way_of_folding_gives_the_same_sum(
     await made.fold(counted, [6.0, 6.0])
     assert [update.weight for update in counted] == [6.0, 6.0]
     assert made.sum.total().tolist() == [66.0, -108.0]
-    assert all(len(update.body._body) == 0 for update in counted), "bodies are let go of"
+    bodies = [update.body for update in counted]
+    assert all(isinstance(body, InlineBody) and len(body._body) == 0 for body in bodies), (
+        "bodies are let go of"
+    )
 
 
 @pytest.mark.parametrize("small", [True, False], ids=["on the loop", "in the worker"])

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import SimpleNamespace
-from typing import cast
+from typing import Any, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -96,8 +96,8 @@ class Made(Result):
         return self._ends(self, LeastSquares(self.scenario)).astype(np.float32)
 
 
-def found(options: Options, **made: object) -> Findings:
-    return STUDY.judge(Results([Made(run, **made) for run in STUDY.runs(options)]), options)  # type: ignore[arg-type]
+def found(options: Options, **made: Any) -> Findings:
+    return STUDY.judge(Results([Made(run, **made) for run in STUDY.runs(options)]), options)
 
 
 def failing(findings: Findings) -> list[Claim]:

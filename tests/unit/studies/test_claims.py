@@ -57,7 +57,9 @@ def test_a_difference_that_scatters_too_much_does_not_hold_with_every_seed_but_o
     # mean 3, standard error 1.4142: the bound is 3 - 3.0149.
     claim = greater("a beats b", seeds(-1, 1, 3, 5, 7), 0.0)
     assert not claim.holds
-    assert claim.interval == (pytest.approx(-0.0149, abs=1e-4), None)
+    low, high = claim.interval or (None, None)
+    assert low == pytest.approx(-0.0149, abs=1e-4)
+    assert high is None
 
 
 def test_it_is_pairs_that_are_compared() -> None:
@@ -100,7 +102,9 @@ def test_higher_is_about_ratios() -> None:
     claim = higher("a above b", a, ones)
     assert claim.holds
     assert claim.measured == pytest.approx(math.exp(3))
-    assert claim.interval == (pytest.approx(math.exp(1.4926), rel=1e-4), None)
+    low, high = claim.interval or (None, None)
+    assert low == pytest.approx(math.exp(1.4926), rel=1e-4)
+    assert high is None
     assert not higher("b above a", ones, a).holds
     assert not higher("scattered", seeds(2, 0.4, 2, 0.6, 2), ones).holds
 
@@ -117,7 +121,7 @@ def test_ratios_show_what_differences_of_all_sizes_do_not() -> None:
 def test_higher_with_few_seeds_needs_every_ratio_above_1() -> None:
     claim = higher("a above b", seeds(2, 3), seeds(1, 1))
     assert claim.holds
-    assert claim.interval == (pytest.approx(2.0), pytest.approx(3.0))
+    assert claim.interval == pytest.approx((2.0, 3.0))
     assert "with every seed" in claim.rule
     assert not higher("a above b", seeds(2, 0.9), seeds(1, 1)).holds
 
@@ -203,7 +207,9 @@ def test_at_most_looks_at_the_upper_bound() -> None:
     assert at_most("small", seeds(1, 2, 3, 4, 5), 4.51).holds
     claim = at_most("small", seeds(1, 2, 3, 4, 5), 4.50)
     assert not claim.holds
-    assert claim.interval == (None, pytest.approx(4.5074, abs=1e-4))
+    low, high = claim.interval or (None, None)
+    assert low is None
+    assert high == pytest.approx(4.5074, abs=1e-4)
 
 
 def test_at_most_of_few_seeds_or_of_a_number_allows_no_exception() -> None:

@@ -15,6 +15,7 @@ from muster.emulator.fleet.lives import task_of
 from muster.emulator.fleet.oracle import shares_of
 from muster.emulator.fleet.population import population
 from muster.emulator.results.account import Account
+from muster.emulator.scenario.scenario import Scenario
 from muster.emulator.studies import Claim, Options, Result, Results, StudyRun
 from muster.emulator.studies.correlated.fleet import (
     DEVICE_PROBABILITY,
@@ -94,7 +95,7 @@ class Made(Result):
         return (theta0(self.scenario) + end).astype(np.float32)
 
 
-def theta0(scenario: Any) -> npt.NDArray[np.float64]:
+def theta0(scenario: Scenario) -> npt.NDArray[np.float64]:
     opened = task_of(scenario, population(scenario)).open(scenario.devices, scenario.seed)
     assert isinstance(opened, OpenSynthetic)
     return opened.theta
@@ -253,9 +254,12 @@ def test_figures_and_tables_have_every_scheme_and_limit() -> None:
     assert row["sd"] == pytest.approx(0.001 * 2.5**0.5)
 
 
-def test_the_mean_over_rounds_bridges_rounds_in_which_nothing_was_measured() -> None:
+def test_the_mean_over_rounds_bridges_rounds_in_which_nothing_was_measured(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     run = next(iter(STUDY.runs(QUICK)))
     made = Made(run)
-    made.course = lambda measure: pd.Series([1.0, 0.5, 0.3], index=[0, 100, 300])  # type: ignore[method-assign]
+    course = pd.Series([1.0, 0.5, 0.3], index=[0, 100, 300])
+    monkeypatch.setattr(made, "course", lambda measure: course)
     # (.75 * 100 + .4 * 200 + .3 * 100) / 400
     assert mean_loss(made) == pytest.approx(0.4625)

@@ -39,7 +39,7 @@ from muster.emulator.studies.selection_by_network.study import (
     SHARE,
     SelectionByNetworkStudy,
 )
-from muster.tasks.synthetic import OpenSynthetic
+from muster.tasks.synthetic import OpenSynthetic, Synthetic
 
 STUDY = SelectionByNetworkStudy(kind="selection-by-network")
 QUICK = Options(quick=True, seeds=1)
@@ -194,6 +194,7 @@ def test_town_and_valley_differ_in_link_and_data_alone() -> None:
 
 def test_the_link_carries_a_dozen_in_time_and_twice_as_many_with_int8() -> None:
     read = scenario(7, 5, FEDIPW, Setting())
+    assert isinstance(read.task, Synthetic)
     link, size = read.groups[1].shared_link, 4 * read.task.dimension
     assert link.up is not None
     assert link.down is not None
@@ -207,6 +208,7 @@ def test_half_the_squared_distance_is_the_gap() -> None:
     read = scenario(7, 5, FEDIPW, Setting())
     opened = task_of(read, population(read)).open(read.devices, read.seed)
     assert isinstance(opened, OpenSynthetic)
+    assert isinstance(read.task, Synthetic)
     off = np.random.default_rng(1).standard_normal(read.task.dimension)
     losses = []
     for theta in (opened.optimum(), opened.optimum() + off):
@@ -284,8 +286,10 @@ def test_a_loss_that_nobody_explains_breaks_a_claim_alone() -> None:
 def test_a_rule_on_which_it_depends_who_is_late_breaks_a_claim_alone() -> None:
     results = [Made(run) for run in STUDY.runs(FULL)]
     odd = next(r for r in results if r.part == DEADLINE and r.labels["rule"] == IMPORTANCE)
-    odd.account.contributions.loc[4, ["outcome", "reason"]] = ["folded", pd.NA]
-    odd.account.rounds.loc[0, "folded"] += 1
+    odd.account.contributions.at[4, "outcome"] = "folded"
+    odd.account.contributions.at[4, "reason"] = pd.NA
+    rounds = odd.account.rounds
+    rounds.loc[rounds.index == 0, "folded"] += 1
     broken = failing({c.claim: c for c in STUDY.judge(Results(results), FULL).claims})
     assert len(broken) == 1
     assert broken[0].startswith("Who is late does not depend")

@@ -5,13 +5,11 @@ from torch import nn
 
 from muster.common.errors import ConfigError
 from muster.common.tensors import schema_of
+from muster.tasks.convolution import Cnn, Resnet
 from muster.tasks.models import (
-    Cnn,
     Linear,
-    Lstm,
     Mlp,
     Model,
-    Resnet,
     Softmax,
     initial_module,
     initial_vector,
@@ -19,6 +17,7 @@ from muster.tasks.models import (
     schema,
     seeded,
 )
+from muster.tasks.recurrent import Lstm
 
 
 def test_an_mlp_has_the_layers_that_the_scenario_lists() -> None:

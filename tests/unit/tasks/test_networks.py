@@ -10,17 +10,16 @@ from muster.client.training import Trained, train
 from muster.common.config import validate
 from muster.common.errors import ConfigError
 from muster.tasks.classification import Classification
+from muster.tasks.convolution import Cnn, Resnet
 from muster.tasks.datasets import Dataset
 from muster.tasks.models import (
     MODELS,
-    Cnn,
-    Lstm,
     Model,
-    Resnet,
     initial_module,
     initial_vector,
     schema,
 )
+from muster.tasks.recurrent import Lstm
 
 
 def model(kind: str, **settings: Any) -> Model:
@@ -153,7 +152,7 @@ def test_training_in_a_flat_vector_is_that_of_torchs_own_parameters(task: Classi
     for _ in range(3):
         descent.zero_grad()
         outputs = module(torch.from_numpy(examples.x))
-        opened.loss(outputs, torch.from_numpy(examples.y)).backward()
+        opened.loss(outputs, torch.from_numpy(examples.y)).backward()  # type: ignore[no-untyped-call]
         descent.step()
     np.testing.assert_allclose(first.delta, initial_vector(module) - received, atol=1e-6)
     assert np.abs(first.delta).max() > 1e-3

@@ -1,7 +1,5 @@
 """The problems whose optimum is known; least squares of data are in test_regression.py."""
 
-from typing import Any
-
 import numpy as np
 import pytest
 import torch
@@ -12,6 +10,7 @@ from muster.common.config import validate
 from muster.tasks.logistic import LogisticRegression, OpenLogisticRegression
 from muster.tasks.models import Linear, Mlp, initial_vector, load_vector
 from muster.tasks.regression import OpenQuadratic, Quadratic
+from muster.tasks.synthetic import Synthetic
 from muster.tasks.task import OpenTask
 
 
@@ -124,7 +123,9 @@ TASKS = [
 
 
 @pytest.mark.parametrize("task", TASKS, ids=["quadratic", "logistic", "logistic-mlp"])
-def test_clients_do_not_depend_on_how_many_there_are_and_scores_are_the_loss(task: Any) -> None:
+def test_clients_do_not_depend_on_how_many_there_are_and_scores_are_the_loss(
+    task: Synthetic,
+) -> None:
     few, many = task.open(population=3, seed=5), task.open(population=30, seed=5)
     assert few.client(2).x.tobytes() == many.client(2).x.tobytes()
     assert few.client(2).y.tobytes() == many.client(2).y.tobytes()
@@ -134,7 +135,9 @@ def test_clients_do_not_depend_on_how_many_there_are_and_scores_are_the_loss(tas
     load_vector(module, np.ones_like(initial_vector(module)))
     examples = few.client(0)
     outputs, y = module(torch.from_numpy(examples.x)), torch.from_numpy(examples.y)
-    losses, right = few.scores(outputs, y)
+    scores = few.scores(outputs, y)
+    assert scores is not None
+    losses, right = scores
     assert losses.mean().item() == pytest.approx(few.loss(outputs, y).item())
     if right is not None:
         assert right.double().mean().item() == few.metrics_on(module, examples)["accuracy"]
