@@ -1,6 +1,7 @@
 """Settings that all tests share."""
 
 import os
+import signal
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -11,6 +12,11 @@ settings.register_profile(
     "muster", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow]
 )
 settings.load_profile("muster")
+
+# A shell starts commands in the background with SIGINT ignored, and programs inherit that. The tests
+# that interrupt a program need the default.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
