@@ -31,7 +31,7 @@ from muster.common.clock import WallClock
 from muster.common.lines import SharedLine
 from muster.emulator.gateway.config import GatewayDevice, GatewayProcess, Ports
 from muster.emulator.links.controller import Controller
-from muster.emulator.links.settings import Shape
+from muster.emulator.links.shape import Shape
 
 HERE = Path(__file__).parent
 HOST = "127.0.0.1"

@@ -13,8 +13,8 @@ settings.register_profile(
 )
 settings.load_profile("muster")
 
-# A shell starts commands in the background with SIGINT ignored, and programs inherit that. The tests
-# that interrupt a program need the default.
+# A shell starts commands in the background with SIGINT ignored, and programs inherit that. The
+# tests that interrupt a program need the default.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 

@@ -12,7 +12,7 @@ import numpy as np
 from torch import Tensor, nn
 
 from muster.client.config import Training
-from muster.client.training import Trained
+from muster.client.trainer import Trained
 from muster.client.training import train as muster_train
 from muster.common.seeds import stream
 from muster.tasks.models import Model, initial_module

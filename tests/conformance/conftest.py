@@ -11,7 +11,7 @@ import grpc
 import pytest
 
 from muster.wire.channels import client_options, server_options
-from muster.wire.in_memory import InMemoryNetwork
+from muster.wire.in_memory import Host, InMemoryNetwork
 from muster.wire.transport import GRPC
 
 Handler = Callable[[Any, Any], Any]
@@ -153,11 +153,11 @@ async def serve(request: pytest.FixtureRequest) -> AsyncIterator[Serve]:
 
     async def in_memory(methods: dict[str, Handler]) -> Ends:
         network = InMemoryNetwork()
-        server = network.host("server").server([])
+        server = Host(network, "server").server([])
         server.add_generic_rpc_handlers((handlers(methods),))
         port = server.add_insecure_port("server:0")
         await server.start()
-        channel = network.host("client").channel(f"server:{port}", [])
+        channel = Host(network, "client").channel(f"server:{port}", [])
 
         async def close() -> None:
             await channel.close()

@@ -20,7 +20,8 @@ from muster.common.lines import LinkModel
 from muster.emulator.gateway.config import GatewayDevice, GatewayProcess
 from muster.emulator.gateway.faults import Fault
 from muster.emulator.gateway.gateway import Gateway
-from muster.emulator.links.settings import Shape
+from muster.emulator.links.model import model_of
+from muster.emulator.links.shape import Shape
 from muster.wire import UPLOAD_BYTES
 from muster.wire.bodies import checksum
 
@@ -238,7 +239,7 @@ async def test_a_heartbeat_passes_a_saturating_upload(world: MakeWorld) -> None:
     shape = Shape(up_bps=1e6)
     async with gateway(w.port, shape) as way:
         ports = way.listen()
-        async with linked(ports["a"], "a", shape.line()) as link:
+        async with linked(ports["a"], "a", model_of(shape)) as link:
             attendance, call = await called(w, link)
             before = way.stats()["devices"]["a"]["up"]["bytes"]
             sending = asyncio.create_task(link.submit(*an_update(call, MEBI // 8)))

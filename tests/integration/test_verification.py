@@ -22,7 +22,7 @@ from muster.emulator.gateway.control import ControlService
 from muster.emulator.gateway.gateway import Gateway as Emulated
 from muster.emulator.gateway.rates import Direction
 from muster.emulator.links.controller import Controller
-from muster.emulator.links.settings import Shape
+from muster.emulator.links.shape import Shape
 from muster.emulator.links.verification import GatewayUnderTest, Tolerances, verify_gateways
 from muster.emulator.links.verification.grpc_probe import GrpcBulk, GrpcEcho, ProbeServer
 from muster.emulator.links.verification.measuring import (

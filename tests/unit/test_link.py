@@ -13,7 +13,7 @@ from muster.common.exchange import Call, Key
 from muster.common.lines import LinkModel
 from muster.v1 import fleet_pb2 as pb
 from muster.wire.bodies import checksum, chunk_message, chunks
-from muster.wire.in_memory import FrameFate, InMemoryNetwork
+from muster.wire.in_memory import FrameFate, Host, InMemoryNetwork
 from muster.wire.in_memory.frames import Frame, FrameKind
 
 BODY = bytes(range(256)) * 100
@@ -56,14 +56,14 @@ async def fetched(breaks: Breaks, serve: Callable[[pb.FetchRequest], bytes]) -> 
         for chunk in chunks(body, 0, request.chunk_bytes):
             await context.write(chunk_message(chunk))
 
-    server = network.host("server").server([])
+    server = Host(network, "server").server([])
     handler: Any = grpc.unary_stream_rpc_method_handler(fetch, pb.FetchRequest.FromString)
     server.add_generic_rpc_handlers(
         (grpc.method_handlers_generic_handler("muster.v1.Fleet", {"Fetch": handler}),)
     )
     server.add_insecure_port("server:1")
     await server.start()
-    link = ServerLink("server:1", bytes(16), WallClock(), SLOW, network.host("device"))
+    link = ServerLink("server:1", bytes(16), WallClock(), SLOW, Host(network, "device"))
     call = Call(Key("a", 1, 1), 0, 0.0, checksum(BODY))
     try:
         found = await link.fetch(call, len(BODY))

@@ -14,7 +14,8 @@ from torch import nn
 
 from muster.client import training
 from muster.client.config import Training
-from muster.client.training import Trained, minibatches, train, training_thread
+from muster.client.trainer import Trained
+from muster.client.training import minibatches, train, training_thread
 from muster.common.config import validate
 from muster.common.errors import RemoteProtocolError
 from muster.common.seeds import stream

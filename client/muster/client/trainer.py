@@ -1,8 +1,12 @@
-"""A user's own local training, named in `[training]` as `trainer = "module:function"`."""
+"""The trainers of devices: the result of local training, and the functions that users write.
+
+A scenario names such a function in `[training]` as `trainer = "module:function"`.
+"""
 
 from __future__ import annotations
 
 from abc import abstractmethod
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 from pydantic import BeforeValidator, SerializeAsAny
@@ -11,7 +15,26 @@ from muster.common.plugins import Plugin
 from muster.tasks.own import FunctionRegistry, Own
 
 if TYPE_CHECKING:
-    from muster.client.training import Trained
+    from muster.common.tensors import Vector
+
+
+@dataclass(frozen=True, slots=True)
+class Trained:
+    """The result of local training.
+
+    Attributes:
+        delta: trained − received parameters, or the mean minibatch gradient if the settings ask for
+            it; float32, shape (parameters,), owned by the caller.
+        examples: number of examples that the device holds.
+        loss: mean minibatch loss over the local steps, with the task's ridge and without the
+            proximal term; nan if there were no steps.
+        train_steps: number of local steps taken.
+    """
+
+    delta: Vector
+    examples: int
+    loss: float
+    train_steps: int
 
 
 class Trainer(Plugin):

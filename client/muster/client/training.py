@@ -8,7 +8,6 @@ parameters on entry do not matter.
 import math
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from functools import partial
 
 import numpy as np
@@ -16,31 +15,13 @@ import torch
 from torch import Tensor, nn
 
 from muster.client.config import Training
+from muster.client.trainer import Trained
 from muster.common.errors import ConfigError, RemoteProtocolError
 from muster.common.seeds import integer, stream
 from muster.common.tensors import Vector
 from muster.tasks.models import Mlp, seed_torch
 from muster.tasks.regression import LinearRegression
 from muster.tasks.task import Examples, OpenTask
-
-
-@dataclass(frozen=True, slots=True)
-class Trained:
-    """The result of local training.
-
-    Attributes:
-        delta: trained − received parameters, or the mean minibatch gradient if the settings ask for
-            it; float32, shape (parameters,), owned by the caller.
-        examples: number of examples that the device holds.
-        loss: mean minibatch loss over the local steps, with the task's ridge and without the
-            proximal term; nan if there were no steps.
-        train_steps: number of local steps taken.
-    """
-
-    delta: Vector
-    examples: int
-    loss: float
-    train_steps: int
 
 
 def train(

@@ -15,7 +15,7 @@ from muster.emulator.gateway.config import GatewayDevice, GatewayProcess, Ports
 from muster.emulator.gateway.control import ControlService
 from muster.emulator.gateway.gateway import Gateway
 from muster.emulator.links.controller import Controller
-from muster.emulator.links.settings import Shape
+from muster.emulator.links.shape import Shape
 
 HOST = "127.0.0.1"
 CONTROLLER, DEVICE = "c0ffee", "decaf0"

@@ -15,7 +15,7 @@ from muster.common.lines import SharedLine, granted
 from muster.common.testing import ManualClock
 from muster.emulator.gateway.config import Ports
 from muster.emulator.links.controller import Controller
-from muster.emulator.links.settings import Shape
+from muster.emulator.links.shape import Shape
 
 if TYPE_CHECKING:
     from tests.integration.network.conftest import Start, World

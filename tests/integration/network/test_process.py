@@ -11,7 +11,7 @@ import pytest
 from muster.common.clock import WallClock
 from muster.emulator.gateway.config import GatewayDevice, GatewayProcess, Ports
 from muster.emulator.links.controller import Controller
-from muster.emulator.links.settings import Shape
+from muster.emulator.links.shape import Shape
 
 PROGRAM = (sys.executable, "-m", "muster.emulator.gateway")
 

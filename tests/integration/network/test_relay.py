@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from muster.common.lines import SharedLine
-from muster.emulator.links.settings import Shape
+from muster.emulator.links.shape import Shape
 
 if TYPE_CHECKING:
     from tests.integration.network.conftest import Start

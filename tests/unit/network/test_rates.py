@@ -19,9 +19,9 @@ from muster.emulator.gateway.rates import (
     Unlimited,
     mean_bps,
     rate_of,
-    read_mahimahi,
 )
-from muster.emulator.links.settings import Shape
+from muster.emulator.links.mahimahi import read_mahimahi
+from muster.emulator.links.shape import Shape
 
 
 def fading(sigma: float = 0.5, bound: float = math.inf, seed: int = 7) -> Fading:

@@ -12,7 +12,7 @@ import pytest
 
 from muster.common.lines import SharedLine
 from muster.emulator.gateway.config import GatewayDevice, GatewayProcess, Ports
-from muster.emulator.links.settings import Shape
+from muster.emulator.links.shape import Shape
 from muster.emulator.links.verification.expectations import (
     batches,
     error_of_median_s,

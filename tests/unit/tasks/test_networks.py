@@ -6,7 +6,8 @@ import pytest
 import torch
 
 from muster.client.config import Training
-from muster.client.training import Trained, train
+from muster.client.trainer import Trained
+from muster.client.training import train
 from muster.common.config import validate
 from muster.common.errors import ConfigError
 from muster.tasks.classification import Classification

@@ -12,7 +12,8 @@ import pytest
 from torch import nn
 
 from muster.client.config import Training
-from muster.client.training import Trained, train
+from muster.client.trainer import Trained
+from muster.client.training import train
 from muster.common.config import Section, validate
 from muster.common.errors import ConfigError
 from muster.emulator.scenario.reading import read_scenario

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from muster.client.config import Training
-from muster.client.training import Trained, train
+from muster.client.trainer import Trained
+from muster.client.training import train
 from muster.common.config import validate
 from muster.server.evaluation.breakdown import Breakdown
 from muster.tasks.logistic import LogisticRegression

@@ -15,6 +15,7 @@ from muster.common.distributions import draw
 from muster.common.lines import LinkModel
 from muster.common.seeds import FloatArray, Numbers
 from muster.emulator.fleet.population import Resident
+from muster.emulator.links.model import model_of
 from muster.emulator.scenario.scenario import Group, Scenario
 from muster.server.aggregators import Need
 from muster.tasks.task import Task
@@ -50,7 +51,9 @@ def life_of(scenario: Scenario, group: Group) -> Life:
 
 def line_of(scenario: Scenario, group: Group, client: str) -> LinkModel:
     """The link model of a client's device."""
-    return group.link.shape_of(scenario.seed, client).line() if group.link.shapes else LinkModel()
+    return (
+        model_of(group.link.shape_of(scenario.seed, client)) if group.link.shapes else LinkModel()
+    )
 
 
 def members_of(scenario: Scenario, group: Group, residents: Sequence[Resident]) -> list[PackMember]:

@@ -2,7 +2,7 @@
 
 from muster.common.config import Section
 from muster.common.lines import SharedLine
-from muster.emulator.links.settings import Shape
+from muster.emulator.links.shape import Shape
 
 
 def gateway_name(group: str) -> str:

@@ -40,7 +40,7 @@ from muster.emulator.gateway.faults import Fault, FaultName
 from muster.emulator.gateway.gateway import Gateway
 from muster.emulator.gateway.slots import DeviceRound, SlotAllocator
 from muster.emulator.gateway.words import Word, Words
-from muster.emulator.links.settings import Shape
+from muster.emulator.links.shape import Shape
 
 log = logging.getLogger("muster.gateway")
 

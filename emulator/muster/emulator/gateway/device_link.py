@@ -9,7 +9,7 @@ from muster.emulator.gateway.flows import DirectionalLink
 from muster.emulator.gateway.loss import loss_of
 from muster.emulator.gateway.rates import Direction, Rate, rate_of
 from muster.emulator.gateway.relay import DIRECTIONS, RelayedConnection
-from muster.emulator.links.settings import Shape
+from muster.emulator.links.shape import Shape
 
 if TYPE_CHECKING:
     from muster.emulator.gateway.gateway import Gateway

@@ -25,7 +25,7 @@ from muster.emulator.gateway.ports import DevicePorts
 from muster.emulator.gateway.rates import ConstantRate, Direction, Rate, Unlimited
 from muster.emulator.gateway.relay import DIRECTIONS, Half, RelayedConnection
 from muster.emulator.gateway.shaping import Shaper
-from muster.emulator.links.settings import Shape
+from muster.emulator.links.shape import Shape
 
 log = logging.getLogger("muster.gateway")
 

@@ -3,7 +3,7 @@
 import math
 
 from muster.common import seeds
-from muster.emulator.links.settings import Shape
+from muster.emulator.links.shape import Shape
 
 PACKET_BYTES = 1460
 """Payload of a TCP packet over Ethernet: the MSS in the formulas below."""

@@ -11,8 +11,10 @@ from muster.common import seeds
 from muster.common.bounds import DeviceCount
 from muster.common.compression import AnyCodec, Whole
 from muster.common.config import Section
-from muster.common.lines import LinkModel, Overflow, SharedLine
+from muster.common.lines import Overflow, SharedLine
 from muster.common.units import Bandwidth, Duration
+from muster.emulator.links.mahimahi import read_mahimahi
+from muster.emulator.links.shape import Shape
 
 Profile = Literal["none", "unshaped", "edge", "3g", "4g", "5g", "wifi", "fixed", "leo", "geo"]
 
@@ -117,8 +119,6 @@ class LinkSettings(Section):
     def _traces_can_be_read(self) -> Self:
         for key, path in (("trace", self.trace), ("trace_up", self.trace_up)):
             if path is not None:
-                from muster.emulator.gateway.rates import read_mahimahi
-
                 try:
                     read_mahimahi(Path(path))
                 except ValueError as error:
@@ -135,7 +135,7 @@ class LinkSettings(Section):
         """Whether the link needs a gateway."""
         return self.profile != "none" or self.shapes
 
-    def shape_of(self, seed: int, client: str) -> "Shape":
+    def shape_of(self, seed: int, client: str) -> Shape:
         """The shape of one device's link."""
         factor = math.exp(self.spread * float(seeds.stream(seed, "link", client).standard_normal()))
         return Shape(
@@ -179,27 +179,4 @@ class SharedLink(Section):
         """The shared link in the model."""
         return SharedLine(
             down_bps=self.down, up_bps=self.up, slots=self.slots, overflow=self.overflow
-        )
-
-
-class Shape(Section):
-    """The link of one device as its gateway emulates it, with every setting in SI units."""
-
-    down_bps: float | None = None
-    up_bps: float | None = None
-    rtt_s: float = 0.0
-    jitter_s: float = 0.0
-    fading: float = 0.0
-    fading_time_s: float = 8.0
-    fading_step_s: float = 0.25
-    loss: float = 0.0
-    trace_down: str | None = None
-    trace_up: str | None = None
-
-    def line(self) -> LinkModel:
-        """The link in the model: mean rates, reduced by loss."""
-        from muster.emulator.gateway.rates import mean_bps
-
-        return LinkModel(
-            down_bps=mean_bps(self, "down"), up_bps=mean_bps(self, "up"), rtt_s=self.rtt_s
         )

@@ -41,7 +41,7 @@ from muster.emulator.simulation.virtual_time import (
 from muster.server.config import ServerProcess
 from muster.server.program import ServerEnvironment, serve
 from muster.wire import messages
-from muster.wire.in_memory import FrameFate, InMemoryNetwork
+from muster.wire.in_memory import FrameFate, Host, InMemoryNetwork
 from muster.wire.in_memory.frames import Frame, FrameKind
 
 if TYPE_CHECKING:
@@ -339,13 +339,13 @@ class History:
             self._stop = stop
 
         environment = ServerEnvironment(
-            self._clock, self._network.host("server"), self._disk.connect, evaluation, when_asked
+            self._clock, Host(self._network, "server"), self._disk.connect, evaluation, when_asked
         )
         self._start("server", lambda: serve(self.folder, environment))
 
     def _start_pack(self, name: str) -> None:
         config, task = self._packs[name], self.programs.task
-        transport = self._network.host(name)
+        transport = Host(self._network, name)
 
         async def live() -> None:
             # The pack is made inside its process, as in a real run.

@@ -17,14 +17,8 @@ from muster.emulator.studies.claims import (
     higher,
 )
 from muster.emulator.studies.results import Result, Results
-from muster.emulator.studies.study import (
-    Findings,
-    Options,
-    Study,
-    StudyFigure,
-    StudyRun,
-    StudyTable,
-)
+from muster.emulator.studies.study import Findings, Options, Study, StudyFigure, StudyTable
+from muster.emulator.studies.study_run import StudyRun
 
 __all__ = [
     "BySeed",

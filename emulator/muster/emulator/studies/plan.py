@@ -15,7 +15,8 @@ from muster.emulator.experiments.comparison.variants import folder_names
 from muster.emulator.results.tabular import Table
 from muster.emulator.scenario.scenario import Scenario
 from muster.emulator.studies.registry import STUDIES
-from muster.emulator.studies.study import Options, Study, StudyRun
+from muster.emulator.studies.study import Options, Study
+from muster.emulator.studies.study_run import StudyRun
 
 RUNS = "runs"
 

@@ -23,7 +23,7 @@ from muster.emulator.results.summary import MODEL, read_summary
 
 if TYPE_CHECKING:
     from muster.emulator.scenario.scenario import Scenario
-    from muster.emulator.studies.study import Label, StudyRun
+    from muster.emulator.studies.study_run import Label, StudyRun
 
 Measure = Callable[["Result"], float]
 

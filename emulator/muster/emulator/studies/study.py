@@ -16,17 +16,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
 from muster.common.plugins import Plugin
-from muster.emulator.experiments.comparison.variants import value_text
 from muster.emulator.launch.backend import BackendName
-from muster.emulator.scenario.scenario import Scenario
 from muster.emulator.studies.claims import Claim
 from muster.emulator.studies.results import Results
+from muster.emulator.studies.study_run import StudyRun
 
 if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.figure import Figure
-
-Label = str | int | float | bool
 
 FIRST_SEED, SEEDS, QUICK_SEEDS = 101, 5, 2
 
@@ -51,34 +48,6 @@ class Options:
     @property
     def all_seeds(self) -> range:
         return range(self.seed, self.seed + self.seeds)
-
-
-@dataclass(frozen=True, slots=True)
-class StudyRun:
-    """One run of a study.
-
-    Attributes:
-        part: the part of the study that the run belongs to, for example "A"; the table of sizes has
-            a row for each part.
-        labels: labels that distinguish the run from others of its part and seed, for example
-            {"method": "fedipw", "strength": 1.5}. `judge` finds the run by them.
-        scenario: the scenario to run; its seed is the run's seed.
-        expected_s: seconds that the run should take on two cores, from start to end.
-    """
-
-    part: str
-    labels: Mapping[str, Label]
-    scenario: Scenario
-    expected_s: float
-
-    @property
-    def title(self) -> str:
-        """For example "A fedipw strength=1.5 seed 101"."""
-        words = [
-            value if isinstance(value, str) else f"{name}={value_text(value)}"
-            for name, value in self.labels.items()
-        ]
-        return " ".join([self.part, *words, f"seed {self.scenario.seed}"])
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,6 +9,7 @@ An `InMemoryNetwork` decides how long every frame travels and where connections 
 any event loop; a simulation passes one with virtual time.
 """
 
-from muster.wire.in_memory.network import FrameFate, Host, InMemoryNetwork
+from muster.wire.in_memory.host import Host
+from muster.wire.in_memory.network import FrameFate, InMemoryNetwork
 
 __all__ = ["FrameFate", "Host", "InMemoryNetwork"]

@@ -6,14 +6,9 @@ from collections import deque
 from collections.abc import Callable
 from enum import Enum
 from itertools import count
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
-from muster.wire.channels import Options
 from muster.wire.in_memory.frames import Frame, FrameKind
-
-if TYPE_CHECKING:
-    from muster.wire.in_memory.client import Channel
-    from muster.wire.in_memory.server import InMemoryServer
 
 
 class FrameFate(Enum):
@@ -64,6 +59,15 @@ class End(Protocol):
         ...
 
 
+class Listener(Protocol):
+    """A server that listens in the network."""
+
+    @property
+    def host(self) -> str: ...
+
+    def accept(self, connection: "InMemoryConnection") -> "End": ...
+
+
 class InMemoryNetwork:
     """A network of hosts that reach each other by name; an address is host:port.
 
@@ -86,17 +90,13 @@ class InMemoryNetwork:
         self.context = contextvars.copy_context()
         self.connections: list[InMemoryConnection] = []
         self.free_ports = count(40_000)
-        self._listening: dict[str, InMemoryServer] = {}
+        self._listening: dict[str, Listener] = {}
 
-    def host(self, name: str) -> "Host":
-        """The transport of the host `name`."""
-        return Host(self, name)
-
-    def listen(self, address: str, server: "InMemoryServer") -> bool:
+    def listen(self, address: str, server: Listener) -> bool:
         """Let `server` listen at `address`; return whether the address was free."""
         return self._listening.setdefault(address, server) is server
 
-    def unlisten(self, server: "InMemoryServer") -> None:
+    def unlisten(self, server: Listener) -> None:
         """Free the server's addresses."""
         taken = [address for address, there in self._listening.items() if there is server]
         for address in taken:
@@ -198,30 +198,11 @@ class InMemoryConnection:
         self.ends[target].lose()
 
 
-class Host:
-    """The `Transport` of one host."""
-
-    def __init__(self, network: InMemoryNetwork, name: str) -> None:
-        self._network = network
-        self.name = name
-
-    def channel(self, address: str, options: Options) -> "Channel":
-        from muster.wire.in_memory.client import Channel
-
-        return Channel(self._network, self.name, address)
-
-    def server(self, options: Options) -> "InMemoryServer":
-        from muster.wire.in_memory.server import InMemoryServer
-
-        return InMemoryServer(self._network, self.name)
-
-
 __all__ = [
     "Calm",
     "End",
     "FrameFate",
     "FrameKind",
-    "Host",
     "InMemoryConnection",
     "InMemoryNetwork",
     "Weather",

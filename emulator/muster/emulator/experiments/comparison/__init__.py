@@ -4,6 +4,7 @@
 differences, `tables` and `figure` show them.
 """
 
-from muster.emulator.experiments.comparison.comparing import Comparison, compare, resume_comparison
+from muster.emulator.experiments.comparison.comparing import compare, resume_comparison
+from muster.emulator.experiments.comparison.comparison import Comparison
 
 __all__ = ["Comparison", "compare", "resume_comparison"]

@@ -15,7 +15,7 @@ from muster.emulator.results.summary import clean, number_text, percent_text
 from muster.emulator.results.tabular import Table, aligned, markdown
 
 if TYPE_CHECKING:
-    from muster.emulator.experiments.comparison.comparing import Comparison
+    from muster.emulator.experiments.comparison.comparison import Comparison
 
 FIGURE = "comparison.png"
 

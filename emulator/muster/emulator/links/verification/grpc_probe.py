@@ -12,6 +12,7 @@ import grpc
 from muster.common.clock import Clock
 from muster.common.errors import Interrupted, Unauthenticated
 from muster.emulator.gateway.rates import Direction
+from muster.emulator.links.model import model_of
 from muster.emulator.links.verification.measuring import MeasuredLink
 from muster.emulator.links.verification.meter import RateMeter
 from muster.server.fleet import same_token
@@ -56,7 +57,9 @@ class ProbeServer:
         host: str = "127.0.0.1",
     ) -> None:
         self._token, self._clock, self._host = token, clock, host
-        self._server = grpc.aio.server(options=server_options(line.shape.line() for line in lines))
+        self._server = grpc.aio.server(
+            options=server_options(model_of(line.shape) for line in lines)
+        )
         handler = grpc.stream_stream_rpc_method_handler(
             self._probe, pb.ProbeMessage.FromString, pb.ProbeReply.SerializeToString
         )
@@ -90,7 +93,7 @@ class _Call:
 
     def __init__(self, line: MeasuredLink, token: bytes, clock: Clock) -> None:
         self._channel = grpc.aio.insecure_channel(
-            f"{line.host}:{line.port}", options=client_options(line.shape.line())
+            f"{line.host}:{line.port}", options=client_options(model_of(line.shape))
         )
         stub: Any = fleet_pb2_grpc.FleetStub(self._channel)
         self._stream = stub.Probe(metadata=((TOKEN, token),))

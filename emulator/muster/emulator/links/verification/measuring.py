@@ -17,7 +17,7 @@ from typing import Any, Protocol
 from muster.common.clock import Clock
 from muster.emulator.gateway.config import GatewayProcess, Ports
 from muster.emulator.gateway.rates import Direction, mean_bps
-from muster.emulator.links.settings import Shape
+from muster.emulator.links.shape import Shape
 from muster.emulator.links.verification.expectations import settling_bytes
 from muster.emulator.links.verification.meter import RateMeter
 

@@ -14,6 +14,7 @@ import pandas as pd
 from pydantic import ValidationError
 
 from muster.common.lines import LinkModel, SharedLine
+from muster.emulator.links.model import model_of
 from muster.emulator.links.settings import LinkSettings, SharedLink
 from muster.emulator.results.account import Account
 from muster.emulator.results.report.intervals import Bend, Floats, Overlaps
@@ -63,8 +64,8 @@ def links_of(scenario: Mapping[str, Any]) -> dict[str, GroupLinks]:
 
 def _lines(link: LinkSettings, seed: int) -> Callable[[str], LinkModel]:
     if link.spread:
-        return lambda client: link.shape_of(seed, client).line()
-    same = link.shape_of(seed, "").line()
+        return lambda client: model_of(link.shape_of(seed, client))
+    same = model_of(link.shape_of(seed, ""))
     return lambda client: same
 
 

@@ -20,7 +20,7 @@ from muster.emulator.studies.agnostic.fleet import (
 )
 from muster.emulator.studies.claims import BySeed, difference
 from muster.emulator.studies.results import Result, Results
-from muster.emulator.studies.study import Label
+from muster.emulator.studies.study_run import Label
 
 PARTS = ("linear", "pictures")
 """The parts in which rules are compared."""

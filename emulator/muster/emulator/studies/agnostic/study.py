@@ -31,15 +31,8 @@ from muster.emulator.studies.agnostic.fleet import (
 from muster.emulator.studies.agnostic.measures import PARTS, Measures
 from muster.emulator.studies.claims import BySeed, Claim, at_most, close, exact, greater, grows
 from muster.emulator.studies.results import Results
-from muster.emulator.studies.study import (
-    Findings,
-    Label,
-    Options,
-    Study,
-    StudyFigure,
-    StudyRun,
-    StudyTable,
-)
+from muster.emulator.studies.study import Findings, Options, Study, StudyFigure, StudyTable
+from muster.emulator.studies.study_run import Label, StudyRun
 
 _EVALUATIONS = 20
 _MARGIN, _FACTOR_MARGIN = 0.003, 0.15

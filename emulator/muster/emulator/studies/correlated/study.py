@@ -25,14 +25,8 @@ from muster.emulator.studies.correlated.measures import (
     name_of,
 )
 from muster.emulator.studies.results import Result, Results
-from muster.emulator.studies.study import (
-    Findings,
-    Options,
-    Study,
-    StudyFigure,
-    StudyRun,
-    StudyTable,
-)
+from muster.emulator.studies.study import Findings, Options, Study, StudyFigure, StudyTable
+from muster.emulator.studies.study_run import StudyRun
 
 LITERAL = Limit("collide", 3)
 """The limit for which the study has claims. It follows the paper's wording, and it binds but lets

@@ -25,15 +25,8 @@ from muster.emulator.studies.fedipw.fleet import (
 )
 from muster.emulator.studies.fedipw.measures import TAIL, FedIpwMeasures, left_by
 from muster.emulator.studies.results import Results
-from muster.emulator.studies.study import (
-    Findings,
-    Label,
-    Options,
-    Study,
-    StudyFigure,
-    StudyRun,
-    StudyTable,
-)
+from muster.emulator.studies.study import Findings, Options, Study, StudyFigure, StudyTable
+from muster.emulator.studies.study_run import Label, StudyRun
 from muster.server.aggregators.oracle_ipw import OracleIpw
 
 

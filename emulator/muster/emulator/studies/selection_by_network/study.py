@@ -31,15 +31,8 @@ from muster.emulator.studies.selection_by_network.measures import (
     TAIL,
     SelectionByNetworkMeasures,
 )
-from muster.emulator.studies.study import (
-    Findings,
-    Label,
-    Options,
-    Study,
-    StudyFigure,
-    StudyRun,
-    StudyTable,
-)
+from muster.emulator.studies.study import Findings, Options, Study, StudyFigure, StudyTable
+from muster.emulator.studies.study_run import Label, StudyRun
 
 SHARE = 0.5
 """The valley's share of the population."""
