@@ -154,7 +154,7 @@ class Run:
 
     def overhead(self) -> int:
         """Bytes that the protocol adds in one direction, at most."""
-        connections = sum(device.opened for device in self.gateway.devices.values())
+        connections = self.gateway.opened
         transfers: int
         updates: int
         [[transfers]] = self.query("SELECT count(*) FROM transfers")

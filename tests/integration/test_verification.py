@@ -185,7 +185,8 @@ async def test_afterwards_a_gateway_is_as_it_was(start: Start) -> None:
     await verified(running)
     assert running.emulated.upstream == (HOST, 9)
     assert running.emulated.shapers["down"].shared.mean == 3e6 / 8
-    assert not any(device.connections for device in running.emulated.devices.values())
+    emulated = running.emulated
+    assert not any(emulated.connections_of(device) for device in emulated.devices.values())
 
 
 async def test_also_when_it_was_ended_in_the_middle(start: Start) -> None:

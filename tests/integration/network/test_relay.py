@@ -79,7 +79,8 @@ async def test_a_sender_is_held_back_by_a_receiver_that_does_not_read(start: Sta
         drained = asyncio.create_task(device.writer.drain())
         await world.echo("b")
         assert not drained.done()
-        held = [len(c.halves["up"].held) for c in world.gateway.devices["a"].connections]
+        connections = world.gateway.connections_of(world.gateway.devices["a"])
+        held = [len(each.halves["up"].held) for each in connections]
         assert max(held) <= 9 << 20
         server.reader._transport.resume_reading()  # type: ignore[attr-defined]
         assert await server.receive(len(data)) == data

@@ -1,18 +1,15 @@
 """One device's link at its gateway: its shape, faults, connections and counters."""
 
 import math
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
 
 from muster.emulator.gateway.config import GatewayDevice
 from muster.emulator.gateway.faults import ActiveFaults
 from muster.emulator.gateway.flows import DirectionalLink
 from muster.emulator.gateway.loss import loss_of
-from muster.emulator.gateway.rates import Direction, Rate, rate_of
-from muster.emulator.gateway.relay import DIRECTIONS, RelayedConnection
+from muster.emulator.gateway.rates import DIRECTIONS, Direction, Rate, rate_of
+from muster.emulator.gateway.shaping import Shaper
 from muster.emulator.links.shape import Shape
-
-if TYPE_CHECKING:
-    from muster.emulator.gateway.gateway import Gateway
 
 
 class TrafficMeter:
@@ -33,33 +30,31 @@ class TrafficMeter:
 
 
 class DeviceLink:
-    """A device's link, with its connections and counters.
+    """A device's link, with its faults and counters.
 
     Attributes:
         plain: by direction, whether bytes bypass the shaper.
         fitted: whether the buffer size of one of its sockets has been set.
     """
 
-    def __init__(self, settings: GatewayDevice, gateway: "Gateway") -> None:
+    def __init__(
+        self, settings: GatewayDevice, seed: int, shapers: Mapping[Direction, Shaper]
+    ) -> None:
         self.client, self.initial_shape, self.shape = (
             settings.client,
             settings.shape,
             settings.shape,
         )
-        self._seed = gateway.seed
+        self._seed = seed
         self.active_faults = ActiveFaults()
-        self.connections: set[RelayedConnection] = set()
-        self.opened = 0
         self.read = dict.fromkeys(DIRECTIONS, 0)
         self.delivered = dict.fromkeys(DIRECTIONS, 0)
         links = self.links(self.shape)
-        self.lanes = {
-            each: gateway.shapers[each].lane(self.client, links[each]) for each in DIRECTIONS
-        }
+        self.lanes = {each: shapers[each].lane(self.client, links[each]) for each in DIRECTIONS}
         self.meters = {each: TrafficMeter(links[each].rate) for each in DIRECTIONS}
         self.plain = dict.fromkeys(DIRECTIONS, True)
         self.fitted = False
-        self.update_plain(gateway)
+        self.update_plain(shapers)
 
     def links(self, shape: Shape) -> dict[Direction, DirectionalLink]:
         """The link of both directions for a shape.
@@ -75,10 +70,10 @@ class DeviceLink:
             for each in DIRECTIONS
         }
 
-    def update_plain(self, gateway: "Gateway") -> None:
+    def update_plain(self, shapers: Mapping[Direction, Shaper]) -> None:
         """Update whether bytes may bypass the shaper."""
         for each in DIRECTIONS:
-            unshared = math.isinf(gateway.shapers[each].shared.mean)
+            unshared = math.isinf(shapers[each].shared.mean)
             self.plain[each] = self.lanes[each].link.plain and unshared and not self.active_faults
 
     def rate_bytes(self, direction: Direction) -> float:

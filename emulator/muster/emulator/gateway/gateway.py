@@ -1,7 +1,8 @@
 """The access network of a group of devices: a port for each device, whose traffic is shaped, cut
 and counted.
 
-This module is the driver: it moves bytes and reads the clock, but decides nothing.
+This module holds the parts together, and carries out what controllers ask for.
+- `pump` is the driver: it moves bytes and reads the clock, but decides nothing.
 - `shaping` computes what a link does to bytes.
 - `rates` computes how the rate of a link varies.
 - `faults` defines what can go wrong.
@@ -10,9 +11,7 @@ This module is the driver: it moves bytes and reads the clock, but decides nothi
 - `control` handles requests over the control port.
 """
 
-import asyncio
 import logging
-import math
 from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
@@ -22,16 +21,12 @@ from muster.emulator.gateway.config import GatewayProcess
 from muster.emulator.gateway.device_link import DeviceLink, TrafficMeter
 from muster.emulator.gateway.faults import Fault, FaultName
 from muster.emulator.gateway.ports import DevicePorts
-from muster.emulator.gateway.rates import ConstantRate, Direction, Rate, Unlimited
-from muster.emulator.gateway.relay import DIRECTIONS, Half, RelayedConnection
-from muster.emulator.gateway.shaping import Shaper
+from muster.emulator.gateway.pump import Pump
+from muster.emulator.gateway.rates import DIRECTIONS, ConstantRate, Rate, Unlimited
+from muster.emulator.gateway.relay import RelayedConnection
 from muster.emulator.links.shape import Shape
 
 log = logging.getLogger("muster.gateway")
-
-_SLACK_S = 0.0005
-"""Bytes that are due within this time are delivered now, because uvloop and epoll wake up only at
-whole milliseconds."""
 
 
 class Gateway:
@@ -42,24 +37,33 @@ class Gateway:
     """
 
     def __init__(self, config: GatewayProcess, clock: Clock) -> None:
-        self.config, self.seed, self._clock = config, config.seed, clock
-        self.loop = asyncio.get_running_loop()
-        self._began = clock.monotonic()
-        self.upstream = _address(config.upstream)
+        self.config, self._clock = config, clock
         self._rates = {"down": config.shared.down_bps, "up": config.shared.up_bps}
         shared = {each: _constant(self._rates[each]) for each in DIRECTIONS}
-        self.shapers = {each: Shaper(shared[each], config.seed) for each in DIRECTIONS}
+        self._pump = Pump(shared, config.seed, clock)
+        self.shapers = self._pump.shapers
         self._meters = {each: TrafficMeter(shared[each]) for each in DIRECTIONS}
-        self._timers: dict[Direction, tuple[float, asyncio.TimerHandle]] = {}
         try:
-            self.devices = {each.client: DeviceLink(each, self) for each in config.devices}
+            self.devices = {
+                each.client: DeviceLink(each, config.seed, self.shapers) for each in config.devices
+            }
         except ValueError as error:
             raise ConfigError(str(error)) from None
-        self._ports = DevicePorts(self)
+        self._ports = DevicePorts(self._pump, _address(config.upstream))
 
-    def now(self) -> float:
-        """Seconds since the gateway began."""
-        return self._clock.monotonic() - self._began
+    def connections_of(self, device: DeviceLink) -> list[RelayedConnection]:
+        """The open connections of a device."""
+        return self._ports.connections_of(device)
+
+    @property
+    def upstream(self) -> tuple[str, int]:
+        """Host and port of the server to which new connections go."""
+        return self._ports.upstream
+
+    @property
+    def opened(self) -> int:
+        """Number of connections that devices have opened."""
+        return self._ports.opened.total()
 
     def listen(self) -> dict[str, int]:
         """Open a port for every device; return the ports by client.
@@ -79,49 +83,9 @@ class Gateway:
         """Close everything at once."""
         self._ports.close()
         for device in self.devices.values():
-            for connection in list(device.connections):
+            for connection in self.connections_of(device):
                 connection.abort()
-        for _, timer in self._timers.values():
-            timer.cancel()
-
-    # -- bytes ----------------------------------------------------------------------------------
-
-    def pump(self, direction: Direction) -> None:
-        """Advance the shaper to the current time, and deliver the bytes that are due."""
-        shaper = self.shapers[direction]
-        due, served = shaper.advance(self.now() + _SLACK_S)
-        halves: dict[Half, None] = {}
-        for flow, nbytes in due:
-            half: Any = flow.owner
-            if not flow.gone:
-                half.deliver(nbytes)
-                halves[half] = None
-        for half in halves:
-            if not half.flow.gone:
-                half.flush()
-        for flow in served:
-            if not flow.gone:
-                half = flow.owner
-                half.relieve()
-        self._arm(direction)
-
-    def _arm(self, direction: Direction) -> None:
-        """Set a timer that calls `pump` at the next event. A call that comes early does no harm."""
-        at = self.shapers[direction].next()
-        armed = self._timers.get(direction)
-        if armed is not None:
-            if armed[0] <= at and not armed[1].cancelled():
-                return
-            armed[1].cancel()
-            del self._timers[direction]
-        if not math.isinf(at):
-            delay = max(0.0, at - self.now())
-            timer = self.loop.call_later(delay, self._woken, direction)
-            self._timers[direction] = at, timer
-
-    def _woken(self, direction: Direction) -> None:
-        self._timers.pop(direction, None)
-        self.pump(direction)
+        self._pump.close()
 
     # -- requests of controllers ----------------------------------------------------------------
 
@@ -154,7 +118,7 @@ class Gateway:
             changes = [(device, shape, device.links(shape)) for device, shape in made]
         except ValueError as error:
             raise ConfigError(str(error)) from None
-        now = self.now()
+        now = self._pump.now()
         for device, shape, links in changes:
             device.shape = shape
             for each, link in links.items():
@@ -164,7 +128,7 @@ class Gateway:
 
     def set_shared(self, down_bps: float | None, up_bps: float | None) -> None:
         """Change the shared rates of the group from now on; None: no limit."""
-        now = self.now()
+        now = self._pump.now()
         self._rates = {"down": down_bps, "up": up_bps}
         for each in DIRECTIONS:
             rate = _constant(self._rates[each])
@@ -178,11 +142,11 @@ class Gateway:
         devices = list(devices)
         for device in devices:
             device.active_faults.add(fault)
-            for connection in list(device.connections):
+            for connection in self.connections_of(device):
                 self._strike(connection, fault)
         self._changed(devices)
         if fault.for_s is not None:
-            self.loop.call_later(fault.for_s, self._expire, devices, fault)
+            self._pump.loop.call_later(fault.for_s, self._expire, devices, fault)
 
     def heal(self, devices: Iterable[DeviceLink], name: FaultName | None = None) -> None:
         """Heal the faults with this name, or all (None), on the links of some devices."""
@@ -215,11 +179,11 @@ class Gateway:
         Raises:
             ConfigError: `address` is not host:port.
         """
-        self.upstream = _address(address)
+        self._ports.upstream = _address(address)
 
     def stats(self) -> dict[str, Any]:
         """Bytes that were and that could have been delivered since the gateway began."""
-        now = self.now()
+        now = self._pump.now()
         return {
             "at": self._clock.monotonic(),
             "shared": {each: {"capacity": self._meters[each].bytes(now)} for each in DIRECTIONS},
@@ -232,7 +196,7 @@ class Gateway:
                         }
                         for each in DIRECTIONS
                     },
-                    "connections": len(device.connections),
+                    "connections": len(self.connections_of(device)),
                 }
                 for device in self.devices.values()
             },
@@ -260,7 +224,7 @@ class Gateway:
     def _healed(self, devices: Collection[DeviceLink]) -> None:
         for device in devices:
             active = device.active_faults
-            for connection in list(device.connections):
+            for connection in self.connections_of(device):
                 halves = connection.halves
                 lost = any(halves[each].lost and not active.cut(each) for each in DIRECTIONS)
                 if lost or (connection.frozen and not active.blackhole):
@@ -270,14 +234,14 @@ class Gateway:
     def _changed(self, devices: Iterable[DeviceLink]) -> None:
         """Apply a change of links or faults to the connections of these devices."""
         for device in devices:
-            device.update_plain(self)
-            for connection in list(device.connections):
+            device.update_plain(self.shapers)
+            for connection in self.connections_of(device):
                 connection.fit_buffers()
                 if connection.established:
                     for half in connection.halves.values():
                         half.relieve()
         for each in DIRECTIONS:
-            self.pump(each)
+            self._pump.pump(each)
 
 
 def _constant(bps: float | None) -> Rate:

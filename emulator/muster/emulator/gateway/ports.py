@@ -4,14 +4,14 @@ import asyncio
 import ipaddress
 import logging
 import socket
-from typing import TYPE_CHECKING, Any
+from collections import Counter, defaultdict
+from typing import Any
 
 from muster.emulator.gateway.device_link import DeviceLink
-from muster.emulator.gateway.relay import DIRECTIONS, RelayedConnection
+from muster.emulator.gateway.pump import Pump
+from muster.emulator.gateway.rates import DIRECTIONS
+from muster.emulator.gateway.relay import RelayedConnection
 from muster.emulator.gateway.relay_sockets import fit_buffers
-
-if TYPE_CHECKING:
-    from muster.emulator.gateway.gateway import Gateway
 
 log = logging.getLogger("muster.gateway")
 
@@ -21,11 +21,19 @@ _ACCEPT_AGAIN_S = 0.5
 
 
 class DevicePorts:
-    """Accepts the connections of devices and connects each to the server."""
+    """Accepts the connections of devices and connects each to the server.
 
-    def __init__(self, gateway: "Gateway") -> None:
-        self._gateway = gateway
-        self._loop = gateway.loop
+    Attributes:
+        upstream: host and port of the server, for new connections.
+        opened: number of connections that each device has opened.
+    """
+
+    def __init__(self, pump: Pump, upstream: tuple[str, int]) -> None:
+        self.upstream = upstream
+        self._pump = pump
+        self._loop = pump.loop
+        self.opened = Counter[str]()
+        self._connections = defaultdict[str, set[RelayedConnection]](set)
         self._listeners: list[socket.socket] = []
         self._dials: set[asyncio.Task[None]] = set()
 
@@ -48,6 +56,10 @@ class DevicePorts:
         self._listen_on(listener, device)
         return int(listener.getsockname()[1])
 
+    def connections_of(self, device: DeviceLink) -> list[RelayedConnection]:
+        """The open connections of a device."""
+        return list(self._connections[device.client])
+
     def close(self) -> None:
         """Stop to listen and to connect."""
         for listener in self._listeners:
@@ -68,10 +80,11 @@ class DevicePorts:
             return
         accepted.setblocking(False)
         accepted.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        device.opened += 1
-        connection = RelayedConnection(self._gateway, device, device.opened, accepted)
+        self.opened[device.client] += 1
+        number, here = self.opened[device.client], self._connections[device.client]
+        connection = RelayedConnection(self._pump, device, number, accepted, here.discard)
         connection.fit_buffers()
-        device.connections.add(connection)
+        here.add(connection)
         if device.active_faults.offline:
             connection.close()
         elif device.active_faults.blackhole:
@@ -90,7 +103,7 @@ class DevicePorts:
 
     async def _dial(self, connection: RelayedConnection) -> None:
         """Connect to the server; if it does not answer, reset the device's connection."""
-        host, port = self._gateway.upstream
+        host, port = self.upstream
         upstream = None
         try:
             async with asyncio.timeout(_DIAL_S):

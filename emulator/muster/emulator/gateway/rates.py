@@ -24,6 +24,8 @@ from muster.emulator.links.shape import Shape
 
 Direction = Literal["down", "up"]
 
+DIRECTIONS: tuple[Direction, Direction] = ("up", "down")
+
 
 _OPPORTUNITY_BYTES = 1500
 _PEAK_SDS = 3.0  # the rate is above for 0.1 % of the time

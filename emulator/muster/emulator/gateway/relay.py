@@ -8,18 +8,15 @@ settings may change at any time, and no byte is lost or overtakes another.
 
 import socket
 import struct
-from typing import TYPE_CHECKING, Literal
+from collections.abc import Callable
+from typing import Literal
 
-from muster.emulator.gateway.rates import Direction
+from muster.emulator.gateway.device_link import DeviceLink
+from muster.emulator.gateway.pump import Pump
+from muster.emulator.gateway.rates import DIRECTIONS, Direction
 from muster.emulator.gateway.relay_sockets import SCRATCH, LingeringSocket, fit_buffers
 
-if TYPE_CHECKING:
-    from muster.emulator.gateway.device_link import DeviceLink
-    from muster.emulator.gateway.gateway import Gateway
-
 Side = Literal["device", "upstream"]
-
-DIRECTIONS: tuple[Direction, Direction] = ("up", "down")
 
 
 class Half:
@@ -32,8 +29,8 @@ class Half:
 
     def __init__(self, connection: "RelayedConnection", direction: Direction) -> None:
         self.connection, self.direction = connection, direction
-        self.device, self._gateway = connection.device, connection.gateway
-        self._shaper = self._gateway.shapers[direction]
+        self.device, self._pump = connection.device, connection.pump
+        self._shaper = self._pump.shapers[direction]
         name = (direction, connection.number)
         self.flow = self._shaper.flow(self.device.lanes[direction], *name, owner=self)
         self.source: socket.socket
@@ -154,14 +151,14 @@ class Half:
             return
         self.device.read[self.direction] += nbytes
         self.held += SCRATCH[:nbytes]
-        self._shaper.arrive(self.flow, nbytes, self._gateway.now())
-        self._gateway.pump(self.direction)
+        self._shaper.arrive(self.flow, nbytes, self._pump.now())
+        self._pump.pump(self.direction)
 
     def _source_ended(self) -> None:
         self._ended = True
         self._read_off()
-        self._shaper.end(self.flow, self._gateway.now())
-        self._gateway.pump(self.direction)
+        self._shaper.end(self.flow, self._pump.now())
+        self._pump.pump(self.direction)
 
     def _send(self) -> None:
         nbytes = self.due
@@ -192,22 +189,22 @@ class Half:
     def _read_on(self) -> None:
         if not self._reading:
             self._reading = True
-            self._gateway.loop.add_reader(self.source, self.readable)
+            self._pump.loop.add_reader(self.source, self.readable)
 
     def _read_off(self) -> None:
         if self._reading:
             self._reading = False
-            self._gateway.loop.remove_reader(self.source)
+            self._pump.loop.remove_reader(self.source)
 
     def _write_on(self) -> None:
         if not self._writing:
             self._writing = True
-            self._gateway.loop.add_writer(self.sink, self.flush)
+            self._pump.loop.add_writer(self.sink, self.flush)
 
     def _write_off(self) -> None:
         if self._writing:
             self._writing = False
-            self._gateway.loop.remove_writer(self.sink)
+            self._pump.loop.remove_writer(self.sink)
 
 
 class RelayedConnection:
@@ -215,12 +212,22 @@ class RelayedConnection:
 
     Attributes:
         frozen: nothing is read or forwarded any more, and neither peer is told.
+
+    Args:
+        number: the number of the device's connection, from 1; it determines random numbers.
+        closed: called when the connection closes.
     """
 
     def __init__(
-        self, gateway: "Gateway", device: "DeviceLink", number: int, accepted: socket.socket
+        self,
+        pump: Pump,
+        device: DeviceLink,
+        number: int,
+        accepted: socket.socket,
+        closed: Callable[["RelayedConnection"], None],
     ) -> None:
-        self.gateway, self.device, self.number = gateway, device, number
+        self.pump, self.device, self.number = pump, device, number
+        self._tell_closed = closed
         self._sockets: dict[Side, socket.socket] = {"device": accepted}
         self.closed = self.frozen = False
         self.halves = {direction: Half(self, direction) for direction in DIRECTIONS}
@@ -269,7 +276,7 @@ class RelayedConnection:
     def close(self) -> None:
         """Send both sides the end of the stream (FIN) at once, and drop all bytes under way."""
         for each in self._leave():
-            LingeringSocket(self.gateway.loop, each)
+            LingeringSocket(self.pump.loop, each)
 
     def half_finished(self) -> None:
         """Close the connection if both directions have delivered their end."""
@@ -282,7 +289,7 @@ class RelayedConnection:
             return []
         self.closed = True
         self._mute()
-        self.device.connections.discard(self)
+        self._tell_closed(self)
         return list(self._sockets.values())
 
     def _mute(self) -> None:

@@ -2,11 +2,9 @@
 
 import asyncio
 import socket
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from muster.emulator.gateway.device_link import DeviceLink
-
+from muster.emulator.gateway.device_link import DeviceLink
+from muster.emulator.gateway.rates import DIRECTIONS
 
 SCRATCH = memoryview(bytearray(256 * 1024))
 """The buffer for all reads. One is enough, because there is one process with one thread, which does
@@ -55,7 +53,7 @@ class LingeringSocket:
         self._socket.close()
 
 
-def fit_buffers(each: socket.socket, device: "DeviceLink") -> None:
+def fit_buffers(each: socket.socket, device: DeviceLink) -> None:
     """Set the buffer sizes of a device's socket to fit its link. The socket of a plain link keeps
     the kernel's buffers, or gets large ones if its link's buffers have been set before."""
     if all(device.plain.values()):
@@ -63,7 +61,7 @@ def fit_buffers(each: socket.socket, device: "DeviceLink") -> None:
             return
         size = BUFFER_BYTES[1]
     else:
-        fastest = max(device.rate_bytes(direction) for direction in device.plain)
+        fastest = max(device.rate_bytes(direction) for direction in DIRECTIONS)
         size = int(min(max(fastest * BUFFER_S, BUFFER_BYTES[0]), BUFFER_BYTES[1]))
         device.fitted = True
     for option in (socket.SO_RCVBUF, socket.SO_SNDBUF):
