@@ -120,15 +120,38 @@ def test_hostile_names_are_shown_and_never_obeyed(run: RunFolder) -> None:
     z = json.dumps({HOSTILE: 1.0, f"os={HOSTILE}": 1.0, "os=<b>": 0.0})
     run.clients(HOSTILE, "b", group='"><img src=x onerror=alert(1)>', z=z)
     run.clients("c", "d", "e", "f", "g", "h", "i", "j", group=HOSTILE)
-    run.round({HOSTILE: f"refused: {HOSTILE}", "b": "folded"}, declined={"c": HOSTILE},
-              batteries={HOSTILE: 0.5, "b": 0.5, "c": 0.5}, x={"b": {HOSTILE: 0.5}})  # fmt: skip
-    run.estimate(shares={HOSTILE: 0.5}, participation={HOSTILE: 1.0},
-                 calibration={"method": HOSTILE, HOSTILE: HOSTILE},
-                 **{HOSTILE: {HOSTILE: HOSTILE}})  # fmt: skip
+    run.round(
+        {HOSTILE: f"refused: {HOSTILE}", "b": "folded"},
+        declined={"c": HOSTILE},
+        batteries={HOSTILE: 0.5, "b": 0.5, "c": 0.5},
+        x={"b": {HOSTILE: 0.5}},
+    )
+    run.evaluate(2.0)
+    run.measure({HOSTILE: (5, 3.0, None), "_b": (5, 4.0, None)}, {})
+    run.round(
+        {HOSTILE: "folded", "b": "folded", "d": f"late: {HOSTILE}"},
+        batteries={HOSTILE: 0.7},
+        sent={HOSTILE: {"weight": 7.0, "train_s": 9.0}},
+    )
+    run.estimate(
+        shares={HOSTILE: 0.5, "b": 0.25},
+        participation={HOSTILE: 1.0},
+        calibration={"method": HOSTILE, HOSTILE: HOSTILE},
+        **{HOSTILE: {HOSTILE: HOSTILE}},
+    )
     run.journal({"event": "warned", "round": 1, "by": HOSTILE, "warning": HOSTILE})
-    run.plan([(1, HOSTILE, 8, 8, 1.0), (1, '"><img src=x onerror=alert(1)>', 2, 2, 1.0)])
+    run.plan(
+        [
+            (1, HOSTILE, 8, 8, 1.0),
+            (2, HOSTILE, 8, 8, 3.0),
+            (1, '"><img src=x onerror=alert(1)>', 2, 2, 1.0),
+        ]
+    )
     run.evaluate(1.0)
-    run.measure({HOSTILE: (5, 1.0, None), "_b": (5, 2.0, None)}, {HOSTILE: (5, 1.0, None)})
+    run.measure(
+        {HOSTILE: (5, 1.0, None), "_b": (5, 2.0, None)},
+        {HOSTILE: (5, 1.0, None), "b": (5, 2.0, None)},
+    )
     run.transfer(HOSTILE, "up", 0.0, 1.0, 1.0)
     run.transfer("b", "up", 0.5, 1.0, 1.0)
     run.traffic(HOSTILE, (1000, 1000, 2000, None), (1000, 1000, 2000, None))
@@ -183,8 +206,12 @@ Parts = dict[str, tuple[int, float | None, float | None]]
         ({"a": (1, 2.0, None)}, {}, ["The only group ended at 2"]),
         ({"a": (1, 2.0, 0.5), "b": (1, 2.0, 0.5)}, {}, ["All 2 groups ended at 50.0 %"]),
         ({"a": (1, 2.0, None), "b": (1, 1.5, None)}, {}, ["2 groups ended between 2 and 1.5"]),
-        ({"a": (1, None, None)}, {"a": (1, None, None)}, ["Not a number", "Not a number"]),
-        ({}, {"a": (1, 2.0, 0.0)}, ["The only device ended at 0.0 %"]),
+        (
+            {"a": (1, None, None)},
+            {"a": (1, None, None), "b": (1, None, None)},
+            ["Not a number", "Not a number"],
+        ),
+        ({}, {"a": (1, 2.0, 0.0)}, ["Not measured"]),
         ({}, {"a": (1, 0.0, None), "b": (1, None, None)}, ["Devices: median 0, a tenth above inf"]),
     ],
     ids=[
@@ -201,11 +228,25 @@ def test_the_figure_of_groups_says_what_it_shows(
     run: RunFolder, groups: Parts, devices: Parts, findings: list[str]
 ) -> None:
     run.evaluate(1.0)
+    run.measure(groups, {})
+    run.round({"a": "folded"})
+    run.evaluate(1.0)
     run.measure(groups, devices)
     with Account(run.commit()) as account:
         figure = FIGURES["groups"](account)
         figure.canvas.draw()
         assert [axes.get_title(loc="left") for axes in figure.axes] == findings
+
+
+def test_a_single_value_of_groups_and_devices_is_stated_and_not_drawn(run: RunFolder) -> None:
+    run.evaluate(1.0, 0.5)
+    run.measure({"phones": (1, 2.0, 0.25), "tablets": (1, 1.0, 0.75)}, {"a": (1, 2.0, 0.5)})
+    with Account(run.commit()) as account:
+        section = sections.groups(account, outline(account))
+    assert section is not None
+    assert section.figure == ""
+    assert section.table is not None
+    assert section.points == ["The only device ended at 50.0 % (accuracy)."]
 
 
 def test_a_thousand_clients_have_a_report(drawn: Callable[..., Path]) -> None:
@@ -307,24 +348,9 @@ def test_titles_say_what_was_found(run: RunFolder) -> None:
         "Loss fell from 2 to 0.5",
         "Accuracy rose from 10.0 % to 75.0 %",
     ]
-    assert findings("participation", folder) == [
-        "50.0 % of the calls led to a folded update: 1 of 2 per round",
-        "1 of 2 enrolled clients never contributed",
-    ]
-    assert findings("time", folder) == [
-        "A round took 3 s (median), 4 s at most",
-        "Training: median 0.50 s, 95 % under 0.50 s",
-        "Transfer: median 0.25 s, 95 % under 0.25 s",
-    ]
     assert findings("bytes", folder) == [
         "2.9 KiB went up and 2.9 KiB down; 33.3 % of the upload did not count"
     ]
-
-
-def test_updates_that_travel_inside_other_messages_have_no_transfer_to_show(run: RunFolder) -> None:
-    run.clients("a")
-    run.round({"a": "folded"}, sent={"a": {"transfer_s": 2e-6}})
-    assert findings("time", run.commit())[2] == "Transfer: under a millisecond"
 
 
 def test_a_task_without_accuracy_shows_its_own_metric_beside_the_loss(run: RunFolder) -> None:
@@ -359,6 +385,27 @@ def test_a_curve_stays_level_through_empty_rounds(run: RunFolder) -> None:
     assert line.get_drawstyle() == "steps-post"
 
 
+@pytest.mark.usefixtures("blank_figures")
+def test_a_single_evaluation_and_a_single_round_are_stated_and_not_drawn(run: RunFolder) -> None:
+    run.clients("a")
+    run.evaluate(2.0, 0.5)
+    run.round({"a": "folded"})
+    found = Page(write_report(run.commit()))
+    assert not found.all("img")
+    assert "Loss was 2 after round 0. Accuracy was 50.0 % after round 0." in found.text
+    assert "1000 B went up and 1000 B down." in found.text
+
+
+def test_a_figure_that_has_nothing_to_show_any_more_is_removed(run: RunFolder) -> None:
+    run.clients("a")
+    run.round({"a": "folded"})
+    (run.path / "figures").mkdir()
+    (run.path / "figures" / "participation.png").touch()
+    (run.path / "figures" / "of-the-user.png").touch()
+    write_report(run.commit())
+    assert [path.name for path in (run.path / "figures").iterdir()] == ["of-the-user.png"]
+
+
 def test_drawing_leaves_pyplot_alone(run: RunFolder) -> None:
     before = "matplotlib.pyplot" in sys.modules
     findings("bytes", run.commit())
@@ -373,12 +420,6 @@ def test_thousands_of_rounds_are_drawn_as_means() -> None:
     assert style.bars(axes, rounds, {"called": style.BLUE}) == 4
     assert len(axes.patches) == 250
     assert axes.dataLim.ymax == 997.5  # the mean of 996, 997, 998, 999
-
-
-def test_long_names_are_shortened_and_odd_letters_replaced() -> None:
-    assert style.drawable("phones-0001") == "phones-0001"
-    assert style.drawable("a-very-long-group-name") == "a-very..p-name"
-    assert style.drawable("鬼\x1b$x$") == "??$x$"
 
 
 # --- docs/results.md -----------------------------------------------------------------------------

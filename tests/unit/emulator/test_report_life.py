@@ -13,6 +13,7 @@ import pytest
 from muster.emulator.results.account import Account
 from muster.emulator.results.report import call_map, life_sections, sections, write_report
 from muster.emulator.results.report.figures import FIGURES
+from muster.emulator.results.report.hours import Hours
 from muster.emulator.results.report.section import ReportSection
 from muster.emulator.results.report.timeline import Timeline
 from muster.emulator.results.summary import outline
@@ -30,10 +31,17 @@ def live(run: RunFolder) -> Path:
     run.clients("a", "b", "c")
     run.clients("d", group="gateways")
     run.clients("never", enrolled=False)
-    run.round({"d": "folded"}, declined={"a": "battery", "b": "offline"}, aborted={"c": "drop-out"},
-              batteries={"a": 0.2, "b": 0.5, "c": 0.8, "d": 1.0})  # fmt: skip
-    run.round({"a": "folded", "d": "late: deadline"}, declined={"b": "battery"},
-              batteries={"a": 0.4, "b": 0.6, "d": 1.0})  # fmt: skip
+    run.round(
+        {"d": "folded"},
+        declined={"a": "battery", "b": "offline"},
+        aborted={"c": "drop-out"},
+        batteries={"a": 0.2, "b": 0.5, "c": 0.8, "d": 1.0},
+    )
+    run.round(
+        {"a": "folded", "d": "late: deadline"},
+        declined={"b": "battery"},
+        batteries={"a": 0.4, "b": 0.6, "d": 1.0},
+    )
     return run.commit()
 
 
@@ -81,6 +89,44 @@ def test_batteries_that_are_always_full_are_not_worth_a_figure(run: RunFolder) -
     assert section_of(life_sections.calls, run.path) is not None
 
 
+def test_a_group_whose_calls_all_ended_alike_is_stated_and_not_drawn(run: RunFolder) -> None:
+    run.clients("a", "b")
+    run.clients("d", group="gateways")
+    run.round({"a": "folded", "d": "folded"}, declined={"b": "battery"}, batteries={"a": 0.5})
+    section = section_of(life_sections.reasons, run.commit())
+    assert section is not None
+    assert section.points == ["gateways: all calls folded."]
+    assert findings("reasons", run.path) == [
+        "phones: 50.0 % of calls folded; the most frequent reason: battery, 50.0 %"
+    ]
+
+
+def test_calls_that_all_ended_alike_are_stated_and_not_drawn(run: RunFolder) -> None:
+    run.clients("a", "b")
+    for _ in range(2):
+        run.round({"a": "folded", "b": "folded"}, batteries={"a": 0.5, "b": 0.5})
+    found = [section_of(make, run.commit()) for make in LIFE[:3]]
+    assert [section and section.figure for section in found] == ["", "", ""]
+    calls, reasons, batteries = found
+    assert calls is not None
+    assert calls.text == "All calls: folded."
+    assert reasons is not None
+    assert reasons.points == ["phones: all calls folded."]
+    assert batteries is not None
+    assert batteries.points == ["phones: a charge of 50.0 % in every answer."]
+
+
+def test_shares_that_count_absences_are_not_called_shares_of_calls(run: RunFolder) -> None:
+    run.clients("a", "b")
+    run.round({"a": "folded"}, absent=["b"], batteries={"a": 0.5})
+    assert findings("calls", run.commit()) == [
+        "Calls and absences: 50.0 % folded, 50.0 % not reached"
+    ]
+    assert findings("reasons", run.path) == [
+        "phones: 50.0 % of calls and absences folded; the most frequent reason: absent, 50.0 %"
+    ]
+
+
 def test_a_plan_says_nothing_before_a_round_was_committed(run: RunFolder) -> None:
     run.plan([(1, "phones", 1, 1, 1.0)])
     assert section_of(life_sections.planned, run.commit()) is None
@@ -107,8 +153,12 @@ def test_calls_that_nobody_answered_are_mentioned(run: RunFolder) -> None:
 
 def test_a_call_is_lost_once(run: RunFolder) -> None:
     run.clients("a", "b", "c", "d", "e")
-    run.round({"a": "folded", "b": "late: deadline"}, declined={"c": "offline"},
-              aborted={"d": "drop-out"}, absent=["e"])  # fmt: skip
+    run.round(
+        {"a": "folded", "b": "late: deadline"},
+        declined={"c": "offline"},
+        aborted={"d": "drop-out"},
+        absent=["e"],
+    )
     run.contribute("a", "duplicate")
     run.contribute("b", "duplicate")
     assert rows_of(sections.losses, run.commit()) == [
@@ -129,19 +179,22 @@ def test_the_plan_is_held_against_what_was_accepted_and_not_given_up(run: RunFol
     folder = live(run)
     run.plan(
         [
-            (1, "phones", 3, 3, 1.0), (1, "gateways", 1, 1, 1.0),
-            (2, "phones", 3, 2, 0.5), (2, "gateways", 1, 1, 1.0),
-            (3, "phones", 3, 3, 3.0), (3, "gateways", 1, 1, 1.0),  # not reached
+            (1, "phones", 3, 3, 1.0),
+            (1, "gateways", 1, 1, 1.0),
+            (2, "phones", 3, 2, 0.5),
+            (2, "gateways", 1, 1, 1.0),
+            (3, "phones", 3, 3, 3.0),
+            (3, "gateways", 1, 1, 1.0),  # not reached
         ]
-    )  # fmt: skip
+    )
     assert rows_of(life_sections.planned, folder) == [
         ["phones", "5", "1.5", "1", "-0.5", "25.0 %", "16.7 %"],
         ["gateways", "2", "2", "2", "+0", "100.0 %", "100.0 %"],
     ]
-    assert findings("planned", folder) == [
-        "phones: 1 update, 0.5 fewer than the 1.5 planned",
-        "gateways: 2 updates, as planned",
-    ]
+    assert findings("planned", folder) == ["phones: 1 update, 0.5 fewer than the 1.5 planned"]
+    section = section_of(life_sections.planned, folder)
+    assert section is not None
+    assert section.points == ["gateways, in every round: 1 update, as planned."]
 
 
 def test_a_group_that_was_never_called_is_in_the_plan_all_the_same(run: RunFolder) -> None:
@@ -160,7 +213,7 @@ def test_a_group_that_was_never_called_is_in_the_plan_all_the_same(run: RunFolde
 
 def test_the_figures_of_a_life_are_written_and_say_what_they_show(run: RunFolder) -> None:
     folder = live(run)
-    run.plan([(1, "phones", 3, 3, 0.0), (1, "gateways", 1, 1, 1.0)])
+    run.plan([(1, "phones", 3, 3, 0.0), (2, "phones", 3, 3, 1.0), (1, "gateways", 1, 1, 1.0)])
     page = write_report(folder).read_text(encoding="utf-8")
     for name in ("calls", "reasons", "batteries", "planned"):
         assert (folder / "figures" / f"{name}.png").read_bytes().startswith(b"\x89PNG")
@@ -204,6 +257,7 @@ def test_of_many_groups_the_most_called_are_shown_and_the_others_counted(run: Ru
     run.clients("nobody", group="away", enrolled=False)
     everybody = dict.fromkeys(names, "folded")
     run.round(everybody, batteries=dict.fromkeys(names, 0.5))
+    run.round(dict.fromkeys(names, "late"))
     run.round(dict.fromkeys(names[1:], "folded"))
     assert [title.split(":")[0] for title in findings("reasons", run.commit())] == [
         f"group-d{number}" for number in range(1, 9)
@@ -214,17 +268,15 @@ def test_of_many_groups_the_most_called_are_shown_and_the_others_counted(run: Ru
     assert [label.get_text() for label in labels] == [f"group-{name}" for name in names]
 
 
-def test_the_axis_of_a_lockstep_run_has_scenario_time_and_the_hour_of_the_day(
-    run: RunFolder,
-) -> None:
+def test_the_axis_of_a_lockstep_run_has_the_hours_of_the_day(run: RunFolder) -> None:
     live(run)
     with Account(run.path) as account:
         axes = FIGURES["calls"](account).axes[0]
     labels = {tick.get_text(): place for tick, place in zip(axes.get_xticklabels(),
               axes.get_xticks(), strict=True)}  # fmt: skip
-    assert labels["0 h\n22:00"] == 0.5  # round 1 opens
-    assert labels["1 h\n23:00"] == 1.5
-    assert labels["2 h\n00:00"] == 2.5  # round 2 ends
+    assert labels["22:00"] == 0.5  # round 1 opens
+    assert labels["23:00"] == 1.5
+    assert labels["00:00"] == 2.5  # round 2 ends
 
 
 def test_the_axis_of_other_clocks_counts_rounds(run: RunFolder) -> None:
@@ -235,7 +287,7 @@ def test_the_axis_of_other_clocks_counts_rounds(run: RunFolder) -> None:
 
 
 def test_the_bins_of_a_timeline_cover_its_rounds() -> None:
-    line = Timeline(first=1, last=10, size=4, round_min=None, starts_at_min=0.0)
+    line = Timeline(first=1, last=10, size=4, round_min=None, hours=Hours.of(0.0, []))
     assert line.bins == 3
     assert line.edges.tolist() == [0.5, 4.5, 8.5, 10.5]
     assert line.bins_of(pd.Series([1, 4, 5, 10])).tolist() == [0, 0, 1, 2]

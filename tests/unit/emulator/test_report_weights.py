@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
+from matplotlib.patches import StepPatch
 
 from muster.emulator.results.account import Account
 from muster.emulator.results.report import weight_sections
@@ -20,9 +21,13 @@ if TYPE_CHECKING:
     from tests.unit.emulator.conftest import RunFolder
 
 ALL = (
-    weight_sections.weights, weight_sections.propensities, weight_sections.overlap,
-    weight_sections.calibration, weight_sections.shares, weight_sections.estimates,
-)  # fmt: skip
+    weight_sections.weights,
+    weight_sections.propensities,
+    weight_sections.overlap,
+    weight_sections.calibration,
+    weight_sections.shares,
+    weight_sections.estimates,
+)
 
 Make = Callable[..., ReportSection | None]
 
@@ -75,9 +80,13 @@ def test_there_is_a_section_for_each_thing_that_is_told(run: RunFolder) -> None:
     found = [section.title for make in ALL if (section := section_of(make, run.commit()))]
     assert found == ["Weights"]
     run.estimate(
-        participation={"(intercept)": 0.5}, overlap_participation={"min": 0.1},
-        calibration={"method": "entropy"}, shares={"a": 0.5}, floor=0.01, temperature=2.0,
-    )  # fmt: skip
+        participation={"(intercept)": 0.5},
+        overlap_participation={"min": 0.1},
+        calibration={"method": "entropy"},
+        shares={"a": 0.5},
+        floor=0.01,
+        temperature=2.0,
+    )
     found = [section.title for make in ALL if (section := section_of(make, run.commit()))]
     assert found == ["Weights", "Fitted propensities", "Overlap", "Calibration", "Shares",
                      "Further estimates"]  # fmt: skip
@@ -101,15 +110,56 @@ def test_weights_are_told_by_effective_size_and_the_largest(run: RunFolder) -> N
 def test_a_normaliser_that_is_not_the_sum_is_told_as_a_range(run: RunFolder) -> None:
     run.clients("a", "b")
     weighed(run, a=1.0, b=3.0)
-    run._ledger.execute("UPDATE rounds SET normaliser = 8.0")
-    assert findings("weights", run.commit()) == [
-        "The effective size was 80.0 % of the folded updates",
-        "Largest weight: 1.5 × the mean",
-        "Sum over normaliser: 0.5",
-    ]
-    weighed(run, a=3.0, b=5.0)
-    run._ledger.execute("UPDATE rounds SET normaliser = 4.0 WHERE round = 2")
+    weighed(run, a=2.0, b=3.0)
+    run._ledger.execute("UPDATE rounds SET normaliser = 2 * weight_sum")
+    assert findings("weights", run.commit())[2] == "Sum over normaliser: 0.5"
+    run._ledger.execute("UPDATE rounds SET normaliser = weight_sum / 2 WHERE round = 2")
     assert findings("weights", run.commit())[2] == "Sum over normaliser: 0.5 to 2"
+
+
+def test_weights_that_are_the_same_in_all_rounds_are_stated_and_not_drawn(run: RunFolder) -> None:
+    run.clients("a", "b")
+    weighed(run, a=1.0, b=3.0)
+    weighed(run, a=1.0, b=3.0)
+    section = section_of(weight_sections.weights, run.commit())
+    assert section is not None
+    assert section.figure == ""
+    assert section.points == [
+        "Every round that counts folded 2 updates, and their effective size was 1.6.",
+        "The largest weight was 1.5 × the mean in every such round.",
+        "The weights of every such round added up to 4, and the normaliser was 4.",
+    ]
+    run._ledger.execute("UPDATE rounds SET normaliser = 8.0 WHERE round = 2")
+    assert findings("weights", run.commit()) == ["Sum over normaliser: 0.5 to 1"]
+
+
+def test_no_line_of_weights_crosses_a_round_that_folded_nothing(run: RunFolder) -> None:
+    run.clients("a", "b")
+    weighed(run, a=1.0, b=3.0)
+    run.round({})
+    weighed(run, a=1.0, b=1.0)
+    with Account(run.commit()) as account:
+        _, largest, sums = FIGURES["weights"](account).axes
+    for axes, expected in ((largest, [1.5, 1.0]), (sums, [4.0, 2.0])):
+        assert not axes.lines
+        level = axes.patches[0]
+        assert isinstance(level, StepPatch)
+        levels, edges, _ = level.get_data()
+        assert edges.tolist() == [0.5, 1.5, 2.5, 3.5]
+        assert [levels[0], levels[2]] == expected
+        assert np.isnan(levels[1])
+
+
+def test_shares_stay_until_the_next_round_that_estimates_them(run: RunFolder) -> None:
+    run.clients("a", "b")
+    for _ in range(2):
+        weighed(run, a=1.0, b=3.0)
+        run.estimate(shares={"a": 0.5, "b": 0.25})
+        run.round({})
+    with Account(run.commit()) as account:
+        lines = FIGURES["shares"](account).axes[0].lines
+    assert [np.asarray(line.get_xdata()).tolist() for line in lines] == [[1, 3], [1, 3]]
+    assert {line.get_drawstyle() for line in lines} == {"steps-post"}
 
 
 def test_warnings_are_told_once_also_where_nothing_was_folded(run: RunFolder) -> None:

@@ -10,6 +10,7 @@ import numpy as np
 
 from muster.client.config import PackMember
 from muster.client.covariates import z_columns
+from muster.client.device import DeviceSettings
 from muster.client.life import Life
 from muster.common.distributions import draw
 from muster.common.lines import LinkModel
@@ -67,8 +68,7 @@ def members_of(scenario: Scenario, group: Group, residents: Sequence[Resident]) 
     def numbers(purpose: str) -> np.ndarray:
         return Numbers(scenario.seed, (purpose,), clients, width=2, ahead=1).at(0)
 
-    speed = group.device.examples_per_s
-    speeds = None if speed is None else np.maximum(draw(speed, numbers("speed")), 1e-3)
+    speeds = speeds_of(group.device, scenario.seed, clients)
     zones = np.clip(draw(group.device.time_zone, numbers("time zone")), *_ZONES_H)
     columns = z_of(group, residents)
     return [
@@ -83,6 +83,15 @@ def members_of(scenario: Scenario, group: Group, residents: Sequence[Resident]) 
         for position, resident in enumerate(residents)
         if resident.enrolled
     ]
+
+
+def speeds_of(device: DeviceSettings, seed: int, clients: Sequence[str]) -> FloatArray | None:
+    """The modelled speed of each device of a group in examples per second, shape (clients,); None
+    if the group models no speed."""
+    if device.examples_per_s is None:
+        return None
+    numbers = Numbers(seed, ("speed",), clients, width=2, ahead=1).at(0)
+    return np.maximum(draw(device.examples_per_s, numbers), 1e-3)
 
 
 def z_of(group: Group, residents: Sequence[Resident]) -> dict[str, np.ndarray]:

@@ -21,6 +21,12 @@ SUMMARY, MODEL = "summary.json", "model.safetensors"
 UNFINISHED = "unfinished"
 """Status of a run whose ledger has none: the run goes on, or its server was killed."""
 
+PARTICIPATION = (
+    "Participation is the number of folded updates divided by the number of enrolled clients times "
+    "the number of rounds."
+)
+"""The definition; everything else that is called participation in texts of a run has this value."""
+
 _OUTCOMES = ("folded", "late", "dropped", "refused", "duplicate")
 
 _MOST_GROUPS = 5
@@ -46,7 +52,6 @@ def summarise(account: "Account", status: str | None = None) -> dict[str, Any]:
 def outline(account: "Account", status: str | None = None) -> dict[str, Any]:
     """As `summarise`, but without reading the model file: `model_sha256` is None."""
     run, totals, sent = account.run, account.round_totals, account.contributions
-    opportunities = account.enrolled * len(totals)
     outcomes = _outcomes(account)
     bytes_up, bytes_down = account.traffic_totals
     summary = {
@@ -59,7 +64,7 @@ def outline(account: "Account", status: str | None = None) -> dict[str, Any]:
         "final": _final(account),
         "population": account.run.population,
         "enrolled": account.enrolled,
-        "participation_rate": outcomes["folded"] / opportunities if opportunities else None,
+        "participation_rate": participation_rate(account),
         "updates_folded": outcomes["folded"],
         "outcomes": outcomes,
         "bytes_up": bytes_up,
@@ -73,6 +78,18 @@ def outline(account: "Account", status: str | None = None) -> dict[str, Any]:
         summary["transfers"] = _transfers(account)
     wanted = account.scenario.get("server", {}).get("target")
     return summary | ({"target": _target(account, wanted)} if wanted else {})
+
+
+def participation_rate(account: "Account") -> float | None:
+    """Participation as `PARTICIPATION` defines it; None without enrolled clients or rounds."""
+    opportunities = account.enrolled * len(account.rounds)
+    return _outcomes(account)["folded"] / opportunities if opportunities else None
+
+
+def participation_text(summary: Mapping[str, Any]) -> str:
+    """For example "39.9 % of 22 enrolled clients × 96 rounds"."""
+    rate = percent_text(summary["participation_rate"])
+    return f"{rate} of {summary['enrolled']} enrolled clients × {summary['rounds']} rounds"
 
 
 def write_summary(folder: Path, summary: Mapping[str, Any]) -> Path:
@@ -207,10 +224,8 @@ def _spread_facts(final: Mapping[str, Any]) -> dict[str, str]:
 
 def _traffic_facts(summary: Mapping[str, Any]) -> dict[str, str]:
     counts = [f"{count} {outcome}" for outcome, count in summary["outcomes"].items() if count]
-    rate = percent_text(summary["participation_rate"])
     return {
-        "participation": f"{rate} of {summary['enrolled']} enrolled clients × "
-        f"{summary['rounds']} rounds",
+        "participation": participation_text(summary),
         "updates": ", ".join(counts) or "none",
         "traffic": f"{bytes_text(summary['bytes_up'])} up, "
         f"{bytes_text(summary['bytes_down'])} down",

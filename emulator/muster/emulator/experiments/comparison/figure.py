@@ -23,6 +23,7 @@ from matplotlib.ticker import PercentFormatter
 from muster.common.files import write_atomic
 from muster.emulator.results.intervals import interval
 from muster.emulator.results.report import style
+from muster.emulator.results.report.names import drawable
 from muster.emulator.results.summary import bytes_text, number_text, percent_text
 
 # Okabe and Ito's colours, which colour-blind readers tell apart; then the same again, dashed.
@@ -201,7 +202,7 @@ def _mean_text(values: pd.Series, measure: str) -> str:
 
 def _named(variant: str, longest: int) -> str:
     """A variant's name for titles and legends, where "$x$" must not be read as a formula."""
-    return style.drawable(variant, longest).replace("$", r"\$")
+    return drawable(variant, longest).replace("$", r"\$")
 
 
 def _unit(most: float) -> tuple[float, str]:

@@ -1,17 +1,24 @@
-"""The figure of a plan: available and delivering devices over scenario time."""
+"""The figure of a plan: available and delivering devices over the hours of the day."""
 
 import io
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
 from matplotlib.ticker import PercentFormatter
 
 from muster.common.files import write_atomic
 from muster.common.seeds import FloatArray
 from muster.emulator.experiments.planning.plan import Plan
 from muster.emulator.results.report import style
+from muster.emulator.results.report.hours import SHORTEST_MIN, Hours
+from muster.emulator.results.report.names import drawable, noting_names
+from muster.emulator.results.report.timeline import key
+from muster.emulator.results.summary import clean, percent_text
 
 # Okabe and Ito's colours, which colour-blind readers tell apart.
 _COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#56b4e9", "#e69f00", "#1f2933")
@@ -21,49 +28,115 @@ _POINTS = 400
 def write_figure(path: Path, plan: Plan) -> None:
     """Draw a plan into a PNG file."""
     png = io.BytesIO()
-    draw(plan).savefig(png, format="png")
+    with noting_names():  # two groups must not have the same label
+        draw(plan).savefig(png, format="png")
     write_atomic(path, png.getvalue())
 
 
 def draw(plan: Plan) -> Figure:
-    """Draw availability, participation and, if there are batteries, their mean charge."""
-    batteries = [g for g in plan.groups if g.enrolled and np.ptp(g.charge) > 0]
-    figure = style.new_figure(7.5 if batteries else 5.2)
-    reached, taking, *charge = figure.subplots(3 if batteries else 2, 1, sharex=True)
-    hours = plan.times_s / 3600
-    for number, group in enumerate(plan.groups):
-        if not group.enrolled:
-            continue
-        colour = _COLOURS[number % len(_COLOURS)]
-        _line(reached, hours, group.available / group.enrolled, colour, group.name)
-        called = np.maximum(group.called, 1)
-        _line(taking, hours, np.where(group.called, group.in_time / called, np.nan), colour,
-              group.name)  # fmt: skip
-        if group in batteries:
-            _line(charge[0], hours, group.charge, colour, group.name)
-    style.tidy(reached, "Devices that can be reached", y="share of enrolled", key=True)
-    style.key_above(reached)
-    style.tidy(taking, "Devices that deliver in time when called", y="share of called")
-    for axes in (reached, taking, *charge):
-        axes.set_ylim(-0.02, 1.02)
-        axes.yaxis.set_major_formatter(PercentFormatter(1.0))
-    if charge:
-        style.tidy(charge[0], "Battery charge", y="mean charge")
-    last = charge[0] if charge else taking
-    last.set_xlabel(_hours_text(plan), color=style.MUTED, fontsize=9.5)
+    """Draw availability, participation and, if there are batteries, their mean charge.
+
+    A panel in which all groups stay at the same share is left out, and its share is stated.
+    """
+    panels, flat = [], []
+    for panel in _panels(plan):
+        share = panel.only_share()
+        if share is None:
+            panels.append(panel)
+        else:
+            flat.append(f"{panel.title}: {percent_text(share)} {panel.of} in every round")
+    around = 0.8 if panels else 0.15
+    figure = style.new_figure(around + 2.2 * len(panels) + 0.25 * len(flat))
+    if flat:
+        figure.supxlabel("\n".join(flat), x=0.01, ha="left", fontsize=9, color=style.MUTED)
+    if panels:
+        _draw_panels(figure, plan, panels)
     return figure
 
 
-def _line(axes: Axes, x: FloatArray, y: FloatArray, colour: str, label: str) -> None:
-    """Draw a line; in a long plan, each point is the mean of neighbouring rounds."""
-    size = -(-len(x) // _POINTS)
-    whole = len(x) // size * size
-    rows = y[:whole].reshape(-1, size)
-    with np.errstate(invalid="ignore"):  # a gap in rounds in which no device was called
-        mean = np.nansum(rows, axis=1) / np.count_nonzero(~np.isnan(rows), axis=1)
-    axes.plot(x[:whole:size], mean, color=colour, linewidth=1.6, label=label)
+@dataclass(frozen=True)
+class _Panel:
+    """A panel of the figure.
+
+    Attributes:
+        of: what the shares are shares of.
+        shares: the share of each group by round, shape (rounds,), NaN without a value.
+    """
+
+    title: str
+    of: str
+    shares: Mapping[str, FloatArray]
+
+    def only_share(self) -> float | None:
+        """The share that all groups have in all rounds; None if there is no such share."""
+        values = np.concatenate([np.zeros(0), *self.shares.values()])
+        found = np.unique(values[~np.isnan(values)])
+        return float(found[0]) if len(found) == 1 else None
 
 
-def _hours_text(plan: Plan) -> str:
-    start_h = plan.scenario.clock.starts_at_h
-    return f"hours of scenario time; it begins at {int(start_h):02d}:{start_h % 1 * 60:02.0f} UTC"
+def _panels(plan: Plan) -> list[_Panel]:
+    groups = [group for group in plan.groups if group.enrolled]
+    reached = {group.name: group.available / group.enrolled for group in groups}
+    taking = {
+        group.name: np.where(group.called, group.in_time / np.maximum(group.called, 1), np.nan)
+        for group in groups
+    }
+    charge = {group.name: group.charge for group in groups if np.ptp(group.charge) > 0}
+    panels = [
+        _Panel("Devices that can be reached", "of enrolled", reached),
+        _Panel("Devices that deliver in time when called", "of called", taking),
+    ]
+    if charge:
+        panels.append(_Panel("Battery charge", "of a full battery (mean)", charge))
+    return panels
+
+
+def _draw_panels(figure: Figure, plan: Plan, panels: Sequence[_Panel]) -> None:
+    """Draw the panels one below the other, over the hours of the day."""
+    names = [group.name for group in plan.groups if group.enrolled]
+    colours = {name: _COLOURS[place % len(_COLOURS)] for place, name in enumerate(names)}
+    minutes = np.append(plan.times_s, _end_s(plan)) / 60
+    all_axes = figure.subplots(len(panels), 1, sharex=True, squeeze=False)[:, 0]
+    for axes, panel in zip(all_axes, panels, strict=True):
+        for name, shares in panel.shares.items():
+            _steps(axes, minutes, shares, colours[name])
+        style.tidy(axes, panel.title, y=f"share {panel.of}")
+        axes.set_ylim(-0.02, 1.02)
+        axes.yaxis.set_major_formatter(PercentFormatter(1.0, symbol=" %"))
+    _label_hours(all_axes[-1], plan, minutes)
+    key(figure, [
+        Line2D([], [], color=colour, linewidth=1.6, label=f" {drawable(clean(name))}")
+        for name, colour in colours.items()
+    ])  # fmt: skip
+
+
+def _end_s(plan: Plan) -> float:
+    """The scenario second at which the last round ends: a round lasts as long as the one before."""
+    last = plan.times_s[-2:]
+    return float(last[-1] + (last[-1] - last[0] or plan.scenario.clock.round_s))
+
+
+def _steps(axes: Axes, edges: FloatArray, shares: FloatArray, colour: str) -> None:
+    """Draw a level over each round; in a long plan, over the mean of neighbouring rounds."""
+    size = -(-len(shares) // _POINTS)
+    padded = np.pad(shares, (0, -len(shares) % size), constant_values=np.nan).reshape(-1, size)
+    counts = np.count_nonzero(~np.isnan(padded), axis=1)
+    # There is a gap over rounds in which no device was called.
+    means = np.divide(np.nansum(padded, axis=1), counts, out=np.full(len(counts), np.nan),
+                      where=counts > 0)  # fmt: skip
+    bounds = np.append(edges[:-1:size], edges[-1])
+    axes.stairs(means, bounds, baseline=None, color=colour, linewidth=1.6)
+
+
+def _label_hours(axes: Axes, plan: Plan, minutes: FloatArray) -> None:
+    """Label the horizontal axis with the hours of the day."""
+    begin, end = float(minutes[0]), float(minutes[-1])
+    axes.set_xlim(begin, end)
+    if end - begin < SHORTEST_MIN:
+        axes.set_xlabel("minutes of scenario time")
+        return
+    zones = [group.device.time_zone for group in plan.scenario.groups]
+    hours = Hours.of(plan.scenario.clock.starts_at_h, zones)
+    ticks, labels = hours.ticks(begin, end)
+    axes.set_xticks(ticks, labels)
+    axes.set_xlabel(hours.name)

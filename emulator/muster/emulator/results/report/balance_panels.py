@@ -25,6 +25,7 @@ from muster.emulator.results.report.balance import (
     signed_text,
 )
 from muster.emulator.results.report.intervals import Floats
+from muster.emulator.results.report.names import drawable, wrapped
 from muster.emulator.results.report.timeline import key, nothing
 from muster.emulator.results.summary import clean
 
@@ -131,7 +132,7 @@ def _shares(panel: Sequence[Covariate]) -> tuple[list[str], dict[str, Floats]]:
             weights = first.weights.get(stage, np.zeros(len(first.values)))
             total = weights.sum() or math.nan
             means[stage] = np.array([weights[first.values == v].sum() / total for v in levels])
-    return [style.drawable(clean(name), _LETTERS // len(names)) for name in names], means
+    return [wrapped(clean(name), _LETTERS // len(names)) for name in names], means
 
 
 def _share(level: Covariate) -> float:
@@ -188,7 +189,7 @@ def _density(values: Floats, weights: Floats, edges: Floats, kernel: Floats) -> 
 
 def _finding(panel: Sequence[Covariate]) -> str:
     worst = _most(panel)
-    name = style.drawable(clean(worst.name), 18)
+    name = drawable(clean(worst.name), 18)
     if math.isnan(worst.difference(PARTICIPATING)):
         return name
     raw, weighted = (signed_text(worst.difference(stage)) for stage in (PARTICIPATING, WEIGHTED))

@@ -16,6 +16,8 @@ from matplotlib.patches import Patch
 
 from muster.emulator.results.account import Account
 from muster.emulator.results.report import style
+from muster.emulator.results.report.losses import what_counts
+from muster.emulator.results.report.names import drawable
 from muster.emulator.results.report.timeline import Timeline, nothing
 from muster.emulator.results.summary import clean, percent_text
 
@@ -46,7 +48,7 @@ def call_map(account: Account) -> Figure:
     cells = _cells(rows[places], line.bins_of(calls["round"]), kinds, (tops[-1], line.bins))
     figure = style.new_figure(min(max(_ROW_IN * tops[-1], _LOWEST_IN), _HIGHEST_IN) + _AROUND_IN)
     axes = figure.subplots()
-    style.tidy(axes, _finding(kinds), key=True)
+    style.tidy(axes, calls_finding(account), key=True)
     right = line.edges[0] + line.size * line.bins
     axes.imshow(_colours(cells), aspect="auto", interpolation="nearest",
                 extent=(line.edges[0], right, tops[-1] - 0.5, -0.5))  # fmt: skip
@@ -99,14 +101,25 @@ def _colours(cells: Ints) -> npt.NDArray[np.float64]:
     return palette[cells]
 
 
-def _finding(kinds: Ints) -> str:
+def all_alike(account: Account) -> bool:
+    """Whether all calls ended in the same way, so that a map of them would have one colour."""
+    calls, clients = account.calls, account.clients
+    called = len(calls) == len(account.rounds) * int((clients["enrolled"] == 1).sum())
+    return called and len(np.unique(kinds_of(calls))) == 1
+
+
+def calls_finding(account: Account) -> str:
+    """The shares of the outcomes, as a clause."""
+    kinds, of = kinds_of(account.calls), what_counts(account)
     shares = np.bincount(kinds, minlength=len(KINDS)) / len(kinds)
     parts = [
         f"{percent_text(share)} {name}"
         for name, share in zip(KINDS, shares.tolist(), strict=True)
         if share
     ]
-    return f"Calls: {', '.join(parts)}" if len(parts) > 1 else f"All calls: {[*KINDS][kinds[0]]}"
+    if len(parts) == 1:
+        return f"All {of}: {[*KINDS][kinds[0]]}"
+    return f"{of.capitalize()}: {', '.join(parts)}"
 
 
 def _label_rows(axes: Axes, groups: pd.Series, tops: Ints) -> None:
@@ -119,7 +132,7 @@ def _label_rows(axes: Axes, groups: pd.Series, tops: Ints) -> None:
     tops = np.unique(tops)  # a group without a device that could be called has no row
     if not 2 <= len(names) <= _MOST_GROUPS:
         return
-    labels = [style.drawable(clean(name)) for name in names]
+    labels = [drawable(clean(name)) for name in names]
     axes.set_yticks((tops[:-1] + tops[1:] - 1) / 2, labels, parse_math=False)
     for top in tops[1:-1]:
         axes.axhline(top - 0.5, color="white", linewidth=3)

@@ -16,12 +16,14 @@ from matplotlib.patches import Patch
 
 from muster.emulator.results.account import Account
 from muster.emulator.results.report import style
+from muster.emulator.results.report.names import drawable, wrapped
 
 PER_ROW = 100
 _NEVER, _NOT_ENROLLED = "#f5c6a5", "#e6e9ed"
 _COLOURS = LinearSegmentedColormap.from_list("folded", ["#dbe9f4", "#5fa6d2", "#00588a"])
 _MOST_GROUPS = 12
 _NAMED_CELLS, _COUNTED_CELLS = 12, 30
+_CELLS_WIDE_IN, _LETTER_IN = 8.0, 0.078  # the width of all cells, and of a letter below them
 
 Grid: TypeAlias = npt.NDArray[np.float64]
 Blocks: TypeAlias = list[tuple[str, pd.DataFrame]]
@@ -44,7 +46,7 @@ def draw_heat_strip(axes: Axes, account: Account) -> None:
     columns = min(PER_ROW, max(len(block) for _, block in blocks))
     counts, colours, norm = _cells(blocks, columns)
     marks = _marks(clients)
-    style.tidy(axes, _finding(clients), key=bool(marks))
+    style.tidy(axes, heat_strip_finding(clients), key=bool(marks))
     axes.imshow(colours, aspect="auto", interpolation="nearest")
     _rule(axes, *counts.shape)
     _label_rows(axes, blocks, columns)
@@ -97,7 +99,7 @@ def _label_rows(axes: Axes, blocks: Blocks, columns: int) -> None:
     for name, block in blocks:
         rows = math.ceil(len(block) / columns)
         ticks.append(row + (rows - 1) / 2)
-        labels.append(style.drawable(name))
+        labels.append(drawable(name))
         row += rows
         if row < sum(math.ceil(len(block) / columns) for _, block in blocks):
             axes.axhline(row - 0.5, color="white", linewidth=5)
@@ -108,20 +110,22 @@ def _label_columns(axes: Axes, clients: pd.DataFrame, shape: tuple[int, ...]) ->
     rows, columns = shape
     axes.set_xticks([])
     if rows == 1 and columns <= _NAMED_CELLS:
-        shared, names = _split_names([str(name) for name in clients["client"]])
+        width = int(_CELLS_WIDE_IN / columns / _LETTER_IN)
+        shared, names = _split_names([str(name) for name in clients["client"]], width)
         axes.set_xticks(range(columns), names, parse_math=False)
         axes.set_xlabel(f"clients {shared}…" if shared else "clients", parse_math=False)
     else:
-        wrapped = f", {columns} to a row" if len(clients) > columns else ""
-        axes.set_xlabel(f"clients in the order of the population{wrapped}")
+        to_a_row = f", {columns} to a row" if len(clients) > columns else ""
+        axes.set_xlabel(f"clients in the order of the population{to_a_row}")
 
 
-def _split_names(names: list[str]) -> tuple[str, list[str]]:
-    """The prefix that all names share, up to a hyphen, and the rest of each name."""
+def _split_names(names: list[str], width: int) -> tuple[str, list[str]]:
+    """The prefix that all names share, up to a hyphen, and the rest of each name, in lines of
+    `width` letters."""
     shared = names[0][: names[0].rfind("-") + 1]
     if len(names) == 1 or not all(name.startswith(shared) for name in names):
         shared = ""
-    return style.drawable(shared), [style.drawable(name.removeprefix(shared)) for name in names]
+    return drawable(shared), [wrapped(name.removeprefix(shared), width) for name in names]
 
 
 def _label_cells(axes: Axes, counts: Grid, norm: Normalize) -> None:
@@ -147,7 +151,8 @@ def _scale(axes: Axes, norm: Normalize) -> None:
     beside.tick_params(labelsize=9, colors=style.MUTED, length=0)
 
 
-def _finding(clients: pd.DataFrame) -> str:
+def heat_strip_finding(clients: pd.DataFrame) -> str:
+    """Whether all enrolled clients contributed, as a clause."""
     enrolled = clients[clients["enrolled_at"].notna()]
     if enrolled.empty:
         return "No device has enrolled"
@@ -155,5 +160,8 @@ def _finding(clients: pd.DataFrame) -> str:
     if never:
         return f"{never} of {len(enrolled)} enrolled clients never contributed"
     least, most = int(enrolled["folded"].min()), int(enrolled["folded"].max())
-    each = f"{least}" if least == most else f"between {least} and {most}"
-    return f"All {len(enrolled)} enrolled clients contributed, {each} updates each"
+    updates = "1 update" if most == 1 else f"{most} updates"
+    each = updates if least == most else f"between {least} and {updates}"
+    if len(enrolled) == 1:
+        return f"The only enrolled client contributed {updates}"
+    return f"All {len(enrolled)} enrolled clients contributed, {each} each"

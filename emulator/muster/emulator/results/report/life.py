@@ -14,6 +14,8 @@ from matplotlib.ticker import PercentFormatter
 from muster.emulator.results.account import Account
 from muster.emulator.results.report import style
 from muster.emulator.results.report.call_map import KINDS
+from muster.emulator.results.report.losses import what_counts
+from muster.emulator.results.report.names import drawable
 from muster.emulator.results.report.timeline import (
     Timeline,
     bins_for,
@@ -37,7 +39,8 @@ REASONS: Mapping[str, str] = MappingProxyType(
         "drop-out": style.ORANGE,
         "interrupted": "#8c3a00",
         "powered off": "#3d2410",
-        "other": "#332288",
+        "deadline": "#332288",
+        "other": "#b3a58f",
     }
 )
 """The reasons that the figure shows, from bottom to top, with their colours."""
@@ -49,17 +52,18 @@ _RECENT_BINS = 2
 def reasons(account: Account) -> Figure:
     """Shares of calls by outcome or reason over time, for each group."""
     calls = account.calls
+    calls = calls[calls["group"].isin(mixed_groups(calls))]
     groups = most_called(calls["group"])
     if not groups:
-        return nothing("No call", "No call was answered.")
+        return nothing("No difference", "In no group did calls end differently.")
     figure, axes = panels(groups, calls["group"].nunique())
     line = Timeline.of(account, bins_for(len(calls), len(groups)))
-    found = reasons_of(calls)
+    found, of = reasons_of(calls), what_counts(account)
     drawn = found.where(found.isin([*REASONS]), "other")
     counts = pd.crosstab([calls["group"], line.bins_of(calls["round"])], drawn)
     for panel, group in zip(axes, groups, strict=True):
         _stack(panel, counts.loc[[group]].droplevel(0), line)
-        style.tidy(panel, _reasons_finding(group, found[calls["group"] == group]))
+        style.tidy(panel, _reasons_finding(group, found[calls["group"] == group], of))
         _percent(panel)
     line.label(axes[-1])
     there = [name for name in REASONS if name in counts]
@@ -73,9 +77,16 @@ def reasons_of(calls: pd.DataFrame) -> pd.Series:
     return fate.where(fate.isin(["folded", "absent"]), calls["reason"].fillna(fate))
 
 
+def mixed_groups(calls: pd.DataFrame) -> list[str]:
+    """The groups whose calls ended in more than one way; the others need no panel."""
+    ways = reasons_of(calls).groupby(calls["group"], observed=True).nunique()
+    return list(ways.index[ways > 1])
+
+
 def batteries(account: Account) -> Figure:
     """Battery charge over time, for each group with batteries."""
     calls = charges(account)
+    calls = calls[calls["group"].isin(charging_groups(calls))]
     groups = most_called(calls["group"])
     if not groups:
         return nothing("No battery", "No device reported a battery that drains.")
@@ -85,12 +96,15 @@ def batteries(account: Account) -> Figure:
         of_group = calls[calls["group"] == group]
         levels = _levels(of_group, line)
         low, median, high = (levels.quantile(share, axis="columns") for share in (0.1, 0.5, 0.9))
-        panel.fill_between(line.middles, low, high, color=style.LIGHT, alpha=0.5, linewidth=0)
+        panel.stairs(high, line.edges, baseline=low, fill=True, color=style.LIGHT, alpha=0.5,
+                     linewidth=0)  # fmt: skip
         for client in of_group["client"].value_counts().index[:_FEW]:
             one = of_group[of_group["client"] == client]
-            panel.plot(one["round"], one["battery"], color=style.MUTED, linewidth=0.6,
-                       clip_on=False)  # fmt: skip
-        panel.plot(line.middles, median, color=style.BLUE, linewidth=2, clip_on=False)
+            # A level begins with its round, which is half a unit before the round's number.
+            level = one.set_index(one["round"] - 0.5)["battery"]
+            style.course(panel, level, color=style.MUTED, linewidth=0.6, clip_on=False)
+        panel.stairs(median, line.edges, baseline=None, color=style.BLUE, linewidth=2,
+                     clip_on=False)  # fmt: skip
         least, most = percent_text(median.min()), percent_text(median.max())
         style.tidy(panel, f"{_name(group)}: median charge between {least} and {most}")
         _percent(panel)
@@ -110,6 +124,16 @@ def charges(account: Account) -> pd.DataFrame:
     draining = calls["group"].isin(least.index[least < 1])
     # For an absent device, the ledger repeats the last known charge in every round.
     return calls[draining & calls["battery"].notna() & (calls["fate"] != "absent")]
+
+
+def charging_groups(calls: pd.DataFrame) -> list[str]:
+    """The groups in which the charge varies.
+
+    Args:
+        calls: from `charges`.
+    """
+    levels = calls.groupby("group", observed=True)["battery"].nunique()
+    return list(levels.index[levels > 1])
 
 
 def _levels(calls: pd.DataFrame, line: Timeline) -> pd.DataFrame:
@@ -136,18 +160,16 @@ def _stack(axes: Axes, counts: pd.DataFrame, line: Timeline) -> None:
         below = above
 
 
-def _reasons_finding(group: str, reasons: pd.Series) -> str:
+def _reasons_finding(group: str, reasons: pd.Series, of: str) -> str:
     shares = reasons.value_counts(normalize=True)
-    folded = f"{_name(group)}: {percent_text(shares.get('folded', 0.0))} of calls folded"
+    folded = f"{_name(group)}: {percent_text(shares.get('folded', 0.0))} of {of} folded"
     rest = shares.drop("folded", errors="ignore")
-    if rest.empty:
-        return folded
-    why, share = style.drawable(clean(str(rest.index[0]))), percent_text(rest.iloc[0])
+    why, share = drawable(clean(str(rest.index[0]))), percent_text(rest.iloc[0])
     return f"{folded}; the most frequent reason: {why}, {share}"
 
 
 def _name(group: str) -> str:
-    return style.drawable(clean(group))
+    return drawable(clean(group))
 
 
 def _percent(axes: Axes) -> None:

@@ -5,9 +5,15 @@ import math
 import pandas as pd
 
 from muster.emulator.results.account import Account
-from muster.emulator.results.report.life import charges, reasons_of
+from muster.emulator.results.report.call_map import all_alike, calls_finding
+from muster.emulator.results.report.life import charges, charging_groups, mixed_groups, reasons_of
 from muster.emulator.results.report.losses import unanswered
-from muster.emulator.results.report.planned import amount, compared
+from muster.emulator.results.report.planned import (
+    amount,
+    compared,
+    same_in_all_rounds,
+    varied_groups,
+)
 from muster.emulator.results.report.section import ReportSection, Summary, Table
 from muster.emulator.results.summary import clean, percent_text
 
@@ -24,7 +30,9 @@ def calls(account: Account, summary: Summary) -> ReportSection | None:
     )
     if silent := unanswered(account):
         text += f" {silent:,} calls got no answer and are blank."
-    return ReportSection("Calls", text, _facts(account), figure="calls")
+    if all_alike(account):
+        return ReportSection("Calls", f"{calls_finding(account)}.", _facts(account, summary))
+    return ReportSection("Calls", text, _facts(account, summary), figure="calls")
 
 
 def reasons(account: Account, summary: Summary) -> ReportSection | None:
@@ -32,20 +40,35 @@ def reasons(account: Account, summary: Summary) -> ReportSection | None:
         return None
     text = (
         "Why calls did not lead to a folded update, as shares of each group's calls. Absent "
-        "devices were offline, so they could not be called. White: no device of the group was "
-        "called."
+        "devices were offline, so they could not be called; their absences are counted too. White: "
+        "no device of the group was called."
     )
-    return ReportSection("Reasons", text, figure="reasons")
+    mixed = mixed_groups(account.calls)
+    points = _only_reasons(account.calls[~account.calls["group"].isin(mixed)])
+    return ReportSection("Reasons", text, figure="reasons" if mixed else "", points=points)
+
+
+def _only_reasons(calls: pd.DataFrame) -> list[str]:
+    """Sentences on the groups whose calls all ended in the same way."""
+    firsts = reasons_of(calls).groupby(calls["group"], observed=True).first()
+    return [f"{clean(str(group))}: all calls {clean(why)}." for group, why in firsts.items()]
 
 
 def batteries(account: Account, summary: Summary) -> ReportSection | None:
-    if charges(account).empty:
+    calls = charges(account)
+    if calls.empty:
         return None
     text = (
         "The charge that devices reported when they answered a call. The band is the spread "
         "between devices, not an uncertainty."
     )
-    return ReportSection("Batteries", text, figure="batteries")
+    varied = charging_groups(calls)
+    others = calls[~calls["group"].isin(varied)].groupby("group", observed=True)["battery"].first()
+    points = [
+        f"{clean(str(group))}: a charge of {percent_text(level)} in every answer."
+        for group, level in others.items()
+    ]
+    return ReportSection("Batteries", text, figure="batteries" if varied else "", points=points)
 
 
 def planned(account: Account, summary: Summary) -> ReportSection | None:
@@ -55,17 +78,23 @@ def planned(account: Account, summary: Summary) -> ReportSection | None:
     totals = rounds.groupby("group", sort=False).sum()
     rows = [[clean(str(group)), *_comparison(total)] for group, total in totals.iterrows()]
     columns = ["group", "called", "planned", "measured", "difference",
-               "planned participation", "measured participation"]  # fmt: skip
+               "planned delivery", "measured delivery"]  # fmt: skip
     note = (
-        "Planned and measured count updates. Participation is updates per enrolled device and "
-        "round."
+        "Planned and measured count updates. Delivery is these updates divided by enrolled devices "
+        "times rounds. It is higher than participation if delivered updates were late or refused."
     )
     text = (
         "Planned and measured updates of devices that accepted a call and did not give up. In "
         "lockstep both come from the same random draws and should be equal. On the other clocks "
         "the plan is an expectation."
     )
-    return ReportSection("Plan and run", text, figure="planned", table=Table(columns, rows, note))
+    return ReportSection(
+        "Plan and run",
+        text,
+        figure="planned" if varied_groups(rounds) else "",
+        table=Table(columns, rows, note),
+        points=same_in_all_rounds(rounds),
+    )
 
 
 def _comparison(total: pd.Series) -> list[str]:
@@ -77,14 +106,13 @@ def _comparison(total: pd.Series) -> list[str]:
     return [*counts, f"{difference:+,.4g}", *map(percent_text, shares)]
 
 
-def _facts(account: Account) -> list[tuple[str, str]]:
+def _facts(account: Account, summary: Summary) -> list[tuple[str, str]]:
     rounds, calls = account.rounds, account.calls[account.calls["fate"] != "absent"]
     called = int(rounds["called"].sum())
     why = reasons_of(calls[calls["fate"] != "folded"]).value_counts().head(_MOST_REASONS)
     shown = [f"{clean(reason)} {percent_text(count / called)}" for reason, count in why.items()]
-    enrolled = int(account.clients["enrolled"].sum())
     facts = [
-        ("enrolled", f"{enrolled:,} of {account.run.population:,}"),
+        ("enrolled", f"{summary['enrolled']:,} of {summary['population']:,}"),
         ("accepted calls", percent_text(rounds["accepted"].sum() / called if called else None)),
     ]
     return facts + ([("most frequent reasons", ", ".join(shown))] if shown else [])

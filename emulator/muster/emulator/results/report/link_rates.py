@@ -11,7 +11,9 @@ from matplotlib.ticker import MaxNLocator
 
 from muster.emulator.results.account import Account
 from muster.emulator.results.report import style
+from muster.emulator.results.report.hours import MOST_TICKS
 from muster.emulator.results.report.links import DIRECTIONS, moves_in, rate_unit
+from muster.emulator.results.report.names import drawable
 from muster.emulator.results.report.timeline import (
     Timeline,
     bins_for,
@@ -41,10 +43,9 @@ def rates(account: Account) -> Figure:
     for row, group in zip(grid, groups, strict=True):
         for axes, way in zip(row, ways, strict=True):
             here = moves[(moves["group"] == group) & (moves["direction"] == way)]
-            _panel(axes, here, line, f"{style.drawable(clean(group))} {way}")
+            _panel(axes, here, line, f"{drawable(clean(group))} {way}")
     for axes in grid[-1]:
-        line.label(axes)
-        _thin_out(axes, len(ways))
+        line.label(axes, MOST_TICKS // len(ways))
     if (count := moves["group"].nunique()) > len(groups):
         note_left_out(figure, len(groups), count)
     key(figure, [
@@ -89,10 +90,3 @@ def _places(moves: pd.DataFrame) -> pd.Series:
     by_round = moves.groupby("round")["asked"]
     rank, count = by_round.rank(method="first"), by_round.transform("size")
     return moves["round"] + _DOTS_WIDE * ((rank - 0.5) / count - 0.5)
-
-
-def _thin_out(axes: Axes, panels: int) -> None:
-    """Keep only every second time label (of two panels side by side), because times are wide."""
-    labels = [label.get_text() for label in axes.get_xticklabels()]
-    if panels > 1 and any("\n" in label for label in labels):
-        axes.set_xticks(axes.get_xticks()[::panels], labels[::panels])

@@ -14,6 +14,7 @@ from matplotlib.ticker import MaxNLocator, PercentFormatter
 from muster.emulator.results.account import Account
 from muster.emulator.results.report import style
 from muster.emulator.results.report.links import DIRECTIONS, rate_text, rate_unit
+from muster.emulator.results.report.names import drawable
 from muster.emulator.results.report.timeline import MOST_PANELS, key, nothing, panels
 from muster.emulator.results.report.use import span_of, used
 from muster.emulator.results.summary import clean, percent_text
@@ -44,9 +45,7 @@ def link_use(account: Account) -> Figure:
     size, unit = _time_unit(span[1] - start)
     for axes, (name, ways, share) in zip(all_axes, wanted, strict=True):
         _use(axes, tables[name], ways, share, start, size)
-        style.tidy(
-            axes, f"{style.drawable(clean(name))}: {_use_finding(tables[name], ways, share)}"
-        )
+        style.tidy(axes, f"{drawable(clean(name))}: {_use_finding(tables[name], ways, share)}")
         _mark_rounds(axes, account.rounds, start, size)
         _scale(axes, tables[name], ways, share)
     all_axes[-1].set_xlabel(f"{unit} since the run started", color=style.MUTED, fontsize=9.5)

@@ -12,6 +12,7 @@ from matplotlib.patches import Patch
 from muster.emulator.results.account import Account
 from muster.emulator.results.report import style
 from muster.emulator.results.report.links import moves_in
+from muster.emulator.results.report.names import drawable
 from muster.emulator.results.report.timeline import key, nothing
 from muster.emulator.results.summary import clean, seconds_text
 
@@ -100,7 +101,7 @@ def _gantt(
     left = min(0.0, float((moves["asked"] - opened).min()))
     right = max(lasted, float((moves["ended"] - opened).max()))
     axes.set(xlim=(left, right + 0.01 * (right - left)), ylim=(len(clients) - 0.4, -0.6))
-    axes.set_yticks(range(len(clients)), [style.drawable(clean(name), 18) for name in clients],
+    axes.set_yticks(range(len(clients)), [drawable(clean(name), 18) for name in clients],
                     parse_math=False)  # fmt: skip
     axes.tick_params(axis="y", labelsize=6.5)
 
@@ -112,7 +113,7 @@ def _spent(moves: pd.DataFrame) -> str:
 
 def _waits_key(figure: Figure, colours: Mapping[str, str], moves: pd.DataFrame) -> None:
     there = [name for name in colours if (moves["group"] == name).any()]
-    named = [Patch(facecolor=colours[name], label=f" {style.drawable(clean(name))}")
+    named = [Patch(facecolor=colours[name], label=f" {drawable(clean(name))}")
              for name in there[: len(GROUP_COLOURS)]]  # fmt: skip
     if len(there) > len(named):
         named.append(Patch(facecolor=style.MUTED, label="other groups"))

@@ -25,3 +25,10 @@ def unanswered(account: Account) -> int:
     """The number of calls without any answer or update."""
     heard = int((account.calls["fate"] != "absent").sum())
     return max(0, int(account.rounds["called"].sum()) - heard)
+
+
+def what_counts(account: Account) -> str:
+    """What the rows of `Account.calls` are, for shares of them: "calls" if it has no others."""
+    known = "answered calls" if unanswered(account) else "calls"
+    absent = (account.calls["fate"] == "absent").any()
+    return f"{known} and absences" if absent else known

@@ -16,9 +16,10 @@ from matplotlib.figure import Figure
 from muster.common.files import write_atomic
 from muster.emulator.results.account import Account
 from muster.emulator.results.report.figures import FIGURES
+from muster.emulator.results.report.names import noting_names
 from muster.emulator.results.report.section import ReportSection
 from muster.emulator.results.report.sections import SECTIONS
-from muster.emulator.results.summary import outline, read_summary
+from muster.emulator.results.summary import clean, outline, read_summary
 
 REPORT = "report.html"
 
@@ -41,14 +42,25 @@ def write_report(run_folder: Path) -> Path:
         (run_folder / "figures").mkdir(exist_ok=True)
         summary = _summary(account)
         sections = [section for make in SECTIONS if (section := make(account, summary))]
-        figures = {
-            name: save_figure(run_folder / "figures" / f"{name}.png", FIGURES[name](account))
-            for section in sections
-            if (name := section.figure)
-        }
+        names = [section.figure for section in sections if section.figure]
+        figures = {name: _draw(account, name) for name in names}
+    for name in FIGURES.keys() - figures.keys():  # of an earlier report, which had more to show
+        _figure_path(run_folder, name).unlink(missing_ok=True)
     path = run_folder / REPORT
     write_page(path, summary["name"], summary["status"], sections, figures)
     return path
+
+
+def _draw(account: Account, name: str) -> dict[str, str]:
+    """Write a figure; return what the page needs to show it."""
+    with noting_names() as shortened:
+        drawn = save_figure(_figure_path(account.folder, name), FIGURES[name](account))
+    full = [f"{clean(label)} is {clean(whole)}" for label, whole in sorted(shortened.items())]
+    return drawn | {"names": "; ".join(full)}
+
+
+def _figure_path(run_folder: Path, name: str) -> Path:
+    return run_folder / "figures" / f"{name}.png"
 
 
 def write_page(
@@ -80,12 +92,19 @@ def _summary(account: Account) -> dict[str, Any]:
 
 
 def save_figure(path: Path, figure: Figure) -> dict[str, str]:
-    """Write the figure into a PNG file; return its data URI and its titles for a page."""
+    """Write the figure into a PNG file; return what a page shows of it.
+
+    Returns:
+        source: a data URI.
+        findings: the titles, for readers who do not see the figure.
+        names: the full names of what is shortened in the figure; empty.
+    """
     png = io.BytesIO()
     figure.savefig(png, format="png")
     write_atomic(path, png.getvalue())
     findings = [title for axes in figure.axes if (title := axes.get_title(loc="left"))]
     return {
         "source": f"data:image/png;base64,{base64.b64encode(png.getvalue()).decode()}",
-        "findings": ". ".join(findings),
+        "findings": ". ".join(findings).replace("\n", " "),
+        "names": "",
     }

@@ -7,6 +7,7 @@ from matplotlib.lines import Line2D
 
 from muster.emulator.results.account import Account
 from muster.emulator.results.report import style
+from muster.emulator.results.report.names import drawable
 from muster.emulator.results.report.timeline import MOST_PANELS, Timeline, key, nothing, panels
 from muster.emulator.results.summary import clean
 
@@ -41,15 +42,17 @@ def planned(account: Account) -> Figure:
     table = compared(account)
     if table.empty:
         return nothing("No plan", "There is no plan for the rounds that were committed.")
-    every = list(table.index.unique("group"))
+    every = varied_groups(table)
+    if not every:
+        return nothing("No difference", "Each group has the same updates in all rounds.")
     groups = every[:MOST_PANELS]
     figure, axes = panels(groups, len(every))
     line = Timeline.of(account, _MOST_BINS)
     for panel, group in zip(axes, groups, strict=True):
-        of_group = table.loc[group]
+        of_group = table[table.index.get_level_values("group") == group].droplevel("group")
         _courses(panel, of_group, line)
         total = of_group[["planned", "measured"]].sum()
-        name = style.drawable(clean(group))
+        name = drawable(clean(group))
         style.tidy(panel, f"{name}: {_finding(total['planned'], total['measured'])}")
         style.count(panel.yaxis, 3)
         panel.set_ylim(0, None)
@@ -60,6 +63,30 @@ def planned(account: Account) -> Figure:
         Line2D([], [], color=style.INK, linewidth=1.2, linestyle="--", label="planned"),
     ])  # fmt: skip
     return figure
+
+
+def varied_groups(table: pd.DataFrame) -> list[str]:
+    """The groups whose planned or measured updates differ between rounds.
+
+    Args:
+        table: from `compared`.
+    """
+    values = table[["planned", "measured"]].groupby(level="group", sort=False).nunique()
+    return [str(group) for group in values.index[(values > 1).any(axis="columns")]]
+
+
+def same_in_all_rounds(table: pd.DataFrame) -> list[str]:
+    """Sentences on the groups that the figure leaves out.
+
+    Args:
+        table: from `compared`.
+    """
+    others = table.drop(index=varied_groups(table), level="group")
+    firsts = others.groupby(level="group", sort=False)[["planned", "measured"]].first()
+    return [
+        f"{clean(str(group))}, in every round: {_finding(row['planned'], row['measured'])}."
+        for group, row in firsts.iterrows()
+    ]
 
 
 def _courses(axes: Axes, rows: pd.DataFrame, line: Timeline) -> None:

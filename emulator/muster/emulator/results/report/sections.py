@@ -17,10 +17,20 @@ from muster.emulator.results.account import Account
 from muster.emulator.results.calls import OUTCOMES
 from muster.emulator.results.report import life_sections as life
 from muster.emulator.results.report import link_sections as link
+from muster.emulator.results.report import participation, spread, times
 from muster.emulator.results.report import weight_sections as weight
 from muster.emulator.results.report.balance_section import represented
+from muster.emulator.results.report.figures import (
+    course_finding,
+    measured_metrics,
+    traffic_finding,
+)
 from muster.emulator.results.report.losses import lost_updates
 from muster.emulator.results.report.section import ReportSection, Summary, Table
+from muster.emulator.results.report.training_times import (
+    ON_THIS_MACHINE,
+    modelled_training,
+)
 from muster.emulator.results.summary import (
     bytes_text,
     clean,
@@ -45,7 +55,7 @@ def headline(account: Account, summary: Summary) -> ReportSection:
         facts.append(("accuracy", percent_text(final["accuracy"])))
     facts += [
         ("rounds", f"{summary['rounds']:,}"),
-        ("in rounds", seconds_text(summary["seconds"])),
+        ("time in rounds on this machine", seconds_text(summary["seconds"])),
         ("participation", percent_text(summary["participation_rate"])),
         ("updates folded", f"{summary['updates_folded']:,}"),
         ("up", bytes_text(summary["bytes_up"])),
@@ -59,12 +69,17 @@ def headline(account: Account, summary: Summary) -> ReportSection:
 
 
 def learning(account: Account, summary: Summary) -> ReportSection:
+    measured = measured_metrics(account)
     text = (
         "A curve that has become flat shows that training has converged. If a curve turns back, "
         "the model is getting worse again. An empty round leaves the model, and the curve, as it "
         "was."
     )
-    return ReportSection("Learning", text, figure="learning")
+    if len(measured) > 1:
+        return ReportSection("Learning", text, figure="learning")
+    ends = [course_finding(str(name), column.dropna()) for name, column in measured.items()]
+    only = "No version of the model was evaluated." if measured.empty else f"{'. '.join(ends)}."
+    return ReportSection("Learning", only)
 
 
 def groups(account: Account, summary: Summary) -> ReportSection | None:
@@ -80,16 +95,8 @@ def groups(account: Account, summary: Summary) -> ReportSection | None:
         "group, or a tail of devices, that the model serves badly."
     )
     table = Table(["group", "examples", "loss", "accuracy"], rows) if rows else None
-    return ReportSection("Groups and devices", text, figure="groups", table=table)
-
-
-def participation(account: Account, summary: Summary) -> ReportSection:
-    text = (
-        "In the upper panel, the pale part of a bar is the devices that were called but whose "
-        "update was not folded into the model. In the lower panel, an uneven strip means that some "
-        "clients contributed more updates than others."
-    )
-    return ReportSection("Participation", text, figure="participation")
+    drawn, points = "groups" if spread.panels_of(account) else "", spread.single_values(account)
+    return ReportSection("Groups and devices", text, figure=drawn, table=table, points=points)
 
 
 def losses(account: Account, summary: Summary) -> ReportSection | None:
@@ -108,15 +115,9 @@ def losses(account: Account, summary: Summary) -> ReportSection | None:
     return ReportSection("Losses", text, table=Table(columns, rows, note, words=2))
 
 
-def time(account: Account, summary: Summary) -> ReportSection:
-    text = (
-        "A round lasts as long as the slowest update that it waits for. Long tails in the panels "
-        "on the right therefore cause tall bars on the left."
-    )
-    return ReportSection("Time", text, figure="time")
-
-
 def traffic(account: Account, summary: Summary) -> ReportSection:
+    if len(account.rounds) < 2:
+        return ReportSection("Traffic", f"{traffic_finding(account)}.")
     text = (
         "Bytes sent since the start. The slope changes when other devices take part. Orange marks "
         "updates that were sent but not folded."
@@ -160,14 +161,16 @@ def rounds(account: Account, summary: Summary) -> ReportSection | None:
     text = (
         "The effective size is the number of equally weighted updates that would average out noise "
         "as well as the weighted updates of the round. If it is far below the number of folded "
-        "updates, a few updates dominate the round."
+        "updates, a few updates dominate the round. The time was measured on this machine."
     )
     table = Table(columns, *_ends(rows, "rounds"), words=2)
     return ReportSection("Rounds", text, table=table) if rows else None
 
 
 def clients(account: Account, summary: Summary) -> ReportSection | None:
-    totals = account.client_totals
+    totals, modelled = account.client_totals, modelled_training(account)
+    if len(modelled):
+        totals = totals.assign(train_s=totals["client"].map(modelled))
     rows = [
         [
             clean(row["client"]), clean(row["group"]), f"{row['examples']:,}",
@@ -178,7 +181,8 @@ def clients(account: Account, summary: Summary) -> ReportSection | None:
         ]
         for row in totals.head(MOST_CLIENTS).to_dict("records")
     ]  # fmt: skip
-    columns = ["client", "group", "examples", *OUTCOMES, "mean training", "up", "down", ""]
+    training = "modelled training" if len(modelled) else f"mean training {ON_THIS_MACHINE}"
+    columns = ["client", "group", "examples", *OUTCOMES, training, "up", "down", ""]
     left_out = len(totals) - len(rows)
     note = f"{left_out:,} more are in ledger.sqlite." if left_out else ""
     text = "How many updates of each client were folded or lost, over all rounds."
@@ -244,7 +248,7 @@ SECTIONS: Sequence[Callable[[Account, Summary], ReportSection | None]] = (
     headline,
     learning,
     groups,
-    participation,
+    participation.section,
     represented,
     weight.weights,
     weight.propensities,
@@ -257,7 +261,7 @@ SECTIONS: Sequence[Callable[[Account, Summary], ReportSection | None]] = (
     life.batteries,
     life.planned,
     losses,
-    time,
+    times.section,
     traffic,
     link.rates,
     link.waits,

@@ -10,6 +10,7 @@ from matplotlib.patches import Patch
 
 from muster.emulator.results.account import Account
 from muster.emulator.results.report import style
+from muster.emulator.results.report.names import drawable
 from muster.emulator.results.report.timeline import key, nothing
 from muster.emulator.results.summary import clean, number_text
 
@@ -84,10 +85,10 @@ def _lines(axes: Axes, table: pd.DataFrame, groups: "pd.Series[str]") -> list[Ar
     colours = dict(zip(names, _PALETTE, strict=False))
     marker = "o" if len(table) == 1 else ""  # a single round would not show as a line
     for client, group in of_client.items():
-        axes.plot(table[client], color=colours.get(group, _OTHERS), linewidth=1.1, alpha=0.8,
-                  marker=marker)  # fmt: skip
+        style.course(axes, table[client].dropna(), color=colours.get(group, _OTHERS),
+                     linewidth=1.1, alpha=0.8, marker=marker)  # fmt: skip
     handles: list[Artist] = [
-        Line2D([], [], color=colour, linewidth=1.8, label=f" {style.drawable(clean(name))}")
+        Line2D([], [], color=colour, linewidth=1.8, label=f" {drawable(clean(name))}")
         for name, colour in colours.items()
     ]
     if len(names) > len(colours):
@@ -97,9 +98,9 @@ def _lines(axes: Axes, table: pd.DataFrame, groups: "pd.Series[str]") -> list[Ar
 
 def _bands(axes: Axes, table: pd.DataFrame, groups: "pd.Series[str]") -> list[Artist]:
     least, low, middle, high, most = np.nanquantile(table, [0, 0.1, 0.5, 0.9, 1], axis=1)
-    axes.fill_between(table.index, least, most, color=style.PALE, linewidth=0)
-    axes.fill_between(table.index, low, high, color=style.LIGHT, linewidth=0)
-    axes.plot(table.index, middle, color=style.BLUE, linewidth=1.8)
+    axes.fill_between(table.index, least, most, color=style.PALE, linewidth=0, step="post")
+    axes.fill_between(table.index, low, high, color=style.LIGHT, linewidth=0, step="post")
+    style.course(axes, pd.Series(middle, table.index), color=style.BLUE, linewidth=1.8)
     return [
         Line2D([], [], color=style.BLUE, linewidth=1.8, label="median"),
         Patch(facecolor=style.LIGHT, label="10th to 90th percentile"),

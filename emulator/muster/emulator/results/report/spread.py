@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable
+from functools import partial
 
 import numpy as np
 import pandas as pd
@@ -13,25 +14,47 @@ from matplotlib.ticker import PercentFormatter
 from muster.emulator.results.account import Account
 from muster.emulator.results.parts import last_devices, measure_of, spread_of
 from muster.emulator.results.report import style
+from muster.emulator.results.report.names import drawable
+from muster.emulator.results.report.timeline import nothing
 from muster.emulator.results.summary import clean, number_text, percent_text
 
 _BINS = 20
+_LONGEST = 14  # letters of a group's name: two legend entries share a panel
 
 
 def groups(account: Account) -> Figure:
-    """Accuracy, or loss without accuracy, of every group over rounds and of devices at the end."""
-    by_group, devices = account.group_evaluations, last_devices(account)
-    measured = [not by_group.empty, not devices.empty]
+    """Accuracy, or loss without accuracy, of every group over rounds and of devices at the end.
+
+    A panel that would show a single value is left out.
+    """
+    draws = panels_of(account)
+    if not draws:
+        return nothing("Not measured", "The scenario did not ask for it, or there is one value.")
     figure = style.new_figure(3.6)
-    if not any(measured):
-        style.say(figure.subplots(), "Not measured", "The scenario did not ask for it.")
-        return figure
-    panels = list(figure.subplots(1, sum(measured), squeeze=False)[0])
-    if measured[0]:
-        _courses(panels.pop(0), by_group)
-    if measured[1]:
-        _distribution(panels.pop(0), devices)
+    for axes, draw in zip(figure.subplots(1, len(draws), squeeze=False)[0], draws, strict=True):
+        draw(axes)
     return figure
+
+
+def panels_of(account: Account) -> list[Callable[[Axes], None]]:
+    """The functions that draw the panels of the figure: those with more than a single value."""
+    by_group, devices = account.group_evaluations, last_devices(account)
+    draws: list[Callable[[Axes], None]] = []
+    if by_group["round"].nunique() > 1:
+        draws.append(partial(_courses, evaluations=by_group))
+    if len(devices) > 1:
+        draws.append(partial(_distribution, devices=devices))
+    return draws
+
+
+def single_values(account: Account) -> list[str]:
+    """Sentences that state what the figure leaves out, because it is a single value."""
+    devices = last_devices(account)
+    if len(devices) != 1:
+        return []
+    name = measure_of(devices)
+    text = percent_text if name == "accuracy" else number_text
+    return [f"The only device ended at {text(devices[name].iloc[0])} ({name})."]
 
 
 def _courses(axes: Axes, evaluations: pd.DataFrame) -> None:
@@ -48,7 +71,7 @@ def _courses(axes: Axes, evaluations: pd.DataFrame) -> None:
     text = percent_text if name == "accuracy" else number_text
     ends = {last.index[-1]: style.ORANGE, last.index[0]: style.BLUE}  # a single group is blue
     for group, colour in reversed(ends.items()):
-        label = f"{style.drawable(clean(group))}, {text(last[group])}"
+        label = f"{drawable(clean(group), _LONGEST)}, {text(last[group])}"
         # The space is needed because matplotlib leaves out labels that begin with "_".
         style.course(
             axes, table[group], color=colour, linewidth=1.8, clip_on=False, label=f" {label}"
@@ -90,8 +113,6 @@ def _distribution(axes: Axes, devices: pd.DataFrame) -> None:
             axes.axvline(value, color=colour, linewidth=1.8)
     than = "below" if share else "above"
     finding = f"Devices: median {text(median)}, a tenth {than} {text(tail)}"
-    if len(devices) == 1:
-        finding = f"The only device ended at {text(median)}"
     left_out = len(devices) - len(values)
     unit = "devices" if not left_out else f"devices ({left_out} more have no finite loss)"
     style.tidy(axes, finding, f"{name} at the end", unit)

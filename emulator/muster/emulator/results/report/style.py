@@ -5,9 +5,11 @@ touched, so drawing a report inside another program or a notebook changes nothin
 """
 
 import math
+import textwrap
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import numpy as np
 import pandas as pd
 from matplotlib.artist import Artist
 from matplotlib.axes import Axes
@@ -22,6 +24,7 @@ PALE, LIGHT = "#d8e3ec", "#8fbcdb"
 
 WIDTH_IN, DPI = 9.0, 160
 DASHES = (0, (4, 3))
+_TITLE_LETTER_IN, _MARGIN_IN = 0.085, 0.5  # the mean width of a letter; labels beside a drawing
 _MOST_BARS, _SEPARATE_BARS, _FEWEST_SLOTS = 250, 60, 9
 
 
@@ -33,11 +36,12 @@ def tidy(axes: Axes, title: str, x: str = "", y: str = "", key: bool = False) ->
     """Give `axes` a title and labels, and remove everything else that is not data.
 
     Args:
-        title: what the figure shows, as a finding.
+        title: what the figure shows, as a finding; it takes several lines if it has to.
         key: leave room between title and drawing, for `key_above`.
     """
-    axes.set_title(title, loc="left", fontsize=10.5, fontweight="bold", color=INK,
-                   pad=25 if key else 10, parse_math=False)  # fmt: skip
+    letters = int((_width_in(axes) - _MARGIN_IN) / _TITLE_LETTER_IN)
+    axes.set_title(textwrap.fill(title, letters), loc="left", fontsize=10.5, fontweight="bold",
+                   color=INK, pad=25 if key else 10, parse_math=False)  # fmt: skip
     axes.set_xlabel(x, color=MUTED, fontsize=9.5)
     axes.set_ylabel(y, color=MUTED, fontsize=9.5)
     axes.tick_params(which="both", colors=MUTED, labelsize=9, length=0)
@@ -45,6 +49,12 @@ def tidy(axes: Axes, title: str, x: str = "", y: str = "", key: bool = False) ->
     axes.set_axisbelow(True)
     axes.spines[["top", "right", "left"]].set_visible(False)
     axes.spines["bottom"].set_color(MUTED)
+
+
+def _width_in(axes: Axes) -> float:
+    """The width of the part of the page that `axes` has, with its labels."""
+    spec = axes.get_subplotspec()
+    return WIDTH_IN * len(spec.colspan) / spec.get_gridspec().ncols if spec else WIDTH_IN
 
 
 def key_above(axes: Axes, handles: Sequence[Artist] | None = None, columns: int = 4) -> None:
@@ -65,7 +75,7 @@ def key_above(axes: Axes, handles: Sequence[Artist] | None = None, columns: int 
 
 
 def course(axes: Axes, values: pd.Series, **looks: Any) -> None:
-    """Draw a measure of the model over rounds as steps.
+    """Draw a measure of the model, or another state that stays, over rounds as steps.
 
     A model stays as it is until the next round that folds an update. A slope through empty rounds
     would show progress that did not happen.
@@ -75,6 +85,21 @@ def course(axes: Axes, values: pd.Series, **looks: Any) -> None:
         looks: keyword arguments of `Axes.plot`.
     """
     axes.plot(values, drawstyle="steps-post", **looks)
+
+
+def by_round(axes: Axes, values: pd.Series, **looks: Any) -> None:
+    """Draw a quantity of single rounds as a level over each round.
+
+    There is a gap over every round that has no value, for example because it folded no update. A
+    slope through such rounds would show values that nobody measured.
+
+    Args:
+        values: indexed by round.
+        looks: keyword arguments of `Axes.stairs`.
+    """
+    rounds = np.arange(values.index.min(), values.index.max() + 1)
+    edges = np.append(rounds, rounds[-1] + 1) - 0.5
+    axes.stairs(values.reindex(rounds), edges, baseline=None, **looks)
 
 
 def count(axis: Axis, most_ticks: int = 8) -> None:
@@ -89,18 +114,6 @@ def say(axes: Axes, title: str, text: str) -> None:
     tidy(axes, title)
     axes.set_axis_off()
     axes.text(0.0, 0.9, text, transform=axes.transAxes, fontsize=10, color=MUTED, va="top")
-
-
-def drawable(name: str, longest: int = 14) -> str:
-    """Return `name` in ASCII letters, which every font has, shortened in the middle.
-
-    Draw it with `parse_math=False`, because a client may be called "$x$".
-    """
-    ascii_name = "".join(c if c.isascii() and c.isprintable() else "?" for c in name)
-    if len(ascii_name) <= longest:
-        return ascii_name
-    half = (longest - 2) // 2
-    return f"{ascii_name[:half]}..{ascii_name[-half:]}"
 
 
 def bars(axes: Axes, rounds: pd.DataFrame, colours: Mapping[str, str]) -> int:

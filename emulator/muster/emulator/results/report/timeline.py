@@ -1,4 +1,4 @@
-"""The horizontal axis of figures over rounds, labelled with scenario time in lockstep runs.
+"""The horizontal axis of figures over rounds, labelled with hours of the day in lockstep runs.
 
 Data is always drawn at rounds: round r reaches from r - 0.5 to r + 0.5. Only the labels differ.
 """
@@ -6,7 +6,7 @@ Data is always drawn at rounds: round r reaches from r - 0.5 to r + 0.5. Only th
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Self, TypeAlias
+from typing import Any, Self, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -17,12 +17,12 @@ from matplotlib.figure import Figure
 
 from muster.emulator.results.account import Account
 from muster.emulator.results.report import style
+from muster.emulator.results.report.hours import MOST_TICKS, SHORTEST_MIN, Hours
 
 MOST_PANELS = 8
 
-_STEPS_MIN = (1, 2, 5, 10, 15, 30, 60, 120, 180, 360, 720, 1440)
-_MOST_TICKS = 11
-_KEYS = 7  # legend entries in a row
+_KEYS = 7  # legend entries in a row, if they are short
+_LETTER_IN, _MARK_IN = 0.078, 0.5  # the widths of a letter of a legend, and of an entry's mark
 _FEWEST_BINS, _MOST_BINS, _FEWEST_ROWS = 10, 120, 8
 _PANEL_IN, _BETWEEN_IN, _AROUND_IN = 1.15, 0.4, 1.0
 
@@ -37,14 +37,14 @@ class Timeline:
         first, last: the first and the last committed round.
         size: rounds in a bin.
         round_min: scenario minutes from round to round in lockstep, else None.
-        starts_at_min: minute of the day, UTC, at which round 1 opens.
+        hours: the hours of the day.
     """
 
     first: int
     last: int
     size: int
     round_min: float | None
-    starts_at_min: float
+    hours: Hours
 
     @classmethod
     def of(cls, account: Account, most: int) -> Self:
@@ -57,7 +57,7 @@ class Timeline:
             last,
             math.ceil((last - first + 1) / most),
             clock["round_s"] / 60 if lockstep else None,
-            60 * clock.get("starts_at_h", 0.0),
+            Hours.of(clock.get("starts_at_h", 0.0), _time_zones(account)),
         )
 
     @property
@@ -79,35 +79,23 @@ class Timeline:
         """The bin, counted from 0, of each of `rounds`."""
         return (rounds.to_numpy() - self.first) // self.size
 
-    def label(self, axes: Axes) -> None:
-        """Label the horizontal axis with scenario time and hour of the day, or with rounds."""
+    def label(self, axes: Axes, most_ticks: int = MOST_TICKS) -> None:
+        """Label the horizontal axis with the hours of the day in lockstep, or else with rounds."""
         axes.set_xlim(self.first - 0.5, self.last + 0.5)
-        begin = (self.first - 1) * (self.round_min or 0.0)
-        end = self.last * (self.round_min or 0.0)
-        steps = [step for step in _STEPS_MIN if (end - begin) / step <= _MOST_TICKS]
-        if self.round_min is None or end - begin < 2 * _STEPS_MIN[0]:
+        begin, end = (number * (self.round_min or 0.0) for number in (self.first - 1, self.last))
+        if self.round_min is None or end - begin < SHORTEST_MIN:
             axes.set_xlabel("round")
             style.count(axes.xaxis)
             return
-        step = steps[0] if steps else 1440 * math.ceil((end - begin) / 1440 / _MOST_TICKS)
-        clock = np.arange(math.ceil((begin + self.starts_at_min) / step) * step,
-                          end + self.starts_at_min + 1e-6, step)  # fmt: skip
-        elapsed = clock - self.starts_at_min
-        labels = [
-            f"{_hours(then)}\n{_time(hour)}" for then, hour in zip(elapsed, clock, strict=True)
-        ]
+        elapsed, labels = self.hours.ticks(begin, end, most_ticks)
         axes.set_xticks(elapsed / self.round_min + 0.5, labels)
-        axes.set_xlabel("scenario time, and hour of the day (UTC)")
+        axes.set_xlabel(self.hours.name)
 
 
-def _hours(minutes: float) -> str:
-    hours = round(minutes / 60, 2)
-    return f"{hours:g} h" if hours >= 1 or not hours else f"{minutes:.3g} min"
-
-
-def _time(minutes: float) -> str:
-    hour, minute = divmod(round(minutes) % 1440, 60)
-    return f"{hour:02}:{minute:02}"
+def _time_zones(account: Account) -> list[Any]:
+    """The setting of every group, in the order of the scenario."""
+    groups = account.scenario.get("groups", [])
+    return [group.get("device", {}).get("time_zone", 0.0) for group in groups]
 
 
 def bins_for(rows: int, panels: int) -> int:
@@ -144,10 +132,22 @@ def most_called(groups: pd.Series) -> list[str]:
 
 def key(figure: Figure, handles: Sequence[Artist]) -> None:
     """Draw one legend for all panels, with entries in reading order."""
-    by_column = [handle for column in range(_KEYS) for handle in handles[column::_KEYS]]
-    figure.legend(handles=by_column, loc="outside upper left", ncols=_KEYS, frameon=False,
-                  fontsize=9, handlelength=1.1, columnspacing=1.4, labelcolor=style.INK,
-                  borderaxespad=0.2)  # fmt: skip
+    columns = _columns([str(handle.get_label()) for handle in handles])
+    by_column = [handle for column in range(columns) for handle in handles[column::columns]]
+    legend = figure.legend(handles=by_column, loc="outside upper left", ncols=columns,
+                           frameon=False, fontsize=9, handlelength=1.1, columnspacing=1.4,
+                           labelcolor=style.INK, borderaxespad=0.2)  # fmt: skip
+    for entry in legend.get_texts():
+        entry.set_parse_math(False)
+
+
+def _columns(labels: Sequence[str]) -> int:
+    """The most legend entries that fit into a row."""
+    for columns in range(min(_KEYS, len(labels)), 1, -1):
+        longest = (max(map(len, labels[column::columns])) for column in range(columns))
+        if sum(_MARK_IN + _LETTER_IN * letters for letters in longest) <= style.WIDTH_IN:
+            return columns
+    return 1
 
 
 def nothing(title: str, text: str) -> Figure:

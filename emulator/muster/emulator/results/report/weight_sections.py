@@ -8,7 +8,13 @@ import pandas as pd
 from muster.emulator.results.account import Account
 from muster.emulator.results.report.section import ReportSection, Summary, Table
 from muster.emulator.results.report.shares import FLOOR, SHARES, finding, floor_of, shares_of
-from muster.emulator.results.report.weights import ratio_text, weighed, weights_differ
+from muster.emulator.results.report.weights import (
+    panels_of,
+    ratio_text,
+    single_values,
+    weighed,
+    weights_differ,
+)
 from muster.emulator.results.summary import clean, number_text, percent_text, seconds_text
 
 PROPENSITIES = ("enrollment", "participation")
@@ -35,7 +41,8 @@ def weights(account: Account, summary: Summary) -> ReportSection | None:
         ("largest weight", f"{ratio_text(rounds['largest'].max())} × the mean"),
     ]
     shown = facts if len(rounds) else ()
-    return ReportSection("Weights", text, facts=shown, figure="weights", table=warnings)
+    figure, points = "weights" if panels_of(rounds) else "", single_values(rounds)
+    return ReportSection("Weights", text, shown, figure, table=warnings, points=points)
 
 
 def propensities(account: Account, summary: Summary) -> ReportSection | None:
@@ -113,7 +120,8 @@ def shares(account: Account, summary: Summary) -> ReportSection | None:
     )
     below = _clipped(account).get(SHARES)
     facts = [("updates below the floor in a round", below)] if below else []
-    return ReportSection("Shares", text, facts=facts, figure="shares")
+    figure = "shares" if table.stack().nunique() > 1 else ""
+    return ReportSection("Shares", text, facts=facts, figure=figure)
 
 
 def _averaged(account: Account) -> str:

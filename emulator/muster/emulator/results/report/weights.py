@@ -1,7 +1,5 @@
 """The weights of updates by round, and their figure."""
 
-from typing import Any
-
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
@@ -36,16 +34,57 @@ def weights_differ(account: Account) -> bool:
 
 
 def weights(account: Account) -> Figure:
-    """Effective size, largest weight, and the sum of weights with its normaliser, over rounds."""
+    """Effective size, largest weight, and the sum of weights with its normaliser, over rounds.
+
+    A panel in which all rounds have the same value is left out.
+    """
     rounds = weighed(account)
     if rounds.empty:
         return nothing("No weights", "No update was folded.")
-    figure = style.new_figure(4.6)
-    panels = figure.subplot_mosaic([["size", "size"], ["largest", "sum"]])
-    _size(panels["size"], rounds)
-    _largest(panels["largest"], rounds["largest"])
-    _sum(panels["sum"], rounds)
+    names = panels_of(rounds)
+    if not names:
+        return nothing("No difference", "All rounds weighed their updates alike.")
+    first, *others = names
+    figure = style.new_figure(4.6 if others else 2.3)
+    grid = figure.add_gridspec(2 if others else 1, max(1, len(others)))
+    _DRAWN[first](figure.add_subplot(grid[0, :]), rounds)
+    for place, name in enumerate(others):
+        _DRAWN[name](figure.add_subplot(grid[1, place]), rounds)
     return figure
+
+
+def panels_of(rounds: pd.DataFrame) -> list[str]:
+    """The names of the panels that show more than a single value.
+
+    Args:
+        rounds: from `weighed`.
+    """
+    return [name for name, columns in _COLUMNS.items() if _varies(rounds[columns])]
+
+
+def single_values(rounds: pd.DataFrame) -> list[str]:
+    """Sentences that state what the figure leaves out, because all rounds have the same value.
+
+    Args:
+        rounds: from `weighed`.
+    """
+    if rounds.empty:
+        return []
+    folded, size, total, normaliser, _, largest = rounds.iloc[0]
+    said = {
+        "size": f"Every round that counts folded {folded:,.0f} updates, and their effective size "
+        f"was {number_text(size)}.",
+        "largest": f"The largest weight was {ratio_text(largest)} × the mean in every such round.",
+        "sum": f"The weights of every such round added up to {number_text(total)}, and the "
+        f"normaliser was {number_text(normaliser)}.",
+    }
+    drawn = panels_of(rounds)
+    return [sentence for name, sentence in said.items() if name not in drawn]
+
+
+def _varies(rounds: pd.DataFrame) -> bool:
+    spread, size = rounds.max() - rounds.min(), rounds.abs().max()
+    return bool((spread > _ROUNDING * size).any())
 
 
 def _size(axes: Axes, rounds: pd.DataFrame) -> None:
@@ -55,16 +94,15 @@ def _size(axes: Axes, rounds: pd.DataFrame) -> None:
     size = style.bars(axes, sizes, {"folded": style.PALE, "effective size": style.BLUE})
     share = percent_text(rounds["share"].median())
     finding = f"The effective size was {share} of the folded updates (median of the rounds)"
-    if len(rounds) == 1:
-        finding = f"The effective size was {share} of the folded updates"
     unit = "updates" if size == 1 else f"updates (means of {size} rounds)"
     style.tidy(axes, finding, "round", unit, key=True)
     style.count(axes.yaxis, 5)
     style.key_above(axes)
 
 
-def _largest(axes: Axes, largest: pd.Series) -> None:
-    axes.plot(largest, color=style.BLUE, linewidth=1.4, clip_on=False, **_marks(largest))
+def _largest(axes: Axes, rounds: pd.DataFrame) -> None:
+    largest = rounds["largest"]
+    style.by_round(axes, largest, color=style.BLUE, linewidth=1.4)
     median, most = ratio_text(largest.median()), ratio_text(largest.max())
     finding = f"Largest weight: {median} × the mean"
     finding += f", {most} × at most" if median != most else ""
@@ -74,11 +112,10 @@ def _largest(axes: Axes, largest: pd.Series) -> None:
 
 
 def _sum(axes: Axes, rounds: pd.DataFrame) -> None:
-    marks = _marks(rounds)
-    axes.plot(rounds["weight_sum"], color=style.LIGHT, linewidth=4.5, label="sum of weights",
-              **marks)  # fmt: skip
-    axes.plot(rounds["normaliser"], color=style.INK, linewidth=1.2, label="normaliser",
-              **({"linestyle": "--"} | marks))  # fmt: skip
+    style.by_round(axes, rounds["weight_sum"], color=style.LIGHT, linewidth=4.5,
+                   label="sum of weights")  # fmt: skip
+    style.by_round(axes, rounds["normaliser"], color=style.INK, linewidth=1.2, linestyle="--",
+                   label="normaliser")  # fmt: skip
     ratio = rounds["weight_sum"] / rounds["normaliser"]
     low, high = number_text(ratio.min()), number_text(ratio.max())
     spread = low if low == high else f"{low} to {high}"
@@ -94,9 +131,12 @@ def _sum(axes: Axes, rounds: pd.DataFrame) -> None:
     style.key_above(axes)
 
 
-def _marks(rounds: "pd.DataFrame | pd.Series") -> dict[str, Any]:
-    """Looks of a line; a single round gets a marker, because one point makes no line."""
-    return {"marker": "o"} if len(rounds) == 1 else {}
+_COLUMNS = {
+    "size": ["folded", "effective_size"],
+    "largest": ["largest"],
+    "sum": ["weight_sum", "normaliser"],
+}
+_DRAWN = {"size": _size, "largest": _largest, "sum": _sum}
 
 
 def ratio_text(ratio: float) -> str:
