@@ -33,7 +33,8 @@ from muster.emulator.gateway.config import GatewayProcess
 from muster.emulator.links.settings import LinkSettings, SharedLink
 from muster.emulator.runs import doctor
 from muster.emulator.runs.process_configs import ProcessConfigs
-from muster.emulator.scenario.scenario import Group, Launch, Scenario
+from muster.emulator.scenario.scenario import Scenario
+from muster.emulator.scenario.settings import Group, Launch
 from muster.server.aggregators import AGGREGATORS
 from muster.server.aggregators.estimation import ParticipationModel
 from muster.server.config import Guard, ServerProcess, ServerSettings, Target

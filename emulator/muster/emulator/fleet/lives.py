@@ -17,7 +17,8 @@ from muster.common.lines import LinkModel
 from muster.common.seeds import FloatArray, Numbers
 from muster.emulator.fleet.population import Resident
 from muster.emulator.links.model import model_of
-from muster.emulator.scenario.scenario import Group, Scenario
+from muster.emulator.scenario.scenario import Scenario
+from muster.emulator.scenario.settings import Group
 from muster.server.aggregators import Need
 from muster.tasks.task import Task
 

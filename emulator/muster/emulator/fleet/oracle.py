@@ -13,7 +13,8 @@ from muster.emulator.experiments.planning.plan import Learning
 from muster.emulator.fleet.closed_forms import EventGroup, effective_weights, shares_of_groups
 from muster.emulator.fleet.lives import by_group, life_of, line_of, members_of
 from muster.emulator.fleet.population import Resident
-from muster.emulator.scenario.scenario import Group, Scenario
+from muster.emulator.scenario.scenario import Scenario
+from muster.emulator.scenario.settings import Group
 from muster.server.aggregators import Need
 from muster.server.knowledge.population import Oracle
 

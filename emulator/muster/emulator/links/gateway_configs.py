@@ -7,7 +7,8 @@ from pathlib import Path
 from muster.emulator.fleet.lives import by_group
 from muster.emulator.fleet.population import Resident
 from muster.emulator.gateway.config import GatewayDevice, GatewayProcess, gateway_name
-from muster.emulator.scenario.scenario import Group, Scenario
+from muster.emulator.scenario.scenario import Scenario
+from muster.emulator.scenario.settings import Group
 
 _NOWHERE = "127.0.0.1:9"
 """Address of the server for gateways that do not know the real one yet."""

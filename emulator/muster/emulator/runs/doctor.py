@@ -10,7 +10,8 @@ from typing import Self
 
 from muster.common.errors import ConfigError
 from muster.emulator.fleet import server_view
-from muster.emulator.scenario.scenario import Group, Scenario
+from muster.emulator.scenario.scenario import Scenario
+from muster.emulator.scenario.settings import Group
 
 _FILES_PER_PROCESS = 4
 """File descriptors that the server needs per device process: two connections and a waiting

@@ -22,7 +22,8 @@ from muster.emulator.fleet.server_view import moments_of
 from muster.emulator.gateway.config import GatewayProcess, Ports
 from muster.emulator.links.gateway_configs import gateways_of
 from muster.emulator.runs import doctor
-from muster.emulator.scenario.scenario import Group, Scenario
+from muster.emulator.scenario.scenario import Scenario
+from muster.emulator.scenario.settings import Group
 from muster.server.config import PopulationMember, ServerProcess, TensorShape
 from muster.wire import CHUNK_BYTES
 

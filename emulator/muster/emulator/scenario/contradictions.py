@@ -1,15 +1,12 @@
 """Settings that are right by themselves and contradict each other."""
 
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
 
 from muster.client.covariates import column_names
 from muster.client.logit import Logit
 from muster.common.bounds import DEVICES
+from muster.emulator.scenario.settings import Group, ScenarioSettings
 from muster.server.config import ServerSettings
-
-if TYPE_CHECKING:
-    from muster.emulator.scenario.scenario import Group, Scenario
 
 _LEAST_STALL_S = 1.0
 
@@ -18,7 +15,7 @@ _STEPS_PER_S = 100
 millisecond."""
 
 
-def contradictions(scenario: "Scenario") -> Sequence[str]:
+def contradictions(scenario: ScenarioSettings) -> Sequence[str]:
     found = []
     names = [group.name for group in scenario.groups]
     if twice := sorted({name for name in names if names.count(name) > 1}):
@@ -89,14 +86,14 @@ def _too_many_wanted(
         yield f"server.minimum: {server.minimum} is more than {why}"
 
 
-def _missing_covariates(scenario: "Scenario") -> Iterator[str]:
+def _missing_covariates(scenario: ScenarioSettings) -> Iterator[str]:
     """Report covariates Z that the task needs for the clients' data but that no group has."""
     known = ", ".join(scenario.z_columns) or "none"
     for name in sorted(scenario.task.needs().difference(scenario.z_columns)):
         yield f"task.covariates: no group has a covariate Z {name!r}; there are: {known}"
 
 
-def _impossible(scenario: "Scenario", group: "Group") -> Iterator[str]:
+def _impossible(scenario: ScenarioSettings, group: Group) -> Iterator[str]:
     """Report settings of a group that contradict each other or the rest of the scenario."""
     if group.gateway and group.devices_per_process > 1:
         yield (

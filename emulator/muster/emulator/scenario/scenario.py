@@ -1,139 +1,15 @@
 """The scenario: one TOML file that describes a whole experiment."""
 
-from importlib.metadata import version
-from typing import Annotated, Literal, Self
+from typing import Self
 
-import tomli_w
-from pydantic import Field, model_validator
+from pydantic import model_validator
 
-from muster.client.availability import AnyAvailability
-from muster.client.availability.always import Always
-from muster.client.config import ClockSettings, Training
-from muster.client.covariates import Covariates, column_names
-from muster.client.device import DeviceSettings
-from muster.client.participation import ParticipationSettings
-from muster.common.bounds import DeviceCount
-from muster.common.config import Section
-from muster.emulator.fleet.enrollment import AnyEnrollment, EnrollAll
-from muster.emulator.links.settings import LinkSettings, SharedLink
 from muster.emulator.scenario.contradictions import contradictions
-from muster.server.aggregators import Conditions
-from muster.server.config import ServerSettings
-from muster.tasks.tasks import AnyTask
-
-Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$", max_length=100)]
-"""A name that becomes part of file names. It is so short that a file name made of two of them and
-a suffix is still valid."""
+from muster.emulator.scenario.settings import ScenarioSettings
 
 
-class Group(Section):
-    """A group of devices that share a description."""
-
-    name: Name
-    """Name of the group. The names of its devices and of their folders begin with it."""
-
-    count: DeviceCount
-    """Number of devices in the group."""
-
-    devices_per_process: DeviceCount = 1
-    """Number of devices that share a process and its connection, so that one message carries many
-    answers. Each device still has its own identity, state, data and random streams. With 1, every
-    device has its own process."""
-
-    devices_per_container: DeviceCount = 1
-    """With the docker backend, number of devices that share a container. Each of them still has
-    its own process."""
-
-    covariates: Covariates = Covariates()
-    """Covariates of the devices: Z is observed before enrollment, X before every round."""
-
-    enrollment: AnyEnrollment = EnrollAll(kind="all")
-    """Rule that decides which devices are enrolled. The others never train."""
-
-    device: DeviceSettings = DeviceSettings()
-    """Hardware and state of the devices, for example their speed and battery."""
-
-    availability: AnyAvailability = Always(kind="always")
-    """When the devices can be reached."""
-
-    participation: ParticipationSettings = ParticipationSettings()
-    """How the devices respond to a call of the server."""
-
-    link: LinkSettings = LinkSettings()
-    """Link of each device to the server."""
-
-    shared_link: SharedLink = SharedLink()
-    """Link that all devices of the group share."""
-
-    @property
-    def gateway(self) -> bool:
-        """Whether the devices reach the server through a gateway."""
-        return self.link.gateway or self.shared_link.gateway
-
-    @property
-    def shaped(self) -> bool:
-        """Whether the gateway delays, limits or denies anything."""
-        return self.link.shapes or self.shared_link.gateway
-
-    @property
-    def processes(self) -> int:
-        """Number of processes in which the group's devices run."""
-        return -(-self.count // self.devices_per_process)
-
-
-class Launch(Section):
-    """How the processes of a run are started, restarted and placed."""
-
-    restarts: Annotated[int, Field(ge=0, le=1_000_000)] = 0
-    """Number of deaths after which a process is restarted instead of failing the run. Deaths of
-    the server, of gateways and of devices count, also while they start; deaths of the nursery
-    count only while it starts. Whatever the number, a run that failed can be resumed."""
-
-    start: Literal["fork", "spawn"] = "fork"
-    """How device processes are started. `fork` forks them from a warm parent, which takes
-    milliseconds and shares the parent's memory. With `spawn`, every process imports torch and reads
-    its data by itself, which takes seconds. Devices on a GPU are always spawned."""
-
-    own_core: bool = True
-    """Whether the server gets a CPU core of its own while rounds wait for the server rather than
-    for devices, as with tiny models. The devices then share the other cores. Applies to Linux and
-    the processes backend."""
-
-    server_image: str = Field(default_factory=lambda: f"muster-server:{version('muster')}")
-    """With the docker backend, image of the server and of gateways."""
-
-    client_image: str = Field(default_factory=lambda: f"muster-client:{version('muster')}")
-    """With the docker backend, image of the devices and of the evaluation. You may use an image
-    derived from ours that adds packages of your own."""
-
-    devices_per_gpu: DeviceCount = 8
-    """Number of processes that may train on one GPU. Each takes some hundred MiB of its memory."""
-
-
-class Scenario(Section):
+class Scenario(ScenarioSettings):
     """A whole experiment."""
-
-    name: Name
-    """Name of the experiment. It is part of the run folder's name."""
-
-    seed: Annotated[int, Field(ge=0, lt=2**63)] = 0
-    """Seed from which all random numbers of the emulation are drawn."""
-
-    clock: ClockSettings = ClockSettings()
-    task: AnyTask
-    training: Training = Field(default_factory=Training)
-    server: ServerSettings
-    groups: Annotated[list[Group], Field(min_length=1, max_length=10_000)]
-    launch: Launch = Launch()
-
-    modules: str | None = None
-    """The folder from which every process imports code of your own, which a scenario names as
-    `module:Class` or `module:function`; relative to the scenario file. By default it is the folder
-    of the scenario file."""
-
-    verify: bool = False
-    """Whether to measure every link briefly before the run. (`muster verify` measures at length.)
-    If a link does not match its settings, the run ends before it begins."""
 
     @model_validator(mode="after")
     def _fits_together(self) -> Self:
@@ -141,36 +17,3 @@ class Scenario(Section):
         if mistakes:
             raise ValueError("\n".join(mistakes))
         return self
-
-    @property
-    def devices(self) -> int:
-        """Number of devices in the population."""
-        return sum(group.count for group in self.groups)
-
-    @property
-    def processes(self) -> int:
-        """Number of processes in which devices run."""
-        return sum(group.processes for group in self.groups)
-
-    @property
-    def z_columns(self) -> list[str]:
-        """Columns of the covariates Z that any group has."""
-        names = (column_names(group.covariates.levels()) for group in self.groups)
-        return list(dict.fromkeys(name for of_group in names for name in of_group))
-
-    @property
-    def conditions(self) -> Conditions:
-        """The conditions under which the scenario's aggregator works."""
-        return Conditions(
-            z=frozenset(self.z_columns),
-            x=frozenset(name for group in self.groups for name in group.covariates.x),
-            full=self.server.information == "full",
-            selection=self.server.selection.kind,
-            lockstep=self.clock.kind == "rounds",
-            gradient=self.training.gradient,
-            projected=self.training.projection_radius is not None,
-        )
-
-    def to_toml(self) -> str:
-        """The scenario with every default, as it is written into the run folder."""
-        return tomli_w.dumps(self.model_dump(exclude_none=True))

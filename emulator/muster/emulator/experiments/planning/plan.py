@@ -26,7 +26,8 @@ from muster.common.seeds import FloatArray, IntArray
 from muster.emulator.fleet.lives import by_group, life_of, line_of, members_of
 from muster.emulator.fleet.population import Resident, population
 from muster.emulator.scenario.reading import read_scenario
-from muster.emulator.scenario.scenario import Group, Scenario
+from muster.emulator.scenario.scenario import Scenario
+from muster.emulator.scenario.settings import Group
 from muster.server.rounds.selection import Candidate, SelectAll, WeightedSelection
 
 _TOGETHER = 4096

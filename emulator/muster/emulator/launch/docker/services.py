@@ -19,7 +19,8 @@ from muster.client.config import PackContainer, PackProcess
 from muster.common.config import Section
 from muster.common.files import write_atomic
 from muster.emulator.gateway.config import GatewayProcess, Ports, gateway_name
-from muster.emulator.scenario.scenario import Group, Scenario
+from muster.emulator.scenario.scenario import Scenario
+from muster.emulator.scenario.settings import Group
 from muster.server.config import ServerProcess
 from muster.wire.channels import ENVIRONMENT
 
