@@ -1,9 +1,11 @@
 """What the parts may know of each other, where import-linter cannot see it."""
 
+import ast
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from enum import StrEnum
+from graphlib import TopologicalSorter
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +16,9 @@ from muster.common.exchange import Decision, Outcome, Reason
 from muster.server.rpc.service import STATUS
 from muster.v1 import fleet_pb2 as pb
 
-EXAMPLE = Path(__file__).parents[2] / "examples/digits.toml"
+ROOT = Path(__file__).parents[2]
+ROOTS = ("proto", "common", "server", "client", "emulator")
+EXAMPLE = ROOT / "examples/digits.toml"
 SLOW = ("torch", "pandas", "matplotlib", "sklearn", "scipy", "cvxpy")
 
 
@@ -45,6 +49,41 @@ def test_reading_a_scenario_imports_nothing_slow() -> None:
     call = f"read_scenario(Path({str(EXAMPLE)!r}))"
     imports = "from pathlib import Path; from muster.emulator.scenario.reading import read_scenario"
     assert not loaded(f"{imports}; {call}")
+
+
+def modules() -> Mapping[str, Path]:
+    """The files of all modules, by name."""
+    found = {}
+    for root in ROOTS:
+        for path in (ROOT / root / "muster").rglob("*.py"):
+            parts = path.relative_to(ROOT / root).with_suffix("").parts
+            found[".".join(parts[:-1] if parts[-1] == "__init__" else parts)] = path
+    return found
+
+
+def imported(path: Path) -> Iterator[str]:
+    """Everything that a module imports, also for types only and inside functions."""
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.ImportFrom) and node.module:
+            yield node.module
+            yield from (f"{node.module}.{alias.name}" for alias in node.names)
+        elif isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+
+
+def test_no_modules_import_each_other_in_a_circle() -> None:
+    known = modules()
+    assert len(known) > 300
+    # A package imports its modules; that these take names from the packages above is no circle.
+    graph = {
+        name: {
+            other
+            for other in imported(path)
+            if other in known and other != name and not name.startswith(f"{other}.")
+        }
+        for name, path in known.items()
+    }
+    TopologicalSorter(graph).prepare()  # raises CycleError, which names the circle
 
 
 def leaves(error: type[Exception]) -> Iterator[type[Exception]]:
