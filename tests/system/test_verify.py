@@ -117,7 +117,7 @@ def test_a_gateway_that_dies_ends_the_verification(
 
     async def start(self: Processes, config: GatewayProcess) -> Ports:
         ports = await truth(self, config)
-        pids.extend(self.pids.values())
+        pids.extend(program.pid for program in self.alive.values())
         return ports
 
     def show(step: str) -> None:

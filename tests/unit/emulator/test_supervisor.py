@@ -13,7 +13,7 @@ from muster.common.clock import Clock, WallClock
 from muster.common.config import validate
 from muster.common.errors import LaunchFailed, RunFailed
 from muster.emulator.gateway.config import GatewayProcess, Ports
-from muster.emulator.launch.backend import Died, EndedBeforeReady
+from muster.emulator.launch.backend import Died, EndedBeforeReady, Program
 from muster.emulator.runs.run_folder import new_run_folder
 from muster.emulator.runs.supervisor import Supervisor
 from muster.emulator.scenario.scenario import Scenario
@@ -39,7 +39,7 @@ class Backend:
     def __init__(self, deaths: Mapping[str, list[int | None]]) -> None:
         self.deaths = {name: list(statuses) for name, statuses in deaths.items()}
         self.started: list[str] = []
-        self.alive: dict[str, int] = {}
+        self.alive: dict[str, Program] = {}
         self.placeable: dict[str, int] = {}
         self.died: Died
         self.happened = asyncio.Event()
@@ -90,14 +90,21 @@ class Backend:
         for config in configs:
             await self.start(config.name)
 
-    def stop_server(self) -> None:
-        self.started.append("stop")
-
     async def close(self) -> None:
         self.started.append("close")
 
     def last_lines(self, name: str) -> str:
         return ". No lines"
+
+
+class SignalledProgram:
+    """A program that only remembers its signals."""
+
+    def __init__(self) -> None:
+        self.signals: list[int] = []
+
+    def signal(self, number: int) -> None:
+        self.signals.append(number)
 
 
 Make = Callable[..., tuple[Supervisor, Backend]]
@@ -212,7 +219,8 @@ async def test_a_run_that_is_stopped_while_its_server_starts_again_ends_at_once(
     backend.deaths["server"] = [None]
     backend.died("server", -9)
     await backend.times(2, "server")
+    server = backend.alive["server"] = SignalledProgram()
     supervisor.stop()
     with pytest.raises(RunFailed, match="stopped while the server started again"):
         await running
-    assert "stop" not in backend.started
+    assert not server.signals

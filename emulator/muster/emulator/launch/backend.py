@@ -41,6 +41,13 @@ def ending(status: int) -> str:
 BackendName = Literal["processes", "docker"]
 
 
+class Program(Protocol):
+    """A handle of a program that is alive."""
+
+    def signal(self, number: int) -> None:
+        """Send a signal to the program. Does nothing if it has just ended."""
+
+
 class Backend(Protocol):
     """Starts programs, reports their deaths, and ends them all.
 
@@ -62,8 +69,8 @@ class Backend(Protocol):
         ...
 
     @property
-    def alive(self) -> Mapping[str, int]:
-        """Process ids of the programs that are alive, by name."""
+    def alive(self) -> Mapping[str, Program]:
+        """The programs that are alive, by name."""
         ...
 
     @property
@@ -111,10 +118,6 @@ class Backend(Protocol):
     async def start_packs(self, configs: Sequence[PackProcess]) -> None:
         """Start or restart packs of devices. Packs that share a container are always started
         together, even if `configs` has only some of them."""
-        ...
-
-    def stop_server(self) -> None:
-        """Ask the server to end the run with the status `stopped`."""
         ...
 
     async def close(self) -> None:

@@ -8,9 +8,10 @@ for this (`die_with_parent`), and the nursery also ends when its socket closes.
 import asyncio
 import json
 import os
-import signal
 import socket
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +27,17 @@ from muster.server.config import ServerProcess
 from muster.wire.channels import ENVIRONMENT
 
 _POLL_S = 0.01
+
+
+@dataclass(frozen=True)
+class LocalProgram:
+    """A process of this machine."""
+
+    pid: int
+
+    def signal(self, number: int) -> None:
+        with suppress(ProcessLookupError):
+            os.kill(self.pid, number)
 
 
 class Processes:
@@ -52,7 +64,7 @@ class Processes:
         self._waiting: set[asyncio.Task[None]] = set()
         self._prepared: asyncio.Future[dict[str, Any]]
         self._starting = StartingPrograms(clock, died, self.last_lines, _POLL_S)
-        self.pids: dict[str, int] = {}
+        self._alive: dict[str, LocalProgram] = {}
 
     @property
     def here(self) -> str:
@@ -64,15 +76,19 @@ class Processes:
         return ports
 
     @property
-    def alive(self) -> Mapping[str, int]:
-        """Process ids of live processes, by "server", "nursery", or name of a gateway or pack."""
-        return self.pids
+    def alive(self) -> Mapping[str, LocalProgram]:
+        """The live processes, by "server", "nursery", or name of a gateway or pack."""
+        return self._alive
 
     @property
     def placeable(self) -> Mapping[str, int]:
         """All processes that are alive, and the evaluation, which the server starts."""
-        below = _children(self.pids["server"]) if "server" in self.pids else []
-        return {**self.pids, **{f"evaluation {pid}": pid for pid in below}}
+        pids = {name: program.pid for name, program in self._alive.items()}
+        return {**pids, **{f"evaluation {pid}": pid for pid in self._below_server()}}
+
+    def _below_server(self) -> list[int]:
+        """The processes that the server has started."""
+        return _children(self._alive["server"].pid) if "server" in self._alive else []
 
     def with_addresses(self, server: ServerProcess) -> ServerProcess:
         """The settings unchanged: the server listens only on this machine and starts its evaluation
@@ -125,9 +141,9 @@ class Processes:
                 case "failed":
                     self._prepared.set_exception(LaunchFailed(event["why"]))
                 case "started":
-                    self.pids[event["name"]] = event["pid"]
+                    self._alive[event["name"]] = LocalProgram(event["pid"])
                 case "exited":
-                    self.pids.pop(event["name"], None)
+                    self._alive.pop(event["name"], None)
                     self._died(event["name"], event["status"])
 
     async def start_packs(self, configs: Sequence[PackProcess]) -> None:
@@ -204,25 +220,20 @@ class Processes:
 
         return await self._starting.until_ready(name, look)
 
-    def stop_server(self) -> None:
-        """Ask the server to end the run with the status `stopped`."""
-        if "server" in self.pids and self._server is not None:
-            self._server.send_signal(signal.SIGTERM)
-
     # --- all of them -----------------------------------------------------------------------------
 
     async def close(self) -> None:
         """Kill all processes that are still alive, and wait until they are gone."""
         # The kernel kills the devices when the nursery dies, and the evaluation when the server
         # dies.
-        below = _children(self.pids["server"]) if "server" in self.pids else []
+        below = self._below_server()
         for process in (self._server, self._nursery, *self._spawned, *self._gateways):
             if process is not None and process.returncode is None:
                 process.kill()
         if self._waiting:
             await asyncio.wait(self._waiting)
         self._hang_up()
-        for pid in [*self.pids.values(), *below]:
+        for pid in [*(program.pid for program in self._alive.values()), *below]:
             await self._gone(pid)
 
     def _hang_up(self) -> None:
@@ -273,16 +284,18 @@ class Processes:
             )
         finally:
             os.close(log)
-        self.pids[name] = process.pid
-        waiting = asyncio.create_task(self._wait(name, process))
+        self._alive[name] = program = LocalProgram(process.pid)
+        waiting = asyncio.create_task(self._wait(name, program, process))
         self._waiting.add(waiting)
         waiting.add_done_callback(self._waiting.discard)
         return process
 
-    async def _wait(self, name: str, process: asyncio.subprocess.Process) -> None:
+    async def _wait(
+        self, name: str, program: LocalProgram, process: asyncio.subprocess.Process
+    ) -> None:
         status = await process.wait()
-        if self.pids.get(name) == process.pid:
-            del self.pids[name]
+        if self._alive.get(name) is program:
+            del self._alive[name]
         if name == "nursery" and self._reading is not None:
             await asyncio.wait({self._reading})  # its last message may give the reason
         if name == "nursery" and not self._prepared.done():

@@ -6,6 +6,7 @@ it while the scenario has `launch.restarts` left; otherwise the run fails.
 
 import asyncio
 import json
+import signal
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from pathlib import Path
@@ -133,7 +134,8 @@ class Supervisor:
             self._ended.set()
         self._stopping = True
         if self._serving:  # a server that is still starting has no handler for the signal yet
-            self.backend.stop_server()
+            if server := self.backend.alive.get("server"):
+                server.signal(signal.SIGTERM)
 
     # --- starting --------------------------------------------------------------------------------
 

@@ -6,11 +6,11 @@ command. Those that an earlier command left for the same folder are removed at t
 
 import asyncio
 import os
-import signal
 import socket
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
@@ -58,6 +58,21 @@ _POLL_S = 0.05
 _SIGNALS = 128
 
 
+@dataclass(frozen=True)
+class ContainerProgram:
+    """A container.
+
+    Args:
+        find: returns Docker's object of the container.
+    """
+
+    find: Callable[[], Any]
+
+    def signal(self, number: int) -> None:
+        with suppress(docker.errors.APIError):
+            self.find().kill(number)
+
+
 class Containers:
     """The backend that runs a fleet's programs in containers.
 
@@ -75,7 +90,7 @@ class Containers:
         self._site = Site(scenario, folder)
         self._client = connect()
         self._project = project_of(folder)
-        self._alive: dict[str, int] = {}
+        self._alive: dict[str, ContainerProgram] = {}
         self._packs: dict[str, str] = {}
         self._services: dict[str, Service] = {}
         self._turns: dict[str, asyncio.Lock] = {}
@@ -101,9 +116,10 @@ class Containers:
         return ports.model_copy(update={"host": address, "outside": f"{address}:{CONTROL_PORT}"})
 
     @property
-    def alive(self) -> Mapping[str, int]:
-        """1 for each live container, by name, and for each pack in a live container."""
-        packs = {pack: 1 for pack, name in self._packs.items() if name in self._alive}
+    def alive(self) -> Mapping[str, ContainerProgram]:
+        """The live containers, by name, and by the names of the packs that they contain."""
+        inside = self._packs.items()
+        packs = {pack: self._alive[name] for pack, name in inside if name in self._alive}
         return {**self._alive, **packs}
 
     @property
@@ -197,18 +213,13 @@ class Containers:
             folder.mkdir(exist_ok=True)
             os.chown(folder, *self._site.user)
 
-    def stop_server(self) -> None:
-        if "server" in self._alive:
-            with suppress(docker.errors.APIError):
-                self._container("server").kill(signal.SIGTERM)
-
     # --- one container ---------------------------------------------------------------------------
 
     async def _start(self, service: Service) -> None:
         # A container that ends at once may be restarted before its first start has returned.
         async with self._turns.setdefault(service.name, asyncio.Lock()):
             # Set this first, because a container's death may be reported before its start returns.
-            self._alive[service.name] = 1
+            self._alive[service.name] = ContainerProgram(partial(self._container, service.name))
             try:
                 await self._call(self._run, service)
             except LaunchFailed as error:
