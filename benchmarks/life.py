@@ -68,7 +68,7 @@ def planning(devices: int, rounds: int, name: str, **group: Any) -> dict[str, An
     """Measure the seconds that a plan takes."""
     from muster.common.clock import WallClock
     from muster.emulator.experiments.planning import plan
-    from muster.emulator.experiments.planning.plan import Learning
+    from muster.emulator.experiments.planning.result import Learning
 
     clock = WallClock()
     scenario = _scenario(rounds, {"name": "g", "count": devices, **group})

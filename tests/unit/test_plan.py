@@ -7,7 +7,8 @@ from muster.common.config import validate
 from muster.common.errors import ConfigError
 from muster.common.exchange import Reason
 from muster.emulator.experiments.planning import plan
-from muster.emulator.experiments.planning.plan import Learning, instants
+from muster.emulator.experiments.planning.plan import instants
+from muster.emulator.experiments.planning.result import Learning
 from muster.emulator.experiments.planning.tables import describe
 from muster.emulator.scenario.scenario import Scenario
 

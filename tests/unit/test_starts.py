@@ -27,7 +27,7 @@ from muster.common.errors import ConfigError
 from muster.common.plugins import Registry
 from muster.common.schedules import SCHEDULES
 from muster.emulator.experiments.planning import plan
-from muster.emulator.experiments.planning.plan import Learning
+from muster.emulator.experiments.planning.result import Learning
 from muster.emulator.fleet.enrollment import ENROLLMENTS
 from muster.emulator.gateway.config import GatewayProcess
 from muster.emulator.links.settings import LinkSettings, SharedLink

@@ -9,7 +9,8 @@ import pytest
 from matplotlib.patches import StepPatch
 
 from muster.emulator.experiments.planning.figure import draw
-from muster.emulator.experiments.planning.plan import Learning, plan
+from muster.emulator.experiments.planning.plan import plan
+from muster.emulator.experiments.planning.result import Learning
 from muster.emulator.results.account import Account
 from muster.emulator.results.report.figures import FIGURES
 from muster.emulator.results.report.hours import Hours

@@ -9,7 +9,7 @@ import numpy as np
 from muster.client.availability.contract import FixedDraws, GroupEvents
 from muster.common.errors import ConfigError
 from muster.common.seeds import FloatArray
-from muster.emulator.experiments.planning.plan import Learning
+from muster.emulator.experiments.planning.result import Learning
 from muster.emulator.fleet.closed_forms import EventGroup, effective_weights, shares_of_groups
 from muster.emulator.fleet.lives import by_group, life_of, line_of, members_of
 from muster.emulator.fleet.population import Resident

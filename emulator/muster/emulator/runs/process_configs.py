@@ -13,7 +13,8 @@ from muster.common.exchange import PROPENSITY
 from muster.common.files import write_atomic
 from muster.common.lines import LinkModel
 from muster.emulator.experiments.planning import plan
-from muster.emulator.experiments.planning.plan import Learning, Progress, instants
+from muster.emulator.experiments.planning.plan import Progress, instants
+from muster.emulator.experiments.planning.result import Learning
 from muster.emulator.experiments.planning.tables import write_plan
 from muster.emulator.fleet.lives import by_group, life_of, line_of, members_of, task_of, z_of
 from muster.emulator.fleet.oracle import oracle_of

@@ -13,7 +13,7 @@ from matplotlib.ticker import PercentFormatter
 
 from muster.common.files import write_atomic
 from muster.common.seeds import FloatArray
-from muster.emulator.experiments.planning.plan import Plan
+from muster.emulator.experiments.planning.result import Plan
 from muster.emulator.results.report import style
 from muster.emulator.results.report.hours import SHORTEST_MIN, Hours
 from muster.emulator.results.report.names import drawable, noting_names

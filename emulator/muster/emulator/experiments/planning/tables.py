@@ -9,7 +9,7 @@ import numpy as np
 
 from muster.common.files import write_atomic
 from muster.common.overlap import overlap
-from muster.emulator.experiments.planning.plan import GroupPlan, Plan
+from muster.emulator.experiments.planning.result import GroupPlan, Plan
 from muster.emulator.fleet.population import write_population
 from muster.emulator.results.summary import percent_text, seconds_text
 

@@ -1,0 +1,150 @@
+"""A plan: what it says of a scenario, its groups and their devices."""
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, field
+from typing import Self
+
+import numpy as np
+
+from muster.client.config import PackMember
+from muster.client.life import VERDICTS, Effort, effort_of
+from muster.common.exchange import Reason
+from muster.common.lines import LinkModel
+from muster.common.seeds import FloatArray, IntArray
+from muster.emulator.fleet.population import Resident
+from muster.emulator.scenario.scenario import Scenario
+from muster.emulator.scenario.settings import Group
+from muster.server.rounds.selection import WeightedSelection
+
+
+@dataclass(frozen=True, slots=True)
+class Learning:
+    """The facts of the task on which the device simulation depends.
+
+    Attributes:
+        examples: number of training examples of each device of the population.
+        parameters: number of parameters of the model.
+    """
+
+    examples: Sequence[int]
+    parameters: int
+
+    @classmethod
+    def of(cls, scenario: Scenario) -> Self:
+        """Read the facts from the scenario's task, as far as the plan depends on them."""
+        devices = [group.device for group in scenario.groups]
+        sized = any(device.battery is not None for device in devices)
+        sized = sized or any(group.gateway for group in scenario.groups)
+        modelled = any(device.examples_per_s is not None for device in devices)
+        if not (sized or modelled or isinstance(scenario.server.selection, WeightedSelection)):
+            return cls([1] * scenario.devices, 0)
+        task = scenario.task.open(scenario.devices, scenario.seed)
+        if not sized:
+            return cls(task.examples, 0)
+        from muster.tasks.models import schema  # torch takes seconds
+
+        return cls(task.examples, schema(task.module()).parameters)
+
+    def effort(
+        self,
+        scenario: Scenario,
+        group: Group,
+        members: Sequence[PackMember],
+        lines: Sequence[LinkModel],
+    ) -> Effort:
+        """The time and bytes of a round's work for some devices of a group, with these links."""
+        held = [self.examples[member.index] for member in members]
+        train_s = np.array([_train_s(scenario, *work) for work in zip(members, held, strict=True)])
+        # float32, as in muster.wire.bodies.
+        bytes_down = self.parameters * np.dtype(np.float32).itemsize
+        bytes_up = group.link.compression.length(self.parameters)
+        return effort_of(train_s, lines, bytes_down, bytes_up)
+
+
+@dataclass(slots=True)
+class GroupPlan:
+    """The plan of a group over the rounds.
+
+    Attributes:
+        devices: number of devices of the group; `enrolled` of them may train.
+        available, called, accepted, delivered: number of devices by round, shape (rounds,);
+            delivered counts devices that accepted and did not give up.
+        late: number of delivered updates whose modelled work lasts longer than the deadline, by
+            round, shape (rounds,).
+        reasons: number of calls without an update by round, shape (rounds,), by reason.
+        charge: mean charge of the enrolled devices by round, shape (rounds,).
+        clients: names of the enrolled devices.
+        chance: mean true propensity of each enrolled device to take part when it is called, shape
+            (enrolled,).
+        fates: number of calls of each enrolled device by outcome, shape (enrolled, verdicts), in
+            the order of VERDICTS.
+    """
+
+    name: str
+    devices: int
+    enrolled: int
+    available: FloatArray
+    called: FloatArray
+    accepted: FloatArray
+    delivered: FloatArray
+    late: FloatArray
+    charge: FloatArray
+    reasons: dict[Reason, FloatArray]
+    clients: list[str] = field(default_factory=list)
+    chance: FloatArray = field(default_factory=lambda: np.zeros(0))
+    fates: IntArray = field(default_factory=lambda: np.zeros((0, len(VERDICTS)), dtype=np.int64))
+
+    @property
+    def in_time(self) -> FloatArray:
+        """Devices by round whose update meets the deadline, shape (rounds,)."""
+        return self.delivered - self.late
+
+    def usual_reason(self, clients: Collection[str]) -> Reason | None:
+        """The most frequent reason of these devices' calls without an update; None without any."""
+        rows = [row for row, client in enumerate(self.clients) if client in clients]
+        counts = self.fates[rows].sum(axis=0)
+        counts[0] = 0
+        return VERDICTS[int(counts.argmax())] if counts.any() else None
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """The plan of a scenario.
+
+    Attributes:
+        exact: True if the clock is lockstep, so that a run does exactly what is planned; otherwise
+            the plan assumes that rounds last their deadline.
+        times_s: scenario seconds at which each round opens, shape (rounds,).
+    """
+
+    scenario: Scenario
+    exact: bool
+    residents: Sequence[Resident]
+    times_s: FloatArray
+    groups: Sequence[GroupPlan]
+
+    @property
+    def rounds(self) -> int:
+        return len(self.times_s)
+
+    def never(self, group: GroupPlan) -> list[str]:
+        """Devices that can practically never take part: if they were called in every round, they
+        would be expected to take part less than once."""
+        expected = group.chance * self.rounds
+        return [client for client, e in zip(group.clients, expected, strict=True) if e < 1]
+
+    def participation(self) -> list[float | None]:
+        """The true propensity of every device of the population to take part; None for devices
+        that are not enrolled."""
+        known = {
+            client: float(chance)
+            for group in self.groups
+            for client, chance in zip(group.clients, group.chance, strict=True)
+        }
+        return [known.get(resident.client) for resident in self.residents]
+
+
+def _train_s(scenario: Scenario, member: PackMember, held: int) -> float:
+    if member.examples_per_s is None:
+        return 0.0
+    return scenario.training.examples_seen(held) / member.examples_per_s
