@@ -1,21 +1,19 @@
 """The study `agnostic`, on runs that never were."""
 
 from collections.abc import Callable, Mapping
-from pathlib import Path
-from types import SimpleNamespace
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
 import pytest
+from tests.unit.studies.made import MadeResult
 
 from muster.client.availability.k_of_n import KOfN
 from muster.emulator.fleet.closed_forms import skew
 from muster.emulator.fleet.oracle import shares_of
 from muster.emulator.fleet.population import population
-from muster.emulator.results.account import Account
-from muster.emulator.studies import Claim, Findings, Options, Result, Results, StudyRun
+from muster.emulator.studies import Claim, Findings, Options, Results, StudyRun
 from muster.emulator.studies.agnostic.fleet import (
     AGNOSTIC,
     DECAY,
@@ -39,65 +37,50 @@ STUDY = AgnosticStudy(kind="agnostic")
 QUICK = Options(quick=True, seeds=1)
 FULL = Options(seeds=5)
 
-Loss = Callable[["Made"], float]
-Ends = Callable[["Made", LeastSquares], npt.NDArray[np.float64]]
+Loss = Callable[[StudyRun], float]
+Ends = Callable[[StudyRun, LeastSquares], npt.NDArray[np.float64]]
 
 
-def as_claimed(made: "Made") -> float:
-    over = {AGNOSTIC: 0.0, NORMALISED: 0.01, WEIGHTED: skew(shares(made.decay)) ** 2}
-    return 1.0 + 0.1 * made.seed + over[made.rule]
+def as_claimed(run: StudyRun) -> float:
+    decay, rule = float(run.labels.get("decay", DECAY)), run.labels.get("rule", AGNOSTIC)
+    over = {AGNOSTIC: 0.0, NORMALISED: 0.01, WEIGHTED: skew(shares(decay)) ** 2}
+    return 1.0 + 0.1 * run.scenario.seed + over[str(rule)]
 
 
-def near_p(made: "Made", known: LeastSquares) -> npt.NDArray[np.float64]:
+def near_p(run: StudyRun, known: LeastSquares) -> npt.NDArray[np.float64]:
     """At the minimiser of Σ p f, but for a distance that falls as T^-½: the gap falls as 1/T."""
-    off = 0.0 if made.part == "quadratics" else 0.3 / made.scenario.server.rounds**0.5
+    off = 0.0 if run.part == "quadratics" else 0.3 / run.scenario.server.rounds**0.5
     place = known.minimiser(shares())
     place[0] += off
     return place
 
 
-class Made(Result):
-    """A run that ended as it was told to."""
-
-    def __init__(
-        self,
-        run: StudyRun,
-        loss: Loss = as_claimed,
-        ends: Ends = near_p,
-        factor: float = 4.168,
-        ended: bool = True,
-    ) -> None:
-        super().__init__(run, Path("/nowhere"))
-        self.decay = float(run.labels.get("decay", DECAY))
-        self.rule = str(run.labels.get("rule", AGNOSTIC))
-        self.summary = {"status": "completed" if ended else "failed"}
-        self._ends = ends
-        rounds = run.scenario.server.rounds
-        names = [resident.client for resident in population(run.scenario)]
-        # In another order than the population's, as SQLite gives them.
-        rows = [(version, name, 1.0 if version == 0 else loss(self))
-                for version in (0, rounds) for name in names[::-1]]  # fmt: skip
-        tables = {
-            "clients": pd.DataFrame({"client": names}),
-            "evaluations": pd.DataFrame({"version": [0, rounds], "round": [0, rounds]}),
-            "device_evaluations": pd.DataFrame(rows, columns=["version", "client", "loss"]),
-            "rounds": pd.DataFrame({"weight_sum": [factor * 0.1], "normaliser": [0.1]}),
-        }
-        self._tables = cast("Account", SimpleNamespace(**tables, close=lambda: None))
-
-    @property
-    def account(self) -> Account:
-        self._require()
-        return self._tables
-
-    @property
-    def vector(self) -> npt.NDArray[np.float32]:
-        self._require()
-        return self._ends(self, LeastSquares(self.scenario)).astype(np.float32)
+def result_of(
+    run: StudyRun,
+    loss: Loss = as_claimed,
+    ends: Ends = near_p,
+    factor: float = 4.168,
+    ended: bool = True,
+) -> MadeResult:
+    """A result with the given loss, model and factor."""
+    rounds = run.scenario.server.rounds
+    names = [resident.client for resident in population(run.scenario)]
+    # In another order than the population's, as SQLite gives them.
+    rows = [(version, name, 1.0 if version == 0 else loss(run))
+            for version in (0, rounds) for name in names[::-1]]  # fmt: skip
+    tables = {
+        "clients": pd.DataFrame({"client": names}),
+        "evaluations": pd.DataFrame({"version": [0, rounds], "round": [0, rounds]}),
+        "device_evaluations": pd.DataFrame(rows, columns=["version", "client", "loss"]),
+        "rounds": pd.DataFrame({"weight_sum": [factor * 0.1], "normaliser": [0.1]}),
+    }
+    return MadeResult(
+        run, tables, ended=ended, vector=lambda: ends(run, LeastSquares(run.scenario))
+    )
 
 
 def found(options: Options, **made: Any) -> Findings:
-    return STUDY.judge(Results([Made(run, **made) for run in STUDY.runs(options)]), options)
+    return STUDY.judge(Results([result_of(run, **made) for run in STUDY.runs(options)]), options)
 
 
 def failing(findings: Findings) -> list[Claim]:
@@ -196,7 +179,7 @@ def test_a_gap_is_what_the_losses_say() -> None:
 
 
 def test_the_objective_weighs_devices_by_their_place_in_the_population() -> None:
-    run = Made(next(iter(STUDY.runs(QUICK))))
+    run = result_of(next(iter(STUDY.runs(QUICK))))
     table = run.account.device_evaluations
     clients = list(run.account.clients["client"])
     table["loss"] = [float(clients.index(name)) for name in table["client"]]
@@ -220,13 +203,13 @@ def test_runs_that_are_as_claimed_satisfy_every_claim(options: Options) -> None:
 
 
 def test_rules_that_do_equally_well_fail_what_compares_them() -> None:
-    texts = [claim.claim for claim in failing(found(QUICK, loss=lambda made: 1.0))]
+    texts = [claim.claim for claim in failing(found(QUICK, loss=lambda run: 1.0))]
     assert len(texts) == 5
     assert all("equation 10" in text or "p_i / Σ p" in text for text in texts)
 
 
 def test_an_average_at_the_other_minimiser_fails_what_says_where_it_is() -> None:
-    def equal(made: Made, known: LeastSquares) -> npt.NDArray[np.float64]:
+    def equal(run: StudyRun, known: LeastSquares) -> npt.NDArray[np.float64]:
         return known.minimiser(EQUAL) + 1e-4
 
     texts = [claim.claim for claim in failing(found(QUICK, ends=equal))]
@@ -244,7 +227,9 @@ def test_another_factor_than_the_one_worked_out_fails() -> None:
 
 def test_runs_that_failed_fail_their_claims_and_nothing_else() -> None:
     runs = STUDY.runs(QUICK)
-    results = Results([Made(run, ended=run.part not in ("rate", "quadratics")) for run in runs])
+    results = Results(
+        [result_of(run, ended=run.part not in ("rate", "quadratics")) for run in runs]
+    )
     findings = STUDY.judge(results, QUICK)
     missing = [claim.claim for claim in failing(findings)]
     assert len(missing) == 5

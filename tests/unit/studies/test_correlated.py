@@ -1,22 +1,21 @@
 """The study `correlated`, on runs that never were."""
 
+import json
 from collections.abc import Mapping
 from itertools import product
-from pathlib import Path
-from types import SimpleNamespace
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
 import pytest
+from tests.unit.studies.made import MadeResult
 
 from muster.emulator.fleet.lives import task_of
 from muster.emulator.fleet.oracle import shares_of
 from muster.emulator.fleet.population import population
-from muster.emulator.results.account import Account
 from muster.emulator.scenario.scenario import Scenario
-from muster.emulator.studies import Claim, Options, Result, Results, StudyRun
+from muster.emulator.studies import Claim, Options, Results, StudyRun
 from muster.emulator.studies.correlated.fleet import (
     DEVICE_PROBABILITY,
     EVENTS,
@@ -43,56 +42,42 @@ FINALS = {
 }
 
 
-class Made(Result):
-    """A run that ended as it was told to: the loss falls as a straight line."""
+def result_of(
+    run: StudyRun,
+    finals: Mapping[str, Mapping[str, float]] = FINALS,
+    ended: bool = True,
+    point: tuple[float, ...] | None = None,
+) -> MadeResult:
+    """A result whose loss falls as a straight line to the value in `finals`."""
+    scheme, limit = str(run.labels["scheme"]), str(run.labels["limit"])
+    told = finals.get(limit, {"biased": 0.5, "debiased": 0.5}).get(scheme, 0.5)
+    # Seeds differ, and by far more than the arms do.
+    end = told + 0.001 * run.scenario.seed
+    rounds, devices = run.scenario.server.rounds, run.scenario.devices
+    summary = {
+        "rounds": rounds,
+        "empty_rounds": round(0.2 * rounds),
+        "updates_folded": 4 * rounds,
+        "seconds": 0.006 * rounds,
+        "model_sha256": f"{scheme} {run.scenario.seed}",
+        "final": {"groups": {group: {"loss": end} for group in GROUPS}},
+    }
+    metrics = [json.dumps({"distance": value}) for value in (1.0, end)]
+    course = {"round": [0, rounds], "loss": [1.0, end], "accuracy": [1.0, end], "metrics": metrics}
+    names = [resident.client for resident in population(run.scenario)]
+    estimates = {"round": [rounds] * devices, "name": ["shares"] * devices, "key": names[::-1],
+                 "value": np.repeat(exact().shares, SIZES)[::-1]}  # fmt: skip
+    tables = {
+        "evaluations": pd.DataFrame(course),
+        "estimates": pd.DataFrame(estimates),
+        "clients": pd.DataFrame({"client": names}),
+    }
 
-    def __init__(
-        self,
-        run: StudyRun,
-        finals: Mapping[str, Mapping[str, float]] = FINALS,
-        ended: bool = True,
-        point: tuple[float, ...] | None = None,
-    ) -> None:
-        super().__init__(run, Path("/nowhere"))
-        self._ended, self._point = ended, point
-        self._scheme, self._limit = str(run.labels["scheme"]), str(run.labels["limit"])
-        told = finals.get(self._limit, {"biased": 0.5, "debiased": 0.5}).get(self._scheme, 0.5)
-        # Seeds differ, and by far more than the arms do.
-        self.end = told + 0.001 * run.scenario.seed
-        rounds, devices = run.scenario.server.rounds, run.scenario.devices
-        self.summary = {
-            "status": "completed" if ended else "failed",
-            "rounds": rounds,
-            "empty_rounds": round(0.2 * rounds),
-            "updates_folded": 4 * rounds,
-            "seconds": 0.006 * rounds,
-            "model_sha256": f"{self._scheme} {self.seed}",
-            "final": {"groups": {group: {"loss": self.end} for group in GROUPS}},
-        }
-        names = [resident.client for resident in population(run.scenario)]
-        shares = np.repeat(exact().shares, SIZES)
-        rows = {"round": [rounds] * devices, "name": ["shares"] * devices, "key": names[::-1],
-                "value": shares[::-1]}  # fmt: skip
-        tables = {"estimates": pd.DataFrame(rows), "clients": pd.DataFrame({"client": names})}
-        self._tables = cast("Account", SimpleNamespace(**tables, close=lambda: None))
+    def vector() -> npt.NDArray[np.float64]:
+        known = next((known for known in LIMITS if str(known) == limit), None)
+        return theta0(run.scenario) + (point or ends_at(scheme, known))
 
-    @property
-    def ended(self) -> bool:
-        return getattr(self, "_ended", True)
-
-    @property
-    def account(self) -> Account:
-        return self._tables
-
-    def course(self, measure: str) -> "pd.Series[float]":
-        rounds = self.scenario.server.rounds
-        return pd.Series([1.0, self.end], index=[0, rounds], dtype="float64")
-
-    @property
-    def vector(self) -> npt.NDArray[np.float32]:
-        limit = next((limit for limit in LIMITS if str(limit) == self._limit), None)
-        end = self._point or ends_at(self._scheme, limit)
-        return (theta0(self.scenario) + end).astype(np.float32)
+    return MadeResult(run, tables, ended=ended, summary=summary, vector=vector)
 
 
 def theta0(scenario: Scenario) -> npt.NDArray[np.float64]:
@@ -102,7 +87,7 @@ def theta0(scenario: Scenario) -> npt.NDArray[np.float64]:
 
 
 def judged(options: Options, **made: Any) -> dict[str, Claim]:
-    results = Results([Made(run, **made) for run in STUDY.runs(options)])
+    results = Results([result_of(run, **made) for run in STUDY.runs(options)])
     return {claim.claim: claim for claim in STUDY.judge(results, options).claims}
 
 
@@ -231,7 +216,7 @@ def test_nothing_is_claimed_of_two_slots() -> None:
 
 def test_runs_that_failed_break_claims_and_no_judgement() -> None:
     runs = STUDY.runs(QUICK)
-    results = Results([Made(run, ended=run.labels["scheme"] != "debiased") for run in runs])
+    results = Results([result_of(run, ended=run.labels["scheme"] != "debiased") for run in runs])
     findings = STUDY.judge(results, QUICK)
     claims = {claim.claim: claim for claim in findings.claims}
     assert claims["Final loss: biased above unbiased"].holds
@@ -240,7 +225,7 @@ def test_runs_that_failed_break_claims_and_no_judgement() -> None:
 
 
 def test_figures_and_tables_have_every_scheme_and_limit() -> None:
-    findings = STUDY.judge(Results([Made(run) for run in STUDY.runs(FULL)]), FULL)
+    findings = STUDY.judge(Results([result_of(run) for run in STUDY.runs(FULL)]), FULL)
     assert [figure.name for figure in findings.figures] == ["figure-1", "figure-2", "surrogate"]
     titles = [axes.get_title(loc="left") for axes in findings.figures[1].figure.axes]
     assert titles == [f"M_max = {limit.slots}, {limit.overflow}" for limit in LIMITS]
@@ -258,7 +243,7 @@ def test_the_mean_over_rounds_bridges_rounds_in_which_nothing_was_measured(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     run = next(iter(STUDY.runs(QUICK)))
-    made = Made(run)
+    made = result_of(run)
     course = pd.Series([1.0, 0.5, 0.3], index=[0, 100, 300])
     monkeypatch.setattr(made, "course", lambda measure: course)
     # (.75 * 100 + .4 * 200 + .3 * 100) / 400

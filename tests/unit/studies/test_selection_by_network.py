@@ -1,17 +1,16 @@
 """The study `selection-by-network`, on runs that never were."""
 
-from pathlib import Path
-from types import SimpleNamespace
-from typing import Any, cast
+import json
+from typing import Any
 
 import numpy as np
 import pandas as pd
 import pytest
+from tests.unit.studies.made import MadeResult
 
 from muster.emulator.fleet.lives import task_of
 from muster.emulator.fleet.population import population
-from muster.emulator.results.account import Account
-from muster.emulator.studies import Claim, Options, Result, Results, StudyRun
+from muster.emulator.studies import Claim, Options, Results, StudyRun
 from muster.emulator.studies.selection_by_network.figure import AS_IT_IS
 from muster.emulator.studies.selection_by_network.fleet import (
     DEADLINE_S,
@@ -64,45 +63,35 @@ WEIGHTS = {IMPORTANCE: 2.0, WITH_LINK: 3.0}
 """What an update of the valley weighs, of rules for which that is not 1."""
 
 
-class Made(Result):
-    """A run of two devices of the town, which always come, and three of the valley.
+def result_of(
+    run: StudyRun,
+    gaps: dict[tuple[str, str], float] = GAPS,
+    ended: bool = True,
+    reason: str = "deadline",
+) -> MadeResult:
+    """A result with two devices of the town, which always come, and three of the valley.
 
     In odd rounds all three come, and where there is a deadline two of them are late; in even rounds
     one comes.
     """
-
-    def __init__(
-        self,
-        run: StudyRun,
-        gaps: dict[tuple[str, str], float] = GAPS,
-        ended: bool = True,
-        reason: str = "deadline",
-    ) -> None:
-        super().__init__(run, Path("/nowhere"))
-        self._ended, rounds = ended, run.scenario.server.rounds
-        name = str(run.labels.get("change", run.labels["rule"]))
-        # Seeds differ, and by far more than some arms do.
-        self.gap = gaps.get((run.part, name), 0.3) + 0.05 * run.scenario.seed
-        self.summary = {"status": "completed" if ended else "failed", "rounds": rounds,
-                        "updates_folded": 3 * rounds, "bytes_up": 256 * rounds}  # fmt: skip
-        self._tables = tables(rounds, run.part != FREE, WEIGHTS.get(name, 1.0), reason)
-
-    @property
-    def ended(self) -> bool:
-        return getattr(self, "_ended", True)
-
-    @property
-    def account(self) -> Account:
-        return self._tables
-
-    def course(self, measure: str) -> "pd.Series[float]":
-        assert measure == "distance"
-        rounds = self.scenario.server.rounds
-        # The start is far off, and must not count.
-        return pd.Series([9.0, (2 * self.gap) ** 0.5], index=[1, rounds])
+    rounds = run.scenario.server.rounds
+    name = str(run.labels.get("change", run.labels["rule"]))
+    # Seeds differ, and by far more than some arms do.
+    gap = gaps.get((run.part, name), 0.3) + 0.05 * run.scenario.seed
+    # The start is far off, and must not count.
+    distances = [json.dumps({"distance": distance}) for distance in (9.0, (2 * gap) ** 0.5)]
+    return MadeResult(
+        run,
+        {
+            "evaluations": pd.DataFrame({"round": [1, rounds], "metrics": distances}),
+            **tables(rounds, run.part != FREE, WEIGHTS.get(name, 1.0), reason),
+        },
+        ended=ended,
+        summary={"rounds": rounds, "updates_folded": 3 * rounds, "bytes_up": 256 * rounds},
+    )
 
 
-def tables(rounds: int, deadline: bool, weight: float, reason: str = "deadline") -> Account:
+def tables(rounds: int, deadline: bool, weight: float, reason: str) -> dict[str, pd.DataFrame]:
     devices = {"town-0": TOWN, "town-1": TOWN, "valley-0": VALLEY, "valley-1": VALLEY,
                "valley-2": VALLEY}  # fmt: skip
     rows = []
@@ -132,12 +121,11 @@ def tables(rounds: int, deadline: bool, weight: float, reason: str = "deadline")
         }
     )
     clients = pd.DataFrame({"client": list(devices), "group": list(devices.values())})
-    made = SimpleNamespace(contributions=sent, rounds=books, clients=clients, close=lambda: None)
-    return cast("Account", made)
+    return {"contributions": sent, "rounds": books, "clients": clients}
 
 
 def judged(options: Options, **made: Any) -> dict[str, Claim]:
-    results = Results([Made(run, **made) for run in STUDY.runs(options)])
+    results = Results([result_of(run, **made) for run in STUDY.runs(options)])
     return {claim.claim: claim for claim in STUDY.judge(results, options).claims}
 
 
@@ -220,9 +208,9 @@ def test_half_the_squared_distance_is_the_gap() -> None:
 # --- what is measured ----------------------------------------------------------------------------
 
 
-def made(part: str, rule: str, **more: Any) -> Made:
+def made(part: str, rule: str, **more: Any) -> MadeResult:
     runs = [r for r in STUDY.runs(QUICK) if r.part == part and r.labels["rule"] == rule]
-    return Made(runs[0], **more)
+    return result_of(runs[0], **more)
 
 
 def test_measures_of_a_run_are_those_that_a_person_counts() -> None:
@@ -284,7 +272,7 @@ def test_a_loss_that_nobody_explains_breaks_a_claim_alone() -> None:
 
 
 def test_a_rule_on_which_it_depends_who_is_late_breaks_a_claim_alone() -> None:
-    results = [Made(run) for run in STUDY.runs(FULL)]
+    results = [result_of(run) for run in STUDY.runs(FULL)]
     odd = next(r for r in results if r.part == DEADLINE and r.labels["rule"] == IMPORTANCE)
     odd.account.contributions.at[4, "outcome"] = "folded"
     odd.account.contributions.at[4, "reason"] = pd.NA
@@ -297,19 +285,19 @@ def test_a_rule_on_which_it_depends_who_is_late_breaks_a_claim_alone() -> None:
 
 def test_runs_that_failed_break_claims_and_no_judgement() -> None:
     runs = STUDY.runs(QUICK)
-    results = Results([Made(run, ended=run.labels["rule"] != IMPORTANCE) for run in runs])
+    results = Results([result_of(run, ended=run.labels["rule"] != IMPORTANCE) for run in runs])
     findings = STUDY.judge(results, QUICK)
     claims = {claim.claim: claim for claim in findings.claims}
     assert claims["Without the deadline FedAvg ends further from the target than FedIPW"].holds
     broken = failing(claims)
     assert len(broken) == 4
     assert sum("importance" in text for text in broken) == 2
-    nothing = Results([Made(run, ended=False) for run in runs])
+    nothing = Results([result_of(run, ended=False) for run in runs])
     assert failing({c.claim: c for c in STUDY.judge(nothing, QUICK).claims}) == list(claims)
 
 
 def test_tables_and_figures_have_every_rule_and_change() -> None:
-    findings = STUDY.judge(Results([Made(run) for run in STUDY.runs(FULL)]), FULL)
+    findings = STUDY.judge(Results([result_of(run) for run in STUDY.runs(FULL)]), FULL)
     table = findings.tables[0].frame
     assert len(table) == 2 * len(RULES) + len(CHANGES)
     first = table.iloc[0]

@@ -12,8 +12,7 @@ from muster.tasks.partitions import Dirichlet, Iid
 from muster.tasks.regression import LinearRegression
 from muster.tasks.tasks import BUILT_IN, TASKS, AnyTask, read_task
 
-NAMES = "20news, cifar10, digits, fashion-mnist, linear, logistic, mnist, quadratic, shakespeare, "
-NAMES += "uci-har"
+NAMES = ", ".join(sorted(BUILT_IN))
 
 
 class Scenario(Section):

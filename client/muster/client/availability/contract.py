@@ -162,8 +162,17 @@ class Availability(Plugin):
         """Make the process of a batch of devices."""
 
     def closed_form(self) -> GroupEvents | FixedDraws | None:
-        """The form from which the emulator computes exactly how often each device takes part; None
-        if there is none."""
+        """The form from which the emulator computes exactly how often each device takes part.
+
+        With None, which is the default, aggregators that need these shares refuse the scenario. A
+        third form also needs its formula in `muster.emulator.fleet.closed_forms`, a branch in
+        `muster.emulator.fleet.oracle`, and a test in `tests/unit/emulator/test_exact.py`.
+
+        Returns:
+            `GroupEvents` if an event happens to the whole group or not, and its devices are then
+            available independently of each other. `FixedDraws` if exactly k devices are drawn
+            without replacement. None if there is no closed form.
+        """
         return None
 
     def needs(self) -> tuple[set[str], set[str]]:
