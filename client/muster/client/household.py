@@ -1,4 +1,4 @@
-"""Runs several packs in one container: forks all of them at once, and ends with the last of them.
+"""Runs several packs in one container: forks a process for each, and ends with the last of them.
 
 The configuration (`PackContainer`) comes as a line of JSON on standard input. If a pack dies
 unexpectedly, all of them end with its exit status, and the supervisor decides what to do about it.

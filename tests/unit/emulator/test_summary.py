@@ -215,7 +215,7 @@ def test_the_end_of_a_run_is_told_in_plain_lines_with_the_files_that_exist(run: 
         ["traffic", *"5.9 KiB up, 5.9 KiB down".split()],
         [],
         ["summary", str(run.path / "summary.json")],
-        ["account", str(run.path / "ledger.sqlite")],
+        ["ledger", str(run.path / "ledger.sqlite")],
     ]
 
 

@@ -34,7 +34,7 @@ _MOST_GROUPS = 5
 _FILES = {
     "report.html": "report",
     SUMMARY: "summary",
-    "ledger.sqlite": "account",
+    "ledger.sqlite": "ledger",
     MODEL: "model",
     "logs": "logs",
 }

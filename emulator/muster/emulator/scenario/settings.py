@@ -85,8 +85,9 @@ class Launch(Section):
 
     restarts: Annotated[int, Field(ge=0, le=1_000_000)] = 0
     """Number of deaths after which a process is restarted instead of failing the run. Deaths of
-    the server, of gateways and of devices count, also while they start; deaths of the nursery
-    count only while it starts. Whatever the number, a run that failed can be resumed."""
+    the server, of gateways and of devices count, also while they start; so do deaths of the
+    evaluation if it is a container of its own. The nursery is restarted only if it dies while it
+    starts. Whatever the number, a run that failed can be resumed."""
 
     start: Literal["fork", "spawn"] = "fork"
     """How device processes are started. `fork` forks them from a warm parent, which takes

@@ -1,4 +1,4 @@
--- The account of a run. Times are UNIX seconds, durations seconds, sizes bytes.
+-- The ledger of a run. Times are UNIX seconds, durations seconds, sizes bytes.
 -- `PRAGMA user_version` is the schema's version (muster.server.account.ledger.SCHEMA_VERSION).
 
 CREATE TABLE run (
@@ -8,11 +8,12 @@ CREATE TABLE run (
     detail TEXT,                   -- why, for people
     started_at REAL NOT NULL,      -- of the first incarnation
     ended_at REAL,
-    began_at REAL,                 -- scenario time 0 on the wall or scaled clock: the fleet was there
+    began_at REAL,                 -- scenario time 0 on the wall and scaled clocks: the moment at which
+                                   -- the fleet had assembled; NULL in lockstep
     population INTEGER NOT NULL,   -- devices, whether the server knows them or not
     moments TEXT NOT NULL,         -- JSON of the population's means of the covariates Z
-    bytes_up INTEGER NOT NULL DEFAULT 0,   -- of bodies that travelled when no further round was
-    bytes_down INTEGER NOT NULL DEFAULT 0  -- committed: they are part of no row of rounds
+    bytes_up INTEGER NOT NULL DEFAULT 0,   -- of bodies that travelled after the last commit: they
+    bytes_down INTEGER NOT NULL DEFAULT 0  -- are part of no row of rounds
 );
 
 CREATE TABLE clients (
@@ -21,9 +22,9 @@ CREATE TABLE clients (
     position INTEGER NOT NULL UNIQUE,   -- in the population, from 0
     examples INTEGER NOT NULL,     -- training examples the device holds
     enrolled INTEGER NOT NULL,     -- 1: it may train; with limited information 0 is not known
-    z TEXT,                        -- JSON of its covariates Z, where the server knows them
+    z TEXT,                        -- JSON of its covariates Z, if the server knows them
     capacity REAL,                 -- share of the model it can train; NULL before its first session
-    enrolled_at REAL,              -- of its first session; NULL: it never came
+    enrolled_at REAL,              -- of its first session; NULL: it never connected
     sessions INTEGER NOT NULL DEFAULT 0,
     fingerprint TEXT               -- JSON of the last session's numeric fingerprint
 );
@@ -36,33 +37,34 @@ CREATE TABLE rounds (
     called INTEGER NOT NULL,
     accepted INTEGER NOT NULL,
     folded INTEGER NOT NULL,
-    normaliser REAL,               -- what the weighted sum was divided by
+    normaliser REAL,               -- the divisor of the weighted sum
     weight_sum REAL,               -- exact sum of the folded weights
     weight_max REAL,
     effective_size REAL,           -- (sum w)^2 / sum w^2
     loss REAL,                     -- of the model the run would offer after this round
-    accuracy REAL,                 -- likewise; NULL where the task has none
+    accuracy REAL,                 -- likewise; NULL if the task has none
     bytes_up INTEGER NOT NULL,     -- of all bodies that came from devices, and that went to them,
     bytes_down INTEGER NOT NULL,   -- since the round before was committed, for whatever round
     opened_at REAL NOT NULL,
-    closed_at REAL NOT NULL,
-    seconds REAL NOT NULL          -- wall seconds from opening to commit
+    closed_at REAL NOT NULL,       -- when the next version had been computed, before the commit
+    seconds REAL NOT NULL          -- wall seconds from opening to closed_at, without the commit
 );
 
 CREATE TABLE answers (
     round INTEGER NOT NULL,
     client TEXT NOT NULL,
     decision TEXT NOT NULL,        -- accept, decline, abort (it accepted and gave up); on the wall
-                                   -- and scaled clocks also absent (it was not there to be called)
-                                   -- and silent (it was called, and nothing was heard of it)
+                                   -- and scaled clocks also absent (it was not connected, so it was
+                                   -- not called) and silent (it was called but sent no answer)
     reason TEXT,                   -- why it declined or gave up
-    state TEXT,                    -- JSON of the device's state; absent, silent: as last known
+    state TEXT,                    -- JSON of the device's state; absent, silent: last known state
     x TEXT,                        -- JSON of the covariates X at the moment of the decision
-    x_age_s REAL,                  -- scenario seconds since; 0 but where it is as last known: of the
-                                   -- absent, the silent, and those whose update overtook their answer
+    x_age_s REAL,                  -- age of `state` and `x` in scenario seconds. It is 0 unless they
+                                   -- are the last known ones: of absent and silent devices, and of
+                                   -- devices whose update overtook their answer
     modelled_s REAL,               -- of work and transfers, in the scenario's model of the device
-    bytes_down INTEGER NOT NULL DEFAULT 0,  -- of the model inside the message that called it; 0:
-                                   -- it is fetched, or went to another device of the same pack
+    bytes_down INTEGER NOT NULL DEFAULT 0,  -- of the model inside the message that called it; 0: the
+                                   -- model is fetched, or went to another device of the same pack
     at REAL NOT NULL,
     PRIMARY KEY (round, client)
 ) WITHOUT ROWID;
@@ -72,13 +74,14 @@ CREATE TABLE contributions (
     client TEXT NOT NULL,
     attempt INTEGER NOT NULL,
     base_version INTEGER NOT NULL,
-    staleness INTEGER NOT NULL,    -- version folded into minus base_version
+    staleness INTEGER NOT NULL,    -- versions committed after base_version when the update was added;
+                                   -- always 0 so far, because only synchronous rounds exist
     weight REAL,                   -- NULL unless folded
     examples INTEGER NOT NULL,
     mask_ratio REAL NOT NULL,      -- share of the coordinates that were trained
-    bytes_up INTEGER NOT NULL,     -- of the update's body, that came: less than its length if it
+    bytes_up INTEGER NOT NULL,     -- of the update's body that arrived: less than its length if it
                                    -- was cut off, more if a part was sent again
-    bytes_down INTEGER NOT NULL,   -- of the model's body, that went to the device for this update
+    bytes_down INTEGER NOT NULL,   -- of the model's body that was sent to the device for this update
     bytes_saved INTEGER NOT NULL,  -- by compression: the update as float32, less bytes_up
     train_s REAL,
     transfer_s REAL,               -- fetching the model and sending the update
@@ -94,15 +97,16 @@ CREATE TABLE transfers (          -- calls in which a model or an update travell
     client TEXT NOT NULL,
     attempt INTEGER NOT NULL,
     direction TEXT NOT NULL,       -- down: the model, up: the update
-    bytes INTEGER NOT NULL,        -- of the body, that travelled in this call
-    began_at REAL NOT NULL,        -- when it was asked for; down by the device's clock
-    wait_s REAL NOT NULL,          -- before its first byte: for a channel slot, the server's turn
+    bytes INTEGER NOT NULL,        -- of the body that travelled in this call
+    began_at REAL NOT NULL,        -- when it was requested; down: by the device's clock
+    wait_s REAL NOT NULL,          -- before its first byte: for a channel slot, and for its turn at
+                                   -- the server
     seconds REAL NOT NULL,         -- from then to its last byte
-    rate_bps REAL,                 -- achieved: bits of the body a second; NULL where it took no time
-    ending TEXT NOT NULL           -- complete; cut off: its round was closed before; broken
+    rate_bps REAL,                 -- achieved: bits of the body a second; NULL if it took no time
+    ending TEXT NOT NULL           -- complete; cut off: its round closed before its end; broken
 );
 
-CREATE TABLE estimates (          -- what a round's weights rest on, as its aggregator says
+CREATE TABLE estimates (          -- from which the aggregator computed a round's weights
     round INTEGER NOT NULL,
     name TEXT NOT NULL,            -- for example "participation" (coefficients) or "shares"
     value TEXT NOT NULL,           -- JSON: a number, a word, or an object of them by name
@@ -111,7 +115,7 @@ CREATE TABLE estimates (          -- what a round's weights rest on, as its aggr
 
 CREATE TABLE evaluations (
     version INTEGER PRIMARY KEY,
-    round INTEGER NOT NULL,        -- that made the version; 0: the initial model
+    round INTEGER NOT NULL,        -- the round that made the version; 0: the initial model
     loss REAL,                     -- NULL: not a number, the model has diverged
     accuracy REAL,
     metrics TEXT NOT NULL,         -- JSON of what else the task measures, for example the
@@ -122,9 +126,9 @@ CREATE TABLE evaluations (
 
 CREATE TABLE group_evaluations (  -- with server.evaluate_groups
     version INTEGER NOT NULL,
-    round INTEGER NOT NULL,        -- that made the version
+    round INTEGER NOT NULL,        -- the round that made the version
     "group" TEXT NOT NULL,
-    examples INTEGER NOT NULL,     -- of the group's devices, that it was measured on
+    examples INTEGER NOT NULL,     -- examples of the group's devices on which it was measured
     loss REAL,                     -- mean over them; NULL: not a number
     accuracy REAL,
     PRIMARY KEY (version, "group")
@@ -133,7 +137,7 @@ CREATE TABLE group_evaluations (  -- with server.evaluate_groups
 CREATE TABLE device_evaluations ( -- with server.evaluate_devices
     version INTEGER NOT NULL,
     client TEXT NOT NULL,
-    examples INTEGER NOT NULL,     -- of the device, that it was measured on
+    examples INTEGER NOT NULL,     -- examples of the device on which it was measured
     loss REAL,                     -- mean over them; NULL: not a number
     accuracy REAL,
     PRIMARY KEY (version, client)
@@ -153,7 +157,7 @@ CREATE TABLE versions (
     round INTEGER NOT NULL,
     sha256 TEXT NOT NULL,          -- of the safetensors file
     bytes INTEGER NOT NULL,
-    body BLOB,                     -- the safetensors file when small; else models/<version>.safetensors
+    body BLOB,                     -- the safetensors file if small; else models/<version>.safetensors
     kept INTEGER NOT NULL DEFAULT 1  -- 0: the bytes were removed, they are no longer needed
 );
 
@@ -161,5 +165,5 @@ CREATE TABLE aggregator_state (
     version INTEGER PRIMARY KEY,
     sha256 TEXT NOT NULL,
     bytes INTEGER NOT NULL,
-    body BLOB                      -- safetensors when small; else models/<version>.state.safetensors
+    body BLOB                      -- safetensors if small; else models/<version>.state.safetensors
 );

@@ -76,7 +76,8 @@ class Rules:
         lockstep: decide by modelled durations instead of arrival.
         goal: the number of updates that count at most; on the wall clock the round closes when it
             is reached. None: all accepted updates count.
-        deadline_s: seconds on the scenario's clock; None: no deadline.
+        deadline_s: the longest duration of a round; None: no deadline. In lockstep it limits the
+            modelled seconds of each update. On the wall and scaled clocks it is wall seconds.
         extra_s: in lockstep, takes the clients whose updates arrived and returns, by client, the
             modelled seconds that shared links add to their durations; None: no link is shared.
         awaits_answers: in lockstep, a device whose update has arrived has spoken only when its
