@@ -10,7 +10,7 @@ import numpy.typing as npt
 import pandas as pd
 
 from muster.emulator.results.account import Account
-from muster.emulator.studies import Result, StudyRun
+from muster.emulator.studies import Claim, Findings, Result, StudyRun
 
 
 class MadeResult(Result):
@@ -50,3 +50,8 @@ class MadeResult(Result):
         self._require()
         assert self._made_vector is not None, "the test gives no vector"
         return self._made_vector().astype(np.float32)
+
+
+def statements(findings: Findings) -> dict[str, Claim]:
+    """The claims and the checks of a study, by their text."""
+    return {claim.claim: claim for claim in (*findings.claims, *findings.checks)}

@@ -1,13 +1,13 @@
 """The study `agnostic`, on runs that never were."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
 import pytest
-from tests.unit.studies.made import MadeResult
+from tests.unit.studies.made import MadeResult, statements
 
 from muster.client.availability.k_of_n import KOfN
 from muster.emulator.fleet.closed_forms import skew
@@ -84,7 +84,7 @@ def found(options: Options, **made: Any) -> Findings:
 
 
 def failing(findings: Findings) -> list[Claim]:
-    return [claim for claim in findings.claims if not claim.holds]
+    return [claim for claim in statements(findings).values() if not claim.holds]
 
 
 # --- what is run ---------------------------------------------------------------------------------
@@ -195,7 +195,7 @@ def test_the_objective_weighs_devices_by_their_place_in_the_population() -> None
 def test_runs_that_are_as_claimed_satisfy_every_claim(options: Options) -> None:
     findings = found(options)
     assert not failing(findings)
-    assert len(findings.claims) == 15
+    assert (len(findings.claims), len(findings.checks)) == (13, 2)
     assert [figure.name for figure in findings.figures] == ["figure-1", "figure-2", "limits"]
     losses = findings.tables[0].frame
     assert len(losses) == (2 * 13 if options is FULL else 2 * 9) + 2
@@ -237,5 +237,6 @@ def test_runs_that_failed_fail_their_claims_and_nothing_else() -> None:
 
 
 def test_a_study_of_which_no_run_ended_is_judged() -> None:
-    claims: Mapping[str, Claim] = {c.claim: c for c in found(QUICK, ended=False).claims}
-    assert sum(claim.holds for claim in claims.values()) == 2  # what is computed, not run
+    findings = found(QUICK, ended=False)
+    assert not any(claim.holds for claim in findings.claims)
+    assert all(check.holds for check in findings.checks)  # they are computed, not run

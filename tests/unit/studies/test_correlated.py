@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 import pytest
-from tests.unit.studies.made import MadeResult
+from tests.unit.studies.made import MadeResult, statements
 
 from muster.emulator.fleet.lives import task_of
 from muster.emulator.fleet.oracle import shares_of
@@ -88,7 +88,7 @@ def theta0(scenario: Scenario) -> npt.NDArray[np.float64]:
 
 def judged(options: Options, **made: Any) -> dict[str, Claim]:
     results = Results([result_of(run, **made) for run in STUDY.runs(options)])
-    return {claim.claim: claim for claim in STUDY.judge(results, options).claims}
+    return statements(STUDY.judge(results, options))
 
 
 def failing(claims: Mapping[str, Claim]) -> list[str]:
@@ -218,7 +218,7 @@ def test_runs_that_failed_break_claims_and_no_judgement() -> None:
     runs = STUDY.runs(QUICK)
     results = Results([result_of(run, ended=run.labels["scheme"] != "debiased") for run in runs])
     findings = STUDY.judge(results, QUICK)
-    claims = {claim.claim: claim for claim in findings.claims}
+    claims = statements(findings)
     assert claims["Final loss: biased above unbiased"].holds
     assert not claims["Final loss: biased above debiased"].holds
     assert not claims["M_max = 4 never binds: the model is that without a limit"].holds

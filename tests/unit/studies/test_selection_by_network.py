@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
-from tests.unit.studies.made import MadeResult
+from tests.unit.studies.made import MadeResult, statements
 
 from muster.emulator.fleet.lives import task_of
 from muster.emulator.fleet.population import population
@@ -126,7 +126,7 @@ def tables(rounds: int, deadline: bool, weight: float, reason: str) -> dict[str,
 
 def judged(options: Options, **made: Any) -> dict[str, Claim]:
     results = Results([result_of(run, **made) for run in STUDY.runs(options)])
-    return {claim.claim: claim for claim in STUDY.judge(results, options).claims}
+    return statements(STUDY.judge(results, options))
 
 
 def failing(claims: dict[str, Claim]) -> list[str]:
@@ -278,7 +278,7 @@ def test_a_rule_on_which_it_depends_who_is_late_breaks_a_claim_alone() -> None:
     odd.account.contributions.at[4, "reason"] = pd.NA
     rounds = odd.account.rounds
     rounds.loc[rounds.index == 0, "folded"] += 1
-    broken = failing({c.claim: c for c in STUDY.judge(Results(results), FULL).claims})
+    broken = failing(statements(STUDY.judge(Results(results), FULL)))
     assert len(broken) == 1
     assert broken[0].startswith("Who is late does not depend")
 
@@ -287,13 +287,13 @@ def test_runs_that_failed_break_claims_and_no_judgement() -> None:
     runs = STUDY.runs(QUICK)
     results = Results([result_of(run, ended=run.labels["rule"] != IMPORTANCE) for run in runs])
     findings = STUDY.judge(results, QUICK)
-    claims = {claim.claim: claim for claim in findings.claims}
+    claims = statements(findings)
     assert claims["Without the deadline FedAvg ends further from the target than FedIPW"].holds
     broken = failing(claims)
     assert len(broken) == 4
     assert sum("importance" in text for text in broken) == 2
     nothing = Results([result_of(run, ended=False) for run in runs])
-    assert failing({c.claim: c for c in STUDY.judge(nothing, QUICK).claims}) == list(claims)
+    assert failing(statements(STUDY.judge(nothing, QUICK))) == list(claims)
 
 
 def test_tables_and_figures_have_every_rule_and_change() -> None:

@@ -62,14 +62,14 @@ def describe(done: Studied) -> str:
     lines += [f"  {clean(title)}: {_first_line(why)}" for title, why in done.problems.items()]
     if done.findings is None:
         return "\n".join([*lines, f"  in {shown(done.folder)}"])
-    claims, notes = done.findings.claims, done.findings.notes
-    hold = sum(claim.holds for claim in claims)
-    lines.append(f"{hold} of {len(claims)} claims hold")
-    if claims:
-        table = claims_table(claims)
-        # The rule is a sentence, too long for a terminal; it is on the page and in claims.json.
-        lines += aligned([row[:-1] for row in [table.columns, *table.rows]])
-    lines += [clean(note) for note in notes]
+    findings = done.findings
+    for claims, what in ((findings.claims, "claims hold"), (findings.checks, "checks pass")):
+        if claims:
+            lines.append(f"{sum(claim.holds for claim in claims)} of {len(claims)} {what}")
+            table = claims_table(claims)
+            # The rule is a sentence, too long for a terminal; it is on the page and in claims.json.
+            lines += aligned([row[:-1] for row in [table.columns, *table.rows]])
+    lines += [clean(note) for note in findings.notes]
     return "\n".join([*lines, "", f"  page  {shown(done.folder / PAGE)}"])
 
 

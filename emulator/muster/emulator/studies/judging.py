@@ -14,7 +14,7 @@ from muster.emulator.studies.plan import StudyPlan
 from muster.emulator.studies.results import Result, Results
 from muster.emulator.studies.study import Findings
 
-CLAIMS = "claims.json"
+CLAIMS, CHECKS = "claims.json", "checks.json"
 
 
 def conclude(folder: Path, plan: StudyPlan, problems: Mapping[str, str]) -> Studied:
@@ -48,9 +48,10 @@ def conclude(folder: Path, plan: StudyPlan, problems: Mapping[str, str]) -> Stud
 def _write(studied: Studied, plan: StudyPlan, results: Results) -> None:
     folder, findings = studied.folder, studied.findings
     assert findings is not None
-    rows = [claim.to_json() for claim in findings.claims]
-    text = json.dumps(rows, indent=1, ensure_ascii=False, allow_nan=False)
-    write_atomic(folder / CLAIMS, f"{text}\n".encode())
+    for name, claims in ((CLAIMS, findings.claims), (CHECKS, findings.checks)):
+        rows = [claim.to_json() for claim in claims]
+        text = json.dumps(rows, indent=1, ensure_ascii=False, allow_nan=False)
+        write_atomic(folder / name, f"{text}\n".encode())
     (folder / FIGURES).mkdir(exist_ok=True)
     for table in findings.tables:
         tables.write_csv(folder / f"{table.name}.csv", table.frame)

@@ -28,8 +28,8 @@ class Studied:
 
     @property
     def holds(self) -> bool:
-        """Whether every run ended and every claim holds."""
+        """Whether every run ended, every claim holds and every check passes."""
         found = self.findings
-        return self.status == "completed" and found is not None and all(
-            claim.holds for claim in found.claims
-        )  # fmt: skip
+        if self.status != "completed" or found is None:
+            return False
+        return all(claim.holds for claim in (*found.claims, *found.checks))

@@ -12,6 +12,7 @@ from muster.emulator.results.summary import bytes_text, clean, seconds_text
 from muster.emulator.results.tabular import Table as Words
 from muster.emulator.results.tabular import markdown
 from muster.emulator.studies import network, plan
+from muster.emulator.studies.claims import Claim
 from muster.emulator.studies.outcome import Studied
 from muster.emulator.studies.tables import claims_table, frame_table
 
@@ -44,6 +45,8 @@ def sections_of(
     found = [_headline(studied, planned, runs)]
     if findings.claims:
         found.append(ReportSection("Claims", _CLAIMS, table=claims_table(findings.claims)))
+    if findings.checks:
+        found.append(ReportSection("Checks", _CHECKS, table=claims_table(findings.checks)))
     if studied.problems:
         found.append(ReportSection("Runs without a result", table=_problems(studied.problems)))
     if findings.notes:
@@ -55,6 +58,10 @@ def sections_of(
     return [*found, _travelled(runs), _reasons(runs), _sizes(planned), _files(studied)]
 
 
+_CHECKS = (
+    "Statements that hold by construction: constants, identities, and what the account must say. A "
+    "check that fails shows a mistake in the program, not in what the study claims."
+)
 _CLAIMS = (
     "The claims, and whether they hold in these runs. The rule names the kind of interval. A "
     "margin is the most by which a value may differ from the expected one."
@@ -62,12 +69,14 @@ _CLAIMS = (
 
 
 def _headline(studied: Studied, planned: plan.StudyPlan, runs: pd.DataFrame) -> ReportSection:
-    claims = studied.findings.claims if studied.findings is not None else ()
+    findings = studied.findings
+    assert findings is not None
     study, options, total = planned.study, planned.options, runs.sum(numeric_only=True)
     ended = len(planned.runs) - len(studied.problems)
     facts = [
         ("status", studied.status),
-        ("claims that hold", f"{sum(claim.holds for claim in claims)} of {len(claims)}"),
+        ("claims that hold", _share(findings.claims)),
+        *([("checks that pass", _share(findings.checks))] if findings.checks else []),
         ("runs", f"{ended} of {len(planned.runs)}"),
         ("seeds", f"{options.seeds}, from {options.seed}"),
         ("travelled", bytes_text(total["bytes_up"] + total["bytes_down"])),
@@ -78,6 +87,10 @@ def _headline(studied: Studied, planned: plan.StudyPlan, runs: pd.DataFrame) -> 
     size = "Quick: runs are smaller and fewer than in the full study." if options.quick else ""
     parts = [about, study.paper and f"{study.paper}.", size, *study.remarks(options)]
     return ReportSection(clean(studied.name), clean(" ".join(filter(None, parts))), facts)
+
+
+def _share(claims: Sequence[Claim]) -> str:
+    return f"{sum(claim.holds for claim in claims)} of {len(claims)}"
 
 
 def _problems(problems: Mapping[str, str]) -> Table:
@@ -130,6 +143,7 @@ _FILES = {
     PLAN: "every run with its whole scenario",
     plan.RUNS: "a run folder for every run; `muster report` draws its report",
     "claims.json": "the claims, for programs",
+    "checks.json": "the checks, in the same form",
     f"{NETWORK}.csv": "traffic, seconds and losses of every run",
     FIGURES: "the figures of this page",
     PAGE: "this page",

@@ -86,11 +86,15 @@ class Findings:
     """The findings of a study.
 
     Attributes:
-        claims: all claims with their judgement, including those that could not be judged.
+        claims: all claims with their judgement, including those that could not be judged. A claim
+            can fail although the program is right.
+        checks: statements that hold by construction: constants, identities, and what the account
+            must say. One that fails shows a mistake in the program.
         notes: sentences that a reader of the results has to know.
     """
 
     claims: Sequence[Claim]
+    checks: Sequence[Claim] = ()
     figures: Sequence[StudyFigure] = ()
     tables: Sequence[StudyTable] = ()
     notes: Sequence[str] = ()

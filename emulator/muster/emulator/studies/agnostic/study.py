@@ -89,7 +89,8 @@ class AgnosticStudy(Study):
         size = _size(options)
         found = Measures(results, size.decays, size.horizons, size.rounds)
         return Findings(
-            [*_equation_10(found), *_minimiser(found), *_rate(found), *_numbers(found)],
+            [*_equation_10(found), *_minimiser(found), *_rate(found), _growth(found)],
+            list(_enumerations()),
             list(_figures(found)),
             list(_tables(found)),
             _notes(size),
@@ -165,15 +166,18 @@ def _rate(found: Measures) -> Iterator[Claim]:
     yield at_most(text, found.slopes(), -0.5)
 
 
-def _numbers(found: Measures) -> Iterator[Claim]:
+def _growth(found: Measures) -> Claim:
+    text = "equation 10 multiplies the parameters, in the mean of the rounds, by N Σ p²"
+    return close(text, found.factors(), _factor(), _FACTOR_MARGIN)
+
+
+def _enumerations() -> Iterator[Claim]:
     weights = np.array([5, 3, 2, 1, 1, 0.5])
     counted, raced = shares_by_enumeration(weights, 2), effective_weights(weights, 2)
     text = "six devices of which two come: p by going through all draws, and as worked out by hand"
     yield exact(text, float(np.abs(counted - ENUMERATED).max()), 0.0, 5e-7)
     text = "six devices of which two come: p by going through all draws, and as computed for many"
     yield exact(text, float(np.abs(counted - raced).max()), 0.0, 1e-9)
-    text = "equation 10 multiplies the parameters, in the mean of the rounds, by N Σ p²"
-    yield close(text, found.factors(), _factor(), _FACTOR_MARGIN)
 
 
 def _factor() -> float:

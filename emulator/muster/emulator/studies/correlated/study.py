@@ -101,12 +101,13 @@ class CorrelatedStudy(Study):
             *_surrogate(found, size),
             *_shares(found, size),
         ]
+        checks = [*_constants(), _never_binds(found)]
         tables = [
             StudyTable("losses", "Final training loss", found.losses(), _LOSSES),
             StudyTable("digits", "Losses by digit, and rounds", found.digits(), _WAYS),
             StudyTable("shares", "Shares of the groups", found.shares(), _HEARD),
         ]
-        return Findings(claims, list(_figures(found)), tables, list(_notes(found)))
+        return Findings(claims, checks, list(_figures(found)), tables, list(_notes(found)))
 
 
 _NO_MNIST = (
@@ -201,8 +202,11 @@ def _figure_2(found: CorrelatedMeasures, size: _CorrelatedSize) -> Iterator[Clai
         found.of(mean_loss, "unbiased"),
     )
     yield greater(f"{text}: biased ends above debiased", ends["biased"], ends["debiased"])
+
+
+def _never_binds(found: CorrelatedMeasures) -> Claim:
     same = found.same_model(NEVER_BINDS)
-    yield Claim(
+    return Claim(
         f"M_max = {NEVER_BINDS.slots} never binds: the model is that without a limit",
         bool(same) and all(same.values()),
         "the same" if same and all(same.values()) else "another, or none",
@@ -242,10 +246,6 @@ def ends_at(scheme: str, limit: Limit | None) -> tuple[float, ...]:
 
 
 def _shares(found: CorrelatedMeasures, size: _CorrelatedSize) -> Iterator[Claim]:
-    truth = fleet.exact()
-    yield exact("c of the outer groups, exactly", truth.shares[0], _C[0], 1e-10)
-    yield exact("c of the middle group, exactly", truth.shares[1], _C[1], 1e-10)
-    yield exact("The probability that nobody comes, exactly", truth.empty, _EMPTY, 1e-10)
     yield at_most(
         "The fleet's ĉ end near c: max |ĉ − c|",
         found.of(measures.worst_share, "debiased"),
@@ -254,9 +254,16 @@ def _shares(found: CorrelatedMeasures, size: _CorrelatedSize) -> Iterator[Claim]
     yield close(
         "The fleet's share of empty rounds is that probability",
         found.of(measures.empty, "debiased"),
-        truth.empty,
+        fleet.exact().empty,
         size.empty,
     )
+
+
+def _constants() -> Iterator[Claim]:
+    truth = fleet.exact()
+    yield exact("c of the outer groups, exactly", truth.shares[0], _C[0], 1e-10)
+    yield exact("c of the middle group, exactly", truth.shares[1], _C[1], 1e-10)
+    yield exact("The probability that nobody comes, exactly", truth.empty, _EMPTY, 1e-10)
 
 
 def _figures(found: CorrelatedMeasures) -> Iterator[StudyFigure]:

@@ -48,7 +48,6 @@ class FedIpwStudy(Study):
             *_both_stages(found),
             *_stronger(found),
             *_by_means(found, options.quick),
-            *_proposition(),
         ]
         figure = StudyFigure(
             "figure-2",
@@ -67,7 +66,7 @@ class FedIpwStudy(Study):
         )
         notes = [_TAILS, _TOO_FEW if options.quick else _DIRECTION]
         table = StudyTable("gaps", "Gaps and distances, tail averages", found.table())
-        return Findings(claims, [figure], [table], notes)
+        return Findings(claims, list(_proposition()), [figure], [table], notes)
 
 
 _TAILS = (

@@ -87,9 +87,9 @@ class SelectionByNetworkStudy(Study):
 
     def judge(self, results: Results, options: Options) -> Findings:
         found = SelectionByNetworkMeasures(results)
-        claims = [*_gaps(found), *_weights(found), *_changes(found), *_losses(found)]
+        claims = [*_gaps(found), *_weights(found), *_changes(found), _crowding(found)]
         table = StudyTable("rules", "Rules and changes", found.table(), _TABLE)
-        return Findings(claims, list(_figures(found)), [table], _NOTES)
+        return Findings(claims, list(_checks(found)), list(_figures(found)), [table], _NOTES)
 
 
 def _size(options: Options) -> _SelectionSize:
@@ -182,11 +182,14 @@ def _changes(found: SelectionByNetworkMeasures) -> Iterator[Claim]:
         )
 
 
-def _losses(found: SelectionByNetworkMeasures) -> Iterator[Claim]:
-    yield greater(
+def _crowding(found: SelectionByNetworkMeasures) -> Claim:
+    return greater(
         "With the deadline a larger share of the valley is late in rounds in which more of it come",
         found.of("crowding", DEADLINE),
     )
+
+
+def _checks(found: SelectionByNetworkMeasures) -> Iterator[Claim]:
     yield exact("Without the deadline no update is late", found.most("late", FREE), 0, 0)
     yield exact(
         "The ledger has a reason for every loss: who accepted was folded, or late for the deadline",
