@@ -153,15 +153,17 @@ def test_what_will_be_run_is_said_and_every_run_has_a_line(runner: Runner) -> No
     assert said[-1] == "judging"
 
 
-def test_the_claims_are_printed_as_a_table(runner: Runner) -> None:
+def test_a_claim_is_printed_with_its_numbers_and_the_reason_for_it(runner: Runner) -> None:
     said = muster("--quiet")
     assert said.stderr == ""
     lines = said.stdout.splitlines()
     assert lines[:2] == ["tiny: completed", "1 of 1 claims hold"]
-    assert lines[3].split() == (
-        "✓ eight steps a round learn more than one 8.75 > 0 8.75 to 8.75 101, 102".split()
-    )
-    assert lines[4] == "Linear regression is not the world."
+    assert lines[2:6] == [
+        "  ✓ eight steps a round learn more than one",
+        "      measured 8.75, expected > 0, interval or margin 8.75 to 8.75, seeds 101, 102",
+        "      Each step lowers the loss.",
+        "Linear regression is not the world.",
+    ]
     assert lines[-1] == "  page  there/study.html"
 
 
@@ -169,7 +171,7 @@ def test_a_claim_that_does_not_hold_fails_the_study(runner: Runner) -> None:
     done = muster(study="Wrong")
     assert done.exit_code == 1
     assert "tiny: completed\n0 of 1 claims hold" in done.stdout
-    assert "✗  one step a round learns more than eight" in done.stdout
+    assert "✗ one step a round learns more than eight" in done.stdout
     (claim,) = json.loads(Path("there/claims.json").read_text())
     assert claim["holds"] is False
 

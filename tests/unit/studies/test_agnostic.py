@@ -196,6 +196,7 @@ def test_runs_that_are_as_claimed_satisfy_every_claim(options: Options) -> None:
     findings = found(options)
     assert not failing(findings)
     assert (len(findings.claims), len(findings.checks)) == (13, 2)
+    assert all(claim.why for claim in findings.claims)
     assert [figure.name for figure in findings.figures] == ["figure-1", "figure-2", "limits"]
     losses = findings.tables[0].frame
     assert len(losses) == (2 * 13 if options is FULL else 2 * 9) + 2

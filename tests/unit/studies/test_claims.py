@@ -294,11 +294,18 @@ def test_a_claim_of_ones_own_cannot_hold_without_a_number() -> None:
 def test_a_row_has_these_keys_and_is_json() -> None:
     row = json.loads(json.dumps(greater("a beats b", FIVE, TENS).to_json(), allow_nan=False))
     assert list(row) == [
-        "claim", "holds", "measured", "expected", "rule", "seeds", "interval", "margin"
+        "claim", "holds", "measured", "expected", "rule", "seeds", "interval", "margin", "why"
     ]  # fmt: skip
     assert row["holds"] is True
     assert row["interval"][1] is None
     assert row["margin"] is None
+
+
+def test_a_claim_keeps_its_judgement_when_it_is_explained() -> None:
+    judged = greater("a beats b", FIVE, TENS)
+    explained = judged.because("it must")
+    assert explained.why == "it must"
+    assert {**explained.to_json(), "why": ""} == judged.to_json()
 
 
 def test_a_difference_has_every_seed_of_either() -> None:

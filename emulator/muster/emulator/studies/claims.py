@@ -10,7 +10,7 @@ number. A claim is never left out.
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 
@@ -48,6 +48,7 @@ class Claim:
         interval: interval of the measured number, of the kind that the rule names; an end of None
             is unbounded.
         margin: the most by which the measured number may differ from the expected one.
+        why: a sentence that says why the claim should hold.
     """
 
     claim: str
@@ -58,6 +59,11 @@ class Claim:
     seeds: Sequence[int] = ()
     interval: Ends | None = None
     margin: float | None = None
+    why: str = ""
+
+    def because(self, why: str) -> Self:
+        """The same claim, with a sentence that says why it should hold."""
+        return replace(self, why=why)
 
     def __post_init__(self) -> None:
         if not isinstance(self.measured, str) and not math.isfinite(self.measured):
@@ -75,6 +81,7 @@ class Claim:
             "seeds": list(self.seeds),
             "interval": None if self.interval is None else list(self.interval),
             "margin": self.margin,
+            "why": self.why,
         }
 
 

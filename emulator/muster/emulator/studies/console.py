@@ -1,14 +1,15 @@
 """A study on the command line: its options, and its results as text."""
 
 import os
+from collections.abc import Iterator
 from pathlib import Path
 
 from muster.common.errors import ConfigError
 from muster.emulator.launch.backend import BackendName
 from muster.emulator.results.summary import clean
-from muster.emulator.results.tabular import aligned
 from muster.emulator.runs.run_folder import shown
 from muster.emulator.scenario.reading import DATA_VARIABLE
+from muster.emulator.studies.claims import Claim
 from muster.emulator.studies.outcome import Studied
 from muster.emulator.studies.plan import find_study
 from muster.emulator.studies.registry import STUDIES
@@ -56,7 +57,6 @@ def options_of(
 def describe(done: Studied) -> str:
     """Describe a study in lines: its claims, its problems, and where its page is."""
     from muster.emulator.studies.page import PAGE
-    from muster.emulator.studies.tables import claims_table
 
     lines = [f"{clean(done.name)}: {done.status}"]
     lines += [f"  {clean(title)}: {_first_line(why)}" for title, why in done.problems.items()]
@@ -66,11 +66,23 @@ def describe(done: Studied) -> str:
     for claims, what in ((findings.claims, "claims hold"), (findings.checks, "checks pass")):
         if claims:
             lines.append(f"{sum(claim.holds for claim in claims)} of {len(claims)} {what}")
-            table = claims_table(claims)
-            # The rule is a sentence, too long for a terminal; it is on the page and in claims.json.
-            lines += aligned([row[:-1] for row in [table.columns, *table.rows]])
+            lines += [line for claim in claims for line in _lines(claim)]
     lines += [clean(note) for note in findings.notes]
     return "\n".join([*lines, "", f"  page  {shown(done.folder / PAGE)}"])
+
+
+def _lines(claim: Claim) -> Iterator[str]:
+    """A claim as lines: what it says, the numbers, and why it should hold."""
+    from muster.emulator.studies.tables import MARKS, measured_text, seeds_text, spread_text
+
+    yield f"  {MARKS[claim.holds]} {clean(claim.claim)}"
+    spread, seeds = spread_text(claim), seeds_text(claim.seeds)
+    numbers = [f"measured {measured_text(claim)}", f"expected {clean(claim.expected)}"]
+    numbers += [f"interval or margin {spread}"] if spread else []
+    numbers += [f"seeds {seeds}"] if seeds else []
+    yield f"      {', '.join(numbers)}"
+    if claim.why:
+        yield f"      {clean(claim.why)}"
 
 
 def _first_line(text: str) -> str:

@@ -28,10 +28,11 @@ def claims_table(claims: Sequence[Claim]) -> Table:
             spread_text(claim),
             seeds_text(claim.seeds),
             clean(claim.rule),
+            clean(claim.why),
         ]
         for claim in claims
     ]
-    columns = ["", "claim", "measured", "expected", "interval or margin", "seeds", "rule"]
+    columns = ["", "claim", "measured", "expected", "interval or margin", "seeds", "rule", "why"]
     return Table(columns, rows, words=len(columns), wraps=True)
 
 

@@ -128,13 +128,18 @@ def _equation_10(found: Measures) -> Iterator[Claim]:
         agnostic = found.loss(part, AGNOSTIC)
         weighted = found.loss(part, WEIGHTED)
         what = "the loss of equation 10 above that of agnostic averaging"
-        yield greater(f"{part}: {what}", weighted, agnostic)
-        yield grows(f"{part}: the skew, and {what}", found.differences(part))
+        yield greater(f"{part}: {what}", weighted, agnostic).because(
+            "The weights of equation 10 do not sum to 1, so every round makes the parameters "
+            "longer."
+        )
+        yield grows(f"{part}: the skew, and {what}", found.differences(part)).because(
+            "The factor N Σ p², by which a round multiplies the parameters, grows with the skew."
+        )
     yield greater(
         "linear: the loss with weights p_i / Σ p above that of agnostic averaging",
         found.loss("linear", NORMALISED),
         found.loss("linear", AGNOSTIC),
-    )
+    ).because("Devices that come more often get larger weights too, so they count twice.")
 
 
 def _minimiser(found: Measures) -> Iterator[Claim]:
@@ -144,15 +149,21 @@ def _minimiser(found: Measures) -> Iterator[Claim]:
             f"{part}: the average is nearer to the minimiser of Σ p_i f_i than to that of Σ f_i/N",
             _by_seed(ended, "distance to the other"),
             _by_seed(ended, "distance"),
-        )
+        ).because("A mean over whoever comes takes device i with the weight p_i in the long run.")
         yield greater(
             f"{part}: and better than the latter, by Σ p_i f_i",
             _by_seed(ended, "gap of the other"),
             _by_seed(ended, "gap"),
+        ).because(
+            "The average minimises the objective with the weights p_i, not the one with equal "
+            "weights."
         )
     for number, misses in enumerate(found.misses(measured=True), 1):
         text = f"quadratics: the average less Σ p_i b_i, coordinate {number}"
-        yield close(text, misses, 0.0, _MARGIN)
+        yield close(text, misses, 0.0, _MARGIN).because(
+            "With equal curvature, the minimiser of Σ p_i f_i is the mean of the minimisers "
+            "with weights p_i."
+        )
 
 
 def _by_seed(frame: pd.DataFrame, column: str) -> BySeed:
@@ -163,12 +174,16 @@ def _by_seed(frame: pd.DataFrame, column: str) -> BySeed:
 
 def _rate(found: Measures) -> Iterator[Claim]:
     text = "linear: the gap falls as 1/√T or faster: slope of log gap on log T"
-    yield at_most(text, found.slopes(), -0.5)
+    yield at_most(text, found.slopes(), -0.5).because(
+        "Theorem 4 bounds the gap of the averaged iterate by a constant over √T."
+    )
 
 
 def _growth(found: Measures) -> Claim:
     text = "equation 10 multiplies the parameters, in the mean of the rounds, by N Σ p²"
-    return close(text, found.factors(), _factor(), _FACTOR_MARGIN)
+    return close(text, found.factors(), _factor(), _FACTOR_MARGIN).because(
+        "A round multiplies the parameters by N/|S| Σ p_i over the devices that come."
+    )
 
 
 def _enumerations() -> Iterator[Claim]:

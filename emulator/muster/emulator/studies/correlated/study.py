@@ -165,26 +165,34 @@ def _figure_1(found: CorrelatedMeasures, size: _CorrelatedSize) -> Iterator[Clai
         "Mean over rounds of the training loss: biased above debiased",
         over["biased"],
         over["debiased"],
+    ).because(
+        "A plain mean gives the outer groups too little weight, so their digits are learned late."
     )
     yield greater(
         "Mean over rounds of the training loss: debiased above unbiased",
         over["debiased"],
         over["unbiased"],
+    ).because(
+        "Debiased steps vary with the devices that come; unbiased has all of them in every round."
     )
-    yield greater("Final loss: biased above unbiased", ends["biased"], ends["unbiased"])
-    yield greater("Final loss: biased above debiased", ends["biased"], ends["debiased"])
+    yield greater("Final loss: biased above unbiased", ends["biased"], ends["unbiased"]).because(
+        "The digits of the outer groups are still behind at the end."
+    )
+    yield greater("Final loss: biased above debiased", ends["biased"], ends["debiased"]).because(
+        "The debiased scheme gives every device the same weight in the mean of the rounds."
+    )
     yield close(
         "Final loss: debiased less unbiased is about 0",
         difference(ends["debiased"], ends["unbiased"]),
         0.0,
         size.loss,
-    )
+    ).because("In the mean of the rounds a debiased step is the step of all devices.")
     yield close(
         "Final loss: debiased by the estimated ĉ less by the exact c is about 0",
         difference(ends["debiased"], ends["exact"]),
         0.0,
         size.loss,
-    )
+    ).because("The estimate converges to c, so later steps are the same.")
 
 
 def _figure_2(found: CorrelatedMeasures, size: _CorrelatedSize) -> Iterator[Claim]:
@@ -195,13 +203,17 @@ def _figure_2(found: CorrelatedMeasures, size: _CorrelatedSize) -> Iterator[Clai
         difference(ends["debiased"], found.of(final, "unbiased")),
         0.0,
         size.limited_loss,
+    ).because(
+        "ĉ is the share of the devices that get through, so it makes up for collisions as well."
     )
     yield greater(
         f"{text}: more slowly: its mean over rounds is above that of unbiased",
         found.of(mean_loss, "debiased", LITERAL),
         found.of(mean_loss, "unbiased"),
+    ).because("Fewer devices get through, so steps vary more.")
+    yield greater(f"{text}: biased ends above debiased", ends["biased"], ends["debiased"]).because(
+        "Collisions change the weights of the groups, and a plain mean does not make up for it."
     )
-    yield greater(f"{text}: biased ends above debiased", ends["biased"], ends["debiased"])
 
 
 def _never_binds(found: CorrelatedMeasures) -> Claim:
@@ -231,12 +243,17 @@ def _surrogate(found: CorrelatedMeasures, size: _CorrelatedSize) -> Iterator[Cla
                 f"{text}: it ends near ({where})",
                 found.of_surrogate(distance, scheme, limit),
                 within,
+            ).because(
+                "The minimiser under any weights is the point with these weights between the "
+                "corners."
             )
             yield close(
                 f"{text}: the middle group weighs {end[1]:.3f}",
                 found.of_surrogate(lambda r: float(measures.weights(r)[1]), scheme, limit),
                 end[1],
                 size.weight if limit is None else 2 * size.weight,
+            ).because(
+                "This is the weight that the scheme gives to the middle group in the long run."
             )
 
 
@@ -250,13 +267,13 @@ def _shares(found: CorrelatedMeasures, size: _CorrelatedSize) -> Iterator[Claim]
         "The fleet's ĉ end near c: max |ĉ − c|",
         found.of(measures.worst_share, "debiased"),
         size.share,
-    )
+    ).because("ĉ is a mean over the rounds, whose expectation is c.")
     yield close(
         "The fleet's share of empty rounds is that probability",
         found.of(measures.empty, "debiased"),
         fleet.exact().empty,
         size.empty,
-    )
+    ).because("A round is empty if no device comes, and empty rounds count in ĉ.")
 
 
 def _constants() -> Iterator[Claim]:

@@ -148,22 +148,37 @@ def _both_stages(found: FedIpwMeasures) -> Iterator[Claim]:
         "A: FedAvg ends further from the target than participation-only weights",
         found.gap("fedavg"),
         only,
+    ).because(
+        "FedAvg corrects for neither stage of selection; participation-only weights correct "
+        "for one."
     )
     for rule, name in (("fedipw", "FedIPW"), ("oracle-ipw", "the oracle")):
         yield higher(
             f"A: participation-only weights end further from the target than {name}",
             only,
             found.gap(rule),
+        ).because(
+            "Participation-only weights leave the bias of enrollment, which this rule corrects too."
         )
 
 
 def _stronger(found: FedIpwMeasures) -> Iterator[Claim]:
     gaps = found.strengths()
     only = gaps["participation-ipw"]
-    yield grows("B: the gap of FedAvg grows with the strength of enrollment bias", gaps["fedavg"])
-    yield grows("B: the gap of participation-only weights grows with it", only)
+    yield grows(
+        "B: the gap of FedAvg grows with the strength of enrollment bias", gaps["fedavg"]
+    ).because(
+        "The stronger enrollment prefers devices, the less the enrolled ones are like the "
+        "population."
+    )
+    yield grows("B: the gap of participation-only weights grows with it", only).because(
+        "These weights end at the optimum of the enrolled devices, which moves away from the "
+        "target."
+    )
     more = {s: difference(values, gaps["fedipw"][s]) for s, values in only.items()}
-    yield grows("B: what participation-only leaves over FedIPW grows with it", more)
+    yield grows("B: what participation-only leaves over FedIPW grows with it", more).because(
+        "FedIPW removes the bias of enrollment, so the difference is this bias."
+    )
 
 
 def _by_means(found: FedIpwMeasures, quick: bool) -> Iterator[Claim]:
@@ -172,23 +187,29 @@ def _by_means(found: FedIpwMeasures, quick: bool) -> Iterator[Claim]:
         "C: calibration on coarse indicators corrects in part: participation-only ends further",
         found.gap("participation-ipw"),
         coarse,
-    )
+    ).because("The signs of the covariates carry a part of what enrollment depends on.")
     if not quick:
         yield higher(
             "C: and in part only: it ends further than FedIPW", coarse, found.gap("fedipw")
-        )
+        ).because("Nothing in the signs tells how devices differ that have the same signs.")
     only = found.distance("participation-ipw")
-    yield grows("D: the distance to the optimum grows with the error of the means", found.noises())
+    yield grows(
+        "D: the distance to the optimum grows with the error of the means", found.noises()
+    ).because(
+        "Calibrated weights reproduce the means that they are given, and with them their error."
+    )
     yield higher(
         f"D: with errors of {SMALL}, calibration is nearer than participation-only",
         only,
         found.distance("calibrated", SMALL),
-    )
+    ).because("A small error of the means costs less than the bias of enrollment that it removes.")
     if not quick:
         yield higher(
             f"D: with errors of {LARGE}, it is further than participation-only",
             found.distance("calibrated", LARGE),
             only,
+        ).because(
+            "A large error of the means costs more than the bias of enrollment that it removes."
         )
 
 

@@ -116,29 +116,33 @@ def _gaps(found: SelectionByNetworkMeasures) -> Iterator[Claim]:
         "Without the deadline FedAvg ends further from the target than FedIPW",
         free["fedavg"],
         free[FEDIPW],
+    ).because(
+        "Without the deadline every update counts, and the covariates explain who takes part."
     )
     yield higher(
         "FedIPW ends further from the target with the deadline than without",
         deadline[FEDIPW],
         free[FEDIPW],
-    )
+    ).because("The deadline loses updates of the valley, and no covariate says which.")
     yield higher(
         "The oracle, which knows what devices do and not what links do, ends further with the "
         "deadline too",
         deadline["oracle-ipw"],
         free["oracle-ipw"],
-    )
+    ).because("Even the true propensities say nothing of what becomes of an update on its way.")
     yield higher(
         "With the deadline FedIPW ends further from the target than when it is told of the link",
         deadline[FEDIPW],
         deadline[WITH_LINK],
+    ).because(
+        "With the link as a covariate, the losses of the valley become a part of the propensity."
     )
     yield higher(
         "With the deadline participation-only weights end further from the target than importance, "
         "which corrects participation alone too, but counts who came",
         deadline["participation-ipw"],
         deadline[IMPORTANCE],
-    )
+    ).because("Importance counts the updates that arrived, whatever kept the others away.")
 
 
 def _weights(found: SelectionByNetworkMeasures) -> Iterator[Claim]:
@@ -147,13 +151,13 @@ def _weights(found: SelectionByNetworkMeasures) -> Iterator[Claim]:
         "With the deadline the valley has a smaller share of what is folded than of what comes",
         found.of("valley's share of accepted", DEADLINE),
         found.of("valley's share of folded", DEADLINE),
-    )
+    ).because("Updates of the valley share a slow link, so more of them are late.")
     for rule, name in ((FEDIPW, "FedIPW"), ("oracle-ipw", "the oracle")):
         yield greater(
             f"With the deadline {name} weighs the valley by less than {SHARE:g}, its share of the "
             f"population",
             {seed: SHARE - weight for seed, weight in weights[rule].items()},
-        )
+        ).because("Weights cannot restore updates that were not folded.")
     for rule, name in (
         (WITH_LINK, "FedIPW that is told of the link"),
         (IMPORTANCE, "importance"),
@@ -162,7 +166,7 @@ def _weights(found: SelectionByNetworkMeasures) -> Iterator[Claim]:
             f"With the deadline {name} weighs the valley by more than FedIPW",
             weights[rule],
             weights[FEDIPW],
-        )
+        ).because("This rule can see that updates of the valley are missing.")
 
 
 def _changes(found: SelectionByNetworkMeasures) -> Iterator[Claim]:
@@ -172,21 +176,23 @@ def _changes(found: SelectionByNetworkMeasures) -> Iterator[Claim]:
         (HALF, "when half as many devices are called"),
         (LONGEST, f"with a deadline of {LONGEST_S:g} s instead of {DEADLINE_S:g} s"),
     ):
-        yield higher(f"FedIPW ends nearer to the target {name}", deadline, gaps[change])
+        yield higher(f"FedIPW ends nearer to the target {name}", deadline, gaps[change]).because(
+            "More updates of the valley are in time."
+        )
     by_deadline = {limit: gaps.get(_name(limit)) for limit in (SHORTEST_S, LONG_S, LONGEST_S)}
     measured = {1 / limit: values for limit, values in by_deadline.items() if values is not None}
     if len(measured) > 1:
         yield grows(
             "The gap of FedIPW grows as the deadline is shorter",
             {**measured, 1 / DEADLINE_S: deadline},
-        )
+        ).because("A shorter deadline loses more updates of the valley.")
 
 
 def _crowding(found: SelectionByNetworkMeasures) -> Claim:
     return greater(
         "With the deadline a larger share of the valley is late in rounds in which more of it come",
         found.of("crowding", DEADLINE),
-    )
+    ).because("Devices that transfer at the same time share the rate of the link.")
 
 
 def _checks(found: SelectionByNetworkMeasures) -> Iterator[Claim]:
