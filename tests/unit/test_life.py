@@ -11,8 +11,8 @@ from muster.client.availability.bernoulli import BernoulliAvailability
 from muster.client.battery import charge_after, work_drain
 from muster.client.covariates import Covariates
 from muster.client.device import Battery, Charging, Connectivity, DeviceSettings, Use
+from muster.client.device_simulation import DeviceSimulation
 from muster.client.life import Effort, Life, SimulatedDevice, effort_of
-from muster.client.lives import DeviceSimulation
 from muster.client.logit import Logit
 from muster.client.networks import NETWORKS, WIFI
 from muster.client.participation import ParticipationSettings

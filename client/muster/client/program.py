@@ -15,8 +15,8 @@ import uvloop
 
 from muster.client.attendance import Attendance
 from muster.client.backoff import Backoff
-from muster.client.conduct import AlwaysAccept, DevicePolicy
 from muster.client.config import PackProcess, Training
+from muster.client.device_policy import AlwaysAccept, DevicePolicy
 from muster.client.learner import Learner, TrainingConfig
 from muster.client.life_clock import LifeClock
 from muster.client.link import ServerLink

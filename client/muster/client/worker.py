@@ -7,8 +7,8 @@ from contextlib import AbstractAsyncContextManager, nullcontext
 from functools import partial
 
 from muster.client.attendance import Attendance
-from muster.client.conduct import AlwaysAccept, Choice, DevicePolicy
 from muster.client.config import ClockSettings as ClockSettings
+from muster.client.device_policy import AlwaysAccept, Choice, DevicePolicy
 from muster.client.learner import Download, Learner, TrainingConfig
 from muster.client.life_clock import LifeClock
 from muster.client.link import ServerLink

@@ -13,9 +13,9 @@ from typing import Any
 import numpy as np
 
 from muster.client.config import PackMember
+from muster.client.device_simulation import DeviceSimulation
 from muster.client.foresight import TICK_S
 from muster.client.life import CODE, VERDICTS, Decided, Effort
-from muster.client.lives import DeviceSimulation
 from muster.common import seeds
 from muster.common.bounds import ROUNDS
 from muster.common.errors import ConfigError

@@ -4,8 +4,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from muster.client.conduct import Choice, DevicePolicy
 from muster.client.config import PackMember
+from muster.client.device_policy import Choice, DevicePolicy
 from muster.client.learner import Learner
 from muster.client.life import Life
 from muster.client.memory import Memory, RoundRecord

@@ -6,9 +6,9 @@ from typing import NamedTuple
 import numpy as np
 
 from muster.client.config import PackMember
+from muster.client.device_simulation import DeviceSimulation
 from muster.client.learner import Learner, TrainingConfig
 from muster.client.life import Effort, Life, Row, effort_of
-from muster.client.lives import DeviceSimulation
 from muster.client.memory import State
 from muster.common.exchange import Call, Decision, DeviceState, Observation, Reason
 from muster.common.seeds import IntArray
