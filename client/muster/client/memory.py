@@ -57,8 +57,8 @@ class State(NamedTuple):
         trained: rounds in which this device has trained, each counted once.
         residual: what compression has left out of its updates so far, float32; empty before the
             first update, and if the codec has no feedback.
-        life: step and values of `muster.client.device_simulation.STATE`; empty for a device without a simulated
-            life, and before its first round.
+        life: step and values of `muster.client.device_simulation.STATE`; empty before its first
+            round, and for a device without a simulated life.
     """
 
     trained: int = 0
