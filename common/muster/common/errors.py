@@ -13,7 +13,8 @@
   - Diverged                  a sum left the range in which it is exact: an outcome, not a crash
   - RunFailed                 the run ended without its result; the message says where to look
     + LaunchFailed            a process could not be started, or died unexpectedly
-      - EndedBeforeReady      a process died while it started, and can be started again
+      - EndedBeforeReady      a process died while it started, and can be started again; defined in
+                              `muster.emulator.launch.backend`
 
 A message says what was expected, what was found, and what to do next.
 """
