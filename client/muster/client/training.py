@@ -15,6 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from muster.client.config import Training
+from muster.client.gradients import gradient_of
 from muster.client.trainer import Trained
 from muster.common.errors import ConfigError, RemoteProtocolError
 from muster.common.seeds import integer, stream
@@ -76,11 +77,11 @@ def train(
     if device.type == "cuda":  # CUDA has a generator of its own
         torch.cuda.manual_seed(integer(seed, "torch", client, round))
     draws = partial(stream, seed, "batches", client, round)
+    add_gradient = gradient_of(task, module)
     for batch in minibatches(len(examples), settings, draws):
-        loss = task.loss(module(_rows(x, batch)), _rows(y, batch))
         penalty = descent.penalty()
-        descent.step(loss)
-        losses.append(loss.item() + penalty)
+        losses.append(add_gradient(_rows(x, batch), _rows(y, batch)) + penalty)
+        descent.step()
     mean = math.fsum(losses) / len(losses) if losses else math.nan
     return Trained(descent.finish(), len(examples), mean, len(losses))
 
@@ -159,7 +160,7 @@ class _Descent:
         gradients = torch.split_with_sizes(self._gradient, sizes)
         for parameter, value, gradient in zip(self._held, values, gradients, strict=True):
             parameter.data = value.view_as(parameter)
-            # `backward` adds into an existing gradient, so the gradients stay views.
+            # Gradients are added into existing ones, so they stay views.
             parameter.grad = gradient.view_as(parameter)
 
     def penalty(self) -> float:
@@ -169,8 +170,8 @@ class _Descent:
         norm: float = torch.linalg.vector_norm(self._parameters).item()
         return 0.5 * self._ridge * norm**2
 
-    def step(self, loss: Tensor) -> None:
-        loss.backward()  # type: ignore[no-untyped-call]
+    def step(self) -> None:
+        """Take a step by the gradients that were added since the last one."""
         self._steps += 1
         if self._ridge:
             self._gradient.add_(self._parameters, alpha=self._ridge)

@@ -193,6 +193,11 @@ class OpenClassification(OpenTask):
 
         return cross_entropy(outputs, y)
 
+    def slope(self, outputs: Tensor, y: Tensor) -> Tensor:
+        from torch.nn.functional import one_hot
+
+        return (outputs.softmax(dim=1) - one_hot(y, outputs.shape[1])) / len(y)
+
     def scores(self, outputs: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
         from torch.nn.functional import cross_entropy
 

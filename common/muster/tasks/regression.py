@@ -85,6 +85,9 @@ class _LeastSquares(OpenSynthetic):
         error = outputs.squeeze(1) - y  # (batch,)
         return error.square().mean() / 2
 
+    def slope(self, outputs: Tensor, y: Tensor) -> Tensor:
+        return (outputs - y.unsqueeze(1)) / len(y)
+
     def scores(self, outputs: Tensor, y: Tensor) -> tuple[Tensor, None]:
         return (outputs.squeeze(1) - y).square() / 2, None
 

@@ -219,6 +219,14 @@ class OpenTask(ABC):
     def loss(self, outputs: Tensor, y: Tensor) -> Tensor:
         """Return the mean loss over a batch, a scalar."""
 
+    def slope(self, outputs: Tensor, y: Tensor) -> Tensor:
+        """Return the derivative of `loss` by the outputs, in the shape of `outputs`.
+
+        It makes the training of linear models faster. It is used only if the class that defines
+        `loss` defines it too; otherwise autograd computes all gradients.
+        """
+        raise NotImplementedError
+
     def scores(self, outputs: Tensor, y: Tensor) -> tuple[Tensor, Tensor | None] | None:
         """Return the loss of every example, and whether its prediction is right: shape (examples,).
 

@@ -1,0 +1,72 @@
+"""The gradient of the loss of a minibatch.
+
+`gradient_of` chooses how it is computed: by autograd, or for a linear model by the chain rule
+written out, which takes a third of the time. Models of that kind are so small that most of the time
+of a step is autograd's bookkeeping.
+"""
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor, nn
+
+from muster.tasks.task import OpenTask
+
+AddGradient = Callable[[Tensor, Tensor], float]
+"""Called with the x and y of a minibatch: adds the gradient of its mean loss to the gradients of
+the module's parameters, and returns the loss."""
+
+
+def gradient_of(task: OpenTask, module: nn.Module) -> AddGradient:
+    """The function that adds gradients of `module`, whose parameters must have gradients."""
+    layer = _only_layer(module)
+    if layer is not None and _slope_fits(type(task)):
+        return _Written(task, layer)
+    return _Autograd(task, module)
+
+
+def _only_layer(module: nn.Module) -> nn.Linear | None:
+    """The linear layer of a module that flattens its inputs and has no other layer."""
+    if type(module) is nn.Sequential and [type(part) for part in module] == [nn.Flatten, nn.Linear]:
+        layer = module[-1]
+        assert isinstance(layer, nn.Linear)
+        return layer
+    return None
+
+
+def _slope_fits(task: type[OpenTask]) -> bool:
+    """Whether `slope` belongs to `loss`: a derived task may have a loss of its own."""
+    definer = {
+        name: next(base for base in task.__mro__ if name in vars(base))
+        for name in ("loss", "slope")
+    }
+    return definer["loss"] is definer["slope"] is not OpenTask
+
+
+class _Autograd:
+    def __init__(self, task: OpenTask, module: nn.Module) -> None:
+        self._task, self._module = task, module
+
+    def __call__(self, x: Tensor, y: Tensor) -> float:
+        loss = self._task.loss(self._module(x), y)
+        loss.backward()  # type: ignore[no-untyped-call]
+        return loss.item()
+
+
+class _Written:
+    """outputs = x Wᵀ + b, so the gradients are slopeᵀ x for W and Σ slope for b."""
+
+    def __init__(self, task: OpenTask, layer: nn.Linear) -> None:
+        self._task, self._layer = task, layer
+
+    @torch.no_grad()
+    def __call__(self, x: Tensor, y: Tensor) -> float:
+        layer, x = self._layer, x.flatten(1)
+        outputs = layer(x)
+        slope = self._task.slope(outputs, y)
+        assert layer.weight.grad is not None
+        layer.weight.grad.addmm_(slope.t(), x)
+        if layer.bias is not None:
+            assert layer.bias.grad is not None
+            layer.bias.grad.add_(slope.sum(0))
+        return self._task.loss(outputs, y).item()

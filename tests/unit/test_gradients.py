@@ -1,0 +1,78 @@
+"""The gradients of linear models that are written out are those of autograd."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from muster.client.gradients import gradient_of
+from muster.tasks.classification import Digits
+from muster.tasks.logistic import LogisticRegression, OpenLogisticRegression
+from muster.tasks.models import Linear, Mlp, Softmax
+from muster.tasks.regression import LinearRegression, Quadratic
+from muster.tasks.task import Examples, OpenTask, Task
+
+TASKS: dict[str, Task] = {
+    "linear": LinearRegression(dimension=5),
+    "linear with a constant": LinearRegression(dimension=5, model=Linear(bias=True)),
+    "quadratic": Quadratic(dimension=3),
+    "logistic": LogisticRegression(dimension=4, model=Linear(bias=True)),
+    "digits": Digits(model=Softmax()),
+}
+
+
+def gradients(opened: OpenTask, examples: Examples) -> tuple[str, float, list[np.ndarray]]:
+    """How the gradient was computed, the loss, and the gradient of every parameter, at a fixed
+    point."""
+    module = opened.module()
+    draws = torch.Generator().manual_seed(1)
+    with torch.no_grad():
+        for parameter in module.parameters():
+            parameter.copy_(torch.randn(parameter.shape, generator=draws))
+    for parameter in module.parameters():
+        parameter.grad = torch.ones_like(parameter)  # gradients are added to what is there
+    add = gradient_of(opened, module)
+    loss = add(torch.from_numpy(examples.x), torch.from_numpy(examples.y))
+    found = [
+        parameter.grad.numpy() for parameter in module.parameters() if parameter.grad is not None
+    ]
+    return type(add).__name__, loss, found
+
+
+@pytest.mark.parametrize("task", TASKS.values(), ids=TASKS.keys())
+def test_written_gradients_are_those_of_autograd(
+    task: Task, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened = task.open(3, 2)
+    written = gradients(opened, opened.client(1))
+    monkeypatch.setattr("muster.client.gradients._only_layer", lambda module: None)
+    autograd = gradients(opened, opened.client(1))
+    assert (written[0], autograd[0]) == ("_Written", "_Autograd")
+    assert written[1] == pytest.approx(autograd[1], rel=1e-6)
+    for ours, theirs in zip(written[2], autograd[2], strict=True):
+        np.testing.assert_allclose(ours, theirs, rtol=1e-5, atol=1e-6)
+
+
+class _Doubled(OpenLogisticRegression):
+    """A derived task with a loss of its own, and no derivative of it."""
+
+    def loss(self, outputs: Tensor, y: Tensor) -> Tensor:
+        return 2 * super().loss(outputs, y)
+
+
+def test_a_derived_task_with_a_loss_of_its_own_is_left_to_autograd() -> None:
+    values: dict[str, Any] = {"dimension": 4, "examples_per_client": 8}
+    plain = LogisticRegression(**values).open(3, 2)
+    doubled = _Doubled(LogisticRegression(**values), 3, 2)
+    _, loss, (gradient,) = gradients(plain, plain.client(0))
+    how, twice, (doubled_gradient,) = gradients(doubled, doubled.client(0))
+    assert how == "_Autograd"
+    assert twice == pytest.approx(2 * loss)
+    np.testing.assert_allclose(doubled_gradient - 1, 2 * (gradient - 1), rtol=1e-5)
+
+
+def test_a_model_with_hidden_layers_is_left_to_autograd() -> None:
+    opened = Digits(model=Mlp(hidden=[4])).open(3, 2)
+    assert gradients(opened, opened.client(0))[0] == "_Autograd"
