@@ -62,7 +62,9 @@ class Tiny(Study):
         frame = pd.DataFrame(losses).rename_axis("seed").reset_index()
         return Findings(
             claims=[self.claim(few, many)],
-            figures=[StudyFigure("losses", "Losses", self.figure(frame), "Lower is better.")],
+            figures=[
+                StudyFigure("losses", "Losses", lambda: self.figure(frame), "Lower is better.")
+            ],
             tables=[StudyTable("losses", "Losses by seed", frame)],
             notes=["Linear regression is not the world."],
         )

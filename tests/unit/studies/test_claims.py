@@ -20,6 +20,7 @@ from muster.emulator.studies import (
     greater,
     grows,
     higher,
+    negligible,
 )
 
 NAN = math.nan
@@ -70,13 +71,13 @@ def test_it_is_pairs_that_are_compared() -> None:
     assert not greater("a beats b", shuffled, b).holds
 
 
-def test_with_few_seeds_every_one_has_to_show_it_and_the_row_says_so() -> None:
+def test_with_few_seeds_the_mean_has_to_show_it_and_the_row_says_so() -> None:
     claim = greater("a beats b", seeds(3, 1), seeds(1, 0.5))
     assert claim.holds
     assert claim.interval == (0.5, 2.0)
-    assert "with every seed" in claim.rule
-    assert "2 seeds, fewer than 5" in claim.rule
-    assert not greater("a beats b", seeds(3, 1), seeds(1, 1)).holds
+    assert "the mean exceeds 0 (2 seeds, fewer than 5" in claim.rule
+    assert greater("a beats b", seeds(3, 1), seeds(1, 2)).holds
+    assert not greater("a beats b", seeds(3, 1), seeds(1, 3)).holds
 
 
 def test_greater_than_a_number_is_told_of_the_values_themselves() -> None:
@@ -118,12 +119,13 @@ def test_ratios_show_what_differences_of_all_sizes_do_not() -> None:
     assert higher("a above b", a, b).holds
 
 
-def test_higher_with_few_seeds_needs_every_ratio_above_1() -> None:
+def test_higher_with_few_seeds_needs_a_mean_ratio_above_1() -> None:
     claim = higher("a above b", seeds(2, 3), seeds(1, 1))
     assert claim.holds
     assert claim.interval == pytest.approx((2.0, 3.0))
-    assert "with every seed" in claim.rule
-    assert not higher("a above b", seeds(2, 0.9), seeds(1, 1)).holds
+    assert "the mean ratio exceeds 1" in claim.rule
+    assert higher("a above b", seeds(2, 0.9), seeds(1, 1)).holds
+    assert not higher("a above b", seeds(2, 0.4), seeds(1, 1)).holds
 
 
 def test_no_ratio_is_told_of_what_is_not_above_0() -> None:
@@ -144,13 +146,14 @@ def test_close_holds_when_the_interval_of_90_percent_lies_inside_the_margin() ->
     assert not close("a is 1.03", values, 1.03, 0.08).holds
 
 
-def test_with_few_seeds_every_value_has_to_be_close() -> None:
+def test_with_few_seeds_values_on_both_sides_do_not_cancel_each_other() -> None:
     assert close("a is 1", seeds(0.9, 1.1), 1.0, 0.11).holds
     claim = close("a is 1", seeds(0.8, 1.2), 1.0, 0.11)
     assert not claim.holds
     assert claim.measured == pytest.approx(1.0)
     assert claim.interval == (0.8, 1.2)
-    assert "every value" in claim.rule
+    assert "the mean distance" in claim.rule
+    assert close("a is 1", seeds(0.85, 1.05), 1.0, 0.11).holds
 
 
 # --- grows ---------------------------------------------------------------------------------------
@@ -212,14 +215,24 @@ def test_at_most_looks_at_the_upper_bound() -> None:
     assert high == pytest.approx(4.5074, abs=1e-4)
 
 
-def test_at_most_of_few_seeds_or_of_a_number_allows_no_exception() -> None:
-    assert at_most("small", seeds(1, 2), 2.0).holds
-    assert not at_most("small", seeds(0, 3), 2.0).holds
+def test_at_most_of_few_seeds_or_of_a_number_looks_at_the_mean() -> None:
+    assert at_most("small", seeds(1, 3), 2.0).holds
+    assert not at_most("small", seeds(1, 3.1), 2.0).holds
     assert at_most("small", 2.0, 2.0).holds
     claim = at_most("small", 2.1, 2.0)
     assert not claim.holds
     assert list(claim.seeds) == []
     assert "seed" not in claim.rule
+
+
+def test_negligible_differences_are_measured_beside_the_effect_whatever_their_sign() -> None:
+    effect = seeds(2, 4)  # 3 in the mean
+    claim = negligible("a small share", seeds(-1.5, 1.5), effect, 0.5)
+    assert claim.holds
+    assert claim.measured == pytest.approx(0.5)
+    assert not negligible("a small share", seeds(-1.5, 1.6), effect, 0.5).holds
+    for none in (seeds(-1, 1), seeds(math.nan, 4), seeds(-2, -4)):
+        assert not negligible("no effect", seeds(0, 0), none, 0.5).holds
 
 
 def test_exact_allows_rounding_alone() -> None:
@@ -294,7 +307,8 @@ def test_a_claim_of_ones_own_cannot_hold_without_a_number() -> None:
 def test_a_row_has_these_keys_and_is_json() -> None:
     row = json.loads(json.dumps(greater("a beats b", FIVE, TENS).to_json(), allow_nan=False))
     assert list(row) == [
-        "claim", "holds", "measured", "expected", "rule", "seeds", "interval", "margin", "why"
+        "claim", "holds", "measured", "expected", "rule", "seeds", "interval", "margin", "why",
+        "rate",
     ]  # fmt: skip
     assert row["holds"] is True
     assert row["interval"][1] is None

@@ -227,7 +227,7 @@ def test_runs_that_failed_break_claims_and_no_judgement() -> None:
 def test_figures_and_tables_have_every_scheme_and_limit() -> None:
     findings = STUDY.judge(Results([result_of(run) for run in STUDY.runs(FULL)]), FULL)
     assert [figure.name for figure in findings.figures] == ["figure-1", "figure-2", "surrogate"]
-    titles = [axes.get_title(loc="left") for axes in findings.figures[1].figure.axes]
+    titles = [axes.get_title(loc="left") for axes in findings.figures[1].draw().axes]
     assert titles == [f"M_max = {limit.slots}, {limit.overflow}" for limit in LIMITS]
     losses, _, shares = (table.frame for table in findings.tables)
     assert len(losses) == len(SCHEMES) + 2 * len(LIMITS)

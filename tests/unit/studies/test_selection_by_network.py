@@ -306,7 +306,7 @@ def test_tables_and_figures_have_every_rule_and_change() -> None:
     assert first["gap"] == pytest.approx(0.16 + 0.05 * 103)
     assert first["sd of gap"] == pytest.approx(0.05 * 2.5**0.5)
     assert [figure.name for figure in findings.figures] == ["gaps", "weights", "late"]
-    gaps, weights, late = (figure.figure.axes for figure in findings.figures)
+    gaps, weights, late = (figure.draw().axes for figure in findings.figures)
     names = [[tick.get_text() for tick in axes.get_xticklabels()] for axes in (*gaps, *weights)]
     assert names == [list(RULES), [AS_IT_IS, *CHANGES], list(RULES)]
     shortest = 0.4 + 0.05 * 105

@@ -1,20 +1,40 @@
-"""The evaluation process of a simulated server: it computes no metrics, but answers orders."""
+"""The evaluation process of a simulated server, in the same process."""
 
 import asyncio
+from collections.abc import Callable
 from random import Random
 
 from muster.emulator.simulation.virtual_time import VirtualLoop
 from muster.server.evaluation.evaluator import Writer
-from muster.server.evaluation.process import EvaluationResult, Order
+from muster.server.evaluation.process import EvaluationResult, Order, Setup
 
 _LIMIT = 1 << 26
 
+Evaluate = Callable[[Order, bytes], EvaluationResult]
+"""Evaluates a model, given its order and its body."""
+
+
+def without_metrics(setup: Setup) -> Evaluate:
+    """An evaluation that costs nothing: its loss is a function of the model's bytes."""
+
+    def evaluate(order: Order, body: bytes) -> EvaluationResult:
+        return EvaluationResult(order.version, order.round, float(sum(body)), None, {}, 0.1)
+
+    return evaluate
+
 
 class SimulatedEvaluation:
-    """An `EvaluationProcess` in memory, whose loss is a function of the model's bytes."""
+    """An `EvaluationProcess` in memory.
 
-    def __init__(self, loop: VirtualLoop, random: Random) -> None:
+    Args:
+        begin: makes the function that evaluates models, from the process's configuration.
+    """
+
+    def __init__(
+        self, loop: VirtualLoop, random: Random, begin: Callable[[Setup], Evaluate]
+    ) -> None:
         self._loop = loop
+        self._begin = begin
         self._random = random
         self._results = asyncio.StreamReader(limit=_LIMIT, loop=loop)
         self._orders = _Orders(asyncio.StreamReader(limit=_LIMIT, loop=loop))
@@ -25,12 +45,12 @@ class SimulatedEvaluation:
 
     async def _evaluate(self) -> None:
         orders = self._orders.reader
-        await orders.readline()  # the settings
+        evaluate = self._begin(Setup.from_json(await orders.readline()))
         while line := await orders.readline():
             order = Order.from_json(line)
             body = await orders.readexactly(order.length)
             await asyncio.sleep(self._random.random() * 0.2)
-            measured = EvaluationResult(order.version, order.round, float(sum(body)), None, {}, 0.1)
+            measured = evaluate(order, body)
             if self._orders.open:
                 self._results.feed_data(measured.to_json() + b"\n")
 

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from muster.client.program import Pack
 from muster.common.errors import MusterError
 from muster.emulator.simulation.disk import Disk
-from muster.emulator.simulation.evaluation import SimulatedEvaluation
+from muster.emulator.simulation.evaluation import Evaluate, SimulatedEvaluation, without_metrics
 from muster.emulator.simulation.faults import (
     Break,
     ClockJump,
@@ -39,6 +39,7 @@ from muster.emulator.simulation.virtual_time import (
     VirtualLoop,
 )
 from muster.server.config import ServerProcess
+from muster.server.evaluation.process import Setup
 from muster.server.program import ServerEnvironment, serve
 from muster.wire import messages
 from muster.wire.in_memory import FrameFate, Host, InMemoryNetwork
@@ -47,10 +48,10 @@ from muster.wire.in_memory.frames import Frame, FrameKind
 if TYPE_CHECKING:
     from muster.client.config import PackProcess
 
-_MOST_S = 3000.0
+MOST_S = 3000.0
 """Virtual seconds after which a history counts as stuck; one stall may last 120, and may recur."""
 
-_MOST_STEPS = 200_000
+MOST_STEPS = 200_000
 """Callbacks after which a history counts as stuck."""
 
 _AGAIN_S = 0.5
@@ -90,6 +91,8 @@ class History:
         folder: an empty folder, best in memory.
         seed: decides the order of processes, all delays, and which data a power cut leaves.
         traced: whether to keep a readable trace.
+        most_s, most_steps: virtual seconds and callbacks after which the history counts as stuck.
+        evaluation: what the evaluation process does with models.
     """
 
     def __init__(
@@ -99,6 +102,10 @@ class History:
         seed: int,
         faults: Sequence[Fault] = (),
         traced: bool = False,
+        *,
+        most_s: float = MOST_S,
+        most_steps: float = MOST_STEPS,
+        evaluation: Callable[[Setup], Evaluate] = without_metrics,
     ) -> None:
         self.programs = programs
         self.folder = folder
@@ -107,7 +114,9 @@ class History:
         self._random = Random(seed)
         strikes: dict[str, int] = {f.what: f.write for f in faults if isinstance(f, DiskFull)}
         self._disk = Disk(folder, self._random, strikes)
-        self._loop = VirtualLoop(self._random, self._before_step, _MOST_S)
+        self._loop = VirtualLoop(self._random, self._before_step, most_s)
+        self._most_steps = most_steps
+        self._evaluation = evaluation
         self._clock = VirtualClock(self._loop)
         self._network = InMemoryNetwork(self, _KEEPALIVE_S, self._loop)
         self._traced = traced
@@ -331,7 +340,7 @@ class History:
         (self.folder / "setup/address.json").unlink(missing_ok=True)
 
         def evaluation(config: ServerProcess, folder: Path) -> SimulatedEvaluation:
-            made = SimulatedEvaluation(self._loop, self._random)
+            made = SimulatedEvaluation(self._loop, self._random, self._evaluation)
             self._evaluations.append(made)
             return made
 
@@ -365,8 +374,8 @@ class History:
     def _before_step(self, process: SimulatedProcess) -> None:
         """Apply the faults that are due. The loop calls this before every callback."""
         name, loop = process.name, self._loop
-        if loop.steps > _MOST_STEPS:
-            raise Stuck(f"{_MOST_STEPS} callbacks")
+        if loop.steps > self._most_steps:
+            raise Stuck(f"{self._most_steps} callbacks")
         for fault in self._by_step.pop(loop.steps, ()):
             self._strike(fault)
         if process is loop.outside:

@@ -15,6 +15,7 @@ from muster.emulator.studies.claims import (
     greater,
     grows,
     higher,
+    negligible,
 )
 from muster.emulator.studies.results import Result, Results
 from muster.emulator.studies.study import Findings, Options, Study, StudyFigure, StudyTable
@@ -38,4 +39,5 @@ __all__ = [
     "greater",
     "grows",
     "higher",
+    "negligible",
 ]

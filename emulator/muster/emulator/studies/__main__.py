@@ -1,6 +1,7 @@
 """The program of a worker, `python -m muster.emulator.studies`: runs one scenario after another.
 
-An order is a line of JSON on standard input with `folder`, `scenario` and `backend`. The answer is
+An order is a line of JSON on standard input with `folder`, `scenario` and `backend`, or
+`workers.IN_MEMORY` in place of a backend. The answer is
 a line of JSON on standard output with `status`, and `problem` if the run has no result. SIGINT
 stops the current run and ends the worker. One program does many runs, because pandas takes a second
 to import.
@@ -27,11 +28,17 @@ def run_order(order: dict[str, Any]) -> dict[str, str]:
     from muster.common.errors import MusterError
     from muster.emulator.experiments.run_set import asked_to_stop, run_or_resume
     from muster.emulator.scenario.scenario import Scenario
+    from muster.emulator.studies.workers import IN_MEMORY
 
     folder = Path(order["folder"])
     try:
         scenario = validate(Scenario, order["scenario"], str(folder))
-        status = run_or_resume(folder, scenario, backend=order["backend"], report=False)
+        if order["backend"] == IN_MEMORY:
+            from muster.emulator.simulation.whole_run import simulate_run
+
+            status = simulate_run(scenario, folder)
+        else:
+            status = run_or_resume(folder, scenario, backend=order["backend"], report=False)
         return {"status": status, "problem": ""}
     except MusterError as error:
         return {"status": "stopped" if asked_to_stop(error) else "failed", "problem": str(error)}

@@ -1,7 +1,8 @@
 """The rules that decide whether a claim holds, as pure functions from numbers to `Claim` rows.
 
-Rule 1: with at least `ENOUGH` seeds, a claim is judged by Student's t over the seeds. With fewer
-seeds, every seed has to satisfy it by itself, and the row says so.
+Rule 1: with at least `ENOUGH` seeds, a claim is judged by Student's t over the seeds. Fewer seeds
+are too few for an interval, so their mean is judged, and the row says so. How often such a claim
+holds is known only from a measurement on many seeds, the claim's `rate`.
 
 Rule 2: if a value is missing or not finite, the claim fails and has a sentence in place of the
 number. A claim is never left out.
@@ -10,7 +11,7 @@ number. A claim is never left out.
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 
@@ -35,6 +36,16 @@ _NO_SEED = -1
 Ends = tuple[float | None, float | None]
 
 
+class Rate(NamedTuple):
+    """The number of repetitions of a study in which a claim held, `held` of `of`."""
+
+    held: int
+    of: int
+
+    def __str__(self) -> str:
+        return f"{self.held} of {self.of}"
+
+
 @dataclass(frozen=True, slots=True)
 class Claim:
     """A row of claims.json, and of the table of claims.
@@ -49,6 +60,7 @@ class Claim:
             is unbounded.
         margin: the most by which the measured number may differ from the expected one.
         why: a sentence that says why the claim should hold.
+        rate: how often it held with seeds on which nothing was tuned; None if that is not known.
     """
 
     claim: str
@@ -60,6 +72,7 @@ class Claim:
     interval: Ends | None = None
     margin: float | None = None
     why: str = ""
+    rate: "Rate | None" = None
 
     def because(self, why: str) -> Self:
         """The same claim, with a sentence that says why it should hold."""
@@ -82,6 +95,7 @@ class Claim:
             "interval": None if self.interval is None else list(self.interval),
             "margin": self.margin,
             "why": self.why,
+            "rate": None if self.rate is None else self.rate._asdict(),
         }
 
 
@@ -94,7 +108,7 @@ def greater(text: str, a: BySeed, b: BySeed | float = 0.0, *, by: float = 0.0) -
     """`a` is greater than `b`, paired by seed (or than the number `b`), by more than `by`.
 
     Holds when the one-sided 95 % confidence interval of the difference excludes `by`; with few
-    seeds when the difference exceeds it with every seed.
+    seeds when the mean exceeds it.
     """
     if isinstance(b, Mapping):
         found, least, what = difference(a, b), by, "difference, paired by seed,"
@@ -106,9 +120,8 @@ def greater(text: str, a: BySeed, b: BySeed | float = 0.0, *, by: float = 0.0) -
         return Claim(text, False, problem, expected, rule, seeds)
     mean, values = _mean(found.values()), list(found.values())
     if len(found) < ENOUGH:
-        one = what if isinstance(b, Mapping) else "value"
-        rule = f"with every seed the {one} exceeds {least:g} ({_few(found)}; lowest to highest)"
-        return Claim(text, min(values) > least, mean, expected, rule, seeds, _range(values))
+        rule = f"the mean exceeds {least:g} ({_few(found)}; lowest to highest)"
+        return Claim(text, mean > least, mean, expected, rule, seeds, _range(values))
     low = mean - interval(values, _LEVEL).half
     return Claim(text, low > least, mean, expected, rule, seeds, (low, None))
 
@@ -123,7 +136,7 @@ def higher(text: str, a: BySeed, b: BySeed) -> Claim:
     logarithms = difference(_logarithms(a), _logarithms(b))
     rule = "one-sided 95 % confidence interval of the mean ratio, paired by seed, excludes 1"
     if 0 < len(logarithms) < ENOUGH:
-        rule = f"with every seed the ratio exceeds 1 ({_few(logarithms)}; lowest to highest)"
+        rule = f"the mean ratio exceeds 1 ({_few(logarithms)}; lowest to highest)"
     judged = greater(text, logarithms)
     if isinstance(judged.measured, str) or judged.interval is None:
         return replace(judged, expected="> 1 times", rule=rule)
@@ -142,20 +155,23 @@ def close(text: str, values: BySeed, expected: float, margin: float) -> Claim:
 
     Two arms are alike if their `difference` is close to 0. Holds when the two-sided 90 %
     confidence interval of the mean lies inside the margin (two one-sided tests at 5 %); with few
-    seeds, when every value lies inside it.
+    seeds, when the mean distance to `expected` does not exceed it.
     """
     wanted, seeds = f"{expected:g} ± {margin:g}", tuple(values)
     if problem := _problem(values):
         rule = "two-sided 90 % confidence interval inside the equivalence margin"
         return Claim(text, False, problem, wanted, rule, seeds, margin=margin)
-    mean, ends = _mean(values.values()), _range(values.values())
-    rule = f"every value inside the equivalence margin ({_few(values)}; lowest to highest)"
-    if len(values) >= ENOUGH:
+    mean = _mean(values.values())
+    if len(values) < ENOUGH:
+        ends = _range(values.values())
+        # Distances, because values on both sides would cancel each other in the mean.
+        rule = f"the mean distance is inside the margin ({_few(values)}; lowest to highest)"
+        holds = _mean(abs(value - expected) for value in values.values()) <= margin
+    else:
         half = interval(values.values(), _LEVEL).half
         ends = mean - half, mean + half
         rule = "two-sided 90 % confidence interval inside the equivalence margin"
-    low, high = ends
-    holds = expected - margin <= low and high <= expected + margin
+        holds = expected - margin <= ends[0] and ends[1] <= expected + margin
     return Claim(text, holds, mean, wanted, rule, seeds, ends, margin)
 
 
@@ -163,21 +179,34 @@ def at_most(text: str, values: BySeed | float, limit: float) -> Claim:
     """`values` do not exceed `limit`.
 
     Holds when the one-sided 95 % upper confidence bound of the mean does not exceed it. With few
-    seeds, or for a single number that depends on no seed, it holds when no value exceeds it.
+    seeds, or for a single number that depends on no seed, it holds when the mean does not.
     """
     found, seeds = _mapped(values)
     wanted = f"≤ {limit:g}"
+    rule = "the mean does not exceed the limit"
     if problem := _problem(found):
-        return Claim(text, False, problem, wanted, "no value exceeds the limit", seeds)
+        return Claim(text, False, problem, wanted, rule, seeds)
     mean = _mean(found.values())
     if len(found) < ENOUGH:
-        count = f" ({_few(found)}; lowest to highest)" if seeds else ""
-        ends = _range(found.values())
-        return Claim(text, ends[1] <= limit, mean, wanted, f"no value exceeds the limit{count}",
-                     seeds, ends)  # fmt: skip
+        rule += f" ({_few(found)}; lowest to highest)" if seeds else ""
+        return Claim(text, mean <= limit, mean, wanted, rule, seeds, _range(found.values()))
     high = mean + interval(found.values(), _LEVEL).half
     rule = "one-sided 95 % confidence interval does not exceed the limit"
     return Claim(text, high <= limit, mean, wanted, rule, seeds, (None, high))
+
+
+def negligible(text: str, differences: BySeed, effect: BySeed, share: float) -> Claim:
+    """Differences are small beside an effect: their size is at most `share` of the mean effect.
+
+    The sign of the differences does not matter, so they cannot cancel each other over the seeds. It
+    is judged as by `at_most`, on each seed's size divided by the mean effect over all seeds.
+
+    Args:
+        effect: the effect that gives the scale, which must be positive in the mean.
+    """
+    scale = _mean(effect.values()) if not _problem(effect) else math.nan
+    sizes = {seed: abs(x) / scale if scale > 0 else math.nan for seed, x in differences.items()}
+    return at_most(text, sizes, share)
 
 
 def exact(text: str, measured: BySeed | float, expected: float, tolerance: float) -> Claim:

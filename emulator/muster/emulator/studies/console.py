@@ -80,6 +80,7 @@ def _lines(claim: Claim) -> Iterator[str]:
     numbers = [f"measured {measured_text(claim)}", f"expected {clean(claim.expected)}"]
     numbers += [f"interval or margin {spread}"] if spread else []
     numbers += [f"seeds {seeds}"] if seeds else []
+    numbers += [f"held in {claim.rate} repetitions"] if claim.rate else []
     yield f"      {', '.join(numbers)}"
     if claim.why:
         yield f"      {clean(claim.why)}"

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 
 from muster.common.errors import RunFailed
@@ -11,6 +12,7 @@ from muster.emulator.studies.network import network_table
 from muster.emulator.studies.outcome import Studied
 from muster.emulator.studies.page import FIGURES, NETWORK, write_pages
 from muster.emulator.studies.plan import StudyPlan
+from muster.emulator.studies.rates import rates_of
 from muster.emulator.studies.results import Result, Results
 from muster.emulator.studies.study import Findings
 
@@ -38,10 +40,17 @@ def conclude(folder: Path, plan: StudyPlan, problems: Mapping[str, str]) -> Stud
         # The study needs a run that has no result. The other results are still shown.
         status = "failed"
         findings = Findings([], notes=[f"The claims could not be judged. {error}"])
+    if plan.options.quick and (rates := rates_of(found)) is not None:
+        findings = replace(
+            findings,
+            claims=rates.added_to(findings.claims),
+            notes=[*findings.notes, f"How often each claim held was measured in {rates.text}."],
+        )
+    studied = Studied(found.name, folder, status, findings, missing)
+    try:
+        _write(studied, plan, results)
     finally:
         results.close()
-    studied = Studied(found.name, folder, status, findings, missing)
-    _write(studied, plan, results)
     return studied
 
 

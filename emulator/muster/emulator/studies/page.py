@@ -28,7 +28,7 @@ def write_pages(studied: Studied, planned: plan.StudyPlan, runs: pd.DataFrame) -
     findings, folder = studied.findings, studied.folder
     assert findings is not None
     figures = {
-        figure.name: save_figure(folder / FIGURES / f"{figure.name}.png", figure.figure)
+        figure.name: save_figure(folder / FIGURES / f"{figure.name}.png", figure.draw())
         for figure in findings.figures
     }
     sections = sections_of(studied, planned, runs)

@@ -11,7 +11,7 @@ writes nothing:
 """
 
 from abc import abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
@@ -55,14 +55,15 @@ class StudyFigure:
     """A figure: `figures/<name>.png`, and a section of the page.
 
     Attributes:
-        figure: a figure drawn without pyplot, in the look of
-            `muster.emulator.results.report.style`; the titles of its axes state the findings.
+        draw: draws the figure, without pyplot and in the look of
+            `muster.emulator.results.report.style`; the titles of its axes state the findings. It is
+            called only if a page is written.
         text: a sentence or two that tell the reader what to look for.
     """
 
     name: str
     title: str
-    figure: "Figure"
+    draw: "Callable[[], Figure]"
     text: str = ""
 
 

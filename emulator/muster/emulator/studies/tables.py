@@ -27,12 +27,14 @@ def claims_table(claims: Sequence[Claim]) -> Table:
             clean(claim.expected),
             spread_text(claim),
             seeds_text(claim.seeds),
+            "–" if claim.rate is None else str(claim.rate),
             clean(claim.rule),
             clean(claim.why),
         ]
         for claim in claims
     ]
-    columns = ["", "claim", "measured", "expected", "interval or margin", "seeds", "rule", "why"]
+    columns = ["", "claim", "measured", "expected", "interval or margin", "seeds", "held in"]
+    columns += ["rule", "why"]
     return Table(columns, rows, words=len(columns), wraps=True)
 
 

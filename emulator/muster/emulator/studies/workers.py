@@ -15,8 +15,10 @@ from pathlib import Path
 
 from muster.common.clock import Clock
 from muster.common.processes import PARENT, child_command
-from muster.emulator.launch.backend import BackendName
 from muster.emulator.studies.plan import PlannedRun
+
+IN_MEMORY = "in memory"
+"""In place of a backend: workers run whole fleets inside their own process, without sockets."""
 
 Ended = Callable[[PlannedRun, str, str, float], None]
 """Called with a run that ended, its status, the reason if it has no result, and its seconds."""
@@ -27,9 +29,10 @@ class Workers:
 
     Args:
         folder: the folder of the study.
+        backend: the backend of the runs, or `IN_MEMORY`.
     """
 
-    def __init__(self, folder: Path, backend: BackendName, at_once: int, clock: Clock) -> None:
+    def __init__(self, folder: Path, backend: str, at_once: int, clock: Clock) -> None:
         self._folder, self._backend = folder, backend
         self._at_once, self._clock = at_once, clock
         self._processes: set[asyncio.subprocess.Process] = set()

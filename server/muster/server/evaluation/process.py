@@ -20,7 +20,7 @@ from typing import BinaryIO
 import numpy as np
 from pydantic import Field
 
-from muster.common.clock import WallClock
+from muster.common.clock import Clock, WallClock
 from muster.common.config import Section
 from muster.common.tensors import WIRE
 from muster.server.evaluation.breakdown import Breakdown, Part, by_group
@@ -84,38 +84,50 @@ class EvaluationResult:
         return json.dumps(asdict(self)).encode()
 
 
+class ModelEvaluation:
+    """Evaluates the models of a run on the task's test set, and on the devices' data if asked to.
+
+    Args:
+        clock: measures how long an evaluation takes.
+    """
+
+    def __init__(self, setup: Setup, clock: Clock) -> None:
+        settings = read_task(setup.task)
+        self._setup, self._clock = setup, clock
+        self._task = settings.open(setup.population, setup.seed)
+        self._module = self._task.module()
+        self._breakdown = Breakdown(self._task, setup.population, settings.validation_ratio)
+
+    def evaluate(self, order: Order, body: bytes) -> EvaluationResult:
+        from muster.tasks.models import load_vector
+
+        setup, began = self._setup, self._clock.monotonic()
+        load_vector(self._module, np.frombuffer(body, WIRE).astype(np.float32))
+        metrics = self._task.metrics(self._module)
+        loss, accuracy = metrics.pop("loss"), metrics.pop("accuracy", None)
+        parts = self._breakdown.measure(self._module) if setup.groups or setup.clients else {}
+        groups = by_group(parts, setup.groups) if setup.groups else {}
+        devices = {setup.clients[i]: parts[i] for i in parts} if setup.clients else {}
+        seconds = self._clock.monotonic() - began
+        return EvaluationResult(
+            order.version, order.round, loss, accuracy, metrics, seconds, groups, devices
+        )
+
+
 def main(orders: BinaryIO, results: BinaryIO) -> None:
     """Evaluate models until the input ends, which can be anywhere if the server is killed."""
     import torch
 
-    from muster.tasks.models import load_vector
-
     torch.set_num_threads(1)
-    clock = WallClock()
     if not (line := orders.readline()).endswith(b"\n"):
         return
-    setup = Setup.from_json(line)
-    settings = read_task(setup.task)
-    task = settings.open(setup.population, setup.seed)
-    module = task.module()
-    breakdown = Breakdown(task, setup.population, settings.validation_ratio)
+    evaluation = ModelEvaluation(Setup.from_json(line), WallClock())
     while (line := orders.readline()).endswith(b"\n"):
         order = Order.from_json(line)
         body = orders.read(order.length)
         if len(body) < order.length:
             return
-        began = clock.monotonic()
-        load_vector(module, np.frombuffer(body, WIRE).astype(np.float32))
-        metrics = task.metrics(module)
-        loss, accuracy = metrics.pop("loss"), metrics.pop("accuracy", None)
-        parts = breakdown.measure(module) if setup.groups or setup.clients else {}
-        groups = by_group(parts, setup.groups) if setup.groups else {}
-        devices = {setup.clients[i]: parts[i] for i in parts} if setup.clients else {}
-        seconds = clock.monotonic() - began
-        measured = EvaluationResult(
-            order.version, order.round, loss, accuracy, metrics, seconds, groups, devices
-        )
-        results.write(measured.to_json() + b"\n")
+        results.write(evaluation.evaluate(order, body).to_json() + b"\n")
         results.flush()
 
 

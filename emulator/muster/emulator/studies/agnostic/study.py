@@ -203,21 +203,21 @@ def _figures(found: Measures) -> Iterator[StudyFigure]:
     yield StudyFigure(
         "figure-1",
         "Loss over the rounds",
-        draw_courses({part: found.courses(part) for part in PARTS}),
+        lambda: draw_courses({part: found.courses(part) for part in PARTS}),
         "Σ p_i f_i of the averaged iterate. Lines are means over the seeds and bands their range. "
         "The scale of losses is logarithmic.",
     )
     yield StudyFigure(
         "figure-2",
         "Equation 10 less agnostic averaging, against skew",
-        draw_differences({part: found.differences(part) for part in PARTS}),
+        lambda: draw_differences({part: found.differences(part) for part in PARTS}),
         "Difference of the final losses Σ p_i f_i, with the p of each skew: a dot for each seed, "
         "and a line through the means.",
     )
     yield StudyFigure(
         "limits",
         "How fast, and where to",
-        draw_limits(
+        lambda: draw_limits(
             found.gaps,
             found.slopes(),
             found.misses(measured=True),

@@ -286,25 +286,28 @@ def _constants() -> Iterator[Claim]:
 def _figures(found: CorrelatedMeasures) -> Iterator[StudyFigure]:
     from muster.emulator.studies.correlated.figure import draw_limits, draw_losses, draw_surrogate
 
-    free = {scheme: found.courses(scheme) for scheme in SCHEMES}
     yield StudyFigure(
         "figure-1",
         "Figure 1",
-        draw_losses(free, {scheme: found.by_digit(scheme) for scheme in SCHEMES}),
+        lambda: draw_losses(
+            {scheme: found.courses(scheme) for scheme in SCHEMES},
+            {scheme: found.by_digit(scheme) for scheme in SCHEMES},
+        ),
         "Training loss over all devices with equal weights: means over the seeds, with bands of "
         "one standard deviation. On the right is the final loss of each digit; dots are seeds.",
     )
-    panels = {
-        f"M_max = {limit.slots}, {limit.overflow}": {
-            "unbiased": free["unbiased"],
-            **{scheme: found.courses(scheme, limit) for scheme in UNDER_LIMITS},
-        }
-        for limit in found.limits
-    }
     yield StudyFigure(
         "figure-2",
         "Figure 2",
-        draw_limits(panels),
+        lambda: draw_limits(
+            {
+                f"M_max = {limit.slots}, {limit.overflow}": {
+                    "unbiased": found.courses("unbiased"),
+                    **{scheme: found.courses(scheme, limit) for scheme in UNDER_LIMITS},
+                }
+                for limit in found.limits
+            }
+        ),
         "Training loss if only M_max devices of a group can transfer at once. Unbiased has no "
         f"limit. M_max = {NEVER_BINDS.slots} is figure 1.",
     )
@@ -312,7 +315,7 @@ def _figures(found: CorrelatedMeasures) -> Iterator[StudyFigure]:
     yield StudyFigure(
         "surrogate",
         "The bias itself",
-        draw_surrogate(
+        lambda: draw_surrogate(
             {name_of(x): {s: found.points(s, x) for s in UNDER_LIMITS} for x in limits},
             {name_of(x): {s: ends_at(s, x) for s in UNDER_LIMITS} for x in limits},
             {scheme: found.distances(scheme) for scheme in UNDER_LIMITS},

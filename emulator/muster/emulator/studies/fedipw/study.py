@@ -52,7 +52,7 @@ class FedIpwStudy(Study):
         figure = StudyFigure(
             "figure-2",
             "Figure 2",
-            draw(
+            lambda: draw(
                 found.courses(),
                 found.strengths(),
                 found.means(),

@@ -215,7 +215,7 @@ def _figures(found: SelectionByNetworkMeasures) -> Iterator[StudyFigure]:
     yield StudyFigure(
         "gaps",
         "What the deadline costs",
-        draw_gaps(
+        lambda: draw_gaps(
             found.by_rule("gap", FREE), found.by_rule("gap", DEADLINE), found.by_change("gap")
         ),
         "Loss over all devices, enrolled or not, above the least possible loss. On the right is "
@@ -225,7 +225,7 @@ def _figures(found: SelectionByNetworkMeasures) -> Iterator[StudyFigure]:
     yield StudyFigure(
         "weights",
         "Weight of the valley by rule",
-        draw_weights(
+        lambda: draw_weights(
             found.by_rule("valley's weight", FREE),
             found.by_rule("valley's weight", DEADLINE),
             SHARE,
@@ -236,7 +236,7 @@ def _figures(found: SelectionByNetworkMeasures) -> Iterator[StudyFigure]:
     yield StudyFigure(
         "late",
         "Late updates",
-        draw_ends(found.ends(), found.crowds()),
+        lambda: draw_ends(found.ends(), found.crowds()),
         "Updates per round with the deadline, the same for every rule. On the right is every round "
         "of every seed. No covariate of a device records how many others take part.",
     )

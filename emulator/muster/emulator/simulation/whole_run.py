@@ -1,0 +1,65 @@
+"""A whole run of a scenario inside this process: in virtual time, over the in-memory transport."""
+
+import math
+import shutil
+import tempfile
+from pathlib import Path
+
+from muster.common.clock import WallClock
+from muster.common.errors import ConfigError, RunFailed
+from muster.common.files import write_atomic
+from muster.emulator.runs.conclusion import conclude
+from muster.emulator.scenario.scenario import Scenario
+from muster.emulator.simulation.evaluation import Evaluate
+from muster.emulator.simulation.fleet import programs_of
+from muster.emulator.simulation.history import History
+from muster.server.evaluation.process import ModelEvaluation, Setup
+
+
+def simulate_run(scenario: Scenario, folder: Path) -> str:
+    """Run a scenario without sockets or processes of its own, and return the run's status.
+
+    The server, the devices and the evaluation are those of a real run, and so is every number in
+    the run folder apart from times. The fleet uses one core and no more memory than one process.
+
+    Args:
+        folder: the run folder; what it had is removed.
+
+    Raises:
+        ConfigError: the scenario is not in lockstep, so that its result depends on real time.
+        RunFailed: the run failed.
+    """
+    if scenario.clock.kind != "rounds":
+        raise ConfigError(
+            f"clock.kind: a run inside one process must be in lockstep; expected "
+            f'"rounds", found "{scenario.clock.kind}"'
+        )
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
+    write_atomic(folder / "scenario.toml", scenario.to_toml().encode())
+    with tempfile.TemporaryDirectory(prefix="muster-") as scratch:
+        programs = programs_of(scenario, Path(scratch) / "programs")
+        history = History(
+            programs,
+            folder,
+            scenario.seed,
+            most_s=math.inf,
+            most_steps=math.inf,
+            evaluation=_begin,
+        )
+        outcome = history.play()
+    try:
+        if outcome.violations:
+            raise RunFailed("; ".join(outcome.violations))
+        concluded = conclude(folder, None, report=False)
+    finally:
+        history.close()
+    if concluded is None:
+        raise RunFailed(f"the run left no ledger that can be read in {folder}")
+    summary, account = concluded
+    account.close()
+    return str(summary["status"])
+
+
+def _begin(setup: Setup) -> Evaluate:
+    return ModelEvaluation(setup, WallClock()).evaluate
