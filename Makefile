@@ -63,7 +63,14 @@ docs-check: install  ## the generated parts are those of the code
 
 soak: install  ## the long tests, and the crash tests with 20 kills of every sort (about 8 minutes)
 	MUSTER_SOAK=1 MUSTER_KILLS=20 $(BIN)/pytest tests/system/test_crash.py
-	MUSTER_SOAK=1 $(BIN)/pytest -m soak --deselect tests/system/test_crash.py
+	MUSTER_SOAK=1 $(BIN)/pytest -m soak --deselect tests/system/test_crash.py --ignore tests/mutations
+
+mutations: install  ## put defects into the product, and require that a claim of a quick study fails
+	MUSTER_SOAK=1 $(BIN)/pytest tests/mutations
+
+REPETITIONS ?= 100
+rates: install  ## how often the claims of a quick study hold: STUDY=fedipw, about 40 minutes each
+	$(BIN)/python -m muster.emulator.studies.rate_measurement $(STUDY) --repetitions $(REPETITIONS) --out runs/rates-$(STUDY)
 
 N ?= 2000
 FIRST ?= 0
@@ -103,4 +110,4 @@ layout-check:  ## source roots are portions of one namespace
 	@if ls */muster/__init__.py 2>/dev/null; then echo "a file */muster/__init__.py would hide the other roots: remove it"; exit 1; fi
 	@for part in */muster/*/; do case $$part in *__pycache__*) ;; *) [ -f "$${part}py.typed" ] || { echo "$${part}py.typed is missing"; exit 1; };; esac; done
 
-.PHONY: help install run up down test test-fast fix soak simulate check proto proto-check docs docs-check layout-check bench bench-peers images images-check wheels test-docker
+.PHONY: help install run up down test test-fast fix soak mutations rates simulate check proto proto-check docs docs-check layout-check bench bench-peers images images-check wheels test-docker

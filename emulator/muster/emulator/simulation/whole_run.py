@@ -5,6 +5,8 @@ import shutil
 import tempfile
 from pathlib import Path
 
+import torch
+
 from muster.common.clock import WallClock
 from muster.common.errors import ConfigError, RunFailed
 from muster.common.files import write_atomic
@@ -34,6 +36,7 @@ def simulate_run(scenario: Scenario, folder: Path) -> str:
             f"clock.kind: a run inside one process must be in lockstep; expected "
             f'"rounds", found "{scenario.clock.kind}"'
         )
+    torch.set_num_threads(1)
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
     write_atomic(folder / "scenario.toml", scenario.to_toml().encode())
