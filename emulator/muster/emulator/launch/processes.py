@@ -258,7 +258,7 @@ class Processes:
             log = path.read_text(errors="replace")
         except FileNotFoundError:
             log = ""
-        return quoted(log, str(path))
+        return quoted(log, path)
 
     async def _start(
         self, name: str, module: Sequence[str], **options: Any

@@ -1,6 +1,7 @@
 """The time between the start of a program and the moment when it is ready."""
 
 from collections.abc import Awaitable, Callable
+from pathlib import Path
 from typing import TypeVar
 
 from muster.common.clock import Clock
@@ -83,9 +84,14 @@ class StartingPrograms:
         return LaunchFailed(f"the {name} was not ready after {READY_S:g} s{self._last_lines(name)}")
 
 
-def quoted(log: str, where: str = "its log") -> str:
-    """The end of a log, as the rest of a sentence in a message."""
+def quoted(log: str, path: Path | None = None) -> str:
+    """The end of a log, as the rest of a sentence in a message.
+
+    Args:
+        path: the file of the log, which the message names; None if the log is in no file.
+    """
     lines = log.splitlines()[-LAST_LINES:]
     if not lines:
-        return f". It left no log{'' if where == 'its log' else f' ({where})'}"
-    return "\n".join([f". The last lines of {where}:", *(f"  | {line}" for line in lines)])
+        return ". It left no log" if path is None else f". It left no log ({path})"
+    name = "its log" if path is None else str(path)
+    return "\n".join([f". The last lines of {name}:", *(f"  | {line}" for line in lines)])
