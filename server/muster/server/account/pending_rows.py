@@ -19,7 +19,7 @@ from muster.server.account.rows import (
     PendingTransaction,
     ReportRow,
 )
-from muster.server.account.traffic import Traffic
+from muster.server.account.traffic import TrafficAccount
 from muster.server.fleet import ConnectedPack, EnrolledDevice, Fleet
 from muster.server.knowledge.participation import Seen
 from muster.server.rounds.lifecycle import Round
@@ -58,7 +58,7 @@ class PendingRows:
         self._clock = clock
         self._scale = scale
         self._transaction = PendingTransaction()
-        self.traffic = Traffic(schema.body_bytes, clock)
+        self.traffic = TrafficAccount(schema.body_bytes, clock)
         self.inline_up = self.inline_down = 0
 
     def take(self, round: int) -> PendingTransaction:

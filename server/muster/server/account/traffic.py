@@ -66,7 +66,7 @@ class _Download:
     offset: int
 
 
-class Traffic:
+class TrafficAccount:
     """The transfers of a run that have not been taken for the ledger yet.
 
     The server cannot see when the last byte of a model reaches a device; the device reports it with
