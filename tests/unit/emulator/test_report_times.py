@@ -12,7 +12,7 @@ from muster.emulator.fleet.population import population
 from muster.emulator.results.account import Account
 from muster.emulator.results.report import sections, times
 from muster.emulator.results.report.figures import FIGURES
-from muster.emulator.results.report.section import ReportSection, Table
+from muster.emulator.results.report.section import ReportSection, ReportTable
 from muster.emulator.results.report.training_times import modelled_training
 from muster.emulator.results.summary import outline
 from muster.emulator.scenario.scenario import Scenario
@@ -60,10 +60,10 @@ def trained(run: RunFolder) -> Path:
     return run.commit()
 
 
-def clients_table(account: Account) -> Table:
+def clients_table(account: Account) -> ReportTable:
     section = sections.clients(account, outline(account))
     assert section is not None
-    assert isinstance(section.table, Table)
+    assert isinstance(section.table, ReportTable)
     return section.table
 
 

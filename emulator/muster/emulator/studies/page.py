@@ -7,10 +7,9 @@ import pandas as pd
 from muster.common.files import write_atomic
 from muster.emulator.experiments.run_set import PLAN
 from muster.emulator.results.report.page import save_figure, write_page
-from muster.emulator.results.report.section import ReportSection, Table
+from muster.emulator.results.report.section import ReportSection, ReportTable
 from muster.emulator.results.summary import bytes_text, clean, seconds_text
-from muster.emulator.results.tabular import Table as Words
-from muster.emulator.results.tabular import markdown
+from muster.emulator.results.tabular import Table, markdown
 from muster.emulator.studies import network, plan
 from muster.emulator.studies.claims import Claim
 from muster.emulator.studies.outcome import Studied
@@ -93,9 +92,9 @@ def _share(claims: Sequence[Claim]) -> str:
     return f"{sum(claim.holds for claim in claims)} of {len(claims)}"
 
 
-def _problems(problems: Mapping[str, str]) -> Table:
+def _problems(problems: Mapping[str, str]) -> ReportTable:
     rows = [[clean(title), clean(problem)] for title, problem in problems.items()]
-    return Table(["run", "why"], rows, words=2, wraps=True)
+    return ReportTable(["run", "why"], rows, words=2, wraps=True)
 
 
 _COUNTS = ("runs", "rounds", "calls", "folded", "declined", "lost")
@@ -119,7 +118,7 @@ def _travelled(runs: pd.DataFrame) -> ReportSection:
         "waited for the last update, and some updates never counted."
     )
     note = f"{NETWORK}.csv has a row for every run."
-    return ReportSection("What real networking added", text, table=Table(columns, rows, note))
+    return ReportSection("What real networking added", text, table=ReportTable(columns, rows, note))
 
 
 def _reasons(runs: pd.DataFrame) -> ReportSection:
@@ -130,12 +129,14 @@ def _reasons(runs: pd.DataFrame) -> ReportSection:
         "Why calls led to no folded update, over all runs. The most frequent reason comes first. "
         "Declined calls may also occur in a simulation."
     )
-    return ReportSection("Losses", text, table=Table(["what happened (reason)", "calls"], rows))
+    return ReportSection(
+        "Losses", text, table=ReportTable(["what happened (reason)", "calls"], rows)
+    )
 
 
 def _sizes(planned: plan.StudyPlan) -> ReportSection:
     found = plan.sizes([run.run for run in planned.runs], planned.study.paper_sizes)
-    table = Table(found.header, found.rows, words=1)
+    table = ReportTable(found.header, found.rows, words=1)
     return ReportSection(found.title, "Minutes are estimates for two cores.", table=table)
 
 
@@ -157,7 +158,7 @@ def _files(studied: Studied) -> ReportSection:
     own = {f"{table.name}.csv": table.title for table in findings.tables}
     rows = [[name, what] for name, what in {**_FILES, **own}.items()]
     text = "The files in the folder of the study."
-    return ReportSection("Files", text, table=Table(["file", "what it is"], rows, words=2))
+    return ReportSection("Files", text, table=ReportTable(["file", "what it is"], rows, words=2))
 
 
 def markdown_of(sections: Sequence[ReportSection], figures: Mapping[str, Mapping[str, str]]) -> str:
@@ -171,6 +172,6 @@ def markdown_of(sections: Sequence[ReportSection], figures: Mapping[str, Mapping
             findings = figures[section.figure]["findings"]
             parts.append(f"![{findings}]({FIGURES}/{section.figure}.png)")
         if section.table:
-            parts.append(markdown(Words("", section.table.columns, section.table.rows)))
+            parts.append(markdown(Table("", section.table.columns, section.table.rows)))
             parts.append(section.table.note)
     return "\n\n".join(filter(None, parts)) + "\n"

@@ -6,7 +6,7 @@ from pathlib import Path
 import pandas as pd
 
 from muster.common.files import write_atomic
-from muster.emulator.results.report.section import Table
+from muster.emulator.results.report.section import ReportTable
 from muster.emulator.results.summary import clean, number_text
 from muster.emulator.studies.claims import Claim
 
@@ -17,7 +17,7 @@ def write_csv(path: Path, frame: pd.DataFrame) -> None:
     write_atomic(path, frame.to_csv(index=False).encode())
 
 
-def claims_table(claims: Sequence[Claim]) -> Table:
+def claims_table(claims: Sequence[Claim]) -> ReportTable:
     """A table with a row for every claim, its numbers and its rule."""
     rows = [
         [
@@ -35,7 +35,7 @@ def claims_table(claims: Sequence[Claim]) -> Table:
     ]
     columns = ["", "claim", "measured", "expected", "interval or margin", "seeds", "held in"]
     columns += ["rule", "why"]
-    return Table(columns, rows, words=len(columns), wraps=True)
+    return ReportTable(columns, rows, words=len(columns), wraps=True)
 
 
 def measured_text(claim: Claim) -> str:
@@ -65,12 +65,12 @@ def seeds_text(seeds: Sequence[int]) -> str:
     return ", ".join(map(str, seeds))
 
 
-def frame_table(frame: pd.DataFrame) -> Table:
+def frame_table(frame: pd.DataFrame) -> ReportTable:
     """The frame as text: four significant digits, and a dash for missing values."""
     numbers = [pd.api.types.is_numeric_dtype(frame[column]) for column in frame]
     words = numbers.index(True) if True in numbers else len(numbers)
     rows = [[_cell(value) for value in row] for row in frame.itertuples(index=False)]
-    return Table([clean(column) for column in frame], rows, words=words)
+    return ReportTable([clean(column) for column in frame], rows, words=words)
 
 
 def _cell(value: object) -> str:

@@ -15,7 +15,7 @@ from muster.emulator.results.report.balance import (
     covariates_of,
     signed_text,
 )
-from muster.emulator.results.report.section import ReportSection, Summary, Table
+from muster.emulator.results.report.section import ReportSection, ReportTable, Summary
 from muster.emulator.results.report.weights import ratio_text, weights_differ
 from muster.emulator.results.summary import clean, number_text, percent_text
 
@@ -29,7 +29,7 @@ def represented(account: Account, summary: Summary) -> ReportSection | None:
         return None
     text = " ".join([*_findings(covariates, weights_differ(account)), _reading(covariates)])
     columns = ["covariate", "", *STAGES, "SMD", "SMD weighted", f"over {IMBALANCE:g}"]
-    table = Table(columns, [_row(covariate) for covariate in covariates], _NOTE, words=2)
+    table = ReportTable(columns, [_row(covariate) for covariate in covariates], _NOTE, words=2)
     return ReportSection("Whom does this model represent?", text, figure="balance", table=table)
 
 

@@ -14,7 +14,7 @@ from muster.emulator.results.report.planned import (
     same_in_all_rounds,
     varied_groups,
 )
-from muster.emulator.results.report.section import ReportSection, Summary, Table
+from muster.emulator.results.report.section import ReportSection, ReportTable, Summary
 from muster.emulator.results.summary import clean, percent_text
 
 _MOST_REASONS = 3
@@ -92,7 +92,7 @@ def planned(account: Account, summary: Summary) -> ReportSection | None:
         "Plan and run",
         text,
         figure="planned" if varied_groups(rounds) else "",
-        table=Table(columns, rows, note),
+        table=ReportTable(columns, rows, note),
         points=same_in_all_rounds(rounds),
     )
 

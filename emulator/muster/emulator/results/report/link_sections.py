@@ -21,7 +21,7 @@ from muster.emulator.results.report.links import (
     totals_of,
     waited_for,
 )
-from muster.emulator.results.report.section import ReportSection, Summary, Table
+from muster.emulator.results.report.section import ReportSection, ReportTable, Summary
 from muster.emulator.results.report.use import cap_of, span_of, used
 from muster.emulator.results.summary import bytes_text, clean, percent_text, seconds_text
 
@@ -65,7 +65,7 @@ def rates(account: Account, summary: Summary) -> ReportSection | None:
         "line. A dot far below it was limited by the group's shared link if it lies at the orange "
         "line, and by something else if not. Dots at the upper edge were even faster than drawn."
     )
-    table = Table(columns, rows, note, words=2)
+    table = ReportTable(columns, rows, note, words=2)
     return ReportSection("Transfer time against link", text, figure="rates", table=table)
 
 
@@ -102,7 +102,7 @@ def waits(account: Account, summary: Summary) -> ReportSection | None:
         ("transferred", seconds_text(moves["seconds"].sum())),
         ("slowed by sharing or fading", seconds_text(moves["slow_s"].sum())),
     ]
-    table = Table(columns, rows, note, words=2) if rows else None
+    table = ReportTable(columns, rows, note, words=2) if rows else None
     return ReportSection("Who waited for whom", text, facts, figure="waits", table=table)
 
 
@@ -130,7 +130,7 @@ def matrix(account: Account, summary: Summary) -> ReportSection | None:
         f"slowed by. Nobody: no other transfer was under way or no link was shared, so the link "
         f"itself took longer."
     )
-    table = Table(columns, rows, note if left_out else "", words=2)
+    table = ReportTable(columns, rows, note if left_out else "", words=2)
     return ReportSection(f"Waiting, {what} by {what}", text, table=table)
 
 
@@ -150,7 +150,7 @@ def use(account: Account, summary: Summary) -> ReportSection | None:
         "A shared link that is full while a round is open decides how long the round lasts. A link "
         "that is never full could be shared by more devices."
     )
-    table = Table(columns, rows, note, words=2)
+    table = ReportTable(columns, rows, note, words=2)
     return ReportSection("Use of shared links", text, figure="links", table=table)
 
 

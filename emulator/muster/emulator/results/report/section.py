@@ -8,7 +8,7 @@ Summary = Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
-class Table:
+class ReportTable:
     """Rows of text, in which numbers are already formatted.
 
     Attributes:
@@ -39,6 +39,6 @@ class ReportSection:
     text: str = ""
     facts: Sequence[tuple[str, str]] = ()
     figure: str = ""
-    table: Table | None = None
+    table: ReportTable | None = None
     listing: str = ""
     points: Sequence[str] = ()

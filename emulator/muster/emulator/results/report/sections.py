@@ -26,7 +26,7 @@ from muster.emulator.results.report.figures import (
     traffic_finding,
 )
 from muster.emulator.results.report.losses import lost_updates
-from muster.emulator.results.report.section import ReportSection, Summary, Table
+from muster.emulator.results.report.section import ReportSection, ReportTable, Summary
 from muster.emulator.results.report.training_times import (
     ON_THIS_MACHINE,
     modelled_training,
@@ -94,7 +94,7 @@ def groups(account: Account, summary: Summary) -> ReportSection | None:
         "How well the model works on the data of each group and device. A good mean can hide a "
         "group, or a tail of devices, that the model serves badly."
     )
-    table = Table(["group", "examples", "loss", "accuracy"], rows) if rows else None
+    table = ReportTable(["group", "examples", "loss", "accuracy"], rows) if rows else None
     drawn, points = "groups" if spread.panels_of(account) else "", spread.single_values(account)
     return ReportSection("Groups and devices", text, figure=drawn, table=table, points=points)
 
@@ -112,7 +112,7 @@ def losses(account: Account, summary: Summary) -> ReportSection | None:
     text = "How calls ended without a folded update, and why. The most frequent case comes first."
     columns = ["what happened", "reason", "count", "share of calls"]
     note = f"{called:,} calls in all."
-    return ReportSection("Losses", text, table=Table(columns, rows, note, words=2))
+    return ReportSection("Losses", text, table=ReportTable(columns, rows, note, words=2))
 
 
 def traffic(account: Account, summary: Summary) -> ReportSection:
@@ -142,7 +142,7 @@ def disturbances(account: Account, summary: Summary) -> ReportSection | None:
     columns = ["after", "event", "target", "state", "detail"]
     text = "Faults that were injected, processes that died, and restarts."
     return ReportSection(
-        "Disturbances", text, table=Table(columns, *_ends(rows, "faults"), words=5)
+        "Disturbances", text, table=ReportTable(columns, *_ends(rows, "faults"), words=5)
     )
 
 
@@ -163,7 +163,7 @@ def rounds(account: Account, summary: Summary) -> ReportSection | None:
         "as well as the weighted updates of the round. If it is far below the number of folded "
         "updates, a few updates dominate the round. The time was measured on this machine."
     )
-    table = Table(columns, *_ends(rows, "rounds"), words=2)
+    table = ReportTable(columns, *_ends(rows, "rounds"), words=2)
     return ReportSection("Rounds", text, table=table) if rows else None
 
 
@@ -187,7 +187,9 @@ def clients(account: Account, summary: Summary) -> ReportSection | None:
     note = f"{left_out:,} more are in ledger.sqlite." if left_out else ""
     text = "How many updates of each client were folded or lost, over all rounds."
     return (
-        ReportSection("Clients", text, table=Table(columns, rows, note, words=2)) if rows else None
+        ReportSection("Clients", text, table=ReportTable(columns, rows, note, words=2))
+        if rows
+        else None
     )
 
 
@@ -215,7 +217,7 @@ def fingerprint(account: Account, summary: Summary) -> ReportSection | None:
         )
     sha256 = summary["model_sha256"]
     note = f"model.safetensors has SHA-256 {clean(sha256)}" if sha256 else ""
-    return ReportSection("Fingerprint", text, table=Table(keys, rows, note, words=len(keys)))
+    return ReportSection("Fingerprint", text, table=ReportTable(keys, rows, note, words=len(keys)))
 
 
 FILES = {
@@ -240,7 +242,7 @@ def files(account: Account, summary: Summary) -> ReportSection:
     there = {path.name for path in account.folder.iterdir()} | {"report.html", "figures"}
     rows = [[name, what] for name, what in FILES.items() if name in there]
     return ReportSection(
-        "Files", "The files in the run folder.", table=Table(["file", "what it is"], rows)
+        "Files", "The files in the run folder.", table=ReportTable(["file", "what it is"], rows)
     )
 
 

@@ -6,7 +6,7 @@ A run has none of them if all its updates weigh the same and its aggregator esti
 import pandas as pd
 
 from muster.emulator.results.account import Account
-from muster.emulator.results.report.section import ReportSection, Summary, Table
+from muster.emulator.results.report.section import ReportSection, ReportTable, Summary
 from muster.emulator.results.report.shares import FLOOR, SHARES, finding, floor_of, shares_of
 from muster.emulator.results.report.weights import (
     panels_of,
@@ -66,7 +66,7 @@ def propensities(account: Account, summary: Summary) -> ReportSection | None:
         for column in columns
     ]
     note = "Coefficients in the newest round."
-    table = Table(["covariate", *found], rows, note) if rows else None
+    table = ReportTable(["covariate", *found], rows, note) if rows else None
     return ReportSection("Fitted propensities", text, facts=stale, table=table)
 
 
@@ -86,7 +86,7 @@ def overlap(account: Account, summary: Summary) -> ReportSection | None:
     )
     columns = ["propensity", *_QUANTILES.values(), "below the floor"]
     note = "Values in the newest round; at most: the largest value in any round."
-    return ReportSection("Overlap", text, table=Table(columns, rows, note))
+    return ReportSection("Overlap", text, table=ReportTable(columns, rows, note))
 
 
 def calibration(account: Account, summary: Summary) -> ReportSection | None:
@@ -104,7 +104,7 @@ def calibration(account: Account, summary: Summary) -> ReportSection | None:
         "population. A residual is the difference that remains."
     )
     rows = [[clean(feature), number_text(residual)] for feature, residual in residuals.items()]
-    table = Table(["feature", "residual"], rows) if rows else None
+    table = ReportTable(["feature", "residual"], rows) if rows else None
     return ReportSection("Calibration", text, facts=facts, table=table)
 
 
@@ -147,7 +147,7 @@ def estimates(account: Account, summary: Summary) -> ReportSection | None:
     left_out = len(rows) - MOST_ROWS
     note = f"{left_out:,} more are in ledger.sqlite, table estimates." if left_out > 0 else ""
     text = "Other values that the aggregator reported about its weights."
-    table = Table(columns, rows[:MOST_ROWS], note, words=2)
+    table = ReportTable(columns, rows[:MOST_ROWS], note, words=2)
     return ReportSection("Further estimates", text, table=table)
 
 
@@ -216,7 +216,7 @@ def _stale(account: Account) -> list[tuple[str, str]]:
     return facts
 
 
-def _warnings(account: Account) -> Table | None:
+def _warnings(account: Account) -> ReportTable | None:
     """The warnings of aggregators, each once: a server that was restarted repeats them."""
     rows = [
         [clean(row["round"]), clean(row["by"]), clean(row["warning"])]
@@ -225,4 +225,4 @@ def _warnings(account: Account) -> Table | None:
     left_out = len(rows) - MOST_ROWS
     note = f"{left_out:,} more are in journal.jsonl." if left_out > 0 else ""
     columns = ["round", "by", "warning"]
-    return Table(columns, rows[:MOST_ROWS], note, words=3) if rows else None
+    return ReportTable(columns, rows[:MOST_ROWS], note, words=3) if rows else None
