@@ -4,7 +4,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 from enum import StrEnum
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from generation.markdown import table
 from muster.wire import (
@@ -34,8 +34,12 @@ def calls(file: str) -> Callable[[], list[str]]:
     return render
 
 
+Phase = TypeVar("Phase", bound=StrEnum)
+Event = TypeVar("Event", bound=StrEnum)
+
+
 def transitions(
-    known: Mapping[tuple[StrEnum, StrEnum], StrEnum], phases: Iterable[StrEnum]
+    known: Mapping[tuple[Phase, Event], Phase], phases: Iterable[Phase]
 ) -> Callable[[], list[str]]:
     """A transition table, by phase."""
 
