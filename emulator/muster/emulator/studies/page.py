@@ -158,7 +158,8 @@ def _files(studied: Studied) -> ReportSection:
     own = {f"{table.name}.csv": table.title for table in findings.tables}
     rows = [[name, what] for name, what in {**_FILES, **own}.items()]
     text = "The files in the folder of the study."
-    return ReportSection("Files", text, table=ReportTable(["file", "what it is"], rows, words=2))
+    table = ReportTable(["file", "what it is"], rows, words=2, wraps=True)
+    return ReportSection("Files", text, table=table)
 
 
 def markdown_of(sections: Sequence[ReportSection], figures: Mapping[str, Mapping[str, str]]) -> str:

@@ -241,9 +241,8 @@ FILES = {
 def files(account: Account, summary: Summary) -> ReportSection:
     there = {path.name for path in account.folder.iterdir()} | {"report.html", "figures"}
     rows = [[name, what] for name, what in FILES.items() if name in there]
-    return ReportSection(
-        "Files", "The files in the run folder.", table=ReportTable(["file", "what it is"], rows)
-    )
+    table = ReportTable(["file", "what it is"], rows, words=2, wraps=True)
+    return ReportSection("Files", "The files in the run folder.", table=table)
 
 
 SECTIONS: Sequence[Callable[[Account, Summary], ReportSection | None]] = (
