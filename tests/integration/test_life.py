@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from muster.server.aggregators import Aggregator, Cohort, Need, State, Weighing
+from muster.server.knowledge.participation import ParticipationHistory
 from muster.v1 import fleet_pb2 as pb
 
 if TYPE_CHECKING:
@@ -158,8 +159,11 @@ class Weightless(Aggregator):
     """Learns who takes part, and gives no update of the first round any weight."""
 
     weights: ClassVar[Literal["on-arrival", "at-close"]] = "at-close"
+    seen: ClassVar[list[ParticipationHistory]] = []
+    """The history that it was given in each round."""
 
     def weigh(self, cohort: Cohort, state: State) -> Weighing:
+        self.seen.append(cohort.participation)
         weights = [float(cohort.round > 1)] * len(cohort.contributions)
         return Weighing(weights, sum(weights), state)
 
@@ -171,6 +175,7 @@ async def test_who_took_part_is_the_same_for_a_server_that_reads_it_in_the_ledge
     world: MakeWorld,
 ) -> None:
     rule = Weightless(kind="weightless")
+    rule.seen.clear()
     w = await world(rounds=2, aggregator=rule)
     for peer in (peers := await w.both()):
         await peer.called()
@@ -180,8 +185,15 @@ async def test_who_took_part_is_the_same_for_a_server_that_reads_it_in_the_ledge
         await peer.send(peer.update(round=2))
     assert await w.finish() == ("completed", "2 rounds")
     assert [outcome for _, outcome, _ in w.outcomes()] == ["dropped"] * 2 + ["folded"] * 2
-    here = w.coordinator._participation.pooled()
+    here = rule.seen[-1].pooled()
     np.testing.assert_array_equal(here.took_part, [False, False, True, True])
-    again = (await world(rounds=2, aggregator=rule)).coordinator._participation.pooled()
+    w = await world(rounds=3, aggregator=rule)
+    for peer in await w.both():
+        await peer.called()
+        await peer.send(peer.update(round=3))
+    assert await w.finish() == ("completed", "3 rounds")
+    assert rule.seen[-1] is not rule.seen[0]
+    again = rule.seen[-1].pooled()
+    np.testing.assert_array_equal(again.took_part, [False, False, True, True, True, True])
     for mine, theirs in zip(here, again, strict=True):
-        np.testing.assert_array_equal(mine, theirs)
+        np.testing.assert_array_equal(mine, theirs[:4])

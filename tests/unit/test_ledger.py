@@ -1,5 +1,7 @@
 import sqlite3
+from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -41,13 +43,22 @@ def ledger(tmp_path: Path) -> Ledger:
     return ledger
 
 
-def rows(ledger: Ledger, query: str) -> list[tuple[object, ...]]:
-    return ledger._db.execute(query).fetchall()
+def rows(folder: Path, query: str) -> list[tuple[object, ...]]:
+    with closing(sqlite3.connect(folder / "ledger.sqlite")) as reader:
+        return reader.execute(query).fetchall()
 
 
-def test_a_commit_is_durable_in_full_synchronous_mode(ledger: Ledger) -> None:
-    assert rows(ledger, "PRAGMA synchronous") == [(2,)]
-    assert rows(ledger, "PRAGMA journal_mode") == [("wal",)]
+def test_a_commit_is_durable_in_full_synchronous_mode(tmp_path: Path) -> None:
+    opened: list[sqlite3.Connection] = []
+
+    def connect(path: Path, **options: Any) -> sqlite3.Connection:
+        opened.append(sqlite3.connect(path, **options))
+        return opened[-1]
+
+    Ledger(tmp_path / "ledger.sqlite", connect)
+    [db] = opened
+    assert db.execute("PRAGMA synchronous").fetchone() == (2,)
+    assert db.execute("PRAGMA journal_mode").fetchone() == ("wal",)
 
 
 def test_a_round_is_committed_with_everything_that_belongs_to_it(
@@ -63,9 +74,9 @@ def test_a_round_is_committed_with_everything_that_belongs_to_it(
     assert again.model(1) == MODEL
     assert again.state(1) == MODEL
     assert again.state(0) is None
-    assert rows(again, "SELECT client, outcome FROM contributions") == [("a", "folded")]
-    assert rows(again, "SELECT direction, rate_bps FROM transfers") == [("up", 1280.0)]
-    assert rows(again, "SELECT sessions FROM clients ORDER BY position") == [(1,), (0,)]
+    assert rows(tmp_path, "SELECT client, outcome FROM contributions") == [("a", "folded")]
+    assert rows(tmp_path, "SELECT direction, rate_bps FROM transfers") == [("up", 1280.0)]
+    assert rows(tmp_path, "SELECT sessions FROM clients ORDER BY position") == [(1,), (0,)]
 
 
 def test_what_devices_told_last_is_that_of_their_newest_round(ledger: Ledger) -> None:
@@ -83,12 +94,12 @@ def test_what_devices_told_last_is_that_of_their_newest_round(ledger: Ledger) ->
     assert ledger.covariates() == [("a", '{"age": 3}')]
 
 
-def test_a_transaction_that_fails_leaves_nothing(ledger: Ledger) -> None:
+def test_a_transaction_that_fails_leaves_nothing(ledger: Ledger, tmp_path: Path) -> None:
     twice = PendingTransaction([CONTRIBUTION, CONTRIBUTION])
     with pytest.raises(sqlite3.IntegrityError):
         ledger.commit(ROW, [ANSWER], twice, MODEL)
     assert ledger.newest_round() == 0
-    assert rows(ledger, "SELECT * FROM answers") == []
+    assert rows(tmp_path, "SELECT * FROM answers") == []
 
 
 def test_an_update_cannot_be_folded_twice_in_a_round(ledger: Ledger) -> None:
@@ -98,15 +109,15 @@ def test_an_update_cannot_be_folded_twice_in_a_round(ledger: Ledger) -> None:
     ledger.note(PendingTransaction([CONTRIBUTION._replace(outcome="duplicate")]))
 
 
-def test_an_evaluation_stands_beside_its_round(ledger: Ledger) -> None:
+def test_an_evaluation_stands_beside_its_round(ledger: Ledger, tmp_path: Path) -> None:
     ledger.commit(ROW, [], PendingTransaction(), MODEL)
     ledger.evaluated(EvaluationRow(1, 1, 0.5, None, {"distance": 2.0}, 0.1, 3.0))
     assert ledger.evaluations() == {1: (0.5, None)}
-    assert rows(ledger, "SELECT loss, accuracy FROM rounds") == [(0.5, None)]
+    assert rows(tmp_path, "SELECT loss, accuracy FROM rounds") == [(0.5, None)]
 
 
 def test_groups_and_devices_are_entered_with_their_evaluation_or_not_at_all(
-    ledger: Ledger,
+    ledger: Ledger, tmp_path: Path
 ) -> None:
     groups = [GroupEvaluationRow(0, 0, "g", 11, 0.5, 0.75)]
     devices = [
@@ -118,10 +129,10 @@ def test_groups_and_devices_are_entered_with_their_evaluation_or_not_at_all(
     with pytest.raises(sqlite3.ProgrammingError):
         ledger.evaluated(wrong)
     assert ledger.evaluations() == {}
-    assert rows(ledger, "SELECT * FROM group_evaluations") == []
+    assert rows(tmp_path, "SELECT * FROM group_evaluations") == []
     ledger.evaluated(evaluation)
-    assert rows(ledger, "SELECT * FROM group_evaluations") == [(0, 0, "g", 11, 0.5, 0.75)]
-    assert rows(ledger, "SELECT * FROM device_evaluations") == [
+    assert rows(tmp_path, "SELECT * FROM group_evaluations") == [(0, 0, "g", 11, 0.5, 0.75)]
+    assert rows(tmp_path, "SELECT * FROM device_evaluations") == [
         (0, "a", 5, None, None),
         (0, "b", 6, 2.0, 1.0),
     ]

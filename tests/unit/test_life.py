@@ -194,7 +194,7 @@ def surroundings(device: DeviceSettings, n: int) -> DeviceSurroundings:
     lives = DeviceSimulation(
         life(device=device, size=n), SEED, [SimulatedDevice(f"g-{i}", i, 0.0, {}) for i in range(n)]
     )
-    return lives._surroundings
+    return DeviceSurroundings(lives.cast, device)
 
 
 def at(hour: float, n: int, day: int = 3) -> FloatArray:

@@ -2,13 +2,14 @@ import math
 import subprocess
 import sys
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pytest
+import sklearn.linear_model
 from pydantic import ValidationError
 
 from muster.common.seeds import BoolArray, FloatArray, stream
-from muster.server.knowledge import propensity
 from muster.server.knowledge.propensity import (
     CLASSIFIERS,
     Classifier,
@@ -135,7 +136,12 @@ def test_who_can_be_told_apart_without_error_still_has_finite_odds(ridge: float)
 
 
 def test_a_fit_that_did_not_come_to_its_end_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(propensity, "_STEPS", 1)
+    solver = sklearn.linear_model.LogisticRegression
+
+    def impatient(**options: Any) -> Any:
+        return solver(**{**options, "max_iter": 1})
+
+    monkeypatch.setattr(sklearn.linear_model, "LogisticRegression", impatient)
     found = LogisticClassifier().fit(*drawn(500, [-2.0, 3.0]))
     assert not found["converged"]
     assert np.isfinite(found["coefficients"]).all()

@@ -1,8 +1,11 @@
 """docs/results.md describes the ledger: tables and columns that are there and are written."""
 
 import re
+import sqlite3
 from collections import defaultdict
+from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -27,17 +30,36 @@ UNWRITTEN = "Nothing writes this table yet"
 Columns = dict[str, set[str]]
 
 
+class TracedLedger(Ledger):
+    """A new ledger.
+
+    Attributes:
+        statements: the statements that it executed, with their values.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.statements: list[str] = []
+        super().__init__(path, self._traced)
+
+    def _traced(self, path: Path, **options: Any) -> sqlite3.Connection:
+        connection: sqlite3.Connection = sqlite3.connect(path, **options)
+        connection.set_trace_callback(self.statements.append)
+        return connection
+
+
 @pytest.fixture
-def ledger(tmp_path: Path) -> Ledger:
-    return Ledger(tmp_path / "ledger.sqlite")
+def ledger(tmp_path: Path) -> TracedLedger:
+    return TracedLedger(tmp_path / "ledger.sqlite")
 
 
-def schema(ledger: Ledger) -> Columns:
-    tables = ledger._db.execute("SELECT name FROM sqlite_schema WHERE type = 'table'").fetchall()
-    return {
-        table: {row[1] for row in ledger._db.execute(f"PRAGMA table_info({table})")}
-        for (table,) in tables
-    }
+def schema(ledger: TracedLedger) -> Columns:
+    with closing(sqlite3.connect(ledger.path)) as db:
+        tables = db.execute("SELECT name FROM sqlite_schema WHERE type = 'table'").fetchall()
+        return {
+            table: {row[1] for row in db.execute(f"PRAGMA table_info({table})")}
+            for (table,) in tables
+        }
 
 
 def sections() -> dict[tuple[str, ...], str]:
@@ -65,10 +87,8 @@ def documented(there: Columns) -> Columns:
     return found
 
 
-def written(ledger: Ledger) -> Columns:
+def written(ledger: TracedLedger) -> Columns:
     """Columns by table in the statements with which a ledger writes a run."""
-    statements: list[str] = []
-    ledger._db.set_trace_callback(statements.append)
     vector = StoredVector("ab", 3, b"abc")
     member = MemberRow("a", "g", 0, 5, True, None)
     ledger.begin("run", [member], at=1.0, population=1, moments={})
@@ -89,9 +109,8 @@ def written(ledger: Ledger) -> Columns:
     devices = [DeviceEvaluationRow(1, "a", 5, 0.1, None)]
     ledger.evaluated(EvaluationRow(1, 1, 0.1, None, {}, 0.5, 9.5, groups, devices))
     ledger.end("completed", "1 round", 10.0)
-    ledger._db.set_trace_callback(None)
     there, found = schema(ledger), defaultdict[str, set[str]](set)
-    for statement in statements:
+    for statement in ledger.statements:
         if into := re.match(r"INSERT (?:OR IGNORE )?INTO (\w+)(?: \(([^)]*)\))? VALUES", statement):
             table, columns = into.groups()
             names = [name.strip('" ') for name in columns.split(",")] if columns else there[table]
@@ -101,13 +120,15 @@ def written(ledger: Ledger) -> Columns:
     return found
 
 
-def test_every_column_is_documented_and_every_documented_column_is_there(ledger: Ledger) -> None:
+def test_every_column_is_documented_and_every_documented_column_is_there(
+    ledger: TracedLedger,
+) -> None:
     there = schema(ledger)
     assert documented(there) == there
 
 
 def test_what_is_documented_is_written_unless_the_page_says_that_it_is_not(
-    ledger: Ledger,
+    ledger: TracedLedger,
 ) -> None:
     there, found = schema(ledger), written(ledger)
     unwritten = {tables[0] for tables, text in sections().items() if UNWRITTEN in text}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 import pytest
 
@@ -72,7 +72,8 @@ async def test_a_sender_is_held_back_by_a_receiver_that_does_not_read(start: Sta
     for shape in (Shape(), Shape(up_bps=8e9)):
         world = await start(shape)
         device, server = await world.connect()
-        server.reader._transport.pause_reading()  # type: ignore[attr-defined]
+        transport = cast("asyncio.Transport", server.writer.transport)
+        transport.pause_reading()
         device.writer.transport.set_write_buffer_limits(high=0)
         data = noise(64 << 20)
         device.writer.write(data)
@@ -82,7 +83,7 @@ async def test_a_sender_is_held_back_by_a_receiver_that_does_not_read(start: Sta
         connections = world.gateway.connections_of(world.gateway.devices["a"])
         held = [len(each.halves["up"].held) for each in connections]
         assert max(held) <= 9 << 20
-        server.reader._transport.resume_reading()  # type: ignore[attr-defined]
+        transport.resume_reading()
         assert await server.receive(len(data)) == data
         await drained
 

@@ -109,8 +109,10 @@ def test_no_text_leaves_the_figure_or_is_drawn_over_another_title(
         assert box.x0 >= page.x0 - 1, text.get_text()
         assert box.x1 <= page.x1 + 1, text.get_text()
     titles = [
-        axes._left_title.get_window_extent()  # type: ignore[attr-defined]
+        text.get_window_extent()
         for axes in figure.axes
+        for text in axes.findobj(Text)
+        if text.get_text() == axes.get_title(loc="left") != ""
     ]
     for place, title in enumerate(titles):
         for other in titles[place + 1 :]:

@@ -29,9 +29,9 @@ def versions(tmp_path: Path) -> ModelVersions:
     return opened(tmp_path)
 
 
-def opened(folder: Path) -> ModelVersions:
+def opened(folder: Path, ledger: Ledger | None = None) -> ModelVersions:
     (folder / "models").mkdir(exist_ok=True)
-    ledger = Ledger(folder / "ledger.sqlite")
+    ledger = ledger or Ledger(folder / "ledger.sqlite")
     ledger.begin("run", [], at=1.0, population=0, moments={})
     store = Store(folder / "models", ledger, SCHEMA)
     made = ModelVersions(ledger, store, FedAvg(kind="fedavg"), inline=False, chunked=True)
@@ -60,7 +60,9 @@ def test_other_versions_and_bytes_after_the_end_are_refused(versions: ModelVersi
         versions.chunks_from(0, 4 * PARAMETERS + 1, CHUNK_BYTES)
 
 
-def test_a_version_is_kept_until_it_is_superseded(versions: ModelVersions, tmp_path: Path) -> None:
+def test_a_version_is_kept_until_it_is_superseded(tmp_path: Path) -> None:
+    ledger = Ledger(tmp_path / "ledger.sqlite")
+    versions = opened(tmp_path, ledger)
     for number in (1, 2):
         stored = versions.put(number, vector(number), {})
         row = RoundRow(
@@ -68,7 +70,7 @@ def test_a_version_is_kept_until_it_is_superseded(versions: ModelVersions, tmp_p
             10.0, 11.0, 1.0,
         )  # fmt: skip
         forget = versions.superseded({number, number - 1})
-        versions._ledger.commit(row, [], PendingTransaction(), stored.model, stored.state, forget)
+        ledger.commit(row, [], PendingTransaction(), stored.model, stored.state, forget)
         versions.commit(Commit(number, number), made=True, forget=forget)
     assert versions.committed == Commit(2, 2)
     assert versions.kept == {1: 1, 2: 2}
