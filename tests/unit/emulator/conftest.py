@@ -24,6 +24,9 @@ class RunFolder:
 
     By default, bodies are 1,000 bytes in each direction, and a device trains for 0.5 s and
     transfers for 0.25 s.
+
+    Attributes:
+        ledger: the database, for a test that writes what no method does.
     """
 
     def __init__(self, path: Path) -> None:
@@ -31,13 +34,11 @@ class RunFolder:
         self.path = path
         self.time = STARTED_AT
         self.rounds = self.version = 0
-        self._ledger = sqlite3.connect(path / "ledger.sqlite")
-        self._ledger.execute("PRAGMA journal_mode = WAL")
-        self._ledger.executescript(
-            files("muster.server.account").joinpath("ledger.sql").read_text()
-        )
-        self._ledger.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
-        self._add("run", id="run-1", incarnation=1, started_at=STARTED_AT, population=0,
+        self.ledger = sqlite3.connect(path / "ledger.sqlite")
+        self.ledger.execute("PRAGMA journal_mode = WAL")
+        self.ledger.executescript(files("muster.server.account").joinpath("ledger.sql").read_text())
+        self.ledger.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
+        self.add("run", id="run-1", incarnation=1, started_at=STARTED_AT, population=0,
                   moments="{}")  # fmt: skip
         self.scenario(SCENARIO)
 
@@ -56,8 +57,8 @@ class RunFolder:
             }
             columns = {"client": name, "group": group, "position": position, "examples": 100,
                        "enrolled": int(enrolled)}  # fmt: skip
-            self._add("clients", **columns | (enrollment if enrolled else {}) | row)
-            self._ledger.execute("UPDATE run SET population = population + 1")
+            self.add("clients", **columns | (enrollment if enrolled else {}) | row)
+            self.ledger.execute("UPDATE run SET population = population + 1")
 
     def round(
         self,
@@ -91,26 +92,26 @@ class RunFolder:
             for client, battery in (batteries or {}).items()
         }
         for client, reason in declined.items():
-            self._add("answers", round=self.rounds, client=client, decision="decline",
+            self.add("answers", round=self.rounds, client=client, decision="decline",
                       reason=reason, state=states.get(client), at=opened_at)  # fmt: skip
         for client in absent:
-            self._add("answers", round=self.rounds, client=client, decision="absent",
+            self.add("answers", round=self.rounds, client=client, decision="absent",
                       state=states.get(client), x_age_s=60.0, at=self.time)  # fmt: skip
         base = self.version
         folded = sum(outcome == "folded" for outcome in outcomes.values())
         self.version += folded > 0
         for client, outcome in outcomes.items():
-            self._add("answers", round=self.rounds, client=client, decision="accept",
+            self.add("answers", round=self.rounds, client=client, decision="accept",
                       state=states.get(client), modelled_s=0.75, at=self.time,
                       bytes_down=(sent or {}).get(client, {}).get("bytes_down", 1000))  # fmt: skip
             self.contribute(client, outcome, base_version=base, **(sent or {}).get(client, {}))
         for client, reason in aborted.items():
-            self._add("answers", round=self.rounds, client=client, decision="abort",
+            self.add("answers", round=self.rounds, client=client, decision="abort",
                       reason=reason, state=states.get(client), at=self.time)  # fmt: skip
             self.contribute(client, f"dropped: {reason}", base_version=base, bytes_up=0,
                             bytes_down=0, loss=None)  # fmt: skip
         for client, columns in (x or {}).items():
-            self._ledger.execute(
+            self.ledger.execute(
                 "UPDATE answers SET x = ?, x_age_s = 0 WHERE round = ? AND client = ?",
                 (json.dumps(columns), self.rounds, client),
             )
@@ -120,7 +121,7 @@ class RunFolder:
             if outcome == "folded"
         ]
         total, squares = sum(weights), sum(weight * weight for weight in weights)
-        self._add(
+        self.add(
             "rounds", round=self.rounds, base_version=base, version=self.version,
             outcome="aggregated" if folded else "empty",
             called=len(outcomes) + len(declined) + len(aborted) + unanswered,
@@ -147,7 +148,7 @@ class RunFolder:
             "outcome": outcome, "reason": reason or None,
             "at": self.time,
         }  # fmt: skip
-        self._add("contributions", **row | columns)
+        self.add("contributions", **row | columns)
 
     def transfer(
         self, client: str, direction: str, began_s: float, wait_s: float, seconds: float, **row: Any
@@ -159,7 +160,7 @@ class RunFolder:
             "bytes": size, "began_at": STARTED_AT + began_s, "wait_s": wait_s, "seconds": seconds,
             "rate_bps": 8 * size / seconds if seconds else None, "ending": "complete",
         }  # fmt: skip
-        self._add("transfers", **columns | row)
+        self.add("transfers", **columns | row)
 
     def traffic(self, group: str, *rows: tuple[float, float, float | None, float | None]) -> None:
         """Journal one second of a group's traffic for each of `rows`, in order: bytes up and down,
@@ -175,11 +176,11 @@ class RunFolder:
 
     def evaluate(self, loss: float, accuracy: float | None = None, **metrics: float) -> None:
         """Add an evaluation of the newest version; its round is 0 before the first round."""
-        self._add(
+        self.add(
             "evaluations", version=self.version, round=self.rounds, loss=loss, accuracy=accuracy,
             metrics=json.dumps(metrics), seconds=0.1, at=self.time,
         )  # fmt: skip
-        self._ledger.execute(
+        self.ledger.execute(
             "UPDATE rounds SET loss = ?, accuracy = ? WHERE round = ?",
             (loss, accuracy, self.rounds),
         )
@@ -187,12 +188,12 @@ class RunFolder:
     def estimate(self, **estimates: Any) -> None:
         """Add the estimates on which the weights of the newest round are based."""
         for name, value in estimates.items():
-            self._add("estimates", round=self.rounds, name=name, value=json.dumps(value))
+            self.add("estimates", round=self.rounds, name=name, value=json.dumps(value))
 
     def population(self, size: int, moments: Mapping[str, float]) -> None:
         """Set the size and the means of the population, as for a server that does not know every
         device."""
-        self._ledger.execute(
+        self.ledger.execute(
             "UPDATE run SET population = ?, moments = ?", (size, json.dumps(moments))
         )
 
@@ -206,7 +207,7 @@ class RunFolder:
         for table, column, parts in (("group", "group", groups), ("device", "client", devices)):
             for name, (examples, loss, accuracy) in parts.items():
                 of_round = {"round": self.rounds} if table == "group" else {}
-                self._add(f"{table}_evaluations", version=self.version, **of_round,
+                self.add(f"{table}_evaluations", version=self.version, **of_round,
                           **{column: name}, examples=examples, loss=loss,
                           accuracy=accuracy)  # fmt: skip
 
@@ -221,11 +222,11 @@ class RunFolder:
                                  delivered, delivered])  # fmt: skip
 
     def fault(self, fault: str, target: str, status: str = "applied", detail: str = "") -> None:
-        self._add("faults", at=self.time, round=self.rounds, fault=fault, target=target,
+        self.add("faults", at=self.time, round=self.rounds, fault=fault, target=target,
                   status=status, detail=detail)  # fmt: skip
 
     def end(self, status: str = "completed", detail: str | None = None) -> None:
-        self._ledger.execute(
+        self.ledger.execute(
             "UPDATE run SET status = ?, detail = ?, ended_at = ?", (status, detail, self.time)
         )
 
@@ -236,19 +237,20 @@ class RunFolder:
 
     def commit(self) -> Path:
         """Commit the ledger so that readers see it, and return the folder."""
-        self._ledger.commit()
+        self.ledger.commit()
         return self.path
 
     def close(self) -> None:
-        self._ledger.close()
+        self.ledger.close()
 
-    def _add(self, table: str, **row: Any) -> None:
+    def add(self, table: str, **row: Any) -> None:
+        """Add a row to a table of the ledger."""
         columns = ", ".join(f'"{column}"' for column in row)
         marks = ", ".join("?" * len(row))
-        self._ledger.execute(f"INSERT INTO {table} ({columns}) VALUES ({marks})", [*row.values()])
+        self.ledger.execute(f"INSERT INTO {table} ({columns}) VALUES ({marks})", [*row.values()])
 
     def _one(self, sql: str) -> Any:
-        with closing(self._ledger.execute(sql)) as cursor:
+        with closing(self.ledger.execute(sql)) as cursor:
             return cursor.fetchone()[0]
 
 

@@ -288,7 +288,7 @@ def test_losses_are_counted_from_the_call_to_the_model(run: RunFolder) -> None:
     run.clients("a", "b", "c", "d")
     run.round({"a": "folded", "b": "late: deadline"}, declined={"c": "offline"}, unanswered=1)
     run.round({"a": "folded", "b": "late: deadline"}, declined={"c": "busy"})
-    run._ledger.execute("DELETE FROM contributions WHERE round = 2 AND client = 'a'")
+    run.ledger.execute("DELETE FROM contributions WHERE round = 2 AND client = 'a'")
     assert rows_of(sections.losses, run.commit()) == [
         ["late", "deadline", "2", "28.6 %"],
         ["no answer", "", "1", "14.3 %"],

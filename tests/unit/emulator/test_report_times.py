@@ -127,7 +127,7 @@ def test_a_speed_that_is_a_distribution_gives_the_seconds_that_a_run_models(run:
 def test_an_update_that_was_given_up_did_not_train(run: RunFolder) -> None:
     run.clients("a", "b")
     run.round({"a": "folded"}, aborted={"b": "drop-out"})
-    run._ledger.execute("UPDATE contributions SET examples = 0, train_s = 0 WHERE client = 'b'")
+    run.ledger.execute("UPDATE contributions SET examples = 0, train_s = 0 WHERE client = 'b'")
     assert "Training: 0.50 s for every update, on this machine." in section_of(run.commit()).points
 
 

@@ -111,9 +111,9 @@ def test_a_normaliser_that_is_not_the_sum_is_told_as_a_range(run: RunFolder) -> 
     run.clients("a", "b")
     weighed(run, a=1.0, b=3.0)
     weighed(run, a=2.0, b=3.0)
-    run._ledger.execute("UPDATE rounds SET normaliser = 2 * weight_sum")
+    run.ledger.execute("UPDATE rounds SET normaliser = 2 * weight_sum")
     assert findings("weights", run.commit())[2] == "Sum over normaliser: 0.5"
-    run._ledger.execute("UPDATE rounds SET normaliser = weight_sum / 2 WHERE round = 2")
+    run.ledger.execute("UPDATE rounds SET normaliser = weight_sum / 2 WHERE round = 2")
     assert findings("weights", run.commit())[2] == "Sum over normaliser: 0.5 to 2"
 
 
@@ -129,7 +129,7 @@ def test_weights_that_are_the_same_in_all_rounds_are_stated_and_not_drawn(run: R
         "The largest weight was 1.5 × the mean in every such round.",
         "The weights of every such round added up to 4, and the normaliser was 4.",
     ]
-    run._ledger.execute("UPDATE rounds SET normaliser = 8.0 WHERE round = 2")
+    run.ledger.execute("UPDATE rounds SET normaliser = 8.0 WHERE round = 2")
     assert findings("weights", run.commit()) == ["Sum over normaliser: 0.5 to 1"]
 
 
@@ -286,16 +286,16 @@ def test_few_shares_are_lines_by_group_and_many_are_bands(run: RunFolder) -> Non
     run.clients(*names[2:])
 
     def drawn(count: int) -> tuple[int, list[str]]:
-        run._ledger.execute("DELETE FROM estimates")
+        run.ledger.execute("DELETE FROM estimates")
         for number in (1, 2, 3):
-            run._add("rounds", round=number + run.rounds, **BARE)
+            run.add("rounds", round=number + run.rounds, **BARE)
             run.rounds += 1
             run.estimate(shares=dict.fromkeys(names[:count], 1 / number))
         with Account(run.commit()) as account:
             figure = FIGURES["shares"](account)
         figure.canvas.draw()
         labels = [text.get_text() for text in figure.legends[0].get_texts()]
-        run._ledger.execute("DELETE FROM rounds")
+        run.ledger.execute("DELETE FROM rounds")
         return len(figure.axes[0].lines), labels
 
     assert drawn(MOST_LINES) == (MOST_LINES, [" _tablets", " phones"])

@@ -49,13 +49,13 @@ def resume(run: RunFolder, monkeypatch: pytest.MonkeyPatch) -> Resume:
     def started(*_: object) -> None:
         raise Started
 
-    monkeypatch.setattr(running, "_supervise", started)
+    monkeypatch.setattr(running, "Supervisor", started)
     run.scenario(SCENARIO)
     run.clients("a-0000", "a-0001")
     for number in (1, 2, 3):
         run.round({"a-0000": "folded"})
-        run._add("versions", version=number, round=number, sha256="", bytes=3, body=b"abc")
-    run._ledger.execute("UPDATE versions SET sha256 = ?", (hashlib.sha256(b"abc").hexdigest(),))
+        run.add("versions", version=number, round=number, sha256="", bytes=3, body=b"abc")
+    run.ledger.execute("UPDATE versions SET sha256 = ?", (hashlib.sha256(b"abc").hexdigest(),))
     (run.path / "journal.jsonl").write_text(
         "".join(
             f'{{"event":"round_committed","at":{number}.0,"round":{number}}}\n'
