@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 
 from muster.common.config import validate
-from muster.emulator.runs import supervisor
 from muster.emulator.scenario.scenario import Scenario
 
 MakeScenario = Callable[..., Scenario]
@@ -54,13 +53,6 @@ def processes_with(text: str) -> list[str]:
             if state != "Z" and (text in command or any(text in link for link in links)):
                 found.append(command)
     return found
-
-
-@pytest.fixture
-def shown_soon(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let the supervisor read the journal every 5 ms instead of every 0.1 s. Otherwise a test that
-    kills a process after a certain round could learn of it when a fast run has already ended."""
-    monkeypatch.setattr(supervisor, "_LOOK_S", 0.005)
 
 
 @pytest.fixture

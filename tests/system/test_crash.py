@@ -20,7 +20,11 @@ from muster.emulator.scenario.scenario import Scenario
 if TYPE_CHECKING:
     from tests.system.conftest import MakeScenario
 
-pytestmark = pytest.mark.usefixtures("nothing_left", "shown_soon")
+pytestmark = pytest.mark.usefixtures("nothing_left")
+
+SOON_S = 0.005
+"""Seconds between two reads of the journal in runs of which this file kills processes. With the
+default, it could learn of a certain round when a fast run has already ended."""
 
 KILLS = int(os.environ.get("MUSTER_KILLS", "6"))
 """Of a run; `make soak` has 20. The storm of the soak tests has as many, half of them in starts."""
@@ -127,7 +131,7 @@ def test_kills_change_nothing(
     undisturbed = run(planned, out=tmp_path / "undisturbed")
     folder = tmp_path / "killed"
     killer = Killer(folder, victims, KILLS, between)
-    done = run(planned, out=folder, show=killer.show)
+    done = run(planned, out=folder, show=killer.show, show_every_s=SOON_S)
     assert killer.left == 0, "the run was over before the killer was done"
     assert done.summary["model_sha256"] == undisturbed.summary["model_sha256"]
     assert_every_contribution_counts_once(done, planned)
@@ -316,7 +320,9 @@ def test_a_storm_of_kills_half_of_them_in_starts_changes_nothing(
     undisturbed = run(planned, out=tmp_path / "undisturbed", report=False)
     starts = Stillborn(tmp_path, monkeypatch, "server gateway devices", KILLS // 2, share=0.6)
     killer = Killer(tmp_path / "killed", "all", KILLS - KILLS // 2, 60)
-    done = run(planned, out=tmp_path / "killed", report=False, show=killer.show)
+    done = run(
+        planned, out=tmp_path / "killed", report=False, show=killer.show, show_every_s=SOON_S
+    )
     assert killer.left == 0, "the run was over before the killer was done"
     assert starts.kills == KILLS // 2
     assert done.summary["model_sha256"] == undisturbed.summary["model_sha256"]
@@ -357,7 +363,7 @@ def test_kills_change_nothing_of_a_life(
     )
     undisturbed = run(planned, out=tmp_path / "undisturbed")
     killer = Killer(tmp_path / "killed", victims, max(2, KILLS // 5), 50)
-    done = run(planned, out=tmp_path / "killed", show=killer.show)
+    done = run(planned, out=tmp_path / "killed", show=killer.show, show_every_s=SOON_S)
     assert killer.left == 0, "the run was over before the killer was done"
     assert done.summary["model_sha256"] == undisturbed.summary["model_sha256"]
     # A model that was sent again after a death is counted again.

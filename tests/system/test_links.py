@@ -27,6 +27,10 @@ from muster.server.account.ledger import Ledger
 if TYPE_CHECKING:
     from tests.system.conftest import MakeScenario
 
+SOON_S = 0.005
+"""Seconds between two reads of the journal in runs of which this file kills processes. With the
+default, it could learn of a certain round when a fast run has already ended."""
+
 pytestmark = pytest.mark.usefixtures("nothing_left")
 
 DIGITS = {"name": "digits", "model": "mlp", "hidden": [100]}
@@ -170,7 +174,6 @@ class Killer:
                         os.kill(int(process.name), signal.SIGKILL)
 
 
-@pytest.mark.usefixtures("shown_soon")
 def test_slots_are_granted_as_planned_whoever_dies(scenario: MakeScenario, tmp_path: Path) -> None:
     available = {"kind": "bernoulli", "probability": 0.7}
     groups = [
@@ -188,7 +191,7 @@ def test_slots_are_granted_as_planned_whoever_dies(scenario: MakeScenario, tmp_p
     )
     calm = run(sliced, out=tmp_path / "calm")
     killer = Killer(tmp_path / "killed")
-    done = run(sliced, out=tmp_path / "killed", show=killer.show)
+    done = run(sliced, out=tmp_path / "killed", show=killer.show, show_every_s=SOON_S)
     assert not killer.victims
     assert "server" in [event["process"] for event in done.ledger.events("died")]
     assert done.summary["model_sha256"] == calm.summary["model_sha256"]
@@ -279,7 +282,6 @@ def test_a_gateway_that_dies_ends_the_run_by_name(scenario: MakeScenario, tmp_pa
         run(planned, out=folder, show=kill)
 
 
-@pytest.mark.usefixtures("shown_soon")
 def test_gateways_that_die_come_back_where_they_were(
     scenario: MakeScenario, tmp_path: Path
 ) -> None:
@@ -308,7 +310,7 @@ def test_gateways_that_die_come_back_where_they_were(
         launch={"restarts": kills},
     )
     undisturbed = run(planned, out=tmp_path / "undisturbed")
-    done = run(planned, out=folder, show=kill)
+    done = run(planned, out=folder, show=kill, show_every_s=SOON_S)
     assert not waits, "the run was over before the killer was done"
     assert [event["process"] for event in done.ledger.events("died")] == ["gateway-dev"] * kills
     assert done.summary["model_sha256"] == undisturbed.summary["model_sha256"]

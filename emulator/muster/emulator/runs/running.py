@@ -17,7 +17,7 @@ from muster.emulator.runs import doctor
 from muster.emulator.runs.conclusion import conclude
 from muster.emulator.runs.resumption import require_resumable
 from muster.emulator.runs.run_folder import new_run_folder, own, run_folder
-from muster.emulator.runs.supervisor import Show, Supervisor
+from muster.emulator.runs.supervisor import SHOW_EVERY_S, Show, Supervisor
 from muster.emulator.scenario.reading import read_scenario
 from muster.emulator.scenario.scenario import Scenario
 
@@ -52,6 +52,7 @@ def run(
     backend: BackendName = "processes",
     report: bool = True,
     show: Show = lambda event: None,
+    show_every_s: float = SHOW_EVERY_S,
     clock: Clock | None = None,
 ) -> Run:
     """Run a scenario over real processes and sockets, and write its summary and report.
@@ -62,6 +63,7 @@ def run(
         backend: whether the fleet's programs run as processes of this machine or in containers.
         report: whether to write the report; `muster report` can also write it later.
         show: called with every event of the journal.
+        show_every_s: seconds between two reads of the journal for `show`.
 
     Raises:
         ConfigError: the scenario is wrong. Nothing was started, or all of it was removed again.
@@ -72,7 +74,9 @@ def run(
     require(scenario, backend)
     chosen = None if out is None else Path(out)
     with new_run_folder(scenario.name, chosen, scenario.to_toml()) as folder:
-        return _run_in(folder.resolve(), scenario, backend, report, show, clock or WallClock())
+        return _run_in(
+            folder.resolve(), scenario, backend, report, show, show_every_s, clock or WallClock()
+        )
 
 
 def resume(
@@ -81,6 +85,7 @@ def resume(
     backend: BackendName = "processes",
     report: bool = True,
     show: Show = lambda event: None,
+    show_every_s: float = SHOW_EVERY_S,
     clock: Clock | None = None,
 ) -> Run:
     """Resume the run in a folder where its ledger ends. If the run is complete, only its summary
@@ -95,7 +100,7 @@ def resume(
     folder = run_folder(Path(folder))
     scenario = read_scenario(folder / "scenario.toml")
     require(scenario, backend)
-    return _run_in(folder, scenario, backend, report, show, clock or WallClock())
+    return _run_in(folder, scenario, backend, report, show, show_every_s, clock or WallClock())
 
 
 def require(scenario: Scenario, backend: BackendName) -> None:
@@ -118,6 +123,7 @@ def _run_in(
     backend: BackendName,
     report: bool,
     show: Show,
+    show_every_s: float,
     clock: Clock,
 ) -> Run:
     with ExitStack() as stack:
@@ -125,7 +131,7 @@ def _run_in(
         require_resumable(folder)
         failure: RunFailed | None = None
         try:
-            _drive(_supervise(scenario, folder, backend, clock, show))
+            _drive(_supervise(scenario, folder, backend, clock, show, show_every_s))
         except RunFailed as error:
             failure = error
         except OSError as error:
@@ -155,9 +161,14 @@ def _run_in(
 
 
 async def _supervise(
-    scenario: Scenario, folder: Path, backend: BackendName, clock: Clock, show: Show
+    scenario: Scenario,
+    folder: Path,
+    backend: BackendName,
+    clock: Clock,
+    show: Show,
+    show_every_s: float,
 ) -> None:
-    supervisor = Supervisor(scenario, folder, clock, show, backend_of(backend))
+    supervisor = Supervisor(scenario, folder, clock, show, backend_of(backend), show_every_s)
     if threading.current_thread() is threading.main_thread():
         loop = asyncio.get_running_loop()
         for number in (signal.SIGINT, signal.SIGTERM):

@@ -32,8 +32,8 @@ from muster.wire import INLINE_BYTES
 if TYPE_CHECKING:
     from muster.client.config import PackProcess
 
-_LOOK_S = 0.1
-"""Seconds between two reads of the journal, from which progress is shown."""
+SHOW_EVERY_S = 0.1
+"""By default, seconds between two reads of the journal, from which progress is shown."""
 
 _LEAVE_S = 10.0
 _LEAVE_AWAY_S = 1.0
@@ -56,6 +56,7 @@ class Supervisor:
     Args:
         show: called with every event of the journal, in order.
         make_backend: makes the backend that starts the programs.
+        show_every_s: seconds between two reads of the journal for `show`.
     """
 
     def __init__(
@@ -65,12 +66,14 @@ class Supervisor:
         clock: Clock,
         show: Show,
         make_backend: MakeBackend,
+        show_every_s: float = SHOW_EVERY_S,
     ) -> None:
         self.scenario = scenario
         self.folder = folder
         self._configs = ProcessConfigs(scenario, folder)
         self._clock = clock
         self._show = show
+        self._show_every_s = show_every_s
         self._tail = Tail(folder / "journal.jsonl")
         self._incarnation = _next_incarnation(folder)
         self._journal = Journal(folder / "journal.jsonl", "supervisor", self._incarnation, clock)
@@ -297,7 +300,7 @@ class Supervisor:
     async def _watch(self) -> None:
         while True:
             self._look()
-            await self._clock.sleep_until(self._clock.monotonic() + _LOOK_S)
+            await self._clock.sleep_until(self._clock.monotonic() + self._show_every_s)
 
     def _look(self) -> None:
         for event in self._tail.new():
