@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -11,6 +12,7 @@ import pytest
 
 from muster.common.errors import ConfigError, LedgerError
 from muster.emulator.results.account import Account
+from muster.emulator.results.ledger_file import open_ledger
 from muster.emulator.results.summary import outline
 from muster.server.account.ledger import SCHEMA_VERSION
 
@@ -47,9 +49,9 @@ def test_an_account_sees_one_moment_while_the_server_goes_on_writing(run: RunFol
 
 
 def test_the_server_can_write_and_reading_changes_nothing(run: RunFolder) -> None:
-    with Account(run.commit()) as account:
+    with closing(open_ledger(run.commit() / "ledger.sqlite")) as ledger:
         with pytest.raises(sqlite3.OperationalError, match="readonly"):
-            account._connection.execute("DELETE FROM run")
+            ledger.execute("DELETE FROM run")
         run.clients("a")
         run.commit()
 
@@ -95,7 +97,7 @@ def test_totals_of_a_round_say_how_many_bytes_were_for_nothing(run: RunFolder) -
 def test_the_totals_are_of_all_that_travelled(run: RunFolder) -> None:
     run.clients("a", "b")
     run.round({"a": "folded", "b": "late"})
-    run._ledger.execute("UPDATE run SET bytes_up = 30, bytes_down = 5")
+    run.ledger.execute("UPDATE run SET bytes_up = 30, bytes_down = 5")
     with Account(run.commit()) as account:
         assert account.traffic_totals == (2030, 2005)
         told = outline(account)
@@ -159,11 +161,11 @@ def test_every_call_has_one_fate_whatever_was_sent_for_it(run: RunFolder) -> Non
 def test_a_device_that_accepted_and_sent_nothing_has_a_fate_too(run: RunFolder) -> None:
     run.clients("a", "b")
     run.round({"a": "folded", "b": "dropped"})
-    run._ledger.execute("DELETE FROM contributions WHERE client = 'b'")
+    run.ledger.execute("DELETE FROM contributions WHERE client = 'b'")
     run.contribute("b", "refused: not called", round=1, base_version=7)
     with Account(run.commit()) as account:
         assert account.calls["fate"].to_list() == ["folded", "refused"]
-    run._ledger.execute("DELETE FROM contributions WHERE client = 'b'")
+    run.ledger.execute("DELETE FROM contributions WHERE client = 'b'")
     with Account(run.commit()) as account:
         assert account.calls["fate"].to_list() == ["folded", "no update"]
 
@@ -224,13 +226,13 @@ def test_a_damaged_ledger_is_refused_with_what_to_do(
 
 
 def test_the_ledger_of_another_schema_is_refused(run: RunFolder) -> None:
-    run._ledger.execute("PRAGMA user_version = 1")
+    run.ledger.execute("PRAGMA user_version = 1")
     with pytest.raises(LedgerError, match=f"expected schema version {SCHEMA_VERSION}, found 1"):
         Account(run.commit())
 
 
 def test_a_run_that_has_not_begun_is_refused(run: RunFolder) -> None:
-    run._ledger.execute("DELETE FROM run")
+    run.ledger.execute("DELETE FROM run")
     with pytest.raises(LedgerError, match="not begun"):
         Account(run.commit())
 
@@ -257,14 +259,11 @@ def test_covariates_have_a_column_each_and_are_missing_where_a_device_has_none(
     }
 
 
-def test_many_answers_are_read_a_part_at_a_time(
-    run: RunFolder, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("muster.emulator.results.account._AT_ONCE", 2)
+def test_many_answers_are_read_a_part_at_a_time(run: RunFolder) -> None:
     run.clients("a", "b", "c")
     for load in (0.0, 1.0, 2.0):
         run.round({}, declined=dict.fromkeys("abc", "busy"), x={c: {"load": load} for c in "abc"})
-    with Account(run.commit()) as account:
+    with Account(run.commit(), answers_at_once=2) as account:
         assert account.x["load"].to_list() == [0.0] * 3 + [1.0] * 3 + [2.0] * 3
 
 

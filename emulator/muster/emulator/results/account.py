@@ -31,8 +31,6 @@ from muster.emulator.runs.run_folder import JOURNAL, LEDGER, SCENARIO
 
 _TRAFFIC = ["at", "seconds", "bytes_up", "bytes_down", "capacity_up", "capacity_down"]
 
-_AT_ONCE = 20_000
-
 # NULL in a REAL column becomes NaN, in a TEXT column <NA>; only nullable integers need Int64.
 _DTYPES = {"REAL": "float64", "INTEGER": "Int64", "TEXT": "string"}
 
@@ -66,13 +64,16 @@ class Account:
 
     Args:
         folder: the run folder.
+        answers_at_once: how many answers' covariates are parsed at once. A million JSON objects
+            take a gigabyte, their columns some megabytes.
 
     Raises:
         LedgerError: there is no ledger, it is damaged, or its schema is not `SCHEMA_VERSION`.
     """
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, answers_at_once: int = 20_000) -> None:
         self.folder = folder
+        self._answers_at_once = answers_at_once
         self._path = folder / LEDGER
         self._connection = open_ledger(self._path)
         # An account that is never closed must not hold the write-ahead log for ever.
@@ -191,9 +192,8 @@ class Account:
         rows = self._query("SELECT round, client, x FROM answers WHERE x IS NOT NULL")
         calls = pd.DataFrame([row[:2] for row in rows], columns=["round", "client"])
         parts = [pd.DataFrame()]
-        # Parse in batches: a million objects take a gigabyte, their columns some megabytes.
-        for first in range(0, len(rows), _AT_ONCE):
-            texts = ",".join(row[2] for row in rows[first : first + _AT_ONCE])
+        for first in range(0, len(rows), self._answers_at_once):
+            texts = ",".join(row[2] for row in rows[first : first + self._answers_at_once])
             parts.append(pd.DataFrame(orjson.loads(f"[{texts}]"), dtype="float64"))
         columns = pd.concat(parts, ignore_index=True)
         return columns.set_index(pd.MultiIndex.from_frame(calls))
