@@ -213,7 +213,7 @@ def test_it_says_who_is_over_represented(
 ) -> None:
     fleet(run, z)
     two_rounds(run, a=1.0, b=1.0)
-    run._ledger.execute("UPDATE answers SET x = NULL")
+    run.ledger.execute("UPDATE answers SET x = NULL")
     assert section_of(run.commit()).text.startswith(sentence)
 
 
@@ -293,9 +293,9 @@ def test_the_outlines_add_up_to_what_they_are_of() -> None:
     values = np.linspace(0.0, 1.0, 400)
     weights = {stage: np.ones(400) for stage in balance.STAGES}
     covariate = balance.Covariate("age", "Z", values, weights, 0.5)
-    edges = balance_panels._edges(values)
-    kernel = balance_panels._kernel(covariate, edges)
-    outline = balance_panels._density(values, weights["enrolled"], edges, kernel)
+    edges = balance_panels.bin_edges(values)
+    kernel = balance_panels.smoothing_kernel(covariate, edges)
+    outline = balance_panels.smoothed_shares(values, weights["enrolled"], edges, kernel)
     assert outline.sum() == pytest.approx(0.99, abs=0.01)  # without the tails
     assert outline[5] == pytest.approx(outline[100], rel=0.1)  # no dip at the end
 

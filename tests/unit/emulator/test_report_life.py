@@ -236,14 +236,14 @@ def test_a_run_without_calls_is_told_so(run: RunFolder, name: str) -> None:
 
 def test_a_cell_shows_what_happened_most_often_in_it() -> None:
     rows, columns, kinds = np.array([0, 0, 0, 1]), np.array([0, 0, 0, 1]), np.array([2, 3, 2, 0])
-    assert call_map._cells(rows, columns, kinds, (2, 2)).tolist() == [[2, -1], [-1, 0]]
+    assert call_map.call_cells(rows, columns, kinds, (2, 2)).tolist() == [[2, -1], [-1, 0]]
 
 
 def test_rows_are_of_one_group_each_and_only_for_those_who_could_be_called() -> None:
     clients = pd.DataFrame(
         {"group": ["a"] * 400 + ["b"] * 3, "enrolled": [1] * 398 + [0, 0] + [1, 0, 1]}
     )
-    rows, tops, members = call_map._rows(clients, np.array([401]))
+    rows, tops, members = call_map.client_rows(clients, np.array([401]))
     assert members == 2  # 401 clients do not fit into 300 rows
     assert tops.tolist() == [0, 199, 201]
     assert rows[[0, 1, 2, 397, 398, 399]].tolist() == [0, 0, 1, 198, -1, -1]

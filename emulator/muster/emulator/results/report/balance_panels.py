@@ -142,13 +142,13 @@ def _share(level: Covariate) -> float:
 def _course(axes: Axes, panel: Sequence[Covariate]) -> None:
     """Draw the distribution of a number as outlines, and that of the reference as a filled area."""
     (covariate,) = panel
-    edges = _edges(covariate.values)
-    grid, kernel = (edges[:-1] + edges[1:]) / 2, _kernel(covariate, edges)
+    edges = bin_edges(covariate.values)
+    grid, kernel = (edges[:-1] + edges[1:]) / 2, smoothing_kernel(covariate, edges)
     for stage in STAGES:
         weights = covariate.weights.get(stage)
         if weights is None or not weights.any():
             continue
-        course = _density(covariate.values, weights, edges, kernel)
+        course = smoothed_shares(covariate.values, weights, edges, kernel)
         if stage == covariate.reference:
             axes.fill_between(grid, course, color=_FILLS[stage], linewidth=0)
         if stage != POPULATION:
@@ -159,7 +159,7 @@ def _course(axes: Axes, panel: Sequence[Covariate]) -> None:
     axes.xaxis.set_major_locator(MaxNLocator(5, steps=[1, 2, 5, 10]))
 
 
-def _edges(values: Floats) -> Floats:
+def bin_edges(values: Floats) -> Floats:
     """The edges of narrow bins without the tails, which would stretch the axis."""
     low, high = np.quantile(values, [_TAIL, 1 - _TAIL])
     if low == high:  # only the tails differ
@@ -167,7 +167,7 @@ def _edges(values: Floats) -> Floats:
     return np.linspace(low, high, _BINS + 1)
 
 
-def _kernel(covariate: Covariate, edges: Floats) -> Floats:
+def smoothing_kernel(covariate: Covariate, edges: Floats) -> Floats:
     """The kernel that smooths the histograms, the same for all stages so that they compare."""
     sizes = (weights.sum() ** 2 / (weights @ weights) for weights in covariate.weights.values()
              if weights.any())  # fmt: skip
@@ -180,7 +180,7 @@ def _kernel(covariate: Covariate, edges: Floats) -> Floats:
     return np.asarray(kernel / kernel.sum(), np.float64)
 
 
-def _density(values: Floats, weights: Floats, edges: Floats, kernel: Floats) -> Floats:
+def smoothed_shares(values: Floats, weights: Floats, edges: Floats, kernel: Floats) -> Floats:
     """A smoothed histogram as shares, shape (bins,)."""
     shares = np.histogram(values, edges, weights=weights)[0] / weights.sum()
     # Mass beyond the ends is reflected. Otherwise a limit such as a charge of 1 would look rarer.

@@ -44,8 +44,8 @@ def call_map(account: Account) -> Figure:
         return nothing("No call", "No call was answered.")
     line, kinds = Timeline.of(account, _MOST_COLUMNS), kinds_of(calls)
     places = calls["client"].cat.codes.to_numpy().astype(np.int64)
-    rows, tops, members = _rows(clients, places)
-    cells = _cells(rows[places], line.bins_of(calls["round"]), kinds, (tops[-1], line.bins))
+    rows, tops, members = client_rows(clients, places)
+    cells = call_cells(rows[places], line.bins_of(calls["round"]), kinds, (tops[-1], line.bins))
     figure = style.new_figure(min(max(_ROW_IN * tops[-1], _LOWEST_IN), _HIGHEST_IN) + _AROUND_IN)
     axes = figure.subplots()
     style.tidy(axes, calls_finding(account), key=True)
@@ -68,7 +68,7 @@ def kinds_of(calls: pd.DataFrame) -> Ints:
     return np.select([fate == "folded", away, fate == "declined"], [0, 3, 2], default=1)
 
 
-def _rows(clients: pd.DataFrame, called: Ints) -> tuple[Ints, Ints, int]:
+def client_rows(clients: pd.DataFrame, called: Ints) -> tuple[Ints, Ints, int]:
     """Place clients into rows.
 
     Returns:
@@ -88,7 +88,7 @@ def _rows(clients: pd.DataFrame, called: Ints) -> tuple[Ints, Ints, int]:
     return rows, tops, members
 
 
-def _cells(rows: Ints, columns: Ints, kinds: Ints, shape: tuple[int, int]) -> Ints:
+def call_cells(rows: Ints, columns: Ints, kinds: Ints, shape: tuple[int, int]) -> Ints:
     """The most frequent kind of each cell; -1 if no device was called."""
     flat = np.ravel_multi_index((rows, columns, kinds), (*shape, len(KINDS)))
     counts = np.bincount(flat, minlength=shape[0] * shape[1] * len(KINDS))
