@@ -17,7 +17,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from muster.common.clock import WallClock
-from muster.common.errors import ConfigError, RunFailed
+from muster.common.errors import ConfigError, LedgerError, RunFailed
 from muster.emulator.cli.commands import main
 from muster.emulator.results.account import Account
 from muster.emulator.results.summary import summarise, write_summary
@@ -399,10 +399,18 @@ def test_results_are_found_by_labels_part_and_seed(found: Results) -> None:
 
 
 def test_a_measure_is_taken_of_every_seed_and_the_account_is_closed(found: Results) -> None:
-    measured = found.by_seed(lambda result: len(result.account.rounds), steps=8)
+    accounts: list[Account] = []
+
+    def rounds(result: result_module.Result) -> float:
+        accounts.append(result.account)
+        return len(result.account.rounds)
+
+    measured = found.by_seed(rounds, steps=8)
     assert measured[102] == 3
     assert measured[101] != measured[101]  # not a number
-    assert found[3]._account is None
+    for account in accounts:
+        with pytest.raises(LedgerError, match="closed database"):
+            account.clients  # noqa: B018
     with pytest.raises(LookupError, match="several runs with seed 101"):
         found.by_seed(lambda result: 0.0, method="sgd")
     with pytest.raises(LookupError, match="no run was planned"):
@@ -491,12 +499,12 @@ def worker_that(does: str) -> Callable[[], Any]:
     ],
 )
 def test_what_workers_answer_is_told_and_one_that_dies_is_replaced(
-    monkeypatch: pytest.MonkeyPatch, does: str, stopped: bool, statuses: list[str], why: str
+    does: str, stopped: bool, statuses: list[str], why: str
 ) -> None:
-    monkeypatch.setattr(workers, "_start", worker_that(does))
     runs = make_plan("tiny_study:Tiny", Options(seeds=3)).runs
     told: list[tuple[str, str, str]] = []
-    crew = workers.Workers(Path("there").resolve(), "processes", 1, WallClock())
+    folder, start = Path("there").resolve(), worker_that(does)
+    crew = workers.Workers(folder, "processes", 1, WallClock(), start)
     ended = crew.run(runs, lambda run, status, why, s: told.append((run.folder, status, why)))
     assert ended is stopped
     assert [status for _, status, _ in told] == statuses

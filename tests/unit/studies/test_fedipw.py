@@ -84,7 +84,7 @@ def test_what_a_rule_leaves_two_clients_follows_from_its_weights(epsilon: float)
 
 def test_the_claim_on_the_oracle_fails_for_another_rule(monkeypatch: pytest.MonkeyPatch) -> None:
     def claim() -> Claim:
-        return list(fedipw._proposition())[1]
+        return list(fedipw.proposition_checks())[1]
 
     assert claim().claim == "E.1: the oracle's weights leave none"
     assert claim().holds

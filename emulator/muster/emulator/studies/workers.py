@@ -10,7 +10,7 @@ import os
 import signal
 import tomllib
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 
 from muster.common.clock import Clock
@@ -24,16 +24,40 @@ Ended = Callable[[PlannedRun, str, str, float], None]
 """Called with a run that ended, its status, the reason if it has no result, and its seconds."""
 
 
+StartWorker = Callable[[], Awaitable[asyncio.subprocess.Process]]
+"""Starts a worker: it reads orders from its standard input and answers each with a line."""
+
+
+async def start_worker() -> asyncio.subprocess.Process:
+    """Start a worker that runs `__main__` of this package."""
+    return await asyncio.create_subprocess_exec(
+        *child_command("muster.emulator.studies"),
+        stdin=asyncio.subprocess.PIPE,
+        stdout=asyncio.subprocess.PIPE,
+        # Ctrl-C at the terminal must reach only this process, which passes it on once.
+        start_new_session=True,
+        env={**os.environ, PARENT: str(os.getpid())},
+    )
+
+
 class Workers:
     """Runs planned runs in order, `at_once` at a time.
 
     Args:
         folder: the folder of the study.
         backend: the backend of the runs, or `IN_MEMORY`.
+        start: starts each worker.
     """
 
-    def __init__(self, folder: Path, backend: str, at_once: int, clock: Clock) -> None:
-        self._folder, self._backend = folder, backend
+    def __init__(
+        self,
+        folder: Path,
+        backend: str,
+        at_once: int,
+        clock: Clock,
+        start: StartWorker = start_worker,
+    ) -> None:
+        self._folder, self._backend, self._start = folder, backend, start
         self._at_once, self._clock = at_once, clock
         self._processes: set[asyncio.subprocess.Process] = set()
         self._stopping = False
@@ -61,7 +85,7 @@ class Workers:
     async def _work(self, waiting: deque[PlannedRun], ended: Ended) -> None:
         """Give runs to a worker until none is left; if the worker dies, start another."""
         while waiting and not self._stopping:
-            process = await _start()
+            process = await self._start()
             self._processes.add(process)
             try:
                 await self._order(process, waiting, ended)
@@ -99,14 +123,3 @@ class Workers:
             "backend": self._backend,
         }
         return json.dumps(order).encode() + b"\n"
-
-
-async def _start() -> asyncio.subprocess.Process:
-    return await asyncio.create_subprocess_exec(
-        *child_command("muster.emulator.studies"),
-        stdin=asyncio.subprocess.PIPE,
-        stdout=asyncio.subprocess.PIPE,
-        # Ctrl-C at the terminal must reach only this process, which passes it on once.
-        start_new_session=True,
-        env={**os.environ, PARENT: str(os.getpid())},
-    )

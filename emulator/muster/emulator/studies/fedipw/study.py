@@ -66,7 +66,7 @@ class FedIpwStudy(Study):
         )
         notes = [_TAILS, _TOO_FEW if options.quick else _DIRECTION]
         table = StudyTable("gaps", "Gaps and distances, tail averages", found.table())
-        return Findings(claims, list(_proposition()), [figure], [table], notes)
+        return Findings(claims, list(proposition_checks()), [figure], [table], notes)
 
 
 _TAILS = (
@@ -213,7 +213,8 @@ def _by_means(found: FedIpwMeasures, quick: bool) -> Iterator[Claim]:
         )
 
 
-def _proposition() -> Iterator[Claim]:
+def proposition_checks() -> Iterator[Claim]:
+    """Yield the checks of proposition E.1, which is about two clients."""
     cases = [prop_e1(epsilon) for epsilon in (0.1, 0.3, 0.5, 0.9)]
     worst = max(cases, key=lambda case: abs(case.gap - case.promised))
     yield exact(
