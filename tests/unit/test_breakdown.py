@@ -85,10 +85,9 @@ def test_every_device_is_measured_on_its_own_examples(
     assert task.asked == 4  # examples are kept from one model to the next
 
 
-def test_more_than_may_be_kept_is_made_anew(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(breakdown, "_KEPT_BYTES", 40)  # all are 7 · 8 bytes
+def test_more_than_may_be_kept_is_made_anew() -> None:
     task = Values(HELD, together=True)
-    measured = Breakdown(task, 4, ratio=0.5)
+    measured = Breakdown(task, 4, ratio=0.5, kept_bytes=40)  # all are 7 · 8 bytes
     assert measured.measure(task.module()) == measured.measure(task.module()) == PARTS
     assert task.asked == 8
 

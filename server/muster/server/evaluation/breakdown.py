@@ -20,9 +20,8 @@ if TYPE_CHECKING:
     import numpy.typing as npt
     from torch import nn
 
-_KEPT_BYTES = 256 * 2**20
-"""The most bytes of examples that are kept from one model to the next. If the population has more,
-its examples are read again for each model."""
+KEPT_BYTES = 256 * 2**20
+"""By default, the most bytes of examples that are kept from one model to the next."""
 
 
 class Part(NamedTuple):
@@ -58,12 +57,17 @@ class Breakdown:
     Args:
         population: number of devices.
         ratio: the task's `validation_ratio`.
+        kept_bytes: the most bytes of examples that are kept from one model to the next. If the
+            population has more, its examples are read again for each model.
     """
 
-    def __init__(self, task: OpenTask, population: int, ratio: float) -> None:
+    def __init__(
+        self, task: OpenTask, population: int, ratio: float, kept_bytes: int = KEPT_BYTES
+    ) -> None:
         self._task = task
         self._population = population
         self._ratio = ratio
+        self._kept_bytes = kept_bytes
         self._kept: list[_Batch] | None = None
         self._together = True
 
@@ -122,7 +126,7 @@ class Breakdown:
         return parts
 
     def _batches(self) -> Iterator[_Batch]:
-        """Yield the batches of the population; keep them if they are within `_KEPT_BYTES`."""
+        """Yield the batches of the population; keep them if they are within `kept_bytes`."""
         if self._kept is not None:
             yield from self._kept
             return
@@ -130,11 +134,11 @@ class Breakdown:
         for batch in self._read():
             yield batch
             size += batch.examples.x.nbytes + batch.examples.y.nbytes
-            if size <= _KEPT_BYTES:
+            if size <= self._kept_bytes:
                 kept.append(batch)
             else:
                 kept.clear()
-        if size <= _KEPT_BYTES:
+        if size <= self._kept_bytes:
             self._kept = kept
 
     def _read(self) -> Iterator[_Batch]:

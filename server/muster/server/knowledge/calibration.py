@@ -43,8 +43,8 @@ _SOLVERS: Final[Mapping[str, Mapping[str, Any]]] = {
     "SCS": {"eps": 1e-9, "max_iters": 100_000, "use_indirect": False},
 }
 
-_STEPS = 200
-"""The most steps of Newton's method."""
+STEPS = 200
+"""By default, the most steps of Newton's method."""
 
 _MEAN_TOLERANCE = 1e-7
 """How far a weighted mean may lie from μ, in root mean squares of b − μ."""
@@ -134,17 +134,18 @@ def quadratic(b: FloatArray, target: FloatArray) -> CalibrationResult:
     return _first_success([*_cvxpy_attempts("quadratic", a), _newton_attempt(a)], b, target)
 
 
-def entropy(b: FloatArray, target: FloatArray) -> CalibrationResult:
+def entropy(b: FloatArray, target: FloatArray, steps: int = STEPS) -> CalibrationResult:
     """Maximise −Σ q·log q over Σ q = 1, Σ q_i·b_i = μ, which gives q_i ∝ exp(λᵀb_i). If Newton's
     method fails, use quadratic.
 
-    Args: see `calibrate`.
+    Args: see `calibrate`, and
+        steps: the most steps of Newton's method.
 
     Raises:
         Unsolved: no solver found weights, usually because none exist.
     """
     a = _directions(b, target)
-    return _first_success([_newton_attempt(a), *_cvxpy_attempts("quadratic", a)], b, target)
+    return _first_success([_newton_attempt(a, steps), *_cvxpy_attempts("quadratic", a)], b, target)
 
 
 def soft(b: FloatArray, target: FloatArray, penalty: float = 100.0) -> CalibrationResult:
@@ -181,8 +182,8 @@ def _first_success(
     raise Unsolved("; ".join(fallen_back))
 
 
-def _newton_attempt(a: FloatArray) -> _Attempt:
-    return "entropy", "Newton", partial(_solve_by_newton, a)
+def _newton_attempt(a: FloatArray, steps: int = STEPS) -> _Attempt:
+    return "entropy", "Newton", partial(_solve_by_newton, a, steps)
 
 
 def _cvxpy_attempts(method: Method, a: FloatArray, penalty: float | None = None) -> list[_Attempt]:
@@ -240,18 +241,18 @@ def _solve_by_cvxpy(a: FloatArray, penalty: float | None, solver: str) -> FloatA
     return q
 
 
-def _solve_by_newton(a: FloatArray) -> FloatArray:
+def _solve_by_newton(a: FloatArray, steps: int) -> FloatArray:
     """Return q_i ∝ exp(λᵀa_i) with Σ q_i·a_i = 0, by Newton's method on the dual log Σ exp(λᵀa_i).
 
     If μ is on the border of the hull, λ goes to infinity and some q go to 0. They decrease
     exponentially with the steps, so a few dozen steps suffice.
 
     Raises:
-        Unsolved: no step improves the means, or they are not met after `_STEPS` steps.
+        Unsolved: no step improves the means, or they are not met after `steps` steps.
     """
     n, d = a.shape
     multipliers, q, value = np.zeros(d), np.full(n, 1 / n), np.log(n)
-    for _ in range(_STEPS):
+    for _ in range(steps):
         gradient = q @ a
         missed = np.abs(gradient).max(initial=0.0)
         if missed < _NEWTON_TOLERANCE:
@@ -269,7 +270,7 @@ def _solve_by_newton(a: FloatArray) -> FloatArray:
             if size < 1e-10:
                 raise Unsolved(f"no step brings the means nearer than {missed:.1g}")
         multipliers, q, value = tried, tried_q, tried_value
-    raise Unsolved(f"after {_STEPS} steps the means are still {missed:.1g} off")
+    raise Unsolved(f"after {steps} steps the means are still {missed:.1g} off")
 
 
 def _tilt(a: FloatArray, multipliers: FloatArray) -> tuple[FloatArray, float]:
