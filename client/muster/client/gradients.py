@@ -21,8 +21,8 @@ def gradient_of(task: OpenTask, module: nn.Module) -> AddGradient:
     """The function that adds gradients of `module`, whose parameters must have gradients."""
     layer = _only_layer(module)
     if layer is not None and _slope_fits(type(task)):
-        return _Written(task, layer)
-    return _Autograd(task, module)
+        return WrittenGradient(task, layer)
+    return AutogradGradient(task, module)
 
 
 def _only_layer(module: nn.Module) -> nn.Linear | None:
@@ -43,7 +43,9 @@ def _slope_fits(task: type[OpenTask]) -> bool:
     return definer["loss"] is definer["slope"] is not OpenTask
 
 
-class _Autograd:
+class AutogradGradient:
+    """An `AddGradient` that uses autograd. It works for every model and loss."""
+
     def __init__(self, task: OpenTask, module: nn.Module) -> None:
         self._task, self._module = task, module
 
@@ -53,8 +55,11 @@ class _Autograd:
         return loss.item()
 
 
-class _Written:
-    """outputs = x Wᵀ + b, so the gradients are slopeᵀ x for W and Σ slope for b."""
+class WrittenGradient:
+    """An `AddGradient` of a linear layer, by the chain rule.
+
+    outputs = x Wᵀ + b, so the gradients are slopeᵀ x for W and Σ slope for b.
+    """
 
     def __init__(self, task: OpenTask, layer: nn.Linear) -> None:
         self._task, self._layer = task, layer
