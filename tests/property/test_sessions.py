@@ -380,7 +380,7 @@ class Run:
         assert running.done(), "a round was left open"
         assert running.result()[0] == "completed"
         await self.coordinator.finish("completed", "", 0.0)
-        self.coordinator._worker.executor.shutdown()
+        self.coordinator.close()
 
     def account_of_b(self) -> Any:
         """What is known of b in the end."""

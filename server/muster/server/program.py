@@ -136,6 +136,7 @@ async def serve(folder: Path, environment: ServerEnvironment) -> int:
     await _wait_until_all_left(fleet, clock)
     await server.stop(grace=1.0)
     await evaluator.close()
+    coordinator.close()
     with suppress(OSError):  # a full disk; `finish` has reported it
         journal.close()
     ledger.close()

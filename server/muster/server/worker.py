@@ -23,6 +23,10 @@ class WorkerThread:
         self.executor = ThreadPoolExecutor(1, thread_name_prefix="fold")
         self._inline = inline
 
+    def close(self) -> None:
+        """Wait until the thread has done its calls, and end it."""
+        self.executor.shutdown()
+
     async def run(self, call: Callable[..., T], *args: Any) -> T:
         """Call `call` and wait for its result."""
         if self._inline:

@@ -124,6 +124,7 @@ class Coordinator:
         self.left = self._presence.left
         self.stop = self._signals.stop
         self.finish = self._ending.finish
+        self.close = worker.close
 
     def load(self, initial: Vector) -> None:
         """Continue the run where the ledger ends; the first time, store `initial` as version 0."""
