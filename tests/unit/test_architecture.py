@@ -121,3 +121,66 @@ def test_an_enum_means_the_same_on_both_sides_of_the_wire(domain: type[StrEnum],
     numbers = dict(wire.items())
     assert numbers.pop(f"{prefix}_UNSPECIFIED") == 0
     assert {f"{prefix}_{value.name}" for value in domain} == numbers.keys()
+
+
+PUBLIC = {"_replace", "_asdict", "_fields", "_exit", "_dynamo"}
+"""Names of named tuples, of `os` and of `torch` that are public although they begin with `_`."""
+
+MUTATIONS = (ROOT / "tests/simulation/test_mutations.py", ROOT / "tests/mutations")
+"""Tests that put defects into the product, for which they replace private functions."""
+
+NAMING = {"getattr", "hasattr", "setattr", "delattr"}
+"""Functions and methods that take the name of an attribute as text."""
+
+
+def is_private(name: str) -> bool:
+    return name.startswith("_") and not name.startswith("__") and name not in PUBLIC
+
+
+def private_names(tree: ast.AST) -> Iterator[tuple[int, str]]:
+    """Yield the private names of others that a module uses, with their lines: attributes of
+    anything but self and cls, imports, and names as text in `setattr` and the like."""
+    for node in ast.walk(tree):
+        if not isinstance(node, ast.expr | ast.stmt):
+            continue  # it has no line
+        names: list[str] = []
+        match node:
+            case ast.Attribute(value=ast.Name(id="self" | "cls")):
+                pass
+            case ast.Attribute(attr=name):
+                names = [name]
+            case ast.ImportFrom(names=imports):
+                names = [each.name for each in imports]
+            case ast.Call(func=ast.Attribute(attr=called) | ast.Name(id=called)) if (
+                called in NAMING
+            ):
+                texts = [each.value for each in node.args if isinstance(each, ast.Constant)]
+                names = [text for text in texts if isinstance(text, str)]
+        for name in names:
+            if is_private(name.rpartition(".")[2]):
+                yield node.lineno, name
+
+
+@pytest.mark.parametrize(
+    ("line", "found"),
+    [
+        ("ledger._db.execute('x')", ["_db"]),
+        ("from muster.client.gradients import _only_layer", ["_only_layer"]),
+        ("patch.setattr('muster.client._name', 1)", ["muster.client._name"]),
+        ("patch.setattr(workers, '_start', 1)", ["_start"]),
+        ("getattr(workers, '_start')", ["_start"]),
+        ("self._db, cls._db, row._replace(a=1), os._exit(1), row.__class__, [].append('_a')", []),
+    ],
+)  # fmt: skip
+def test_uses_of_private_names_are_found(line: str, found: list[str]) -> None:
+    assert [name for _, name in private_names(ast.parse(line))] == found
+
+
+def test_tests_use_no_private_names_of_what_they_test() -> None:
+    uses = [
+        f"{path.relative_to(ROOT)}:{line}: {name}"
+        for path in sorted((ROOT / "tests").rglob("*.py"))
+        if not any(path.is_relative_to(mutations) for mutations in MUTATIONS)
+        for line, name in private_names(ast.parse(path.read_text(encoding="utf-8")))
+    ]
+    assert uses == [], "hand in what the test needs, or make it public, or test it from outside"
