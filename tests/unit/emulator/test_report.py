@@ -18,7 +18,7 @@ from muster.common.errors import LedgerError
 from muster.emulator.results.account import Account
 from muster.emulator.results.report import page, sections, style, write_report
 from muster.emulator.results.report.figures import FIGURES
-from muster.emulator.results.report.section import ReportSection
+from muster.emulator.results.report.section import ReportSection, ReportTable
 from muster.emulator.results.summary import outline, summarise, write_summary
 
 if TYPE_CHECKING:
@@ -105,6 +105,15 @@ def test_the_page_has_the_numbers_the_scenario_and_the_fingerprint(written: Path
         "The first and last 20 of 50", "ledger.sqlite",
     ):  # fmt: skip
         assert expected in text
+
+
+def test_sentences_in_tables_have_room_on_a_narrow_screen(tmp_path: Path) -> None:
+    table = ReportTable(["what", "why"], [["a", "it ended before anything was ready"]], words=2)
+    path = tmp_path / "page.html"
+    page.write_page(path, "tiny", "completed", [ReportSection("Ends", table=table)], {})
+    text = path.read_text(encoding="utf-8")
+    assert '<td class="word">a</td>' in text
+    assert '<td class="word long">it ended before anything was ready</td>' in text
 
 
 @pytest.mark.usefixtures("blank_figures")
