@@ -376,6 +376,7 @@ def test_tables_and_figures_have_every_rule_and_change() -> None:
     assert gaps[1].get_ylim()[1] > shortest, "the panels share an axis, and the bar is cut off"
     assert late[0].get_title(loc="left") == "50% of the valley's updates are late"
     dots = {
-        dots.get_label(): len(dots.get_offsets()) for dots in drawn["prediction"][0].collections
+        cloud.get_label(): np.asarray(cloud.get_offsets()).shape[0]
+        for cloud in drawn["prediction"][0].collections
     }
     assert dots == {"no deadline": 5, "deadlines": 20, "int8 or half called": 10}
