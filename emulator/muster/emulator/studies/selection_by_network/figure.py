@@ -1,6 +1,6 @@
 """The figures of the study `selection-by-network`; bars are means over the seeds, dots seeds."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 import pandas as pd
@@ -33,7 +33,7 @@ def draw_gaps(
     left, right = figure.subplots(1, 2, sharey=True, width_ratios=[3, 2])
     waited, hurried = _mean(free, FEDIPW), _mean(deadline, FEDIPW)
     title = f"FedIPW: {waited:.2g} without the deadline, {hurried:.2g} with it"
-    tidy(left, title, y="gap to the target", key=True)
+    tidy(left, title, y="gap / the town's gap", key=True)
     _pairs(left, free, deadline)
     key_above(left)
     tidy(right, "FedIPW, with something changed", key=True)
@@ -59,6 +59,29 @@ def draw_weights(
     _pairs(axes, free, deadline)
     axes.axhline(share, color=INK, linewidth=1, linestyle="--", label="of the population")
     axes.set_ylim(0, max(1.3 * share, axes.get_ylim()[1]))
+    key_above(axes)
+    return figure
+
+
+def draw_prediction(
+    runs: Mapping[str, Sequence[tuple[float, float]]], predicted: Callable[[float], float]
+) -> Figure:
+    """Draw the gap of FedIPW against the valley's weight, a dot for each run.
+
+    Args:
+        runs: for each of three kinds of settings, the weight and the gap of every run.
+        predicted: the gap that a weight of the valley predicts.
+    """
+    figure = new_figure(4.2)
+    axes = figure.subplots()
+    tidy(axes, "The valley's weight explains the gap of FedIPW", x="the valley's weight",
+         y="gap / the town's gap", key=True)  # fmt: skip
+    at = np.linspace(0, 0.65, 131)
+    axes.plot(at, [predicted(x) for x in at], color=INK, linewidth=1, label="(1 - 2w)²")
+    for (name, found), colour in zip(runs.items(), (LIGHT, ORANGE, BLUE), strict=True):
+        weights, gaps = zip(*found, strict=True) if found else ((), ())
+        axes.scatter(weights, gaps, s=22, color=colour, label=name)
+    axes.set_ylim(bottom=0)
     key_above(axes)
     return figure
 

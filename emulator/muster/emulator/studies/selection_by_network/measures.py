@@ -7,13 +7,14 @@ import pandas as pd
 
 from muster.emulator.studies.claims import BySeed
 from muster.emulator.studies.results import Result, Results
-from muster.emulator.studies.selection_by_network.fleet import FEDIPW, TOWN, VALLEY
+from muster.emulator.studies.selection_by_network.fleet import FEDIPW, TOWN, TOWN_GAP, VALLEY
 
 FREE, DEADLINE, CHANGED = "no deadline", "deadline", "changed"
 """The parts of the study."""
 
-_SETTLED = 0.3
-"""Share of the rounds after which the start no longer matters and propensities are learned."""
+_SETTLED = 0.5
+"""Share of the rounds after which weights count. By then propensities are learned, and updates of
+earlier rounds hardly matter for the model in the last rounds, over which gaps are averaged."""
 TAIL = 0.3
 """Share of the rounds, the last ones, over which gaps are averaged."""
 
@@ -49,6 +50,13 @@ class SelectionByNetworkMeasures:
         return {
             change: self.of(measure, CHANGED, change=change) for change in rows["change"].unique()
         }
+
+    def weights_and_gaps(self, part: str, *changes: str) -> list[tuple[float, float]]:
+        """The valley's weight and the gap of every run of FedIPW that ended, in some settings."""
+        runs = self.runs
+        there = (runs["part"] == part) & (runs["rule"] == FEDIPW)
+        rows = runs[there & runs["change"].isin(changes)][["valley's weight", "gap"]].dropna()
+        return list(rows.itertuples(index=False, name=None))
 
     def most(self, measure: str, part: str) -> BySeed:
         """The largest value over the runs of a part, by seed; NaN if a value is missing."""
@@ -134,14 +142,15 @@ def measures(result: Result) -> dict[str, float]:
 
 
 def _gap(result: Result) -> float:
-    """The loss over all devices above the least loss, as a mean of the last rounds."""
+    """The loss over all devices above the least loss, as a mean of the last rounds and as a share
+    of `TOWN_GAP`."""
     # Every f_i is ½‖θ − θ_i‖², so their mean exceeds its least by half the squared distance.
-    course = result.course("distance") ** 2 / 2
+    course = result.course("distance") ** 2 / 2 / TOWN_GAP
     return float(course[course.index > (1 - TAIL) * result.scenario.server.rounds].mean())
 
 
 def _weight_of_valley(result: Result) -> float:
-    """The valley's share of the weight of rounds, once the propensities are learned."""
+    """The valley's share of the weight of rounds, as a mean of the second half."""
     sent = _sent(result)
     late_enough = sent["round"] > _SETTLED * result.scenario.server.rounds
     sent = sent[(sent["outcome"] == "folded") & late_enough]
