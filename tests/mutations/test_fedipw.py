@@ -8,13 +8,13 @@ from copy import copy
 
 import numpy as np
 import pytest
+from tests.mutations.conftest import Judge
 
 from muster.common.seeds import FloatArray
 from muster.emulator.studies import Claim, StudyRun
 from muster.server.aggregators.contract import Cohort, State
 from muster.server.aggregators.estimation import EnrollmentModel, Estimated, ParticipationModel
 from muster.server.knowledge.participation import ParticipationHistory, Rows, Seen
-from tests.mutations.conftest import Judge
 
 pytestmark = [pytest.mark.soak, pytest.mark.timeout(900)]
 

@@ -42,8 +42,14 @@ def claims_of(found: FedIpwMeasures, quick: bool) -> Iterator[Claim]:
     yield from _two_groups(found)
 
 
-def checks() -> Iterator[Claim]:
+def checks_of(found: FedIpwMeasures) -> Iterator[Claim]:
     """What holds by construction."""
+    yield exact(
+        "A: ρ is 1 for every update that the oracle weighs",
+        {seed: 1 + error for seed, error in found.largest_error("oracle-ipw").items()},
+        1.0,
+        1e-9,
+    )
     cases = [prop_e1(epsilon) for epsilon in WRONG]
     worst = max(cases, key=lambda case: abs(case.gap - case.promised))
     yield exact(

@@ -90,10 +90,14 @@ class FedIpwMeasures:
 
     def scatter(self, rule: str) -> BySeed:
         """The standard deviation of ln ρ over the updates of a run of part A."""
-        return {
-            result.seed: self._errors[rule, result.seed].scatter if result.ended else math.nan
-            for result in self._results.where(part="A", rule=rule)
-        }
+        return self._results.by_seed(lambda run: self._error(run).scatter, part="A", rule=rule)
+
+    def largest_error(self, rule: str) -> BySeed:
+        """The largest |ρ − 1| over the updates of a run of part A."""
+        return self._results.by_seed(lambda run: self._error(run).largest, part="A", rule=rule)
+
+    def _error(self, result: Result) -> WeightError:
+        return self._errors[str(result.labels["rule"]), result.seed]
 
     def share_of_bound(self, rule: str) -> BySeed:
         """The gap of a run of part A as a share of the bound ½ ε²G²/μ of its weights' error."""
@@ -104,7 +108,7 @@ class FedIpwMeasures:
     def _bound(self, result: Result) -> float:
         """½ ε²G²/μ, with the root mean square error of the weights and G at the last model."""
         target, theta = self._target(result), result.vector.astype(np.float64)
-        epsilon = self._errors[str(result.labels["rule"]), result.seed].root_mean_square
+        epsilon = self._error(result).root_mean_square
         return epsilon**2 * target.heterogeneity(theta) / (2 * target.curvature(theta))
 
     def two_devices(self) -> dict[float, BySeed]:
@@ -184,11 +188,10 @@ class FedIpwMeasures:
         for result in self._results.where(part="A"):
             if not result.ended:
                 continue
-            rule = str(result.labels["rule"])
-            error = self._errors[rule, result.seed]
+            error = self._error(result)
             rows.append(
                 {
-                    "rule": rule,
+                    "rule": str(result.labels["rule"]),
                     "seed": result.seed,
                     "root mean square of ρ − 1": error.root_mean_square,
                     "largest |ρ − 1|": error.largest,

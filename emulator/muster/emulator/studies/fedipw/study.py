@@ -27,7 +27,7 @@ from muster.emulator.studies.fedipw.fleet import (
     WEAK,
     scenario,
 )
-from muster.emulator.studies.fedipw.judgement import checks, claims_of
+from muster.emulator.studies.fedipw.judgement import checks_of, claims_of
 from muster.emulator.studies.fedipw.measures import OPPOSED_EFFECTS, TAIL, FedIpwMeasures
 from muster.emulator.studies.fedipw.two_groups import UNEVEN, WRONG, two_devices, two_groups
 from muster.emulator.studies.results import Results
@@ -58,7 +58,7 @@ class FedIpwStudy(Study):
         ]
         return Findings(
             list(claims_of(found, options.quick)),
-            list(checks()),
+            list(checks_of(found)),
             list(_figures(found)),
             tables,
             notes,
