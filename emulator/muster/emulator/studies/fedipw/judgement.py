@@ -19,8 +19,12 @@ from muster.emulator.studies.fedipw.measures import FedIpwMeasures
 from muster.emulator.studies.fedipw.two_groups import WRONG
 
 TRACKS = 1 / 3
-"""The most by which two corrections may differ and count as alike, as a share of the gap that they
-remove."""
+"""The most by which the gap of FedIPW may differ from that of the oracle, as a share of the gap that
+the oracle removes."""
+
+AS_WELL = 1 / 4
+"""The most by which calibration on means that suffice may end further than FedIPW, as a share of
+the gap that FedIPW removes."""
 
 FOLLOWS = 0.5
 """The most by which the weights of FedIPW may scatter, as a share of those of participation-only
@@ -152,11 +156,12 @@ def _by_means(found: FedIpwMeasures, quick: bool) -> Iterator[Claim]:
     means, signs = found.calibrated_gap("all"), found.calibrated_gap("signs")
     one = found.calibrated_gap("first")
     yield negligible(
-        "C: calibration on the exact means of Z does as well as FedIPW: their gaps differ by at "
-        "most a third of what FedIPW removes",
-        difference(means, fedipw),
+        "C: calibration on the exact means of Z does as well as FedIPW: its gap is larger by at "
+        "most a quarter of what FedIPW removes",
+        # Only what it leaves more: calibration that ends nearer does not contradict the claim.
+        {seed: max(more, 0.0) for seed, more in difference(means, fedipw).items()},
         difference(only, fedipw),
-        TRACKS,
+        AS_WELL,
     ).because("Enrollment and the data depend on Z almost linearly, so its means suffice.")
     yield higher(
         "C: calibration on coarse indicators corrects in part: participation-only ends further",
