@@ -93,6 +93,7 @@ def test_covariates_of_the_previous_round_leave_weights_that_do_not_follow_the_p
     monkeypatch.setattr(ParticipationHistory, "enter", enter_late)
     claims = judged("fedipw", lambda run: _of_fedipw(run) and run.labels["rule"] != "oracle-ipw")
     assert _fails(claims[FOLLOWS])
+    assert claims[BETTER].holds
 
 
 def _with_everybody(cohort: Cohort) -> Cohort:

@@ -19,8 +19,8 @@ from muster.emulator.studies.fedipw.measures import FedIpwMeasures
 from muster.emulator.studies.fedipw.two_groups import WRONG
 
 TRACKS = 1 / 3
-"""The most by which the gap of FedIPW may differ from that of the oracle, as a share of the gap that
-the oracle removes."""
+"""The most by which the gap of FedIPW may differ from that of the oracle, as a share of the gap
+that the oracle removes."""
 
 AS_WELL = 1 / 4
 """The most by which calibration on means that suffice may end further than FedIPW, as a share of
