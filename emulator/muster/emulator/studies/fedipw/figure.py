@@ -1,4 +1,4 @@
-"""Figure 2 of FedIPW."""
+"""The figures of the study `fedipw`."""
 
 import math
 from collections.abc import Mapping
@@ -19,6 +19,7 @@ from muster.emulator.results.report.style import (
     tidy,
 )
 from muster.emulator.studies.claims import BySeed
+from muster.emulator.studies.fedipw.two_groups import promised
 
 COLOURS = {
     "fedavg": ORANGE,
@@ -26,8 +27,12 @@ COLOURS = {
     "fedipw": BLUE,
     "oracle-ipw": INK,
     "calibrated": GREEN,
+    "on signs": GREEN,
+    "on z1 alone": GREEN,
 }
 """The colours of the rules: Okabe and Ito's, which colour-blind readers can tell apart."""
+
+_ROUNDING = 1e-12
 
 
 def draw(
@@ -66,6 +71,33 @@ def draw(
         d.annotate(rule, (0.99, _mean(values)), xycoords=("axes fraction", "data"), ha="right",
                    va="bottom", fontsize=8.5, color=COLOURS[rule])  # fmt: skip
     d.set_ylim(bottom=0)
+    return figure
+
+
+def draw_bounds(errors: pd.DataFrame, two_groups: pd.DataFrame) -> Figure:
+    """Draw the gaps of part A against their bounds, and those of part E against ε.
+
+    Args:
+        errors, two_groups: the tables of these names of `FedIpwMeasures`.
+    """
+    figure = new_figure(4.2)
+    a, e = figure.subplots(1, 2)
+    tidy(a, "A  Gap and bound", x="bound ½ε²G²/μ", y="gap")
+    wrong = errors[errors["bound"] > _ROUNDING]  # the oracle's weights are right
+    for rule, rows in wrong.groupby("rule", sort=False):
+        a.scatter(rows["bound"], rows["gap"], color=COLOURS[str(rule)], label=rule, s=22)
+    ends = [wrong["bound"].min(), wrong["bound"].max()]
+    a.plot(ends, ends, color=MUTED, linewidth=1)
+    a.set_xscale("log")
+    a.set_yscale("log")
+    a.legend(frameon=False, fontsize=9, labelcolor=INK)
+    tidy(e, "E  Two groups", x="ε", y="gap")
+    epsilon = np.linspace(0, 1, 50)
+    e.plot(epsilon, epsilon**2 * promised(1.0), color=MUTED, linewidth=1.2, label="½ε²G²/μ")
+    for rule, rows in two_groups.groupby("rule", sort=False):
+        colour = COLOURS.get(str(rule), GREEN)
+        e.scatter(rows["epsilon"], rows["gap"], color=colour, label=rule, s=22, zorder=3)
+    e.legend(frameon=False, fontsize=9, labelcolor=INK)
     return figure
 
 

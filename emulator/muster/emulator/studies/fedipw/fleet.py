@@ -1,4 +1,8 @@
-"""The fleet of the study `fedipw`. The paper does not state its own; this one shows its effects."""
+"""The fleet of the study `fedipw`. The paper does not state its own; this one shows its effects.
+
+The effects Γ of the covariates on the data are fixed. If each seed drew its own, the bias of
+enrollment would be large with some seeds and small with others.
+"""
 
 import math
 from collections.abc import Mapping
@@ -8,12 +12,21 @@ from typing import Any
 import numpy as np
 
 from muster.common.config import validate
-from muster.emulator.fleet.lives import task_of
-from muster.emulator.fleet.population import population
 from muster.emulator.scenario.scenario import Scenario
-from muster.tasks.logistic import OpenLogisticRegression
 
 Z = ("z1", "z2", "z3")
+
+EFFECTS: Mapping[str, list[float]] = {
+    "z1": [0.6, 0.0, 0.0, 0.0, 0.8],
+    "z2": [0.0, 0.6, 0.0, 0.0, 0.8],
+    "z3": [0.0, 0.0, 0.6, 0.0, 0.8],
+}
+"""γ_j, the columns of Γ, of length 1: on the four slopes, then on the constant. Enrollment prefers
+devices with high Z, so the constants of the three add up in the bias."""
+
+OPPOSED: Mapping[str, list[float]] = {**EFFECTS, "z1": [-effect for effect in EFFECTS["z1"]]}
+"""The same effects, but that of z1 is reversed: a part of the biases of the three cancels."""
+
 RULES: Mapping[str, Mapping[str, Any]] = {
     "fedavg": {"kind": "fedavg"},
     "participation-ipw": {"kind": "participation-ipw"},
@@ -21,9 +34,11 @@ RULES: Mapping[str, Mapping[str, Any]] = {
     "oracle-ipw": {"kind": "oracle-ipw"},
 }
 COARSE = {"kind": "calibrated", "method": "entropy", "on": [f"{z} > 0" for z in Z]}
+ONE_MEAN = {"kind": "calibrated", "method": "quadratic", "on": [Z[0]]}
 BY_MEANS = {"kind": "calibrated", "method": "entropy", "if_infeasible": "soft"}
 
-STRENGTH, STRENGTHS = 1.5, (0.5, 1.5, 3.0)
+WEAK, STRENGTH, STRONG = 0.5, 1.5, 3.0
+STRENGTHS = (WEAK, STRENGTH, STRONG)
 SMALL, LARGE = 0.1, 0.75
 NOISES = (0.0, SMALL, 0.25, 0.5, LARGE)
 _ENROLLED, _TAKING_PART = 0.4, 0.3
@@ -36,12 +51,14 @@ def scenario(
     rule: Mapping[str, Any],
     strength: float = STRENGTH,
     noise: float | None = None,
+    effects: Mapping[str, list[float]] = EFFECTS,
 ) -> Scenario:
     """The scenario of a fleet whose enrollment and participation prefer the same devices.
 
     Args:
         strength: s of logit πᵉ = a₀ + s·βᵀZ, β = 1/√3 in each of three covariates.
         noise: τ of the error τ·N(0, I) of the means; None if the server knows the whole population.
+        effects: γ_j by covariate, each with the slopes and then the constant.
     """
     beta = 1 / math.sqrt(len(Z))
     return validate(
@@ -57,10 +74,10 @@ def scenario(
                 "examples_per_client": 20,
                 "scale": 1.0,
                 "heterogeneity": 0.2,
-                "covariates": list(Z),
+                "covariates": dict(effects),
                 "ridge": 0.01,
             },
-            "training": {"local_steps": 5, "batch_size": "full", "learning_rate": 0.2},
+            "training": {"local_steps": 5, "batch_size": "full", "learning_rate": 0.3},
             "server": {
                 "rounds": rounds,
                 "aggregator": dict(rule),
@@ -109,17 +126,3 @@ def intercept(mean: float, deviation: float) -> float:
         else:
             high = middle
     return low
-
-
-def least_loss(read: Scenario) -> float:
-    """F(θ*): the least mean loss over the clients of a scenario with logistic regression,
-    including its ridge penalty."""
-    opened = task_of(read, population(read)).open(read.devices, read.seed)
-    assert isinstance(opened, OpenLogisticRegression)
-    theta = opened.optimum()
-    losses = []
-    for index in range(read.devices):
-        x, y = opened.design(index)
-        z = x @ theta
-        losses.append(float(np.mean(np.logaddexp(0, z) - y * z)))
-    return float(np.mean(losses) + opened.ridge / 2 * theta @ theta)
