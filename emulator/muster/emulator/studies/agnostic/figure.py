@@ -22,6 +22,7 @@ from muster.emulator.results.report.style import (
     tidy,
 )
 from muster.emulator.studies.agnostic.fleet import AGNOSTIC, NORMALISED, WEIGHTED
+from muster.emulator.studies.agnostic.known import FAR
 from muster.emulator.studies.claims import BySeed
 
 COLOURS = {AGNOSTIC: BLUE, NORMALISED: GREEN, WEIGHTED: ORANGE}
@@ -66,7 +67,7 @@ def draw_differences(
     for row, (rule, parts) in zip(grid, differences.items(), strict=True):
         for axes, (part, levels) in zip(row, parts.items(), strict=True):
             means = _dots(axes, levels, COLOURS[rule])
-            tidy(axes, f"{part}, {rule}: from {_number(means[0])} to {_number(means[-1])}",
+            tidy(axes, f"{part}, {rule}: {_number(means[0])} to {_number(means[-1])}",
                  x="skew ‖p − 1/N‖₁", y="loss above agnostic")  # fmt: skip
             axes.axhline(0, color=MUTED, linewidth=0.8)
     return figure
@@ -90,7 +91,7 @@ def draw_rates(gaps: Mapping[str, Mapping[int, BySeed]], slopes: Mapping[str, By
         axes.xaxis.set_minor_locator(NullLocator())
         axes.legend(frameon=False, fontsize=9, labelcolor=INK, loc="lower left")
         slope = f"{np.mean(list(slopes[loss].values())):.2f}".replace("-", "−")
-        tidy(axes, f"{loss}: the gap falls as T to the power {slope}", x="rounds T", y="gap")
+        tidy(axes, f"{loss} loss: slope {slope}", x="rounds T", y="gap")
     return figure
 
 
@@ -102,14 +103,16 @@ def draw_limits(places: Mapping[str, Mapping[str, Sequence[FloatArray]]]) -> Fig
 
     Args:
         places: part and name to points minus Σ p_i b_i, each of shape (2,); the first name is that
-            of the averages.
+            of the averages. `FAR` is left out, because it is far from all others.
     """
     figure = new_figure(3.9)
     for axes, (part, kinds) in zip(figure.subplots(1, 2), places.items(), strict=True):
         for (name, points), (marker, colour) in zip(kinds.items(), _MARKS, strict=True):
-            if points:
+            if points and name != FAR:
                 axes.scatter(*np.array(points).T, color=colour, marker=marker, s=22, label=name)
         axes.axvline(0, color=MUTED, linewidth=0.8)
+        axes.axhline(0, color=MUTED, linewidth=0.8)
+        axes.set_aspect("equal", adjustable="datalim")
         axes.margins(0.15)
         tidy(axes, f"{part}: averages lie at Σ p b", x="first coordinate, less Σ p b",
              y="second coordinate, less Σ p b")  # fmt: skip

@@ -23,6 +23,7 @@ from muster.emulator.studies.agnostic.fleet import (
 from muster.tasks.synthetic import OpenSynthetic
 
 EQUAL = np.full(DEVICES, 1 / DEVICES)
+FAR = "equal weights"
 _DRAWS = 50_000
 
 
@@ -95,7 +96,7 @@ def limits() -> dict[str, Limit]:
         "quadratics": Limit(
             of_draws,
             {
-                "equal weights": EQUAL,
+                FAR: EQUAL,
                 "the raw weights": raw(QUADRATICS_DECAY),
                 "p²/Σp²": _sums_to_one(of_draws**2),
             },
@@ -103,7 +104,7 @@ def limits() -> dict[str, Limit]:
         "random size": Limit(
             of_coins,
             {
-                "equal weights": _sums_to_one(np.ones(len(of_coins))),
+                FAR: _sums_to_one(np.ones(len(of_coins))),
                 "π/Σπ": _sums_to_one(inclusion_of_random_size()),
                 "p²/Σp²": _sums_to_one(of_coins**2),
             },

@@ -29,7 +29,7 @@ PARTS = ("linear", "pictures")
 """The parts in which rules are compared."""
 SMALL_BALL = "small ball"
 
-_BURN_IN = 0.2
+_BURN_IN = 1 / 3
 """Share of the rounds before courses are compared."""
 
 

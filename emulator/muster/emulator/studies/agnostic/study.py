@@ -39,7 +39,7 @@ from muster.emulator.studies.results import Results
 from muster.emulator.studies.study import Findings, Options, Study, StudyFigure, StudyTable
 from muster.emulator.studies.study_run import Label, StudyRun
 
-_EVALUATIONS = 25
+_EVALUATIONS = 20
 
 
 class _AgnosticSize(NamedTuple):
@@ -72,11 +72,11 @@ _FULL = _AgnosticSize(
     small_ball=True,
 )
 _QUICK = _AgnosticSize(
-    50,
-    {"linear": (100, 30, DECAY, 5), "pictures": (30, DECAY, 5)},
+    60,
+    {"linear": (100, 30, DECAY, 5), "pictures": (100, 30, DECAY)},
     (25, 60, 150),
     limit=150,
-    random=400,
+    random=500,
     small_ball=False,
 )
 
