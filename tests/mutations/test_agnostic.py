@@ -6,6 +6,7 @@ from tests.mutations.conftest import Judge
 
 from muster.common.seeds import FloatArray
 from muster.emulator.fleet import oracle
+from muster.emulator.fleet.closed_forms import effective_weights
 from muster.emulator.studies import Claim, StudyRun
 from muster.emulator.studies.agnostic.fleet import DECAY, QUADRATICS_DECAY, WEIGHTED
 from muster.emulator.studies.agnostic.known import shares
@@ -44,7 +45,7 @@ def test_without_a_defect_the_claims_hold(judged: Judge) -> None:
 
 def test_raw_weights_in_place_of_p_fail(judged: Judge, monkeypatch: pytest.MonkeyPatch) -> None:
     def raw(weights: FloatArray, k: int) -> FloatArray:
-        return weights / weights.sum()
+        return np.asarray(weights / weights.sum())
 
     monkeypatch.setattr(oracle, "effective_weights", raw)
     assert held(judged("agnostic", needed)) == {
@@ -55,11 +56,9 @@ def test_raw_weights_in_place_of_p_fail(judged: Judge, monkeypatch: pytest.Monke
 
 
 def test_squares_in_place_of_p_fail(judged: Judge, monkeypatch: pytest.MonkeyPatch) -> None:
-    right = oracle.effective_weights
-
     def squares(weights: FloatArray, k: int) -> FloatArray:
-        p = right(weights, k)
-        return p**2 / np.sum(p**2)
+        p = effective_weights(weights, k)
+        return np.asarray(p**2 / np.sum(p**2))
 
     monkeypatch.setattr(oracle, "effective_weights", squares)
     found = held(judged("agnostic", needed))

@@ -52,11 +52,19 @@ class Measures:
     ) -> None:
         self._results = results
         self._decays, self._horizons, self._small_ball = decays, horizons, small_ball
+        self._losses: dict[tuple[str, str, float], BySeed] = {}
+        self._courses: dict[str, dict[str, pd.DataFrame]] = {}
 
     # --- comparisons of rules ---------------------------------------------------------------------
 
     def loss(self, part: str, rule: str, decay: float = DECAY) -> BySeed:
         """Σ p_i f_i of the models that the runs offered at the end, by seed."""
+        cell = part, rule, decay
+        if cell not in self._losses:
+            self._losses[cell] = self._loss(*cell)
+        return self._losses[cell]
+
+    def _loss(self, part: str, rule: str, decay: float) -> BySeed:
         labels: Mapping[str, Label] = {} if part == SMALL_BALL else {"decay": decay}
 
         def last(result: Result) -> float:
@@ -92,10 +100,6 @@ class Measures:
         if part not in self._courses:
             self._courses[part] = {rule: self._course(part, rule) for rule in RULES}
         return self._courses[part]
-
-    @cached_property
-    def _courses(self) -> dict[str, dict[str, pd.DataFrame]]:
-        return {}
 
     def _course(self, part: str, rule: str) -> pd.DataFrame:
         columns = {}
