@@ -196,8 +196,8 @@ def places() -> Iterator[tuple[type[Section], str, dict[str, Any], dict[str, Any
     for registry, (path, more) in PLUG_INS:
         key = "name" if registry is TASKS else "kind"
         for kind, plug_in in registry.built_in.items():
-            # Only a covariate Z may be a word.
-            fits = kind != "categorical" or path == "groups.0.covariates.z.more"
+            # Only a covariate Z may be a word, or looked up by position.
+            fits = kind not in ("categorical", "position") or path == "groups.0.covariates.z.more"
             if kind not in FILES and fits:
                 needed = REQUIRED.get((registry.noun, kind), {})
                 yield plug_in, path, {key: kind, **needed}, more

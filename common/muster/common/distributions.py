@@ -167,6 +167,27 @@ class Categorical(Distribution):
         return list(self.values)
 
 
+class PositionDistribution(Distribution):
+    """Grows evenly from device to device: first + step · position in the population, from 0.
+
+    For covariates Z of which a device's value must be known beforehand. It draws nothing.
+    """
+
+    first: Number = 0.0
+    """The value of the first device of the population."""
+
+    step: Number = 1.0
+    """The difference of a device's value to that of the device before it."""
+
+    def draw(
+        self, numbers: FloatArray, clients: Sequence[str] = (), positions: Sequence[int] = ()
+    ) -> Values:
+        return self.first + self.step * np.array(positions, np.float64)
+
+    def gives_numbers(self) -> bool:
+        return False  # it needs the devices' positions, which only covariates Z pass
+
+
 class File(Distribution):
     """A column of a CSV file with a header: numbers if all cells are numbers, otherwise words.
 
@@ -261,6 +282,7 @@ BUILT_IN: dict[str, type[Distribution]] = {
     "file": File,
     "log-normal": LogNormal,
     "normal": Normal,
+    "position": PositionDistribution,
     "uniform": UniformDistribution,
 }
 DISTRIBUTIONS = Registry("distribution", "muster.distributions", BUILT_IN)

@@ -1,8 +1,9 @@
-"""Synthetic least squares: linear regression, and quadratic functions."""
+"""Synthetic linear regression, by least squares or least absolute deviations, and quadratic
+functions."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, ClassVar
+from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
 import numpy as np
 from pydantic import Field, model_validator
@@ -24,9 +25,14 @@ class LinearRegression(Synthetic):
     """Client i draws x ~ N(0, I) and y = xᵀθ_i + noise · N(0, 1).
 
     θ_i = θ₀ + heterogeneity · N(0, I), with θ₀ ~ N(0, I). Each client's data come from a stream of
-    its own and do not depend on the number of clients. The loss is half the mean squared error; the
-    test set consists of all clients' training examples.
+    its own and do not depend on the number of clients. The test set consists of all clients'
+    training examples.
     """
+
+    loss: Literal["squared", "absolute"] = "squared"
+    """The loss: half the mean squared error, or the mean absolute error, which is convex but not
+    smooth. The data are the same. With "absolute" there may be several optima; `distance` is that
+    to one of them."""
 
     examples_per_client: Count = 50
     """Number of examples of each client."""
@@ -34,8 +40,18 @@ class LinearRegression(Synthetic):
     noise: NotNegative = 0.1
     """Standard deviation of the noise in y."""
 
+    @model_validator(mode="after")
+    def _has_a_linear_program(self) -> Self:
+        if self.loss == "absolute" and self.ridge:
+            raise ValueError(
+                f"ridge: the optimum is not known with a ridge and loss = 'absolute'; expected 0, "
+                f"found {self.ridge:g}"
+            )
+        return self
+
     def open(self, population: int, seed: int) -> OpenLinearRegression:
-        return OpenLinearRegression(self, population, seed)
+        kind = OpenLeastAbsolute if self.loss == "absolute" else OpenLinearRegression
+        return kind(self, population, seed)
 
 
 class Quadratic(Synthetic):
@@ -137,6 +153,41 @@ class OpenLinearRegression(_LeastSquares):
         noise = random.standard_normal(task.examples_per_client)
         values = self.responses(x, self.theta_of(index, random)) + task.noise * noise
         return Examples(x, values.astype(np.float32))
+
+
+class OpenLeastAbsolute(OpenLinearRegression):
+    """An open linear regression whose loss is the mean absolute error."""
+
+    def loss(self, outputs: Tensor, y: Tensor) -> Tensor:
+        return (outputs.squeeze(1) - y).abs().mean()
+
+    def slope(self, outputs: Tensor, y: Tensor) -> Tensor:
+        """Return a subgradient: 0 where an error is 0."""
+        return (outputs - y.unsqueeze(1)).sign() / len(y)
+
+    def scores(self, outputs: Tensor, y: Tensor) -> tuple[Tensor, None]:
+        return (outputs.squeeze(1) - y).abs(), None
+
+    def minimiser(self, weights: Sequence[float] | Parameters) -> Parameters:
+        """Return a minimiser of Σ p_i f_i, by linear programming."""
+        from scipy.optimize import linprog  # type: ignore[import-untyped]
+
+        designs = [self.design(index) for index in range(len(self.examples))]
+        x, y = (np.concatenate(parts) for parts in zip(*designs, strict=True))
+        each = [
+            np.full(len(y), weight / len(y))
+            for weight, (_, y) in zip(weights, designs, strict=True)
+        ]
+        w = np.concatenate(each)
+        w /= w.max()  # the solver's tolerances are for numbers near 1
+        # The dual of min Σ w |Xθ − y| is max yᵀz with Xᵀz = 0 and |z| <= w. It has as few equations
+        # as θ has numbers, whose multipliers are −θ.
+        found = linprog(
+            -y, A_eq=x.T, b_eq=np.zeros(x.shape[1]), bounds=np.column_stack([-w, w]), method="highs"
+        )
+        if found.status != 0:
+            return np.full(x.shape[1], np.nan)
+        return np.asarray(-found.eqlin.marginals, np.float64)
 
 
 class OpenQuadratic(_LeastSquares):

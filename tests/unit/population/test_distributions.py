@@ -17,6 +17,7 @@ from muster.common.distributions import (
     File,
     LogNormal,
     Normal,
+    PositionDistribution,
     UniformDistribution,
     distribution_of,
     draw,
@@ -207,6 +208,10 @@ def test_what_is_no_distribution_is_refused(value: object) -> None:
             {"kind": "file", "path": "z.csv", "column": "a"},
             "expected a number or a distribution of numbers, found 'file'",
         ),
+        (
+            {"kind": "position"},
+            "expected a number or a distribution of numbers, found 'position'",
+        ),
     ],
 )
 def test_where_a_number_is_needed_words_are_refused(value: object, said: str) -> None:
@@ -245,6 +250,12 @@ def looked_up(file: File, clients: list[str], first: int = 0) -> list[float | st
         numbers, clients, range(first, first + len(clients))
     ).tolist()
     return found
+
+
+def test_a_value_by_position_grows_evenly_and_draws_nothing() -> None:
+    by_place = PositionDistribution(kind="position", first=2.0, step=-0.5)
+    assert by_place.draw(np.zeros((3, 2)), (), range(4, 7)).tolist() == [0.0, -0.5, -1.0]
+    assert by_place.draw(np.ones((2, 2)), ("b", "a"), [1, 0]).tolist() == [1.5, 2.0]
 
 
 def test_a_file_with_clients_is_read_by_their_names(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@ import numpy as np
 import pytest
 import torch
 
+from muster.client.gradients import gradient_of
 from muster.common.errors import ConfigError
 from muster.tasks.logistic import LogisticRegression
 from muster.tasks.models import Linear, Mlp, load_vector
@@ -132,3 +133,64 @@ def test_the_loss_refuses_to_broadcast_outputs_against_values() -> None:
 def test_a_problem_that_is_too_large_is_refused_when_it_is_opened(task: Task, said: str) -> None:
     with pytest.raises(ConfigError, match=said):
         task.open(population=30, seed=1)
+
+
+def value_of(opened: OpenLinearRegression, theta: np.ndarray, weights: list[float]) -> float:
+    """Σ p_i · mean |xᵀθ − y| by hand."""
+    found = 0.0
+    for index, weight in enumerate(weights):
+        examples = opened.client(index)
+        found += weight * float(np.abs(examples.x.astype(np.float64) @ theta - examples.y).mean())
+    return found
+
+
+def test_the_optimum_of_absolute_deviations_cannot_be_improved() -> None:
+    opened = LinearRegression(dimension=3, heterogeneity=1.0, loss="absolute").open(4, seed=3)
+    weights = [0.7, 0.2, 0.1, 1e-6]
+    optimum = opened.optimum(weights)
+    least = value_of(opened, optimum, weights)
+    random = np.random.default_rng(1)
+    for size in (1e-6, 1e-3, 0.1, 1.0):
+        for step in random.standard_normal((50, 3)):
+            assert value_of(opened, optimum + size * step, weights) > least
+    np.testing.assert_allclose(opened.optimum([7, 2, 1, 1e-5]), optimum, atol=1e-9)
+
+
+def test_the_optimum_of_absolute_deviations_of_constants_is_their_weighted_median() -> None:
+    task = LinearRegression(
+        dimension=1, examples_per_client=1, heterogeneity=1.0, noise=0.0, loss="absolute"
+    )
+    opened = task.open(population=3, seed=2)
+    # |xθ − y| = |x| |θ − y/x|: the weights of the median are p |x|.
+    x, y = (np.concatenate([getattr(opened.client(i), name).ravel() for i in range(3)])
+            for name in "xy")  # fmt: skip
+    places = y.astype(np.float64) / x
+    for chosen in range(3):
+        weights = np.where(np.arange(3) == chosen, 3.0, 1.0) / np.abs(x)
+        assert opened.optimum(weights)[0] == pytest.approx(places[chosen], rel=1e-9)
+
+
+def test_absolute_deviations_have_the_data_of_squares_and_their_own_loss_and_slope() -> None:
+    squares = LinearRegression(dimension=2).open(population=2, seed=1)
+    opened = LinearRegression(dimension=2, loss="absolute").open(population=2, seed=1)
+    np.testing.assert_array_equal(opened.client(1).y, squares.client(1).y)
+    outputs = torch.tensor([[1.0], [2.0], [-3.0]], requires_grad=True)
+    y = torch.tensor([0.0, 2.5, -3.0])
+    loss = opened.loss(outputs, y)
+    assert loss.item() == pytest.approx(0.5)
+    loss.backward()  # type: ignore[no-untyped-call]
+    slope = opened.slope(outputs, y)
+    assert outputs.grad is not None
+    torch.testing.assert_close(slope, outputs.grad)
+    torch.testing.assert_close(slope, torch.tensor([[1.0], [-1.0], [0.0]]) / 3)
+    assert opened.scores(outputs, y)[0].tolist() == [1.0, 0.5, 0.0]
+
+
+def test_the_slope_of_absolute_deviations_is_used_in_training() -> None:
+    opened = LinearRegression(loss="absolute").open(population=1, seed=1)
+    assert type(gradient_of(opened, opened.module())).__name__ == "_Written"
+
+
+def test_absolute_deviations_have_no_ridge() -> None:
+    with pytest.raises(ValueError, match="ridge: the optimum is not known"):
+        LinearRegression(loss="absolute", ridge=0.1)

@@ -6,9 +6,9 @@ import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.patches import Rectangle
 from matplotlib.ticker import NullLocator
 
+from muster.common.seeds import FloatArray
 from muster.emulator.results.report.style import (
     BLUE,
     GREEN,
@@ -22,6 +22,7 @@ from muster.emulator.results.report.style import (
     tidy,
 )
 from muster.emulator.studies.agnostic.fleet import AGNOSTIC, NORMALISED, WEIGHTED
+from muster.emulator.studies.agnostic.known import FAR
 from muster.emulator.studies.claims import BySeed
 
 COLOURS = {AGNOSTIC: BLUE, NORMALISED: GREEN, WEIGHTED: ORANGE}
@@ -53,64 +54,78 @@ def draw_courses(courses: Mapping[str, Mapping[str, pd.DataFrame]]) -> Figure:
     return figure
 
 
-def draw_differences(differences: Mapping[str, Mapping[float, BySeed]]) -> Figure:
-    """Draw figure 2: the difference of equation 10 to agnostic averaging against skew.
+def draw_differences(
+    differences: Mapping[str, Mapping[str, Mapping[float, BySeed]]],
+) -> Figure:
+    """Draw figure 2: the differences of other rules to agnostic averaging against skew.
 
     Args:
-        differences: part and skew to the difference by seed.
+        differences: rule, part and skew to the difference by seed.
     """
-    figure = new_figure(3.6)
-    for axes, (part, levels) in zip(figure.subplots(1, 2), differences.items(), strict=True):
-        means = _dots(axes, levels)
-        tidy(axes, f"{part}: from {_number(means[0])} to {_number(means[-1])}", x="skew ‖p − 1/N‖₁",
-             y="loss, equation 10 − agnostic")  # fmt: skip
-        axes.axhline(0, color=MUTED, linewidth=0.8)
+    figure = new_figure(6.2)
+    grid = figure.subplots(len(differences), 2, squeeze=False)
+    for row, (rule, parts) in zip(grid, differences.items(), strict=True):
+        for axes, (part, levels) in zip(row, parts.items(), strict=True):
+            means = _dots(axes, levels, COLOURS[rule])
+            tidy(axes, f"{part}, {rule}: {_number(means[0])} to {_number(means[-1])}",
+                 x="skew ‖p − 1/N‖₁", y="loss above agnostic")  # fmt: skip
+            axes.axhline(0, color=MUTED, linewidth=0.8)
     return figure
 
 
-def draw_limits(
-    gaps: Mapping[int, BySeed],
-    slopes: BySeed,
-    measured: Sequence[BySeed],
-    others: Sequence[BySeed],
-    margin: float,
-) -> Figure:
-    """Draw the rate of convergence, and the averages of the iterates.
+def draw_rates(gaps: Mapping[str, Mapping[int, BySeed]], slopes: Mapping[str, BySeed]) -> Figure:
+    """Draw the rate of convergence with each loss.
 
     Args:
-        gaps: T to the gap by seed.
-        slopes: slope of log gap on log T, by seed.
-        measured: for each coordinate, the average of the iterates minus Σ p_i b_i, by seed.
-        others: for each coordinate, Σ b_i/N minus Σ p_i b_i, by seed.
-        margin: half the side of the square that is drawn as the margin.
+        gaps: loss and T to the gap by seed.
+        slopes: loss to the slope of log gap on log T, by seed.
     """
     figure = new_figure(3.9)
-    left, right = figure.subplots(1, 2)
-    means = _dots(left, gaps)
-    horizons = np.array(list(gaps))
-    promised = means[0] * np.sqrt(horizons[0] / horizons)
-    left.plot(horizons, promised, color=MUTED, linestyle="--", linewidth=1.2, label="slope −½")
-    left.set(xscale="log", yscale="log")
-    left.set_xticks(horizons, [str(horizon) for horizon in horizons])
-    left.xaxis.set_minor_locator(NullLocator())
-    left.legend(frameon=False, fontsize=9, labelcolor=INK, loc="lower left")
-    slope = np.mean(list(slopes.values()))
-    tidy(left, f"linear: the gap falls as T to the power {slope:.2f}", x="rounds T", y="gap")
-    right.add_patch(Rectangle((-margin, -margin), 2 * margin, 2 * margin, fill=False, color=MUTED))
-    for points, colour, marker in ((others, MUTED, "x"), (measured, BLUE, "o")):
-        x, y = (list(coordinate.values()) for coordinate in points)
-        right.scatter(x, y, color=colour, marker=marker, s=22)
-    right.margins(0.15)
-    right.set_aspect("equal", adjustable="datalim")
-    tidy(right, "quadratics: averages lie at Σ p b", x="first coordinate, less Σ p b",
-         y="second coordinate, less Σ p b")  # fmt: skip
+    for axes, (loss, of_loss) in zip(figure.subplots(1, 2), gaps.items(), strict=True):
+        means = _dots(axes, of_loss)
+        horizons = np.array(list(of_loss))
+        promised = means[0] * np.sqrt(horizons[0] / horizons)
+        axes.plot(horizons, promised, color=MUTED, linestyle="--", linewidth=1.2, label="slope −½")
+        axes.set(xscale="log", yscale="log")
+        axes.set_xticks(horizons, [str(horizon) for horizon in horizons])
+        axes.xaxis.set_minor_locator(NullLocator())
+        axes.legend(frameon=False, fontsize=9, labelcolor=INK, loc="lower left")
+        slope = f"{np.mean(list(slopes[loss].values())):.2f}".replace("-", "−")
+        tidy(axes, f"{loss} loss: slope {slope}", x="rounds T", y="gap")
     return figure
 
 
-def _dots(axes: Axes, levels: Mapping[int, BySeed] | Mapping[float, BySeed]) -> list[float]:
+_MARKS = (("o", BLUE), ("x", MUTED), ("s", ORANGE), ("^", GREEN))
+
+
+def draw_limits(places: Mapping[str, Mapping[str, Sequence[FloatArray]]]) -> Figure:
+    """Draw where the averages of the iterates lie.
+
+    Args:
+        places: part and name to points minus Σ p_i b_i, each of shape (2,); the first name is that
+            of the averages. `FAR` is left out, because it is far from all others.
+    """
+    figure = new_figure(3.9)
+    for axes, (part, kinds) in zip(figure.subplots(1, 2), places.items(), strict=True):
+        for (name, points), (marker, colour) in zip(kinds.items(), _MARKS, strict=True):
+            if points and name != FAR:
+                axes.scatter(*np.array(points).T, color=colour, marker=marker, s=22, label=name)
+        axes.axvline(0, color=MUTED, linewidth=0.8)
+        axes.axhline(0, color=MUTED, linewidth=0.8)
+        axes.set_aspect("equal", adjustable="datalim")
+        axes.margins(0.15)
+        tidy(axes, f"{part}: averages lie at Σ p b", x="first coordinate, less Σ p b",
+             y="second coordinate, less Σ p b")  # fmt: skip
+        axes.legend(frameon=False, fontsize=8, labelcolor=INK)
+    return figure
+
+
+def _dots(
+    axes: Axes, levels: Mapping[int, BySeed] | Mapping[float, BySeed], colour: str = BLUE
+) -> list[float]:
     """Draw a dot for each seed and a line through the means; return the means."""
     means = [float(np.mean(list(values.values()))) for values in levels.values()]
-    axes.plot(list(levels), means, color=BLUE, linewidth=1.4)
+    axes.plot(list(levels), means, color=colour, linewidth=1.4)
     for level, values in levels.items():
         axes.scatter([level] * len(values), list(values.values()), color=INK, s=9, zorder=3)
     return means

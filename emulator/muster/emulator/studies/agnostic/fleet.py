@@ -1,26 +1,30 @@
-"""The fleet of the study `agnostic`: a hundred devices, of which ten take part in a round.
+"""The fleets of the study `agnostic`.
 
-The ten are drawn without replacement with weights exp(−i / decay). Therefore p_i, the share of
-device i in a mean over the participants, falls with i; it falls faster if the decay is smaller.
+In most parts there are a hundred devices, of which ten take part in a round. They are drawn without
+replacement with weights exp(−i / decay). Therefore p_i, the share of device i in a mean over the
+participants, falls with i; it falls faster if the decay is smaller. In `random size`, every device
+tosses a coin of its own, so the number of participants is random.
 """
 
 import math
-from collections.abc import Mapping
-from functools import cache
-from typing import Any, NamedTuple
-
-import numpy as np
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal, NamedTuple
 
 from muster.common.config import validate
-from muster.common.seeds import FloatArray
-from muster.emulator.fleet.closed_forms import effective_weights
+from muster.emulator.fleet.closed_forms import EventGroup
 from muster.emulator.scenario.scenario import Scenario
-from muster.tasks.synthetic import OpenSynthetic
 
 DEVICES, PARTICIPANTS, STEPS = 100, 10, 5
 """N, M and H; the paper does not state H."""
 DECAY = 10
 AGNOSTIC, NORMALISED, WEIGHTED = RULES = ("agnostic", "weighted-normalised", "weighted")
+
+LAST_PLACE = 4.0
+"""The covariate `place` grows evenly from 0 at device 0 to this at the last device. It moves the
+devices' minimisers, so that devices that come more often differ from those that come seldom."""
+
+OFTEN, SELDOM = EventGroup(1, 1.0, 0.9), EventGroup(9, 1.0, 0.1)
+"""The two groups of `random size`: their sizes, and how probable it is that a device comes."""
 
 
 class Problem(NamedTuple):
@@ -30,6 +34,7 @@ class Problem(NamedTuple):
         step: c of the learning rate η = c/√(TH), which is the same in all T rounds.
         radius: radius of the ball C in which training stays.
         small: radius of a ball that binds; 0 if the study does not use one.
+        constant: whether η = c for every T.
     """
 
     task: Mapping[str, Any]
@@ -37,29 +42,54 @@ class Problem(NamedTuple):
     radius: float
     batch_size: int | str
     small: float = 0.0
+    constant: bool = False
 
     def rate(self, rounds: int) -> float:
         """The learning rate η."""
-        return self.step / math.sqrt(rounds * STEPS)
+        return self.step if self.constant else self.step / math.sqrt(rounds * STEPS)
 
 
-# Rates and radii were chosen on the seeds 1 to 3: rates with which agnostic averaging is quick and
-# stable, and radii three to four times as large as the distance that it covers.
+# Rates and radii were chosen on the seeds 1 to 20: rates with which agnostic averaging is quick and
+# stable, and radii two to four times as large as the distance that it covers.
 LINEAR = Problem(
-    {"name": "linear", "dimension": 10, "heterogeneity": 0.5, "examples_per_client": 50},
-    step=1.0,
+    {"name": "linear", "dimension": 10, "heterogeneity": 0.5, "covariates": ["place"]},
+    step=2.0,
     radius=10.0,
     batch_size=10,
 )
 
-# One curvature, 1, and exact gradients. The rate is large, .3 for 1,500 rounds: a round leaves
-# (1 − η)^H = .17 of the way to the participants' mean, so the starting point is soon forgotten.
+
+Loss = Literal["squared", "absolute"]
+LOSSES: tuple[Loss, ...] = ("squared", "absolute")
+"""The losses of the part `rate`."""
+
+
+def sharp(loss: Loss) -> Problem:
+    """Linear regression whose devices nearly agree and have little noise.
+
+    Therefore the absolute loss has its kink wherever the iterates go: it is nearly ‖θ − θ*‖.
+    """
+    task = {"name": "linear", "dimension": 10, "heterogeneity": 0.01, "noise": 0.01, "loss": loss}
+    return Problem(task, step=0.5, radius=10.0, batch_size=10)
+
+
+# One curvature, 1, and exact gradients. The rate is large: a round leaves (1 − η)^H = .17 of the
+# way to the participants' mean, so the starting point is soon forgotten.
 QUADRATICS = Problem(
-    {"name": "quadratic", "dimension": 2, "condition": 1.0, "heterogeneity": 0.1},
-    step=26.0,
+    {
+        "name": "quadratic",
+        "dimension": 2,
+        "condition": 1.0,
+        "heterogeneity": 0.1,
+        "covariates": {"place": [1.0, 0.0]},
+    },
+    step=0.3,
     radius=10.0,
     batch_size="full",
+    constant=True,
 )
+QUADRATICS_DECAY = 5
+"""The decay of `quadratics`, with which p differs clearly from the raw weights."""
 
 
 def pictures(data: str | None) -> Problem:
@@ -75,11 +105,6 @@ def pictures(data: str | None) -> Problem:
     return Problem(there, 5.0, radius=20.0, batch_size=32, small=2.0)
 
 
-def rules_at(decay: float) -> tuple[str, ...]:
-    """The rules that are run with this decay."""
-    return RULES if decay == DECAY else (AGNOSTIC, WEIGHTED)
-
-
 def scenario(
     problem: Problem,
     seed: int,
@@ -88,12 +113,49 @@ def scenario(
     decay: float = DECAY,
     evaluate_every: int | None = None,
 ) -> Scenario:
-    """The scenario of a run: the rule offers the average of its iterates, which is evaluated on
-    every device.
+    """The scenario of a run with ten participants in every round.
 
     Args:
         evaluate_every: rounds between evaluations; None for one evaluation at the end.
     """
+    group = {
+        "name": "device",
+        "count": DEVICES,
+        "devices_per_process": DEVICES // 2,
+        "availability": {"kind": "k-of-n", "k": PARTICIPANTS, "decay": decay},
+    }
+    if "covariates" in problem.task:
+        step = LAST_PLACE / (DEVICES - 1)
+        group["covariates"] = {"z": {"place": {"kind": "position", "step": step}}}
+    return _scenario(problem, seed, rounds, rule, [group], evaluate_every or rounds)
+
+
+def random_size(seed: int, rounds: int) -> Scenario:
+    """The scenario of `random size`: quadratics of one device that comes often and is alone at its
+    place, and of others that come seldom."""
+    groups = [
+        {
+            "name": name,
+            "count": group.size,
+            "devices_per_process": group.size,
+            "availability": {"kind": "bernoulli", "probability": group.device_probability},
+            "covariates": {"z": {"place": place}},
+        }
+        for name, group, place in (("often", OFTEN, LAST_PLACE), ("seldom", SELDOM, 0.0))
+    ]
+    return _scenario(QUADRATICS, seed, rounds, AGNOSTIC, groups, rounds)
+
+
+def _scenario(
+    problem: Problem,
+    seed: int,
+    rounds: int,
+    rule: str,
+    groups: Sequence[Mapping[str, Any]],
+    evaluate_every: int,
+) -> Scenario:
+    """The scenario of a run: the rule offers the average of its iterates, which is evaluated on
+    every device."""
     return validate(
         Scenario,
         {
@@ -109,45 +171,10 @@ def scenario(
             "server": {
                 "rounds": rounds,
                 "aggregator": rule,
-                "evaluate_every": evaluate_every or rounds,
+                "evaluate_every": evaluate_every,
                 "evaluate_devices": True,
             },
-            "groups": [
-                {
-                    "name": "device",
-                    "count": DEVICES,
-                    "devices_per_process": DEVICES // 2,
-                    "availability": {"kind": "k-of-n", "k": PARTICIPANTS, "decay": decay},
-                }
-            ],
+            "groups": groups,
         },
         "agnostic",
     )
-
-
-@cache
-def shares(decay: float = DECAY) -> FloatArray:
-    """The exact p, shape (devices,); they sum to 1."""
-    return effective_weights(np.exp(-np.arange(DEVICES) / decay), PARTICIPANTS)
-
-
-EQUAL = np.full(DEVICES, 1 / DEVICES)
-
-
-class LeastSquares:
-    """The minimiser and gap of Σ w_i f_i, where f_i is half the mean squared error of device i."""
-
-    def __init__(self, scenario: Scenario) -> None:
-        opened = scenario.task.open(scenario.devices, scenario.seed)
-        assert isinstance(opened, OpenSynthetic)
-        self._opened = opened
-        designs = [opened.design(index)[0] for index in range(scenario.devices)]
-        self._curvatures = np.array([x.T @ x / len(x) for x in designs])
-
-    def minimiser(self, weights: FloatArray) -> FloatArray:
-        return self._opened.optimum(weights)
-
-    def gap(self, theta: FloatArray, weights: FloatArray) -> float:
-        """Σ w_i f_i at `theta` minus its minimum."""
-        off = theta - self.minimiser(weights)
-        return float(off @ np.tensordot(weights, self._curvatures, 1) @ off) / 2

@@ -1,65 +1,84 @@
 """Agnostic federated averaging: its objective, its rate, and a comparison with equation 10.
 
 The parts `linear` and `pictures` compare rules while some devices take part far more often than
-others, with several degrees of skew. `rate` runs agnostic averaging for more and more rounds.
-`quadratics` shows where its average lies. `small ball` repeats `pictures` in a ball that binds.
+others, with several degrees of skew. `rate` runs agnostic averaging for more and more rounds, with
+a smooth and a nonsmooth loss. `quadratics` and `random size` show where its average lies. `small
+ball` repeats `pictures` in a ball that binds.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import ClassVar, NamedTuple
 
-import numpy as np
-import pandas as pd
-
-from muster.emulator.fleet.closed_forms import effective_weights, shares_by_enumeration
 from muster.emulator.scenario.scenario import Scenario
-from muster.emulator.studies.agnostic.figure import draw_courses, draw_differences, draw_limits
+from muster.emulator.studies.agnostic.figure import (
+    draw_courses,
+    draw_differences,
+    draw_limits,
+    draw_rates,
+)
 from muster.emulator.studies.agnostic.fleet import (
     AGNOSTIC,
     DECAY,
-    DEVICES,
     LINEAR,
+    LOSSES,
     NORMALISED,
     QUADRATICS,
+    QUADRATICS_DECAY,
+    RULES,
     STEPS,
     WEIGHTED,
     pictures,
-    rules_at,
+    random_size,
     scenario,
-    shares,
+    sharp,
 )
-from muster.emulator.studies.agnostic.measures import PARTS, Measures
-from muster.emulator.studies.claims import BySeed, Claim, at_most, close, exact, greater, grows
+from muster.emulator.studies.agnostic.judgement import checks, claims, factor
+from muster.emulator.studies.agnostic.known import limits
+from muster.emulator.studies.agnostic.measures import PARTS, SMALL_BALL, Measures
 from muster.emulator.studies.results import Results
 from muster.emulator.studies.study import Findings, Options, Study, StudyFigure, StudyTable
 from muster.emulator.studies.study_run import Label, StudyRun
 
 _EVALUATIONS = 20
-_MARGIN, _FACTOR_MARGIN = 0.003, 0.15
-
-ENUMERATED = (0.344369, 0.248727, 0.175843, 0.092062, 0.092062, 0.046937)
-"""p of six devices with the weights 5, 3, 2, 1, 1 and ½, of which two take part, computed by hand.
-"""
 
 
 class _AgnosticSize(NamedTuple):
     """The size of the study.
 
     Attributes:
-        rounds: number of rounds of the compared runs; one of `horizons`.
-        decays: the decays of the sweep over skew.
+        rounds: number of rounds of the compared runs.
+        decays: part to the decays of the sweep over skew.
         horizons: the values of T whose gaps give the rate.
         limit: number of rounds of `quadratics`.
+        random: number of rounds of `random size`.
+        small_ball: whether `small ball` is run.
     """
 
     rounds: int
-    decays: Sequence[float]
+    decays: Mapping[str, Sequence[float]]
     horizons: Sequence[int]
     limit: int
+    random: int
+    small_ball: bool
 
 
-_FULL = _AgnosticSize(200, (1000, 100, 50, 20, DECAY, 5), (25, 50, 100, 200, 400, 800), 1500)
-_QUICK = _AgnosticSize(100, (100, 30, DECAY, 5), (25, 100, 400), 600)
+_SWEEP = (1000, 100, 50, 30, DECAY, 5)
+_FULL = _AgnosticSize(
+    200,
+    {"linear": _SWEEP, "pictures": _SWEEP},
+    (25, 50, 100, 200, 400, 800),
+    limit=600,
+    random=1500,
+    small_ball=True,
+)
+_QUICK = _AgnosticSize(
+    60,
+    {"linear": (100, 30, DECAY, 5), "pictures": (100, 30, DECAY)},
+    (25, 60, 150),
+    limit=150,
+    random=500,
+    small_ball=False,
+)
 
 _START_S = 3.5
 _ROUND_S = {"linear": 0.01, "quadratic": 0.01, "digits": 0.012, "mnist": 0.02}
@@ -75,7 +94,7 @@ class AgnosticStudy(Study):
         "linear": "100 users, 10 a round, weights exp(−i/10), 5 seeds",
         "pictures": "MNIST, 100 users, 10 a round, weights exp(−i/10), 5 seeds",
     }
-    quick_seeds: ClassVar = 1
+    quick_seeds: ClassVar = 2
 
     def runs(self, options: Options) -> Sequence[StudyRun]:
         return [run for seed in options.all_seeds for run in _runs(seed, options)]
@@ -87,13 +106,9 @@ class AgnosticStudy(Study):
 
     def judge(self, results: Results, options: Options) -> Findings:
         size = _size(options)
-        found = Measures(results, size.decays, size.horizons, size.rounds)
+        found = Measures(results, size.decays, size.horizons, small_ball=size.small_ball)
         return Findings(
-            [*_equation_10(found), *_minimiser(found), *_rate(found), _growth(found)],
-            list(_enumerations()),
-            list(_figures(found)),
-            list(_tables(found)),
-            _notes(size),
+            claims(found), checks(found), list(_figures(found)), list(_tables(found)), _notes(size)
         )
 
 
@@ -104,99 +119,28 @@ def _size(options: Options) -> _AgnosticSize:
 def _runs(seed: int, options: Options) -> Iterator[StudyRun]:
     size, shown = _size(options), pictures(options.data)
     for part, problem in zip(PARTS, (LINEAR, shown), strict=True):
-        for decay in size.decays:
+        for decay in size.decays[part]:
             every = size.rounds // _EVALUATIONS if decay == DECAY else None
-            for rule in rules_at(decay):
+            for rule in RULES:
                 run = scenario(problem, seed, size.rounds, rule, decay, every)
                 yield _run(part, {"rule": rule, "decay": decay}, run)
-    for rounds in size.horizons:
-        if rounds != size.rounds:  # those are among `linear`
-            yield _run("rate", {"rounds": rounds}, scenario(LINEAR, seed, rounds))
-    yield _run("quadratics", {}, scenario(QUADRATICS, seed, size.limit))
-    for rule in (AGNOSTIC, WEIGHTED):
-        smaller = shown._replace(radius=shown.small)
-        yield _run("small ball", {"rule": rule}, scenario(smaller, seed, size.rounds, rule))
+    for loss in LOSSES:
+        for rounds in size.horizons:
+            run = scenario(sharp(loss), seed, rounds)
+            yield _run("rate", {"loss": loss, "rounds": rounds}, run)
+    for rule in (AGNOSTIC, NORMALISED):
+        run = scenario(QUADRATICS, seed, size.limit, rule, QUADRATICS_DECAY)
+        yield _run("quadratics", {"rule": rule}, run)
+    yield _run("random size", {"rule": AGNOSTIC}, random_size(seed, size.random))
+    if size.small_ball:
+        for rule in (AGNOSTIC, WEIGHTED):
+            smaller = shown._replace(radius=shown.small)
+            yield _run(SMALL_BALL, {"rule": rule}, scenario(smaller, seed, size.rounds, rule))
 
 
 def _run(part: str, labels: Mapping[str, Label], run: Scenario) -> StudyRun:
     expected_s = _START_S + _ROUND_S[run.task.kind] * run.server.rounds
     return StudyRun(part, labels, run, expected_s)
-
-
-def _equation_10(found: Measures) -> Iterator[Claim]:
-    for part in PARTS:
-        agnostic = found.loss(part, AGNOSTIC)
-        weighted = found.loss(part, WEIGHTED)
-        what = "the loss of equation 10 above that of agnostic averaging"
-        yield greater(f"{part}: {what}", weighted, agnostic).because(
-            "The weights of equation 10 do not sum to 1, so every round makes the parameters "
-            "longer."
-        )
-        yield grows(f"{part}: the skew, and {what}", found.differences(part)).because(
-            "The factor N Σ p², by which a round multiplies the parameters, grows with the skew."
-        )
-    yield greater(
-        "linear: the loss with weights p_i / Σ p above that of agnostic averaging",
-        found.loss("linear", NORMALISED),
-        found.loss("linear", AGNOSTIC),
-    ).because("Devices that come more often get larger weights too, so they count twice.")
-
-
-def _minimiser(found: Measures) -> Iterator[Claim]:
-    for part in ("linear", "quadratics"):
-        ended = found.endings(part)
-        yield greater(
-            f"{part}: the average is nearer to the minimiser of Σ p_i f_i than to that of Σ f_i/N",
-            _by_seed(ended, "distance to the other"),
-            _by_seed(ended, "distance"),
-        ).because("A mean over whoever comes takes device i with the weight p_i in the long run.")
-        yield greater(
-            f"{part}: and better than the latter, by Σ p_i f_i",
-            _by_seed(ended, "gap of the other"),
-            _by_seed(ended, "gap"),
-        ).because(
-            "The average minimises the objective with the weights p_i, not the one with equal "
-            "weights."
-        )
-    for number, misses in enumerate(found.misses(measured=True), 1):
-        text = f"quadratics: the average less Σ p_i b_i, coordinate {number}"
-        yield close(text, misses, 0.0, _MARGIN).because(
-            "With equal curvature, the minimiser of Σ p_i f_i is the mean of the minimisers "
-            "with weights p_i."
-        )
-
-
-def _by_seed(frame: pd.DataFrame, column: str) -> BySeed:
-    return {
-        int(seed): float(value) for seed, value in zip(frame["seed"], frame[column], strict=True)
-    }
-
-
-def _rate(found: Measures) -> Iterator[Claim]:
-    text = "linear: the gap falls as 1/√T or faster: slope of log gap on log T"
-    yield at_most(text, found.slopes(), -0.5).because(
-        "Theorem 4 bounds the gap of the averaged iterate by a constant over √T."
-    )
-
-
-def _growth(found: Measures) -> Claim:
-    text = "equation 10 multiplies the parameters, in the mean of the rounds, by N Σ p²"
-    return close(text, found.factors(), _factor(), _FACTOR_MARGIN).because(
-        "A round multiplies the parameters by N/|S| Σ p_i over the devices that come."
-    )
-
-
-def _enumerations() -> Iterator[Claim]:
-    weights = np.array([5, 3, 2, 1, 1, 0.5])
-    counted, raced = shares_by_enumeration(weights, 2), effective_weights(weights, 2)
-    text = "six devices of which two come: p by going through all draws, and as worked out by hand"
-    yield exact(text, float(np.abs(counted - ENUMERATED).max()), 0.0, 5e-7)
-    text = "six devices of which two come: p by going through all draws, and as computed for many"
-    yield exact(text, float(np.abs(counted - raced).max()), 0.0, 1e-9)
-
-
-def _factor() -> float:
-    return float(DEVICES * (shares() ** 2).sum())
 
 
 def _figures(found: Measures) -> Iterator[StudyFigure]:
@@ -209,24 +153,29 @@ def _figures(found: Measures) -> Iterator[StudyFigure]:
     )
     yield StudyFigure(
         "figure-2",
-        "Equation 10 less agnostic averaging, against skew",
-        lambda: draw_differences({part: found.differences(part) for part in PARTS}),
+        "Other rules less agnostic averaging, against skew",
+        lambda: draw_differences(
+            {
+                rule: {part: found.differences(part, rule) for part in PARTS}
+                for rule in (WEIGHTED, NORMALISED)
+            }
+        ),
         "Difference of the final losses Σ p_i f_i, with the p of each skew: a dot for each seed, "
-        "and a line through the means.",
+        "and a line through the means. Above: equation 10. Below: the weights p_i / Σ p.",
+    )
+    yield StudyFigure(
+        "rates",
+        "How fast",
+        lambda: draw_rates(found.gaps, {loss: found.slopes(loss) for loss in LOSSES}),
+        "Σ p_i f_i of the average minus its minimum: a dot for each seed, a line through the "
+        "means, and the rate of Theorem 4.",
     )
     yield StudyFigure(
         "limits",
-        "How fast, and where to",
-        lambda: draw_limits(
-            found.gaps,
-            found.slopes(),
-            found.misses(measured=True),
-            found.misses(measured=False),
-            _MARGIN,
-        ),
-        "Left: Σ p_i f_i of the average minus its minimum, a dot for each seed, and the rate of "
-        "Theorem 4. Right: the average of a run minus Σ p_i b_i, a dot for each seed; crosses are "
-        "Σ b_i/N, and the square is the margin.",
+        "Where to",
+        lambda: draw_limits({part: found.places(part) for part in limits()}),
+        "The average of each run, and the means of the devices' minimisers with other weights, "
+        "minus Σ p_i b_i.",
     )
 
 
@@ -238,18 +187,24 @@ def _tables(found: Measures) -> Iterator[StudyTable]:
         "Means over the seeds of Σ p_i f_i, and its difference to agnostic averaging: the mean, "
         "the lowest and the highest seed.",
     )
-    for part in ("linear", "quadratics"):
-        yield StudyTable(
-            f"endings-{part}",
-            f"Where agnostic averaging ended: {part}",
-            found.endings(part),
-            "Distances to the minimiser of Σ p_i f_i and to the other, that of Σ f_i/N; and gaps "
-            "to the minimum of Σ p_i f_i.",
-        )
+    yield StudyTable(
+        "limits",
+        "Where averages ended",
+        found.offs(),
+        "The distance of the average to the mean of the b_i with the expected weights, as a share "
+        "of the distance from there to the mean with other weights; and the highest seed's.",
+    )
+    yield StudyTable(
+        "endings-linear",
+        "Where agnostic averaging ended: linear",
+        found.endings(),
+        "Distances to the minimiser of Σ p_i f_i and to the other, that of Σ f_i/N; and gaps to "
+        "the minimum of Σ p_i f_i.",
+    )
 
 
 def _notes(size: _AgnosticSize) -> list[str]:
-    kept = (1 - QUADRATICS.rate(size.limit)) ** STEPS
+    kept = (1 - QUADRATICS.step) ** STEPS
     start = kept / (1 - kept) / size.limit
     return [
         (
@@ -257,7 +212,7 @@ def _notes(size: _AgnosticSize) -> list[str]:
             "the exact p. The raw weights exp(−i/10) are not p. The skew is ‖p − 1/N‖₁."
         ),
         (
-            f"The weights N/|S|·p_i of equation 10 sum to {_factor():.2f} in the mean of the "
+            f"The weights N/|S|·p_i of equation 10 sum to {factor():.2f} in the mean of the "
             "rounds, not to 1, so each round makes the parameters longer by this factor. Only the "
             "ball in which training stays limits them. The loss of equation 10 therefore depends "
             "on the radius of the ball; in `linear` it grows with its square."
@@ -270,11 +225,12 @@ def _notes(size: _AgnosticSize) -> list[str]:
         ),
         (
             f"In `quadratics`, a round keeps {kept:.0%} of the distance to the participants' mean, "
-            f"so the average keeps {start:.0e} of the distance from its start to its limit. "
+            f"so the average keeps {start:.1%} of the distance from its start to its limit. "
             f"Therefore no round is left out of the average."
         ),
         (
             "Theorem 4 holds for all convex losses. Least squares are smooth and strongly convex, "
-            "and converge faster than the theorem promises."
+            "and converge faster than the theorem promises. The devices of `rate` nearly agree: "
+            "if they did not, the mean of their absolute losses would be smooth at the minimum."
         ),
     ]
