@@ -21,6 +21,7 @@ from muster.emulator.studies.correlated.fleet import (
     EVENTS,
     FAIR,
     GROUPS,
+    LIMITS,
     SCHEMES,
     SIZES,
     Limit,
@@ -29,7 +30,7 @@ from muster.emulator.studies.correlated.fleet import (
     surrogate,
 )
 from muster.emulator.studies.correlated.measures import mean_loss
-from muster.emulator.studies.correlated.study import LIMITS, CorrelatedStudy, ends_at
+from muster.emulator.studies.correlated.study import CorrelatedStudy, ends_at
 from muster.tasks.synthetic import OpenSynthetic
 
 STUDY = CorrelatedStudy(kind="correlated")

@@ -51,6 +51,14 @@ class Limit(NamedTuple):
         return f"{self.overflow}-{self.slots}"
 
 
+LITERAL = Limit("collide", 3)
+"""The limit for which the study has claims. It follows the paper's wording, and it binds but lets
+enough devices through. With at most two devices, c of the large group is below δ."""
+LIMITS = (LITERAL, Limit("collide", 2), Limit("subset", 3), Limit("subset", 2))
+NEVER_BINDS = Limit("collide", 4)
+"""As many slots as the largest group has devices."""
+
+
 class Exact(NamedTuple):
     """Values that are known in closed form.
 

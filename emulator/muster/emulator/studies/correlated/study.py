@@ -15,25 +15,25 @@ from muster.emulator.scenario.scenario import Scenario
 from muster.emulator.studies.claims import Claim, at_most, close, difference, exact, greater
 from muster.emulator.studies.correlated import fleet as fleet
 from muster.emulator.studies.correlated import measures as measures
-from muster.emulator.studies.correlated.fleet import FAIR, SCHEMES, Limit
+from muster.emulator.studies.correlated.fleet import (
+    FAIR,
+    LIMITS,
+    LITERAL,
+    NEVER_BINDS,
+    SCHEMES,
+    Limit,
+)
 from muster.emulator.studies.correlated.measures import (
     UNDER_LIMITS,
     CorrelatedMeasures,
     final,
-    mean,
     mean_loss,
     name_of,
 )
+from muster.emulator.studies.correlated.notes import DIGITS, LOSSES, NO_MNIST, SHARES, notes
 from muster.emulator.studies.results import Result, Results
 from muster.emulator.studies.study import Findings, Options, Study, StudyFigure, StudyTable
 from muster.emulator.studies.study_run import StudyRun
-
-LITERAL = Limit("collide", 3)
-"""The limit for which the study has claims. It follows the paper's wording, and it binds but lets
-enough devices through. With at most two devices, c of the large group is below δ."""
-LIMITS = (LITERAL, Limit("collide", 2), Limit("subset", 3), Limit("subset", 2))
-NEVER_BINDS = Limit("collide", 4)
-"""As many slots as the largest group has devices."""
 
 _C, _EMPTY = (0.0573964999, 0.1148995406), 0.1960228383
 """c of the outer groups and of the middle group, and the probability of an empty round, by summing
@@ -90,7 +90,7 @@ class CorrelatedStudy(Study):
     def remarks(self, options: Options) -> Sequence[str]:
         if options.data is not None:
             return ()
-        return [_NO_MNIST]
+        return [NO_MNIST]
 
     def judge(self, results: Results, options: Options) -> Findings:
         size = _size(options)
@@ -103,28 +103,11 @@ class CorrelatedStudy(Study):
         ]
         checks = [*_constants(), _never_binds(found)]
         tables = [
-            StudyTable("losses", "Final training loss", found.losses(), _LOSSES),
-            StudyTable("digits", "Losses by digit, and rounds", found.digits(), _WAYS),
-            StudyTable("shares", "Shares of the groups", found.shares(), _HEARD),
+            StudyTable("losses", "Final training loss", found.losses(), LOSSES),
+            StudyTable("digits", "Losses by digit, and rounds", found.digits(), DIGITS),
+            StudyTable("shares", "Shares of the groups", found.shares(), SHARES),
         ]
-        return Findings(claims, checks, list(_figures(found)), tables, list(_notes(found)))
-
-
-_NO_MNIST = (
-    "Without a data directory, scikit-learn's digits of 8×8 pixels replace MNIST: an MLP of "
-    "64-4-3, and 34 examples per device."
-)
-_LOSSES = (
-    "Mean over all devices, each with the same weight. The mean over rounds is the area under the "
-    "curve. A limit is named by what happens if more than M_max devices of a group take part: with "
-    "collide, none of the group gets through; with subset, M_max of them do."
-)
-_WAYS = "Final loss on the data of each group's devices, and means of all rounds."
-_HEARD = (
-    "c of a device of each group: the exact value, and the final estimate of the debiased scheme. "
-    "The table also has the weights of the groups in a plain mean over the participants; equal "
-    "weights of devices would give .3, .4 and .3."
-)
+        return Findings(claims, checks, list(_figures(found)), tables, list(notes(found)))
 
 
 def _size(options: Options) -> _CorrelatedSize:
@@ -324,35 +307,4 @@ def _figures(found: CorrelatedMeasures) -> Iterator[StudyFigure]:
         "F_m = ½‖θ − θ₀ − e_g‖² for the devices of group g. Under any weights, its minimiser is "
         "the point with these weights between the corners. The end point of a scheme therefore "
         "shows the weight of each group. Crosses are the expected end points.",
-    )
-
-
-def _notes(found: CorrelatedMeasures) -> Iterator[str]:
-    literal, fewer = fleet.exact(LITERAL), fleet.exact(Limit("collide", 2))
-    yield (
-        f"The classifier can serve all three digits at once, so smaller weights for some of them "
-        f"make it slow rather than wrong: the biased loss still falls at the end (by "
-        f"{mean(found.of(measures.last_fifth, 'biased')):.0%} in the last fifth of the rounds). "
-        f"The claim that biased ends above the others holds for this number of rounds only. The "
-        f"surrogate cannot serve all groups, so it shows the bias that remains."
-    )
-    yield (
-        f"If more than M_max devices collide, the bias is reversed. When the four devices of the "
-        f"middle group take part, more than {LITERAL.slots} of them are nearly always available. "
-        f"This group, which took part most often, therefore weighs {literal.biased[1]:.3f} instead "
-        f"of {fleet.exact().biased[1]:.3f}, and {literal.empty:.0%} of the rounds are empty."
-    )
-    yield (
-        f"There is no claim for M_max ≤ 2. If devices collide, c of the middle group is "
-        f"{fewer.shares[1]:.4f}, below δ = {fleet.DELTA:g}: its weight is capped, and no number of "
-        f"rounds removes the bias."
-    )
-    yield (
-        f"An empty round counts in ĉ. Leaving it out would make every ĉ larger by "
-        f"{1 / (1 - fleet.exact().empty) - 1:.0%}."
-    )
-    yield (
-        "ĉ includes the current round and is noisy at first, so the first weights are noisy too. "
-        "This is one reason why debiased is slower than unbiased. The paper does not state the "
-        "size of a minibatch; here it is 32."
     )
