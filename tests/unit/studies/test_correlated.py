@@ -26,11 +26,12 @@ from muster.emulator.studies.correlated.fleet import (
     SIZES,
     Limit,
     classifier,
+    ends_at,
     exact,
     surrogate,
 )
 from muster.emulator.studies.correlated.measures import mean_loss
-from muster.emulator.studies.correlated.study import CorrelatedStudy, ends_at
+from muster.emulator.studies.correlated.study import CorrelatedStudy
 from muster.tasks.synthetic import OpenSynthetic
 
 STUDY = CorrelatedStudy(kind="correlated")

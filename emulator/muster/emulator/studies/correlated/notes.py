@@ -1,4 +1,5 @@
-"""The texts of the study `correlated`: what stands beside its tables, and what a reader has to know."""
+"""The texts of the study `correlated`: what stands beside its tables,
+and what a reader has to know."""
 
 from collections.abc import Iterator
 
@@ -21,6 +22,12 @@ SHARES = (
     "c of a device of each group: the exact value, and the final estimate of the debiased scheme. "
     "The table also has the weights of the groups in a plain mean over the participants; equal "
     "weights of devices would give .3, .4 and .3."
+)
+
+THEOREMS = (
+    "Means of ‖∇F‖² over the rounds, in units of the bias term ‖∇F − Σ c_m ∇F_m‖² at the point "
+    "where biased ends. Expected and the bound follow from exact constants; for debiased they are "
+    "those of the exact c. The printed bound is the paper's, with D, σ² and δ for its constants."
 )
 
 
