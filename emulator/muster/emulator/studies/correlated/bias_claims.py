@@ -27,6 +27,9 @@ _HALF = 0.5
 should be alike."""
 
 
+_THIRD = 1 / 3
+"""The same for the effect of a limit, which is larger."""
+
 _SHARE_ERROR = 0.12
 """The largest |ĉ/c − 1|: half the error of an estimate that leaves out empty rounds."""
 
@@ -81,10 +84,10 @@ def _figure_2(found: CorrelatedMeasures) -> Iterator[Claim]:
     free = {measure: found.of(measure, "debiased") for measure in (final, mean_loss)}
     yield negligible(
         f"{text}: debiased still converges: its final loss differs from that without a limit by "
-        f"less than half as much as that of biased does",
+        f"less than a third as much as that of biased does",
         difference(ends["debiased"], free[final]),
         difference(ends["biased"], free[final]),
-        _HALF,
+        _THIRD,
     ).because(
         "ĉ is the share of the devices that get through, so it makes up for collisions as well."
     )
@@ -128,9 +131,15 @@ def share_claims(found: CorrelatedMeasures, size: CorrelatedSize) -> Iterator[Cl
     longest = size.theorem_rounds
     yield at_most(
         "The fleet's ĉ end near c: |ĉ/c − 1|, the mean over the groups",
-        found.of_theorems(measures.share_error, "debiased", longest),
+        found.of_theorems(measures.share_error(None), "debiased", longest),
         _SHARE_ERROR,
     ).because("ĉ is a mean over the rounds, whose expectation is c.")
+    yield at_most(
+        f"M_max = {LITERAL.slots}, {LITERAL.overflow}: ĉ end near the c of the devices that get "
+        f"through: |ĉ/c − 1|, the mean over the groups",
+        found.of(measures.share_error(LITERAL), "debiased", LITERAL),
+        size.limited_share,
+    ).because("Slots go to available devices only, so collisions are as likely as computed.")
     yield close(
         "The fleet's share of empty rounds is that probability",
         found.of_theorems(measures.empty, "debiased", longest),

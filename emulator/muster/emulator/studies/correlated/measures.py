@@ -219,11 +219,17 @@ def _theta0(result: Result) -> npt.NDArray[np.float64]:
     return np.asarray(opened.theta, np.float64)
 
 
-def share_error(result: Result) -> float:
-    """|ĉ/c − 1|, the mean over the groups, without a limit."""
-    groups = np.split(_estimates(result), np.cumsum(SIZES)[:-1])
-    ratios = [group.mean() / c for group, c in zip(groups, fleet.exact().shares, strict=True)]
-    return float(np.abs(np.array(ratios) - 1).mean())
+@cache
+def share_error(limit: Limit | None) -> Measure:
+    """A measure: |ĉ/c − 1|, the mean over the groups."""
+    shares = fleet.exact(limit).shares
+
+    def measure(result: Result) -> float:
+        groups = np.split(_estimates(result), np.cumsum(SIZES)[:-1])
+        ratios = [group.mean() / c for group, c in zip(groups, shares, strict=True)]
+        return float(np.abs(np.array(ratios) - 1).mean())
+
+    return measure
 
 
 def empty(result: Result) -> float:
