@@ -1,6 +1,7 @@
 """A run inside one process has the same results as a run of real processes."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -12,7 +13,7 @@ from muster.emulator.results.summary import read_summary
 from muster.emulator.scenario.scenario import Scenario
 from muster.emulator.simulation.whole_run import simulate_run
 
-VALUES = {
+VALUES: dict[str, Any] = {
     "name": "twin",
     "seed": 5,
     "task": {
@@ -36,9 +37,24 @@ VALUES = {
 }
 
 
+(GROUP,) = VALUES["groups"]
+
+
+def with_slots(overflow: str) -> Scenario:
+    shared = {"slots": 2, "overflow": overflow}
+    group = {**GROUP, "devices_per_process": 1, "shared_link": shared}
+    return validate(Scenario, {**VALUES, "groups": [group]}, "twin")
+
+
 @pytest.mark.system
-def test_it_leaves_the_same_model_metrics_and_account_as_real_processes(tmp_path: Path) -> None:
-    scenario = validate(Scenario, VALUES, "twin")
+@pytest.mark.parametrize(
+    "scenario",
+    [validate(Scenario, VALUES, "twin"), with_slots("collide"), with_slots("subset")],
+    ids=["unlimited", "collide", "subset"],
+)
+def test_it_leaves_the_same_model_metrics_and_account_as_real_processes(
+    scenario: Scenario, tmp_path: Path
+) -> None:
     assert simulate_run(scenario, tmp_path / "memory") == "completed"
     run(scenario, out=tmp_path / "real", report=False).ledger.close()
     ours, theirs = (read_summary(tmp_path / name) for name in ("memory", "real"))
@@ -59,3 +75,8 @@ def test_a_run_that_depends_on_real_time_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="must be in lockstep"):
         simulate_run(scenario, tmp_path / "run")
     assert not (tmp_path / "run").exists()
+
+
+def test_a_run_whose_devices_wait_for_slots_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match='expected "collide" or "subset", found "queue"'):
+        simulate_run(with_slots("queue"), tmp_path / "run")

@@ -22,7 +22,7 @@ from muster.client.life_clock import LifeClock
 from muster.client.link import ServerLink
 from muster.client.memory import BODY_BYTES
 from muster.client.session import SessionEvent, SessionPhase
-from muster.client.slots import SlotClient
+from muster.client.slots import SlotClient, Slots
 from muster.client.training import fingerprint
 from muster.client.worker import CallBatch, Worker, warn_of_refusal
 from muster.common import seeds
@@ -47,10 +47,19 @@ _LISTENING, _HANDLING = 0, 1
 
 
 class Pack:
-    """The devices of one process, from their first connection to the server's goodbye."""
+    """The devices of one process, from their first connection to the server's goodbye.
+
+    Args:
+        slots: grants channel slots; None for the gateway that `config` names, if it names one.
+    """
 
     def __init__(
-        self, config: PackProcess, task: OpenTask, clock: Clock, transport: Transport = GRPC
+        self,
+        config: PackProcess,
+        task: OpenTask,
+        clock: Clock,
+        transport: Transport = GRPC,
+        slots: Slots | None = None,
     ) -> None:
         self._config = config
         self._transport = transport
@@ -90,7 +99,7 @@ class Pack:
                 config.life, config.seed, config.devices, self._devices, lockstep
             )
         self._life_clock = LifeClock(config.clock, clock)
-        self._slots = None
+        self._slots = slots
         if config.slots is not None:
             self._slots = SlotClient(config.slots, config.token, clock)
         self._worker = Worker(

@@ -7,8 +7,8 @@ import asyncio
 import json
 import logging
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
-from typing import Any
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from typing import Any, Protocol
 
 from muster.client.config import SlotsPort
 from muster.common.clock import Clock
@@ -19,6 +19,22 @@ log = logging.getLogger("muster.client")
 
 _AGAIN_S = 0.2
 """Seconds between tries to reach the gateway."""
+
+
+class Slots(Protocol):
+    """Grants the channel slots of a group to the devices of a pack."""
+
+    async def contend(self, call: Call, active: bool) -> bool:
+        """Tell whether a device wants to transfer in a round; return whether it may."""
+        ...
+
+    def turn(self, call: Call) -> AbstractAsyncContextManager[float]:
+        """Hold a slot if devices take turns; gives the wall seconds that it was waited for."""
+        ...
+
+    def close(self) -> None:
+        """Release what is held."""
+        ...
 
 
 class SlotClient:

@@ -14,7 +14,7 @@ from muster.client.life_clock import LifeClock
 from muster.client.link import ServerLink
 from muster.client.memory import StoredUpdate
 from muster.client.session import SessionEvent
-from muster.client.slots import SlotClient
+from muster.client.slots import Slots
 from muster.client.training import training_thread
 from muster.common.clock import Clock
 from muster.common.errors import Interrupted
@@ -99,7 +99,7 @@ class Worker:
         policy: DevicePolicy | AlwaysAccept,
         settings: ClockSettings,
         life_clock: LifeClock,
-        slots: SlotClient | None,
+        slots: Slots | None,
         clock: Clock,
     ) -> None:
         self.quick = False

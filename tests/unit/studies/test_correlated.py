@@ -21,19 +21,26 @@ from muster.emulator.studies.correlated.fleet import (
     EVENTS,
     FAIR,
     GROUPS,
+    LIMITS,
     SCHEMES,
     SIZES,
     Limit,
     classifier,
+    ends_at,
     exact,
     surrogate,
 )
-from muster.emulator.studies.correlated.measures import mean_loss
-from muster.emulator.studies.correlated.study import LIMITS, CorrelatedStudy, ends_at
+from muster.emulator.studies.correlated.measures import (
+    last_fifth,
+    mean_loss,
+    mean_square_gradient,
+)
+from muster.emulator.studies.correlated.study import CorrelatedStudy
+from muster.emulator.studies.correlated.theorem_claims import SHORT
 from muster.tasks.synthetic import OpenSynthetic
 
 STUDY = CorrelatedStudy(kind="correlated")
-QUICK = Options(quick=True, seeds=2)
+QUICK = Options(quick=True, seeds=STUDY.quick_seeds)
 FULL = Options(seeds=5)
 
 FINALS = {
@@ -42,14 +49,26 @@ FINALS = {
 }
 
 
+SQUARES = {"biased": (1.6, 1.1), "debiased": (1.5, 0.25)}
+"""‖∇F‖² of short and of long runs of the theorems."""
+
+
 def result_of(
     run: StudyRun,
     finals: Mapping[str, Mapping[str, float]] = FINALS,
+    squares: Mapping[str, tuple[float, float]] = SQUARES,
     ended: bool = True,
     point: tuple[float, ...] | None = None,
+    shares: npt.ArrayLike = 1.0,
 ) -> MadeResult:
-    """A result whose loss falls as a straight line to the value in `finals`."""
-    scheme, limit = str(run.labels["scheme"]), str(run.labels["limit"])
+    """A result whose loss falls at once to the value in `finals`.
+
+    Args:
+        squares: scheme to ‖∇F‖² in the short and the long runs of the theorems.
+        point: where the surrogate ends, instead of the expected point.
+        shares: factors of ĉ by device.
+    """
+    scheme, limit = str(run.labels["scheme"]), str(run.labels.get("limit"))
     told = finals.get(limit, {"biased": 0.5, "debiased": 0.5}).get(scheme, 0.5)
     # Seeds differ, and by far more than the arms do.
     end = told + 0.001 * run.scenario.seed
@@ -62,11 +81,16 @@ def result_of(
         "model_sha256": f"{scheme} {run.scenario.seed}",
         "final": {"groups": {group: {"loss": end} for group in GROUPS}},
     }
-    metrics = [json.dumps({"distance": value}) for value in (1.0, end)]
-    course = {"round": [0, rounds], "loss": [1.0, end], "accuracy": [1.0, end], "metrics": metrics}
+    distances = (1.0, end)
+    if run.part == "theorems":
+        distances = (squares[scheme][run.labels["rounds"] != SHORT] ** 0.5,) * 2
+    metrics = [json.dumps({"distance": value}) for value in distances]
+    course = {"round": [0, 1], "loss": [1.0, end], "accuracy": [1.0, end], "metrics": metrics}
     names = [resident.client for resident in population(run.scenario)]
+    known = next((known for known in LIMITS if str(known) == limit), None)
+    values = np.repeat(exact(known).shares, SIZES) * np.broadcast_to(shares, devices)
     estimates = {"round": [rounds] * devices, "name": ["shares"] * devices, "key": names[::-1],
-                 "value": np.repeat(exact().shares, SIZES)[::-1]}  # fmt: skip
+                 "value": values[::-1]}  # fmt: skip
     tables = {
         "evaluations": pd.DataFrame(course),
         "estimates": pd.DataFrame(estimates),
@@ -74,7 +98,6 @@ def result_of(
     }
 
     def vector() -> npt.NDArray[np.float64]:
-        known = next((known for known in LIMITS if str(known) == limit), None)
         return theta0(run.scenario) + (point or ends_at(scheme, known))
 
     return MadeResult(run, tables, ended=ended, summary=summary, vector=vector)
@@ -98,7 +121,7 @@ def failing(claims: Mapping[str, Claim]) -> list[str]:
 # --- what is run ---------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("options", "runs", "minutes"), [(FULL, 81, 40), (QUICK, 17, 3)])
+@pytest.mark.parametrize(("options", "runs", "minutes"), [(FULL, 101, 45), (QUICK, 37, 5)])
 def test_every_scheme_is_run_with_every_seed(options: Options, runs: int, minutes: float) -> None:
     planned = STUDY.runs(options)
     assert len({run.title for run in planned}) == len(planned) == runs
@@ -193,21 +216,78 @@ def test_the_surrogate_is_half_the_squared_distance_to_the_groups_corner() -> No
 def test_runs_that_went_as_claimed_make_all_claims_hold(options: Options) -> None:
     claims = judged(options)
     assert failing(claims) == []
-    assert len(claims) == 23 if options is FULL else 19
+    assert len(claims) == (30 if options is FULL else 28)
 
 
 def test_a_debiased_run_that_ends_where_the_biased_does_breaks_what_is_said_of_it() -> None:
     free = {**FINALS["unlimited"], "debiased": 0.065}
     broken = failing(judged(FULL, finals={**FINALS, "unlimited": free}))
     assert any("biased above debiased" in text for text in broken)
-    assert any("debiased less unbiased" in text for text in broken)
+    assert any("debiased differs from unbiased" in text for text in broken)
+    assert any("with the estimated ĉ it differs" in text for text in broken)
     assert not any("biased above unbiased" in text for text in broken)
+
+
+def test_a_debiased_run_below_unbiased_differs_from_it_as_well() -> None:
+    free = {**FINALS["unlimited"], "debiased": 0.03}
+    broken = failing(judged(FULL, finals={**FINALS, "unlimited": free}))
+    assert any("debiased differs from unbiased" in text for text in broken)
+
+
+def test_a_limited_run_that_ends_between_debiased_and_biased_breaks_that_it_converges() -> None:
+    limited = {"biased": 0.09, "debiased": 0.07}
+    broken = failing(judged(FULL, finals={**FINALS, "collide-3": limited}))
+    assert len(broken) == 1
+    assert "still converges" in broken[0]
 
 
 def test_a_surrogate_that_ends_elsewhere_breaks_its_claims_alone() -> None:
     broken = failing(judged(FULL, point=(0.6, 0.2, 0.2)))
     assert broken
     assert all(text.startswith("Surrogate") for text in broken)
+
+
+@pytest.mark.parametrize("options", [FULL, QUICK])
+def test_a_surrogate_midway_between_the_schemes_is_near_neither_end(options: Options) -> None:
+    midway = tuple(np.mean([ends_at("biased"), FAIR], axis=0).tolist())
+    broken = failing(judged(options, point=midway))
+    assert any(text.startswith("Surrogate, biased: it ends near") for text in broken)
+    assert any(text.startswith("Surrogate, debiased: it ends near") for text in broken)
+    assert any("falling steps do not remove the bias" in text for text in broken)
+
+
+def test_estimates_that_leave_out_empty_rounds_break_the_claim_about_them_alone() -> None:
+    broken = failing(judged(FULL, shares=1 / (1 - exact().empty)))
+    assert broken
+    assert all("ĉ end near" in text for text in broken)
+
+
+def test_errors_of_the_estimates_do_not_cancel_each_other() -> None:
+    # c times the factors has the same sum as c.
+    factors = np.repeat([1.2, 0.85, 1.1], SIZES)
+    assert any("ĉ end near c" in text for text in failing(judged(FULL, shares=factors)))
+
+
+@pytest.mark.parametrize(
+    ("squares", "wrong"),
+    [
+        ({"biased": (1.6, 2.5)}, ["share of the bound", "expectation"]),
+        ({"biased": (1.6, 0.2)}, ["not vacuous", "expectation", "biased does not go to zero"]),
+        (
+            {"debiased": (1.5, 1.1)},
+            ["share of the bound", "expectation", "goes to zero", "goes below"],
+        ),
+        ({"debiased": (0.5, 0.25)}, ["debiased goes to zero"]),
+        ({"debiased": (1.5, 0.05)}, ["not vacuous", "expectation"]),
+    ],
+)
+def test_other_gradients_than_the_theorems_say_break_claims_about_them(
+    squares: dict[str, tuple[float, float]], wrong: list[str]
+) -> None:
+    broken = failing(judged(FULL, squares={**SQUARES, **squares}))
+    assert all(text.startswith("Theorem") for text in broken)
+    assert all(any(part in text for text in broken) for part in wrong)
+    assert len(broken) == len(wrong)
 
 
 def test_nothing_is_claimed_of_two_slots() -> None:
@@ -229,7 +309,9 @@ def test_figures_and_tables_have_every_scheme_and_limit() -> None:
     assert [figure.name for figure in findings.figures] == ["figure-1", "figure-2", "surrogate"]
     titles = [axes.get_title(loc="left") for axes in findings.figures[1].draw().axes]
     assert titles == [f"M_max = {limit.slots}, {limit.overflow}" for limit in LIMITS]
-    losses, _, shares = (table.frame for table in findings.tables)
+    losses, _, shares, theorems = (table.frame for table in findings.tables)
+    assert list(theorems["rounds"]) == [SHORT, 1500] * 2
+    assert (theorems["bound"] < theorems["printed bound"]).all()
     assert len(losses) == len(SCHEMES) + 2 * len(LIMITS)
     assert len(shares) == 3 * (1 + len(LIMITS))
     assert set(shares[shares["below delta"] == "yes"]["limit"]) == {"collide-2"}
@@ -239,12 +321,16 @@ def test_figures_and_tables_have_every_scheme_and_limit() -> None:
     assert row["sd"] == pytest.approx(0.001 * 2.5**0.5)
 
 
-def test_the_mean_over_rounds_bridges_rounds_in_which_nothing_was_measured(
+def test_an_empty_round_keeps_the_loss_of_the_model_before_it(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     run = next(iter(STUDY.runs(QUICK)))
     made = result_of(run)
-    course = pd.Series([1.0, 0.5, 0.3], index=[0, 100, 300])
+    course = pd.Series([1.0, 0.5, 0.3], index=[0, 100, 200])
     monkeypatch.setattr(made, "course", lambda measure: course)
-    # (.75 * 100 + .4 * 200 + .3 * 100) / 400
-    assert mean_loss(made) == pytest.approx(0.4625)
+    # Rounds 1 to 99 leave the loss at 1, 100 to 199 at .5, and 200 to 300 at .3.
+    assert mean_loss(made) == pytest.approx((99 * 1 + 100 * 0.5 + 101 * 0.3) / 300)
+    # The rounds begin with the models 0 to 299.
+    assert mean_square_gradient(made) == pytest.approx((100 * 1 + 100 * 0.25 + 100 * 0.09) / 300)
+    # It is .3 in the last fifth of the rounds.
+    assert last_fifth(made) == pytest.approx(0.0)

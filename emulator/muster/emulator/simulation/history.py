@@ -32,6 +32,7 @@ from muster.emulator.simulation.faults import (
 )
 from muster.emulator.simulation.fleet import Programs
 from muster.emulator.simulation.rogue import RoguePack
+from muster.emulator.simulation.slots import slots_of
 from muster.emulator.simulation.virtual_time import (
     SimulatedProcess,
     Stuck,
@@ -118,6 +119,8 @@ class History:
         self._most_steps = most_steps
         self._evaluation = evaluation
         self._clock = VirtualClock(self._loop)
+        self._group_of = {m.client: m.group for m in programs.server.population}
+        self._slots = slots_of(programs.server.shared, programs.scenario.seed)
         self._network = InMemoryNetwork(self, _KEEPALIVE_S, self._loop)
         self._traced = traced
         self._frames = 0
@@ -361,7 +364,8 @@ class History:
             if self._rogue is not None and name == min(self._packs):
                 await RoguePack(config, task, self._clock, transport, self._rogue.kind).live()
             else:
-                await Pack(config, task, self._clock, transport).live()
+                slots = self._slots.get(self._group_of[config.devices[0].client])
+                await Pack(config, task, self._clock, transport, slots).live()
 
         self._start(name, live)
 

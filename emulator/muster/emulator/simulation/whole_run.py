@@ -28,7 +28,8 @@ def simulate_run(scenario: Scenario, folder: Path) -> str:
         folder: the run folder; what it had is removed.
 
     Raises:
-        ConfigError: the scenario is not in lockstep, so that its result depends on real time.
+        ConfigError: the scenario is not in lockstep, so that its result depends on real time; or
+            its devices wait for slots.
         RunFailed: the run failed.
     """
     if scenario.clock.kind != "rounds":
@@ -36,6 +37,12 @@ def simulate_run(scenario: Scenario, folder: Path) -> str:
             f"clock.kind: a run inside one process must be in lockstep; expected "
             f'"rounds", found "{scenario.clock.kind}"'
         )
+    for group in scenario.groups:
+        if group.shared_link.slots is not None and group.shared_link.overflow == "queue":
+            raise ConfigError(
+                f"groups.{group.name}.shared_link.overflow: in a run inside one process no device "
+                f'waits for a slot; expected "collide" or "subset", found "queue"'
+            )
     torch.set_num_threads(1)
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)

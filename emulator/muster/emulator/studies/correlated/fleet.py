@@ -9,6 +9,9 @@ import math
 from collections.abc import Mapping
 from typing import Any, Literal, NamedTuple
 
+import numpy as np
+import numpy.typing as npt
+
 from muster.common.config import validate
 from muster.emulator.fleet.closed_forms import EventGroup, shares_of_groups
 from muster.emulator.scenario.scenario import Scenario
@@ -30,7 +33,6 @@ SCHEMES: Mapping[str, Mapping[str, Any]] = {
 """Scheme to its aggregation rule. `fedavg` is the plain mean here, because all devices hold equally
 many examples. In `unbiased`, all devices are always available."""
 
-EVALUATE_EVERY = 10
 _MNIST, _DIGITS = 500, 34
 """Examples of a device; scikit-learn's digits have no more."""
 
@@ -49,6 +51,14 @@ class Limit(NamedTuple):
 
     def __str__(self) -> str:
         return f"{self.overflow}-{self.slots}"
+
+
+LITERAL = Limit("collide", 3)
+"""The limit for which the study has claims. It follows the paper's wording, and it binds but lets
+enough devices through. With at most two devices, c of the large group is below δ."""
+LIMITS = (LITERAL, Limit("collide", 2), Limit("subset", 3), Limit("subset", 2))
+NEVER_BINDS = Limit("collide", 4)
+"""As many slots as the largest group has devices."""
 
 
 class Exact(NamedTuple):
@@ -70,19 +80,32 @@ class Exact(NamedTuple):
             for share, size in zip(self.shares, SIZES, strict=True)
         )  # fmt: skip
 
+    @property
+    def gap(self) -> float:
+        """The distance between the weights of a plain mean and `FAIR`."""
+        return math.dist(self.biased, FAIR)
+
 
 FAIR = tuple(size / sum(SIZES) for size in SIZES)
 """The weight of each group if every device weighs the same."""
 
 
-def exact(limit: Limit | None = None) -> Exact:
+def event_groups(limit: Limit | None = None) -> list[EventGroup]:
     limits = () if limit is None else (limit.slots, limit.overflow)
-    groups = [
+    return [
         EventGroup(size, event, DEVICE_PROBABILITY, *limits)
         for size, event in zip(SIZES, EVENTS, strict=True)
     ]
-    shares, empty = shares_of_groups(groups)
+
+
+def exact(limit: Limit | None = None) -> Exact:
+    shares, empty = shares_of_groups(event_groups(limit))
     return Exact(tuple(shares.tolist()), empty)
+
+
+def ends_at(scheme: str, limit: Limit | None = None) -> tuple[float, ...]:
+    """The weight of each group in the objective that a scheme minimises."""
+    return exact(limit).biased if scheme == "biased" else FAIR
 
 
 def classifier(
@@ -116,11 +139,36 @@ def surrogate(scheme: str, seed: int, rounds: int, limit: Limit | None = None) -
     The learning rate falls as 1/(t + 1). Therefore θ becomes a mean over the rounds, and converges
     to the minimiser of the rule's objective instead of fluctuating around it.
     """
-    corners = {f"corner_{g}": [float(g == axis) for axis in range(3)] for g in range(3)}
+    inverse = {"kind": "inverse", "initial": 1.0, "shift": 1.0}
+    return _quadratic(scheme, seed, rounds, np.eye(3), inverse, limit)
+
+
+def corners() -> npt.NDArray[np.float64]:
+    """The minimisers b_g − θ₀ of the groups in `theorems`, shape (groups, 3).
+
+    Their mean over all devices is 0. They are so far apart that the bias term is 1: a plain mean
+    ends where ‖∇F‖² = 1.
+    """
+    return (np.eye(3) - FAIR) / exact().gap
+
+
+def theorems(scheme: str, seed: int, rounds: int) -> Scenario:
+    """The scenario of F_m = ½‖θ − b_g‖², with exact gradients and the theorems' step 1/√T."""
+    return _quadratic(scheme, seed, rounds, corners(), 1 / math.sqrt(rounds), None)
+
+
+def _quadratic(
+    scheme: str,
+    seed: int,
+    rounds: int,
+    minimisers: npt.NDArray[np.float64],
+    learning_rate: float | Mapping[str, Any],
+    limit: Limit | None,
+) -> Scenario:
+    covariates = {f"corner_{g}": row.tolist() for g, row in enumerate(minimisers)}
     task = {"name": "quadratic", "dimension": 3, "condition": 1.0, "heterogeneity": 0.0,
-            "covariates": corners}  # fmt: skip
-    training = {"gradient": True, "batch_size": "full",
-                "learning_rate": {"kind": "inverse", "initial": 1.0, "shift": 1.0}}  # fmt: skip
+            "covariates": covariates}  # fmt: skip
+    training = {"gradient": True, "batch_size": "full", "learning_rate": learning_rate}
     return _scenario(scheme, seed, rounds, task, training, limit)
 
 
@@ -142,7 +190,9 @@ def _scenario(
             "server": {
                 "rounds": rounds,
                 "aggregator": dict(SCHEMES[scheme]),
-                "evaluate_every": EVALUATE_EVERY,
+                # The loss must be known after every round: the value of an evaluation that falls
+                # on an empty round is missing, although the model has changed since the one before.
+                "evaluate_every": 1,
                 "evaluate_groups": task["name"] != "quadratic",
             },
             "groups": [

@@ -1,7 +1,9 @@
 """Measures of the study `correlated`: functions of one run, and tables of all runs."""
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from functools import cache
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
@@ -14,6 +16,12 @@ from muster.emulator.studies.correlated import fleet as fleet
 from muster.emulator.studies.correlated.fleet import GROUPS, SCHEMES, SIZES, Limit
 from muster.emulator.studies.results import Measure, Result, Results
 from muster.tasks.synthetic import OpenSynthetic
+
+if TYPE_CHECKING:
+    from muster.emulator.studies.study_run import Label
+
+_DRAWN_EVERY = 10
+"""Rounds between the points of a drawn curve."""
 
 UNLIMITED = "unlimited"
 UNDER_LIMITS = ("biased", "debiased")
@@ -35,6 +43,7 @@ class CorrelatedMeasures:
 
     def __init__(self, results: Results, rounds: int, limits: tuple[Limit, ...]) -> None:
         self._results, self._rounds = results, rounds
+        self._measured: dict[tuple[object, ...], BySeed] = {}
         self.limits = [limit for limit in limits if self._of("fig2", "biased", limit)]
         self.surrogate_limits = [
             limit for limit in (None, *limits) if self._of("surrogate", "biased", limit)
@@ -48,10 +57,21 @@ class CorrelatedMeasures:
 
     def of(self, measure: Measure, scheme: str, limit: Limit | None = None) -> BySeed:
         """`measure` of the classifier's runs, by seed."""
-        return self._classifier(scheme, limit).by_seed(measure)
+        part = "fig1" if limit is None else "fig2"
+        return self._by_seed(measure, part=part, scheme=scheme, limit=name_of(limit))
 
     def of_surrogate(self, measure: Measure, scheme: str, limit: Limit | None = None) -> BySeed:
-        return self._of("surrogate", scheme, limit).by_seed(measure)
+        return self._by_seed(measure, part="surrogate", scheme=scheme, limit=name_of(limit))
+
+    def of_theorems(self, measure: Measure, scheme: str, rounds: int) -> BySeed:
+        return self._by_seed(measure, part="theorems", scheme=scheme, rounds=rounds)
+
+    def _by_seed(self, measure: Measure, **labels: "Label") -> BySeed:
+        """`measure` of every seed. It is measured once, because a table opens many accounts."""
+        key = (measure, *labels.values())
+        if key not in self._measured:
+            self._measured[key] = self._results.by_seed(measure, **labels)
+        return self._measured[key]
 
     def courses(self, scheme: str, limit: Limit | None = None) -> pd.DataFrame:
         """Training loss over the rounds, a column for each seed."""
@@ -62,12 +82,11 @@ class CorrelatedMeasures:
         return self._courses(self._of("surrogate", scheme, None), "distance")
 
     def _courses(self, results: Results, measure: str) -> pd.DataFrame:
-        grid = np.arange(0, self._rounds + 1, fleet.EVALUATE_EVERY)
+        grid = np.arange(0, self._rounds + 1, _DRAWN_EVERY)
         columns = {}
         for result in results:
             if result.ended:
-                # An empty round is not evaluated: the model stays as it was.
-                columns[result.seed] = result.course(measure).reindex(grid, method="ffill").bfill()
+                columns[result.seed] = _held(result, measure).reindex(grid)
             result.close()
         return pd.DataFrame(columns, index=grid)
 
@@ -148,30 +167,69 @@ def final(result: Result) -> float:
 
 
 def mean_loss(result: Result) -> float:
-    """Mean of the training loss over the rounds, by trapezoids: empty rounds have no value."""
-    course, rounds = result.course("loss"), result.scenario.server.rounds
-    at, losses = np.append(course.index, rounds), np.append(course, course.iloc[-1])
-    return float(np.trapezoid(losses, at) / rounds)
+    """Mean of the training loss over the models that the rounds produced."""
+    return float(_held(result, "loss").iloc[1:].mean())
 
 
 def last_fifth(result: Result) -> float:
     """The share by which the loss fell in the last fifth of the rounds."""
-    course = result.course("loss")
-    before = np.interp(0.8 * result.scenario.server.rounds, course.index.to_numpy(), course)
-    return float(1 - course.iloc[-1] / before)
+    course = _held(result, "loss")
+    return float(1 - course.iloc[-1] / course.loc[round(0.8 * course.index[-1])])
+
+
+def mean_square_gradient(result: Result) -> float:
+    """Mean of ‖∇F(θ_t)‖² over the models with which the rounds began, θ_0 to θ_{T−1}.
+
+    ∇F = θ − θ*, because the curvature is 1, so the task's `distance` is the gradient's norm.
+    """
+    return float((_held(result, "distance").iloc[:-1] ** 2).mean())
+
+
+def _held(result: Result, measure: str) -> "pd.Series[float]":
+    """A measure of the model after each of the rounds, from 0.
+
+    An empty round is not evaluated: the model stays as it was, and so does the value.
+    """
+    course = result.course(measure)
+    return course.reindex(range(result.scenario.server.rounds + 1), method="ffill")
 
 
 def weights(result: Result) -> npt.NDArray[np.float64]:
     """θ − θ₀ of a surrogate run: the weight of each group, shape (3,)."""
+    return np.asarray(result.vector - _theta0(result), np.float64)
+
+
+def distance_to(end: Sequence[float], unit: float) -> Measure:
+    """A measure: the distance of a surrogate's end point to a point, in a unit."""
+    return lambda result: float(np.linalg.norm(weights(result) - end)) / unit
+
+
+def start(result: Result) -> npt.NDArray[np.float64]:
+    """Where a run of the theorems starts: the initial θ − θ*, shape (3,).
+
+    The initial θ is 0. θ* is θ₀, because the mean of the groups' minimisers is.
+    """
+    return -_theta0(result)
+
+
+def _theta0(result: Result) -> npt.NDArray[np.float64]:
     read = result.scenario
     opened = task_of(read, population(read)).open(read.devices, read.seed)
     assert isinstance(opened, OpenSynthetic)
-    return np.asarray(result.vector - opened.theta, np.float64)
+    return np.asarray(opened.theta, np.float64)
 
 
-def worst_share(result: Result) -> float:
-    """max |ĉ − c| without a limit."""
-    return float(np.abs(_estimates(result) - np.repeat(fleet.exact().shares, SIZES)).max())
+@cache
+def share_error(limit: Limit | None) -> Measure:
+    """A measure: |ĉ/c − 1|, the mean over the groups."""
+    shares = fleet.exact(limit).shares
+
+    def measure(result: Result) -> float:
+        groups = np.split(_estimates(result), np.cumsum(SIZES)[:-1])
+        ratios = [group.mean() / c for group, c in zip(groups, shares, strict=True)]
+        return float(np.abs(np.array(ratios) - 1).mean())
+
+    return measure
 
 
 def empty(result: Result) -> float:
@@ -212,6 +270,7 @@ def _estimates(result: Result) -> npt.NDArray[np.float64]:
     return np.asarray(by_client.loc[result.account.clients["client"]], np.float64)
 
 
+@cache
 def _estimate_of(group: int) -> Measure:
     """A measure: the mean of ĉ over the devices of a group."""
     first = sum(SIZES[:group])

@@ -2,76 +2,58 @@
 
 Part fig1 trains a classifier under four schemes. fig2 repeats this while only a limited number of
 devices of a group can transfer at once. surrogate replaces the classifier by a quadratic function,
-whose minimiser shows the bias itself. Runs of the same seed have the same data, initial model,
+whose minimiser shows the bias itself. theorems runs such a function with the step of the paper's
+theorems. Runs of the same seed have the same data, initial model,
 events and minibatches.
 """
 
 from collections.abc import Iterator, Sequence
-from typing import ClassVar, NamedTuple
-
-import numpy as np
+from typing import ClassVar
 
 from muster.emulator.scenario.scenario import Scenario
-from muster.emulator.studies.claims import Claim, at_most, close, difference, exact, greater
+from muster.emulator.studies.claims import (
+    Claim,
+    exact,
+)
 from muster.emulator.studies.correlated import fleet as fleet
 from muster.emulator.studies.correlated import measures as measures
-from muster.emulator.studies.correlated.fleet import FAIR, SCHEMES, Limit
+from muster.emulator.studies.correlated.bias_claims import bias_claims, share_claims
+from muster.emulator.studies.correlated.fleet import (
+    LIMITS,
+    LITERAL,
+    NEVER_BINDS,
+    SCHEMES,
+    Limit,
+)
 from muster.emulator.studies.correlated.measures import (
     UNDER_LIMITS,
     CorrelatedMeasures,
-    final,
-    mean,
-    mean_loss,
     name_of,
 )
-from muster.emulator.studies.results import Result, Results
+from muster.emulator.studies.correlated.notes import (
+    DIGITS,
+    LOSSES,
+    NO_MNIST,
+    SHARES,
+    THEOREMS,
+    notes,
+)
+from muster.emulator.studies.correlated.size import FULL, QUICK, CorrelatedSize
+from muster.emulator.studies.correlated.theorem_claims import SHORT, theorem_claims, theorem_table
+from muster.emulator.studies.results import Results
 from muster.emulator.studies.study import Findings, Options, Study, StudyFigure, StudyTable
-from muster.emulator.studies.study_run import StudyRun
-
-LITERAL = Limit("collide", 3)
-"""The limit for which the study has claims. It follows the paper's wording, and it binds but lets
-enough devices through. With at most two devices, c of the large group is below δ."""
-LIMITS = (LITERAL, Limit("collide", 2), Limit("subset", 3), Limit("subset", 2))
-NEVER_BINDS = Limit("collide", 4)
-"""As many slots as the largest group has devices."""
+from muster.emulator.studies.study_run import Label, StudyRun
 
 _C, _EMPTY = (0.0573964999, 0.1148995406), 0.1960228383
 """c of the outer groups and of the middle group, and the probability of an empty round, by summing
 equation (13) over all 2^10 sets of devices."""
 
 
-class _CorrelatedSize(NamedTuple):
-    """The number of rounds of a study, and the margins of its claims: a shorter study needs wider
-    margins.
-
-    Attributes:
-        loss: margin of final losses.
-        limited_loss: margin of final losses with a limit.
-        distance: largest distance of the surrogate to its expected end point.
-        limited_distance: the same with a limit.
-        weight: margin of the middle group's weight in the surrogate.
-        share: largest difference of an estimated ĉ to c.
-        empty: margin of the share of empty rounds.
-    """
-
-    rounds: int
-    loss: float
-    limited_loss: float
-    distance: float
-    limited_distance: float
-    weight: float
-    share: float
-    empty: float
-
-
-_FULL = _CorrelatedSize(1500, 0.01, 0.01, 0.05, 0.12, 0.04, 0.01, 0.025)
-_QUICK = _CorrelatedSize(400, 0.025, 0.04, 0.15, 0.3, 0.1, 0.025, 0.08)
-
-
 class CorrelatedStudy(Study):
     """Figures 1 and 2, and what they rest on."""
 
     name: ClassVar = "correlated"
+    quick_seeds: ClassVar = 3
     about: ClassVar = "devices that come together or not at all, and what makes up for it"
     paper: ClassVar = (
         "Harrak, Egan, Goursaud, Alberi Morel, Conte: Bias Mitigation for Federated Learning with "
@@ -90,45 +72,29 @@ class CorrelatedStudy(Study):
     def remarks(self, options: Options) -> Sequence[str]:
         if options.data is not None:
             return ()
-        return [_NO_MNIST]
+        return [NO_MNIST]
 
     def judge(self, results: Results, options: Options) -> Findings:
         size = _size(options)
+        lengths = (SHORT, size.theorem_rounds)
         found = CorrelatedMeasures(results, size.rounds, LIMITS)
         claims = [
-            *_figure_1(found, size),
-            *_figure_2(found, size),
-            *_surrogate(found, size),
-            *_shares(found, size),
+            *bias_claims(found, size),
+            *theorem_claims(found, size.theorem_rounds),
+            *share_claims(found, size),
         ]
         checks = [*_constants(), _never_binds(found)]
         tables = [
-            StudyTable("losses", "Final training loss", found.losses(), _LOSSES),
-            StudyTable("digits", "Losses by digit, and rounds", found.digits(), _WAYS),
-            StudyTable("shares", "Shares of the groups", found.shares(), _HEARD),
+            StudyTable("losses", "Final training loss", found.losses(), LOSSES),
+            StudyTable("digits", "Losses by digit, and rounds", found.digits(), DIGITS),
+            StudyTable("shares", "Shares of the groups", found.shares(), SHARES),
+            StudyTable("theorems", "The theorems", theorem_table(found, lengths), THEOREMS),
         ]
-        return Findings(claims, checks, list(_figures(found)), tables, list(_notes(found)))
+        return Findings(claims, checks, list(_figures(found)), tables, list(notes(found)))
 
 
-_NO_MNIST = (
-    "Without a data directory, scikit-learn's digits of 8×8 pixels replace MNIST: an MLP of "
-    "64-4-3, and 34 examples per device."
-)
-_LOSSES = (
-    "Mean over all devices, each with the same weight. The mean over rounds is the area under the "
-    "curve. A limit is named by what happens if more than M_max devices of a group take part: with "
-    "collide, none of the group gets through; with subset, M_max of them do."
-)
-_WAYS = "Final loss on the data of each group's devices, and means of all rounds."
-_HEARD = (
-    "c of a device of each group: the exact value, and the final estimate of the debiased scheme. "
-    "The table also has the weights of the groups in a plain mean over the participants; equal "
-    "weights of devices would give .3, .4 and .3."
-)
-
-
-def _size(options: Options) -> _CorrelatedSize:
-    return _QUICK if options.quick else _FULL
+def _size(options: Options) -> CorrelatedSize:
+    return QUICK if options.quick else FULL
 
 
 def _runs(seed: int, options: Options) -> Iterator[StudyRun]:
@@ -141,6 +107,11 @@ def _runs(seed: int, options: Options) -> Iterator[StudyRun]:
         for scheme in UNDER_LIMITS:
             scenario = fleet.surrogate(scheme, seed, _size(options).rounds, limited)
             yield _run("surrogate", scheme, limited, scenario)
+    for scheme in UNDER_LIMITS:
+        for rounds in (SHORT, _size(options).theorem_rounds):
+            labels: dict[str, Label] = {"scheme": scheme, "rounds": rounds}
+            expected_s = _START_S + _SOME_S * rounds
+            yield StudyRun("theorems", labels, fleet.theorems(scheme, seed, rounds), expected_s)
 
 
 def _classifier(scheme: str, seed: int, options: Options, limit: Limit | None = None) -> StudyRun:
@@ -158,64 +129,6 @@ def _run(part: str, scheme: str, limit: Limit | None, scenario: Scenario) -> Stu
     return StudyRun(part, labels, scenario, _START_S + round_s * scenario.server.rounds)
 
 
-def _figure_1(found: CorrelatedMeasures, size: _CorrelatedSize) -> Iterator[Claim]:
-    over = {scheme: found.of(mean_loss, scheme) for scheme in SCHEMES}
-    ends = {scheme: found.of(final, scheme) for scheme in SCHEMES}
-    yield greater(
-        "Mean over rounds of the training loss: biased above debiased",
-        over["biased"],
-        over["debiased"],
-    ).because(
-        "A plain mean gives the outer groups too little weight, so their digits are learned late."
-    )
-    yield greater(
-        "Mean over rounds of the training loss: debiased above unbiased",
-        over["debiased"],
-        over["unbiased"],
-    ).because(
-        "Debiased steps vary with the devices that come; unbiased has all of them in every round."
-    )
-    yield greater("Final loss: biased above unbiased", ends["biased"], ends["unbiased"]).because(
-        "The digits of the outer groups are still behind at the end."
-    )
-    yield greater("Final loss: biased above debiased", ends["biased"], ends["debiased"]).because(
-        "The debiased scheme gives every device the same weight in the mean of the rounds."
-    )
-    yield close(
-        "Final loss: debiased less unbiased is about 0",
-        difference(ends["debiased"], ends["unbiased"]),
-        0.0,
-        size.loss,
-    ).because("In the mean of the rounds a debiased step is the step of all devices.")
-    yield close(
-        "Final loss: debiased by the estimated ĉ less by the exact c is about 0",
-        difference(ends["debiased"], ends["exact"]),
-        0.0,
-        size.loss,
-    ).because("The estimate converges to c, so later steps are the same.")
-
-
-def _figure_2(found: CorrelatedMeasures, size: _CorrelatedSize) -> Iterator[Claim]:
-    text = f"M_max = {LITERAL.slots}, {LITERAL.overflow}"
-    ends = {scheme: found.of(final, scheme, LITERAL) for scheme in UNDER_LIMITS}
-    yield close(
-        f"{text}: debiased still converges: its final loss less that of unbiased is about 0",
-        difference(ends["debiased"], found.of(final, "unbiased")),
-        0.0,
-        size.limited_loss,
-    ).because(
-        "ĉ is the share of the devices that get through, so it makes up for collisions as well."
-    )
-    yield greater(
-        f"{text}: more slowly: its mean over rounds is above that of unbiased",
-        found.of(mean_loss, "debiased", LITERAL),
-        found.of(mean_loss, "unbiased"),
-    ).because("Fewer devices get through, so steps vary more.")
-    yield greater(f"{text}: biased ends above debiased", ends["biased"], ends["debiased"]).because(
-        "Collisions change the weights of the groups, and a plain mean does not make up for it."
-    )
-
-
 def _never_binds(found: CorrelatedMeasures) -> Claim:
     same = found.same_model(NEVER_BINDS)
     return Claim(
@@ -226,54 +139,6 @@ def _never_binds(found: CorrelatedMeasures) -> Claim:
         "SHA-256 of the models",
         list(same),
     )
-
-
-def _surrogate(found: CorrelatedMeasures, size: _CorrelatedSize) -> Iterator[Claim]:
-    for limit in found.surrogate_limits:
-        within = size.distance if limit is None else size.limited_distance
-        for scheme in UNDER_LIMITS:
-            end = ends_at(scheme, limit)
-            where = ", ".join(f"{weight:.3f}" for weight in end)
-            text = f"Surrogate, {scheme}" + (f", {limit}" if limit else "")
-
-            def distance(result: Result, end: Sequence[float] = end) -> float:
-                return float(np.linalg.norm(measures.weights(result) - end))
-
-            yield at_most(
-                f"{text}: it ends near ({where})",
-                found.of_surrogate(distance, scheme, limit),
-                within,
-            ).because(
-                "The minimiser under any weights is the point with these weights between the "
-                "corners."
-            )
-            yield close(
-                f"{text}: the middle group weighs {end[1]:.3f}",
-                found.of_surrogate(lambda r: float(measures.weights(r)[1]), scheme, limit),
-                end[1],
-                size.weight if limit is None else 2 * size.weight,
-            ).because(
-                "This is the weight that the scheme gives to the middle group in the long run."
-            )
-
-
-def ends_at(scheme: str, limit: Limit | None) -> tuple[float, ...]:
-    """The weight of each group in the objective that a scheme minimises."""
-    return fleet.exact(limit).biased if scheme == "biased" else FAIR
-
-
-def _shares(found: CorrelatedMeasures, size: _CorrelatedSize) -> Iterator[Claim]:
-    yield at_most(
-        "The fleet's ĉ end near c: max |ĉ − c|",
-        found.of(measures.worst_share, "debiased"),
-        size.share,
-    ).because("ĉ is a mean over the rounds, whose expectation is c.")
-    yield close(
-        "The fleet's share of empty rounds is that probability",
-        found.of(measures.empty, "debiased"),
-        fleet.exact().empty,
-        size.empty,
-    ).because("A round is empty if no device comes, and empty rounds count in ĉ.")
 
 
 def _constants() -> Iterator[Claim]:
@@ -317,42 +182,11 @@ def _figures(found: CorrelatedMeasures) -> Iterator[StudyFigure]:
         "The bias itself",
         lambda: draw_surrogate(
             {name_of(x): {s: found.points(s, x) for s in UNDER_LIMITS} for x in limits},
-            {name_of(x): {s: ends_at(s, x) for s in UNDER_LIMITS} for x in limits},
+            {name_of(x): {s: fleet.ends_at(s, x) for s in UNDER_LIMITS} for x in limits},
             {scheme: found.distances(scheme) for scheme in UNDER_LIMITS},
-            float(np.linalg.norm(np.subtract(fleet.exact().biased, FAIR))),
+            fleet.exact().gap,
         ),
         "F_m = ½‖θ − θ₀ − e_g‖² for the devices of group g. Under any weights, its minimiser is "
         "the point with these weights between the corners. The end point of a scheme therefore "
         "shows the weight of each group. Crosses are the expected end points.",
-    )
-
-
-def _notes(found: CorrelatedMeasures) -> Iterator[str]:
-    literal, fewer = fleet.exact(LITERAL), fleet.exact(Limit("collide", 2))
-    yield (
-        f"The classifier can serve all three digits at once, so smaller weights for some of them "
-        f"make it slow rather than wrong: the biased loss still falls at the end (by "
-        f"{mean(found.of(measures.last_fifth, 'biased')):.0%} in the last fifth of the rounds). "
-        f"The claim that biased ends above the others holds for this number of rounds only. The "
-        f"surrogate cannot serve all groups, so it shows the bias that remains."
-    )
-    yield (
-        f"If more than M_max devices collide, the bias is reversed. When the four devices of the "
-        f"middle group take part, more than {LITERAL.slots} of them are nearly always available. "
-        f"This group, which took part most often, therefore weighs {literal.biased[1]:.3f} instead "
-        f"of {fleet.exact().biased[1]:.3f}, and {literal.empty:.0%} of the rounds are empty."
-    )
-    yield (
-        f"There is no claim for M_max ≤ 2. If devices collide, c of the middle group is "
-        f"{fewer.shares[1]:.4f}, below δ = {fleet.DELTA:g}: its weight is capped, and no number of "
-        f"rounds removes the bias."
-    )
-    yield (
-        f"An empty round counts in ĉ. Leaving it out would make every ĉ larger by "
-        f"{1 / (1 - fleet.exact().empty) - 1:.0%}."
-    )
-    yield (
-        "ĉ includes the current round and is noisy at first, so the first weights are noisy too. "
-        "This is one reason why debiased is slower than unbiased. The paper does not state the "
-        "size of a minibatch; here it is 32."
     )
