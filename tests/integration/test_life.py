@@ -41,7 +41,7 @@ async def test_a_device_that_said_it_would_be_offline_is_not_called_again(world:
     w = await world(rounds=3)
     a, b = await w.both()
     await a.called()
-    await say(a, 1, pb.DECISION_DECLINE, pb.REASON_OFFLINE, away_rounds=1)
+    await say(a, 1, pb.DECISION_DECLINE, pb.REASON_OFFLINE, away_steps=1)
     for round in (1, 2):
         assert (await b.called()).round == round
         await b.send(b.update(round=round))
@@ -58,7 +58,7 @@ async def test_rounds_in_which_all_said_they_would_be_offline_are_empty(world: M
     w = await world(rounds=4)
     for peer in await w.both():
         await peer.called()
-        await say(peer, 1, pb.DECISION_DECLINE, pb.REASON_OFFLINE, away_rounds=9)
+        await say(peer, 1, pb.DECISION_DECLINE, pb.REASON_OFFLINE, away_steps=9)
     assert await w.finish() == ("completed", "4 rounds")
     assert len(answers(w)) == 8
 

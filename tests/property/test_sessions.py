@@ -235,7 +235,7 @@ ANSWERS = changed(
     update=UPDATES,
     state=STATES,
     x=X,
-    away_rounds=NUMBERS,
+    away_steps=NUMBERS,
     **KEY,
 )
 OBSERVATIONS = changed(

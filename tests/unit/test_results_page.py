@@ -96,12 +96,12 @@ def written(ledger: TracedLedger) -> Columns:
     ledger.began_at(2.0)
     ledger.enter_initial(vector, vector)
     notes = PendingTransaction(
-        [ContributionRow(1, "a", 1, 0, 0, 5, 5, 1, 4, 4, 0, 1, 2, 3, "folded", None, 9.0)],
+        [ContributionRow(1, "a", 1, 1, 0, 0, 5, 5, 1, 4, 4, 0, 1, 2, 3, "folded", None, 9.0)],
         [TransferRow(1, "a", 1, "up", 4, 2.0, 0.5, 0.25, 128.0, "complete")],
         [("a", "{}", 2.0, "{}", 1.0)],
         [EstimateRow(1, "floor", "0.1")],
     )
-    row = RoundRow(1, 0, 1, "aggregated", 1, 1, 1, 5.0, 5.0, 5.0, 1.0, 4, 4, 2.0, 9.0, 7.0)
+    row = RoundRow(1, 0, 1, "aggregated", 1, 1, 1, 5.0, 5.0, 5.0, 1.0, 0.0, 4, 4, 2.0, 9.0, 7.0)
     answer = AnswerRow(1, "a", "accept", None, None, None, None, 0.0, 0, 3.0)
     ledger.commit(row, [answer], notes, vector, vector, forget=[0])
     ledger.note(PendingTransaction())

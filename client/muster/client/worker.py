@@ -194,7 +194,7 @@ class Worker:
         return nullcontext(0.0) if self._slots is None else self._slots.turn(call)
 
     def _choose(self, batch: CallBatch) -> list[Choice]:
-        step = batch.calls[0].key.round - 1 if self._lockstep else self._life_clock.step()
+        step = batch.calls[0].step if self._lockstep else self._life_clock.step()
         return self._policy.choose(batch.calls, step, batch.work)
 
     def _answer(

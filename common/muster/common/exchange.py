@@ -83,6 +83,7 @@ class Call(NamedTuple):
         deadline_s: seconds that the round stays open, in the scenario's clock; 0: no deadline.
         model_checksum: XXH3-128 of the base version's body.
         called_in_group: number of devices of the same group that are called for the round.
+        step: in lockstep, the step of the device's simulated life at which it is called.
     """
 
     key: Key
@@ -90,6 +91,7 @@ class Call(NamedTuple):
     deadline_s: float
     model_checksum: bytes
     called_in_group: int = 0
+    step: int = 0
 
 
 class Update(NamedTuple):
@@ -174,7 +176,7 @@ class Answer(NamedTuple):
         update: the update, if it is small enough to travel inline.
         state: the state at the moment of the decision; None for a device whose state never changes.
         x: covariates X at that moment, in the scenario's order.
-        away_rounds: in lockstep and for a device that is offline: number of rounds after this one
+        away_steps: in lockstep and for a device that is offline: number of rounds after this one
             for which it would give the same answer.
     """
 
@@ -185,7 +187,7 @@ class Answer(NamedTuple):
     update: Update | None = None
     state: DeviceState | None = None
     x: tuple[float, ...] = ()
-    away_rounds: int = 0
+    away_steps: int = 0
 
 
 class Receipt(NamedTuple):

@@ -542,6 +542,7 @@ class Call(_message.Message):
     DEADLINE_S_FIELD_NUMBER: _builtins.int
     MODEL_CHECKSUM_FIELD_NUMBER: _builtins.int
     CALLED_IN_GROUP_FIELD_NUMBER: _builtins.int
+    STEP_FIELD_NUMBER: _builtins.int
     client: _builtins.str
     round: _builtins.int
     attempt: _builtins.int
@@ -555,6 +556,10 @@ class Call(_message.Message):
     """Number of devices of the same group that are called for this round. If the group has channel
     slots, its gateway grants them when so many devices have said whether they are active.
     """
+    step: _builtins.int
+    """In lockstep, the step of the device's simulated life at which it is called; never before the step
+    of an earlier call.
+    """
     def __init__(
         self,
         *,
@@ -565,10 +570,11 @@ class Call(_message.Message):
         deadline_s: _builtins.float = ...,
         model_checksum: _builtins.bytes = ...,
         called_in_group: _builtins.int = ...,
+        step: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["attempt", b"attempt", "base_version", b"base_version", "called_in_group", b"called_in_group", "client", b"client", "deadline_s", b"deadline_s", "model_checksum", b"model_checksum", "round", b"round"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["attempt", b"attempt", "base_version", b"base_version", "called_in_group", b"called_in_group", "client", b"client", "deadline_s", b"deadline_s", "model_checksum", b"model_checksum", "round", b"round", "step", b"step"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -734,7 +740,7 @@ class Answer(_message.Message):
     UPDATE_FIELD_NUMBER: _builtins.int
     STATE_FIELD_NUMBER: _builtins.int
     X_FIELD_NUMBER: _builtins.int
-    AWAY_ROUNDS_FIELD_NUMBER: _builtins.int
+    AWAY_STEPS_FIELD_NUMBER: _builtins.int
     client: _builtins.str
     round: _builtins.int
     attempt: _builtins.int
@@ -743,8 +749,8 @@ class Answer(_message.Message):
     """Why the device declined or gave up; unspecified if it accepted."""
     modelled_s: _builtins.float
     """Seconds of the device's work and transfers in the scenario's model of it; >= 0, finite."""
-    away_rounds: _builtins.int
-    """In lockstep and for a device that is offline: number of rounds after this one for which it would
+    away_steps: _builtins.int
+    """In lockstep and for a device that is offline: number of steps after this one at which it would
     give the same answer and need not be called. Other answers are never announced in advance.
     """
     @_builtins.property
@@ -771,11 +777,11 @@ class Answer(_message.Message):
         update: Global___Update | None = ...,
         state: Global___DeviceState | None = ...,
         x: _abc.Iterable[_builtins.float] | None = ...,
-        away_rounds: _builtins.int = ...,
+        away_steps: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["state", b"state", "update", b"update"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["attempt", b"attempt", "away_rounds", b"away_rounds", "client", b"client", "decision", b"decision", "modelled_s", b"modelled_s", "reason", b"reason", "round", b"round", "state", b"state", "update", b"update", "x", b"x"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["attempt", b"attempt", "away_steps", b"away_steps", "client", b"client", "decision", b"decision", "modelled_s", b"modelled_s", "reason", b"reason", "round", b"round", "state", b"state", "update", b"update", "x", b"x"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

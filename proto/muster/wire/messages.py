@@ -149,6 +149,7 @@ def _fill_call(out: pb.Call, call: Call) -> None:
     out.deadline_s = call.deadline_s
     out.model_checksum = call.model_checksum
     out.called_in_group = call.called_in_group
+    out.step = call.step
 
 
 def decode_to_device(data: bytes) -> ToDevice:
@@ -174,6 +175,7 @@ def _decode_call(call: pb.Call) -> Call:
         _finite(call.deadline_s, "deadline_s"),
         call.model_checksum,
         call.called_in_group,
+        call.step,
     )
 
 
@@ -266,7 +268,7 @@ def _fill_answer(out: pb.Answer, answer: Answer) -> None:
         out.state.CopyFrom(_encode_state(answer.state))
     if answer.x:
         out.x.extend(answer.x)
-    out.away_rounds = answer.away_rounds
+    out.away_steps = answer.away_steps
 
 
 def decode_from_device(data: bytes) -> FromDevice:
@@ -308,7 +310,7 @@ def _decode_answer(answer: pb.Answer) -> Answer:
         update,
         _decode_state(answer.state) if answer.HasField("state") else None,
         _decode_x(answer.x) if answer.x else (),
-        answer.away_rounds,
+        answer.away_steps,
     )
 
 

@@ -43,7 +43,8 @@ class EnrolledDevice:
             the ledger. None before the first report, and for a device whose state is not simulated.
         seen_at: monotonic seconds of that report.
         line: the scenario's model of its link.
-        away_until: in lockstep, the last round for which it has already said that it is offline.
+        away_until: in lockstep, the last step of its life for which it has already said that it is
+            offline.
     """
 
     client: str
@@ -56,7 +57,7 @@ class EnrolledDevice:
     seen: Observation | None = None
     seen_at: float = 0.0
     line: LinkModel = field(default_factory=LinkModel)
-    away_until: int = 0
+    away_until: int = -1
 
     @property
     def present(self) -> bool:

@@ -231,6 +231,18 @@ def test_the_ledger_of_another_schema_is_refused(run: RunFolder) -> None:
         Account(run.commit())
 
 
+def test_a_ledger_of_the_version_before_is_read_with_the_columns_of_today(run: RunFolder) -> None:
+    run.clients("a")
+    run.round({"a": "folded"})
+    for column in ("rounds DROP COLUMN scenario_s", "contributions DROP COLUMN call_round"):
+        run._ledger.execute("DROP INDEX IF EXISTS counted_once")
+        run._ledger.execute(f"ALTER TABLE {column}")
+    run._ledger.execute("PRAGMA user_version = 6")
+    with Account(run.commit()) as account:
+        assert account.contributions["call_round"].tolist() == [1]
+        assert account.rounds["scenario_s"].isna().all()
+
+
 def test_a_run_that_has_not_begun_is_refused(run: RunFolder) -> None:
     run.ledger.execute("DELETE FROM run")
     with pytest.raises(LedgerError, match="not begun"):

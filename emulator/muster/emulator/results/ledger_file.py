@@ -6,12 +6,20 @@ from pathlib import Path
 from muster.common.errors import LedgerError
 from muster.server.account.ledger import SCHEMA_VERSION
 
+_VIEWS_OF_OLDER = {
+    6: (
+        "CREATE TEMP VIEW rounds AS SELECT *, CAST(NULL AS REAL) AS scenario_s FROM main.rounds",
+        "CREATE TEMP VIEW contributions AS SELECT *, round AS call_round FROM main.contributions",
+    ),
+}
+"""Schema version to views that give an older ledger the columns of today."""
+
 
 def open_ledger(path: Path) -> sqlite3.Connection:
     """Open the ledger at `path` for reading, in a transaction that sees one moment.
 
     Raises:
-        LedgerError: there is no ledger, it is damaged, or its schema is not `SCHEMA_VERSION`.
+        LedgerError: there is no ledger, it is damaged, or its schema cannot be read.
     """
     if not path.is_file():
         raise LedgerError(
@@ -23,7 +31,10 @@ def open_ledger(path: Path) -> sqlite3.Connection:
         connection, version = _begin(path)
     except sqlite3.DatabaseError as error:
         raise damaged(path, error) from error
-    if version != SCHEMA_VERSION:
+    if version in _VIEWS_OF_OLDER:
+        for view in _VIEWS_OF_OLDER[version]:
+            connection.execute(view)
+    elif version != SCHEMA_VERSION:
         connection.close()
         raise LedgerError(
             f"{path}: expected schema version {SCHEMA_VERSION}, found {version}; read this run "

@@ -41,6 +41,8 @@ CREATE TABLE rounds (
     weight_sum REAL,               -- exact sum of the folded weights
     weight_max REAL,
     effective_size REAL,           -- (sum w)^2 / sum w^2
+    scenario_s REAL,               -- scenario seconds at which it opened; on the wall and scaled
+                                   -- clocks, NULL before scenario time began
     loss REAL,                     -- of the model the run would offer after this round
     accuracy REAL,                 -- likewise; NULL if the task has none
     bytes_up INTEGER NOT NULL,     -- of all bodies that came from devices, and that went to them,
@@ -70,12 +72,12 @@ CREATE TABLE answers (
 ) WITHOUT ROWID;
 
 CREATE TABLE contributions (
-    round INTEGER NOT NULL,
+    round INTEGER NOT NULL,        -- in which the update counted; of others, the round of their call
     client TEXT NOT NULL,
+    call_round INTEGER NOT NULL,   -- in which the device was called for it
     attempt INTEGER NOT NULL,
     base_version INTEGER NOT NULL,
-    staleness INTEGER NOT NULL,    -- versions committed after base_version when the update was added;
-                                   -- always 0 so far, because only synchronous rounds exist
+    staleness INTEGER NOT NULL,    -- versions committed after base_version when the update was added
     weight REAL,                   -- NULL unless folded
     examples INTEGER NOT NULL,
     mask_ratio REAL NOT NULL,      -- share of the coordinates that were trained
@@ -90,7 +92,7 @@ CREATE TABLE contributions (
     reason TEXT,
     at REAL NOT NULL
 );
-CREATE UNIQUE INDEX counted_once ON contributions (round, client) WHERE outcome = 'folded';
+CREATE UNIQUE INDEX counted_once ON contributions (call_round, client) WHERE outcome = 'folded';
 
 CREATE TABLE transfers (          -- calls in which a model or an update travelled in chunks
     round INTEGER NOT NULL,

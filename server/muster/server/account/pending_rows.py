@@ -204,7 +204,8 @@ class PendingRows:
             if answer is not None and answer.decision is Decision.ABORT:
                 given_up = Update(answer.key, 0, b"", 0, 0.0, 0.0, math.nan, answer.modelled_s)
                 fate = "dropped", answer.reason, at
-                self.contribution(given_up, round.base_version, *fate, TransferCost(), whole=False)
+                base_version = round.base_version
+                self.contribution(given_up, base_version, *fate, TransferCost(), whole=False)
 
     def contribution(
         self,
@@ -217,6 +218,7 @@ class PendingRows:
         model_bytes: int = 0,
         weight: float | None = None,
         whole: bool = True,
+        round: Round | None = None,
     ) -> None:
         """Add the outcome of an update.
 
@@ -226,15 +228,17 @@ class PendingRows:
             model_bytes: bytes of the model inside its call, unless they are charged to another
                 update.
             whole: whether all of its body came and has the right length.
+            round: the round to whose sum it could be added; None: it came too late, or was wrong.
         """
         up, down, send_s = cost
         self._transaction.contributions.append(
             ContributionRow(
-                round=update.key.round,
+                round=update.key.round if round is None else round.number,
                 client=update.key.client,
+                call_round=update.key.round,
                 attempt=update.key.attempt,
                 base_version=base_version,
-                staleness=0,
+                staleness=0 if round is None else round.base_version - base_version,
                 weight=weight,
                 examples=update.examples,
                 mask_ratio=1.0,

@@ -32,6 +32,7 @@ class RoundRow(NamedTuple):
     weight_sum: float | None
     weight_max: float | None
     effective_size: float | None
+    scenario_s: float | None
     bytes_up: int
     bytes_down: int
     opened_at: float
@@ -73,6 +74,7 @@ class ContributionRow(NamedTuple):
 
     round: int
     client: str
+    call_round: int
     attempt: int
     base_version: int
     staleness: int

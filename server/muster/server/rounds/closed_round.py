@@ -50,6 +50,7 @@ class ClosedRound(NamedTuple):
             accepted=updates.accepted_calls(),
             folded=len(self.folded),
             **_weight_columns(self.weights if self.folded else (), self.normaliser),
+            scenario_s=round.scenario_s,
             bytes_up=bytes_up,
             bytes_down=bytes_down,
             opened_at=self.opened_at,

@@ -201,8 +201,14 @@ class Coordinator:
     async def _run_round(self, number: int) -> None:
         """Select, call, collect, close, commit; the steps of docs/architecture.md."""
         opened_at, began = self._clock.now(), self._clock.monotonic()
-        round = Round(number, self.versions.number, self._rules_of(number))
         await self._presence.wait_for_any_device(began)
+        round = Round(
+            number,
+            self.versions.number,
+            self._rules_of(number),
+            step=number - 1,
+            scenario_s=self._time.of_round_s(number),
+        )
         self.receiver.open(round, self.versions.state)
         self._signals.clear()
         try:
@@ -212,7 +218,8 @@ class Coordinator:
             if self._closed is not None:
                 await asyncio.sleep(0)  # let the streams send the calls
                 await self._commit_closed()
-        self._tell_opened(round)
+        opened = number, round.base_version, len(round.cohort), round.scenario_s
+        self._tell(RoundOpened(*opened))
         await self._collect(round, began)
         if round.phase is RoundPhase.COLLECTING:  # the run is to stop
             round.happen(RoundEvent.ABANDONED)
@@ -275,10 +282,6 @@ class Coordinator:
                 bytes_down=bytes_down,
             )
         )
-
-    def _tell_opened(self, round: Round) -> None:
-        scenario_s = self._time.of_round_s(round.number)
-        self._tell(RoundOpened(round.number, round.base_version, len(round.cohort), scenario_s))
 
     # --- devices ---------------------------------------------------------------------------------
 

@@ -57,7 +57,7 @@ class Dispatch:
         waits for that many answers."""
         if self._linked_groups:
             called = (self._fleet.devices[client] for client in round.cohort)
-            self._called = Counter(d.group for d in called if d.away_until < round.number)
+            self._called = Counter(d.group for d in called if d.away_until < round.step)
 
     def call(self, clients: Iterable[str]) -> None:
         """Call those of the clients that are connected and that the open round still expects."""
@@ -69,11 +69,17 @@ class Dispatch:
         known_away = []
         for client in clients:
             device = self._fleet.devices[client]
-            if device.away_until >= round.number and round.expects(client):
+            if device.away_until >= round.step and round.expects(client):
                 known_away.append(client)
             elif device.pack is not None and device.present and round.expects(client):
-                key, of = round.call(client), self._called[device.group]
-                call = Call(key, round.base_version, deadline_s, self._versions.checksum, of)
+                call = Call(
+                    round.call(client),
+                    round.cohort[client].base_version,
+                    deadline_s,
+                    self._versions.checksum,
+                    self._called[device.group],
+                    round.step,
+                )
                 calls[device.pack].append(call)
         for pack, together in calls.items():
             inline = self._versions.body if self._inline and not self.bulk(pack) else None

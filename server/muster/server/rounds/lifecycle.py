@@ -96,6 +96,7 @@ class CohortMember:
     """A device of the round's cohort, with its answer and its update.
 
     Attributes:
+        base_version: the version that it trains from.
         attempt: the number of its newest call; 0 before the first.
         overtaken: its update arrived before its answer, and `answer` is a placeholder until then.
         accepted: its accepted update, if there is one.
@@ -105,6 +106,7 @@ class CohortMember:
         claimed_bytes: the part of `model_bytes` that has been charged to an update.
     """
 
+    base_version: int
     attempt: int = 0
     answer: Answer | None = None
     overtaken: bool = False
@@ -126,6 +128,9 @@ class Round:
     """One round: its phase, its cohort, and the judgement of every answer and update.
 
     Attributes:
+        base_version: the newest version when it opens, from which the devices that it calls train.
+        step: in lockstep, the step of device life at which it opens.
+        scenario_s: scenario seconds at which it opens; None before scenario time began.
         receipts: by key, the checksum of the judged body and its receipt, so that the same body
             gets the same receipt.
     """
@@ -133,6 +138,8 @@ class Round:
     number: int
     base_version: int
     rules: Rules
+    step: int = 0
+    scenario_s: float | None = None
     phase: RoundPhase = RoundPhase.SELECTING
     cohort: dict[str, CohortMember] = field(default_factory=dict)
     receipts: dict[Key, tuple[bytes, Receipt]] = field(default_factory=dict)
@@ -150,7 +157,7 @@ class Round:
 
     def select(self, clients: Sequence[str]) -> None:
         """Make these clients the cohort of the round."""
-        self.cohort = {client: CohortMember() for client in clients}
+        self.cohort = {client: CohortMember(self.base_version) for client in clients}
         self._unspoken = len(self.cohort)
         self.happen(RoundEvent.CALLED if clients else RoundEvent.NOBODY_SELECTED)
 
@@ -159,6 +166,11 @@ class Round:
         member = self.cohort[client]
         member.attempt += 1
         return Key(client, self.number, member.attempt)
+
+    def staleness_of(self, client: str) -> int:
+        """Staleness of the update of a member: the number of versions that were made between the
+        version that it trained from and this round."""
+        return self.base_version - self.cohort[client].base_version
 
     def model_bytes(self) -> int:
         """Bytes of the models inside the messages that called the cohort."""

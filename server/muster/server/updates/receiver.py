@@ -235,7 +235,7 @@ class UpdateReceiver:
             self.progress_at = pack.heard_at
         if answer.decision is Decision.DECLINE:
             if self._lockstep and answer.reason is Reason.OFFLINE:
-                device.away_until = round.number + answer.away_rounds
+                device.away_until = round.step + answer.away_steps
             declined.append(answer.reason.value if answer.reason else "")
         elif answer.update is None:  # else the event about the update is enough
             self._tell(Answered(round.number, client, answer.decision, answer.reason))
@@ -318,7 +318,9 @@ class UpdateReceiver:
         assert self.updates is not None
         self.updates.answered_at.setdefault(client, self._clock.now())
         group = self._fleet.devices[client].group
-        contribution = Contribution(client, group, update.examples, staleness=0)
+        assert self.round is not None
+        staleness = self.round.staleness_of(client)
+        contribution = Contribution(client, group, update.examples, staleness)
         accepted = PendingUpdate(update, contribution, body, cost)
         self.updates.accepted[client] = accepted
         self._tell(Received(update.key.round, client, update.key.attempt, update.length))

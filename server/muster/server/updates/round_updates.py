@@ -78,7 +78,6 @@ class RoundUpdates:
         counted = {pending_update.update.key.client for pending_update in folded}
         overdue = set(self.round.overdue())
         why = Reason.GOAL_REACHED if self.round.rules.goal else None
-        base_version = self.round.base_version
         for client, accepted in self.accepted.items():
             outcome: tuple[str, Reason | None] = "dropped", why
             if client in counted:
@@ -87,6 +86,7 @@ class RoundUpdates:
                 outcome = "late", Reason.DEADLINE
             weight = accepted.weight if client in counted else None
             update, cost = accepted.update, accepted.cost
-            model_bytes = self.round.cohort[client].claim()
-            pending.contribution(update, base_version, *outcome, at, cost, model_bytes, weight)
+            member = self.round.cohort[client]
+            fate = *outcome, at, cost, member.claim(), weight
+            pending.contribution(update, member.base_version, *fate, round=self.round)
         pending.aborts(self.round, at)
