@@ -311,7 +311,8 @@ class Account:
         columns = self._query(f"SELECT name, type FROM pragma_table_info('{name}')")
         rows = self._query(f"SELECT * FROM {name} ORDER BY {order}")
         frame = pd.DataFrame(rows, columns=[column for column, _ in columns])
-        whole = frame.astype({column: _DTYPES[kind] for column, kind in columns})
+        # A column that an older ledger lacks has no type in its view, and only NULL values.
+        whole = frame.astype({column: _DTYPES[kind or "REAL"] for column, kind in columns})
         filled = [c for c in whole if whole[c].dtype == "Int64" and not whole[c].hasnans]
         return whole.astype(dict.fromkeys(filled, "int64"))
 
