@@ -26,7 +26,9 @@ from muster.server.account.store import Store
 from muster.server.config import PopulationMember, ServerProcess, ServerSettings
 from muster.server.program import members_of
 
-ROW = RoundRow(1, 0, 1, "aggregated", 2, 2, 1, 5.0, 5.0, 5.0, 1.0, 0.0, 40, 60, 10.0, 11.0, 1.0)
+ROW = RoundRow(
+    1, 0, 1, "aggregated", 2, 2, 1, 5.0, 5.0, 5.0, 1.0, 0.0, 60.0, 40, 60, 10.0, 11.0, 1.0
+)
 ANSWER = AnswerRow(1, "a", "accept", None, None, None, None, 0.0, 40, 10.5)
 CONTRIBUTION = ContributionRow(
     1, "a", 1, 1, 0, 0, 5.0, 5, 1.0, 40, 40, 0, 0.1, 0.2, 0.3, "folded", None, 10.9

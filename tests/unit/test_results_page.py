@@ -101,7 +101,9 @@ def written(ledger: TracedLedger) -> Columns:
         [("a", "{}", 2.0, "{}", 1.0)],
         [EstimateRow(1, "floor", "0.1")],
     )
-    row = RoundRow(1, 0, 1, "aggregated", 1, 1, 1, 5.0, 5.0, 5.0, 1.0, 0.0, 4, 4, 2.0, 9.0, 7.0)
+    row = RoundRow(
+        1, 0, 1, "aggregated", 1, 1, 1, 5.0, 5.0, 5.0, 1.0, 0.0, 60.0, 4, 4, 2.0, 9.0, 7.0
+    )
     answer = AnswerRow(1, "a", "accept", None, None, None, None, 0.0, 0, 3.0)
     ledger.commit(row, [answer], notes, vector, vector, forget=[0])
     ledger.note(PendingTransaction())

@@ -57,6 +57,7 @@ class Reason(StrEnum):
     DEADLINE = "deadline"
     GOAL_REACHED = "goal reached"
     ROUND_CLOSED = "round closed"
+    STALE = "stale"
 
 
 class Outcome(StrEnum):

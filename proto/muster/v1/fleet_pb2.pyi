@@ -94,6 +94,8 @@ class _ReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Reason.ValueTy
     """The update was well formed but does not count."""
     REASON_GOAL_REACHED: _Reason.ValueType  # 41
     REASON_ROUND_CLOSED: _Reason.ValueType  # 42
+    REASON_STALE: _Reason.ValueType  # 43
+    """More versions were made since its base version than the mode allows."""
 
 class Reason(_Reason, metaclass=_ReasonEnumTypeWrapper): ...
 
@@ -138,6 +140,8 @@ REASON_DEADLINE: Reason.ValueType  # 40
 """The update was well formed but does not count."""
 REASON_GOAL_REACHED: Reason.ValueType  # 41
 REASON_ROUND_CLOSED: Reason.ValueType  # 42
+REASON_STALE: Reason.ValueType  # 43
+"""More versions were made since its base version than the mode allows."""
 Global___Reason: _TypeAlias = Reason  # noqa: Y015
 
 class _Outcome:

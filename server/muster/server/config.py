@@ -12,6 +12,8 @@ from muster.common.schedules import Rate
 from muster.server.aggregators import AGGREGATORS, Aggregator
 from muster.server.aggregators.fedavg import FedAvg
 from muster.server.knowledge.population import Oracle
+from muster.server.rounds.modes import MODES, Mode
+from muster.server.rounds.modes.synchronous import Synchronous
 from muster.server.rounds.selection import SELECTIONS, SelectAll, Selection
 
 
@@ -55,9 +57,11 @@ class ServerSettings(Section):
     rounds: RoundCount
     """Number of rounds to run."""
 
-    mode: Literal["synchronous"] = "synchronous"
-    """A round closes when its goal is reached, when nothing more is expected of any called device,
-    or at its deadline."""
+    mode: Annotated[SerializeAsAny[Mode], BeforeValidator(MODES.parse)] = Synchronous(
+        kind="synchronous"
+    )
+    """The mode, which decides whom a round calls and what completes it: a name, or a table with
+    the name as `kind` and the mode's settings."""
 
     goal: DeviceCount | None = None
     """Number of updates that closes a round. Absent: as many as devices accepted the call, or the

@@ -45,6 +45,8 @@ class EnrolledDevice:
         line: the scenario's model of its link.
         away_until: in lockstep, the last step of its life for which it has already said that it is
             offline.
+        busy_until_s: in lockstep, scenario seconds at which its newest work ends, if that may
+            outlive the round of its call.
     """
 
     client: str
@@ -58,6 +60,7 @@ class EnrolledDevice:
     seen_at: float = 0.0
     line: LinkModel = field(default_factory=LinkModel)
     away_until: int = -1
+    busy_until_s: float = 0.0
 
     @property
     def present(self) -> bool:

@@ -234,6 +234,7 @@ def test_the_ledger_of_another_schema_is_refused(run: RunFolder) -> None:
 def test_a_ledger_of_the_version_before_is_read_with_the_columns_of_today(run: RunFolder) -> None:
     run.clients("a")
     run.round({"a": "folded"})
+    run._ledger.execute("ALTER TABLE rounds DROP COLUMN next_s")
     for column in ("rounds DROP COLUMN scenario_s", "contributions DROP COLUMN call_round"):
         run._ledger.execute("DROP INDEX IF EXISTS counted_once")
         run._ledger.execute(f"ALTER TABLE {column}")

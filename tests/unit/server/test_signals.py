@@ -48,11 +48,20 @@ def ledger(folder: Path) -> Ledger:
     return made
 
 
-def test_in_lockstep_time_follows_from_the_round(tmp_path: Path) -> None:
+def test_in_lockstep_a_round_opens_when_the_mode_says_so(tmp_path: Path) -> None:
     time = ScenarioTime(lockstep=True, round_s=900.0, scale=1.0, clock=ManualClock())
     time.load(ledger(tmp_path))
     assert time.now_s() is None
-    assert [time.of_round_s(number) for number in (1, 2, 5)] == [0.0, 900.0, 3600.0]
+    assert time.opens_s() == 0.0
+    time.next_s = 3600.0
+    assert time.opens_s() == 3600.0
+
+
+def test_rounding_does_not_lose_a_step_of_life() -> None:
+    time = ScenarioTime(lockstep=True, round_s=0.1, scale=1.0, clock=ManualClock())
+    assert [time.step_at(number * 0.1) for number in range(1000)] == list(range(1000))
+    assert time.step_at(0.19) == 1
+    assert time.step_at(None) == 0
 
 
 def test_on_a_clock_that_runs_time_goes_on_after_a_restart(tmp_path: Path) -> None:
@@ -62,7 +71,7 @@ def test_on_a_clock_that_runs_time_goes_on_after_a_restart(tmp_path: Path) -> No
     assert time.now_s() is None, "it begins when the fleet has assembled"
     time.begin(book)
     clock.advance(5.0)
-    assert time.now_s() == time.of_round_s(7) == 50.0
+    assert time.now_s() == time.opens_s() == 50.0
     restarted = ScenarioTime(lockstep=False, round_s=1.0, scale=10.0, clock=clock)
     restarted.load(book)
     assert restarted.now_s() == 50.0

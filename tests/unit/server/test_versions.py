@@ -66,7 +66,7 @@ def test_a_version_is_kept_until_it_is_superseded(tmp_path: Path) -> None:
     for number in (1, 2):
         stored = versions.put(number, vector(number), {})
         row = RoundRow(
-            number, number - 1, number, "aggregated", 1, 1, 1, 1.0, 1.0, 1.0, 1.0, 0.0, 0, 0,
+            number, number - 1, number, "aggregated", 1, 1, 1, 1.0, 1.0, 1.0, 1.0, 0.0, 60.0, 0, 0,
             10.0, 11.0, 1.0,
         )  # fmt: skip
         forget = versions.superseded({number, number - 1})

@@ -8,7 +8,7 @@ from muster.server.account.ledger import SCHEMA_VERSION
 
 _VIEWS_OF_OLDER = {
     6: (
-        "CREATE TEMP VIEW rounds AS SELECT *, CAST(NULL AS REAL) AS scenario_s FROM main.rounds",
+        "CREATE TEMP VIEW rounds AS SELECT *, NULL AS scenario_s, NULL AS next_s FROM main.rounds",
         "CREATE TEMP VIEW contributions AS SELECT *, round AS call_round FROM main.contributions",
     ),
 }

@@ -6,6 +6,7 @@ from muster.client.covariates import column_names
 from muster.client.logit import Logit
 from muster.common.bounds import DEVICES
 from muster.emulator.scenario.settings import Group, ScenarioSettings
+from muster.server.aggregators import Need
 from muster.server.config import ServerSettings
 
 _LEAST_STALL_S = 1.0
@@ -35,6 +36,7 @@ def contradictions(scenario: ScenarioSettings) -> Sequence[str]:
         found.append(
             f"server.goal: {goal} updates, but the population has only {scenario.devices} devices"
         )
+    found += _impossible_mode(scenario)
     found += _too_many_wanted(scenario.server, wanted, goal, scenario.devices)
     kind = scenario.clock.kind
     if kind != "rounds" and scenario.server.deadline_s is None:
@@ -70,6 +72,21 @@ def contradictions(scenario: ScenarioSettings) -> Sequence[str]:
         reasons = scenario.server.aggregator.refusals(scenario.conditions)
         found += [f"server.aggregator: {reason}" for reason in reasons]
     return found
+
+
+def _impossible_mode(scenario: ScenarioSettings) -> Iterator[str]:
+    """Report what the mode cannot work with."""
+    server, mode = scenario.server, scenario.server.mode
+    shared = any(group.shared_link.gateway for group in scenario.groups)
+    lockstep = scenario.clock.kind == "rounds"
+    for reason in mode.refusals(server.selection, scenario.devices, lockstep, shared):
+        yield f"server.mode: {reason}"
+    if mode.carries and Need.PARTICIPATION in server.aggregator.needs():
+        yield (
+            f"server.aggregator: {server.aggregator.kind!r} estimates which of the called devices "
+            f"take part in the same round, but with server.mode {mode.kind!r} an update may count "
+            f"in a later one; take a rule such as fedavg, or the synchronous mode"
+        )
 
 
 def _too_many_wanted(

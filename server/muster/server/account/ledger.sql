@@ -43,6 +43,7 @@ CREATE TABLE rounds (
     effective_size REAL,           -- (sum w)^2 / sum w^2
     scenario_s REAL,               -- scenario seconds at which it opened; on the wall and scaled
                                    -- clocks, NULL before scenario time began
+    next_s REAL,                   -- in lockstep, scenario seconds at which the next round opens
     loss REAL,                     -- of the model the run would offer after this round
     accuracy REAL,                 -- likewise; NULL if the task has none
     bytes_up INTEGER NOT NULL,     -- of all bodies that came from devices, and that went to them,

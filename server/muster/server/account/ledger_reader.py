@@ -7,7 +7,13 @@ from typing import Any
 
 from muster.common.errors import LedgerError
 from muster.common.events import Evaluated
-from muster.server.account.rows import ParticipationRow, ReportRow, RoundRow, StoredVector
+from muster.server.account.rows import (
+    OpenAssignmentRow,
+    ParticipationRow,
+    ReportRow,
+    RoundRow,
+    StoredVector,
+)
 
 
 class LedgerReader:
@@ -90,6 +96,36 @@ class LedgerReader:
             f"SELECT {columns} FROM rounds WHERE round > ? ORDER BY round", (round,)
         )
         return [RoundRow(*row) for row in rows]
+
+    def next_s(self) -> float:
+        """In lockstep, scenario seconds at which the next round opens; 0 before the first."""
+        next_s = self._one("SELECT next_s FROM rounds ORDER BY round DESC LIMIT 1")
+        return 0.0 if next_s is None else float(next_s)
+
+    def open_assignments(self) -> list[OpenAssignmentRow]:
+        """The calls that devices have accepted and whose updates have no outcome yet."""
+        rows = self._db.execute(
+            "SELECT a.client, a.round, r.base_version, r.scenario_s, a.bytes_down "
+            "FROM answers a JOIN rounds r USING (round) WHERE a.decision = 'accept' "
+            "AND NOT EXISTS (SELECT 1 FROM contributions c WHERE c.client = a.client "
+            "AND c.call_round = a.round AND c.outcome != 'duplicate' "
+            "AND NOT (c.outcome = 'refused' AND c.reason = 'checksum')) ORDER BY a.round, a.client"
+        )
+        return [OpenAssignmentRow(*row) for row in rows]
+
+    def busy_until_s(self) -> list[tuple[str, float]]:
+        """(client, scenario seconds at which its newest work ends), in lockstep."""
+        return self._db.execute(
+            "SELECT a.client, max(r.scenario_s + a.modelled_s) FROM answers a "
+            "JOIN rounds r USING (round) WHERE a.decision IN ('accept', 'abort') GROUP BY a.client"
+        ).fetchall()
+
+    def declined(self) -> list[tuple[str, float]]:
+        """(client, scenario seconds of the newest call that it declined), in lockstep."""
+        return self._db.execute(
+            "SELECT a.client, max(r.scenario_s) FROM answers a JOIN rounds r USING (round) "
+            "WHERE a.decision = 'decline' GROUP BY a.client"
+        ).fetchall()
 
     def traffic(self) -> tuple[int, int]:
         """Bytes of all bodies: those received from devices, and those sent to them."""

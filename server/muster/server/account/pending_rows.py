@@ -9,7 +9,7 @@ import orjson
 
 from muster.common.clock import Clock
 from muster.common.errors import RemoteProtocolError
-from muster.common.exchange import Decision, DeviceState, Observation, Reason, Update
+from muster.common.exchange import Decision, DeviceState, Key, Observation, Reason, Update
 from muster.common.tensors import Schema
 from muster.server.account.rows import (
     AnswerRow,
@@ -22,7 +22,7 @@ from muster.server.account.rows import (
 from muster.server.account.traffic import TrafficAccount
 from muster.server.fleet import ConnectedPack, EnrolledDevice, Fleet
 from muster.server.knowledge.participation import Seen
-from muster.server.rounds.lifecycle import Round
+from muster.server.rounds.lifecycle import CohortMember, Round
 from muster.server.updates.uploads import TransferCost
 
 _Report = tuple[str | None, str | None, float | None]
@@ -128,13 +128,17 @@ class PendingRows:
         for client, member in round.cohort.items():
             if (answer := member.answer) is None:
                 continue
+            if member.entered:
+                self._enter_resent(client, member)
+                continue
+            member.enter()
             if answer.state is not None or answer.x:
                 report: _Report = *self._as_json(client, answer.state, answer.x), 0.0
             else:
                 report = self._last_report(self._fleet.devices[client])
             rows.append(
                 AnswerRow(
-                    round.number,
+                    member.round,
                     client,
                     answer.decision.value,
                     answer.reason.value if answer.reason else None,
@@ -145,6 +149,11 @@ class PendingRows:
                 )
             )
         return rows
+
+    def _enter_resent(self, client: str, member: CohortMember) -> None:
+        """Add the bytes of a model that was sent again after the device's answer was entered."""
+        if resent := member.enter():
+            self._transaction.resent.append((resent, member.round, client))
 
     def unheard(
         self, round: Round, decision: str, clients: Sequence[str], at: float
@@ -199,13 +208,22 @@ class PendingRows:
 
     def aborts(self, round: Round, at: float) -> None:
         """Add the calls of a round that devices accepted and then gave up, as dropped."""
-        for member in round.cohort.values():
+        for client, member in round.cohort.items():
             answer = member.answer
             if answer is not None and answer.decision is Decision.ABORT:
-                given_up = Update(answer.key, 0, b"", 0, 0.0, 0.0, math.nan, answer.modelled_s)
-                fate = "dropped", answer.reason, at
-                base_version = round.base_version
-                self.contribution(given_up, base_version, *fate, TransferCost(), whole=False)
+                self._without_update(client, member, answer.reason, at, answer.modelled_s)
+
+    def expired(self, client: str, member: CohortMember, at: float) -> None:
+        """Add an assignment from which no update came while it could count, as dropped."""
+        self._without_update(client, member, Reason.STALE, at, 0.0)
+
+    def _without_update(
+        self, client: str, member: CohortMember, reason: Reason | None, at: float, modelled_s: float
+    ) -> None:
+        key = Key(client, member.round, member.attempt)
+        nothing = Update(key, 0, b"", 0, 0.0, 0.0, math.nan, modelled_s)
+        fate = "dropped", reason, at
+        self.contribution(nothing, member.base_version, *fate, TransferCost(), whole=False)
 
     def contribution(
         self,

@@ -33,6 +33,7 @@ class RoundRow(NamedTuple):
     weight_max: float | None
     effective_size: float | None
     scenario_s: float | None
+    next_s: float | None
     bytes_up: int
     bytes_down: int
     opened_at: float
@@ -130,6 +131,22 @@ class ParticipationRow(NamedTuple):
     x_age_s: float | None
 
 
+class OpenAssignmentRow(NamedTuple):
+    """A call that a device has accepted and whose update has no outcome yet.
+
+    Attributes:
+        round: the round of the call.
+        begun_s: scenario seconds at which that round opened.
+        bytes_down: bytes of the model inside the message that called it.
+    """
+
+    client: str
+    round: int
+    base_version: int
+    begun_s: float | None
+    bytes_down: int
+
+
 class ReportRow(NamedTuple):
     """The newest report of a device about itself.
 
@@ -219,12 +236,14 @@ class PendingTransaction:
             in chunks and inside other messages.
         sessions: (client, JSON of its fingerprint, time, JSON of its Z, capacity) of devices that
             enrolled.
+        resent: (bytes, round, client) of models that were sent again for answers that are entered.
     """
 
     contributions: list[ContributionRow] = field(default_factory=list)
     transfers: list[TransferRow] = field(default_factory=list)
     sessions: list[tuple[str, str, float, str, float]] = field(default_factory=list)
     estimates: list[EstimateRow] = field(default_factory=list)
+    resent: list[tuple[int, int, str]] = field(default_factory=list)
     bytes_up: int = 0
     bytes_down: int = 0
 
@@ -240,6 +259,10 @@ class PendingTransaction:
                     "WHERE client = ?1"
                 ),
                 self.sessions,
+            ),
+            (
+                "UPDATE answers SET bytes_down = bytes_down + ? WHERE round = ? AND client = ?",
+                self.resent,
             ),
         ]
 

@@ -5,6 +5,7 @@ written and fsynced before the transaction that names them.
 """
 
 import hashlib
+import mmap
 from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -57,6 +58,13 @@ class Store:
         """
         file = self._get(model_name(version), self._ledger.model(version))
         return np.frombuffer(file, WIRE, offset=len(self._header)).astype(np.float32, copy=False)
+
+    def map_model(self, version: int) -> memoryview:
+        """The body of a large model, mapped from its file. It does not read the ledger, so any
+        thread may call it."""
+        with open(self._folder / model_name(version), "rb") as file:
+            mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+        return memoryview(mapped)[len(self._header) :]
 
     def get_state(self, version: int) -> State:
         """Read an aggregator's state; empty if none was stored.

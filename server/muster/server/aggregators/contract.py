@@ -45,12 +45,14 @@ class Contribution(NamedTuple):
     Attributes:
         examples: the number of training examples behind the update; > 0.
         staleness: the version that it is folded into minus the version that it was trained from.
+        discount: the factor by which the mode lets its weight fall because it is stale.
     """
 
     client: str
     group: str
     examples: int
     staleness: int
+    discount: float = 1.0
 
 
 class Need(StrEnum):
@@ -150,9 +152,9 @@ class Aggregator(Plugin):
         return weight_sum
 
     def weigh(self, cohort: Cohort, state: State) -> Weighing:
-        """Return the weights of a round. The default asks `weight` and `normaliser`; a rule that
-        needs the whole round overrides it."""
-        weights = [self.weight(contribution, state) for contribution in cohort.contributions]
+        """Return the weights of a round. The default asks `weight`, times the discount of stale
+        updates, and `normaliser`; a rule that needs the whole round overrides it."""
+        weights = [self.weight(c, state) * c.discount for c in cohort.contributions]
         normaliser = self.normaliser(math.fsum(weights), cohort.contributions)
         return Weighing(weights, normaliser, state)
 

@@ -70,9 +70,13 @@ class EvaluationSchedule:
         """The versions whose bytes are still needed, because they wait for evaluation."""
         return self.evaluator.waiting()
 
-    async def after(self, round: int, version: int) -> None:
-        """Evaluate the version that a round made, if `evaluate_every` says so."""
-        if round % self._settings.evaluate_every == 0 and version not in self._known:
+    async def after(self, count: int, round: int, version: int) -> None:
+        """Evaluate the version that a round made, if `evaluate_every` says so.
+
+        Args:
+            count: the number of rounds so far or, if the mode counts versions, of versions.
+        """
+        if count % self._settings.evaluate_every == 0 and version not in self._known:
             await self._submit(version, round)
 
     async def finish(self, round: int, version: int) -> None:

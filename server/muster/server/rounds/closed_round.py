@@ -18,6 +18,7 @@ class ClosedRound(NamedTuple):
         version: the number of the newest version of the model after the round.
         model: the model that the round made; None for an empty round.
         state: the aggregator's state after the round.
+        next_s: in lockstep, scenario seconds at which the next round opens.
         opened_at, closed_at: UNIX seconds.
         seconds: from the opening to the close, on the monotonic clock.
     """
@@ -29,6 +30,7 @@ class ClosedRound(NamedTuple):
     version: int
     model: Vector | None
     state: State
+    next_s: float | None
     opened_at: float
     closed_at: float
     seconds: float
@@ -46,11 +48,12 @@ class ClosedRound(NamedTuple):
             base_version=round.base_version,
             version=self.version,
             outcome="empty" if self.model is None else "aggregated",
-            called=len(round.cohort),
+            called=len(round.own()),
             accepted=updates.accepted_calls(),
             folded=len(self.folded),
             **_weight_columns(self.weights if self.folded else (), self.normaliser),
             scenario_s=round.scenario_s,
+            next_s=self.next_s,
             bytes_up=bytes_up,
             bytes_down=bytes_down,
             opened_at=self.opened_at,

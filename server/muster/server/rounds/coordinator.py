@@ -5,6 +5,7 @@ Everything here runs on the server's event loop; `WorkerThread` runs long comput
 
 import asyncio
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -27,7 +28,7 @@ from muster.server.knowledge.participation import ParticipationHistory
 from muster.server.knowledge.population import Population
 from muster.server.rounds.dispatch import Dispatch
 from muster.server.rounds.ending import RunEnding
-from muster.server.rounds.lifecycle import Round, RoundEvent, RoundPhase, Rules
+from muster.server.rounds.lifecycle import CohortMember, Round, RoundEvent, RoundPhase, Rules
 from muster.server.rounds.presence import Presence
 from muster.server.rounds.round_commit import RoundCommit
 from muster.server.rounds.scenario_time import ScenarioTime
@@ -80,14 +81,24 @@ class Coordinator:
         linked = bool(config.shared)
         # With a target, it is known only after a round's evaluation whether there is a next round.
         self._calls_ahead = (
-            config.calls_ahead and inline and not linked and not settings.target.given
+            config.calls_ahead
+            and inline
+            and not linked
+            and not settings.target.given
+            and not settings.mode.carries
         )
         self._closed: ClosedRound | None = None
+        self._rules = _rules(config)
         self._signals = RunSignals(clock)
         self._worker = worker = WorkerThread(inline)
         self._time = ScenarioTime(lockstep, config.round_s, config.scale, clock)
         self.versions = ModelVersions(
-            ledger, store, self._rule, inline, chunked=linked or not inline
+            ledger,
+            store,
+            self._rule,
+            inline,
+            chunked=linked or not inline,
+            older=settings.mode.carries,
         )
         self.receiver = UpdateReceiver(
             settings,
@@ -137,6 +148,8 @@ class Coordinator:
                 self._participation.enter(pending.participation(rows))
         self.receiver.newest_round = self.committed.round
         self._time.load(ledger)
+        if self.settings.mode.carries:
+            self._take_over_from_ledger()
         self.evaluations = self._commit.evaluations = EvaluationSchedule(
             self.settings,
             ledger.evaluations(),
@@ -145,6 +158,28 @@ class Coordinator:
             self._clock,
             self._tell,
         )
+
+    def _take_over_from_ledger(self) -> None:
+        """Take over the assignments that the ledger has as open, and in lockstep what is known of
+        devices that are not called now."""
+        ledger, time = self._ledger, self._time
+        round = Round(self.committed.round + 1, self.versions.number, self._rules)
+        members = {}
+        for row in ledger.open_assignments():
+            step = time.step_at(row.begun_s)
+            member = CohortMember(row.round, row.base_version, row.begun_s or 0.0, step)
+            member.model_bytes = member.entered_bytes = row.bytes_down
+            member.entered = True
+            members[row.client] = member
+        round.take_over(members)
+        self.receiver.resume(round)
+        if self._lockstep:
+            step = time.step_at(time.next_s)
+            for client, until_s in ledger.busy_until_s():
+                self.fleet.devices[client].busy_until_s = until_s
+            for client, declined_s in ledger.declined():
+                if time.step_at(declined_s) == step:
+                    self.fleet.devices[client].away_until = step
 
     @property
     def committed(self) -> Commit:
@@ -183,10 +218,10 @@ class Coordinator:
     async def _run_rounds(self) -> tuple[str, str]:
         # A server that was killed may have left versions without their evaluations.
         for version, round in list(self.versions.kept.items()):
-            await self.evaluations.after(round, version)
+            await self.evaluations.after(self._count(round, version), round, version)
         await self._presence.assemble(self._ledger)
         number = self.committed.round
-        while self._signals.stop_request is None and number < self.settings.rounds:
+        while self._signals.stop_request is None and self._has_next(number):
             if await self.evaluations.target_reached(self.committed.version):
                 return "completed", f"the target was reached after round {number}"
             number += 1
@@ -196,49 +231,53 @@ class Coordinator:
             return self._signals.stop_request
         version = self.committed.version
         await self.evaluations.finish(self.versions.kept[version], version)
-        return "completed", f"{self.committed.round} rounds"
+        of = f"{version} versions in " if self.settings.mode.counts_versions else ""
+        return "completed", f"{of}{self.committed.round} rounds"
 
     async def _run_round(self, number: int) -> None:
         """Select, call, collect, close, commit; the steps of docs/architecture.md."""
         opened_at, began = self._clock.now(), self._clock.monotonic()
         await self._presence.wait_for_any_device(began)
-        round = Round(
-            number,
-            self.versions.number,
-            self._rules_of(number),
-            step=number - 1,
-            scenario_s=self._time.of_round_s(number),
-        )
+        round = self._next_round(number)
         self.receiver.open(round, self.versions.state)
         self._signals.clear()
         try:
             self._dispatch.select(round)
-            self._dispatch.call(round.cohort)
+            self._dispatch.call(round.uncalled())
         finally:
             if self._closed is not None:
                 await asyncio.sleep(0)  # let the streams send the calls
                 await self._commit_closed()
-        opened = number, round.base_version, len(round.cohort), round.scenario_s
+        opened = number, round.base_version, len(round.own()), round.scenario_s
         self._tell(RoundOpened(*opened))
-        await self._collect(round, began)
+        if round.phase is RoundPhase.COLLECTING:
+            await self._collect(round, began)
         if round.phase is RoundPhase.COLLECTING:  # the run is to stop
             round.happen(RoundEvent.ABANDONED)
             return
         self._closed = await self._commit.close(round, opened_at, began)
+        self._time.next_s = self._closed.next_s or 0.0
         if not (self._calls_ahead and self._has_next(number)):
             await self._commit_closed()
 
-    def _rules_of(self, number: int) -> Rules:
-        return Rules(
-            self._lockstep,
-            self.settings.round_goal(),
-            self.settings.deadline_s,
-            self._shared_links.extra_s_of(number) if self._lockstep else None,
-            awaits_answers=bool(self.config.x),
-        )
+    def _next_round(self, number: int) -> Round:
+        """Make the next round, or take the one that has taken over open assignments."""
+        open = self.receiver.round
+        round = Round(number, self.versions.number, self._rules) if open is None else open
+        round.scenario_s = self._time.opens_s()
+        round.step = self._time.step_at(round.scenario_s)
+        if self._lockstep and self._shared_links.delays:
+            round.rules = replace(self._rules, extra_s=self._shared_links.extra_s_of(number))
+        return round
 
     def _has_next(self, number: int) -> bool:
-        return number < self.settings.rounds and self._signals.stop_request is None
+        if self._signals.stop_request is not None:
+            return False
+        return self._count(number, self.versions.number) < self.settings.rounds
+
+    def _count(self, round: int, version: int) -> int:
+        """The count that `server.rounds` and `evaluate_every` refer to."""
+        return version if self.settings.mode.counts_versions else round
 
     async def _collect(self, round: Round, began: float) -> None:
         """Wait until the round closes or the run is to stop."""
@@ -259,9 +298,9 @@ class Coordinator:
         for it count."""
         round = self.receiver.round
         if round is not None:
-            if round.phase is RoundPhase.COLLECTING:
+            if round.phase in (RoundPhase.SELECTING, RoundPhase.COLLECTING):
                 round.happen(RoundEvent.ABANDONED)
-            self.receiver.pending.inline_down += round.model_bytes()
+            self.receiver.pending.inline_down += round.sent_bytes
         self.receiver.close_and_stop_senders(self.committed)
 
     async def _enter_evaluation(self, row: EvaluationRow) -> None:
@@ -310,6 +349,22 @@ class Coordinator:
         pack.receipts += receipts
         if any(receipt.outcome is Outcome.REFUSED for receipt in receipts):
             pack.send(self.committed)
+
+
+def _rules(config: ServerProcess) -> Rules:
+    """The rules of every round."""
+    settings, lockstep = config.server, config.clock == "rounds"
+    completion = settings.mode.completion(settings.round_goal(), settings.deadline_s)
+    return Rules(
+        lockstep,
+        completion.goal,
+        completion.deadline_s,
+        completion.window_s,
+        completion.least,
+        settings.mode.carries,
+        settings.mode.max_staleness,
+        awaits_answers=bool(config.x),
+    )
 
 
 def _population_of(config: ServerProcess, fleet: Fleet) -> Population:

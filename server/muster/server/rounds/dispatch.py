@@ -7,7 +7,7 @@ from functools import partial
 from muster.common import seeds
 from muster.common.exchange import Call
 from muster.server.config import ServerProcess
-from muster.server.fleet import ConnectedPack, Fleet
+from muster.server.fleet import ConnectedPack, EnrolledDevice, Fleet
 from muster.server.rounds.lifecycle import Round
 from muster.server.rounds.selection import Candidate
 from muster.server.rounds.versions import ModelVersions
@@ -43,20 +43,31 @@ class Dispatch:
     def select(self, round: Round) -> None:
         """Select the cohort of a round. In lockstep the round waits for selected devices that are
         not connected."""
+        server = self._config.server
         candidates = [
             Candidate(device.client, device.examples)
             for device in self._fleet.devices.values()
-            if self._lockstep or device.present
+            if (self._lockstep or device.present) and self._is_free(device, round)
         ]
         draws = partial(seeds.stream, self._config.seed, "selection", round.number)
-        round.select(self._config.server.selection.select(candidates, draws))
+        chosen = server.mode.wanted(candidates, len(round.cohort), server.selection, draws)
+        round.untried = len(chosen) < len(candidates)
+        round.select(chosen)
         self._count_by_group(round)
+
+    def _is_free(self, device: EnrolledDevice, round: Round) -> bool:
+        """Whether a device has no work from an earlier round. If assignments outlive their round, a
+        device is also not asked twice at the same step of its life."""
+        if not round.rules.carries:
+            return True
+        busy = device.client in round.cohort or device.busy_until_s > (round.scenario_s or 0.0)
+        return not busy and device.away_until < round.step
 
     def _count_by_group(self, round: Round) -> None:
         """Count the devices of every group that are called, because a gateway that grants slots
         waits for that many answers."""
         if self._linked_groups:
-            called = (self._fleet.devices[client] for client in round.cohort)
+            called = (self._fleet.devices[client] for client in round.own())
             self._called = Counter(d.group for d in called if d.away_until < round.step)
 
     def call(self, clients: Iterable[str]) -> None:
@@ -64,28 +75,32 @@ class Dispatch:
         round = self._receiver.round
         if round is None:
             return
-        deadline_s = self._config.server.deadline_s or 0.0
-        calls = defaultdict[ConnectedPack, list[Call]](list)
+        deadline_s, versions = self._config.server.deadline_s or 0.0, self._versions
+        # The calls of a message are of one round, so that they have one model and one step.
+        calls = defaultdict[tuple[ConnectedPack, int], list[Call]](list)
         known_away = []
         for client in clients:
             device = self._fleet.devices[client]
             if device.away_until >= round.step and round.expects(client):
                 known_away.append(client)
             elif device.pack is not None and device.present and round.expects(client):
+                member = round.cohort[client]
                 call = Call(
                     round.call(client),
-                    round.cohort[client].base_version,
+                    member.base_version,
                     deadline_s,
-                    self._versions.checksum,
+                    versions.checksum_of(member.base_version),
                     self._called[device.group],
-                    round.step,
+                    member.step,
                 )
-                calls[device.pack].append(call)
-        for pack, together in calls.items():
-            inline = self._versions.body if self._inline and not self.bulk(pack) else None
-            sent = pack.send(self._versions.committed, together, inline)
+                calls[device.pack, member.round].append(call)
+        for (pack, _), together in calls.items():
+            base_version = together[0].base_version
+            inline = self._inline and not self.bulk(pack)
+            body = versions.body_of(base_version) if inline else None
+            sent = pack.send(versions.committed, together, body)
             if sent:
-                round.cohort[together[0].key.client].model_bytes += sent
+                round.sent(together[0].key.client, sent)
         self._receiver.decline_known_away(known_away)
 
     def bulk(self, pack: ConnectedPack) -> bool:

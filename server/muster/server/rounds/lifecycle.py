@@ -14,9 +14,13 @@ play any history in microseconds.
 A device has spoken when the round expects nothing more of it: it declined, gave up, or its update
 was judged. In lockstep only ALL_SPOKE closes a round. The updates that count are then chosen by
 modelled durations, never by real arrival.
+
+In some modes an assignment may outlive the round of its call (`Rules.carries`). The next round then
+takes over the device with its answer and its update, if that has arrived, and takes its update from
+the moment at which the round before has closed.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from types import MappingProxyType
@@ -78,6 +82,11 @@ class Rules:
             is reached. None: all accepted updates count.
         deadline_s: the longest duration of a round; None: no deadline. In lockstep it limits the
             modelled seconds of each update. On the wall and scaled clocks it is wall seconds.
+        window_s: in lockstep, scenario seconds after the opening of the round; updates that finish
+            later do not count in this round. None: no limit.
+        least: if fewer updates could count, none does.
+        carries: whether updates that do not count in the round of their call may count later.
+        max_staleness: the largest staleness of an update that counts; None: any.
         extra_s: in lockstep, takes the clients whose updates arrived and returns, by client, the
             modelled seconds that shared links add to their durations; None: no link is shared.
         awaits_answers: in lockstep, a device whose update has arrived has spoken only when its
@@ -87,6 +96,10 @@ class Rules:
     lockstep: bool
     goal: int | None = None
     deadline_s: float | None = None
+    window_s: float | None = None
+    least: int = 0
+    carries: bool = False
+    max_staleness: int | None = None
     extra_s: Callable[[Sequence[str]], Mapping[str, float]] | None = None
     awaits_answers: bool = False
 
@@ -96,23 +109,33 @@ class CohortMember:
     """A device of the round's cohort, with its answer and its update.
 
     Attributes:
+        round: the round of its call. It is older than the round that has it in its cohort if that
+            round has taken it over.
         base_version: the version that it trains from.
+        begun_s: in lockstep, scenario seconds at which it was called.
+        step: in lockstep, the step of its life at which it was called.
         attempt: the number of its newest call; 0 before the first.
         overtaken: its update arrived before its answer, and `answer` is a placeholder until then.
         accepted: its accepted update, if there is one.
         late: in lockstep, an update that missed the deadline even without shared links.
         spoke: the round expects nothing more of it: it declined, gave up, or its update was judged.
+        entered: its answer is entered in the account, with `entered_bytes` of `model_bytes`.
         model_bytes: bytes of the models that it got inside the messages that called it.
         claimed_bytes: the part of `model_bytes` that has been charged to an update.
     """
 
+    round: int
     base_version: int
+    begun_s: float = 0.0
+    step: int = 0
     attempt: int = 0
     answer: Answer | None = None
     overtaken: bool = False
     accepted: Update | None = None
     late: Update | None = None
     spoke: bool = False
+    entered: bool = False
+    entered_bytes: int = 0
     model_bytes: int = 0
     claimed_bytes: int = 0
 
@@ -121,6 +144,27 @@ class CohortMember:
         claimed = self.model_bytes - self.claimed_bytes
         self.claimed_bytes = self.model_bytes
         return claimed
+
+    def enter(self) -> int:
+        """Record that the answer is entered; return the model bytes that were not entered yet."""
+        new, self.entered, self.entered_bytes = (
+            self.model_bytes - self.entered_bytes,
+            True,
+            self.model_bytes,
+        )
+        return new
+
+    @property
+    def finish_s(self) -> float:
+        """In lockstep, scenario seconds at which the accepted update finishes, without the seconds
+        that shared links add."""
+        assert self.accepted is not None
+        return self.begun_s + self.accepted.modelled_s
+
+    @property
+    def works(self) -> bool:
+        """Whether the device may still give an update, or has given one that has not counted."""
+        return self.accepted is not None or not self.spoke
 
 
 @dataclass(slots=True)
@@ -133,6 +177,8 @@ class Round:
         scenario_s: scenario seconds at which it opens; None before scenario time began.
         receipts: by key, the checksum of the judged body and its receipt, so that the same body
             gets the same receipt.
+        sent_bytes: bytes of the models inside the messages that called its cohort.
+        untried: whether more devices could have been called.
     """
 
     number: int
@@ -143,8 +189,11 @@ class Round:
     phase: RoundPhase = RoundPhase.SELECTING
     cohort: dict[str, CohortMember] = field(default_factory=dict)
     receipts: dict[Key, tuple[bytes, Receipt]] = field(default_factory=dict)
+    sent_bytes: int = 0
+    untried: bool = False
     _unspoken: int = 0
-    _counted: int = 0
+    _arrived: list[str] = field(default_factory=list)
+    """The clients whose updates were accepted before the round closed, in the order of arrival."""
 
     def happen(self, event: RoundEvent) -> RoundPhase:
         """Move to the phase that `event` leads to and return it.
@@ -155,26 +204,60 @@ class Round:
         self.phase = next_phase(TRANSITIONS, self.phase, event, f"round {self.number}")
         return self.phase
 
+    def take_over(self, members: Mapping[str, CohortMember]) -> None:
+        """Take the open assignments of the round before into the cohort."""
+        self.cohort = dict(members)
+
     def select(self, clients: Sequence[str]) -> None:
-        """Make these clients the cohort of the round."""
-        self.cohort = {client: CohortMember(self.base_version) for client in clients}
-        self._unspoken = len(self.cohort)
-        self.happen(RoundEvent.CALLED if clients else RoundEvent.NOBODY_SELECTED)
+        """Add these clients to the cohort, and begin to collect."""
+        for client in clients:
+            self.cohort[client] = CohortMember(
+                self.number, self.base_version, self.scenario_s or 0.0, self.step
+            )
+        self._unspoken = sum(not member.spoke for member in self.cohort.values())
+        self._arrived += [client for client, m in self.cohort.items() if m.accepted is not None]
+        if not self.cohort:
+            self.happen(RoundEvent.NOBODY_SELECTED)
+            return
+        self.happen(RoundEvent.CALLED)
+        if self._unspoken == 0:
+            self.happen(RoundEvent.ALL_SPOKE)
+        elif not self.rules.lockstep and self._goal_reached():
+            self.happen(RoundEvent.GOAL_REACHED)
 
     def call(self, client: str) -> Key:
         """Count a further call to a member of the cohort, and return the call's key."""
         member = self.cohort[client]
         member.attempt += 1
-        return Key(client, self.number, member.attempt)
+        return Key(client, member.round, member.attempt)
+
+    def sent(self, client: str, size: int) -> None:
+        """Count the bytes of a model inside a message whose first call is that of `client`."""
+        self.cohort[client].model_bytes += size
+        self.sent_bytes += size
+
+    def own(self) -> dict[str, CohortMember]:
+        """The members that this round has called, without those that it has taken over."""
+        return {c: member for c, member in self.cohort.items() if member.round == self.number}
+
+    def uncalled(self) -> list[str]:
+        """The members that have not been called by this incarnation of the server."""
+        return [client for client, member in self.cohort.items() if member.attempt == 0]
+
+    def is_stale(self, member: CohortMember) -> bool:
+        """Whether the update of a member could no longer count in this round."""
+        limit = self.rules.max_staleness
+        return limit is not None and self.base_version - member.base_version > limit
 
     def staleness_of(self, client: str) -> int:
         """Staleness of the update of a member: the number of versions that were made between the
         version that it trained from and this round."""
         return self.base_version - self.cohort[client].base_version
 
-    def model_bytes(self) -> int:
-        """Bytes of the models inside the messages that called the cohort."""
-        return sum([member.model_bytes for member in self.cohort.values()])
+    def has_call(self, key: Key) -> bool:
+        """Whether a key is that of a member's assignment, whichever attempt."""
+        member = self.cohort.get(key.client)
+        return member is not None and member.round == key.round
 
     def expects(self, client: str) -> bool:
         """Whether the round still waits for the device."""
@@ -201,7 +284,7 @@ class Round:
         """
         if reason := self._why_foreign(answer.key):
             return reason
-        if self.phase is not RoundPhase.COLLECTING:
+        if not self.takes_updates():
             return Reason.ROUND_CLOSED
         member = self.cohort[answer.key.client]
         if member.overtaken:  # its update is here, so it accepted, whatever the answer says
@@ -266,7 +349,7 @@ class Round:
         member = self.cohort[update.key.client]
         if member.accepted is not None:
             return Receipt(update.key, Outcome.REFUSED, Reason.OTHER_BODY, _COUNTED)
-        if self.phase is not RoundPhase.COLLECTING:
+        if not self.takes_updates():
             return Receipt(update.key, Outcome.LATE, self._why_closed())
         if member.answer is None:  # the answer travels on the other channel and will arrive later
             member.answer = Answer(update.key, Decision.ACCEPT, update.modelled_s)
@@ -276,17 +359,27 @@ class Round:
             receipt = Receipt(update.key, Outcome.LATE, Reason.DEADLINE)
         else:
             member.accepted = update
-            self._counted += 1
+            if self.phase is RoundPhase.COLLECTING:
+                self._arrived.append(update.key.client)
             receipt = Receipt(update.key, Outcome.ACCEPTED)
         if not (member.overtaken and self.rules.lockstep and self.rules.awaits_answers):
             self._mark_spoken(member)
         return receipt
 
+    def takes_updates(self) -> bool:
+        """Whether updates of the cohort can still be accepted. If they may count in a later round,
+        they are accepted until that round has taken them over."""
+        if self.phase is RoundPhase.COLLECTING:
+            return True
+        return self.rules.carries and self.phase is not RoundPhase.DROPPED
+
     def _mark_spoken(self, member: CohortMember) -> None:
         """Record that nothing more is expected of a member, and close the round if that does it."""
-        if self.phase is not RoundPhase.COLLECTING or member.spoke:
+        if member.spoke or not self.takes_updates():
             return
         member.spoke = True
+        if self.phase is not RoundPhase.COLLECTING:
+            return
         self._unspoken -= 1
         if self._unspoken == 0:
             self.happen(RoundEvent.ALL_SPOKE)
@@ -294,32 +387,45 @@ class Round:
             self.happen(RoundEvent.GOAL_REACHED)
 
     def _goal_reached(self) -> bool:
-        return self.rules.goal is not None and self._counted >= self.rules.goal
+        return self.rules.goal is not None and len(self._arrived) >= self.rules.goal
 
     def counted(self) -> list[str]:
-        """The clients whose updates are folded.
+        """The clients whose updates are folded, in the order of the cohort.
 
-        In lockstep these are the first `goal` by modelled duration, ties by client, of those that
-        met the deadline. On the wall clock these are all whose updates were accepted in time.
+        In lockstep these are the first `goal` by modelled finish, ties by client, of those that met
+        the deadline and finished in the window. On the wall clock these are all whose updates were
+        accepted before the round closed.
         """
-        accepted = [client for client, member in self.cohort.items() if member.accepted]
-        if not self.rules.lockstep or (self.rules.goal is None and self.rules.extra_s is None):
-            return accepted
-        durations, overdue = self.durations(), set(self.overdue())
-        in_time = [client for client in accepted if client not in overdue]
-        by_duration = sorted(in_time, key=lambda client: (durations[client], client))
-        chosen = set(by_duration[: self.rules.goal])
-        return [client for client in accepted if client in chosen]
+        rules, arrived = self.rules, set(self._arrived)
+        chosen = arrived
+        if rules.lockstep and (rules.goal or rules.window_s or rules.extra_s):
+            chosen = set(self._first_finished(arrived))
+        if len(chosen) < rules.least:
+            return []
+        return [client for client in self.cohort if client in chosen]
+
+    def _first_finished(self, arrived: Collection[str]) -> list[str]:
+        """In lockstep, the clients whose updates count in this round, in the order in which they
+        finish."""
+        overdue, extra = set(self.overdue()), self._extra_s()
+        ends = {c: self.cohort[c].finish_s + extra.get(c, 0.0) for c in arrived if c not in overdue}
+        if self.rules.window_s is not None:
+            end_s = (self.scenario_s or 0.0) + self.rules.window_s
+            ends = {client: end for client, end in ends.items() if end <= end_s}
+        return sorted(ends, key=lambda client: (ends[client], client))[: self.rules.goal]
 
     def durations(self) -> dict[str, float]:
         """Modelled seconds of every update that arrived, by client. They include the seconds that
         shared links add."""
+        extra = self._extra_s()
         updates = {c: m.accepted or m.late for c, m in self.cohort.items()}
-        own = {client: update.modelled_s for client, update in updates.items() if update}
+        return {c: u.modelled_s + extra.get(c, 0.0) for c, u in updates.items() if u}
+
+    def _extra_s(self) -> Mapping[str, float]:
+        """The seconds that shared links add to the duration of every update that arrived."""
         if self.rules.extra_s is None:
-            return own
-        extra = self.rules.extra_s(list(own))
-        return {client: seconds + extra.get(client, 0.0) for client, seconds in own.items()}
+            return {}
+        return self.rules.extra_s([c for c, m in self.cohort.items() if m.accepted or m.late])
 
     def overdue(self) -> list[str]:
         """Clients whose accepted updates miss the deadline only because of shared links. They are
@@ -330,10 +436,10 @@ class Round:
         return [c for c, m in self.cohort.items() if m.accepted and durations[c] > limit]
 
     def _why_foreign(self, key: Key) -> Reason | None:
-        """Return why a key is not that of a call of this round, or None if it is."""
-        if key.round != self.number:
-            return Reason.ROUND_CLOSED if key.round < self.number else Reason.WRONG_ROUND
+        """Return why a key is not that of a call to the cohort, or None if it is."""
         member = self.cohort.get(key.client)
+        if key.round != (self.number if member is None else member.round):
+            return Reason.ROUND_CLOSED if key.round < self.number else Reason.WRONG_ROUND
         if member is None or not 1 <= key.attempt <= member.attempt:
             return Reason.NOT_CALLED
         return None

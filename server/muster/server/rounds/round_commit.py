@@ -1,7 +1,7 @@
 """The end of a round: weigh its updates, make the next version of the model, and commit both."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING
 
 from muster.common.clock import Clock
@@ -19,6 +19,7 @@ from muster.server.knowledge.participation import ParticipationHistory
 from muster.server.knowledge.population import Population
 from muster.server.rounds.closed_round import ClosedRound
 from muster.server.rounds.lifecycle import Round, RoundEvent
+from muster.server.rounds.modes.contract import RoundEnd
 from muster.server.rounds.versions import ModelVersions
 from muster.server.updates.exact_sum import apply
 from muster.server.updates.receiver import UpdateReceiver
@@ -99,12 +100,16 @@ class RoundCommit:
             version=round.base_version + (model is not None),
             model=model,
             state=versions.state if model is None else self._rule.next_state(weighing.state, model),
+            next_s=self._next_s(round, counted) if round.rules.lockstep else None,
             opened_at=opened_at,
             closed_at=self._clock.now(),
             seconds=self._clock.monotonic() - began,
         )
         round.happen(RoundEvent.FOLDED)
-        self._receiver.close_and_stop_senders(versions.committed)
+        next = None
+        if round.rules.carries:
+            next = updates.successor(self._pending, closed.folded, closed.version, closed.closed_at)
+        self._receiver.close_and_stop_senders(versions.committed, next)
         if model is not None:
             versions.set_newest(closed.version, model, closed.state)
         return closed
@@ -135,6 +140,12 @@ class RoundCommit:
             self._tell(Warned(number, self._rule.kind, warning))
         return weighing
 
+    def _next_s(self, round: Round, counted: Sequence[PendingUpdate]) -> float:
+        """In lockstep, scenario seconds at which the next round opens."""
+        finished = [round.cohort[update.update.key.client].finish_s for update in counted]
+        ended = RoundEnd(round.number, round.scenario_s or 0.0, finished, round.untried)
+        return self._config.server.mode.next_s(ended, self._config.round_s)
+
     def _learn(self, updates: RoundUpdates, counts: set[str]) -> None:
         """Enter in the participation history which devices contributed to a round."""
         rows = (
@@ -163,14 +174,17 @@ class RoundCommit:
         pending, updates = self._pending, closed.updates
         answers = updates.answer_rows(pending, closed.closed_at)
         updates.enter(pending, closed.folded, closed.closed_at)
-        pending.inline_down += updates.round.model_bytes()
+        pending.inline_down += updates.round.sent_bytes
         rows = pending.take(updates.round.number)
         row = closed.row(rows.bytes_up, rows.bytes_down)
-        await self._worker.run(self._write, row, answers, rows, closed.model, closed.state)
+        open = self._receiver.round
+        bases = {member.base_version for member in open.cohort.values()} if open else set()
+        await self._worker.run(self._write, row, answers, rows, closed.model, closed.state, bases)
         updates.round.happen(RoundEvent.COMMITTED)
         self._tell(row.committed())
         if closed.model is not None:
-            await self.evaluations.after(row.round, row.version)
+            count = row.version if self._config.server.mode.counts_versions else row.round
+            await self.evaluations.after(count, row.round, row.version)
 
     def _write(
         self,
@@ -179,10 +193,12 @@ class RoundCommit:
         rows: PendingTransaction,
         model: Vector | None,
         state: State,
+        bases: Collection[int],
     ) -> None:
         versions = self._versions
         stored = versions.put(row.version, model, state)
-        forget = versions.superseded({row.version, row.base_version, *self.evaluations.waiting()})
+        needed = {row.version, row.base_version, *self.evaluations.waiting(), *bases}
+        forget = versions.superseded(needed)
         self._ledger.commit(row, answers, rows, stored.model, stored.state, forget)
         # Recorded here, right after the transaction, because the task that waits for this may be
         # cancelled meanwhile.

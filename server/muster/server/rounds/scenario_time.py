@@ -1,5 +1,7 @@
 """The scenario's time, as far as the server knows it."""
 
+import math
+
 from muster.common.clock import Clock
 from muster.server.account.ledger import Ledger
 
@@ -7,11 +9,14 @@ from muster.server.account.ledger import Ledger
 class ScenarioTime:
     """Seconds since the scenario began.
 
-    In lockstep they follow from the number of the round; on the wall and scaled clocks they run
-    from the moment at which the fleet had assembled, which the ledger keeps.
+    In lockstep every round opens at the second at which the mode lets it open. On the wall and
+    scaled clocks they run from the moment at which the fleet had assembled. The ledger keeps both.
+
+    Attributes:
+        next_s: in lockstep, the second at which the next round opens.
 
     Args:
-        round_s: in lockstep, scenario seconds of a round.
+        round_s: scenario seconds of a step of device life.
         scale: on clocks that run, scenario seconds per second.
     """
 
@@ -21,9 +26,11 @@ class ScenarioTime:
         self._scale = scale
         self._clock = clock
         self._began_at: float | None = None
+        self.next_s = 0.0
 
     def load(self, ledger: Ledger) -> None:
         """Continue the time of an earlier incarnation, if it had begun."""
+        self.next_s = ledger.next_s()
         if ledger.has_begun():
             self.begin(ledger)
 
@@ -37,6 +44,11 @@ class ScenarioTime:
             return None
         return max(0.0, self._clock.now() - self._began_at) * self._scale
 
-    def of_round_s(self, number: int) -> float | None:
-        """Scenario seconds at which round `number` opens, if it opens now."""
-        return (number - 1) * self._round_s if self._lockstep else self.now_s()
+    def opens_s(self) -> float | None:
+        """Scenario seconds at which a round opens that opens now."""
+        return self.next_s if self._lockstep else self.now_s()
+
+    def step_at(self, scenario_s: float | None) -> int:
+        """The step of device life that has begun at a second; 0 before scenario time began."""
+        # The small allowance, because 3 * 0.1 / 0.1 could be less than 3.
+        return math.floor((scenario_s or 0.0) / self._round_s + 1e-9)

@@ -30,9 +30,14 @@ class SharedLinkModel:
         self._bytes_down = bytes_down
         self._bytes_up = bytes_up
 
-    def extra_s_of(self, number: int) -> Callable[[Sequence[str]], Mapping[str, float]] | None:
-        """The function `Rules.extra_s` for round `number`; None if no shared link adds seconds."""
-        return (lambda clients: self._extra_s(number, clients)) if self._shared else None
+    @property
+    def delays(self) -> bool:
+        """Whether any shared link adds seconds."""
+        return bool(self._shared)
+
+    def extra_s_of(self, number: int) -> Callable[[Sequence[str]], Mapping[str, float]]:
+        """The function `Rules.extra_s` for round `number`."""
+        return lambda clients: self._extra_s(number, clients)
 
     def _extra_s(self, number: int, clients: Sequence[str]) -> dict[str, float]:
         lines = defaultdict[str, dict[str, LinkModel]](dict)

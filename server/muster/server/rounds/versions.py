@@ -21,6 +21,19 @@ class StoredVersion(NamedTuple):
     state: StoredVector | None
 
 
+class OlderVersion(NamedTuple):
+    """A version that devices still train from, although there is a newer one.
+
+    Attributes:
+        checksum: of the model's body.
+        body: the model as it travels inside a message; empty if it is too large for that, and then
+            mapped from its file.
+    """
+
+    checksum: bytes
+    body: bytes
+
+
 class ModelVersions:
     """The newest version of the model in memory, and older ones in the ledger and its files.
 
@@ -35,13 +48,22 @@ class ModelVersions:
     Args:
         inline: models travel inside messages.
         chunked: models travel in chunks, to some devices at least.
+        older: older versions may still be asked for.
     """
 
     def __init__(
-        self, ledger: Ledger, store: Store, rule: Aggregator, inline: bool, chunked: bool
+        self,
+        ledger: Ledger,
+        store: Store,
+        rule: Aggregator,
+        inline: bool,
+        chunked: bool,
+        older: bool = False,
     ) -> None:
         self.committed = Commit()
-        self.body = b""
+        self.body = self.checksum = b""
+        self.number = -1
+        self._older: dict[int, OlderVersion] | None = {} if older else None
         self._ledger = ledger
         self._store = store
         self._rule = rule
@@ -60,10 +82,18 @@ class ModelVersions:
         self.kept = dict(ledger.kept())
         store.clean(self.kept)
         self.committed = Commit(ledger.newest_round(), version)
+        if self._older is not None:
+            for older in self.kept.keys() - {version}:
+                body = body_view(store.get_model(older))
+                self._older[older] = OlderVersion(
+                    checksum(body), bytes(body) if self._inline else b""
+                )
         self.set_newest(version, store.get_model(version), store.get_state(version))
 
     def set_newest(self, version: int, model: Vector, state: State) -> None:
         """Make this version the newest one, which devices get."""
+        if self._older is not None and self.number >= 0:
+            self._older[self.number] = OlderVersion(self.checksum, self.body)
         self.number, self.model, self.state = version, model, state
         body = body_view(model)
         self.checksum = checksum(body)
@@ -73,23 +103,40 @@ class ModelVersions:
             self._chunks.clear()  # first, so that old and new chunks are not in memory together
             self._chunks = chunk_messages(body)
 
+    def checksum_of(self, version: int) -> bytes:
+        """The checksum of the body of a version that devices train from."""
+        if version == self.number or self._older is None:
+            return self.checksum
+        return self._older[version].checksum
+
+    def body_of(self, version: int) -> bytes:
+        """A version that devices train from, as it travels inside a message."""
+        if version == self.number or self._older is None:
+            return self.body
+        return self._older[version].body
+
     def chunks_from(self, version: int, offset: int, chunk_bytes: int) -> Iterable[bytes]:
-        """The newest version as serialised messages of Fetch, from a byte of its body on.
+        """A version that devices train from as serialised messages of Fetch, from a byte of its
+        body on.
 
         Args:
-            chunk_bytes: length of a chunk, at most. Chunks of `CHUNK_BYTES` are prepared once.
+            chunk_bytes: length of a chunk, at most. Chunks of `CHUNK_BYTES` of the newest version
+                are prepared once.
 
         Raises:
-            KeyError: `version` is not the newest version.
+            KeyError: no device trains from `version`.
             IndexError: its body ends before `offset`.
         """
-        body = body_view(self.model)
-        if version != self.number:
-            raise KeyError(version)
+        newest = version == self.number
+        if newest:
+            body = body_view(self.model)
+        else:
+            older = (self._older or {})[version]
+            body = memoryview(older.body) if older.body else self._store.map_model(version)
         if offset > len(body):
             raise IndexError(offset)
         first, rest = divmod(offset, CHUNK_BYTES)
-        if chunk_bytes < CHUNK_BYTES or rest:
+        if chunk_bytes < CHUNK_BYTES or rest or not newest:
             return (chunk_message(chunk) for chunk in chunks(body, offset, chunk_bytes))
         return self._chunks[first:]
 
@@ -129,3 +176,5 @@ class ModelVersions:
         self._store.remove(forget)
         for version in forget:
             self.kept.pop(version, None)
+            if self._older is not None:
+                self._older.pop(version, None)

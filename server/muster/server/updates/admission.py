@@ -8,7 +8,7 @@ from muster.common.exchange import Key, Outcome, Reason, Receipt, Update
 from muster.common.tensors import Schema
 from muster.server.config import ServerSettings
 from muster.server.fleet import ConnectedPack, Fleet
-from muster.server.rounds.lifecycle import CohortMember, Round, RoundPhase
+from muster.server.rounds.lifecycle import CohortMember, Round
 from muster.server.updates.uploads import UpdateFormat
 
 
@@ -47,6 +47,10 @@ class Admission:
         """Judge updates against this round from now on."""
         self.round, self.newest_round = round, round.number
 
+    def take_over(self, round: Round) -> None:
+        """Judge updates of the assignments that this round has taken over, before it opens."""
+        self.round = round
+
     def close(self) -> None:
         """Accept nothing more for the open round; its receipts stay until the next one closes."""
         self.past, self.round = self.round or self.past, None
@@ -63,8 +67,7 @@ class Admission:
         if round is None:
             return Receipt(update.key, Outcome.LATE, Reason.ROUND_CLOSED)
         known = round.judge(update)
-        closed = round.phase is not RoundPhase.COLLECTING
-        return round.admit(update) if known is None and closed else known
+        return round.admit(update) if known is None and not round.takes_updates() else known
 
     def _fault(self, pack: ConnectedPack, update: Update) -> tuple[Reason, str] | None:
         """Return why an update cannot come from a device of this session, or None if it can."""
@@ -82,16 +85,18 @@ class Admission:
         return None
 
     def round_of(self, key: Key) -> Round | None:
-        """The round that judges an update: the past round if its key names it, else the open
-        one."""
-        past = self.past
-        return past if past is not None and key.round == past.number else self.round
+        """The round that judges an update: the past round if its key names it and the open round
+        has not taken the assignment over, else the open one."""
+        past, open = self.past, self.round
+        if past is None or key.round != past.number or (open and open.has_call(key)):
+            return open
+        return past
 
     def member_of(self, key: Key) -> CohortMember | None:
         """The device's entry in the cohort of the round that its update is for; None if the device
         is not in it or the server no longer keeps that round."""
         round = self.round_of(key)
-        return round.cohort.get(key.client) if round and round.number == key.round else None
+        return round.cohort[key.client] if round and round.has_call(key) else None
 
     def newest_call(self, pack: ConnectedPack) -> Key:
         """The newest call of a device of this pack. A device that the round still waits for comes
@@ -101,5 +106,5 @@ class Admission:
             called = [client for client in pack.devices if client in cohort]
             if round is not None and called:
                 client = next((each for each in called if not cohort[each].spoke), called[0])
-                return Key(client, round.number, cohort[client].attempt)
+                return Key(client, cohort[client].round, cohort[client].attempt)
         return Key(next(iter(pack.devices)), 0, 0)

@@ -1,6 +1,6 @@
 """Updates that arrive in chunks: uploads of the open round, and those that its close cut off."""
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 
 from muster.common.exchange import Outcome, Receipt, Update
@@ -53,7 +53,9 @@ class OpenUploads:
             round = self._admission.round
             assert round is not None  # otherwise the update would have got the receipt LATE
             format = self._admission.format_of(client)
-            upload = self._files.open(update, format, round.base_version)
+            member = self._admission.member_of(update.key)
+            base_version = round.base_version if member is None else member.base_version
+            upload = self._files.open(update, format, base_version)
             upload.model_bytes = model_bytes
             self._open[client] = upload
         upload.ask(update, asked_at)
@@ -91,8 +93,11 @@ class OpenUploads:
             return cost
         return TransferCost(upload.arrived, cost.down + upload.model_bytes, upload.send_s)
 
-    def cut_off(self) -> list[Receipt]:
+    def cut_off(self, carried: Collection[str] = ()) -> list[Receipt]:
         """Give verdicts to the updates of the open round that have not arrived completely.
+
+        Args:
+            carried: clients whose updates may count in a later round; they continue.
 
         Returns:
             The receipts of updates that are still being sent, so that their devices can stop.
@@ -102,14 +107,17 @@ class OpenUploads:
             return stop
         moving, round = self._pending.traffic.moving, self._admission.round
         kept = {key: upload for key, upload in self._cut_off.items() if moving(upload.transfers)}
-        for upload in self._open.values():
+        going_on = {c: upload for c, upload in self._open.items() if c in carried}
+        for client, upload in self._open.items():
+            if client in going_on:
+                continue
             assert round is not None  # there are open uploads only while a round is open
             upload.verdict = round.receive(upload.update)
             kept[_key(upload.update)] = upload
             upload.close()
             if moving(upload.transfers):
                 stop.append(upload.verdict)
-        self._open, self._cut_off = {}, kept
+        self._open, self._cut_off = going_on, kept
         return stop
 
     async def end(self, limit: float) -> None:

@@ -84,6 +84,7 @@ class UpdateReceiver:
         self.updates: RoundUpdates | None = None
         self.pending = PendingRows(schema, fleet, x_names, clock, scale)
         self._lockstep = lockstep
+        self._mode = settings.mode
         self._fleet = fleet
         self._clock = clock
         self._tell = tell
@@ -92,9 +93,11 @@ class UpdateReceiver:
         self.update_bytes = self._admission.update_bytes
         self._uncounted = UncountedUpdates(self._admission, self.pending, fleet, clock, tell)
         # In lockstep with a goal, or with links that make devices late, the updates that count are
-        # known only when all devices have spoken.
-        decided_later = lockstep and (
-            settings.round_goal() is not None or (shared and settings.deadline_s is not None)
+        # known only when all devices have spoken. If they may count in a later round, their
+        # staleness is known only when they do.
+        decided_later = settings.mode.carries or (
+            lockstep
+            and (settings.round_goal() is not None or (shared and settings.deadline_s is not None))
         )
         rule = settings.aggregator
         self._folding = Folding(
@@ -129,32 +132,51 @@ class UpdateReceiver:
 
     def open(self, round: Round, state: State) -> None:
         """Begin to take updates for a round; `state` is the aggregator's."""
-        self.close()
+        if self.updates is None or self.updates.round is not round:
+            self.close()
+            self.updates = RoundUpdates(round)
         self._admission.open(round)
         self._folding.open(state)
         devices = self._fleet.devices.values()
-        absent = [] if self._lockstep else [d.client for d in devices if not d.present]
-        self.updates = RoundUpdates(round, absent)
+        self.updates.absent = [] if self._lockstep else [d.client for d in devices if not d.present]
 
-    def close(self) -> list[Receipt]:
+    def resume(self, round: Round) -> None:
+        """Take the updates of a round that has taken over the assignments that an earlier
+        incarnation of the server has left open."""
+        self.updates = RoundUpdates(round)
+        self._admission.take_over(round)
+
+    def close(self, next: RoundUpdates | None = None) -> list[Receipt]:
         """Release the bodies of the round; its receipts stay until the next one closes.
+
+        Args:
+            next: the updates of the next round, if it takes over open assignments. Their bodies and
+                their uploads stay.
 
         Returns:
             The receipts of updates that are still being sent, so that their devices can stop.
         """
+        carried = {} if next is None else next.round.cohort
         if self.updates is not None:
-            for update in self.updates.accepted.values():
-                update.body.close()
-        stop = self._uploads.cut_off()
-        self.updates = None
+            for client, update in self.updates.accepted.items():
+                if client not in carried:
+                    update.body.close()
+        stop = self._uploads.cut_off(carried)
+        self.updates = next
         self._folding.forget()
         self._uncounted.forget()
         self._admission.close()
+        if next is not None:
+            self._admission.take_over(next.round)
         return stop
 
-    def close_and_stop_senders(self, committed: Commit) -> None:
-        """Close the round, and tell devices that still send an update for it to stop."""
-        for receipt in self.close():
+    def close_and_stop_senders(self, committed: Commit, next: RoundUpdates | None = None) -> None:
+        """Close the round, and tell devices that still send an update for it to stop.
+
+        Args:
+            next: see `close`.
+        """
+        for receipt in self.close(next):
             pack = self._fleet.devices[receipt.key.client].pack
             if pack is not None and pack.outbox is not None:
                 pack.receipts.append(receipt)
@@ -163,14 +185,19 @@ class UpdateReceiver:
     async def counted(self) -> list[PendingUpdate]:
         """See `Folding.counted`; for the open round."""
         assert self.updates is not None
-        return await self._folding.counted(self.updates)
+        counted = await self._folding.counted(self.updates)
+        if self._mode.carries:  # their staleness is known only now
+            for update in counted:
+                update.contribution = self._contribution(update.update)
+        return counted
 
     async def fold(self, counted: Sequence[PendingUpdate], weights: Sequence[float]) -> None:
         """See `Folding.fold`."""
         await self._folding.fold(counted, weights)
 
     def _report_if_closed(self) -> None:
-        if self.round is not None and self.round.phase is not RoundPhase.COLLECTING:
+        open = RoundPhase.SELECTING, RoundPhase.COLLECTING
+        if self.round is not None and self.round.phase not in open:
             self._closed()
 
     # --- answers ---------------------------------------------------------------------------------
@@ -233,8 +260,11 @@ class UpdateReceiver:
         # If a device comes back and accepts again, that is no progress.
         if first or answer.decision is not Decision.ACCEPT:
             self.progress_at = pack.heard_at
+        if answer.decision is not Decision.DECLINE and self._mode.carries:
+            member = round.cohort[client]
+            device.busy_until_s = member.begun_s + answer.modelled_s
         if answer.decision is Decision.DECLINE:
-            if self._lockstep and answer.reason is Reason.OFFLINE:
+            if self._lockstep and (answer.reason is Reason.OFFLINE or self._mode.carries):
                 device.away_until = round.step + answer.away_steps
             declined.append(answer.reason.value if answer.reason else "")
         elif answer.update is None:  # else the event about the update is enough
@@ -317,14 +347,18 @@ class UpdateReceiver:
         client = update.key.client
         assert self.updates is not None
         self.updates.answered_at.setdefault(client, self._clock.now())
-        group = self._fleet.devices[client].group
-        assert self.round is not None
-        staleness = self.round.staleness_of(client)
-        contribution = Contribution(client, group, update.examples, staleness)
-        accepted = PendingUpdate(update, contribution, body, cost)
+        accepted = PendingUpdate(update, self._contribution(update), body, cost)
         self.updates.accepted[client] = accepted
         self._tell(Received(update.key.round, client, update.key.attempt, update.length))
         self._folding.arrived(accepted)
+
+    def _contribution(self, update: Update) -> Contribution:
+        """What the aggregator gets to know of an update, if it counts in the open round."""
+        assert self.round is not None
+        client = update.key.client
+        group, staleness = self._fleet.devices[client].group, self.round.staleness_of(client)
+        discount = self._mode.discount(staleness)
+        return Contribution(client, group, update.examples, staleness, discount)
 
     # --- updates in chunks -----------------------------------------------------------------------
 

@@ -44,9 +44,42 @@ class RoundUpdates:
     answered_at: dict[str, float] = field(default_factory=dict)
     _rows: list[AnswerRow] | None = None
 
+    def successor(
+        self, pending: PendingRows, folded: Sequence[PendingUpdate], base_version: int, at: float
+    ) -> "RoundUpdates":
+        """The updates of the next round, which takes over the assignments that are still open.
+        Those whose update would be too old by then end here, and are entered in `pending`.
+
+        Args:
+            folded: the updates that counted in this round.
+            base_version: the newest version when the next round opens.
+            at: UNIX seconds.
+        """
+        next = Round(self.round.number + 1, base_version, self.round.rules)
+        counted = {update.update.key.client for update in folded}
+        left = {c: m for c, m in self.round.cohort.items() if m.works and c not in counted}
+        stale = {client for client, member in left.items() if next.is_stale(member)}
+        next.take_over({client: m for client, m in left.items() if client not in stale})
+        for client in stale:
+            self._expire(client, pending, at)
+        accepted = {c: u for c, u in self.accepted.items() if c in next.cohort}
+        answered = {c: at for c, at in self.answered_at.items() if c in next.cohort}
+        return RoundUpdates(next, (), accepted, answered)
+
+    def _expire(self, client: str, pending: PendingRows, at: float) -> None:
+        """End an assignment whose update would be too old to count."""
+        self.answer_rows(pending, at)  # before the device leaves the cohort
+        member, accepted = self.round.cohort.pop(client), self.accepted.pop(client, None)
+        if accepted is not None:
+            accepted.body.close()
+            fate = "late", Reason.STALE, at, accepted.cost, member.claim()
+            pending.contribution(accepted.update, member.base_version, *fate)
+        else:
+            pending.expired(client, member, at)
+
     def accepted_calls(self) -> int:
         """The number of devices that accepted the call, including those that then gave up."""
-        answers = (member.answer for member in self.round.cohort.values())
+        answers = (member.answer for member in self.round.own().values())
         return sum(a is not None and a.decision is not Decision.DECLINE for a in answers)
 
     def answer_rows(self, pending: PendingRows, at: float) -> list[AnswerRow]:
@@ -69,12 +102,16 @@ class RoundUpdates:
         lockstep there are none."""
         if self.round.rules.lockstep:
             return []
+        if self.round.rules.carries:  # it may still work, and answer in a later round
+            return []
         absent, cohort = set(self.absent), self.round.cohort.items()
         unheard = (client for client, member in cohort if member.answer is None)
         return [client for client in unheard if client not in absent]
 
     def enter(self, pending: PendingRows, folded: Sequence[PendingUpdate], at: float) -> None:
-        """Enter the outcomes of the accepted updates, and of devices that gave up, in `pending`."""
+        """Enter the outcomes of the accepted updates, and of devices that gave up, in `pending`.
+
+        Updates that may count in a later round are not entered."""
         counted = {pending_update.update.key.client for pending_update in folded}
         overdue = set(self.round.overdue())
         why = Reason.GOAL_REACHED if self.round.rules.goal else None
@@ -84,6 +121,8 @@ class RoundUpdates:
                 outcome = "folded", None
             elif client in overdue:
                 outcome = "late", Reason.DEADLINE
+            elif self.round.rules.carries:
+                continue
             weight = accepted.weight if client in counted else None
             update, cost = accepted.update, accepted.cost
             member = self.round.cohort[client]

@@ -93,13 +93,13 @@ class UncountedUpdates:
         base_version: int | None,
     ) -> None:
         admission = self._admission
+        member = admission.member_of(update.key)
         if base_version is None:
             round = admission.round_of(update.key)
-            base_version = round.base_version if round else 0
+            base_version = member.base_version if member else round.base_version if round else 0
         group = self._fleet.devices[update.key.client].group
         whole = cost.up >= update.length == admission.update_bytes[group]
         fate, model_bytes = (outcome, reason, self._clock.now()), 0
         if outcome != "duplicate":  # else the update that it repeats is charged with the model
-            member = admission.member_of(update.key)
             model_bytes = member.claim() if member else 0
         self._pending.contribution(update, base_version, *fate, cost, model_bytes, whole=whole)

@@ -1,0 +1,81 @@
+"""The buffered mode: a version after every k updates, whichever devices they come from.
+
+Nguyen et al.: Federated Learning with Buffered Asynchronous Aggregation (FedBuff), AISTATS 2022,
+algorithm 1. With k = 1 it is asynchronous as in Xie, Koyejo, Gupta: Asynchronous Federated
+Optimization (FedAsync), 2019. One thing differs: devices are called when a version has been made,
+and not at the moment at which another device finishes.
+"""
+
+import math
+from collections.abc import Iterator, Sequence
+from typing import Annotated
+
+from pydantic import Field
+
+from muster.common.bounds import DeviceCount
+from muster.server.rounds.modes.contract import Completion, Mode, RoundEnd
+from muster.server.rounds.modes.staleness import AnyStalenessWeight, Polynomial
+from muster.server.rounds.selection import Candidate, Draws, Selection
+
+
+class Buffered(Mode):
+    """A new version after every `k` updates. `server.rounds` counts versions."""
+
+    carries = True
+    counts_versions = True
+
+    k: DeviceCount = 10
+    """Number of updates that make a version; 1 is FedAsync."""
+
+    concurrency: DeviceCount = 30
+    """The most assignments that are open at a time."""
+
+    max_staleness: Annotated[int, Field(ge=0, le=1_000_000)] = 20
+    """The largest staleness with which an update counts. An older one is recorded as late."""
+
+    staleness_weight: AnyStalenessWeight = Polynomial(kind="polynomial")
+    """The factor by which the weight of an update falls with its staleness."""
+
+    def completion(self, goal: int | None, deadline_s: float | None) -> Completion:
+        return Completion(goal=self.k, deadline_s=deadline_s, least=self.k)
+
+    def next_s(self, ended: RoundEnd, round_s: float) -> float:
+        if ended.finished_s:
+            return max(ended.opened_s, *ended.finished_s)
+        if ended.untried:
+            return ended.opened_s
+        return (math.floor(ended.opened_s / round_s) + 1) * round_s
+
+    def wanted(
+        self, candidates: Sequence[Candidate], open: int, selection: Selection, draws: Draws
+    ) -> list[str]:
+        free = min(self.concurrency - open, len(candidates))
+        if free <= 0:
+            return []
+        chosen = draws().choice(len(candidates), free, replace=False)
+        return [candidates[place].client for place in sorted(chosen)]
+
+    def discount(self, staleness: int) -> float:
+        return self.staleness_weight.factor(staleness)
+
+    def refusals(
+        self, selection: Selection, devices: int, lockstep: bool, shared: bool
+    ) -> Iterator[str]:
+        if self.k > self.concurrency:
+            yield (
+                f"k: {self.k} updates make a version, but at most {self.concurrency} assignments "
+                f"are open; expected k of at most `concurrency`"
+            )
+        if self.k > devices:
+            yield f"k: {self.k} updates, but the population has only {devices} devices"
+        if selection.kind != "all":
+            yield (
+                f"server.selection: {selection.kind!r} selects devices for a round; in the "
+                f"buffered mode `concurrency` says how many devices work, and the server draws "
+                f"them. Leave the selection out"
+            )
+        if lockstep and shared:
+            yield (
+                "in lockstep, the seconds that a shared link adds are known only within a round, "
+                "and updates outlive theirs; take clock.kind = 'wall', or the synchronous mode"
+            )

@@ -1,0 +1,106 @@
+"""The contract of a mode, which has no I/O and no clock.
+
+The server works in rounds in every mode: a round begins with calls and ends when its updates are
+folded into the next version. An *assignment* is the work that one call gives to one device. The
+mode decides whether an assignment may outlive the round of its call. In lockstep an update counts
+by its modelled finish, in scenario seconds; on the other clocks it counts when it arrives.
+"""
+
+from abc import abstractmethod
+from collections.abc import Iterator, Sequence
+from typing import ClassVar, NamedTuple
+
+from muster.common.plugins import Plugin
+from muster.server.rounds.selection import Candidate, Draws, Selection
+
+
+class Completion(NamedTuple):
+    """The conditions that complete a round.
+
+    Attributes:
+        goal: the number of updates that count at most; on the wall clock the round closes when it
+            is reached. None: all that came.
+        window_s: the longest duration of the round; None: it has no end of its own. Updates that
+            finish later stay open.
+        deadline_s: the longest modelled duration of an assignment, after which its update is late;
+            None: no limit.
+        least: if fewer updates could count, none does, and they wait for a later round.
+    """
+
+    goal: int | None = None
+    window_s: float | None = None
+    deadline_s: float | None = None
+    least: int = 0
+
+
+class RoundEnd(NamedTuple):
+    """The end of a round in lockstep, for the time at which the next one opens.
+
+    Attributes:
+        number: the number of the round, from 1.
+        opened_s: scenario seconds at which it opened.
+        finished_s: the modelled finishes of the updates that counted, in scenario seconds.
+        untried: whether devices remain that could have been called.
+    """
+
+    number: int
+    opened_s: float
+    finished_s: Sequence[float]
+    untried: bool
+
+
+class Mode(Plugin):
+    """A mode. Its settings are its fields."""
+
+    carries: ClassVar[bool] = False
+    """Whether an assignment may outlive the round of its call."""
+
+    counts_versions: ClassVar[bool] = False
+    """Whether `server.rounds` and `evaluate_every` count versions instead of rounds."""
+
+    max_staleness: int | None = None
+    """The largest staleness with which an update counts; None: any."""
+
+    @abstractmethod
+    def completion(self, goal: int | None, deadline_s: float | None) -> Completion:
+        """What completes a round.
+
+        Args:
+            goal: the goal of the scenario, or of its selection.
+            deadline_s: `server.deadline_s`.
+        """
+
+    @abstractmethod
+    def next_s(self, ended: RoundEnd, round_s: float) -> float:
+        """In lockstep, scenario seconds at which the next round opens.
+
+        Args:
+            round_s: scenario seconds of a step of device life.
+        """
+
+    def wanted(
+        self, candidates: Sequence[Candidate], open: int, selection: Selection, draws: Draws
+    ) -> list[str]:
+        """The clients to call at the beginning of a round, in the order of `candidates`.
+
+        Args:
+            candidates: the devices that can be called.
+            open: the number of assignments that earlier rounds left open.
+            draws: makes the random stream of the round.
+        """
+        return selection.select(candidates, draws)
+
+    def discount(self, staleness: int) -> float:
+        """The factor by which the weight of an update falls because it is stale; 1 if it is not."""
+        return 1.0
+
+    def refusals(
+        self, selection: Selection, devices: int, lockstep: bool, shared: bool
+    ) -> Iterator[str]:
+        """Yield the reasons why the mode cannot work in a scenario; none if it can.
+
+        Args:
+            devices: number of devices in the population.
+            shared: whether links that devices share delay or deny transfers.
+        """
+        yield from ()
