@@ -40,6 +40,19 @@ _LARGE_TRAINING = {"learning_rate": 1e-6, "local_steps": 1, "batch_size": 4}
 _FEEDBACK = {"compression": {"kind": "top-k", "ratio": 0.4}}
 
 
+_MIXED = [
+    {"name": "quick", "count": 2, "device": {"examples_per_s": 10}},
+    {
+        "name": "slow",
+        "count": 2,
+        "devices_per_process": 2,
+        "device": {"examples_per_s": 1},
+        "availability": {"kind": "bernoulli", "probability": 0.7},
+    },
+]
+"""Quick devices, and a pack of slow ones that are not always there."""
+
+
 @cache
 def scenarios() -> Mapping[str, Scenario]:
     """Scenarios by name: small fleets that together use every part of the protocol."""
@@ -88,6 +101,36 @@ def scenarios() -> Mapping[str, Scenario]:
                     "availability": {"kind": "markov", "mean_up_s": 7200, "mean_down_s": 3600},
                     "participation": {"drop_out": 0.3},
                 }
+            ],
+        ),
+        _scenario(
+            "opportunistic",
+            server={
+                "rounds": 5,
+                "deadline_s": 2.0,
+                "mode": {"kind": "opportunistic", "max_staleness": 3},
+            },
+            clock={"round_s": 2.0},
+            groups=_MIXED,
+        ),
+        _scenario(
+            "buffered",
+            server={"rounds": 6, "mode": {"kind": "buffered", "k": 2, "concurrency": 3}},
+            clock={"round_s": 2.0},
+            groups=_MIXED,
+        ),
+        _scenario(
+            "asynchronous",
+            task=_LARGE_TASK,
+            training=_LARGE_TRAINING,
+            server={
+                "rounds": 5,
+                "transfers": 2,
+                "mode": {"kind": "buffered", "k": 1, "concurrency": 2, "max_staleness": 1},
+            },
+            groups=[
+                {"name": "quick", "count": 2, "device": {"examples_per_s": 10}},
+                {"name": "slow", "count": 1, "device": {"examples_per_s": 1}},
             ],
         ),
         _scenario(

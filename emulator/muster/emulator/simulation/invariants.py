@@ -56,9 +56,12 @@ def _rounds(programs: Programs, ledger: sqlite3.Connection) -> Iterator[str]:
     status, detail = ledger.execute("SELECT status, detail FROM run").fetchone()
     if status != "completed":
         yield f"the ledger says that the run {status}: {detail}"
+    settings = programs.scenario.server
     rounds = [row[0] for row in ledger.execute("SELECT round FROM rounds ORDER BY round")]
-    if rounds != list(range(1, programs.scenario.server.rounds + 1)):
-        yield f"the ledger has the rounds {rounds}"
+    versions = ledger.execute("SELECT max(version) FROM versions").fetchone()[0]
+    count = versions if settings.mode.counts_versions else len(rounds)
+    if rounds != list(range(1, len(rounds) + 1)) or count != settings.rounds:
+        yield f"the ledger has the rounds {rounds} and {versions} versions"
     query = "SELECT round, base_version, version, outcome FROM rounds ORDER BY round"
     newest = 0
     for round, base_version, version, outcome in ledger.execute(query):
@@ -69,11 +72,11 @@ def _rounds(programs: Programs, ledger: sqlite3.Connection) -> Iterator[str]:
 
 def _contributions(ledger: sqlite3.Connection) -> Iterator[str]:
     twice = ledger.execute(
-        "SELECT round, client FROM contributions WHERE outcome = 'folded' "
-        "GROUP BY round, client HAVING count(*) > 1"
+        "SELECT call_round, client FROM contributions WHERE outcome = 'folded' "
+        "GROUP BY call_round, client HAVING count(*) > 1"
     )
     for round, client in twice:
-        yield f"{client} counts twice in round {round}"
+        yield f"the work of {client} for its call in round {round} counts twice"
     query = (
         "SELECT r.round, r.folded, count(c.client) FROM rounds r LEFT JOIN contributions c "
         "ON c.round = r.round AND c.outcome = 'folded' GROUP BY r.round"
@@ -88,7 +91,8 @@ def _contributions(ledger: sqlite3.Connection) -> Iterator[str]:
     for round, client, staleness in stale:
         yield f"the staleness of {client} in round {round} is not {staleness}"
     unsaid = ledger.execute(
-        "SELECT c.round, c.client FROM contributions c LEFT JOIN answers a USING (round, client) "
+        "SELECT c.round, c.client FROM contributions c LEFT JOIN answers a "
+        "ON a.round = c.call_round AND a.client = c.client "
         "WHERE c.outcome = 'folded' AND a.decision IS NOT 'accept'"
     )
     for round, client in unsaid:

@@ -211,15 +211,17 @@ class PendingRows:
         for client, member in round.cohort.items():
             answer = member.answer
             if answer is not None and answer.decision is Decision.ABORT:
-                self._without_update(client, member, answer.reason, at, answer.modelled_s)
+                self.without_update(client, member, answer.reason, at, answer.modelled_s)
 
-    def expired(self, client: str, member: CohortMember, at: float) -> None:
-        """Add an assignment from which no update came while it could count, as dropped."""
-        self._without_update(client, member, Reason.STALE, at, 0.0)
-
-    def _without_update(
-        self, client: str, member: CohortMember, reason: Reason | None, at: float, modelled_s: float
+    def without_update(
+        self,
+        client: str,
+        member: CohortMember,
+        reason: Reason | None,
+        at: float,
+        modelled_s: float = 0.0,
     ) -> None:
+        """Add an assignment that ended without an update, as dropped."""
         key = Key(client, member.round, member.attempt)
         nothing = Update(key, 0, b"", 0, 0.0, 0.0, math.nan, modelled_s)
         fate = "dropped", reason, at
@@ -236,7 +238,8 @@ class PendingRows:
         model_bytes: int = 0,
         weight: float | None = None,
         whole: bool = True,
-        round: Round | None = None,
+        round: int | None = None,
+        staleness: int = 0,
     ) -> None:
         """Add the outcome of an update.
 
@@ -246,17 +249,18 @@ class PendingRows:
             model_bytes: bytes of the model inside its call, unless they are charged to another
                 update.
             whole: whether all of its body came and has the right length.
-            round: the round to whose sum it could be added; None: it came too late, or was wrong.
+            round: the round in which it counted; None: that of its call.
+            staleness: its staleness when this was decided.
         """
         up, down, send_s = cost
         self._transaction.contributions.append(
             ContributionRow(
-                round=update.key.round if round is None else round.number,
+                round=update.key.round if round is None else round,
                 client=update.key.client,
                 call_round=update.key.round,
                 attempt=update.key.attempt,
                 base_version=base_version,
-                staleness=0 if round is None else round.base_version - base_version,
+                staleness=staleness,
                 weight=weight,
                 examples=update.examples,
                 mask_ratio=1.0,

@@ -231,6 +231,7 @@ class Coordinator:
             return self._signals.stop_request
         version = self.committed.version
         await self.evaluations.finish(self.versions.kept[version], version)
+        self.receiver.drop_open()
         of = f"{version} versions in " if self.settings.mode.counts_versions else ""
         return "completed", f"{of}{self.committed.round} rounds"
 
@@ -340,7 +341,8 @@ class Coordinator:
             self._tell(Attended(client))
         pack.send(self.committed, scenario_s=self._time.now_s())
         self._dispatch.call(pack.devices)
-        if self.receiver.round is None:
+        round = self.receiver.round
+        if round is None or round.phase is RoundPhase.SELECTING:
             self._signals.notify()
 
     def answered(self, pack: ConnectedPack, answers: Sequence[tuple[Answer, Body]]) -> None:

@@ -370,6 +370,11 @@ class UpdateReceiver:
         """See `OpenUploads.sending`."""
         return self._uploads.sending(upload)
 
+    def drop_open(self) -> None:
+        """Enter the assignments that are open although the run is complete."""
+        if self.updates is not None:
+            self.updates.drop_open(self.pending, self._clock.now())
+
     async def last_rows(self, limit: float) -> PendingTransaction:
         """The rows that the ledger still needs when no other round will be committed.
 

@@ -61,21 +61,36 @@ class RoundUpdates:
         stale = {client for client, member in left.items() if next.is_stale(member)}
         next.take_over({client: m for client, m in left.items() if client not in stale})
         for client in stale:
-            self._expire(client, pending, at)
+            self.answer_rows(pending, at)  # before it leaves the cohort
+            staleness = base_version - left[client].base_version
+            self._end(client, "late", Reason.STALE, pending, at, staleness)
+            del self.round.cohort[client]
         accepted = {c: u for c, u in self.accepted.items() if c in next.cohort}
         answered = {c: at for c, at in self.answered_at.items() if c in next.cohort}
         return RoundUpdates(next, (), accepted, answered)
 
-    def _expire(self, client: str, pending: PendingRows, at: float) -> None:
-        """End an assignment whose update would be too old to count."""
-        self.answer_rows(pending, at)  # before the device leaves the cohort
-        member, accepted = self.round.cohort.pop(client), self.accepted.pop(client, None)
-        if accepted is not None:
-            accepted.body.close()
-            fate = "late", Reason.STALE, at, accepted.cost, member.claim()
-            pending.contribution(accepted.update, member.base_version, *fate)
-        else:
-            pending.expired(client, member, at)
+    def drop_open(self, pending: PendingRows, at: float) -> None:
+        """Enter the assignments that are open when the run is complete, as dropped."""
+        for client in self.round.cohort:
+            self._end(client, "dropped", Reason.ROUND_CLOSED, pending, at)
+
+    def _end(
+        self,
+        client: str,
+        outcome: str,
+        reason: Reason,
+        pending: PendingRows,
+        at: float,
+        staleness: int = 0,
+    ) -> None:
+        """Enter an assignment that ends without counting, with its update if that has arrived."""
+        member, accepted = self.round.cohort[client], self.accepted.pop(client, None)
+        if accepted is None:
+            pending.without_update(client, member, reason, at)
+            return
+        accepted.body.close()
+        fate = outcome, reason, at, accepted.cost, member.claim()
+        pending.contribution(accepted.update, member.base_version, *fate, staleness=staleness)
 
     def accepted_calls(self) -> int:
         """The number of devices that accepted the call, including those that then gave up."""
@@ -127,5 +142,8 @@ class RoundUpdates:
             update, cost = accepted.update, accepted.cost
             member = self.round.cohort[client]
             fate = *outcome, at, cost, member.claim(), weight
-            pending.contribution(update, member.base_version, *fate, round=self.round)
+            number, staleness = self.round.number, self.round.staleness_of(client)
+            pending.contribution(
+                update, member.base_version, *fate, round=number, staleness=staleness
+            )
         pending.aborts(self.round, at)
