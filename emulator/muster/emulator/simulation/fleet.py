@@ -158,6 +158,31 @@ def scenarios() -> Mapping[str, Scenario]:
             )
             for absence in ("close", "silent")
         ),
+        *(
+            _scenario(
+                f"wall-{mode['kind']}",
+                server={"rounds": 5, "deadline_s": 4.0, "heartbeat_s": 2.0, "mode": mode},
+                clock={"kind": "wall", "round_s": 1.0},
+                groups=_MIXED,
+            )
+            for mode in (
+                {"kind": "opportunistic", "max_staleness": 2},
+                {"kind": "buffered", "k": 2, "concurrency": 3},
+            )
+        ),
+        _scenario(
+            "wall-large-buffered",
+            task=_LARGE_TASK,
+            training=_LARGE_TRAINING,
+            server={
+                "rounds": 4,
+                "deadline_s": 6.0,
+                "transfers": 1,
+                "mode": {"kind": "buffered", "k": 1, "concurrency": 2},
+            },
+            clock={"kind": "wall"},
+            groups=[{"name": "dev", "count": 3, "device": {"examples_per_s": 4}}],
+        ),
         _scenario(
             "wall-large",
             task=_LARGE_TASK,
