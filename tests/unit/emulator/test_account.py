@@ -234,11 +234,11 @@ def test_the_ledger_of_another_schema_is_refused(run: RunFolder) -> None:
 def test_a_ledger_of_the_version_before_is_read_with_the_columns_of_today(run: RunFolder) -> None:
     run.clients("a")
     run.round({"a": "folded"})
-    run._ledger.execute("ALTER TABLE rounds DROP COLUMN next_s")
+    run.ledger.execute("ALTER TABLE rounds DROP COLUMN next_s")
     for column in ("rounds DROP COLUMN scenario_s", "contributions DROP COLUMN call_round"):
-        run._ledger.execute("DROP INDEX IF EXISTS counted_once")
-        run._ledger.execute(f"ALTER TABLE {column}")
-    run._ledger.execute("PRAGMA user_version = 6")
+        run.ledger.execute("DROP INDEX IF EXISTS counted_once")
+        run.ledger.execute(f"ALTER TABLE {column}")
+    run.ledger.execute("PRAGMA user_version = 6")
     with Account(run.commit()) as account:
         assert account.contributions["call_round"].tolist() == [1]
         assert account.rounds["scenario_s"].isna().all()

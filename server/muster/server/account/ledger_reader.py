@@ -113,6 +113,10 @@ class LedgerReader:
         )
         return [OpenAssignmentRow(*row) for row in rows]
 
+    def open_bases(self) -> set[int]:
+        """The versions on which open assignments are based."""
+        return {row.base_version for row in self.open_assignments()}
+
     def busy_until_s(self) -> list[tuple[str, float]]:
         """(client, scenario seconds at which its newest work ends), in lockstep."""
         return self._db.execute(

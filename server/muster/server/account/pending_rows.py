@@ -165,10 +165,10 @@ class PendingRows:
         Args:
             decision: "absent" or "silent".
         """
-        rows = []
+        rows, called = [], round.own()
         for client in clients:
             report = self._last_report(self._fleet.devices[client])
-            member = round.cohort.get(client)
+            member = called.get(client)
             model_bytes = member.model_bytes if member else 0
             rows.append(
                 AnswerRow(round.number, client, decision, None, *report, None, model_bytes, at)

@@ -94,6 +94,9 @@ class RunEnding:
         last = await self._receiver.last_rows(self._clock.monotonic() + _LAST_UPLOADS_S)
         await self._worker.run(self._ledger.note, last)
         self._last = last
-        forget = self._versions.superseded({self._versions.committed.version})
+        needed = {self._versions.committed.version}
+        if status != "completed":  # the run may be resumed with the assignments that are open
+            needed |= await self._worker.run(self._ledger.open_bases)
+        forget = self._versions.superseded(needed)
         await self._worker.run(self._ledger.end, status, detail, self._clock.now(), forget)
         self._versions.remove(forget)
