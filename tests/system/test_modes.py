@@ -1,0 +1,71 @@
+"""Modes in which updates outlive their round: the same bits, whoever is killed how often."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from tests.system.test_crash import KILLS, SOON_S, Killer
+
+from muster.emulator import run
+from muster.emulator.results.summary import read_summary
+from muster.emulator.simulation.whole_run import simulate_run
+
+if TYPE_CHECKING:
+    from tests.system.conftest import MakeScenario
+
+    from muster.emulator import Run
+
+pytestmark = pytest.mark.usefixtures("nothing_left")
+
+MODES: dict[str, dict[str, Any]] = {
+    "buffered": {"mode": {"kind": "buffered", "k": 3, "concurrency": 6}},
+    "opportunistic": {
+        "deadline_s": 4.0,
+        "mode": {"kind": "opportunistic", "max_staleness": 4},
+    },
+}
+GROUPS = [
+    {"name": "dev", "count": 4, "device": {"examples_per_s": 20}},
+    {
+        "name": "dev-slow",
+        "count": 4,
+        "devices_per_process": 2,
+        "device": {"examples_per_s": {"kind": "log-normal", "median": 2, "sigma": 0.5}},
+        "availability": {"kind": "bernoulli", "probability": 0.8},
+        "link": {"compression": {"kind": "top-k", "ratio": 0.4}},
+    },
+]
+
+
+def assert_the_account_is_right(done: Run) -> None:
+    contributions, rounds = done.ledger.contributions, done.ledger.rounds
+    folded = contributions[contributions["outcome"] == "folded"]
+    assert not folded.duplicated(["call_round", "client"]).any(), "work that counts twice"
+    bases = rounds.set_index("round")["base_version"]
+    staleness = folded["round"].map(bases) - folded["base_version"]
+    assert (staleness == folded["staleness"]).all()
+    assert (folded["call_round"].map(bases) == folded["base_version"]).all()
+    assert folded["staleness"].max() >= 1, "no update outlived its round"
+    assert (folded.groupby("round").size() == rounds.set_index("round")["folded"]).all()
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_kills_of_servers_and_devices_change_nothing(
+    scenario: MakeScenario, tmp_path: Path, mode: str
+) -> None:
+    planned = scenario(
+        clock={"round_s": 4.0},
+        groups=GROUPS,
+        server={"rounds": 20 * KILLS, "evaluate_every": 20, **MODES[mode]},
+        launch={"restarts": 1000},
+    )
+    assert simulate_run(planned, tmp_path / "undisturbed") == "completed"
+    folder = tmp_path / "killed"
+    killer = Killer(folder, "all", KILLS, 60)
+    done = run(planned, out=folder, show=killer.show, show_every_s=SOON_S)
+    assert killer.left == 0, "the run was over before the killer was done"
+    undisturbed = read_summary(tmp_path / "undisturbed")
+    assert done.summary["model_sha256"] == undisturbed["model_sha256"]
+    assert_the_account_is_right(done)
