@@ -21,6 +21,8 @@ from muster.emulator.fleet.enrollment import ENROLLMENTS
 from muster.emulator.scenario.scenario import Scenario
 from muster.server.aggregators import AGGREGATORS
 from muster.server.knowledge.propensity import CLASSIFIERS
+from muster.server.rounds.modes import MODES
+from muster.server.rounds.modes.staleness import STALENESS_WEIGHTS
 from muster.server.rounds.selection import SELECTIONS
 from muster.tasks.models import MODELS
 from muster.tasks.partitions import PARTITIONS
@@ -36,6 +38,8 @@ PLUG_INS: Mapping[str, Registry[Any]] = {
     "groups.enrollment": ENROLLMENTS,
     "groups.availability": AVAILABILITIES,
     "groups.link.compression": CODECS,
+    "server.mode": MODES,
+    "server.mode.staleness_weight": STALENESS_WEIGHTS,
     "server.selection": SELECTIONS,
     "server.aggregator": AGGREGATORS,
     "server.aggregator, its tables": CLASSIFIERS,

@@ -183,10 +183,13 @@ class ProcessConfigs:
 
     def write_plan(self, prepared: Mapping[str, Any], progress: Progress) -> None:
         """Write the plan of the run into its folder, for the report and for oracles. A run without
-        events or slots needs no plan, and a plan that takes too long is left to `muster plan`."""
+        events or slots needs no plan, a plan that takes too long is left to `muster plan`, and
+        only synchronous rounds can be planned."""
         scenario = self.scenario
         slots = any(group.shared_link.slots is not None for group in scenario.groups)
-        if not (self._eventful() or slots) or scenario.devices * instants(scenario) > _PLANNED:
+        if scenario.server.mode.carries or not (self._eventful() or slots):
+            return
+        if scenario.devices * instants(scenario) > _PLANNED:
             return
         shapes = [math.prod(tensor["shape"]) for tensor in prepared["schema"]]
         learning = Learning(prepared["examples"], sum(shapes))

@@ -364,7 +364,7 @@ def _rules(config: ServerProcess) -> Rules:
         completion.window_s,
         completion.least,
         settings.mode.carries,
-        settings.mode.max_staleness,
+        settings.mode.oldest(),
         awaits_answers=bool(config.x),
     )
 

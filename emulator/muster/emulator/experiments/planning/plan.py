@@ -59,10 +59,16 @@ def plan(
         progress: called from time to time; it may raise to end the plan.
 
     Raises:
-        ConfigError: no device is enrolled, data is missing, or the plan would have too many steps.
+        ConfigError: no device is enrolled, data is missing, the plan would have too many steps, or
+            the scenario's mode is not synchronous.
     """
     if not isinstance(scenario, Scenario):
         scenario = read_scenario(Path(scenario))
+    if scenario.server.mode.carries:
+        raise ConfigError(
+            f"server.mode: a plan computes synchronous rounds; found {scenario.server.mode.kind!r}. "
+            f"Run the scenario, or plan it with --set server.mode=synchronous"
+        )
     residents = population(scenario)
     steps = _steps(scenario)
     learning = learning or Learning.of(scenario)

@@ -55,6 +55,9 @@ class Buffered(Mode):
         chosen = draws().choice(len(candidates), free, replace=False)
         return [candidates[place].client for place in sorted(chosen)]
 
+    def oldest(self) -> int | None:
+        return self.max_staleness
+
     def discount(self, staleness: int) -> float:
         return self.staleness_weight.factor(staleness)
 

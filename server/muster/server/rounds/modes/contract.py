@@ -58,9 +58,6 @@ class Mode(Plugin):
     counts_versions: ClassVar[bool] = False
     """Whether `server.rounds` and `evaluate_every` count versions instead of rounds."""
 
-    max_staleness: int | None = None
-    """The largest staleness with which an update counts; None: any."""
-
     @abstractmethod
     def completion(self, goal: int | None, deadline_s: float | None) -> Completion:
         """What completes a round.
@@ -89,6 +86,10 @@ class Mode(Plugin):
             draws: makes the random stream of the round.
         """
         return selection.select(candidates, draws)
+
+    def oldest(self) -> int | None:
+        """The largest staleness with which an update counts; None: any."""
+        return None
 
     def discount(self, staleness: int) -> float:
         """The factor by which the weight of an update falls because it is stale; 1 if it is not."""

@@ -28,6 +28,9 @@ class Opportunistic(Mode):
     def next_s(self, ended: RoundEnd, round_s: float) -> float:
         return ended.number * round_s
 
+    def oldest(self) -> int | None:
+        return self.max_staleness
+
     def discount(self, staleness: int) -> float:
         return self.staleness_weight.factor(staleness)
 

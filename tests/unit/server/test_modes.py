@@ -1,0 +1,177 @@
+"""The modes without a server: who is called, what completes a round, what stale updates weigh."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+
+from muster.common.exchange import Answer, Decision, Key, Outcome, Reason, Update
+from muster.server.rounds.lifecycle import Round, RoundPhase, Rules
+from muster.server.rounds.modes import MODES, Mode
+from muster.server.rounds.modes.contract import RoundEnd
+from muster.server.rounds.modes.staleness import STALENESS_WEIGHTS, StalenessWeight
+from muster.server.rounds.selection import Candidate, SelectAll, UniformSelection
+
+ALL = SelectAll(kind="all")
+CANDIDATES = [Candidate(f"c{n}", 10) for n in range(6)]
+
+
+def mode(kind: str, **settings: Any) -> Mode:
+    found = MODES.parse({"kind": kind, **settings})
+    assert isinstance(found, Mode)
+    return found
+
+
+def refusals(found: Mode, selection: Any = ALL, devices: int = 100, shared: bool = False) -> str:
+    return "; ".join(found.refusals(selection, devices, lockstep=True, shared=shared))
+
+
+def test_the_buffered_mode_calls_as_many_as_are_missing() -> None:
+    buffered = mode("buffered", k=2, concurrency=4)
+
+    def draws() -> np.random.Generator:
+        return np.random.default_rng(1)
+
+    chosen = buffered.wanted(CANDIDATES, 1, ALL, draws)
+    assert len(chosen) == 3
+    assert chosen == sorted(chosen), "in the order of the candidates"
+    assert buffered.wanted(CANDIDATES, 1, ALL, draws) == chosen
+    assert buffered.wanted(CANDIDATES, 4, ALL, draws) == []
+    assert buffered.wanted(CANDIDATES[:1], 1, ALL, draws) == ["c0"]
+    assert buffered.wanted([], 0, ALL, draws) == []
+
+
+def test_the_next_round_of_the_buffered_mode_opens_when_its_last_update_finishes() -> None:
+    buffered = mode("buffered")
+    assert buffered.next_s(RoundEnd(3, 10.0, [12.5, 11.0], untried=True), 60.0) == 12.5
+    # An update that had finished before the round opened does not turn time back.
+    assert buffered.next_s(RoundEnd(3, 10.0, [8.0], untried=True), 60.0) == 10.0
+
+
+def test_without_a_version_others_are_asked_at_once_or_at_the_next_step() -> None:
+    buffered = mode("buffered")
+    assert buffered.next_s(RoundEnd(3, 70.0, [], untried=True), 60.0) == 70.0
+    assert buffered.next_s(RoundEnd(3, 70.0, [], untried=False), 60.0) == 120.0
+    assert buffered.next_s(RoundEnd(3, 120.0, [], untried=False), 60.0) == 180.0
+
+
+@pytest.mark.parametrize("kind", ["synchronous", "opportunistic"])
+def test_rounds_of_the_other_modes_open_at_fixed_times(kind: str) -> None:
+    assert mode(kind).next_s(RoundEnd(3, 120.0, [500.0], untried=False), 60.0) == 180.0
+
+
+def test_settings_that_contradict_each_other_are_refused() -> None:
+    assert refusals(mode("buffered", k=2, concurrency=4)) == ""
+    assert "at most 4 assignments" in refusals(mode("buffered", k=5, concurrency=4))
+    assert "only 3 devices" in refusals(mode("buffered", k=4, concurrency=4), devices=3)
+    assert "Leave the selection out" in refusals(
+        mode("buffered", k=1), UniformSelection(kind="uniform", k=3)
+    )
+    for kind in ("buffered", "opportunistic"):
+        assert "shared link" in refusals(mode(kind), shared=True)
+    assert refusals(mode("synchronous"), shared=True) == ""
+
+
+@pytest.mark.parametrize(
+    ("settings", "factors"),
+    [
+        ({"kind": "constant"}, [1.0, 1.0, 1.0]),
+        ({"kind": "polynomial", "exponent": 0.5}, [1.0, 2**-0.5, 10**-0.5]),
+        ({"kind": "threshold", "limit": 1, "slope": 0.5}, [1.0, 1.0, 1 / 5]),
+    ],
+)
+def test_staleness_weights(settings: dict[str, Any], factors: Sequence[float]) -> None:
+    weight = STALENESS_WEIGHTS.parse(settings)
+    assert isinstance(weight, StalenessWeight)
+    assert [weight.factor(s) for s in (0, 1, 9)] == pytest.approx(factors)
+
+
+# --- rounds that take over open assignments ------------------------------------------------------
+
+
+def update(client: str, round: int, modelled_s: float) -> Update:
+    return Update(Key(client, round, 1), 10, bytes(16), 8, 0.1, 0.1, 1.0, modelled_s)
+
+
+def collected(round: Round, durations: dict[str, float]) -> Round:
+    """The round after each of these devices was called and sent its update."""
+    round.select(list(durations))
+    for client, seconds in durations.items():
+        key = round.call(client)
+        round.answer(Answer(key, Decision.ACCEPT, seconds))
+    for client, seconds in durations.items():
+        assert round.receive(update(client, round.number, seconds)).outcome is Outcome.ACCEPTED
+    return round
+
+
+def test_the_updates_that_finish_first_count_and_the_others_stay() -> None:
+    rules = Rules(lockstep=True, goal=2, least=2, carries=True)
+    first = collected(Round(1, 0, rules, scenario_s=0.0), {"a": 5.0, "b": 1.0, "c": 3.0})
+    assert first.phase is RoundPhase.FOLDING
+    assert first.counted() == ["b", "c"]
+    second = Round(2, 1, rules, scenario_s=3.0)
+    second.take_over({"a": first.cohort["a"]})
+    collected(second, {"b": 2.0, "d": 2.5})
+    assert second.counted() == ["a", "b"], "both finish at 5, the ties by name"
+    assert (second.staleness_of("a"), second.staleness_of("b")) == (1, 0)
+    assert list(second.own()) == ["b", "d"]
+
+
+def test_too_few_updates_wait_for_a_later_round() -> None:
+    rules = Rules(lockstep=True, goal=3, least=3, carries=True)
+    assert collected(Round(1, 0, rules, scenario_s=0.0), {"a": 5.0, "b": 1.0}).counted() == []
+
+
+def test_an_update_counts_in_the_round_in_whose_window_it_finishes() -> None:
+    rules = Rules(lockstep=True, window_s=4.0, carries=True)
+    first = collected(Round(1, 0, rules, scenario_s=0.0), {"a": 4.0, "b": 9.0})
+    assert first.counted() == ["a"]
+    second = Round(2, 1, rules, scenario_s=4.0)
+    second.take_over({"b": first.cohort["b"]})
+    second.select([])
+    assert second.phase is RoundPhase.FOLDING, "nothing more is expected"
+    assert second.counted() == []
+    third = Round(3, 1, rules, scenario_s=8.0)
+    third.take_over({"b": first.cohort["b"]})
+    third.select([])
+    assert third.counted() == ["b"]
+
+
+def test_on_the_wall_clock_updates_are_taken_between_rounds_and_count_in_the_next() -> None:
+    rules = Rules(lockstep=False, goal=1, carries=True)
+    first = Round(1, 0, rules)
+    first.select(["a", "b"])
+    for client in ("a", "b"):
+        first.call(client)
+    assert first.receive(update("a", 1, 0.0)).outcome is Outcome.ACCEPTED
+    assert first.phase is RoundPhase.FOLDING
+    assert first.receive(update("b", 1, 0.0)).outcome is Outcome.ACCEPTED
+    assert first.counted() == ["a"]
+    second = Round(2, 1, rules)
+    second.take_over({"b": first.cohort["b"]})
+    second.select(["a"])
+    assert second.phase is RoundPhase.FOLDING, "the goal is reached at once"
+    assert second.counted() == ["b"]
+
+
+def test_an_assignment_that_was_taken_over_has_the_key_of_its_call() -> None:
+    rules = Rules(lockstep=False, carries=True)
+    first = Round(1, 0, rules)
+    first.select(["a", "b"])
+    first.call("a")
+    second = Round(2, 1, rules)
+    second.take_over({"a": first.cohort["a"]})
+    second.select(["c"])
+    assert second.has_call(Key("a", 1, 1))
+    assert second.call("a") == Key("a", 1, 2)
+    assert second.receive(update("a", 1, 0.0)).outcome is Outcome.ACCEPTED
+    foreign = second.receive(update("b", 1, 0.0))
+    assert (foreign.outcome, foreign.reason) == (Outcome.LATE, Reason.ROUND_CLOSED)
+
+
+def test_staleness_has_a_limit() -> None:
+    rules = Rules(lockstep=True, carries=True, max_staleness=2)
+    member = collected(Round(1, 0, rules, scenario_s=0.0), {"a": 1.0}).cohort["a"]
+    assert not Round(3, 2, rules).is_stale(member)
+    assert Round(4, 3, rules).is_stale(member)
