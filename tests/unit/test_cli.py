@@ -362,6 +362,7 @@ def ended_run(folder: Path) -> None:
     folder.mkdir()
     (folder / "scenario.toml").write_text(PLAIN)
     started = {"event": "server_started", "population": 2, "rounds": 3, "round": 0,
+               "version": 0, "counts": "rounds",
                "bytes_up": 0, "bytes_down": 0}  # fmt: skip
     ended = {"event": "ended", "status": "completed", "detail": "3 rounds",
              "bytes_up": 10, "bytes_down": 20}  # fmt: skip

@@ -42,7 +42,8 @@ class ServerStarted(Event):
         round: the last committed round.
         version: the newest version of the model.
         population: the number of devices that the server knows.
-        rounds: the number of rounds of the run.
+        rounds: the number of rounds of the run, or of versions if `counts` says so.
+        counts: "rounds" or "versions".
         bytes_up, bytes_down: the bytes of the run so far.
     """
 
@@ -51,6 +52,7 @@ class ServerStarted(Event):
     version: int
     population: int
     rounds: int
+    counts: str
     bytes_up: int
     bytes_down: int
 

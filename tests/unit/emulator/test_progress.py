@@ -324,3 +324,11 @@ def test_who_left_is_no_longer_present() -> None:
 def test_empty_rounds_are_counted_and_unknown_events_passed_over() -> None:
     standing = standing_after({"event": "of the future"}, committed(1, outcome="empty", folded=0))
     assert (standing.empty, standing.round) == (1, 1)
+
+
+def test_a_run_that_counts_versions_says_how_many_there_are() -> None:
+    state = RunProgress()
+    state.happen(started(rounds=6) | {"counts": "versions"})
+    for number, version in ((1, 1), (2, 1), (3, 2)):
+        state.happen(committed(number, version=version))
+    assert (state.done, state.round) == (2, 3)

@@ -151,7 +151,7 @@ class LivePanel:
 
     def _panel(self) -> Panel:
         state = self._run_progress
-        done, total = state.round, state.rounds
+        done, total = state.done, state.rounds
         if state.starting:
             done, total = len(state.enrolled), state.population
         line = Table.grid(padding=(0, 2), expand=True)
@@ -178,7 +178,7 @@ def _stage(state: RunProgress) -> str:
     if state.measuring:
         return f"measuring links: {state.measuring}"
     if not state.starting:
-        return f"round {state.round} of {state.rounds}"
+        return f"{'version' if state.counts_versions else 'round'} {state.done} of {state.rounds}"
     if state.population:
         return f"{len(state.enrolled)} of {state.population} devices enrolled"
     return "starting"

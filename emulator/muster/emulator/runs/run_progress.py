@@ -23,7 +23,8 @@ class RunProgress:
     """The progress of a run according to the events so far.
 
     Attributes:
-        round: the last committed round, also by an earlier incarnation of the server.
+        rounds: the number of rounds of the whole run, or of versions if it `counts_versions`.
+        round, version: the last that were committed, also by an earlier incarnation of the server.
         enrolled: clients that have a session of the current server.
         bytes_up, bytes_down: bytes of the bodies that devices sent and received in the whole run.
         arriving: bytes of the updates that have arrived in the open round.
@@ -33,7 +34,9 @@ class RunProgress:
 
     population: int = 0
     rounds: int = 0
+    counts_versions: bool = False
     round: int = 0
+    version: int = 0
     enrolled: set[str] = field(default_factory=set)
     present: set[str] = field(default_factory=set)
     called: int = 0
@@ -64,13 +67,19 @@ class RunProgress:
         return self._committed_at is None
 
     @property
+    def done(self) -> int:
+        """The number of rounds, or of versions, that are committed."""
+        return self.version if self.counts_versions else self.round
+
+    @property
     def left_s(self) -> float | None:
         """Seconds until the last round at the pace of the newest rounds; None: not known yet."""
-        return None if self._pace_s is None else self._pace_s * (self.rounds - self.round)
+        return None if self._pace_s is None else self._pace_s * (self.rounds - self.done)
 
     def _server_started(self, event: Event) -> None:
         self.population, self.rounds = event["population"], event["rounds"]
-        self.round = event["round"]
+        self.round, self.version = event["round"], event["version"]
+        self.counts_versions = event.get("counts") == "versions"
         self.bytes_up, self.bytes_down = event["bytes_up"], event["bytes_down"]
         self.status, self.detail = None, ""  # a run that had ended was resumed
         self._committed_at = None  # earlier events may be about rounds of the previous server
@@ -89,6 +98,7 @@ class RunProgress:
 
     def _round_committed(self, event: Event) -> None:
         self.round, self.called, self.folded = event["round"], event["called"], event["folded"]
+        self.version = event["version"]
         self.empty += event["outcome"] == "empty"
         self.seconds += event["seconds"]
         self.bytes_up += event["bytes_up"]

@@ -318,6 +318,7 @@ class Coordinator:
                 version=self.committed.version,
                 population=len(self.fleet.devices),
                 rounds=self.settings.rounds,
+                counts="versions" if self.settings.mode.counts_versions else "rounds",
                 bytes_up=bytes_up,
                 bytes_down=bytes_down,
             )

@@ -66,8 +66,9 @@ def plan(
         scenario = read_scenario(Path(scenario))
     if scenario.server.mode.carries:
         raise ConfigError(
-            f"server.mode: a plan computes synchronous rounds; found {scenario.server.mode.kind!r}. "
-            f"Run the scenario, or plan it with --set server.mode=synchronous"
+            f"server.mode: a plan computes synchronous rounds, found "
+            f"{scenario.server.mode.kind!r}; run the scenario, or plan it with "
+            f"--set server.mode=synchronous"
         )
     residents = population(scenario)
     steps = _steps(scenario)
