@@ -16,8 +16,13 @@ from muster.server.aggregators.contract import (
     State,
     Weighing,
 )
+from muster.server.aggregators.fedadagrad import FedAdagrad
+from muster.server.aggregators.fedadam import FedAdam
 from muster.server.aggregators.fedavg import FedAvg
+from muster.server.aggregators.fedavgm import FedAvgM
+from muster.server.aggregators.fedbuff import FedBuff
 from muster.server.aggregators.fedipw import FedIpw
+from muster.server.aggregators.fedyogi import FedYogi
 from muster.server.aggregators.importance import Importance
 from muster.server.aggregators.oracle_ipw import OracleIpw
 from muster.server.aggregators.participation_ipw import ParticipationIpw
@@ -33,6 +38,11 @@ BUILT_IN: dict[str, type[Aggregator]] = {
     "oracle-ipw": OracleIpw,
     "calibrated": Calibrated,
     "importance": Importance,
+    "fedbuff": FedBuff,
+    "fedavgm": FedAvgM,
+    "fedadagrad": FedAdagrad,
+    "fedadam": FedAdam,
+    "fedyogi": FedYogi,
 }
 
 AGGREGATORS = Registry("aggregator", "muster.aggregators", BUILT_IN)

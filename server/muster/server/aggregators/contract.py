@@ -31,6 +31,7 @@ import numpy as np
 import numpy.typing as npt
 
 from muster.common.plugins import Plugin
+from muster.common.seeds import FloatArray
 from muster.common.tensors import Vector
 from muster.server.knowledge.participation import ParticipationHistory
 from muster.server.knowledge.population import Population
@@ -138,6 +139,9 @@ class Aggregator(Plugin):
     weighs: ClassVar[Literal["updates", "parameters"]] = "updates"
     """Whether the weights apply to the updates Δ_i or to the parameters θ_i."""
 
+    optimises: ClassVar[bool] = False
+    """Whether `step` says how the model changes; otherwise the weighted sum is added to it."""
+
     weights: ClassVar[Literal["on-arrival", "at-close"]] = "on-arrival"
     """on-arrival: `weight` gives the weight of an update when it arrives. at-close: the weights
     depend on the set of clients in the round, so the server folds the updates after it closed."""
@@ -157,6 +161,16 @@ class Aggregator(Plugin):
         weights = [self.weight(c, state) * c.discount for c in cohort.contributions]
         normaliser = self.normaliser(math.fsum(weights), cohort.contributions)
         return Weighing(weights, normaliser, state)
+
+    def step(self, mean: FloatArray, state: State) -> tuple[FloatArray, State]:
+        """Return what is added to the model, and the next state. A rule that `optimises` implements
+        it.
+
+        Args:
+            mean: the weighted sum of the updates divided by the normaliser, float64, shape
+                (parameters,).
+        """
+        raise TypeError(f"{type(self).__name__} adds the weighted sum to the model")
 
     def prepare(self) -> None:
         """Import the slow modules that `weigh` needs. The server calls it while the fleet

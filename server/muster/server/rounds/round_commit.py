@@ -21,7 +21,7 @@ from muster.server.rounds.closed_round import ClosedRound
 from muster.server.rounds.lifecycle import Round, RoundEvent
 from muster.server.rounds.modes.contract import RoundEnd
 from muster.server.rounds.versions import ModelVersions
-from muster.server.updates.exact_sum import apply
+from muster.server.updates.exact_sum import apply, moved
 from muster.server.updates.receiver import UpdateReceiver
 from muster.server.updates.round_updates import PendingUpdate, RoundUpdates
 from muster.server.worker import WorkerThread
@@ -87,8 +87,10 @@ class RoundCommit:
         counted = await self._receiver.counted()
         weighing = await self._weigh(updates, counted)
         weights, normaliser = weighing.weights, weighing.normaliser
-        model = None
-        if normaliser:
+        model, state = None, weighing.state
+        if normaliser and self._rule.optimises:
+            model, state = await self._worker.run(self._optimised, round, normaliser, state)
+        elif normaliser:
             model = await self._worker.run(self._step, round, weights, normaliser)
         if model is None and self._learns:
             self._participation.nobody()
@@ -99,7 +101,7 @@ class RoundCommit:
             normaliser=normaliser,
             version=round.base_version + (model is not None),
             model=model,
-            state=versions.state if model is None else self._rule.next_state(weighing.state, model),
+            state=versions.state if model is None else self._rule.next_state(state, model),
             next_s=self._next_s(round, counted) if round.rules.lockstep else None,
             opened_at=opened_at,
             closed_at=self._clock.now(),
@@ -156,16 +158,26 @@ class RoundCommit:
 
     def _step(self, round: Round, weights: Sequence[float], normaliser: float) -> Vector:
         """The next model: κ · model + s · Σ w·Δ / normaliser."""
-        rate = self._config.gradient_step
         weighs_updates = self._rule.weighs == "updates"
         return apply(
             self._versions.model,
             self._receiver.sum,
             keep=1.0 if weighs_updates else math.fsum(weights) / normaliser,
-            # Devices that return gradients leave the step, and its sign, to the server.
-            scale=1.0 if rate is None else -rate_at(rate, round.number),
+            scale=self._scale(round),
             normaliser=normaliser,
         )
+
+    def _optimised(self, round: Round, normaliser: float, state: State) -> tuple[Vector, State]:
+        """The next model and state of a rule that takes the step of an optimizer."""
+        mean = self._receiver.sum.total() * (self._scale(round) / normaliser)
+        step, state = self._rule.step(mean, state)
+        return moved(self._versions.model, step), state
+
+    def _scale(self, round: Round) -> float:
+        """The factor of the weighted sum. Devices that return gradients leave the step, and its
+        sign, to the server."""
+        rate = self._config.gradient_step
+        return 1.0 if rate is None else -rate_at(rate, round.number)
 
     # --- committing ------------------------------------------------------------------------------
 

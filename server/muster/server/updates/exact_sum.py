@@ -210,6 +210,22 @@ def apply(
             old = model[start:stop]
             step += old if keep == 1.0 else keep * old.astype(np.float64)
             result[start:stop] = step
-    if len(result) and not (math.isfinite(_largest(result)) and math.isfinite(_least(result))):
-        raise Diverged("the new model has entries that float32 cannot hold")
+    _require_finite(result)
     return result
+
+
+def moved(model: Vector, step: Doubles) -> Vector:
+    """Return model + step, rounded once per entry.
+
+    Raises:
+        Diverged: an entry is not a finite float32.
+    """
+    with np.errstate(over="ignore", invalid="ignore"):
+        result = (model + step).astype(np.float32)
+    _require_finite(result)
+    return result
+
+
+def _require_finite(model: Vector) -> None:
+    if len(model) and not (math.isfinite(_largest(model)) and math.isfinite(_least(model))):
+        raise Diverged("the new model has entries that float32 cannot hold")
