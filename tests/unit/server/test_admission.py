@@ -8,7 +8,8 @@ from muster.common.exchange import Fingerprint, Identity, Key, Outcome, Reason, 
 from muster.common.tensors import schema_of
 from muster.server.config import ServerSettings
 from muster.server.fleet import ConnectedPack, EnrolledDevice, Fleet
-from muster.server.rounds.lifecycle import Round, Rules
+from muster.server.rounds.lifecycle import Round
+from muster.server.rounds.rules import Rules
 from muster.server.updates.admission import Admission
 
 SCHEMA = schema_of({"w": (3,)})

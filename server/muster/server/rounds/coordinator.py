@@ -28,7 +28,8 @@ from muster.server.knowledge.participation import ParticipationHistory
 from muster.server.knowledge.population import Population
 from muster.server.rounds.dispatch import Dispatch
 from muster.server.rounds.ending import RunEnding
-from muster.server.rounds.lifecycle import CohortMember, Round, RoundEvent, RoundPhase, Rules
+from muster.server.rounds.lifecycle import Round, RoundEvent, RoundPhase
+from muster.server.rounds.open_assignments import restore, rules_of
 from muster.server.rounds.presence import Presence
 from muster.server.rounds.round_commit import RoundCommit
 from muster.server.rounds.scenario_time import ScenarioTime
@@ -88,7 +89,7 @@ class Coordinator:
             and not settings.mode.carries
         )
         self._closed: ClosedRound | None = None
-        self._rules = _rules(config)
+        self._rules = rules_of(config)
         self._signals = RunSignals(clock)
         self._worker = worker = WorkerThread(inline)
         self._time = ScenarioTime(lockstep, config.round_s, config.scale, clock)
@@ -149,7 +150,9 @@ class Coordinator:
         self.receiver.newest_round = self.committed.round
         self._time.load(ledger)
         if self.settings.mode.carries:
-            self._take_over_from_ledger()
+            round = Round(self.committed.round + 1, self.versions.number, self._rules)
+            restore(round, ledger, self._time, self.fleet, self._lockstep)
+            self.receiver.resume(round)
         self.evaluations = self._commit.evaluations = EvaluationSchedule(
             self.settings,
             ledger.evaluations(),
@@ -158,28 +161,6 @@ class Coordinator:
             self._clock,
             self._tell,
         )
-
-    def _take_over_from_ledger(self) -> None:
-        """Take over the assignments that the ledger has as open, and in lockstep what is known of
-        devices that are not called now."""
-        ledger, time = self._ledger, self._time
-        round = Round(self.committed.round + 1, self.versions.number, self._rules)
-        members = {}
-        for row in ledger.open_assignments():
-            step = time.step_at(row.begun_s)
-            member = CohortMember(row.round, row.base_version, row.begun_s or 0.0, step)
-            member.model_bytes = member.entered_bytes = row.bytes_down
-            member.entered = True
-            members[row.client] = member
-        round.take_over(members)
-        self.receiver.resume(round)
-        if self._lockstep:
-            step = time.step_at(time.next_s)
-            for client, until_s in ledger.busy_until_s():
-                self.fleet.devices[client].busy_until_s = until_s
-            for client, declined_s in ledger.declined():
-                if time.step_at(declined_s) == step:
-                    self.fleet.devices[client].away_until = step
 
     @property
     def committed(self) -> Commit:
@@ -240,6 +221,9 @@ class Coordinator:
         opened_at, began = self._clock.now(), self._clock.monotonic()
         await self._presence.wait_for_any_device(began)
         round = self._next_round(number)
+        while self._dispatch.is_idle(round) and self._signals.stop_request is None:
+            await self._presence.wait_for_step(round.step + 1)
+            round = self._next_round(number)
         self.receiver.open(round, self.versions.state)
         self._signals.clear()
         try:
@@ -352,22 +336,6 @@ class Coordinator:
         pack.receipts += receipts
         if any(receipt.outcome is Outcome.REFUSED for receipt in receipts):
             pack.send(self.committed)
-
-
-def _rules(config: ServerProcess) -> Rules:
-    """The rules of every round."""
-    settings, lockstep = config.server, config.clock == "rounds"
-    completion = settings.mode.completion(settings.round_goal(), settings.deadline_s)
-    return Rules(
-        lockstep,
-        completion.goal,
-        completion.deadline_s,
-        completion.window_s,
-        completion.least,
-        settings.mode.carries,
-        settings.mode.oldest(),
-        awaits_answers=bool(config.x),
-    )
 
 
 def _population_of(config: ServerProcess, fleet: Fleet) -> Population:

@@ -43,17 +43,26 @@ class Dispatch:
     def select(self, round: Round) -> None:
         """Select the cohort of a round. In lockstep the round waits for selected devices that are
         not connected."""
-        server = self._config.server
-        candidates = [
-            Candidate(device.client, device.examples)
-            for device in self._fleet.devices.values()
-            if (self._lockstep or device.present) and self._is_free(device, round)
-        ]
+        server, candidates = self._config.server, self._candidates(round)
         draws = partial(seeds.stream, self._config.seed, "selection", round.number)
         chosen = server.mode.wanted(candidates, len(round.cohort), server.selection, draws)
         round.untried = len(chosen) < len(candidates)
         round.select(chosen)
         self._count_by_group(round)
+
+    def is_idle(self, round: Round) -> bool:
+        """Whether a round would have nobody to wait for, on clocks on which devices come back by
+        themselves. In the synchronous mode such a round is recorded as empty."""
+        if self._lockstep or not round.rules.carries or round.cohort:
+            return False
+        return not self._candidates(round)
+
+    def _candidates(self, round: Round) -> list[Candidate]:
+        return [
+            Candidate(device.client, device.examples)
+            for device in self._fleet.devices.values()
+            if (self._lockstep or device.present) and self._is_free(device, round)
+        ]
 
     def _is_free(self, device: EnrolledDevice, round: Round) -> bool:
         """Whether a device has no work from an earlier round. If assignments outlive their round, a

@@ -20,13 +20,15 @@ takes over the device with its answer and its update, if that has arrived, and t
 the moment at which the round before has closed.
 """
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from types import MappingProxyType
 
 from muster.common.exchange import Answer, Decision, Key, Outcome, Reason, Receipt, Update
 from muster.common.tables import next_phase
+from muster.server.rounds.cohort import CohortMember
+from muster.server.rounds.rules import Rules
 
 
 class RoundPhase(StrEnum):
@@ -70,101 +72,6 @@ TRANSITIONS: Mapping[tuple[RoundPhase, RoundEvent], RoundPhase] = MappingProxyTy
         (RoundPhase.DROPPED, RoundEvent.DEADLINE_PASSED): RoundPhase.DROPPED,
     }
 )
-
-
-@dataclass(frozen=True, slots=True)
-class Rules:
-    """The rules that decide when a round closes and which updates count.
-
-    Attributes:
-        lockstep: decide by modelled durations instead of arrival.
-        goal: the number of updates that count at most; on the wall clock the round closes when it
-            is reached. None: all accepted updates count.
-        deadline_s: the longest duration of a round; None: no deadline. In lockstep it limits the
-            modelled seconds of each update. On the wall and scaled clocks it is wall seconds.
-        window_s: in lockstep, scenario seconds after the opening of the round; updates that finish
-            later do not count in this round. None: no limit.
-        least: if fewer updates could count, none does.
-        carries: whether updates that do not count in the round of their call may count later.
-        max_staleness: the largest staleness of an update that counts; None: any.
-        extra_s: in lockstep, takes the clients whose updates arrived and returns, by client, the
-            modelled seconds that shared links add to their durations; None: no link is shared.
-        awaits_answers: in lockstep, a device whose update has arrived has spoken only when its
-            answer has arrived too, because the answer has its covariates X.
-    """
-
-    lockstep: bool
-    goal: int | None = None
-    deadline_s: float | None = None
-    window_s: float | None = None
-    least: int = 0
-    carries: bool = False
-    max_staleness: int | None = None
-    extra_s: Callable[[Sequence[str]], Mapping[str, float]] | None = None
-    awaits_answers: bool = False
-
-
-@dataclass(slots=True)
-class CohortMember:
-    """A device of the round's cohort, with its answer and its update.
-
-    Attributes:
-        round: the round of its call. It is older than the round that has it in its cohort if that
-            round has taken it over.
-        base_version: the version that it trains from.
-        begun_s: in lockstep, scenario seconds at which it was called.
-        step: in lockstep, the step of its life at which it was called.
-        attempt: the number of its newest call; 0 before the first.
-        overtaken: its update arrived before its answer, and `answer` is a placeholder until then.
-        accepted: its accepted update, if there is one.
-        late: in lockstep, an update that missed the deadline even without shared links.
-        spoke: the round expects nothing more of it: it declined, gave up, or its update was judged.
-        entered: its answer is entered in the account, with `entered_bytes` of `model_bytes`.
-        model_bytes: bytes of the models that it got inside the messages that called it.
-        claimed_bytes: the part of `model_bytes` that has been charged to an update.
-    """
-
-    round: int
-    base_version: int
-    begun_s: float = 0.0
-    step: int = 0
-    attempt: int = 0
-    answer: Answer | None = None
-    overtaken: bool = False
-    accepted: Update | None = None
-    late: Update | None = None
-    spoke: bool = False
-    entered: bool = False
-    entered_bytes: int = 0
-    model_bytes: int = 0
-    claimed_bytes: int = 0
-
-    def claim(self) -> int:
-        """Charge the model bytes that no update has been charged with yet; return their number."""
-        claimed = self.model_bytes - self.claimed_bytes
-        self.claimed_bytes = self.model_bytes
-        return claimed
-
-    def enter(self) -> int:
-        """Record that the answer is entered; return the model bytes that were not entered yet."""
-        new, self.entered, self.entered_bytes = (
-            self.model_bytes - self.entered_bytes,
-            True,
-            self.model_bytes,
-        )
-        return new
-
-    @property
-    def finish_s(self) -> float:
-        """In lockstep, scenario seconds at which the accepted update finishes, without the seconds
-        that shared links add."""
-        assert self.accepted is not None
-        return self.begun_s + self.accepted.modelled_s
-
-    @property
-    def works(self) -> bool:
-        """Whether the device may still give an update, or has given one that has not counted."""
-        return self.accepted is not None or not self.spoke
 
 
 @dataclass(slots=True)
@@ -349,6 +256,8 @@ class Round:
         member = self.cohort[update.key.client]
         if member.accepted is not None:
             return Receipt(update.key, Outcome.REFUSED, Reason.OTHER_BODY, _COUNTED)
+        if member.ended:
+            return Receipt(update.key, Outcome.LATE, Reason.STALE)
         if not self.takes_updates():
             return Receipt(update.key, Outcome.LATE, self._why_closed())
         if member.answer is None:  # the answer travels on the other channel and will arrive later

@@ -98,6 +98,11 @@ class Presence:
             if not await self._signals.wait_until(began + deadline_s):
                 return
 
+    async def wait_for_step(self, step: int) -> None:
+        """Wait until a step of device life begins, a device comes, or the run is to stop."""
+        self._signals.clear()
+        await self._signals.wait_until(self._time.instant_of(step))
+
     # --- watching --------------------------------------------------------------------------------
 
     async def watch_for_absence(self) -> None:

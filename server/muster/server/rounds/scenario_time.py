@@ -44,6 +44,11 @@ class ScenarioTime:
             return None
         return max(0.0, self._clock.now() - self._began_at) * self._scale
 
+    def instant_of(self, step: int) -> float:
+        """Monotonic seconds at which a step of device life begins, on a clock that runs."""
+        left_s = step * self._round_s - (self.now_s() or 0.0)
+        return self._clock.monotonic() + left_s / self._scale
+
     def opens_s(self) -> float | None:
         """Scenario seconds at which a round opens that opens now."""
         return self.next_s if self._lockstep else self.now_s()

@@ -237,11 +237,11 @@ class FleetService(fleet_pb2_grpc.FleetServicer):
                 return
             pack.heard_at = self._clock.monotonic()
             message = messages.decode_from_device(data)
-            self._coordinator.receiver.check(pack, message)
+            self._coordinator.receiver.answers.check(pack, message)
             if message.answers:
                 self._coordinator.answered(pack, message.answers)
             for seen in message.seen:
-                self._coordinator.receiver.see(pack, seen)
+                self._coordinator.receiver.answers.see(pack, seen)
 
     @staticmethod
     async def _write(outbox: Outbox, context: Context) -> None:

@@ -8,7 +8,8 @@ from muster.common.exchange import Key, Outcome, Reason, Receipt, Update
 from muster.common.tensors import Schema
 from muster.server.config import ServerSettings
 from muster.server.fleet import ConnectedPack, Fleet
-from muster.server.rounds.lifecycle import CohortMember, Round
+from muster.server.rounds.cohort import CohortMember
+from muster.server.rounds.lifecycle import Round
 from muster.server.updates.uploads import UpdateFormat
 
 

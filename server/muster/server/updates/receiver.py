@@ -5,23 +5,19 @@ An update passes these steps in order: `Admission` judges its header, its body i
 that does not count goes to `UncountedUpdates`.
 """
 
-from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager
 
 from muster.common.clock import Clock
 from muster.common.compression import Codec
-from muster.common.events import Answered, Declined, Received, Tell
+from muster.common.events import Received, Tell
 from muster.common.exchange import (
     Answer,
     Body,
     Commit,
-    Decision,
     Key,
-    Observation,
     Outcome,
-    Reason,
     Receipt,
     Update,
 )
@@ -34,6 +30,7 @@ from muster.server.config import ServerSettings
 from muster.server.fleet import ConnectedPack, Fleet
 from muster.server.rounds.lifecycle import Round, RoundPhase
 from muster.server.updates.admission import Admission
+from muster.server.updates.answers import Answers
 from muster.server.updates.exact_sum import ExactSum
 from muster.server.updates.folding import Folding
 from muster.server.updates.open_uploads import OpenUploads
@@ -41,7 +38,6 @@ from muster.server.updates.round_updates import PendingUpdate, RoundUpdates
 from muster.server.updates.uncounted import UncountedUpdates
 from muster.server.updates.uploads import InlineBody, TransferCost, Upload, UploadFiles
 from muster.wire import INLINE_BYTES
-from muster.wire.messages import FromDevice
 
 
 class UpdateReceiver:
@@ -50,6 +46,7 @@ class UpdateReceiver:
     Attributes:
         updates: the answers and updates of the open round so far; None between two rounds.
         pending: the rows that wait for the next commit.
+        answers: enters what devices answer and report.
         progress_at: monotonic seconds when the last answer or part of a model or an update
             travelled.
         update_bytes: length of an update's body in bytes, by group.
@@ -89,6 +86,7 @@ class UpdateReceiver:
         self._clock = clock
         self._tell = tell
         self._closed = closed
+        self.answers = Answers(settings, lockstep, self.pending, clock, tell)
         self._admission = Admission(settings, schema, codecs, fleet)
         self.update_bytes = self._admission.update_bytes
         self._uncounted = UncountedUpdates(self._admission, self.pending, fleet, clock, tell)
@@ -202,22 +200,6 @@ class UpdateReceiver:
 
     # --- answers ---------------------------------------------------------------------------------
 
-    def check(self, pack: ConnectedPack, message: FromDevice) -> None:
-        """Check a message of a session before any of it is entered.
-
-        Raises:
-            RemoteProtocolError: a device has other covariates X than the scenario gives its group.
-        """
-        for answer, _ in message.answers:
-            if answer.x or answer.state is not None:
-                self._check_x(pack, answer.key.client, answer.x)
-        for seen in message.seen:
-            self._check_x(pack, seen.client, seen.x)
-
-    def _check_x(self, pack: ConnectedPack, client: str, x: Sequence[float]) -> None:
-        if (device := pack.devices.get(client)) is not None:
-            self.pending.check(device, x)
-
     def answered(
         self, pack: ConnectedPack, answers: Sequence[tuple[Answer, Body]]
     ) -> list[Receipt]:
@@ -227,64 +209,23 @@ class UpdateReceiver:
         Raises:
             RemoteProtocolError: a device has sent too many updates that do not count.
         """
-        declined: list[str] = []
         receipts = []
         try:
             for answer, body in answers:
-                self._enter_answer(pack, answer, declined)
+                if self.answers.enter(pack, answer, self.updates):
+                    self.progress_at = pack.heard_at
                 if answer.update is not None:
                     receipts.append(self._received_inline(pack, answer.update, body))
         finally:
-            if declined:  # one event for all: there may be thousands, and the ledger names them
-                assert self.round is not None
-                self._tell(Declined(self.round.number, Counter(declined)))
+            self.answers.tell_declined(self.round)
             self._report_if_closed()
         return receipts
 
-    def _enter_answer(self, pack: ConnectedPack, answer: Answer, declined: list[str]) -> None:
-        """Enter a device's answer if the device was called. The state and covariates in it are kept
-        in any case."""
-        round, client = self.round, answer.key.client
-        device = pack.devices.get(client)
-        if device is None:
-            return
-        if answer.state is not None or answer.x:
-            self.see(pack, Observation(client, answer.state, answer.x))
-        if round is None:
-            return
-        again, first = round.has_answer(answer), not round.has_answered(client)
-        if round.answer(answer) is not None or again:
-            return
-        assert self.updates is not None
-        self.updates.answered_at[client] = self._clock.now()
-        # If a device comes back and accepts again, that is no progress.
-        if first or answer.decision is not Decision.ACCEPT:
-            self.progress_at = pack.heard_at
-        if answer.decision is not Decision.DECLINE and self._mode.carries:
-            member = round.cohort[client]
-            device.busy_until_s = member.begun_s + answer.modelled_s
-        if answer.decision is Decision.DECLINE:
-            if self._lockstep and (answer.reason is Reason.OFFLINE or self._mode.carries):
-                device.away_until = round.step + answer.away_steps
-            declined.append(answer.reason.value if answer.reason else "")
-        elif answer.update is None:  # else the event about the update is enough
-            self._tell(Answered(round.number, client, answer.decision, answer.reason))
-
-    def see(self, pack: ConnectedPack, seen: Observation) -> None:
-        """Keep the newest state and covariates that a device reported."""
-        device = pack.devices.get(seen.client)
-        if device is not None:
-            device.see(seen, self._clock.monotonic())
-
     def decline_known_away(self, clients: Sequence[str]) -> None:
-        """Enter answers for devices that have already said that they are offline in this round."""
-        round = self.round
-        assert round is not None
-        for client in clients:
-            round.answer(Answer(round.call(client), Decision.DECLINE, reason=Reason.OFFLINE))
-        if clients:
-            self._tell(Declined(round.number, {Reason.OFFLINE.value: len(clients)}))
-            self._report_if_closed()
+        """See `Answers.decline_known_away`; for the open round."""
+        assert self.round is not None
+        self.answers.decline_known_away(clients, self.round)
+        self._report_if_closed()
 
     # --- updates ---------------------------------------------------------------------------------
 

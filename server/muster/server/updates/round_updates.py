@@ -61,10 +61,8 @@ class RoundUpdates:
         stale = {client for client, member in left.items() if next.is_stale(member)}
         next.take_over({client: m for client, m in left.items() if client not in stale})
         for client in stale:
-            self.answer_rows(pending, at)  # before it leaves the cohort
             staleness = base_version - left[client].base_version
             self._end(client, "late", Reason.STALE, pending, at, staleness)
-            del self.round.cohort[client]
         accepted = {c: u for c, u in self.accepted.items() if c in next.cohort}
         answered = {c: at for c, at in self.answered_at.items() if c in next.cohort}
         return RoundUpdates(next, (), accepted, answered)
@@ -85,6 +83,7 @@ class RoundUpdates:
     ) -> None:
         """Enter an assignment that ends without counting, with its update if that has arrived."""
         member, accepted = self.round.cohort[client], self.accepted.pop(client, None)
+        member.ended, member.accepted = True, None
         if accepted is None:
             pending.without_update(client, member, reason, at)
             return

@@ -1,0 +1,47 @@
+"""Assignments that outlive the round of their call: the rules of the mode, and what a restarted
+server takes over from the ledger."""
+
+from muster.server.account.ledger import Ledger
+from muster.server.config import ServerProcess
+from muster.server.fleet import Fleet
+from muster.server.rounds.cohort import CohortMember
+from muster.server.rounds.lifecycle import Round
+from muster.server.rounds.rules import Rules
+from muster.server.rounds.scenario_time import ScenarioTime
+
+
+def rules_of(config: ServerProcess) -> Rules:
+    """The rules of every round."""
+    settings, lockstep = config.server, config.clock == "rounds"
+    completion = settings.mode.completion(settings.round_goal(), settings.deadline_s)
+    return Rules(
+        lockstep,
+        completion.goal,
+        completion.deadline_s,
+        completion.window_s,
+        completion.least,
+        settings.mode.carries,
+        settings.mode.oldest(),
+        awaits_answers=bool(config.x),
+    )
+
+
+def restore(round: Round, ledger: Ledger, time: ScenarioTime, fleet: Fleet, lockstep: bool) -> None:
+    """Let a round take over the assignments that the ledger has as open. In lockstep, also restore
+    what is known of devices that are not called again."""
+    members = {}
+    for row in ledger.open_assignments():
+        step = time.step_at(row.begun_s)
+        member = CohortMember(row.round, row.base_version, row.begun_s or 0.0, step)
+        member.model_bytes = member.entered_bytes = row.bytes_down
+        member.entered = True
+        members[row.client] = member
+    round.take_over(members)
+    if not lockstep:
+        return
+    for client, until_s in ledger.busy_until_s():
+        fleet.devices[client].busy_until_s = until_s
+    step = time.step_at(time.next_s)
+    for client, declined_s in ledger.declined():
+        if time.step_at(declined_s) == step:
+            fleet.devices[client].away_until = step

@@ -1,0 +1,107 @@
+"""Answers: enters what devices say to the calls of the open round, and what they report of
+themselves."""
+
+from collections import Counter
+from collections.abc import Sequence
+
+from muster.common.clock import Clock
+from muster.common.events import Answered, Declined, Tell
+from muster.common.exchange import Answer, Decision, Observation, Reason
+from muster.server.account.pending_rows import PendingRows
+from muster.server.config import ServerSettings
+from muster.server.fleet import ConnectedPack, EnrolledDevice
+from muster.server.rounds.lifecycle import Round
+from muster.server.updates.round_updates import RoundUpdates
+from muster.wire.messages import FromDevice
+
+
+class Answers:
+    """Enters answers and reports of devices."""
+
+    def __init__(
+        self,
+        settings: ServerSettings,
+        lockstep: bool,
+        pending: PendingRows,
+        clock: Clock,
+        tell: Tell,
+    ) -> None:
+        self._carries = settings.mode.carries
+        self._lockstep = lockstep
+        self._pending = pending
+        self._clock = clock
+        self._tell = tell
+        self._declined: list[str] = []
+
+    def check(self, pack: ConnectedPack, message: FromDevice) -> None:
+        """Check a message of a session before any of it is entered.
+
+        Raises:
+            RemoteProtocolError: a device has other covariates X than the scenario gives its group.
+        """
+        for answer, _ in message.answers:
+            if answer.x or answer.state is not None:
+                self._check_x(pack, answer.key.client, answer.x)
+        for seen in message.seen:
+            self._check_x(pack, seen.client, seen.x)
+
+    def _check_x(self, pack: ConnectedPack, client: str, x: Sequence[float]) -> None:
+        if (device := pack.devices.get(client)) is not None:
+            self._pending.check(device, x)
+
+    def enter(self, pack: ConnectedPack, answer: Answer, updates: RoundUpdates | None) -> bool:
+        """Enter a device's answer if the device was called; return whether it is progress.
+
+        The state and covariates in it are kept in any case.
+
+        Args:
+            updates: the updates of the open round; None between two rounds.
+        """
+        client = answer.key.client
+        device = pack.devices.get(client)
+        if device is None:
+            return False
+        if answer.state is not None or answer.x:
+            self.see(pack, Observation(client, answer.state, answer.x))
+        if updates is None:
+            return False
+        round = updates.round
+        again, first = round.has_answer(answer), not round.has_answered(client)
+        if round.answer(answer) is not None or again:
+            return False
+        updates.answered_at[client] = self._clock.now()
+        if answer.decision is Decision.DECLINE:
+            self._enter_decline(device, answer, round)
+        else:
+            if self._lockstep and self._carries:
+                device.busy_until_s = round.cohort[client].begun_s + answer.modelled_s
+            if answer.update is None:  # else the event about the update is enough
+                self._tell(Answered(round.number, client, answer.decision, answer.reason))
+        # If a device comes back and accepts again, that is no progress.
+        return first or answer.decision is not Decision.ACCEPT
+
+    def _enter_decline(self, device: EnrolledDevice, answer: Answer, round: Round) -> None:
+        if self._carries or (self._lockstep and answer.reason is Reason.OFFLINE):
+            device.away_until = round.step + answer.away_steps
+        self._declined.append(answer.reason.value if answer.reason else "")
+
+    def tell_declined(self, round: Round | None) -> None:
+        """Tell of the devices that declined since the last call. One event has all of them, because
+        there may be thousands, and the ledger names them."""
+        if self._declined:
+            assert round is not None
+            self._tell(Declined(round.number, Counter(self._declined)))
+            self._declined.clear()
+
+    def see(self, pack: ConnectedPack, seen: Observation) -> None:
+        """Keep the newest state and covariates that a device reported."""
+        device = pack.devices.get(seen.client)
+        if device is not None:
+            device.see(seen, self._clock.monotonic())
+
+    def decline_known_away(self, clients: Sequence[str], round: Round) -> None:
+        """Enter answers for devices that have already said that they are offline in this round."""
+        for client in clients:
+            round.answer(Answer(round.call(client), Decision.DECLINE, reason=Reason.OFFLINE))
+        if clients:
+            self._tell(Declined(round.number, {Reason.OFFLINE.value: len(clients)}))
