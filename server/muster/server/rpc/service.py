@@ -292,8 +292,10 @@ class FleetService(fleet_pb2_grpc.FleetServicer):
             upload = receiver.upload(pack, update, asked_at)
             if offset != upload.received:
                 return Receipt(update.key, Outcome.RESUME, offset=upload.received)
-            await context.send_initial_metadata(())  # it is the device's turn
+            # The transfer begins before the device may send: if the run ended in between, the chunks
+            # that come would be counted nowhere.
             with receiver.sending(upload) as transfer:
+                await context.send_initial_metadata(())  # it is the device's turn
                 sender = upload.senders
                 while not upload.complete:
                     message = await context.read()
