@@ -292,8 +292,8 @@ class FleetService(fleet_pb2_grpc.FleetServicer):
             upload = receiver.upload(pack, update, asked_at)
             if offset != upload.received:
                 return Receipt(update.key, Outcome.RESUME, offset=upload.received)
-            # The transfer begins before the device may send: if the run ended in between, the chunks
-            # that come would be counted nowhere.
+            # The transfer begins before the device may send: if the run ended in between, chunks
+            # would be counted nowhere.
             with receiver.sending(upload) as transfer:
                 await context.send_initial_metadata(())  # it is the device's turn
                 sender = upload.senders
