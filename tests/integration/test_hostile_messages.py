@@ -14,7 +14,7 @@ import pytest
 
 from muster.common.clock import WallClock
 from muster.v1 import fleet_pb2 as pb
-from muster.wire import TOKEN
+from muster.wire import PROTOCOL_VERSION, TOKEN
 from muster.wire.bodies import checksum
 
 if TYPE_CHECKING:
@@ -186,7 +186,9 @@ async def test_an_answer_that_is_repeated_is_told_once_and_is_no_progress(world:
 
 async def enroll(w: World, *devices: pb.Identity, **fingerprint: Any) -> pb.EnrollReply:
     request = pb.EnrollRequest(
-        protocol_version=1, devices=devices, fingerprint=pb.Fingerprint(**fingerprint)
+        protocol_version=PROTOCOL_VERSION,
+        devices=devices,
+        fingerprint=pb.Fingerprint(**fingerprint),
     )
     return await w.stub().Enroll(request, metadata=((TOKEN, bytes(16)),))
 

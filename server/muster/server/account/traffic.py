@@ -87,8 +87,8 @@ class TrafficAccount:
         self._entered: list[Transfer] = []
         self._under_way: dict[Transfer, float] = {}  # value: monotonic seconds when its turn came
         self._downloads: dict[str, list[_Download]] = {}  # by the pack's first device
-        self._no_uploads = asyncio.Event()
-        self._no_uploads.set()
+        self._nothing_moves = asyncio.Event()
+        self._nothing_moves.set()
 
     @contextmanager
     def upload(self, key: Key, asked_at: float) -> Iterator[Transfer]:
@@ -99,13 +99,8 @@ class TrafficAccount:
         """
         transfer = Transfer(key, "up", asked_at, max(0.0, self._clock.now() - asked_at))
         self._entered.append(transfer)
-        self._no_uploads.clear()
-        try:
-            with self._moving(transfer):
-                yield transfer
-        finally:
-            if all(other.direction == "down" for other in self._under_way):
-                self._no_uploads.set()
+        with self._moving(transfer):
+            yield transfer
 
     def upload_in_vain(self, key: Key, asked_at: float) -> None:
         """Enter the transfer of an update whose round was closed before its turn came."""
@@ -140,6 +135,7 @@ class TrafficAccount:
     @contextmanager
     def _moving(self, transfer: Transfer) -> Iterator[None]:
         self._under_way[transfer] = self._clock.monotonic()
+        self._nothing_moves.clear()
         try:
             yield
         finally:
@@ -149,6 +145,8 @@ class TrafficAccount:
         """End a transfer, unless it has ended already."""
         if (began := self._under_way.pop(transfer, None)) is not None:
             transfer.seconds, transfer.ending = self._clock.monotonic() - began, ending
+        if not self._under_way:
+            self._nothing_moves.set()
 
     def moving(self, transfers: Iterable[Transfer]) -> bool:
         """Whether any of the transfers is under way."""
@@ -209,18 +207,19 @@ class TrafficAccount:
     async def end(self, limit: float) -> None:
         """End all transfers of the run.
 
-        Uploads may go on until `limit` (monotonic seconds). A transfer that has not ended by then
-        is entered as cut off, with the bytes that have travelled.
+        Uploads, and chunks of downloads that are being written, may go on until `limit` (monotonic
+        seconds). A transfer that has not ended by then is entered as cut off, with the bytes that
+        have travelled.
         """
-        if not self._no_uploads.is_set():
-            ended = asyncio.ensure_future(self._no_uploads.wait())
+        self.ended = True  # downloads stop after the chunk that is being written
+        if not self._nothing_moves.is_set():
+            ended = asyncio.ensure_future(self._nothing_moves.wait())
             timer = asyncio.ensure_future(self._clock.sleep_until(limit))
             try:
                 await asyncio.wait({ended, timer}, return_when=asyncio.FIRST_COMPLETED)
             finally:
                 ended.cancel()
                 timer.cancel()
-        self.ended = True
         for transfer in list(self._under_way):
             self._end(transfer, "cut off")
         for name in list(self._downloads):

@@ -21,9 +21,9 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-_LAST_UPLOADS_S = 5.0
-"""Seconds after the end of the run in which the rest of an upload that it cut off may still arrive
-and is counted."""
+_LAST_TRANSFERS_S = 5.0
+"""Seconds after the end of the run in which the rest of an upload that it cut off may still arrive,
+and a chunk of a download may still leave, and both are counted."""
 
 
 class RunEnding:
@@ -91,7 +91,7 @@ class RunEnding:
         write_atomic(self._run_folder / "model.safetensors", *self._store.model_file(offered))
 
     async def _end_account(self, status: str, detail: str) -> None:
-        last = await self._receiver.last_rows(self._clock.monotonic() + _LAST_UPLOADS_S)
+        last = await self._receiver.last_rows(self._clock.monotonic() + _LAST_TRANSFERS_S)
         await self._worker.run(self._ledger.note, last)
         self._last = last
         needed = {self._versions.committed.version}

@@ -107,6 +107,8 @@ class Downloads:
         traffic, key, end = receiver.pending.traffic, receiver.newest_call(pack), asked.offset
         with traffic.download(pack, key, asked.offset, asked_at) as transfer:
             for chunk in chunks:
+                if traffic.ended:  # the run has ended since this download was admitted
+                    return
                 await context.write(chunk)
                 end = min(length, end + asked.chunk_bytes)
                 transfer.bytes = end - asked.offset
