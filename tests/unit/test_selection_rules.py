@@ -336,7 +336,7 @@ def test_equal_p_make_equation_10_the_plain_mean() -> None:
     np.testing.assert_allclose(weighted, step(rule_of("agnostic"), cohort, updates, {}), rtol=1e-6)
 
 
-@pytest.mark.parametrize("kind", sorted(BUILT_IN.keys() - {"weighted", "importance"}))
+@pytest.mark.parametrize("kind", sorted(BUILT_IN.keys() - {"weighted", "importance", "fedasync"}))
 def test_rules_that_normalise_leave_a_model_that_all_agree_on(kind: str) -> None:
     world = World()
     settings = {"p": [1 / N] * N} if kind == "weighted-normalised" else {}

@@ -87,12 +87,6 @@ def _impossible_mode(scenario: ScenarioSettings) -> Iterator[str]:
             f"take part in the same round, but with server.mode {mode.kind!r} an update may count "
             f"in a later one; take a rule such as fedavg, or the synchronous mode"
         )
-    if mode.carries and server.aggregator.weighs == "parameters":
-        yield (
-            f"server.aggregator: {server.aggregator.kind!r} averages parameters, but with "
-            f"server.mode {mode.kind!r} devices train from different versions; take a rule that "
-            f"weighs updates, such as fedavg or fedbuff, or the synchronous mode"
-        )
 
 
 def _too_many_wanted(

@@ -18,6 +18,7 @@ from muster.server.aggregators.contract import (
 )
 from muster.server.aggregators.fedadagrad import FedAdagrad
 from muster.server.aggregators.fedadam import FedAdam
+from muster.server.aggregators.fedasync import FedAsync
 from muster.server.aggregators.fedavg import FedAvg
 from muster.server.aggregators.fedavgm import FedAvgM
 from muster.server.aggregators.fedbuff import FedBuff
@@ -39,6 +40,7 @@ BUILT_IN: dict[str, type[Aggregator]] = {
     "calibrated": Calibrated,
     "importance": Importance,
     "fedbuff": FedBuff,
+    "fedasync": FedAsync,
     "fedavgm": FedAvgM,
     "fedadagrad": FedAdagrad,
     "fedadam": FedAdam,

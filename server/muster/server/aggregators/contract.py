@@ -139,6 +139,10 @@ class Aggregator(Plugin):
     weighs: ClassVar[Literal["updates", "parameters"]] = "updates"
     """Whether the weights apply to the updates Δ_i or to the parameters θ_i."""
 
+    mixes: ClassVar[bool] = False
+    """For a rule that weighs parameters: whether the model keeps the share that the weights,
+    divided by the normaliser, leave of 1."""
+
     optimises: ClassVar[bool] = False
     """Whether `step` says how the model changes; otherwise the weighted sum is added to it."""
 

@@ -56,6 +56,9 @@ class RoundCommit:
     ) -> None:
         self._config = config
         self._rule = config.server.aggregator
+        # A rule that weighs parameters gets θ_i = base version + Δ_i. In the synchronous mode all
+        # devices have the same base version, so that only Σ w·Δ is needed.
+        self._adds_bases = self._rule.weighs == "parameters" and config.server.mode.carries
         self._learns = Need.PARTICIPATION in self._rule.needs()
         self._ledger = ledger
         self._versions = versions
@@ -91,6 +94,8 @@ class RoundCommit:
         if normaliser and self._rule.optimises:
             model, state = await self._worker.run(self._optimised, round, normaliser, state)
         elif normaliser:
+            if self._adds_bases:
+                await self._worker.run(self._add_bases, round, counted)
             model = await self._worker.run(self._step, round, weights, normaliser)
         if model is None and self._learns:
             self._participation.nobody()
@@ -158,14 +163,29 @@ class RoundCommit:
 
     def _step(self, round: Round, weights: Sequence[float], normaliser: float) -> Vector:
         """The next model: κ · model + s · Σ w·Δ / normaliser."""
-        weighs_updates = self._rule.weighs == "updates"
+        keep = 1.0
+        if self._rule.weighs == "parameters":
+            share = math.fsum(weights) / normaliser
+            keep = 1.0 - share if self._rule.mixes else 0.0
+            if not self._adds_bases:
+                keep += share
         return apply(
             self._versions.model,
             self._receiver.sum,
-            keep=1.0 if weighs_updates else math.fsum(weights) / normaliser,
+            keep=keep,
             scale=self._scale(round),
             normaliser=normaliser,
         )
+
+    def _add_bases(self, round: Round, counted: Sequence[PendingUpdate]) -> None:
+        """Add the base version of every update to the sum, with the weight of the update."""
+        weights: dict[int, list[float]] = {}
+        for update in counted:
+            assert update.weight is not None
+            base_version = round.cohort[update.update.key.client].base_version
+            weights.setdefault(base_version, []).append(update.weight)
+        for base_version, of_base in weights.items():
+            self._receiver.sum.add(self._versions.vector_of(base_version), math.fsum(of_base))
 
     def _optimised(self, round: Round, normaliser: float, state: State) -> tuple[Vector, State]:
         """The next model and state of a rule that takes the step of an optimizer."""

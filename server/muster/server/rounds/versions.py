@@ -3,8 +3,10 @@
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
+import numpy as np
+
 from muster.common.exchange import Commit
-from muster.common.tensors import Vector
+from muster.common.tensors import WIRE, Vector
 from muster.server.account.ledger import Ledger
 from muster.server.account.rows import StoredVector
 from muster.server.account.store import Store
@@ -114,6 +116,14 @@ class ModelVersions:
         if version == self.number or self._older is None:
             return self.body
         return self._older[version].body
+
+    def vector_of(self, version: int) -> Vector:
+        """A version that devices train from: float32, shape (parameters,), read-only."""
+        if version == self.number or self._older is None:
+            return self.model
+        older = self._older[version]
+        body = older.body or self._store.map_model(version)
+        return np.frombuffer(body, WIRE).astype(np.float32, copy=False)
 
     def chunks_from(self, version: int, offset: int, chunk_bytes: int) -> Iterable[bytes]:
         """A version that devices train from as serialised messages of Fetch, from a byte of its

@@ -1,0 +1,159 @@
+"""Asynchronous runs, recomputed: every update is trained again from its base version, and every
+version is made again by the rule's formula."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from safetensors.numpy import load_file
+
+from muster.client.training import train
+from muster.common.config import validate
+from muster.common.seeds import FloatArray
+from muster.emulator.fleet.lives import task_of
+from muster.emulator.fleet.population import population
+from muster.emulator.results.account import Account
+from muster.emulator.scenario.scenario import Scenario
+from muster.emulator.simulation.whole_run import simulate_run
+from muster.tasks.models import initial_vector
+
+Rule = Callable[
+    [FloatArray, list[FloatArray], list[FloatArray], list[float], list[int]], FloatArray
+]
+"""Takes the model, and of every update its base, its delta, its discount and its examples."""
+
+
+def fedavg(
+    theta: FloatArray,
+    bases: list[FloatArray],
+    deltas: list[FloatArray],
+    discounts: list[float],
+    examples: list[int],
+) -> FloatArray:
+    weights = np.array(discounts) * examples
+    return np.asarray(theta + weights @ np.array(deltas) / weights.sum())
+
+
+def fedbuff(
+    theta: FloatArray,
+    bases: list[FloatArray],
+    deltas: list[FloatArray],
+    discounts: list[float],
+    examples: list[int],
+) -> FloatArray:
+    return np.asarray(theta + np.array(discounts) @ np.array(deltas) / len(deltas))
+
+
+def fedasync(
+    theta: FloatArray,
+    bases: list[FloatArray],
+    deltas: list[FloatArray],
+    discounts: list[float],
+    examples: list[int],
+) -> FloatArray:
+    share = 0.6 * np.mean(discounts)
+    trained = [base + delta for base, delta in zip(bases, deltas, strict=True)]
+    mixed = 0.6 * np.array(discounts) @ np.array(trained) / len(trained)
+    return np.asarray((1 - share) * theta + mixed)
+
+
+def agnostic(
+    theta: FloatArray,
+    bases: list[FloatArray],
+    deltas: list[FloatArray],
+    discounts: list[float],
+    examples: list[int],
+) -> FloatArray:
+    trained = [base + delta for base, delta in zip(bases, deltas, strict=True)]
+    return np.asarray(np.average(trained, axis=0, weights=discounts))
+
+
+def scenario(rule: str | dict[str, Any], mode: dict[str, Any]) -> Scenario:
+    return validate(
+        Scenario,
+        {
+            "name": "asynchronous",
+            "seed": 4,
+            "clock": {"round_s": 4.0},
+            "task": {"name": "linear", "dimension": 5, "heterogeneity": 1.0},
+            "training": {"learning_rate": 0.05, "local_steps": 3, "batch_size": 8},
+            "server": {"rounds": 25, "aggregator": rule, "mode": mode, "deadline_s": 6.0},
+            "groups": [
+                {"name": "quick", "count": 4, "device": {"examples_per_s": 20}},
+                {
+                    "name": "slow",
+                    "count": 3,
+                    "device": {"examples_per_s": {"kind": "log-normal", "median": 3, "sigma": 0.5}},
+                    "availability": {"kind": "bernoulli", "probability": 0.8},
+                },
+            ],
+        },
+        "asynchronous",
+    )
+
+
+MODES: dict[str, dict[str, Any]] = {
+    "fedasync": {"kind": "buffered", "k": 1, "concurrency": 4},
+    "buffered": {"kind": "buffered", "k": 3, "concurrency": 5},
+    "opportunistic": {
+        "kind": "opportunistic",
+        "staleness_weight": {"kind": "threshold", "limit": 0, "slope": 0.5},
+    },
+}
+
+
+def discount(mode: dict[str, Any], staleness: int) -> float:
+    if mode["kind"] == "opportunistic":
+        return 1 / (1 + 0.5 * staleness)
+    return float((1 + staleness) ** -0.5)
+
+
+@pytest.mark.parametrize(
+    ("rule", "mode", "formula"),
+    [
+        ("fedavg", "buffered", fedavg),
+        ("fedavg", "opportunistic", fedavg),
+        ("fedbuff", "buffered", fedbuff),
+        ("fedasync", "fedasync", fedasync),
+        ("fedasync", "buffered", fedasync),
+        ({"kind": "agnostic", "offer": "last"}, "opportunistic", agnostic),
+    ],
+)
+def test_the_model_is_that_of_the_formula(
+    tmp_path: Path, rule: str | dict[str, Any], mode: str, formula: Rule
+) -> None:
+    read = scenario(rule, MODES[mode])
+    assert simulate_run(read, tmp_path / "run") == "completed"
+    opened = task_of(read, population(read)).open(read.devices, read.seed)
+    module = opened.module()
+    models = {0: initial_vector(module).astype(np.float64)}
+    with Account(tmp_path / "run") as account:
+        positions = dict(zip(account.clients["client"], account.clients["position"], strict=True))
+        folded = account.contributions.query("outcome == 'folded'")
+        rounds: list[Any] = list(account.rounds.query("outcome == 'aggregated'").itertuples())
+    assert folded["staleness"].max() >= 2
+    for row in rounds:
+        bases, deltas, discounts, examples = [], [], [], []
+        updates: list[Any] = list(folded[folded["round"] == row.round].itertuples())
+        for update in updates:
+            base = models[update.base_version]
+            trained = train(
+                opened,
+                module,
+                base.astype(np.float32),
+                opened.client(positions[update.client]),
+                read.training,
+                seed=read.seed,
+                client=update.client,
+                round=update.call_round,
+                base_version=update.base_version,
+            )
+            bases.append(base)
+            deltas.append(trained.delta.astype(np.float64))
+            discounts.append(discount(MODES[mode], row.base_version - update.base_version))
+            examples.append(update.examples)
+        models[row.version] = formula(models[row.base_version], bases, deltas, discounts, examples)
+    (found,) = load_file(tmp_path / "run/model.safetensors").values()
+    np.testing.assert_allclose(found.ravel(), models[max(models)], rtol=1e-4, atol=1e-6)
