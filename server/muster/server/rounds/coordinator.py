@@ -130,8 +130,9 @@ class Coordinator:
             self._participation, worker, clock, tell,
         )  # fmt: skip
         self._ending = RunEnding(
-            run_folder, ledger, store, self.versions, self.receiver, fleet, worker, clock, tell
-        )
+            run_folder, ledger, store, self.versions, self.receiver, fleet, worker, clock, tell,
+            settings.mode.carries,
+        )  # fmt: skip
         self.bulk = self._dispatch.bulk
         self.left = self._presence.left
         self.stop = self._signals.stop

@@ -27,7 +27,11 @@ and a chunk of a download may still leave, and both are counted."""
 
 
 class RunEnding:
-    """Ends a run. Each part is done even if another part fails, for example on a full disk."""
+    """Ends a run. Each part is done even if another part fails, for example on a full disk.
+
+    Args:
+        carries: whether assignments may outlive the round of their call.
+    """
 
     def __init__(
         self,
@@ -40,7 +44,9 @@ class RunEnding:
         worker: WorkerThread,
         clock: Clock,
         tell: Tell,
+        carries: bool,
     ) -> None:
+        self._carries = carries
         self._run_folder = run_folder
         self._ledger = ledger
         self._store = store
@@ -95,7 +101,9 @@ class RunEnding:
         await self._worker.run(self._ledger.note, last)
         self._last = last
         needed = {self._versions.committed.version}
-        if status != "completed":  # the run may be resumed with the assignments that are open
+        if (
+            self._carries and status != "completed"
+        ):  # the run may be resumed with the assignments that are open
             needed |= await self._worker.run(self._ledger.open_bases)
         forget = self._versions.superseded(needed)
         await self._worker.run(self._ledger.end, status, detail, self._clock.now(), forget)
