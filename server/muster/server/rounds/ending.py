@@ -101,9 +101,8 @@ class RunEnding:
         await self._worker.run(self._ledger.note, last)
         self._last = last
         needed = {self._versions.committed.version}
-        if (
-            self._carries and status != "completed"
-        ):  # the run may be resumed with the assignments that are open
+        # A run that is not complete may be resumed with the assignments that are open.
+        if self._carries and status != "completed":
             needed |= await self._worker.run(self._ledger.open_bases)
         forget = self._versions.superseded(needed)
         await self._worker.run(self._ledger.end, status, detail, self._clock.now(), forget)
