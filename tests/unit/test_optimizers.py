@@ -70,7 +70,8 @@ def torch_delta(optimizer: type[torch.optim.Optimizer], **settings: Any) -> np.n
     steps = optimizer(module.parameters(), **settings)
     for _ in range(STEPS):
         steps.zero_grad()
-        DIGITS.loss(module(torch.from_numpy(examples.x)), torch.from_numpy(examples.y)).backward()
+        outputs = module(torch.from_numpy(examples.x))
+        torch.autograd.backward(DIGITS.loss(outputs, torch.from_numpy(examples.y)))
         steps.step()
     return initial_vector(module) - before
 
