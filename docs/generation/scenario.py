@@ -10,6 +10,7 @@ from pydantic.fields import FieldInfo
 
 from generation.markdown import prose, table, value_text
 from muster.client.availability import AVAILABILITIES, Availability
+from muster.client.optimizers import OPTIMIZERS
 from muster.common import schedules
 from muster.common.bounds import LARGEST
 from muster.common.compression import CODECS
@@ -33,6 +34,7 @@ PLUG_INS: Mapping[str, Registry[Any]] = {
     "task": TASKS,
     "task.model": MODELS,
     "task.partition": PARTITIONS,
+    "training.optimizer": OPTIMIZERS,
     "training.learning_rate": schedules.SCHEDULES,
     "groups.covariates, groups.device": DISTRIBUTIONS,
     "groups.enrollment": ENROLLMENTS,

@@ -141,7 +141,7 @@ def test_what_the_journal_lost_is_in_the_ledger(folder: Path, tmp_path: Path) ->
 def test_the_resolved_scenario_states_every_default_and_reads_as_itself(folder: Path) -> None:
     resolved = tomllib.loads((folder / "scenario.toml").read_text())
     assert resolved["server"]["transfers"] == 8
-    assert resolved["training"]["optimizer"] == "sgd"
+    assert resolved["training"]["optimizer"]["kind"] == "sgd"
     assert resolved["task"]["model"]["activation"] == "relu"
     read = read_scenario(folder / "scenario.toml")
     assert tomllib.loads(read.to_toml()) == resolved

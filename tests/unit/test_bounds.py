@@ -10,6 +10,7 @@ from annotated_types import Ge, Gt, Le, Lt
 from pydantic.fields import FieldInfo
 
 from muster.client.availability import AVAILABILITIES
+from muster.client.optimizers import OPTIMIZERS
 from muster.common.compression import CODECS
 from muster.common.config import Section
 from muster.common.distributions import DISTRIBUTIONS
@@ -29,8 +30,8 @@ from muster.tasks.partitions import PARTITIONS
 from muster.tasks.tasks import TASKS
 
 REGISTRIES: tuple[Registry[Any], ...] = (
-    TASKS, MODELS, PARTITIONS, SCHEDULES, DISTRIBUTIONS, ENROLLMENTS, AVAILABILITIES, CODECS,
-    SELECTIONS, AGGREGATORS, CLASSIFIERS,
+    TASKS, MODELS, PARTITIONS, OPTIMIZERS, SCHEDULES, DISTRIBUTIONS, ENROLLMENTS, AVAILABILITIES,
+    CODECS, SELECTIONS, AGGREGATORS, CLASSIFIERS,
 )  # fmt: skip
 
 

@@ -18,6 +18,7 @@ from muster.client.availability import AVAILABILITIES
 from muster.client.config import ClockSettings, PackProcess, Training
 from muster.client.device import Battery, Charging, DeviceSettings, Use
 from muster.client.nursery import prepare
+from muster.client.optimizers import OPTIMIZERS
 from muster.client.participation import ParticipationSettings
 from muster.client.training import train
 from muster.common.compression import CODECS
@@ -123,6 +124,7 @@ PLUG_INS: list[tuple[Registry[Any], Place]] = [
     (TASKS, ("task", {})),
     (MODELS, ("task.model", DIGITS)),
     (PARTITIONS, ("task.partition", DIGITS)),
+    (OPTIMIZERS, ("training.optimizer", {})),
     (SCHEDULES, ("training.learning_rate", {})),
     (SELECTIONS, ("server.selection", {})),
     (AGGREGATORS, ("server.aggregator", {"training": {"projection_radius": 100.0}})),

@@ -11,6 +11,7 @@ from typing import Annotated, Literal, Self
 from pydantic import BeforeValidator, Field, model_validator
 
 from muster.client.life import Life, SimulatedDevice
+from muster.client.optimizers import PLAIN, AnyOptimizer
 from muster.client.trainer import AnyTrainer
 from muster.common.bounds import MOST_EXAMPLES, Count, ExampleCount, NotNegative, Positive
 from muster.common.compression import AnyCodec, Whole
@@ -31,8 +32,10 @@ def _batch_size(value: object) -> object:
 class Training(Section):
     """Local training in a round, the same for all devices."""
 
-    optimizer: Literal["sgd"] = "sgd"
-    """Plain stochastic gradient descent: θ ← θ − η g."""
+    optimizer: AnyOptimizer = PLAIN
+    """How a device takes its local steps: a name, or a table with the name as `kind` and the
+    optimizer's settings. Devices keep no optimizer state between rounds: momentum and moments begin
+    anew in every round."""
 
     learning_rate: Rate = 0.1
     """The learning rate η: a positive number, or a schedule over rounds."""
@@ -47,6 +50,15 @@ class Training(Section):
     batch_size: Annotated[ExampleCount | Literal["full"], BeforeValidator(_batch_size)] = 32
     """Number of examples in a minibatch; the last minibatch of a pass may be smaller. "full": all
     examples."""
+
+    clip_norm: Positive | None = None
+    """Largest norm of the gradient of a local step; a longer gradient is scaled to it. It is the
+    gradient of a minibatch's loss with the task's ridge and the proximal term, and without the
+    optimizer's weight decay. Absent: gradients are not clipped."""
+
+    clip_update: Positive | None = None
+    """Largest norm of what a device returns: its delta or, with `gradient = true`, its gradient. A
+    longer one is scaled to it, before compression. Absent: updates are not clipped."""
 
     projection_radius: Positive | None = None
     """Radius of the ball around the origin onto which the parameters are projected after every
@@ -84,6 +96,16 @@ class Training(Section):
             raise ValueError(
                 "gradient = true takes no local step, so projection_radius and proximal_mu have "
                 "nothing to act on; leave them out"
+            )
+        if self.gradient and self.optimizer != PLAIN:
+            raise ValueError(
+                "gradient = true takes no local step, so the optimizer has nothing to act on; "
+                f'expected optimizer = "sgd" without settings, found {self.optimizer.to_json()}'
+            )
+        if self.gradient and self.clip_norm is not None:
+            raise ValueError(
+                "gradient = true takes no local step, so clip_norm has nothing to act on; "
+                "clip_update clips the gradient that a device returns"
             )
         return self
 

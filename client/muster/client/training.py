@@ -135,11 +135,20 @@ def _rows(array: Tensor, rows: Tensor | None) -> Tensor:
     return array if rows is None else array.index_select(0, rows.to(array.device))
 
 
-class _Descent:
-    """SGD on one flat tensor, of which the module's parameters are views.
+def _clip(vector: Tensor, largest: float | None) -> None:
+    """Scale `vector` in place to a norm of at most `largest`; None leaves it as it is."""
+    if largest is None:
+        return
+    # In float32 the squares of entries above 2e19 overflow, and the vector would become 0.
+    norm = torch.linalg.vector_norm(vector, dtype=torch.float64).item()
+    if norm > largest:
+        vector.mul_(largest / norm)
 
-    A step therefore takes three calls however many tensors the model has. torch.optim is not used,
-    because its first use imports torch._dynamo: 2 s and 100 MiB in every forked device.
+
+class _Descent:
+    """Local steps on one flat tensor, of which the module's parameters are views.
+
+    A step of plain SGD therefore takes three calls however many tensors the model has.
     """
 
     def __init__(
@@ -155,6 +164,7 @@ class _Descent:
         self._parameters = torch.from_numpy(received.astype(np.float32)).to(self.device)
         self._start = self._parameters.clone() if settings.proximal_mu else None
         self._gradient = torch.zeros_like(self._parameters)
+        self._state = settings.optimizer.initial_state(self._parameters)
         sizes = [parameter.numel() for parameter in self._held]
         values = torch.split_with_sizes(self._parameters, sizes)
         gradients = torch.split_with_sizes(self._gradient, sizes)
@@ -180,7 +190,8 @@ class _Descent:
         theta, gradient, settings = self._parameters, self._gradient, self._settings
         if self._start is not None:
             gradient.add_(theta - self._start, alpha=settings.proximal_mu)
-        theta.add_(gradient, alpha=-self._rate)
+        _clip(gradient, settings.clip_norm)
+        settings.optimizer.step(theta, gradient, self._state, rate=self._rate, number=self._steps)
         gradient.zero_()
         if settings.projection_radius is not None:
             norm = torch.linalg.vector_norm(theta).item()
@@ -191,8 +202,11 @@ class _Descent:
         for parameter in self._held:
             parameter.grad = None  # otherwise every idle device would keep a second model in memory
         if self._settings.gradient:
-            return (self._gradient / max(self._steps, 1)).cpu().numpy()
-        return self._parameters.cpu().numpy() - self._received
+            update = (self._gradient / max(self._steps, 1)).cpu().numpy()
+        else:
+            update = self._parameters.cpu().numpy() - self._received
+        _clip(torch.from_numpy(update), self._settings.clip_update)
+        return update
 
 
 def fingerprint(device: str = "cpu") -> dict[str, str | int]:

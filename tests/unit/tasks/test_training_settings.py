@@ -44,7 +44,7 @@ def test_a_gradient_takes_no_step_that_could_be_projected_or_pulled_back() -> No
 
 def test_every_wrong_value_is_one_mistake_at_its_key() -> None:
     found = mistakes(
-        optimizer="adam",
+        optimizer="adagrad",
         learning_rate=0,
         local_steps=-1,
         batch_size="half",
