@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 import torch
 
-from muster.client.gradients import gradient_of
+from muster.client.gradients import WrittenGradient, gradient_of
 from muster.common.errors import ConfigError
 from muster.tasks.logistic import LogisticRegression
 from muster.tasks.models import Linear, Mlp, load_vector
@@ -188,7 +188,7 @@ def test_absolute_deviations_have_the_data_of_squares_and_their_own_loss_and_slo
 
 def test_the_slope_of_absolute_deviations_is_used_in_training() -> None:
     opened = LinearRegression(loss="absolute").open(population=1, seed=1)
-    assert type(gradient_of(opened, opened.module())).__name__ == "_Written"
+    assert isinstance(gradient_of(opened, opened.module()), WrittenGradient)
 
 
 def test_absolute_deviations_have_no_ridge() -> None:

@@ -56,7 +56,6 @@ class Downloads:
         try:
             async with self._transfers.turn(pack, left) as turn:
                 chunks = await self._chunks(asked, context)
-                await context.send_initial_metadata(())  # it is the device's turn
                 sending = asyncio.create_task(
                     self._write(chunks, asked, asked_at, pack, turn, context)
                 )
@@ -103,6 +102,9 @@ class Downloads:
         context: Context,
     ) -> None:
         """Write chunks while the turn lasts. A chunk that is new to the session is progress."""
+        # In this task, which is never cancelled in the middle of an operation: gRPC could not end a
+        # call with a status while another operation is under way.
+        await context.send_initial_metadata(())  # it is the device's turn
         receiver, length = self._coordinator.receiver, self._coordinator.schema.body_bytes
         traffic, key, end = receiver.pending.traffic, receiver.newest_call(pack), asked.offset
         with traffic.download(pack, key, asked.offset, asked_at) as transfer:
