@@ -141,7 +141,8 @@ class RunFolder:
         """Add an update of the newest round, or of the round in `columns`."""
         outcome, _, reason = outcome.partition(": ")
         row = {
-            "round": self.rounds, "client": client, "call_round": self.rounds, "attempt": 1,
+            "round": self.rounds, "client": client,
+            "call_round": columns.get("round", self.rounds), "attempt": 1,
             "base_version": self.version, "staleness": 1,
             "weight": 100.0 if outcome == "folded" else None, "examples": 100,
             "mask_ratio": 1.0, "bytes_up": 1000, "bytes_down": 1000, "bytes_saved": 0,

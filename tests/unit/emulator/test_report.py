@@ -125,7 +125,10 @@ def test_the_same_run_gives_the_same_page(run: RunFolder) -> None:
 
 
 def test_hostile_names_are_shown_and_never_obeyed(run: RunFolder) -> None:
-    run.scenario(f"name = '''{HOSTILE.replace(chr(27), '')}'''\n# <img src=x>")
+    run.scenario(
+        f"name = '''{HOSTILE.replace(chr(27), '')}'''\n# <img src=x>\n"
+        "[server.mode]\nkind = 'opportunistic'"
+    )
     z = json.dumps({HOSTILE: 1.0, f"os={HOSTILE}": 1.0, "os=<b>": 0.0})
     run.clients(HOSTILE, "b", group='"><img src=x onerror=alert(1)>', z=z)
     run.clients("c", "d", "e", "f", "g", "h", "i", "j", group=HOSTILE)

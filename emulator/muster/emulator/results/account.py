@@ -114,7 +114,7 @@ class Account:
         )
         answers = pd.DataFrame(rows, columns=["round", "client", "decision", "reason", "battery"])
         sent = self.contributions
-        committed = sent[sent["round"].isin(self.rounds["round"])]
+        committed = sent[sent["call_round"].isin(self.rounds["round"])]
         return calls_of(answers, committed, self.clients)
 
     @cached_property
@@ -232,7 +232,10 @@ class Account:
     def round_totals(self) -> pd.DataFrame:
         """`rounds` with `bytes_wasted`: bytes that went up in updates that were not folded."""
         sent = self.contributions
-        folded = sent[sent["outcome"] == "folded"].groupby("round")["bytes_up"].sum()
+        # In lockstep an update travels in the round of its call, also if it counts in a later one.
+        lockstep = self.scenario.get("clock", {}).get("kind") == "rounds"
+        travelled = "call_round" if lockstep else "round"
+        folded = sent[sent["outcome"] == "folded"].groupby(travelled)["bytes_up"].sum()
         useful = self.rounds["round"].map(folded).fillna(0).astype("int64")
         return self.rounds.assign(bytes_wasted=self.rounds["bytes_up"] - useful)
 

@@ -23,7 +23,9 @@ def calls_of(answers: pd.DataFrame, sent: pd.DataFrame, clients: pd.DataFrame) -
     names = pd.Index(clients["client"])
     # If there are several updates for a call, take the folded one, or else the newest.
     rank = sent["outcome"].map({"duplicate": 0.0, "folded": 2.0}).fillna(1.0)
-    updates = sent[["round", "client", "outcome", "reason"]].rename(columns={"reason": "why"})
+    # An update may count in a later round than that of its call.
+    updates = sent[["call_round", "client", "outcome", "reason"]]
+    updates = updates.rename(columns={"call_round": "round", "reason": "why"})
     updates = _by_call(updates.iloc[rank.argsort(kind="stable")], names)
     updates = updates[~updates.index.duplicated(keep="last")]
     answered = _by_call(answers, names)

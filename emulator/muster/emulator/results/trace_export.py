@@ -62,8 +62,11 @@ def traces_of_run(folder: Path) -> dict[str, AvailabilityTrace]:
             raise ConfigError(f"{folder} has no committed round; there is nothing to export")
         if clock.get("kind", "rounds") == "rounds":
             step_s = clock.get("round_s", 60.0)
-            opened_s = {int(number): (number - 1) * step_s for number in rounds["round"]}
-            return export_traces(account.answers, opened_s, len(rounds) * step_s)
+            # An older ledger does not say when its rounds opened; all were of equal length then.
+            opens = rounds["scenario_s"].fillna((rounds["round"] - 1) * step_s)
+            ends = rounds["next_s"].fillna(rounds["round"] * step_s)
+            opened_s = dict(zip(rounds["round"].astype(int), opens.astype(float), strict=True))
+            return export_traces(account.answers, opened_s, float(ends.max()))
         began_at, scale = account.run.began_at, clock.get("scale", 1.0)
         seconds = (rounds[["opened_at", "closed_at"]] - began_at).clip(lower=0) * scale
         opened_s = dict(zip(rounds["round"].astype(int), seconds["opened_at"], strict=True))

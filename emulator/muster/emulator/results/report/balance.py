@@ -115,7 +115,7 @@ class Covariate:
 def covariates_of(account: Account) -> list[Covariate]:
     """All covariates Z, then all covariates X, in the order of the ledger."""
     sent = account.contributions
-    folded = sent.loc[sent["outcome"] == "folded", ["round", "client", "weight"]]
+    folded = sent.loc[sent["outcome"] == "folded", ["round", "call_round", "client", "weight"]]
     of_round = folded.groupby("round")["weight"].transform("sum")
     # A round whose weights are all 0 did not change the model.
     folded["weight"] = (folded["weight"] / of_round.where(of_round > 0)).fillna(0.0)
@@ -151,7 +151,7 @@ def _fixed(account: Account, folded: pd.DataFrame) -> list[Covariate]:
 def _seen(account: Account, folded: pd.DataFrame) -> list[Covariate]:
     # The true propensity that devices report to an oracle is no covariate.
     values = account.x.drop(columns=PROPENSITY, errors="ignore")
-    weight = folded.set_index(["round", "client"])["weight"].reindex(values.index)
+    weight = folded.set_index(["call_round", "client"])["weight"].reindex(values.index)
     weights = {
         ENROLLED: np.ones(len(values)),
         PARTICIPATING: weight.notna().to_numpy(np.float64),

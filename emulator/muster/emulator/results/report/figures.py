@@ -25,6 +25,7 @@ from muster.emulator.results.report.participation import participation
 from muster.emulator.results.report.planned import planned
 from muster.emulator.results.report.shares import shares
 from muster.emulator.results.report.spread import groups
+from muster.emulator.results.report.staleness import stale_updates
 from muster.emulator.results.report.timeline import nothing
 from muster.emulator.results.report.times import time
 from muster.emulator.results.report.weights import weights
@@ -96,6 +97,7 @@ FIGURES: Mapping[str, Callable[[Account], Figure]] = MappingProxyType(
         "learning": learning,
         "groups": groups,
         "participation": participation,
+        "staleness": stale_updates,
         "balance": balance,
         "weights": weights,
         "shares": shares,

@@ -13,6 +13,7 @@ from muster.emulator.results.report.heat_strip import (
     strip_height_in,
 )
 from muster.emulator.results.report.section import ReportSection, Summary
+from muster.emulator.results.report.staleness import carries
 from muster.emulator.results.report.timeline import nothing
 from muster.emulator.results.summary import (
     PARTICIPATION,
@@ -30,13 +31,18 @@ def section(account: Account, summary: Summary) -> ReportSection:
     rounds, clients = account.rounds, account.client_totals
     called, folded = int(rounds["called"].sum()), int(rounds["folded"].sum())
     points = []
-    if rounds_differ(rounds):
+    if rounds_differ(rounds) and not carries(account):
         points.append(
             "The pale part of a bar is the devices that were called in the round but whose update "
             "was not folded into the model."
         )
-    elif len(rounds):
+    elif not rounds_differ(rounds) and len(rounds):
         points.append(_every_round(rounds))
+    if carries(account):
+        points.append(
+            "In this mode an update may count in a later round than that of its call, so a round "
+            "may fold more updates than it called devices."
+        )
     if clients_differ(clients):
         points.append(
             "In the strip of clients, different colours mean that some clients contributed more "
@@ -99,7 +105,17 @@ def _cohorts(axes: Axes, account: Account) -> None:
     """Draw called, accepted and folded as bars inside each other, and empty rounds as ticks."""
     rounds = account.rounds.set_index("round")[_COHORT]
     colours = {"called": style.PALE, "accepted": style.LIGHT, "folded": style.BLUE}
-    size = style.bars(axes, rounds, colours)
+    if carries(account):  # updates of earlier calls are not a part of the devices called now
+        sent = account.contributions
+        own = sent[(sent["outcome"] == "folded") & (sent["call_round"] == sent["round"])]
+        mine = own["round"].value_counts().reindex(rounds.index, fill_value=0)
+        names = {"folded": "folded, called earlier", "called": "called"}
+        bars = rounds.rename(columns=names).assign(**{"folded, called now": mine})
+        colours = {"folded, called earlier": style.LIGHT, "folded, called now": style.BLUE}
+        size = style.bars(axes, bars, colours)
+        style.by_round(axes, rounds["called"], color=style.INK, linewidth=1.2, label="called")
+    else:
+        size = style.bars(axes, rounds, colours)
     empty = rounds.index[rounds["folded"] == 0]
     if len(empty):
         low = np.full(len(empty), 0.03)  # as a share of the height
