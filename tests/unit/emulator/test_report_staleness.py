@@ -70,10 +70,18 @@ def test_an_update_belongs_to_the_call_for_which_it_came(run: RunFolder) -> None
     assert list(zip(of_b["round"], of_b["fate"], strict=True)) == [(1, "folded")]
 
 
-def test_the_headline_counts_versions_in_the_mode_that_does(run: RunFolder) -> None:
-    folder = carried(run, "buffered")
-    with Account(folder) as account:
-        assert dict(headline(account, outline(account)).facts)["versions"] == "2"
-    run.scenario(SCENARIO.format(mode="opportunistic"))
+def test_the_headline_counts_versions_if_the_server_said_so(run: RunFolder) -> None:
+    folder = carried(run, "opportunistic")
     with Account(folder) as account:
         assert "versions" not in dict(headline(account, outline(account)).facts)
+    run.journal({"event": "server_started", "counts": "versions"})
+    with Account(folder) as account:
+        assert dict(headline(account, outline(account)).facts)["versions"] == "2"
+
+
+def test_a_run_from_before_there_were_modes_is_synchronous(run: RunFolder) -> None:
+    folder = carried(run, "buffered")
+    run.scenario('name = "old"\n[clock]\nkind = "rounds"\n[server]\nmode = "synchronous"')
+    with Account(folder) as account:
+        assert not staleness.carries(account)
+        assert not staleness.counts_versions(account)

@@ -4,6 +4,8 @@ The staleness of an update is the number of versions that were made between the 
 it was trained and the round in which it counted.
 """
 
+from collections.abc import Mapping
+
 import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
@@ -22,17 +24,15 @@ _COURSE_IN, _PANEL_IN, _AROUND_IN = 2.4, 1.1, 1.0
 
 def counts_versions(account: Account) -> bool:
     """Whether `server.rounds` of the scenario counts versions instead of rounds."""
-    return bool(_mode(account) == "buffered")
+    return any(event.get("counts") == "versions" for event in account.events("server_started"))
 
 
 def carries(account: Account) -> bool:
     """Whether an update may count in a later round than that of its call."""
-    return _mode(account) != "synchronous"
-
-
-def _mode(account: Account) -> str:
-    mode = account.scenario.get("server", {}).get("mode", {})
-    return str(mode.get("kind", "synchronous"))
+    mode = account.scenario.get("server", {}).get("mode", "synchronous")
+    # Before there were several modes, the setting was a word.
+    kind = mode.get("kind", "synchronous") if isinstance(mode, Mapping) else mode
+    return bool(kind != "synchronous")
 
 
 def folded_updates(account: Account) -> pd.DataFrame:
