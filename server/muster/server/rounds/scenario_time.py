@@ -1,9 +1,8 @@
 """The scenario's time, as far as the server knows it."""
 
-import math
-
 from muster.common.clock import Clock
 from muster.server.account.ledger import Ledger
+from muster.server.rounds.steps import step_at
 
 
 class ScenarioTime:
@@ -55,5 +54,4 @@ class ScenarioTime:
 
     def step_at(self, scenario_s: float | None) -> int:
         """The step of device life that has begun at a second; 0 before scenario time began."""
-        # The small allowance, because 3 * 0.1 / 0.1 could be less than 3.
-        return math.floor((scenario_s or 0.0) / self._round_s + 1e-9)
+        return step_at(scenario_s or 0.0, self._round_s)

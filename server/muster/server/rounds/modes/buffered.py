@@ -6,22 +6,22 @@ Optimization (FedAsync), 2019. One thing differs: devices are called when a vers
 and not at the moment at which another device finishes.
 """
 
-import math
 from collections.abc import Iterator, Sequence
 from typing import Annotated
 
 from pydantic import Field
 
 from muster.common.bounds import DeviceCount
-from muster.server.rounds.modes.contract import Completion, Mode, RoundEnd
+from muster.server.rounds.modes.carrying import Carrying
+from muster.server.rounds.modes.contract import Completion, RoundEnd
 from muster.server.rounds.modes.staleness import AnyStalenessWeight, Polynomial
 from muster.server.rounds.selection import Candidate, Draws, Selection
+from muster.server.rounds.steps import step_at
 
 
-class Buffered(Mode):
+class Buffered(Carrying):
     """A new version after every `k` updates. `server.rounds` counts versions."""
 
-    carries = True
     counts_versions = True
 
     k: DeviceCount = 10
@@ -34,7 +34,8 @@ class Buffered(Mode):
     """The largest staleness with which an update counts. An older one is recorded as late."""
 
     staleness_weight: AnyStalenessWeight = Polynomial(kind="polynomial")
-    """The factor by which the weight of an update falls with its staleness."""
+    """The factor by which the weight of an update falls with its staleness. The default is that of
+    FedBuff."""
 
     def completion(self, goal: int | None, deadline_s: float | None) -> Completion:
         return Completion(goal=self.k, deadline_s=deadline_s, least=self.k)
@@ -44,7 +45,7 @@ class Buffered(Mode):
             return max(ended.opened_s, *ended.finished_s)
         if ended.untried:
             return ended.opened_s
-        return (math.floor(ended.opened_s / round_s) + 1) * round_s
+        return (step_at(ended.opened_s, round_s) + 1) * round_s
 
     def wanted(
         self, candidates: Sequence[Candidate], open: int, selection: Selection, draws: Draws
@@ -54,12 +55,6 @@ class Buffered(Mode):
             return []
         chosen = draws().choice(len(candidates), free, replace=False)
         return [candidates[place].client for place in sorted(chosen)]
-
-    def oldest(self) -> int | None:
-        return self.max_staleness
-
-    def discount(self, staleness: int) -> float:
-        return self.staleness_weight.factor(staleness)
 
     def refusals(
         self, selection: Selection, devices: int, lockstep: bool, shared: bool
@@ -77,8 +72,4 @@ class Buffered(Mode):
                 f"buffered mode `concurrency` says how many devices work, and the server draws "
                 f"them. Leave the selection out"
             )
-        if lockstep and shared:
-            yield (
-                "in lockstep, the seconds that a shared link adds are known only within a round, "
-                "and updates outlive theirs; take clock.kind = 'wall', or the synchronous mode"
-            )
+        yield from super().refusals(selection, devices, lockstep, shared)

@@ -1,0 +1,37 @@
+"""The base class of the modes in which an update may count in a round after that of its call."""
+
+from collections.abc import Iterator
+from typing import Annotated, ClassVar
+
+from pydantic import Field
+
+from muster.server.rounds.modes.contract import Mode
+from muster.server.rounds.modes.staleness import AnyStalenessWeight, Constant
+from muster.server.rounds.selection import Selection
+
+
+class Carrying(Mode):
+    """A mode in which assignments may outlive the round of their call."""
+
+    carries: ClassVar[bool] = True
+
+    max_staleness: Annotated[int, Field(ge=0, le=1_000_000)] = 10
+    """The largest staleness with which an update counts. An older one is recorded as late."""
+
+    staleness_weight: AnyStalenessWeight = Constant(kind="constant")
+    """The factor by which the weight of an update falls with its staleness."""
+
+    def oldest(self) -> int | None:
+        return self.max_staleness
+
+    def discount(self, staleness: int) -> float:
+        return self.staleness_weight.factor(staleness)
+
+    def refusals(
+        self, selection: Selection, devices: int, lockstep: bool, shared: bool
+    ) -> Iterator[str]:
+        if lockstep and shared:
+            yield (
+                "in lockstep, the seconds that a shared link adds are known only within a round, "
+                "and updates outlive theirs; take clock.kind = 'wall', or the synchronous mode"
+            )
