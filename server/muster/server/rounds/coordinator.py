@@ -4,7 +4,7 @@ Everything here runs on the server's event loop; `WorkerThread` runs long comput
 """
 
 import asyncio
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from itertools import groupby
 from pathlib import Path
@@ -25,11 +25,11 @@ from muster.server.evaluation.evaluator import Evaluator
 from muster.server.evaluation.schedule import EvaluationSchedule
 from muster.server.fleet import ConnectedPack, Fleet
 from muster.server.knowledge.participation import ParticipationHistory
-from muster.server.knowledge.population import Population
 from muster.server.rounds.dispatch import Dispatch
 from muster.server.rounds.ending import RunEnding
 from muster.server.rounds.lifecycle import Round, RoundEvent, RoundPhase
-from muster.server.rounds.open_assignments import restore, rules_of
+from muster.server.rounds.open_assignments import restore
+from muster.server.rounds.preparation import columns_of, population_of, rules_of
 from muster.server.rounds.presence import Presence
 from muster.server.rounds.round_commit import RoundCommit
 from muster.server.rounds.scenario_time import ScenarioTime
@@ -124,9 +124,9 @@ class Coordinator:
             settings, lockstep, fleet, self.receiver, self.versions, self._time, self._signals,
             clock, tell,
         )  # fmt: skip
-        self._participation = ParticipationHistory(_columns(config.x))
+        self._participation = ParticipationHistory(columns_of(config.x))
         self._commit = RoundCommit(
-            config, ledger, self.versions, self.receiver, _population_of(config, fleet),
+            config, ledger, self.versions, self.receiver, population_of(config, fleet),
             self._participation, worker, clock, tell,
         )  # fmt: skip
         self._ending = RunEnding(
@@ -337,20 +337,3 @@ class Coordinator:
         pack.receipts += receipts
         if any(receipt.outcome is Outcome.REFUSED for receipt in receipts):
             pack.send(self.committed)
-
-
-def _population_of(config: ServerProcess, fleet: Fleet) -> Population:
-    members = config.population
-    return Population(
-        [member.client for member in members],
-        config.z,
-        [member.z for member in members],
-        fleet.devices,
-        config.moments,
-        config.oracle,
-    )
-
-
-def _columns(names: Mapping[str, Sequence[str]]) -> list[str]:
-    """The names of the covariates X of all groups, without repetition, in the groups' order."""
-    return list(dict.fromkeys(name for of_group in names.values() for name in of_group))

@@ -1,29 +1,11 @@
-"""Assignments that outlive the round of their call: the rules of the mode, and what a restarted
-server takes over from the ledger."""
+"""Assignments that outlive the round of their call: what a restarted server takes over from the
+ledger."""
 
 from muster.server.account.ledger import Ledger
-from muster.server.config import ServerProcess
 from muster.server.fleet import Fleet
 from muster.server.rounds.cohort import CohortMember
 from muster.server.rounds.lifecycle import Round
-from muster.server.rounds.rules import Rules
 from muster.server.rounds.scenario_time import ScenarioTime
-
-
-def rules_of(config: ServerProcess) -> Rules:
-    """The rules of every round."""
-    settings, lockstep = config.server, config.clock == "rounds"
-    completion = settings.mode.completion(settings.round_goal(), settings.deadline_s)
-    return Rules(
-        lockstep,
-        completion.goal,
-        completion.deadline_s,
-        completion.window_s,
-        completion.least,
-        settings.mode.carries,
-        settings.mode.oldest(),
-        awaits_answers=bool(config.x),
-    )
 
 
 def restore(round: Round, ledger: Ledger, time: ScenarioTime, fleet: Fleet, lockstep: bool) -> None:

@@ -1,0 +1,42 @@
+"""What the rounds of a run need and what follows from the configuration: the rules of every round,
+the population as aggregators see it, and the covariates X."""
+
+from collections.abc import Mapping, Sequence
+
+from muster.server.config import ServerProcess
+from muster.server.fleet import Fleet
+from muster.server.knowledge.population import Population
+from muster.server.rounds.rules import Rules
+
+
+def rules_of(config: ServerProcess) -> Rules:
+    """The rules of every round."""
+    settings, lockstep = config.server, config.clock == "rounds"
+    completion = settings.mode.completion(settings.round_goal(), settings.deadline_s)
+    return Rules(
+        lockstep,
+        completion.goal,
+        completion.deadline_s,
+        completion.window_s,
+        completion.least,
+        settings.mode.carries,
+        settings.mode.oldest(),
+        awaits_answers=bool(config.x),
+    )
+
+
+def population_of(config: ServerProcess, fleet: Fleet) -> Population:
+    members = config.population
+    return Population(
+        [member.client for member in members],
+        config.z,
+        [member.z for member in members],
+        fleet.devices,
+        config.moments,
+        config.oracle,
+    )
+
+
+def columns_of(names: Mapping[str, Sequence[str]]) -> list[str]:
+    """The names of the covariates X of all groups, without repetition, in the groups' order."""
+    return list(dict.fromkeys(name for of_group in names.values() for name in of_group))
