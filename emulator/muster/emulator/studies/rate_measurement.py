@@ -18,7 +18,7 @@ from muster.emulator.experiments.run_set import has_ended
 from muster.emulator.results.summary import seconds_text
 from muster.emulator.studies.claims import Claim
 from muster.emulator.studies.plan import PlannedRun, find_study
-from muster.emulator.studies.rates import Rates
+from muster.emulator.studies.rates import Rates, rates_of
 from muster.emulator.studies.results import Result, Results
 from muster.emulator.studies.study import Options, Study
 from muster.emulator.studies.study_run import StudyRun
@@ -74,12 +74,17 @@ def main() -> int:
     parser.add_argument("study", help="name of the study")
     parser.add_argument("--repetitions", type=int, default=100)
     parser.add_argument("--first", type=int, default=FIRST_SEED, help="the first seed")
+    parser.add_argument(
+        "--further", action="store_true", help="add repetitions to those that rates.json has"
+    )
     parser.add_argument("--out", type=Path, required=True, help="folder that keeps the runs")
     parser.add_argument("--jobs", type=int, default=os.cpu_count(), help="runs at once")
     parser.add_argument("--failures", action="store_true", help="show each claim that failed")
     arguments = parser.parse_args()
     study = find_study(arguments.study)
-    options = Options(quick=True, seed=arguments.first, seeds=study.quick_seeds)
+    earlier = rates_of(study) if arguments.further else None
+    first = arguments.first if earlier is None else earlier.next_first
+    options = Options(quick=True, seed=first, seeds=study.quick_seeds)
     measurement = RateMeasurement(study, options, arguments.repetitions, arguments.out)
     if not _run(measurement.planned(), arguments.out, arguments.jobs):
         return 1
@@ -92,12 +97,14 @@ def main() -> int:
                 if not claim.holds:
                     _print(f"  seed {repetition.seed}: {claim.claim}: {claim.measured}")
     last = measurement.options[-1].all_seeds[-1]
-    rates = Rates(options.seed, last, options.seeds, len(judged), every)
+    rates = Rates(first, last, options.seeds, len(judged), every)
     whole = sum(all(claim.holds for claim in claims) for claims in judged)
     for text, count in sorted(every.items(), key=lambda item: item[1]):
         _print(f"{count:4} of {len(judged)}  {text}")
     _print(f"{whole:4} of {len(judged)}  all {len(every)} claims together")
-    _print(f"wrote {rates.write(study)}")
+    if earlier is not None:
+        rates = earlier.joined(rates)
+    _print(f"wrote {rates.write(study)}: {rates.text}")
     return 0
 
 

@@ -51,6 +51,25 @@ class Rates:
             for claim in claims
         ]
 
+    @property
+    def next_first(self) -> int:
+        """The first seed of a repetition that was not measured yet."""
+        return self.first + self.repetitions
+
+    def joined(self, later: "Rates") -> "Rates":
+        """These repetitions and those that follow them.
+
+        Raises:
+            ValueError: the later ones do not follow these, or have other claims.
+        """
+        if (later.first, later.seeds) != (self.next_first, self.seeds):
+            raise ValueError(f"repetitions from seed {later.first} do not follow {self.text}")
+        if later.held.keys() != self.held.keys():
+            raise ValueError("the claims have changed; measure the rates anew")
+        held = {claim: count + later.held[claim] for claim, count in self.held.items()}
+        repetitions = self.repetitions + later.repetitions
+        return replace(self, last=later.last, repetitions=repetitions, held=held)
+
     def write(self, study: Study) -> Path:
         values = {
             "first": self.first,
