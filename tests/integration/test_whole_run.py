@@ -6,12 +6,13 @@ from typing import Any
 import pytest
 
 from muster.common.config import validate
-from muster.common.errors import ConfigError
+from muster.common.errors import ConfigError, RunFailed
 from muster.emulator import run
 from muster.emulator.results.account import Account
 from muster.emulator.results.summary import read_summary
 from muster.emulator.scenario.scenario import Scenario
 from muster.emulator.simulation.whole_run import simulate_run
+from muster.server.rounds import round_commit
 
 VALUES: dict[str, Any] = {
     "name": "twin",
@@ -80,3 +81,15 @@ def test_a_run_that_depends_on_real_time_is_refused(tmp_path: Path) -> None:
 def test_a_run_whose_devices_wait_for_slots_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match='expected "collide" or "subset", found "queue"'):
         simulate_run(with_slots("queue"), tmp_path / "run")
+
+
+def test_a_run_that_makes_no_version_for_long_fails(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(round_commit, "MOST_BARREN", 20)
+    unwilling = {**GROUP, "availability": {"kind": "bernoulli", "probability": 1e-12}}
+    mode = {"kind": "buffered", "k": 2, "concurrency": 4}
+    server = {"rounds": 3, "mode": mode}
+    scenario = validate(Scenario, {**VALUES, "server": server, "groups": [unwilling]}, "twin")
+    with pytest.raises(RunFailed, match="20 rounds in a row made no version"):
+        simulate_run(scenario, tmp_path / "run")

@@ -25,6 +25,7 @@ from muster.server.evaluation.evaluator import Evaluator
 from muster.server.evaluation.schedule import EvaluationSchedule
 from muster.server.fleet import ConnectedPack, Fleet
 from muster.server.knowledge.participation import ParticipationHistory
+from muster.server.rounds.aggregation import Aggregation
 from muster.server.rounds.dispatch import Dispatch
 from muster.server.rounds.ending import RunEnding
 from muster.server.rounds.lifecycle import Round, RoundEvent, RoundPhase
@@ -125,9 +126,13 @@ class Coordinator:
             clock, tell,
         )  # fmt: skip
         self._participation = ParticipationHistory(columns_of(config.x))
-        self._commit = RoundCommit(
-            config, ledger, self.versions, self.receiver, population_of(config, fleet),
+        aggregation = Aggregation(
+            config, self.versions, self.receiver, population_of(config, fleet),
             self._participation, worker, clock, tell,
+        )  # fmt: skip
+        self._commit = RoundCommit(
+            settings.mode, config.round_s, aggregation, ledger, self.versions, self.receiver,
+            worker, clock, tell,
         )  # fmt: skip
         self._ending = RunEnding(
             run_folder, ledger, store, self.versions, self.receiver, fleet, worker, clock, tell,

@@ -1,0 +1,173 @@
+"""Aggregation: weighs the updates that count in a round, and makes the next version from them."""
+
+import math
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+from muster.common.clock import Clock
+from muster.common.errors import RunFailed
+from muster.common.events import Tell, Warned
+from muster.common.schedules import rate_at
+from muster.common.tensors import Vector
+from muster.server.account.rows import ParticipationRow
+from muster.server.aggregators import Cohort, Need, State, Weighing
+from muster.server.config import ServerProcess
+from muster.server.knowledge.participation import ParticipationHistory
+from muster.server.knowledge.population import Population
+from muster.server.rounds.lifecycle import Round
+from muster.server.rounds.versions import ModelVersions
+from muster.server.updates.exact_sum import apply, moved
+from muster.server.updates.receiver import UpdateReceiver
+from muster.server.updates.round_updates import PendingUpdate, RoundUpdates
+from muster.server.worker import WorkerThread
+
+if TYPE_CHECKING:
+    from muster.server.account.pending_rows import PendingRows
+
+
+class Aggregated(NamedTuple):
+    """What a round made of its updates.
+
+    Attributes:
+        folded: the updates that count; empty for an empty round.
+        weights: one per update that counts.
+        model: the next version of the model; None for an empty round.
+        state: the aggregator's next state.
+    """
+
+    folded: Sequence[PendingUpdate]
+    weights: Sequence[float]
+    normaliser: float
+    model: Vector | None
+    state: State
+
+
+class Aggregation:
+    """Lets the aggregator of the run weigh the updates of a round, and changes the model.
+
+    Args:
+        population: what the aggregator may know of all devices.
+    """
+
+    def __init__(
+        self,
+        config: ServerProcess,
+        versions: ModelVersions,
+        receiver: UpdateReceiver,
+        population: Population,
+        participation: ParticipationHistory,
+        worker: WorkerThread,
+        clock: Clock,
+        tell: Tell,
+    ) -> None:
+        self._config = config
+        self._rule = config.server.aggregator
+        # A rule that weighs parameters gets θ_i = base version + Δ_i. In the synchronous mode all
+        # devices have the same base version, so that only Σ w·Δ is needed.
+        self._adds_bases = self._rule.weighs == "parameters" and config.server.mode.carries
+        self._learns = Need.PARTICIPATION in self._rule.needs()
+        self._versions = versions
+        self._receiver = receiver
+        self._pending: PendingRows = receiver.pending
+        self._population = population
+        self._participation = participation
+        self._worker = worker
+        self._clock = clock
+        self._tell = tell
+        self._warned = set[str]()
+
+    async def aggregate(self, updates: RoundUpdates) -> Aggregated:
+        """Make the next version from the updates of a round that no longer collects.
+
+        Raises:
+            Diverged: the sum of the updates left its range.
+            RunFailed: the aggregator gave a wrong number of weights, or an impossible one.
+        """
+        round = updates.round
+        counted = await self._receiver.counted()
+        weighing = await self._weigh(updates, counted)
+        weights, normaliser = weighing.weights, weighing.normaliser
+        if not normaliser:
+            if self._learns:
+                self._participation.nobody()
+            return Aggregated((), weights, normaliser, None, self._versions.state)
+        state = weighing.state
+        if self._rule.optimises:
+            model, state = await self._worker.run(self._optimised, round, normaliser, state)
+        else:
+            if self._adds_bases:
+                await self._worker.run(self._add_bases, round, counted)
+            model = await self._worker.run(self._step, round, weights, normaliser)
+        return Aggregated(counted, weights, normaliser, model, self._rule.next_state(state, model))
+
+    async def _weigh(self, updates: RoundUpdates, counted: Sequence[PendingUpdate]) -> Weighing:
+        """Compute the weights and fold the updates with them. A normaliser of 0 means that the
+        round is empty."""
+        contributions = [update.contribution for update in counted]
+        if self._learns:
+            self._learn(updates, {contribution.client for contribution in contributions})
+        if len(counted) < self._config.server.minimum:
+            return Weighing((), 0.0, self._versions.state)
+        number, state = updates.round.number, self._versions.state
+        cohort = Cohort(number, contributions, self._population, self._participation)
+        if self._rule.needs():  # fits and solvers take long; devices go on sending
+            weighing = await self._worker.run_in_thread(self._rule.weigh, cohort, state)
+        else:
+            weighing = self._rule.weigh(cohort, state)
+        if len(weighing.weights) != len(counted):
+            raise RunFailed(
+                f"the aggregator {self._rule.kind!r} gave {len(weighing.weights)} weights to "
+                f"{len(counted)} updates"
+            )
+        await self._receiver.fold(counted, weighing.weights)
+        self._pending.estimates(number, weighing.estimates)
+        for warning in set(weighing.warnings) - self._warned:
+            self._warned.add(warning)
+            self._tell(Warned(number, self._rule.kind, warning))
+        return weighing
+
+    def _learn(self, updates: RoundUpdates, counts: set[str]) -> None:
+        """Enter in the participation history which devices contributed to a round."""
+        rows = (
+            ParticipationRow(row.round, row.client, row.client in counts, row.x, row.x_age_s)
+            for row in updates.answer_rows(self._pending, self._clock.now())
+        )
+        self._participation.enter(self._pending.participation(rows))
+
+    def _step(self, round: Round, weights: Sequence[float], normaliser: float) -> Vector:
+        """The next model: κ · model + s · Σ w·Δ / normaliser."""
+        keep = 1.0
+        if self._rule.weighs == "parameters":
+            share = math.fsum(weights) / normaliser
+            keep = 1.0 - share if self._rule.mixes else 0.0
+            if not self._adds_bases:
+                keep += share
+        return apply(
+            self._versions.model,
+            self._receiver.sum,
+            keep=keep,
+            scale=self._scale(round),
+            normaliser=normaliser,
+        )
+
+    def _add_bases(self, round: Round, counted: Sequence[PendingUpdate]) -> None:
+        """Add the base version of every update to the sum, with the weight of the update."""
+        weights: dict[int, list[float]] = {}
+        for update in counted:
+            assert update.weight is not None
+            base_version = round.cohort[update.update.key.client].base_version
+            weights.setdefault(base_version, []).append(update.weight)
+        for base_version, of_base in weights.items():
+            self._receiver.sum.add(self._versions.vector_of(base_version), math.fsum(of_base))
+
+    def _optimised(self, round: Round, normaliser: float, state: State) -> tuple[Vector, State]:
+        """The next model and state of a rule that takes the step of an optimizer."""
+        mean = self._receiver.sum.total() * (self._scale(round) / normaliser)
+        step, state = self._rule.step(mean, state)
+        return moved(self._versions.model, step), state
+
+    def _scale(self, round: Round) -> float:
+        """The factor of the weighted sum. Devices that return gradients leave the step, and its
+        sign, to the server."""
+        rate = self._config.gradient_step
+        return 1.0 if rate is None else -rate_at(rate, round.number)
