@@ -56,6 +56,28 @@ def agnostic(theta: FloatArray, of: Folded) -> FloatArray:
     return np.asarray(np.average(of.trained(), axis=0, weights=of.discounts))
 
 
+def median(theta: FloatArray, of: Folded) -> FloatArray:
+    return np.asarray(theta + np.median(of.deltas, axis=0))
+
+
+def trimmed_mean(theta: FloatArray, of: Folded) -> FloatArray:
+    return np.asarray(theta + np.sort(of.deltas, axis=0)[1:-1].mean(axis=0))
+
+
+def multi_krum(theta: FloatArray, of: Folded) -> FloatArray:
+    """f = 1: the n − 3 of n updates that are closest to their n − 3 closest others."""
+    apart = [[((a - b) ** 2).sum() for b in of.deltas] for a in of.deltas]
+    size = len(apart) - 3
+    best = np.argsort([sum(sorted(row)[: size + 1]) for row in apart])[:size]
+    weights = np.array(of.discounts)[best]
+    return np.asarray(theta + weights @ np.array(of.deltas)[best] / weights.sum())
+
+
+def bulyan(theta: FloatArray, of: Folded) -> FloatArray:
+    """f = 0 selects and averages all updates."""
+    return np.asarray(theta + np.mean(of.deltas, axis=0))
+
+
 def scenario(rule: str | dict[str, Any], mode: dict[str, Any]) -> Scenario:
     return validate(
         Scenario,
@@ -83,6 +105,7 @@ def scenario(rule: str | dict[str, Any], mode: dict[str, Any]) -> Scenario:
 MODES: dict[str, dict[str, Any]] = {
     "fedasync": {"kind": "buffered", "k": 1, "concurrency": 4},
     "buffered": {"kind": "buffered", "k": 3, "concurrency": 5},
+    "alike": {"kind": "opportunistic", "staleness_weight": "constant"},
     "opportunistic": {
         "kind": "opportunistic",
         "staleness_weight": {"kind": "threshold", "limit": 0, "slope": 0.5},
@@ -92,7 +115,7 @@ MODES: dict[str, dict[str, Any]] = {
 
 def discount(mode: dict[str, Any], staleness: int) -> float:
     if mode["kind"] == "opportunistic":
-        return 1 / (1 + 0.5 * staleness)
+        return 1.0 if mode == MODES["alike"] else 1 / (1 + 0.5 * staleness)
     return float((1 + staleness) ** -0.5)
 
 
@@ -105,6 +128,10 @@ def discount(mode: dict[str, Any], staleness: int) -> float:
         ("fedasync", "fedasync", fedasync),
         ("fedasync", "buffered", fedasync),
         ({"kind": "agnostic", "offer": "last"}, "opportunistic", agnostic),
+        ("median", "alike", median),
+        ({"kind": "trimmed-mean", "byzantine": 1}, "alike", trimmed_mean),
+        ({"kind": "multi-krum", "byzantine": 1}, "opportunistic", multi_krum),
+        ({"kind": "bulyan", "byzantine": 0}, "alike", bulyan),
     ],
 )
 def test_the_model_is_that_of_the_formula(
