@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from scipy.stats import trim_mean
+from scipy.stats import trim_mean  # type: ignore[import-untyped]
 
 from muster.common.config import validate
 from muster.common.errors import ConfigError, RunFailed
@@ -82,7 +82,8 @@ def krum_scores(updates: np.ndarray, f: int) -> list[float]:
 
 def bulyan(updates: np.ndarray, f: int) -> np.ndarray:
     """El Mhamdi et al., section 4, literally: a search for every argmin."""
-    left, selected = [*updates], []
+    left: list[np.ndarray] = [*updates]
+    selected: list[np.ndarray] = []
     while len(selected) < len(updates) - 2 * f:
         of_left = krum_scores(np.array(left), f)
         selected.append(left.pop(of_left.index(min(of_left))))
@@ -311,7 +312,7 @@ def test_only_a_block_of_all_updates_is_read_at_a_time(size: int) -> None:
     def first(block: np.ndarray) -> np.ndarray:
         assert block.shape[0] == size
         assert block.nbytes <= 8 << 20
-        return block[0].astype(np.float64)
+        return np.asarray(block[0], np.float64)
 
     found = combined([reader] * size, 3 * BLOCK, first)
     np.testing.assert_array_equal(found, np.arange(3 * BLOCK))
@@ -321,6 +322,6 @@ def test_only_a_block_of_all_updates_is_read_at_a_time(size: int) -> None:
 def test_a_rule_that_combines_into_another_shape_or_nothing_fails_the_run() -> None:
     updates = np.ones((2, 3), np.float32)
     with pytest.raises(RunFailed, match=r"into an array of shape \(2, 3\); expected \(3,\)"):
-        combined(readers(updates), 3, lambda block: block)
+        combined(readers(updates), 3, lambda block: np.asarray(block, np.float64))
     with pytest.raises(RunFailed, match="gave every update the weight 0"):
-        combined([], 3, lambda block: block)
+        combined([], 3, lambda block: np.asarray(block[0], np.float64))
