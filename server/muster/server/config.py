@@ -11,6 +11,7 @@ from muster.common.lines import LinkModel, SharedLine
 from muster.common.schedules import Rate
 from muster.server.aggregators import AGGREGATORS, Aggregator
 from muster.server.aggregators.fedavg import FedAvg
+from muster.server.knowledge.local_work import LocalWork
 from muster.server.knowledge.population import Oracle
 from muster.server.rounds.modes import MODES, Mode
 from muster.server.rounds.modes.synchronous import Synchronous
@@ -130,6 +131,11 @@ class ServerSettings(Section):
     guard: Guard = Guard()
     """Updates that violate these conditions are refused."""
 
+    @property
+    def clips(self) -> bool:
+        """Whether the server clips updates."""
+        return False
+
     def round_goal(self) -> int | None:
         """Return the number of updates that closes a round; None if no number does."""
         return self.goal if self.goal is not None else self.selection.goal()
@@ -146,6 +152,10 @@ class PopulationMember(Section):
 
     z: dict[str, float] | None = None
     """Covariates Z as numbers. Absent with limited information, until the device enrolls."""
+
+    most_steps: int | None = None
+    """Most local steps that the device takes in a round. Absent: not known, because a function of
+    the user's trains."""
 
     line: LinkModel | None = None
     """The scenario's model of the device's link. Absent: modelled transfers take no time."""
@@ -178,6 +188,9 @@ class ServerProcess(Section):
 
     training: str
     """JSON of the scenario's [training], passed unchanged to devices."""
+
+    local_work: LocalWork = LocalWork()
+    """What the aggregator may need to know of local training."""
 
     gradient_step: Rate | None = None
     """The learning rate of the server's step if devices return gradients; otherwise absent."""

@@ -7,7 +7,7 @@ from itertools import cycle
 from pathlib import Path
 from typing import Any
 
-from muster.client.config import NurseryProcess, PackProcess, SlotsPort, Training
+from muster.client.config import NurseryProcess, PackProcess, SlotsPort
 from muster.common.errors import ConfigError
 from muster.common.exchange import PROPENSITY
 from muster.common.files import write_atomic
@@ -17,6 +17,7 @@ from muster.emulator.experiments.planning.plan import Progress, instants
 from muster.emulator.experiments.planning.result import Learning
 from muster.emulator.experiments.planning.tables import write_plan
 from muster.emulator.fleet.lives import by_group, life_of, line_of, members_of, task_of, z_of
+from muster.emulator.fleet.local_work import announced_training, most_steps
 from muster.emulator.fleet.oracle import oracle_of
 from muster.emulator.fleet.population import population, write_population
 from muster.emulator.fleet.server_view import moments_of
@@ -98,11 +99,14 @@ class ProcessConfigs:
                     examples=prepared["examples"][resident.index],
                     enrolled=resident.enrolled,
                     z={k: float(v[i]) for k, v in columns.items()} if full else None,
+                    most_steps=most_steps(
+                        scenario.training, group.training, prepared["examples"][resident.index]
+                    ),
                     line=self._lines.get(resident.client),
                 )
                 for i, resident in enumerate(of_group)
             ]
-        training: Training = scenario.training
+        training = announced_training(scenario.training, scenario.server)
         return ServerProcess(
             run=self._run_identity(),
             seed=scenario.seed,
@@ -113,6 +117,7 @@ class ProcessConfigs:
             server=scenario.server,
             task=self.task.to_json(),
             training=training.to_json(),
+            local_work=scenario.local_work,
             gradient_step=training.learning_rate if training.gradient else None,
             population=members,
             z=scenario.z_columns,
@@ -166,6 +171,7 @@ class ProcessConfigs:
                     life=life if life.eventful else None,
                     clock=self.scenario.clock,
                     capacity=group.device.capacity,
+                    length=group.training,
                     torch_device=f"cuda:{next(gpus)}" if doctor.on_gpu(group) else "cpu",
                     population=self.scenario.devices,
                     seed=self.scenario.seed,

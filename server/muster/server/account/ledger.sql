@@ -91,7 +91,10 @@ CREATE TABLE contributions (
     loss REAL,                     -- mean training loss over the local steps
     outcome TEXT NOT NULL,         -- folded, late, duplicate, refused, dropped
     reason TEXT,
-    at REAL NOT NULL
+    at REAL NOT NULL,
+    steps INTEGER NOT NULL,        -- local steps behind the update
+    initial_loss REAL              -- loss of the received model on the device's examples, before
+                                   -- training; NULL: not measured
 );
 CREATE UNIQUE INDEX counted_once ON contributions (call_round, client) WHERE outcome = 'folded';
 

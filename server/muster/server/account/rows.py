@@ -91,6 +91,8 @@ class ContributionRow(NamedTuple):
     outcome: str
     reason: str | None
     at: float
+    steps: int = 0
+    initial_loss: float | None = None
 
 
 class TransferRow(NamedTuple):

@@ -8,6 +8,7 @@ from muster.common.plugins import Registry
 from muster.server.aggregators.agnostic import Agnostic
 from muster.server.aggregators.calibrated import Calibrated
 from muster.server.aggregators.contract import (
+    OF_UPDATES,
     Aggregator,
     Cohort,
     Conditions,
@@ -23,10 +24,12 @@ from muster.server.aggregators.fedavg import FedAvg
 from muster.server.aggregators.fedavgm import FedAvgM
 from muster.server.aggregators.fedbuff import FedBuff
 from muster.server.aggregators.fedipw import FedIpw
+from muster.server.aggregators.fednova import FedNova
 from muster.server.aggregators.fedyogi import FedYogi
 from muster.server.aggregators.importance import Importance
 from muster.server.aggregators.oracle_ipw import OracleIpw
 from muster.server.aggregators.participation_ipw import ParticipationIpw
+from muster.server.aggregators.q_fedavg import QFedAvg
 from muster.server.aggregators.weighted import Weighted, WeightedNormalised
 
 BUILT_IN: dict[str, type[Aggregator]] = {
@@ -45,6 +48,8 @@ BUILT_IN: dict[str, type[Aggregator]] = {
     "fedadagrad": FedAdagrad,
     "fedadam": FedAdam,
     "fedyogi": FedYogi,
+    "fednova": FedNova,
+    "q-fedavg": QFedAvg,
 }
 
 AGGREGATORS = Registry("aggregator", "muster.aggregators", BUILT_IN)
@@ -52,6 +57,7 @@ AGGREGATORS = Registry("aggregator", "muster.aggregators", BUILT_IN)
 __all__ = [
     "AGGREGATORS",
     "BUILT_IN",
+    "OF_UPDATES",
     "Aggregator",
     "Cohort",
     "Conditions",

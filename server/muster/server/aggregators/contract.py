@@ -33,6 +33,7 @@ import numpy.typing as npt
 from muster.common.plugins import Plugin
 from muster.common.seeds import FloatArray
 from muster.common.tensors import Vector
+from muster.server.knowledge.local_work import LocalWork
 from muster.server.knowledge.participation import ParticipationHistory
 from muster.server.knowledge.population import Population
 
@@ -47,6 +48,11 @@ class Contribution(NamedTuple):
         examples: the number of training examples behind the update; > 0.
         staleness: the version that it is folded into minus the version that it was trained from.
         discount: the factor by which the mode lets its weight fall because it is stale.
+        effective_steps: ‖a‖₁, the local steps that the update counts for, with `Need.STEPS`.
+        initial_loss: the loss of the received model on the device's examples, with `Need.LOSS`;
+            finite, >= 0.
+        squared_norm: ‖Δ‖², with `Need.NORM`.
+        learning_rate: η of its local steps.
     """
 
     client: str
@@ -54,6 +60,10 @@ class Contribution(NamedTuple):
     examples: int
     staleness: int
     discount: float = 1.0
+    effective_steps: float = math.nan
+    initial_loss: float = math.nan
+    squared_norm: float = math.nan
+    learning_rate: float = math.nan
 
 
 class Need(StrEnum):
@@ -74,6 +84,19 @@ class Need(StrEnum):
 
     SHARES = "shares"
     """The true c_i = E[1{i in S}/|S|], for an oracle."""
+
+    STEPS = "steps"
+    """The local steps of each update (`Contribution.effective_steps`)."""
+
+    LOSS = "loss"
+    """The loss of each device before training (`Contribution.initial_loss`)."""
+
+    NORM = "norm"
+    """The norm of each update (`Contribution.squared_norm`)."""
+
+
+OF_UPDATES = frozenset({Need.STEPS, Need.LOSS, Need.NORM})
+"""What is known of each update by itself."""
 
 
 class Cohort(NamedTuple):
@@ -121,6 +144,7 @@ class Conditions(NamedTuple):
         lockstep: whether the X that the server has is always that of the current round.
         gradient: whether devices return gradients.
         projected: whether local training is projected onto a ball.
+        local_work: what is known of local training.
     """
 
     z: frozenset[str]
@@ -130,6 +154,7 @@ class Conditions(NamedTuple):
     lockstep: bool
     gradient: bool
     projected: bool
+    local_work: LocalWork = LocalWork()
 
 
 class Aggregator(Plugin):

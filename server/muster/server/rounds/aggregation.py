@@ -10,7 +10,7 @@ from muster.common.events import Tell, Warned
 from muster.common.schedules import rate_at
 from muster.common.tensors import Vector
 from muster.server.account.rows import ParticipationRow
-from muster.server.aggregators import Cohort, Need, State, Weighing
+from muster.server.aggregators import OF_UPDATES, Cohort, Need, State, Weighing
 from muster.server.config import ServerProcess
 from muster.server.knowledge.participation import ParticipationHistory
 from muster.server.knowledge.population import Population
@@ -110,7 +110,7 @@ class Aggregation:
             return Weighing((), 0.0, self._versions.state)
         number, state = updates.round.number, self._versions.state
         cohort = Cohort(number, contributions, self._population, self._participation)
-        if self._rule.needs():  # fits and solvers take long; devices go on sending
+        if self._rule.needs() - OF_UPDATES:  # fits and solvers take long; devices go on sending
             weighing = await self._worker.run_in_thread(self._rule.weigh, cohort, state)
         else:
             weighing = self._rule.weigh(cohort, state)

@@ -114,6 +114,7 @@ class Coordinator:
             tell,
             self._signals.notify,
             config.x,
+            config.local_work,
             config.scale,
             shared=any(line.delays for line in config.shared.values()),
         )
