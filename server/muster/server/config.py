@@ -13,6 +13,7 @@ from muster.server.aggregators import AGGREGATORS, Aggregator
 from muster.server.aggregators.fedavg import FedAvg
 from muster.server.knowledge.local_work import LocalWork
 from muster.server.knowledge.population import Oracle
+from muster.server.privacy.settings import Privacy, Sample
 from muster.server.rounds.modes import MODES, Mode
 from muster.server.rounds.modes.synchronous import Synchronous
 from muster.server.rounds.selection import SELECTIONS, SelectAll, Selection
@@ -128,13 +129,16 @@ class ServerSettings(Section):
     target: Target = Target()
     """The run stops early when this target is reached."""
 
+    privacy: Privacy | None = None
+    """Differential privacy: every update is clipped, and noise is added. Absent: neither."""
+
     guard: Guard = Guard()
     """Updates that violate these conditions are refused."""
 
     @property
     def clips(self) -> bool:
-        """Whether the server clips updates."""
-        return False
+        """Whether the server clips updates and adds noise to their sum."""
+        return self.privacy is not None and self.privacy.where == "server"
 
     def round_goal(self) -> int | None:
         """Return the number of updates that closes a round; None if no number does."""
@@ -191,6 +195,9 @@ class ServerProcess(Section):
 
     local_work: LocalWork = LocalWork()
     """What the aggregator may need to know of local training."""
+
+    sample: Sample | None = None
+    """How devices are sampled, if the account of privacy may claim amplification by sampling."""
 
     gradient_step: Rate | None = None
     """The learning rate of the server's step if devices return gradients; otherwise absent."""

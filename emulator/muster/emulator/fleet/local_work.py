@@ -11,10 +11,12 @@ from muster.server.knowledge.local_work import LocalWork
 
 def announced_training(training: Training, server: ServerSettings) -> Training:
     """The training that the server announces to devices: the scenario's, with what the aggregator
-    needs."""
+    and privacy need."""
     wanted: dict[str, object] = {}
     if Need.LOSS in server.aggregator.needs():
         wanted["initial_loss"] = True
+    if server.privacy is not None and server.privacy.where == "device":
+        wanted |= {"clip_update": server.privacy.clip, "update_noise": server.privacy.deviation}
     return training.model_copy(update=wanted)
 
 

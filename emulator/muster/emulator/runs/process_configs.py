@@ -20,6 +20,7 @@ from muster.emulator.fleet.lives import by_group, life_of, line_of, members_of, 
 from muster.emulator.fleet.local_work import announced_training, most_steps
 from muster.emulator.fleet.oracle import oracle_of
 from muster.emulator.fleet.population import population, write_population
+from muster.emulator.fleet.sampling import sample_of
 from muster.emulator.fleet.server_view import moments_of
 from muster.emulator.gateway.config import GatewayProcess, Ports
 from muster.emulator.links.gateway_configs import gateways_of
@@ -27,6 +28,7 @@ from muster.emulator.runs import doctor
 from muster.emulator.scenario.scenario import Scenario
 from muster.emulator.scenario.settings import Group
 from muster.server.config import PopulationMember, ServerProcess, TensorShape
+from muster.server.privacy.settings import Sample
 from muster.wire import CHUNK_BYTES
 
 _PLANNED = 10_000_000
@@ -118,6 +120,7 @@ class ProcessConfigs:
             task=self.task.to_json(),
             training=training.to_json(),
             local_work=scenario.local_work,
+            sample=self._sample(),
             gradient_step=training.learning_rate if training.gradient else None,
             population=members,
             z=scenario.z_columns,
@@ -135,6 +138,10 @@ class ProcessConfigs:
     def _eventful(self) -> bool:
         """Whether any group has devices whose state changes during the run."""
         return any(life_of(self.scenario, group).eventful for group in self.scenario.groups)
+
+    def _sample(self) -> Sample | None:
+        enrolled = sum(resident.enrolled for resident in self.residents)
+        return None if self._eventful() else sample_of(self.scenario, enrolled)
 
     def _run_identity(self) -> str:
         path = self.folder / "setup/run"

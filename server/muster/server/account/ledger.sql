@@ -50,7 +50,9 @@ CREATE TABLE rounds (
     bytes_down INTEGER NOT NULL,   -- since the round before was committed, for whatever round
     opened_at REAL NOT NULL,
     closed_at REAL NOT NULL,       -- when the next version had been computed, before the commit
-    seconds REAL NOT NULL          -- wall seconds from opening to closed_at, without the commit
+    seconds REAL NOT NULL,         -- wall seconds from opening to closed_at, without the commit
+    epsilon REAL                   -- of differential privacy, spent up to this round; NULL without
+                                   -- server.privacy, or with noise 0
 );
 
 CREATE TABLE answers (

@@ -39,6 +39,7 @@ class RoundRow(NamedTuple):
     opened_at: float
     closed_at: float
     seconds: float
+    epsilon: float | None = None
 
     def committed(self) -> RoundCommitted:
         """The event of the journal for this round."""
@@ -52,6 +53,7 @@ class RoundRow(NamedTuple):
             self.bytes_up,
             self.bytes_down,
             self.seconds,
+            self.epsilon,
         )
 
 

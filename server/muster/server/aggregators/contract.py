@@ -168,6 +168,10 @@ class Aggregator(Plugin):
     """For a rule that weighs parameters: whether the model keeps the share that the weights,
     divided by the normaliser, leave of 1."""
 
+    private: ClassVar[bool] = False
+    """Whether the rule still makes sense if the server clips updates, weighs all devices alike and
+    adds noise (`server.privacy`): whether it uses the mean of the updates and nothing else."""
+
     optimises: ClassVar[bool] = False
     """Whether `step` says how the model changes; otherwise the weighted sum is added to it."""
 

@@ -109,6 +109,7 @@ class UpdateReceiver:
             on_arrival=rule.weights == "on-arrival" and not decided_later,
             small=schema.body_bytes <= INLINE_BYTES,
             worker=worker,
+            clip=settings.privacy.clip if settings.privacy and settings.clips else None,
         )
         self._uploads = OpenUploads(self._admission, self._uncounted, self.pending, files)
 
