@@ -5,9 +5,11 @@ from typing import Any
 import numpy as np
 import pytest
 
+from muster.client.config import Length, Training
 from muster.common.config import validate
 from muster.common.errors import ConfigError
 from muster.common.schedules import Inverse
+from muster.emulator.fleet.local_work import most_steps
 from muster.emulator.scenario.scenario import Scenario
 from muster.server.aggregators import Aggregator, Cohort, Contribution
 from muster.server.aggregators.fednova import FedNova
@@ -195,3 +197,40 @@ def test_fednova_takes_momentum_or_a_proximal_term() -> None:
 def test_q_fedavg_refuses_gradients() -> None:
     with pytest.raises(ConfigError, match="q-fedavg needs updates of local training"):
         scenario("q-fedavg", gradient=True)
+
+
+@pytest.mark.parametrize(
+    ("training", "held", "steps"),
+    [
+        ({"local_steps": 7}, 100, 7),
+        ({"local_epochs": 3, "batch_size": 32}, 100, 12),
+        ({"local_epochs": 3, "batch_size": "full"}, 100, 3),
+        ({"batch_size": 1000}, 100, 1),
+        ({"local_epochs": 2}, 0, 0),
+    ],
+)
+def test_the_steps_of_a_device_follow_from_its_examples(
+    training: dict[str, Any], held: int, steps: int
+) -> None:
+    assert Training(**training).steps(held) == steps
+
+
+def test_a_group_may_train_longer() -> None:
+    epochs = Training(local_epochs=2, batch_size=10)
+    assert epochs.lasting(Length()) is epochs
+    assert epochs.lasting(Length(local_steps=5)).steps(100) == 5
+    assert Training(local_steps=5, batch_size=10).lasting(Length(local_epochs=3)).steps(100) == 30
+    assert Training(local_steps=5).lasting(Length(local_epochs=3)).examples_seen(100) == 300
+
+
+def test_a_length_is_given_once() -> None:
+    with pytest.raises(ConfigError, match="local_steps and local_epochs both say"):
+        validate(Length, {"local_steps": 1, "local_epochs": 1}, "test")
+
+
+def test_the_server_knows_how_many_steps_each_device_can_take() -> None:
+    training = Training(local_epochs=2, batch_size=10)
+    assert most_steps(training, Length(), 95) == 20
+    assert most_steps(training, Length(local_steps=3), 95) == 3
+    own = training.model_copy(update={"trainer": object()})
+    assert most_steps(own, Length(), 95) is None

@@ -188,7 +188,9 @@ def test_what_privacy_cannot_work_with_is_refused(
     assert complaint in str(refused.value)
 
 
-@pytest.mark.parametrize("rule", ["fedavg", "fedavgm", "fedadam", "fedadagrad", "fedyogi", "fedbuff"])
+@pytest.mark.parametrize(
+    "rule", ["fedavg", "fedavgm", "fedadam", "fedadagrad", "fedyogi", "fedbuff"]
+)
 def test_rules_that_average_updates_can_be_private(rule: str) -> None:
     assert scenario(server={"aggregator": rule}).server.clips
 

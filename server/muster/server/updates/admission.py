@@ -88,7 +88,8 @@ class Admission:
         if not 0 < update.examples <= device.examples:
             return Reason.EXAMPLES, f"{update.examples} examples; it holds {device.examples}"
         if not int(self._needs_steps) <= update.steps <= _most(device):
-            return Reason.STEPS, f"{update.steps} local steps; it takes at most {device.most_steps}"
+            expected = "expected at least 1" if not update.steps else f"at most {device.most_steps}"
+            return Reason.STEPS, f"{update.steps} local steps; {expected}"
         if self._needs_loss and not _possible(update.initial_loss):
             return Reason.LOSS, (
                 f"a loss of {update.initial_loss} before training; expected a finite number >= 0"
