@@ -80,7 +80,7 @@ def test_the_model_is_that_of_dp_fedavg(tmp_path: Path, where: str, mode: dict[s
                 round=update.call_round,
                 base_version=update.base_version,
             ).delta.astype(np.float64)
-            longer += np.linalg.norm(delta) > CLIP
+            longer += int(np.linalg.norm(delta) > CLIP)
             delta = clipped(delta)
             if where == "device":
                 draws = stream(read.seed, "privacy", update.client, update.call_round)

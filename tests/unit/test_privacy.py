@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 from dp_accounting import GaussianDpEvent, NeighboringRelation, SampledWithoutReplacementDpEvent
 from dp_accounting.rdp import RdpAccountant
-from scipy.stats import norm
 
 from muster.client.config import Training
 from muster.client.training import train
@@ -32,15 +31,18 @@ def spent(noise: float, releases: int, sample: Sample | None = None, **settings:
     return found
 
 
+def phi(x: float) -> float:
+    """The distribution function of the standard normal."""
+    return math.erfc(-x / math.sqrt(2)) / 2
+
+
 @pytest.mark.parametrize(("noise", "releases"), [(1.1, 1), (1.1, 100), (5.0, 30), (40.0, 1000)])
 def test_epsilon_is_that_of_the_closed_form_of_gaussian_mechanisms(
     noise: float, releases: int
 ) -> None:
     epsilon, mu = spent(noise, releases), math.sqrt(releases) / noise
     # Balle and Wang 2018, theorem 8; releases compose to one mechanism (Dong, Roth, Su 2022).
-    delta = norm.cdf(mu / 2 - epsilon / mu) - math.exp(
-        epsilon + norm.logcdf(-mu / 2 - epsilon / mu)
-    )
+    delta = phi(mu / 2 - epsilon / mu) - math.exp(epsilon) * phi(-mu / 2 - epsilon / mu)
     assert delta == pytest.approx(1e-5, rel=1e-4)
 
 
