@@ -94,7 +94,7 @@ CREATE TABLE contributions (
     outcome TEXT NOT NULL,         -- folded, late, duplicate, refused, dropped
     reason TEXT,
     at REAL NOT NULL,
-    steps INTEGER NOT NULL,        -- local steps behind the update
+    steps INTEGER NOT NULL DEFAULT 0,  -- local steps behind the update
     initial_loss REAL              -- loss of the received model on the device's examples, before
                                    -- training; NULL: not measured
 );
