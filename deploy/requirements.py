@@ -34,7 +34,7 @@ BOTH = {
     "uvloop",
     "xxhash",
 }
-SERVER = BOTH | {"cvxpy"}
+SERVER = BOTH | {"cvxpy", "dp-accounting"}
 CLIENT = BOTH | {"torch"}
 COMMAND = {"click", "docker", "jinja2", "matplotlib", "pandas", "pyyaml", "rich"}
 """What only the `muster` command needs, which is in neither image."""

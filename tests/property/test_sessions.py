@@ -222,6 +222,8 @@ UPDATES = changed(
     KEYS.map(lambda key: update(**key)),
     examples=LARGE,
     length=LARGE,
+    steps=LARGE,
+    initial_loss=FLOATS,
     checksum=CHECKSUMS,
     **KEY,
     **dict.fromkeys(SECONDS, FLOATS),

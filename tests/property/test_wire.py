@@ -68,6 +68,8 @@ UPDATES = st.builds(
     fetch_wait_s=SECONDS,
     fetched_at=SECONDS,
     slot_wait_s=SECONDS,
+    steps=LARGE,
+    initial_loss=st.none() | st.floats(allow_nan=False),
 )
 RECEIPTS = st.builds(
     Receipt,

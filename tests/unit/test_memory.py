@@ -36,6 +36,17 @@ def test_a_device_that_comes_back_remembers_its_two_newest_rounds(tmp_path: Path
         assert memory.held == Memory(tmp_path).held == (held(round_ - 1), held(round_))
 
 
+@pytest.mark.parametrize("loss", [None, 0.0, 2.5])
+def test_it_remembers_the_steps_and_the_loss_before_them(
+    tmp_path: Path, loss: float | None
+) -> None:
+    record = held(1)
+    assert record.update is not None
+    stated = record._replace(update=record.update._replace(steps=2**40, initial_loss=loss))
+    Memory(tmp_path).hold(stated)
+    assert Memory(tmp_path).held == (stated,)
+
+
 @pytest.mark.parametrize("died", [False, True])
 def test_it_resends_what_it_holds_under_the_new_call_and_nothing_else(
     tmp_path: Path, died: bool

@@ -29,8 +29,25 @@ def _batch_size(value: object) -> object:
     )
 
 
+class Length(Section):
+    """How long the devices of a group train in a round, if they do not train as long as
+    `training` says."""
+
+    local_steps: Annotated[int, Field(ge=0, le=1_000_000)] | None = None
+    """Number of minibatch steps in a round, instead of the length that `training` gives."""
+
+    local_epochs: Count | None = None
+    """Number of passes over the device's examples in a round, instead of the length that `training`
+    gives."""
+
+    @model_validator(mode="after")
+    def _once(self) -> Self:
+        _length_once(self.local_steps, self.local_epochs)
+        return self
+
+
 class Training(Section):
-    """Local training in a round, the same for all devices."""
+    """Local training in a round. The length may differ between groups (`groups.training`)."""
 
     optimizer: AnyOptimizer = PLAIN
     """How a device takes its local steps: a name, or a table with the name as `kind` and the
@@ -60,6 +77,15 @@ class Training(Section):
     """Largest norm of what a device returns: its delta or, with `gradient = true`, its gradient. A
     longer one is scaled to it, before compression. Absent: updates are not clipped."""
 
+    update_noise: NotNegative = 0.0
+    """Standard deviation of the Gaussian noise that is added to every number of what a device
+    returns, after `clip_update` and before compression. `server.privacy` with `where = "device"`
+    sets both."""
+
+    initial_loss: bool = False
+    """Whether a device also measures its loss at the received model, over all its examples, and
+    reports it. An aggregator that needs this loss, such as q-fedavg, turns it on."""
+
     projection_radius: Positive | None = None
     """Radius of the ball around the origin onto which the parameters are projected after every
     local step, θ ← Π_C(θ − η g) (agnostic FedAvg). Absent: no projection."""
@@ -87,10 +113,11 @@ class Training(Section):
 
     @model_validator(mode="after")
     def _agree(self) -> Self:
-        if self.local_steps is not None and self.local_epochs is not None:
+        _length_once(self.local_steps, self.local_epochs)
+        if self.update_noise and self.clip_update is None:
             raise ValueError(
-                "local_steps and local_epochs both say how long a device trains; found "
-                f"{self.local_steps} and {self.local_epochs}, expected one of them"
+                f"update_noise = {self.update_noise:g} needs clip_update: without a largest norm, "
+                "no noise hides an update; set clip_update too"
             )
         if self.gradient and (self.projection_radius is not None or self.proximal_mu):
             raise ValueError(
@@ -120,6 +147,27 @@ class Training(Section):
         size = held if self.batch_size == "full" else min(self.batch_size, held)
         passes, steps = divmod(self.local_steps, math.ceil(held / size))
         return passes * held + min(steps * size, held)
+
+    def steps(self, held: int) -> int:
+        """Number of local steps that a device with `held` examples takes in a round."""
+        if self.local_steps is not None or not held:
+            return self.local_steps or 0
+        size = held if self.batch_size == "full" else min(self.batch_size, held)
+        return (self.local_epochs or 1) * math.ceil(held / size)
+
+    def lasting(self, length: Length) -> Self:
+        """Return these settings with the length of a group."""
+        if length.local_steps is None and length.local_epochs is None:
+            return self
+        return self.model_copy(update=dict(length))
+
+
+def _length_once(steps: int | None, epochs: int | None) -> None:
+    if steps is not None and epochs is not None:
+        raise ValueError(
+            "local_steps and local_epochs both say how long a device trains; found "
+            f"{steps} and {epochs}, expected one of them"
+        )
 
 
 class ClockSettings(Section):
@@ -199,6 +247,9 @@ class PackProcess(Section):
 
     capacity: float = 1.0
     """Share of a model that each device can train."""
+
+    length: Length = Length()
+    """How long each device trains, if not as long as the training that the server announces."""
 
     line: LinkModel = LinkModel()
     """The model of each device's link. The gateway emulates the network itself."""

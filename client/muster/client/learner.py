@@ -133,6 +133,8 @@ class Learner:
             modelled_s=self.modelled_s(work),
             fetch_wait_s=download.wait_s,
             fetched_at=download.at,
+            steps=trained.train_steps,
+            initial_loss=trained.initial_loss,
         )
         after = State(before.trained + 1, residual, life)
         self.memory.hold(

@@ -11,6 +11,7 @@ instant the device is killed. A device writes every round. Writing over a file c
 making and renaming one, and writing over a mapped file needs no system call.
 """
 
+import math
 import mmap
 import struct
 from itertools import accumulate, pairwise
@@ -26,12 +27,13 @@ from muster.wire.bodies import checksum as body_checksum
 _CHECKSUM = struct.Struct("<8s")
 """A record begins with the XXH3-64 of everything up to the body. The body's checksum is a fact."""
 
-_FACTS = struct.Struct("<QQ16s QQ QQ16sQ7d 6I")
+_FACTS = struct.Struct("<QQ16s QQ QQ16sQ7dQd 6I")
 """The fixed-size fields of a record, the facts:
 
 - number of the record, round, checksum of the model;
 - rounds trained before and after;
-- of the update: attempt, examples (0: there is no update), checksum, length, seconds and loss;
+- of the update: attempt, examples (0: there is no update), checksum, length, seconds and loss,
+  steps, and loss before training (NaN: not measured);
 - lengths of the parts that follow: client, lives before and after, residuals before and after, and
   body.
 """
@@ -164,7 +166,8 @@ class Memory:
         """The bytes of a record, in two parts: everything up to the body, and the body."""
         round, model, before, after, update, _ = held
         body = self._lasting(held).body
-        (client, _, attempt), *sent = update or _NO_UPDATE
+        (client, _, attempt), *sent, initial_loss = update or _NO_UPDATE
+        sent.append(math.nan if initial_loss is None else initial_loss)
         pieces = client.encode(), *map(_packed, (before.life, after.life))
         pieces += before.residual, after.residual
         lengths = *map(len, pieces), len(body)
@@ -225,7 +228,8 @@ class Memory:
             State(count, residual, _unpacked(life))
             for count, residual, life in zip(trained, (old, new), lives, strict=True)
         )
-        attempt, examples, *rest = sent
+        attempt, examples, *rest, initial_loss = sent
+        rest.append(None if math.isnan(initial_loss) else initial_loss)
         update = Update(Key(client.decode(), round, attempt), examples, *rest) if examples else None
         if body and (update is None or body_checksum(body) != update.checksum):
             return 0, None

@@ -253,7 +253,7 @@ class Pack:
         return TrainingConfig(
             enrolled.run,
             enrolled.seed,
-            Training.from_json(enrolled.training),
+            Training.from_json(enrolled.training).lasting(self._config.length),
             schema,
             schema.body_bytes <= enrolled.inline_bytes,
             enrolled.heartbeat_s,

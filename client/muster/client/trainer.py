@@ -29,12 +29,15 @@ class Trained:
         loss: mean minibatch loss over the local steps, with the task's ridge and without the
             proximal term; nan if there were no steps.
         train_steps: number of local steps taken.
+        initial_loss: loss of the received model over all examples, with the task's ridge; None if
+            the settings do not ask for it.
     """
 
     delta: Vector
     examples: int
     loss: float
     train_steps: int
+    initial_loss: float | None = None
 
 
 class Trainer(Plugin):

@@ -8,7 +8,9 @@ parameters on entry do not matter.
 import math
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from functools import partial
+from typing import Any
 
 import numpy as np
 import torch
@@ -22,7 +24,7 @@ from muster.common.seeds import integer, stream
 from muster.common.tensors import Vector
 from muster.tasks.models import Mlp, seed_torch
 from muster.tasks.regression import LinearRegression
-from muster.tasks.task import Examples, OpenTask
+from muster.tasks.task import EVALUATION_BATCH, Examples, OpenTask
 
 
 def train(
@@ -49,25 +51,49 @@ def train(
         RemoteProtocolError: `received` does not fit the module.
         ConfigError: a user's own trainer returned something other than a `Trained` that fits.
     """
-    if settings.trainer is not None:
+    named: dict[str, Any] = {
+        "seed": seed,
+        "client": client,
+        "round": round,
+        "base_version": base_version,
+    }
+    loss = None
+    if settings.initial_loss:
+        _check_length(module, received, base_version)
+        loss = loss_at(received, task, module, examples)
+    if settings.trainer is None:
+        trained = _descend(task, module, received, examples, settings, **named)
+    else:
         # The settings come without the trainer's own name, so that it may call this function for a
-        # part of its work.
-        given = (task, module, received, examples, settings.model_copy(update={"trainer": None}))
-        return _checked(
-            settings.trainer.train(
-                *given, seed=seed, client=client, round=round, base_version=base_version
-            ),
-            received,
-            settings.trainer.kind,
-        )
+        # part of its work; and without what is done here, so that it is done once.
+        left = {"trainer": None, "initial_loss": False, "update_noise": 0.0}
+        given = (task, module, received, examples, settings.model_copy(update=left))
+        own = settings.trainer.train(*given, **named)
+        trained = _checked(own, received, settings.trainer.kind)
+    if loss is not None:
+        trained = replace(trained, initial_loss=loss)
+    if settings.update_noise:
+        draws = stream(seed, "privacy", client, round)
+        trained = replace(trained, delta=_noisy(trained.delta, settings, draws))
+    return trained
+
+
+def _descend(
+    task: OpenTask,
+    module: nn.Module,
+    received: Vector,
+    examples: Examples,
+    settings: Training,
+    *,
+    seed: int,
+    client: str,
+    round: int,
+    base_version: int,
+) -> Trained:
+    """Take the local steps of a round; see `train`."""
     if settings.local_steps == 0:
         return Trained(np.zeros(received.shape, np.float32), len(examples), math.nan, 0)
-    needed = sum(parameter.numel() for parameter in module.parameters())
-    if received.shape != (needed,):
-        raise RemoteProtocolError(
-            f"version {base_version} of the model has shape {received.shape}, the task's model "
-            f"needs ({needed},)"
-        )
+    _check_length(module, received, base_version)
     descent = _Descent(module, received, settings, round, task.ridge)
     device = descent.device
     x, y = torch.from_numpy(examples.x).to(device), torch.from_numpy(examples.y).to(device)
@@ -84,6 +110,45 @@ def train(
         descent.step()
     mean = math.fsum(losses) / len(losses) if losses else math.nan
     return Trained(descent.finish(), len(examples), mean, len(losses))
+
+
+def _check_length(module: nn.Module, received: Vector, base_version: int) -> None:
+    needed = sum(parameter.numel() for parameter in module.parameters())
+    if received.shape != (needed,):
+        raise RemoteProtocolError(
+            f"version {base_version} of the model has shape {received.shape}, the task's model "
+            f"needs ({needed},)"
+        )
+
+
+def loss_at(received: Vector, task: OpenTask, module: nn.Module, examples: Examples) -> float:
+    """Return the loss of a model over a client's examples, with the task's ridge.
+
+    Args:
+        received: shape (parameters,); not changed. The module gets these parameters.
+    """
+    parameters = list(module.parameters())
+    device = parameters[0].device
+    flat = torch.from_numpy(received.astype(np.float32)).to(device)
+    nn.utils.vector_to_parameters(flat, parameters)
+    y = torch.from_numpy(examples.y).to(device)
+    module.eval()
+    with torch.no_grad():
+        x = torch.from_numpy(examples.x)
+        starts = range(0, len(x), EVALUATION_BATCH)
+        batches = (x[start : start + EVALUATION_BATCH].to(device) for start in starts)
+        outputs = torch.cat([module(batch) for batch in batches])
+        loss = task.loss(outputs, y).item()
+    norm: float = torch.linalg.vector_norm(flat, dtype=torch.float64).item()
+    return loss + 0.5 * task.ridge * norm**2
+
+
+def _noisy(delta: Vector, settings: Training, draws: np.random.Generator) -> Vector:
+    """What a device returns of its update under differential privacy: clipped, with noise."""
+    clipped = torch.from_numpy(delta.copy())
+    _clip(clipped, settings.clip_update)  # also the update of a user's own trainer
+    noise = draws.normal(0.0, settings.update_noise, len(delta))
+    return (clipped.numpy() + noise).astype(np.float32)
 
 
 def _checked(trained: object, received: Vector, kind: str) -> Trained:

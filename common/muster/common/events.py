@@ -181,7 +181,11 @@ class Warned(Event):
 
 @dataclass(frozen=True)
 class RoundCommitted(Event):
-    """A round is durable. The fields are those of its row in the table `rounds`."""
+    """A round is durable. The fields are those of its row in the table `rounds`.
+
+    Attributes:
+        epsilon: null without `server.privacy`.
+    """
 
     round: int
     version: int
@@ -192,6 +196,7 @@ class RoundCommitted(Event):
     bytes_up: int
     bytes_down: int
     seconds: float
+    epsilon: float | None = None
 
 
 @dataclass(frozen=True)

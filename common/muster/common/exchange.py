@@ -52,6 +52,8 @@ class Reason(StrEnum):
     NORM = "norm"
     OTHER_BODY = "other body"
     EXAMPLES = "examples"
+    STEPS = "steps"
+    LOSS = "loss"
     MALFORMED = "malformed"
 
     DEADLINE = "deadline"
@@ -109,6 +111,9 @@ class Update(NamedTuple):
         fetch_wait_s: the part of `fetch_s` before the model's first byte.
         fetched_at: UNIX seconds when the device asked for the model; 0: it came with the call.
         slot_wait_s: wall seconds of waiting for a channel slot.
+        steps: number of local steps behind it.
+        initial_loss: loss of the received model over all examples of the device, before training;
+            None if the device was not asked to measure it.
     """
 
     key: Key
@@ -122,6 +127,8 @@ class Update(NamedTuple):
     fetch_wait_s: float = 0.0
     fetched_at: float = 0.0
     slot_wait_s: float = 0.0
+    steps: int = 0
+    initial_loss: float | None = None
 
 
 class DeviceState(NamedTuple):

@@ -90,6 +90,10 @@ class _ReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Reason.ValueTy
     REASON_OTHER_BODY: _Reason.ValueType  # 29
     REASON_EXAMPLES: _Reason.ValueType  # 30
     REASON_MALFORMED: _Reason.ValueType  # 31
+    REASON_STEPS: _Reason.ValueType  # 32
+    """The device cannot have taken so many local steps."""
+    REASON_LOSS: _Reason.ValueType  # 33
+    """The device had to report its loss before training, and reported none that a loss can be."""
     REASON_DEADLINE: _Reason.ValueType  # 40
     """The update was well formed but does not count."""
     REASON_GOAL_REACHED: _Reason.ValueType  # 41
@@ -136,6 +140,10 @@ REASON_NORM: Reason.ValueType  # 28
 REASON_OTHER_BODY: Reason.ValueType  # 29
 REASON_EXAMPLES: Reason.ValueType  # 30
 REASON_MALFORMED: Reason.ValueType  # 31
+REASON_STEPS: Reason.ValueType  # 32
+"""The device cannot have taken so many local steps."""
+REASON_LOSS: Reason.ValueType  # 33
+"""The device had to report its loss before training, and reported none that a loss can be."""
 REASON_DEADLINE: Reason.ValueType  # 40
 """The update was well formed but does not count."""
 REASON_GOAL_REACHED: Reason.ValueType  # 41
@@ -814,6 +822,8 @@ class Update(_message.Message):
     FETCH_WAIT_S_FIELD_NUMBER: _builtins.int
     FETCHED_AT_FIELD_NUMBER: _builtins.int
     SLOT_WAIT_S_FIELD_NUMBER: _builtins.int
+    STEPS_FIELD_NUMBER: _builtins.int
+    INITIAL_LOSS_FIELD_NUMBER: _builtins.int
     client: _builtins.str
     round: _builtins.int
     attempt: _builtins.int
@@ -838,6 +848,12 @@ class Update(_message.Message):
     """UNIX seconds when the device asked for the model; 0 if it came with the call."""
     slot_wait_s: _builtins.float
     """Wall seconds that the device waited for a channel slot."""
+    steps: _builtins.int
+    """Number of local steps behind the update."""
+    initial_loss: _builtins.float
+    """Loss of the received model over all training examples of the device, before training; absent if
+    the device was not asked to measure it.
+    """
     def __init__(
         self,
         *,
@@ -854,12 +870,16 @@ class Update(_message.Message):
         fetch_wait_s: _builtins.float = ...,
         fetched_at: _builtins.float = ...,
         slot_wait_s: _builtins.float = ...,
+        steps: _builtins.int = ...,
+        initial_loss: _builtins.float | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_initial_loss", b"_initial_loss", "initial_loss", b"initial_loss"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["attempt", b"attempt", "checksum", b"checksum", "client", b"client", "examples", b"examples", "fetch_s", b"fetch_s", "fetch_wait_s", b"fetch_wait_s", "fetched_at", b"fetched_at", "length", b"length", "loss", b"loss", "modelled_s", b"modelled_s", "round", b"round", "slot_wait_s", b"slot_wait_s", "train_s", b"train_s"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_initial_loss", b"_initial_loss", "attempt", b"attempt", "checksum", b"checksum", "client", b"client", "examples", b"examples", "fetch_s", b"fetch_s", "fetch_wait_s", b"fetch_wait_s", "fetched_at", b"fetched_at", "initial_loss", b"initial_loss", "length", b"length", "loss", b"loss", "modelled_s", b"modelled_s", "round", b"round", "slot_wait_s", b"slot_wait_s", "steps", b"steps", "train_s", b"train_s"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    _WhichOneofReturnType__initial_loss: _TypeAlias = _typing.Literal["initial_loss"]  # noqa: Y015
+    _WhichOneofArgType__initial_loss: _TypeAlias = _typing.Literal["_initial_loss", b"_initial_loss"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__initial_loss) -> _WhichOneofReturnType__initial_loss | None: ...
 
 Global___Update: _TypeAlias = Update  # noqa: Y015
 

@@ -414,6 +414,9 @@ def _fill_update(out: pb.Update, update: Update) -> None:
     out.fetch_wait_s = update.fetch_wait_s
     out.fetched_at = update.fetched_at
     out.slot_wait_s = update.slot_wait_s
+    out.steps = update.steps
+    if update.initial_loss is not None:
+        out.initial_loss = update.initial_loss
 
 
 def decode_update(update: pb.Update) -> Update:
@@ -429,15 +432,18 @@ def decode_update(update: pb.Update) -> Update:
         update.fetch_wait_s,
         update.fetched_at,
         update.slot_wait_s,
+        update.steps,
+        update.initial_loss if update.HasField("initial_loss") else None,
     )
     seconds = _seconds_of(decoded)
     # One comparison for all of them. If one is NaN, the sum is NaN too.
     if not (min(seconds) >= 0 and sum(seconds) <= _LONGEST_S):
         for field in _SECONDS:
             _finite(getattr(decoded, field), field)
-    if max(decoded.examples, decoded.length) > LARGEST:
+    if max(decoded.examples, decoded.length, decoded.steps) > LARGEST:
         _bounded(decoded.examples, "examples")
         _bounded(decoded.length, "length")
+        _bounded(decoded.steps, "steps")
     if len(decoded.checksum) != _CHECKSUM_BYTES:
         raise RemoteProtocolError(
             f"a checksum of {len(decoded.checksum)} bytes; expected {_CHECKSUM_BYTES}"

@@ -11,7 +11,9 @@ from muster.common.lines import LinkModel, SharedLine
 from muster.common.schedules import Rate
 from muster.server.aggregators import AGGREGATORS, Aggregator
 from muster.server.aggregators.fedavg import FedAvg
+from muster.server.knowledge.local_work import LocalWork
 from muster.server.knowledge.population import Oracle
+from muster.server.privacy.settings import Privacy, Sample
 from muster.server.rounds.modes import MODES, Mode
 from muster.server.rounds.modes.synchronous import Synchronous
 from muster.server.rounds.selection import SELECTIONS, SelectAll, Selection
@@ -127,8 +129,16 @@ class ServerSettings(Section):
     target: Target = Target()
     """The run stops early when this target is reached."""
 
+    privacy: Privacy | None = None
+    """Differential privacy: every update is clipped, and noise is added. Absent: neither."""
+
     guard: Guard = Guard()
     """Updates that violate these conditions are refused."""
+
+    @property
+    def clips(self) -> bool:
+        """Whether the server clips updates and adds noise to their sum."""
+        return self.privacy is not None and self.privacy.where == "server"
 
     def round_goal(self) -> int | None:
         """Return the number of updates that closes a round; None if no number does."""
@@ -159,6 +169,10 @@ class PopulationMember(Section):
 
     z: dict[str, float] | None = None
     """Covariates Z as numbers. Absent with limited information, until the device enrolls."""
+
+    most_steps: int | None = None
+    """Most local steps that the device takes in a round. Absent: not known, because a function of
+    the user's trains."""
 
     line: LinkModel | None = None
     """The scenario's model of the device's link. Absent: modelled transfers take no time."""
@@ -191,6 +205,12 @@ class ServerProcess(Section):
 
     training: str
     """JSON of the scenario's [training], passed unchanged to devices."""
+
+    local_work: LocalWork = LocalWork()
+    """What the aggregator may need to know of local training."""
+
+    sample: Sample | None = None
+    """How devices are sampled, if the account of privacy may claim amplification by sampling."""
 
     gradient_step: Rate | None = None
     """The learning rate of the server's step if devices return gradients; otherwise absent."""

@@ -42,6 +42,7 @@ class EnrolledDevice:
         seen: its newest report of its state and covariates X. A restarted server restores it from
             the ledger. None before the first report, and for a device whose state is not simulated.
         seen_at: monotonic seconds of that report.
+        most_steps: the most local steps that it can take in a round; None: not known.
         line: the scenario's model of its link.
         away_until: in lockstep, the last step of its life for which it has already said that it is
             offline.
@@ -58,6 +59,7 @@ class EnrolledDevice:
     pack: "ConnectedPack | None" = None
     seen: Observation | None = None
     seen_at: float = 0.0
+    most_steps: int | None = None
     line: LinkModel = field(default_factory=LinkModel)
     away_until: int = -1
     busy_until_s: float = 0.0

@@ -99,7 +99,12 @@ async def serve(folder: Path, environment: ServerEnvironment) -> int:
 
     fleet = Fleet(
         EnrolledDevice(
-            member.client, member.group, index, member.examples, line=member.line or LinkModel()
+            member.client,
+            member.group,
+            index,
+            member.examples,
+            most_steps=member.most_steps,
+            line=member.line or LinkModel(),
         )
         for index, member in enumerate(config.population)
         if member.enrolled

@@ -1,9 +1,11 @@
 """What is decided from the header of an update alone."""
 
+import math
 from typing import Any
 
 import pytest
 
+from muster.common.config import validate
 from muster.common.exchange import Fingerprint, Identity, Key, Outcome, Reason, Update
 from muster.common.tensors import schema_of
 from muster.server.config import ServerSettings
@@ -104,3 +106,51 @@ def test_the_newest_call_of_a_pack_is_one_that_still_counts(
     second.select(["b"])
     admission.open(second)
     assert admission.newest_call(pack) == Key("a", 1, 1), "the open round has not called it"
+
+
+@pytest.fixture
+def worker(fleet: Fleet) -> ConnectedPack:
+    """A pack of a device that takes at most 8 local steps."""
+    fleet.devices["a"].most_steps = 8
+    return fleet.enroll([Identity("a", 5)], Fingerprint("test", "test", "cpu", 1))
+
+
+@pytest.mark.parametrize(
+    ("rule", "changes", "reason"),
+    [
+        ("fedavg", {"steps": 8}, None),
+        ("fedavg", {"steps": 9}, Reason.STEPS),
+        ("fedavg", {"steps": 2**40}, Reason.STEPS),
+        ("fedavg", {}, None),  # nobody needs its steps
+        ("fednova", {"steps": 8}, None),
+        ("fednova", {"steps": 1}, None),
+        ("fednova", {"steps": 0}, Reason.STEPS),
+        ("fedavg", {"initial_loss": -1.0}, None),
+        ("q-fedavg", {"initial_loss": 0.0}, None),
+        ("q-fedavg", {"initial_loss": 1e300}, None),
+        ("q-fedavg", {"initial_loss": -1e-9}, Reason.LOSS),
+        ("q-fedavg", {"initial_loss": math.inf}, Reason.LOSS),
+        ("q-fedavg", {"initial_loss": math.nan}, Reason.LOSS),
+        ("q-fedavg", {}, Reason.LOSS),
+    ],
+)
+def test_steps_and_losses_that_cannot_be_are_refused(
+    fleet: Fleet, worker: ConnectedPack, rule: str, changes: dict[str, Any], reason: Reason | None
+) -> None:
+    settings = validate(ServerSettings, {"rounds": 5, "aggregator": rule}, "test")
+    admission = Admission(settings, SCHEMA, {}, fleet)
+    admission.open(round_of(1))
+    receipt = admission.known_receipt(worker, update(**changes))
+    assert (receipt.reason if receipt else None) == reason
+
+
+def test_the_steps_of_a_function_of_ones_own_are_not_bounded(
+    fleet: Fleet, pack: ConnectedPack
+) -> None:
+    settings = validate(ServerSettings, {"rounds": 5, "aggregator": "fednova"}, "test")
+    admission = Admission(settings, SCHEMA, {}, fleet)
+    admission.open(round_of(1))
+    assert admission.known_receipt(pack, update(steps=2**40)) is None
+    refused = admission.known_receipt(pack, update())
+    assert refused is not None
+    assert refused.detail == "0 local steps; expected at least 1"

@@ -6,10 +6,23 @@ from pathlib import Path
 from muster.common.errors import LedgerError
 from muster.server.account.ledger import SCHEMA_VERSION
 
+_NEW_IN_8 = "NULL AS steps, NULL AS initial_loss"
+_EPSILON = "NULL AS epsilon"
+
 _VIEWS_OF_OLDER = {
     6: (
-        "CREATE TEMP VIEW rounds AS SELECT *, NULL AS scenario_s, NULL AS next_s FROM main.rounds",
-        "CREATE TEMP VIEW contributions AS SELECT *, round AS call_round FROM main.contributions",
+        (
+            f"CREATE TEMP VIEW rounds AS SELECT *, NULL AS scenario_s, NULL AS next_s, {_EPSILON} "
+            f"FROM main.rounds"
+        ),
+        (
+            f"CREATE TEMP VIEW contributions AS SELECT *, round AS call_round, {_NEW_IN_8} "
+            f"FROM main.contributions"
+        ),
+    ),
+    7: (
+        f"CREATE TEMP VIEW rounds AS SELECT *, {_EPSILON} FROM main.rounds",
+        f"CREATE TEMP VIEW contributions AS SELECT *, {_NEW_IN_8} FROM main.contributions",
     ),
 }
 """Schema version to views that give an older ledger the columns of today."""

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from muster.common.files import write_atomic
 from muster.emulator.results.parts import finite, parts_of
+from muster.emulator.results.privacy import privacy_of, privacy_text
 
 if TYPE_CHECKING:
     from muster.emulator.results.account import Account
@@ -76,6 +77,8 @@ def outline(account: "Account", status: str | None = None) -> dict[str, Any]:
     }
     if not account.transfers.empty:
         summary["transfers"] = _transfers(account)
+    if spent := privacy_of(account):
+        summary["privacy"] = spent
     wanted = account.scenario.get("server", {}).get("target")
     return summary | ({"target": _target(account, wanted)} if wanted else {})
 
@@ -202,6 +205,8 @@ def _result_facts(summary: Mapping[str, Any]) -> dict[str, str]:
     if "accuracy" in final:
         facts["accuracy"] = percent_text(final["accuracy"])
     facts |= _spread_facts(final)
+    if "privacy" in summary:
+        facts["privacy"] = privacy_text(summary["privacy"])
     if "target" in summary:
         facts["target"] = target_text(summary["target"])
     return facts

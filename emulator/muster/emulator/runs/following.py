@@ -50,6 +50,7 @@ class RunStatus:
         round: the newest committed round, of `rounds`.
         present: devices that are connected, of `population`.
         loss, accuracy: of the newest evaluation; None before the first one.
+        epsilon: ε of `server.privacy` that the run has spent; None without it.
         bytes_up, bytes_down: of all updates and models that travelled so far.
         seconds_left: an estimate; None if it is too early to say, or if the run has ended.
         problems: containers of the run that do not run, a line each.
@@ -65,6 +66,7 @@ class RunStatus:
     open_round: OpenRound | None
     loss: float | None
     accuracy: float | None
+    epsilon: float | None
     bytes_up: int
     bytes_down: int
     seconds_left: float | None
@@ -132,6 +134,7 @@ def _measured(progress: RunProgress) -> dict[str, Any]:
     return {
         "loss": progress.loss,
         "accuracy": progress.accuracy,
+        "epsilon": progress.epsilon,
         "bytes_up": progress.bytes_up,
         "bytes_down": progress.bytes_down,
     }

@@ -7,7 +7,7 @@ from itertools import cycle
 from pathlib import Path
 from typing import Any
 
-from muster.client.config import NurseryProcess, PackProcess, SlotsPort, Training
+from muster.client.config import NurseryProcess, PackProcess, SlotsPort
 from muster.common.errors import ConfigError
 from muster.common.exchange import PROPENSITY
 from muster.common.files import write_atomic
@@ -17,8 +17,10 @@ from muster.emulator.experiments.planning.plan import Progress, instants
 from muster.emulator.experiments.planning.result import Learning
 from muster.emulator.experiments.planning.tables import write_plan
 from muster.emulator.fleet.lives import by_group, life_of, line_of, members_of, task_of, z_of
+from muster.emulator.fleet.local_work import announced_training, most_steps
 from muster.emulator.fleet.oracle import oracle_of
 from muster.emulator.fleet.population import population, write_population
+from muster.emulator.fleet.sampling import sample_of
 from muster.emulator.fleet.server_view import moments_of
 from muster.emulator.gateway.config import GatewayProcess, Ports
 from muster.emulator.links.gateway_configs import gateways_of
@@ -26,6 +28,7 @@ from muster.emulator.runs import doctor
 from muster.emulator.scenario.scenario import Scenario
 from muster.emulator.scenario.settings import Group
 from muster.server.config import PopulationMember, ServerProcess, TensorShape
+from muster.server.privacy.settings import Sample
 from muster.wire import CHUNK_BYTES
 
 _PLANNED = 10_000_000
@@ -98,11 +101,14 @@ class ProcessConfigs:
                     examples=prepared["examples"][resident.index],
                     enrolled=resident.enrolled,
                     z={k: float(v[i]) for k, v in columns.items()} if full else None,
+                    most_steps=most_steps(
+                        scenario.training, group.training, prepared["examples"][resident.index]
+                    ),
                     line=self._lines.get(resident.client),
                 )
                 for i, resident in enumerate(of_group)
             ]
-        training: Training = scenario.training
+        training = announced_training(scenario.training, scenario.server)
         return ServerProcess(
             run=self._run_identity(),
             seed=scenario.seed,
@@ -113,6 +119,8 @@ class ProcessConfigs:
             server=scenario.server,
             task=self.task.to_json(),
             training=training.to_json(),
+            local_work=scenario.local_work,
+            sample=self._sample(),
             gradient_step=training.learning_rate if training.gradient else None,
             population=members,
             z=scenario.z_columns,
@@ -130,6 +138,10 @@ class ProcessConfigs:
     def _eventful(self) -> bool:
         """Whether any group has devices whose state changes during the run."""
         return any(life_of(self.scenario, group).eventful for group in self.scenario.groups)
+
+    def _sample(self) -> Sample | None:
+        enrolled = sum(resident.enrolled for resident in self.residents)
+        return None if self._eventful() else sample_of(self.scenario, enrolled)
 
     def _run_identity(self) -> str:
         path = self.folder / "setup/run"
@@ -166,6 +178,7 @@ class ProcessConfigs:
                     life=life if life.eventful else None,
                     clock=self.scenario.clock,
                     capacity=group.device.capacity,
+                    length=group.training,
                     torch_device=f"cuda:{next(gpus)}" if doctor.on_gpu(group) else "cpu",
                     population=self.scenario.devices,
                     seed=self.scenario.seed,

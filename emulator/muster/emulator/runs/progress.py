@@ -190,6 +190,7 @@ def facts_of(state: RunProgress) -> list[str]:
     carried = state.bytes_up + state.bytes_down + state.arriving
     facts = [
         *_quality(state),
+        "" if state.epsilon is None else f"ε {number_text(state.epsilon)}",
         f"{state.folded} of {state.called} folded" if state.called else "",
         "" if state.status else f"{len(state.present)} of {state.population} present",
         f"{state.empty} rounds empty" if state.empty else "",

@@ -44,6 +44,7 @@ class RunProgress:
     empty: int = 0
     loss: float | None = None
     accuracy: float | None = None
+    epsilon: float | None = None
     evaluated_round: int = 0
     seconds: float = 0.0
     bytes_up: int = 0
@@ -98,7 +99,7 @@ class RunProgress:
 
     def _round_committed(self, event: Event) -> None:
         self.round, self.called, self.folded = event["round"], event["called"], event["folded"]
-        self.version = event["version"]
+        self.version, self.epsilon = event["version"], event.get("epsilon")
         self.empty += event["outcome"] == "empty"
         self.seconds += event["seconds"]
         self.bytes_up += event["bytes_up"]

@@ -37,6 +37,7 @@ def contradictions(scenario: ScenarioSettings) -> Sequence[str]:
             f"server.goal: {goal} updates, but the population has only {scenario.devices} devices"
         )
     found += _impossible_mode(scenario)
+    found += _impossible_privacy(scenario)
     found += _too_many_wanted(scenario.server, wanted, goal, scenario.devices)
     kind = scenario.clock.kind
     if kind != "rounds" and scenario.server.deadline_s is None:
@@ -86,6 +87,32 @@ def _impossible_mode(scenario: ScenarioSettings) -> Iterator[str]:
             f"server.aggregator: {server.aggregator.kind!r} estimates which of the called devices "
             f"take part in the same round, but with server.mode {mode.kind!r} an update may count "
             f"in a later one; take a rule such as fedavg, or the synchronous mode"
+        )
+
+
+def _impossible_privacy(scenario: ScenarioSettings) -> Iterator[str]:
+    """Report what differential privacy cannot work with."""
+    server, training = scenario.server, scenario.training
+    privacy, rule = server.privacy, server.aggregator
+    if privacy is None:
+        return
+    if server.clips and not rule.private:
+        yield (
+            f"server.privacy: the server weighs all devices alike, but the aggregator "
+            f"{rule.kind!r} lives on weights of its own; take a rule that averages updates, for "
+            f"example fedavg, fedadam or fedbuff, or set where = 'device'"
+        )
+    told = {Need.STEPS: "local steps", Need.LOSS: "losses"}
+    if privacy.where == "device" and (needed := [told[n] for n in told if n in rule.needs()]):
+        yield (
+            f"server.privacy: where = 'device' hides updates alone, but the aggregator "
+            f"{rule.kind!r} also needs {' and '.join(needed)} of devices; take a rule that needs "
+            f"only updates, for example fedavg"
+        )
+    if privacy.where == "device" and (training.clip_update is not None or training.update_noise):
+        yield (
+            "training.clip_update: server.privacy with where = 'device' sets clip_update and "
+            "update_noise; leave both out of training"
         )
 
 

@@ -8,16 +8,18 @@ from pydantic import Field
 
 from muster.client.availability import AnyAvailability
 from muster.client.availability.always import Always
-from muster.client.config import ClockSettings, Training
+from muster.client.config import ClockSettings, Length, Training
 from muster.client.covariates import Covariates, column_names
 from muster.client.device import DeviceSettings
 from muster.client.participation import ParticipationSettings
 from muster.common.bounds import DeviceCount
 from muster.common.config import Section
 from muster.emulator.fleet.enrollment import AnyEnrollment, EnrollAll
+from muster.emulator.fleet.local_work import local_work_of
 from muster.emulator.links.settings import LinkSettings, SharedLink
 from muster.server.aggregators import Conditions
 from muster.server.config import ServerSettings
+from muster.server.knowledge.local_work import LocalWork
 from muster.tasks.tasks import AnyTask
 
 Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$", max_length=100)]
@@ -45,6 +47,9 @@ class Group(Section):
 
     covariates: Covariates = Covariates()
     """Covariates of the devices: Z is observed before enrollment, X before every round."""
+
+    training: Length = Length()
+    """How long the devices of the group train in a round. Absent: as long as `training` says."""
 
     enrollment: AnyEnrollment = EnrollAll(kind="all")
     """Rule that decides which devices are enrolled. The others never train."""
@@ -166,7 +171,13 @@ class ScenarioSettings(Section):
             least=least,
             most=most,
             discounts=self.server.mode.discounts(),
+            local_work=self.local_work,
         )
+
+    @property
+    def local_work(self) -> LocalWork:
+        """What the aggregator may know of local training."""
+        return local_work_of(self.training, [group.training for group in self.groups])
 
     def to_toml(self) -> str:
         """The scenario with every default, as it is written into the run folder."""

@@ -52,6 +52,12 @@ _MIXED = [
 ]
 """Quick devices, and a pack of slow ones that are not always there."""
 
+_UNEQUAL = [
+    {"name": "long", "count": 1, "training": {"local_steps": 4}},
+    {"name": "short", "count": 2},
+]
+"""Devices that take different numbers of local steps."""
+
 
 @cache
 def scenarios() -> Mapping[str, Scenario]:
@@ -206,6 +212,30 @@ def scenarios() -> Mapping[str, Scenario]:
             training=_LARGE_TRAINING,
             server={"rounds": 3, "deadline_s": 5.0, "transfers": 1},
             clock={"kind": "wall"},
+        ),
+        _scenario(
+            "private",
+            server={
+                "rounds": 5,
+                "aggregator": "fedadam",
+                "mode": {"kind": "buffered", "k": 2, "concurrency": 3},
+                "privacy": {"clip": 0.1, "noise": 1.0},
+            },
+            clock={"round_s": 2.0},
+            groups=_MIXED,
+        ),
+        _scenario(
+            "private-devices",
+            server={"rounds": 3, "privacy": {"clip": 0.1, "noise": 1.0, "where": "device"}},
+            groups=[{"name": "dev", "count": 3, "link": _FEEDBACK}],
+        ),
+        _scenario("unequal", server={"rounds": 4, "aggregator": "fednova"}, groups=_UNEQUAL),
+        _scenario(
+            "fair",
+            task=_LARGE_TASK,
+            training=_LARGE_TRAINING,
+            server={"rounds": 3, "transfers": 2, "aggregator": "q-fedavg"},
+            groups=_UNEQUAL,
         ),
     ]
     return {scenario.name: scenario for scenario in found}

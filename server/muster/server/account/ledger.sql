@@ -50,7 +50,9 @@ CREATE TABLE rounds (
     bytes_down INTEGER NOT NULL,   -- since the round before was committed, for whatever round
     opened_at REAL NOT NULL,
     closed_at REAL NOT NULL,       -- when the next version had been computed, before the commit
-    seconds REAL NOT NULL          -- wall seconds from opening to closed_at, without the commit
+    seconds REAL NOT NULL,         -- wall seconds from opening to closed_at, without the commit
+    epsilon REAL                   -- of differential privacy, spent up to this round; NULL without
+                                   -- server.privacy, or with noise 0
 );
 
 CREATE TABLE answers (
@@ -91,7 +93,10 @@ CREATE TABLE contributions (
     loss REAL,                     -- mean training loss over the local steps
     outcome TEXT NOT NULL,         -- folded, late, duplicate, refused, dropped
     reason TEXT,
-    at REAL NOT NULL
+    at REAL NOT NULL,
+    steps INTEGER NOT NULL DEFAULT 0,  -- local steps behind the update
+    initial_loss REAL              -- loss of the received model on the device's examples, before
+                                   -- training; NULL: not measured
 );
 CREATE UNIQUE INDEX counted_once ON contributions (call_round, client) WHERE outcome = 'folded';
 

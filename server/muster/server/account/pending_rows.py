@@ -270,9 +270,16 @@ class PendingRows:
                 bytes_saved=self._schema.body_bytes - update.length if whole else 0,
                 train_s=update.train_s,
                 transfer_s=update.fetch_s + send_s,
-                loss=update.loss if math.isfinite(update.loss) else None,
+                loss=finite(update.loss),
                 outcome=outcome,
                 reason=reason.value if reason else None,
                 at=at,
+                steps=update.steps,
+                initial_loss=finite(update.initial_loss),
             )
         )
+
+
+def finite(value: float | None) -> float | None:
+    """`value` if it is a finite number, else None."""
+    return value if value is not None and math.isfinite(value) else None

@@ -39,6 +39,7 @@ class RoundRow(NamedTuple):
     opened_at: float
     closed_at: float
     seconds: float
+    epsilon: float | None = None
 
     def committed(self) -> RoundCommitted:
         """The event of the journal for this round."""
@@ -52,6 +53,7 @@ class RoundRow(NamedTuple):
             self.bytes_up,
             self.bytes_down,
             self.seconds,
+            self.epsilon,
         )
 
 
@@ -91,6 +93,8 @@ class ContributionRow(NamedTuple):
     outcome: str
     reason: str | None
     at: float
+    steps: int = 0
+    initial_loss: float | None = None
 
 
 class TransferRow(NamedTuple):

@@ -10,6 +10,7 @@ from muster.server.aggregators.agnostic import Agnostic
 from muster.server.aggregators.bulyan import Bulyan
 from muster.server.aggregators.calibrated import Calibrated
 from muster.server.aggregators.contract import (
+    OF_UPDATES,
     Aggregator,
     Cohort,
     Conditions,
@@ -25,12 +26,14 @@ from muster.server.aggregators.fedavg import FedAvg
 from muster.server.aggregators.fedavgm import FedAvgM
 from muster.server.aggregators.fedbuff import FedBuff
 from muster.server.aggregators.fedipw import FedIpw
+from muster.server.aggregators.fednova import FedNova
 from muster.server.aggregators.fedyogi import FedYogi
 from muster.server.aggregators.importance import Importance
 from muster.server.aggregators.krum import Krum, MultiKrum
 from muster.server.aggregators.median import Median
 from muster.server.aggregators.oracle_ipw import OracleIpw
 from muster.server.aggregators.participation_ipw import ParticipationIpw
+from muster.server.aggregators.q_fedavg import QFedAvg
 from muster.server.aggregators.trimmed_mean import TrimmedMean
 from muster.server.aggregators.weighted import Weighted, WeightedNormalised
 
@@ -55,6 +58,8 @@ BUILT_IN: dict[str, type[Aggregator]] = {
     "krum": Krum,
     "multi-krum": MultiKrum,
     "bulyan": Bulyan,
+    "fednova": FedNova,
+    "q-fedavg": QFedAvg,
 }
 
 AGGREGATORS = Registry("aggregator", "muster.aggregators", BUILT_IN)
@@ -62,6 +67,7 @@ AGGREGATORS = Registry("aggregator", "muster.aggregators", BUILT_IN)
 __all__ = [
     "AGGREGATORS",
     "BUILT_IN",
+    "OF_UPDATES",
     "Aggregator",
     "Cohort",
     "Conditions",

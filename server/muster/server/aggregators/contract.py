@@ -37,6 +37,7 @@ from muster.common.bounds import DEVICES
 from muster.common.plugins import Plugin
 from muster.common.seeds import FloatArray
 from muster.common.tensors import Vector
+from muster.server.knowledge.local_work import LocalWork
 from muster.server.knowledge.participation import ParticipationHistory
 from muster.server.knowledge.population import Population
 
@@ -54,6 +55,11 @@ class Contribution(NamedTuple):
         examples: the number of training examples behind the update; > 0.
         staleness: the version that it is folded into minus the version that it was trained from.
         discount: the factor by which the mode lets its weight fall because it is stale.
+        effective_steps: ‖a‖₁, the local steps that the update counts for, with `Need.STEPS`.
+        initial_loss: the loss of the received model on the device's examples, with `Need.LOSS`;
+            finite, >= 0.
+        squared_norm: ‖Δ‖², with `Need.NORM`.
+        learning_rate: η of its local steps.
     """
 
     client: str
@@ -61,6 +67,10 @@ class Contribution(NamedTuple):
     examples: int
     staleness: int
     discount: float = 1.0
+    effective_steps: float = math.nan
+    initial_loss: float = math.nan
+    squared_norm: float = math.nan
+    learning_rate: float = math.nan
 
 
 class Need(StrEnum):
@@ -85,6 +95,18 @@ class Need(StrEnum):
     DISTANCES = "distances"
     """The squared Euclidean distances between the updates of the round. For n updates of d
     parameters, they take n²·d/2 steps in each round, and 8·n² bytes."""
+    STEPS = "steps"
+    """The local steps of each update (`Contribution.effective_steps`)."""
+
+    LOSS = "loss"
+    """The loss of each device before training (`Contribution.initial_loss`)."""
+
+    NORM = "norm"
+    """The norm of each update (`Contribution.squared_norm`)."""
+
+
+OF_UPDATES = frozenset({Need.STEPS, Need.LOSS, Need.NORM})
+"""What is known of each update by itself."""
 
 
 class Cohort(NamedTuple):
@@ -138,6 +160,7 @@ class Conditions(NamedTuple):
         least: the fewest updates with which a round is not empty.
         most: the most updates that can count in a round.
         discounts: whether the mode lets the weight of stale updates fall.
+        local_work: what is known of local training.
     """
 
     z: frozenset[str]
@@ -150,6 +173,7 @@ class Conditions(NamedTuple):
     least: int = 1
     most: int = DEVICES
     discounts: bool = False
+    local_work: LocalWork = LocalWork()
 
 
 class Aggregator(Plugin):
@@ -162,6 +186,10 @@ class Aggregator(Plugin):
     mixes: ClassVar[bool] = False
     """For a rule that weighs parameters: whether the model keeps the share that the weights,
     divided by the normaliser, leave of 1."""
+
+    private: ClassVar[bool] = False
+    """Whether the rule still makes sense if the server clips updates, weighs all devices alike and
+    adds noise (`server.privacy`): whether it uses the mean of the updates and nothing else."""
 
     optimises: ClassVar[bool] = False
     """Whether `step` says how the model changes; otherwise the weighted sum is added to it."""

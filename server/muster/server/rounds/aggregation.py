@@ -12,10 +12,13 @@ from muster.common.schedules import rate_at
 from muster.common.seeds import FloatArray
 from muster.common.tensors import Vector
 from muster.server.account.rows import ParticipationRow
-from muster.server.aggregators import Cohort, Need, State, Weighing
+from muster.server.aggregators import OF_UPDATES, Cohort, Need, State, Weighing
 from muster.server.config import ServerProcess
 from muster.server.knowledge.participation import ParticipationHistory
 from muster.server.knowledge.population import Population
+from muster.server.privacy.accountant import Accountant
+from muster.server.privacy.mechanism import clipped_weights, noise_of
+from muster.server.privacy.settings import Privacy
 from muster.server.rounds.lifecycle import Round
 from muster.server.rounds.versions import ModelVersions
 from muster.server.updates.blocks import combined, squared_distances
@@ -77,7 +80,26 @@ class Aggregation:
         self._worker = worker
         self._clock = clock
         self._tell = tell
+        privacy = config.server.privacy
+        self._privacy = privacy if config.server.clips else None
+        self._accountant = Accountant(privacy, config.sample) if privacy else None
         self._warned = set[str]()
+
+    def prepare(self) -> None:
+        """Import what aggregation needs. It takes seconds, and runs while the fleet assembles."""
+        self._rule.prepare()
+        if self._accountant is not None:
+            self._accountant.prepare()
+
+    def spent(self, round: int, version: int) -> float | None:
+        """ε of the rounds up to this one; None without noise.
+
+        Every version is a release of the server. Of a device with local noise, every update is one,
+        and it sends at most one in a round.
+        """
+        if self._accountant is None:
+            return None
+        return self._accountant.epsilon(round if self._privacy is None else version)
 
     async def aggregate(self, updates: RoundUpdates) -> Aggregated:
         """Make the next version from the updates of a round that no longer collects.
@@ -96,6 +118,8 @@ class Aggregation:
                 self._participation.nobody()
             return Aggregated((), weights, normaliser, None, self._versions.state)
         state = weighing.state
+        if self._privacy is not None:
+            await self._worker.run(self._add_noise, round, self._privacy)
         if self._rule.combines:
             model = await self._worker.run_in_thread(self._combined, round, counted)
         elif self._rule.optimises:
@@ -117,7 +141,9 @@ class Aggregation:
         number, state = updates.round.number, self._versions.state
         distances = await self._distances(counted)
         cohort = Cohort(number, contributions, self._population, self._participation, distances)
-        if self._rule.needs():  # fits and solvers take long; devices go on sending
+        if self._privacy is not None:
+            weighing = clipped_weights(contributions, self._rule, state, self._privacy)
+        elif self._rule.needs() - OF_UPDATES:  # fits and solvers take long; devices go on sending
             weighing = await self._worker.run_in_thread(self._rule.weigh, cohort, state)
         else:
             weighing = self._rule.weigh(cohort, state)
@@ -176,6 +202,10 @@ class Aggregation:
             weights.setdefault(base_version, []).append(update.weight)
         for base_version, of_base in weights.items():
             self._receiver.sum.add(self._versions.vector_of(base_version), math.fsum(of_base))
+
+    def _add_noise(self, round: Round, privacy: Privacy) -> None:
+        noise = noise_of(privacy, self._config.seed, round.number, self._receiver.sum.parameters)
+        self._receiver.sum.add(noise, 1.0)
 
     def _optimised(self, round: Round, normaliser: float, state: State) -> tuple[Vector, State]:
         """The next model and state of a rule that takes the step of an optimizer."""

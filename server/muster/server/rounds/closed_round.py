@@ -21,6 +21,7 @@ class ClosedRound(NamedTuple):
         next_s: in lockstep, scenario seconds at which the next round opens.
         opened_at, closed_at: UNIX seconds.
         seconds: from the opening to the close, on the monotonic clock.
+        epsilon: ε of differential privacy spent up to this round; None without noise.
     """
 
     updates: RoundUpdates
@@ -34,6 +35,7 @@ class ClosedRound(NamedTuple):
     opened_at: float
     closed_at: float
     seconds: float
+    epsilon: float | None = None
 
     def row(self, bytes_up: int, bytes_down: int) -> RoundRow:
         """The round's row in the ledger.
@@ -59,6 +61,7 @@ class ClosedRound(NamedTuple):
             opened_at=self.opened_at,
             closed_at=self.closed_at,
             seconds=self.seconds,
+            epsilon=self.epsilon,
         )
 
 

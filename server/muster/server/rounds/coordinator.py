@@ -115,6 +115,7 @@ class Coordinator:
             tell,
             self._signals.notify,
             config.x,
+            config.local_work,
             config.scale,
             shared=any(line.delays for line in config.shared.values()),
         )
@@ -127,12 +128,12 @@ class Coordinator:
             clock, tell,
         )  # fmt: skip
         self._participation = ParticipationHistory(columns_of(config.x))
-        aggregation = Aggregation(
+        self._aggregation = Aggregation(
             config, self.versions, self.receiver, population_of(config, fleet),
             self._participation, worker, clock, tell,
         )  # fmt: skip
         self._commit = RoundCommit(
-            settings.mode, config.round_s, aggregation, ledger, self.versions, self.receiver,
+            settings.mode, config.round_s, self._aggregation, ledger, self.versions, self.receiver,
             worker, clock, tell,
         )  # fmt: skip
         self._ending = RunEnding(
@@ -192,7 +193,7 @@ class Coordinator:
         watchers = [
             self._presence.watch_for_absence(),
             self._signals.watch_for_failure(),
-            self._worker.run_in_thread(self._rule.prepare),  # imports, while devices start
+            self._worker.run_in_thread(self._aggregation.prepare),  # imports, while devices start
         ]
         if self._lockstep:
             watchers.append(self._presence.watch_for_stalls())

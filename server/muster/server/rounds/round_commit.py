@@ -82,18 +82,20 @@ class RoundCommit:
         assert updates is not None
         versions = self._versions
         made = await self._aggregation.aggregate(updates)
+        version = round.base_version + (made.model is not None)
         closed = ClosedRound(
             updates,
             folded=made.folded,
             weights=made.weights,
             normaliser=made.normaliser,
-            version=round.base_version + (made.model is not None),
+            version=version,
             model=made.model,
             state=made.state,
             next_s=self._next_s(round) if round.rules.lockstep else None,
             opened_at=opened_at,
             closed_at=self._clock.now(),
             seconds=self._clock.monotonic() - began,
+            epsilon=self._aggregation.spent(round.number, version),
         )
         round.happen(RoundEvent.FOLDED)
         next = None

@@ -1,13 +1,15 @@
 """Admission of updates by their headers: decides, before a body is read, whether an update can
 count at all."""
 
+import math
 from collections.abc import Mapping
 
 from muster.common.compression import Codec, Whole
 from muster.common.exchange import Key, Outcome, Reason, Receipt, Update
 from muster.common.tensors import Schema
+from muster.server.aggregators import Need
 from muster.server.config import ServerSettings
-from muster.server.fleet import ConnectedPack, Fleet
+from muster.server.fleet import ConnectedPack, EnrolledDevice, Fleet
 from muster.server.rounds.cohort import CohortMember
 from muster.server.rounds.lifecycle import Round
 from muster.server.updates.uploads import UpdateFormat
@@ -43,6 +45,8 @@ class Admission:
         }
         self.update_bytes = {group: format.length for group, format in self._formats.items()}
         self._fleet = fleet
+        needs = settings.aggregator.needs()
+        self._needs_steps, self._needs_loss = Need.STEPS in needs, Need.LOSS in needs
 
     def open(self, round: Round) -> None:
         """Judge updates against this round from now on."""
@@ -83,6 +87,13 @@ class Admission:
             return Reason.LENGTH, f"{update.length} bytes; the schema asks for {expected}"
         if not 0 < update.examples <= device.examples:
             return Reason.EXAMPLES, f"{update.examples} examples; it holds {device.examples}"
+        if not int(self._needs_steps) <= update.steps <= _most(device):
+            expected = "expected at least 1" if not update.steps else f"at most {device.most_steps}"
+            return Reason.STEPS, f"{update.steps} local steps; {expected}"
+        if self._needs_loss and not _possible(update.initial_loss):
+            return Reason.LOSS, (
+                f"a loss of {update.initial_loss} before training; expected a finite number >= 0"
+            )
         return None
 
     def round_of(self, key: Key) -> Round | None:
@@ -109,3 +120,11 @@ class Admission:
                 client = next((each for each in called if not cohort[each].spoke), called[0])
                 return Key(client, cohort[client].round, cohort[client].attempt)
         return Key(next(iter(pack.devices)), 0, 0)
+
+
+def _most(device: EnrolledDevice) -> float:
+    return math.inf if device.most_steps is None else device.most_steps
+
+
+def _possible(loss: float | None) -> bool:
+    return loss is not None and 0 <= loss < math.inf

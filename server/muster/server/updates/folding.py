@@ -7,7 +7,8 @@ from concurrent.futures import ThreadPoolExecutor
 from queue import SimpleQueue
 
 from muster.common.errors import MusterError, RunFailed
-from muster.server.aggregators import Aggregator, State
+from muster.server.aggregators import Aggregator, Contribution, State
+from muster.server.privacy.mechanism import clipped_weight
 from muster.server.updates.exact_sum import ExactSum, Term
 from muster.server.updates.round_updates import PendingUpdate, RoundUpdates
 
@@ -25,6 +26,8 @@ class Folding:
         small: fold without the worker thread, because vectors are so small that handing them over
             costs more than folding.
         worker: the thread in which large vectors are folded, one at a time.
+        clip: the norm to which updates are clipped, instead of being weighed by the rule; None: the
+            rule weighs them.
     """
 
     def __init__(
@@ -34,7 +37,9 @@ class Folding:
         on_arrival: bool,
         small: bool,
         worker: ThreadPoolExecutor,
+        clip: float | None = None,
     ) -> None:
+        self._clip = clip
         self.sum = ExactSum(parameters)
         self._rule = rule
         self._on_arrival = on_arrival
@@ -57,12 +62,17 @@ class Folding:
         """Fold an accepted update now, if updates are folded on arrival."""
         if not self._on_arrival:
             return
-        update.weight = self._rule.weight(update.contribution, self._state)
+        update.weight = self._weight(update.contribution)
         if self._small:
             self._fold_now(update)
         else:
             self._unfolded.put(update)
             self._folds.append(self._fold_in_worker())
+
+    def _weight(self, contribution: Contribution) -> float:
+        if self._clip is not None:
+            return clipped_weight(contribution, self._clip)
+        return self._rule.weight(contribution, self._state)
 
     async def counted(self, updates: RoundUpdates) -> list[PendingUpdate]:
         """Wait until the updates that are folded on arrival are folded; return those that count.

@@ -25,13 +25,15 @@ from muster.common.tensors import Schema
 from muster.server.account.pending_rows import PendingRows
 from muster.server.account.rows import PendingTransaction
 from muster.server.account.traffic import Transfer
-from muster.server.aggregators import Contribution, State
+from muster.server.aggregators import State
 from muster.server.config import ServerSettings
 from muster.server.fleet import ConnectedPack, Fleet
+from muster.server.knowledge.local_work import LocalWork
 from muster.server.rounds.lifecycle import Round
 from muster.server.rounds.phases import RoundPhase
 from muster.server.updates.admission import Admission
 from muster.server.updates.answers import Answers
+from muster.server.updates.contributions import ContributionFacts
 from muster.server.updates.exact_sum import ExactSum
 from muster.server.updates.folding import Folding
 from muster.server.updates.open_uploads import OpenUploads
@@ -60,6 +62,7 @@ class UpdateReceiver:
         x_names: names of the covariates X by group.
         scale: scenario seconds per second, on clocks that run.
         shared: whether links that devices share can make them late.
+        work: what is known of local training.
     """
 
     def __init__(
@@ -75,6 +78,7 @@ class UpdateReceiver:
         tell: Tell,
         closed: Callable[[], None],
         x_names: Mapping[str, Sequence[str]],
+        work: LocalWork,
         scale: float = 1.0,
         shared: bool = False,
     ) -> None:
@@ -82,7 +86,8 @@ class UpdateReceiver:
         self.updates: RoundUpdates | None = None
         self.pending = PendingRows(schema, fleet, x_names, clock, scale)
         self._lockstep = lockstep
-        self._mode = settings.mode
+        self._carries = settings.mode.carries
+        self._facts = ContributionFacts(settings, work, fleet, schema.parameters)
         self._fleet = fleet
         self._clock = clock
         self._tell = tell
@@ -105,6 +110,7 @@ class UpdateReceiver:
             on_arrival=rule.weights == "on-arrival" and not decided_later,
             small=schema.body_bytes <= INLINE_BYTES,
             worker=worker,
+            clip=settings.privacy.clip if settings.privacy and settings.clips else None,
         )
         self._uploads = OpenUploads(self._admission, self._uncounted, self.pending, files)
 
@@ -185,9 +191,11 @@ class UpdateReceiver:
         """See `Folding.counted`; for the open round."""
         assert self.updates is not None
         counted = await self._folding.counted(self.updates)
-        if self._mode.carries:  # their staleness is known only now
+        if self._carries:  # their staleness is known only now
             for update in counted:
-                update.contribution = self._contribution(update.update)
+                update.contribution = self._facts.aged(
+                    update.update, update.contribution, self.updates.round
+                )
         return counted
 
     async def fold(self, counted: Sequence[PendingUpdate], weights: Sequence[float]) -> None:
@@ -289,18 +297,11 @@ class UpdateReceiver:
         client = update.key.client
         assert self.updates is not None
         self.updates.answered_at.setdefault(client, self._clock.now())
-        accepted = PendingUpdate(update, self._contribution(update), body, cost)
+        contribution = self._facts.of(update, body.read, self.updates.round)
+        accepted = PendingUpdate(update, contribution, body, cost)
         self.updates.accepted[client] = accepted
         self._tell(Received(update.key.round, client, update.key.attempt, update.length))
         self._folding.arrived(accepted)
-
-    def _contribution(self, update: Update) -> Contribution:
-        """What the aggregator gets to know of an update, if it counts in the open round."""
-        assert self.round is not None
-        client = update.key.client
-        group, staleness = self._fleet.devices[client].group, self.round.staleness_of(client)
-        discount = self._mode.discount(staleness)
-        return Contribution(client, group, update.examples, staleness, discount)
 
     # --- updates in chunks -----------------------------------------------------------------------
 

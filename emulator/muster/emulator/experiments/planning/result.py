@@ -6,7 +6,7 @@ from typing import Self
 
 import numpy as np
 
-from muster.client.config import PackMember
+from muster.client.config import PackMember, Training
 from muster.client.life import VERDICTS, Effort, effort_of
 from muster.common.exchange import Reason
 from muster.common.lines import LinkModel
@@ -54,7 +54,8 @@ class Learning:
     ) -> Effort:
         """The time and bytes of a round's work for some devices of a group, with these links."""
         held = [self.examples[member.index] for member in members]
-        train_s = np.array([_train_s(scenario, *work) for work in zip(members, held, strict=True)])
+        training = scenario.training.lasting(group.training)
+        train_s = np.array([_train_s(training, *work) for work in zip(members, held, strict=True)])
         # float32, as in muster.wire.bodies.
         bytes_down = self.parameters * np.dtype(np.float32).itemsize
         bytes_up = group.link.compression.length(self.parameters)
@@ -144,7 +145,7 @@ class Plan:
         return [known.get(resident.client) for resident in self.residents]
 
 
-def _train_s(scenario: Scenario, member: PackMember, held: int) -> float:
+def _train_s(training: Training, member: PackMember, held: int) -> float:
     if member.examples_per_s is None:
         return 0.0
-    return scenario.training.examples_seen(held) / member.examples_per_s
+    return training.examples_seen(held) / member.examples_per_s

@@ -11,7 +11,7 @@ from typing import Any
 import pandas as pd
 from pydantic import ValidationError
 
-from muster.client.config import Training
+from muster.client.config import Length, Training
 from muster.client.device import DeviceSettings
 from muster.emulator.fleet.lives import speeds_of
 from muster.emulator.results.account import Account
@@ -35,7 +35,8 @@ def modelled_training(account: Account) -> pd.Series:
         clients = account.clients[account.clients["group"] == group.get("name")]
         speeds = _speeds(group, scenario.get("seed", 0), list(clients["client"]))
         if speeds is not None:
-            seen = [training.examples_seen(held) if held else 0 for held in clients["examples"]]
+            given = training.lasting(Length.model_validate(group.get("training", {})))
+            seen = [given.examples_seen(held) if held else 0 for held in clients["examples"]]
             parts.append(pd.Series(seen, index=clients["client"], dtype="float64") / speeds)
     return pd.concat(parts) if parts else pd.Series(dtype="float64")
 

@@ -6,6 +6,7 @@ A run has none of them if all its updates weigh the same and its aggregator esti
 import pandas as pd
 
 from muster.emulator.results.account import Account
+from muster.emulator.results.report.privacy import PRIVACY
 from muster.emulator.results.report.section import ReportSection, ReportTable, Summary
 from muster.emulator.results.report.shares import FLOOR, SHARES, finding, floor_of, shares_of
 from muster.emulator.results.report.weights import (
@@ -153,7 +154,7 @@ def estimates(account: Account, summary: Summary) -> ReportSection | None:
 
 def _known(name: str) -> bool:
     """Whether another section shows estimates of this name."""
-    shown = {*PROPENSITIES, CALIBRATION, RESIDUALS, STALE, SHARES, FLOOR}
+    shown = {*PROPENSITIES, CALIBRATION, RESIDUALS, STALE, SHARES, FLOOR, PRIVACY}
     return name in shown or name.startswith(OVERLAP) or _is_clipped(name)
 
 

@@ -1,0 +1,75 @@
+"""What aggregators get to know of an update: what the device states, and what the server measures
+of its body."""
+
+import math
+
+import numpy as np
+
+from muster.common.exchange import Update
+from muster.server.aggregators import Contribution, Need
+from muster.server.config import ServerSettings
+from muster.server.fleet import Fleet
+from muster.server.knowledge.local_work import LocalWork
+from muster.server.rounds.lifecycle import Round
+from muster.server.updates.exact_sum import BLOCK, ReadBlock
+
+
+class ContributionFacts:
+    """Makes the contributions of updates.
+
+    Args:
+        work: what is known of local training.
+        parameters: length of an update's vector.
+    """
+
+    def __init__(
+        self, settings: ServerSettings, work: LocalWork, fleet: Fleet, parameters: int
+    ) -> None:
+        self._mode = settings.mode
+        self._needs = settings.aggregator.needs()
+        self._measures = Need.NORM in self._needs or settings.clips
+        self._work = work
+        self._fleet = fleet
+        self._parameters = parameters
+
+    def of(self, update: Update, read: ReadBlock, round: Round) -> Contribution:
+        """The contribution of an update that counts in `round`, if it does.
+
+        Args:
+            read: reads the vector of the update.
+        """
+        device = self._fleet.devices[update.key.client]
+        fixed = device.client, device.group, update.examples, *self._age(update, round)
+        if not self._needs and not self._measures:  # most rules: nothing more is computed
+            return Contribution(*fixed)
+        steps = loss = norm = rate = math.nan
+        if Need.STEPS in self._needs:
+            steps = self._work.effective_steps(update.steps, update.key.round)
+        if Need.LOSS in self._needs and update.initial_loss is not None:
+            loss, rate = update.initial_loss, self._work.learning_rate_at(update.key.round)
+        if self._measures:
+            norm = squared_norm(read, self._parameters)
+        return Contribution(*fixed, steps, loss, norm, rate)
+
+    def aged(self, update: Update, known: Contribution, round: Round) -> Contribution:
+        """The contribution of an update that counts in another round than was thought."""
+        staleness, discount = self._age(update, round)
+        return known._replace(staleness=staleness, discount=discount)
+
+    def _age(self, update: Update, round: Round) -> tuple[int, float]:
+        """The staleness of an update in a round, and the mode's discount."""
+        staleness = round.staleness_of(update.key.client)
+        return staleness, self._mode.discount(staleness)
+
+
+def squared_norm(read: ReadBlock, parameters: int) -> float:
+    """‖x‖² of a vector that is read in blocks.
+
+    The blocks are always the same, so the result does not depend on how the vector arrived. The
+    squares of float32 numbers are exact in float64, and NumPy adds them in pairs.
+    """
+    sums = []
+    for start in range(0, parameters, BLOCK):
+        block = np.asarray(read(start, min(start + BLOCK, parameters)), np.float64)
+        sums.append(float(np.add.reduce(block * block)))
+    return math.fsum(sums)

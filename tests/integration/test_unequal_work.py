@@ -1,0 +1,148 @@
+"""Whole runs of devices that take different numbers of local steps, or whose losses count."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from safetensors.numpy import load_file
+
+from muster.client.training import train
+from muster.common.config import validate
+from muster.common.seeds import FloatArray
+from muster.emulator.fleet.lives import task_of
+from muster.emulator.fleet.population import population
+from muster.emulator.results.account import Account
+from muster.emulator.scenario.scenario import Scenario
+from muster.emulator.simulation.whole_run import simulate_run
+from muster.tasks.models import initial_vector
+
+STEPS = {"quick": 20, "slow": 2}
+
+
+def quadratics(aggregator: str | dict[str, Any], rounds: int, **training: Any) -> Scenario:
+    rate = {"kind": "inverse", "initial": 0.05, "shift": 20.0}
+    settings = {"learning_rate": rate, "local_steps": 1, "batch_size": "full", **training}
+    return validate(
+        Scenario,
+        {
+            "name": "quadratics",
+            "seed": 3,
+            "task": {"name": "quadratic", "dimension": 4, "condition": 1, "heterogeneity": 1.0},
+            "training": settings,
+            "server": {"rounds": rounds, "aggregator": aggregator, "evaluate_every": rounds},
+            "groups": [
+                {"name": name, "count": 3, "training": {"local_steps": steps}}
+                for name, steps in STEPS.items()
+            ],
+        },
+        "quadratics",
+    )
+
+
+def played(scenario: Scenario, folder: Path) -> FloatArray:
+    """The model of a whole run."""
+    assert simulate_run(scenario, folder) == "completed"
+    (model,) = load_file(folder / "model.safetensors").values()
+    return np.asarray(model.ravel(), np.float64)
+
+
+def optima(scenario: Scenario) -> FloatArray:
+    """θ_i of all devices, shape (devices, dimension). With condition 1, f_i = ½ ‖θ − θ_i‖²."""
+    opened = task_of(scenario, population(scenario)).open(scenario.devices, scenario.seed)
+    solutions = []
+    for index in range(scenario.devices):
+        examples = opened.client(index)
+        solutions.append(np.linalg.lstsq(examples.x, examples.y.ravel())[0])
+    return np.array(solutions, np.float64)
+
+
+def test_with_unequal_steps_fedavg_ends_at_a_wrong_point_and_fednova_at_the_right_one(
+    tmp_path: Path,
+) -> None:
+    scenario = quadratics("fedavg", 400)
+    theta = optima(scenario)
+    right = theta.mean(axis=0)
+    # FedAvg's fixed point for small rates: the mean of the optima weighted by local steps
+    # (Wang et al., theorem 1).
+    wrong = np.average(theta, axis=0, weights=np.repeat(list(STEPS.values()), 3))
+    apart = np.linalg.norm(wrong - right)
+    fedavg = played(scenario, tmp_path / "fedavg")
+    fednova = played(quadratics("fednova", 400), tmp_path / "fednova")
+    assert np.linalg.norm(fedavg - wrong) < 0.05 * apart
+    assert np.linalg.norm(fedavg - right) > 0.95 * apart
+    assert np.linalg.norm(fednova - right) < 0.05 * apart
+
+
+def accumulated(steps: int, momentum: float, shrink: float) -> float:
+    """‖a‖₁ for heavy-ball momentum, or for a proximal term that leaves `shrink` = 1 − η·μ of a
+    distance in a step: how far a constant gradient of 1 gets in units of η, or the sum of what is
+    left of each gradient."""
+    if momentum:
+        v, moved = 0.0, 0.0
+        for _ in range(steps):
+            v = momentum * v + 1
+            moved += v
+        return moved
+    return sum(shrink**k for k in range(steps))
+
+
+@pytest.mark.parametrize(
+    ("aggregator", "training"),
+    [
+        ("fednova", {}),
+        ("fednova", {"optimizer": {"kind": "sgd", "momentum": 0.9}}),
+        ("fednova", {"proximal_mu": 4.0}),
+        ({"kind": "q-fedavg", "q": 2.0}, {}),
+    ],
+)
+def test_the_model_is_that_of_the_paper(
+    tmp_path: Path, aggregator: str | dict[str, Any], training: dict[str, Any]
+) -> None:
+    scenario = quadratics(aggregator, 6, **training)
+    found = played(scenario, tmp_path / "run")
+    opened = task_of(scenario, population(scenario)).open(scenario.devices, scenario.seed)
+    module = opened.module()
+    theta = initial_vector(module).astype(np.float64)
+    optimum = optima(scenario)
+    with Account(tmp_path / "run") as account:
+        clients: list[Any] = list(account.clients.itertuples())
+        sent = account.contributions.set_index(["round", "client"])
+    for round in range(1, 7):
+        eta = 0.05 * 20 / (round - 1 + 20)
+        deltas, counts, losses = [], [], []
+        for client in clients:
+            settings = scenario.training.model_copy(update={"local_steps": STEPS[client.group]})
+            trained = train(
+                opened,
+                module,
+                theta.astype(np.float32),
+                opened.client(client.position),
+                settings,
+                seed=scenario.seed,
+                client=client.client,
+                round=round,
+                base_version=round - 1,
+            )
+            row = sent.loc[(round, client.client)]
+            assert row["steps"] == STEPS[client.group]
+            deltas.append(trained.delta.astype(np.float64))
+            momentum = 0.9 if "optimizer" in training else 0.0
+            shrink = 1 - eta * training.get("proximal_mu", 0.0)
+            counts.append(accumulated(STEPS[client.group], momentum, shrink))
+            losses.append(0.5 * ((theta - optimum[client.position]) ** 2).sum())
+            if aggregator != "fednova":
+                assert row["initial_loss"] == pytest.approx(losses[-1], rel=1e-4)
+        if aggregator == "fednova":  # all devices have as many examples
+            normalised = [delta / count for delta, count in zip(deltas, counts, strict=True)]
+            theta = theta + np.mean(counts) * np.mean(normalised, axis=0)
+        else:
+            q, big_l = 2.0, 1 / eta
+            delta_w = [-big_l * delta for delta in deltas]
+            numerator = sum(f**q * d for f, d in zip(losses, delta_w, strict=True))
+            h = [
+                q * f ** (q - 1) * (d @ d) + big_l * f**q
+                for f, d in zip(losses, delta_w, strict=True)
+            ]
+            theta = theta - numerator / sum(h)
+    np.testing.assert_allclose(found, theta, rtol=1e-4, atol=1e-6)
