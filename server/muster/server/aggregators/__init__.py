@@ -23,8 +23,10 @@ from muster.server.aggregators.fedavg import FedAvg
 from muster.server.aggregators.fedavgm import FedAvgM
 from muster.server.aggregators.fedbuff import FedBuff
 from muster.server.aggregators.fedipw import FedIpw
+from muster.server.aggregators.fedvarp import FedVarp
 from muster.server.aggregators.fedyogi import FedYogi
 from muster.server.aggregators.importance import Importance
+from muster.server.aggregators.mifa import Mifa
 from muster.server.aggregators.oracle_ipw import OracleIpw
 from muster.server.aggregators.participation_ipw import ParticipationIpw
 from muster.server.aggregators.weighted import Weighted, WeightedNormalised
@@ -45,6 +47,8 @@ BUILT_IN: dict[str, type[Aggregator]] = {
     "fedadagrad": FedAdagrad,
     "fedadam": FedAdam,
     "fedyogi": FedYogi,
+    "fedvarp": FedVarp,
+    "mifa": Mifa,
 }
 
 AGGREGATORS = Registry("aggregator", "muster.aggregators", BUILT_IN)

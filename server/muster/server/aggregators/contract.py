@@ -20,6 +20,10 @@ A rule whose weights are known on arrival implements `weight`. A rule that needs
 implements `weigh`. If a rule needs to know more than the contributions, it names that in `needs`
 and gets it in `cohort`. This includes the truth that an oracle uses and that only an emulator
 knows.
+
+A rule that `remembers` makes the server keep y_i, the last update of every client (0 before its
+first one). Such a rule has the form θ ← θ + s·Σ w·(Δ_i − y_i) + p·Σ y_j, where the first sum is
+over the round and the second one over all clients. Then y_i ← Δ_i for the clients of the round.
 """
 
 import math
@@ -84,12 +88,15 @@ class Cohort(NamedTuple):
         contributions: the updates that count; at least one.
         population: all devices, as far as the server knows them.
         participation: the history of all rounds up to this one; empty unless the rule needs it.
+        remembered: for a rule that remembers, the number of clients that have a last update,
+            including those of this round.
     """
 
     round: int
     contributions: Sequence[Contribution]
     population: Population
     participation: ParticipationHistory
+    remembered: int = 0
 
 
 class Weighing(NamedTuple):
@@ -102,6 +109,8 @@ class Weighing(NamedTuple):
         estimates: the quantities that the weights are based on, for the ledger. By name, each is a
             number, a word, or a table of these by name.
         warnings: sentences for people.
+        past: for a rule that remembers, the factor p of the sum of the last updates of all clients
+            before this round. Its weights must all be the same.
     """
 
     weights: Sequence[float]
@@ -109,6 +118,7 @@ class Weighing(NamedTuple):
     state: State
     estimates: Mapping[str, Any] = {}
     warnings: Sequence[str] = ()
+    past: float = 0.0
 
 
 class Conditions(NamedTuple):
@@ -145,6 +155,10 @@ class Aggregator(Plugin):
 
     optimises: ClassVar[bool] = False
     """Whether `step` says how the model changes; otherwise the weighted sum is added to it."""
+
+    remembers: ClassVar[bool] = False
+    """Whether the server keeps the last update of every client. It then folds the updates after the
+    round closed."""
 
     weights: ClassVar[Literal["on-arrival", "at-close"]] = "on-arrival"
     """on-arrival: `weight` gives the weight of an update when it arrives. at-close: the weights

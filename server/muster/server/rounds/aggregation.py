@@ -9,14 +9,16 @@ from muster.common.errors import RunFailed
 from muster.common.events import Tell, Warned
 from muster.common.schedules import rate_at
 from muster.common.tensors import Vector
-from muster.server.account.rows import ParticipationRow
+from muster.server.account.ledger import Ledger
+from muster.server.account.rows import MemoryRow, ParticipationRow
 from muster.server.aggregators import Cohort, Need, State, Weighing
 from muster.server.config import ServerProcess
 from muster.server.knowledge.participation import ParticipationHistory
 from muster.server.knowledge.population import Population
 from muster.server.rounds.lifecycle import Round
 from muster.server.rounds.versions import ModelVersions
-from muster.server.updates.exact_sum import apply, moved
+from muster.server.updates.exact_sum import apply, apply_change, moved
+from muster.server.updates.memory import UpdateMemory
 from muster.server.updates.receiver import UpdateReceiver
 from muster.server.updates.round_updates import PendingUpdate, RoundUpdates
 from muster.server.worker import WorkerThread
@@ -47,6 +49,7 @@ class Aggregation:
 
     Args:
         population: what the aggregator may know of all devices.
+        memory: the last updates of all clients; None unless the aggregator remembers.
     """
 
     def __init__(
@@ -59,6 +62,7 @@ class Aggregation:
         worker: WorkerThread,
         clock: Clock,
         tell: Tell,
+        memory: UpdateMemory | None = None,
     ) -> None:
         self._config = config
         self._rule = config.server.aggregator
@@ -74,6 +78,7 @@ class Aggregation:
         self._worker = worker
         self._clock = clock
         self._tell = tell
+        self._memory = memory
         self._warned = set[str]()
 
     async def aggregate(self, updates: RoundUpdates) -> Aggregated:
@@ -92,13 +97,26 @@ class Aggregation:
                 self._participation.nobody()
             return Aggregated((), weights, normaliser, None, self._versions.state)
         state = weighing.state
-        if self._rule.optimises:
+        if self._memory is not None:
+            change = self._recalled, self._memory, round, counted, weighing
+            model = await self._worker.run(*change)
+        elif self._rule.optimises:
             model, state = await self._worker.run(self._optimised, round, normaliser, state)
         else:
             if self._adds_bases:
                 await self._worker.run(self._add_bases, round, counted)
             model = await self._worker.run(self._step, round, weights, normaliser)
         return Aggregated(counted, weights, normaliser, model, self._rule.next_state(state, model))
+
+    def load(self, ledger: Ledger) -> None:
+        """Load what the aggregator remembers of committed rounds."""
+        if self._memory is not None:
+            self._memory.load(ledger.memory())
+
+    def remembered(self) -> Sequence[MemoryRow]:
+        """Make the remembered updates of the newest round durable, and return the rows that name
+        them."""
+        return self._memory.durable() if self._memory is not None else ()
 
     async def _weigh(self, updates: RoundUpdates, counted: Sequence[PendingUpdate]) -> Weighing:
         """Compute the weights and fold the updates with them. A normaliser of 0 means that the
@@ -109,7 +127,8 @@ class Aggregation:
         if len(counted) < self._config.server.minimum:
             return Weighing((), 0.0, self._versions.state)
         number, state = updates.round.number, self._versions.state
-        cohort = Cohort(number, contributions, self._population, self._participation)
+        known = self._memory.known(c.client for c in contributions) if self._memory else 0
+        cohort = Cohort(number, contributions, self._population, self._participation, known)
         if self._rule.needs():  # fits and solvers take long; devices go on sending
             weighing = await self._worker.run_in_thread(self._rule.weigh, cohort, state)
         else:
@@ -119,7 +138,8 @@ class Aggregation:
                 f"the aggregator {self._rule.kind!r} gave {len(weighing.weights)} weights to "
                 f"{len(counted)} updates"
             )
-        await self._receiver.fold(counted, weighing.weights)
+        if self._memory is None:
+            await self._receiver.fold(counted, weighing.weights)
         self._pending.estimates(number, weighing.estimates)
         for warning in set(weighing.warnings) - self._warned:
             self._warned.add(warning)
@@ -165,6 +185,36 @@ class Aggregation:
         mean = self._receiver.sum.total() * (self._scale(round) / normaliser)
         step, state = self._rule.step(mean, state)
         return moved(self._versions.model, step), state
+
+    def _recalled(
+        self,
+        memory: UpdateMemory,
+        round: Round,
+        counted: Sequence[PendingUpdate],
+        weighing: Weighing,
+    ) -> Vector:
+        """The next model of a rule that remembers; its updates become the last ones.
+
+        Raises:
+            RunFailed: the weights differ.
+        """
+        weight = weighing.weights[0]
+        if any(other != weight for other in weighing.weights):
+            raise RunFailed(
+                f"the aggregator {self._rule.kind!r} remembers updates and gave them different "
+                f"weights; expected the same weight for all"
+            )
+        for update in counted:
+            update.weight = weight
+        before, scale = memory.sum.total(), self._scale(round)
+        memory.replace(counted, round.number)
+        return apply_change(
+            self._versions.model,
+            before,
+            memory.sum,
+            fresh=scale * weight / weighing.normaliser,
+            past=scale * weighing.past,
+        )
 
     def _scale(self, round: Round) -> float:
         """The factor of the weighted sum. Devices that return gradients leave the step, and its

@@ -30,7 +30,7 @@ from muster.server.rounds.dispatch import Dispatch
 from muster.server.rounds.ending import RunEnding
 from muster.server.rounds.lifecycle import Round, RoundEvent, RoundPhase
 from muster.server.rounds.open_assignments import restore
-from muster.server.rounds.preparation import columns_of, population_of, rules_of
+from muster.server.rounds.preparation import columns_of, memory_of, population_of, rules_of
 from muster.server.rounds.presence import Presence
 from muster.server.rounds.round_commit import RoundCommit
 from muster.server.rounds.scenario_time import ScenarioTime
@@ -126,12 +126,13 @@ class Coordinator:
             clock, tell,
         )  # fmt: skip
         self._participation = ParticipationHistory(columns_of(config.x))
-        aggregation = Aggregation(
+        self._aggregation = Aggregation(
             config, self.versions, self.receiver, population_of(config, fleet),
             self._participation, worker, clock, tell,
+            memory_of(config, schema.parameters, fleet, run_folder),
         )  # fmt: skip
         self._commit = RoundCommit(
-            settings.mode, config.round_s, aggregation, ledger, self.versions, self.receiver,
+            settings.mode, config.round_s, self._aggregation, ledger, self.versions, self.receiver,
             worker, clock, tell,
         )  # fmt: skip
         self._ending = RunEnding(
@@ -148,6 +149,7 @@ class Coordinator:
         """Continue the run where the ledger ends; the first time, store `initial` as version 0."""
         ledger, pending = self._ledger, self.receiver.pending
         self.versions.load(initial)
+        self._aggregation.load(ledger)
         # In lockstep every device reports its covariates again before they are needed.
         pending.restore(ledger.covariates(), () if self._lockstep else ledger.last_reports())
         if Need.PARTICIPATION in self._rule.needs():

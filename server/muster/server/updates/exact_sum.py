@@ -29,7 +29,7 @@ RANGE = 2.0**31
 TERMS = 1 << 20
 
 _COARSE, _MIDDLE, _FINE = (1.5 * 2.0 ** (52 + exponent) for exponent in GRIDS)
-_STEP = 2.0 ** GRIDS[1]
+_COARSE_STEP, _STEP = 2.0 ** GRIDS[0], 2.0 ** GRIDS[1]
 
 _any_bit, _largest, _least = np.bitwise_or.reduce, np.maximum.reduce, np.minimum.reduce
 
@@ -128,6 +128,29 @@ class ExactSum:
         np.subtract(x, _FINE, out=x)
         self._last[start:stop] += x
 
+    def settle(self, bounds: Sequence[float]) -> None:
+        """Carry the finer sums into the coarser ones, so that the sum can take as many further
+        terms as a new one. The total stays the same.
+
+        Args:
+            bounds: |w|·max|x| of the terms that have not been subtracted again; at least one.
+        """
+        self._bounds = list(bounds)
+        for start in range(0, self.parameters, BLOCK):
+            stop = min(start + BLOCK, self.parameters)
+            coarse, middle, _ = (each[start:stop] for each in self._sums)
+            carry = self._x[: stop - start]
+            if self._fine:
+                last = self._last[start:stop]
+                np.copyto(carry, last)
+                _floor(carry, _STEP)
+                last -= carry
+                middle += carry
+            np.subtract(middle, _MIDDLE, out=carry)
+            _floor(carry, _COARSE_STEP)
+            middle -= carry
+            coarse += carry
+
     def total(self) -> Doubles:
         """The sum in float64: the three grids joined with two_sum."""
         whole = np.empty(self.parameters)
@@ -177,6 +200,13 @@ _LINE, _PAGE = 8, 512
 """Sizes of a cache line and of a memory page, in float64 entries."""
 
 
+def _floor(x: Doubles, step: float) -> None:
+    """Round x down to multiples of a power of two, exactly."""
+    np.multiply(x, 1 / step, out=x)
+    np.floor(x, out=x)
+    np.multiply(x, step, out=x)
+
+
 def _move(x: Doubles, before: Doubles | float, after: Doubles, grown: Doubles) -> None:
     """Move the part of x that lies on the grid of a sum from x to the sum.
 
@@ -209,6 +239,31 @@ def apply(
             step /= normaliser
             old = model[start:stop]
             step += old if keep == 1.0 else keep * old.astype(np.float64)
+            result[start:stop] = step
+    _require_finite(result)
+    return result
+
+
+def apply_change(
+    model: Vector, before: Doubles, total: ExactSum, *, fresh: float, past: float
+) -> Vector:
+    """Return model + fresh·(total − before) + past·before, in float64, rounded once per entry.
+
+    Args:
+        before: the total before the terms of the round, shape (parameters,).
+
+    Raises:
+        Diverged: an entry is not a finite float32.
+    """
+    result = np.empty_like(model)
+    with np.errstate(over="ignore", invalid="ignore"):
+        for start in range(0, len(model), BLOCK):
+            stop = min(start + BLOCK, len(model))
+            step, old = total.block(start, stop), before[start:stop]
+            step -= old
+            step *= fresh
+            step += past * old
+            step += model[start:stop]
             result[start:stop] = step
     _require_finite(result)
     return result
