@@ -14,8 +14,8 @@ class Mifa(Aggregator):
     """θ ← θ + η/N Σ G_j, where G_j is the last update of client j and N the number of enrolled
     devices. Every device counts alike, whatever its examples.
 
-    The paper divides an update by the learning rate of its round and multiplies the sum by the
-    learning rate of the current one. This is the same if the learning rate does not change, and with
+    The paper divides an update by the learning rate of its round, and multiplies the sum by that of
+    the current round. This is the same if the learning rate does not change, and with
     `training.gradient`; otherwise an update keeps the learning rate with which it was trained.
     """
 

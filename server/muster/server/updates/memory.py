@@ -166,7 +166,7 @@ class UpdateMemory:
 
         def copied(start: int, stop: int) -> Vector:
             block = np.ascontiguousarray(read(start, stop), WIRE)
-            rest, at = memoryview(block).cast("B"), offset + start * WIRE.itemsize
+            rest, at = block.data.cast("B"), offset + start * WIRE.itemsize
             while rest:
                 written = os.pwrite(self._file, rest, at)
                 rest, at = rest[written:], at + written
