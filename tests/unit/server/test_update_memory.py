@@ -18,7 +18,7 @@ from muster.server.aggregators import AGGREGATORS, Aggregator, Cohort, Contribut
 from muster.server.fleet import EnrolledDevice
 from muster.server.knowledge.participation import ParticipationHistory
 from muster.server.knowledge.population import Oracle, Population
-from muster.server.updates.exact_sum import BLOCK, apply_change
+from muster.server.updates.exact_sum import BLOCK
 from muster.server.updates.memory import MEMORY, UpdateMemory
 from muster.server.updates.round_updates import PendingUpdate
 from muster.server.updates.uploads import InlineBody, TransferCost, UpdateFormat
@@ -69,10 +69,11 @@ class Server:
         known = self.memory.known(updates)
         cohort = Cohort(self.number + 1, contributions, population, ParticipationHistory(), known)
         weighing = self.rule.weigh(cohort, {})
-        before = self.memory.sum.total()
-        self.memory.replace([pending(*item) for item in updates.items()], self.number + 1)
+        arrived = [pending(*item) for item in updates.items()]
         fresh = weighing.weights[0] / weighing.normaliser
-        return apply_change(self.model, before, self.memory.sum, fresh=fresh, past=weighing.past)
+        return self.memory.step(
+            self.model, arrived, self.number + 1, fresh=fresh, past=weighing.past
+        )
 
     def play(self, updates: Updates) -> None:
         """Aggregate and commit a round."""
@@ -241,7 +242,8 @@ def test_memory_does_not_grow_with_the_number_of_clients(tmp_path: Path) -> None
         memory = UpdateMemory(path, parameters, [f"c{n}" for n in range(clients)])
         memory.load(())
         for n in range(clients):
-            memory.replace([pending(f"c{n}", np.full(parameters, n, np.float32))], 1)
+            update = pending(f"c{n}", np.full(parameters, n, np.float32))
+            memory.step(np.zeros(parameters, np.float32), [update], 1, fresh=1.0, past=1.0)
         rows = memory.durable()
         again = UpdateMemory(path, parameters, [f"c{n}" for n in range(clients)])
         again.load(rows)

@@ -17,7 +17,7 @@ from muster.server.knowledge.participation import ParticipationHistory
 from muster.server.knowledge.population import Population
 from muster.server.rounds.lifecycle import Round
 from muster.server.rounds.versions import ModelVersions
-from muster.server.updates.exact_sum import apply, apply_change, moved
+from muster.server.updates.exact_sum import apply, moved
 from muster.server.updates.memory import UpdateMemory
 from muster.server.updates.receiver import UpdateReceiver
 from muster.server.updates.round_updates import PendingUpdate, RoundUpdates
@@ -206,15 +206,10 @@ class Aggregation:
             )
         for update in counted:
             update.weight = weight
-        before, scale = memory.sum.total(), self._scale(round)
-        memory.replace(counted, round.number)
-        return apply_change(
-            self._versions.model,
-            before,
-            memory.sum,
-            fresh=scale * weight / weighing.normaliser,
-            past=scale * weighing.past,
-        )
+        fresh, past = weight / weighing.normaliser, weighing.past
+        scale = self._scale(round)
+        model, number = self._versions.model, round.number
+        return memory.step(model, counted, number, fresh=scale * fresh, past=scale * past)
 
     def _scale(self, round: Round) -> float:
         """The factor of the weighted sum. Devices that return gradients leave the step, and its

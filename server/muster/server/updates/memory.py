@@ -23,7 +23,7 @@ from muster.common.errors import LedgerError
 from muster.common.files import fsync_folder
 from muster.common.tensors import WIRE, Vector
 from muster.server.account.rows import MemoryRow
-from muster.server.updates.exact_sum import BLOCK, ExactSum, ReadBlock, Term
+from muster.server.updates.exact_sum import BLOCK, ExactSum, ReadBlock, Term, apply_change
 
 if TYPE_CHECKING:
     from muster.server.updates.round_updates import PendingUpdate
@@ -33,9 +33,6 @@ MEMORY = "memory.bin"
 
 _PAGE = 4096
 """Slots begin at multiples of it, so that writing one never touches a page of another."""
-
-_TOGETHER = 64
-"""Updates that are added in one go."""
 
 
 class _Last(NamedTuple):
@@ -103,23 +100,34 @@ class UpdateMemory:
         """The number of clients that have a last update when these have sent theirs."""
         return len(self._last.keys() | set(clients))
 
-    def replace(self, updates: Sequence["PendingUpdate"], round: int) -> None:
+    def step(
+        self,
+        model: Vector,
+        updates: Sequence["PendingUpdate"],
+        round: int,
+        *,
+        fresh: float,
+        past: float,
+    ) -> Vector:
         """Put updates in the place of the last ones of their clients, and release their bodies.
 
+        Returns:
+            model + fresh · Σ (Δ_i − y_i) + past · Σ y_j, where y are the last updates before.
+
         Raises:
-            Diverged: the sum left its range.
+            Diverged: the sum left its range, or an entry of the result is not a finite float32.
             OSError: the disk is full.
         """
-        for start in range(0, len(updates), _TOGETHER):
-            terms: list[Term] = []
-            for update in updates[start : start + _TOGETHER]:
-                terms += self._exchange(update, round)
-            self.sum.add_terms(terms)
-            self._settle()
+        terms: list[Term] = []
+        for update in updates:
+            terms += self._exchange(update, round)
+        result = apply_change(model, self.sum, terms, fresh=fresh, past=past)
+        self._settle()
+        return result
 
     def durable(self) -> list[MemoryRow]:
         """Make the updates durable that were put in place since the last call, and return the rows
-        that name them. They must be in the ledger before `replace` is called again."""
+        that name them. They must be in the ledger before `step` is called again."""
         if self._unnamed:
             os.fsync(self._file)
         rows, self._unnamed = self._unnamed, []
