@@ -74,15 +74,14 @@ class UpdateMemory:
         Raises:
             LedgerError: the file is missing, or an update differs from the committed one.
         """
-        rows, new = list(rows), not self._path.exists()
-        if rows and new:
+        rows = list(rows)
+        if rows and not self._path.exists():
             raise LedgerError(
                 f"{self._path} is missing; the ledger names it. Put it back, or start afresh"
             )
         self._file = os.open(self._path, os.O_RDWR | os.O_CREAT, 0o644)
         weakref.finalize(self, os.close, self._file)
-        if new:
-            fsync_folder(self._path.parent)
+        fsync_folder(self._path.parent)  # also if a server that was killed had just made the file
         for row in rows:
             read = self._reader(row.client, row.slot)
             checksum, largest = self._examined(read)
@@ -98,7 +97,7 @@ class UpdateMemory:
 
     def known(self, clients: Iterable[str]) -> int:
         """The number of clients that have a last update when these have sent theirs."""
-        return len(self._last.keys() | set(clients))
+        return len(self._last) + len(set(clients) - self._last.keys())
 
     def step(
         self,
