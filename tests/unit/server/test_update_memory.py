@@ -67,7 +67,9 @@ class Server:
         devices = {c: EnrolledDevice(c, "g", i, 1) for i, c in enumerate(ENROLLED)}
         population = Population(CLIENTS, (), [{} for _ in CLIENTS], devices, {}, Oracle())
         known = self.memory.known(updates)
-        cohort = Cohort(self.number + 1, contributions, population, ParticipationHistory(), known)
+        cohort = Cohort(
+            self.number + 1, contributions, population, ParticipationHistory(), remembered=known
+        )
         weighing = self.rule.weigh(cohort, {})
         arrived = [pending(*item) for item in updates.items()]
         fresh = weighing.weights[0] / weighing.normaliser
@@ -152,7 +154,9 @@ def test_mifa_waits_for_every_enrolled_device_and_says_so(tmp_path: Path) -> Non
     np.testing.assert_array_equal(server.model, 3)  # 1 + the mean of six twos
     population = Population(ENROLLED, (), [{} for _ in ENROLLED], {}, {}, Oracle())
     population.enrolled[:] = True
-    cohort = Cohort(1, [Contribution("c0", "g", 9, 0)], population, ParticipationHistory(), 1)
+    cohort = Cohort(
+        1, [Contribution("c0", "g", 9, 0)], population, ParticipationHistory(), remembered=1
+    )
     assert "start = 'zero'" in rule_of("mifa").weigh(cohort, {}).warnings[0]
 
 

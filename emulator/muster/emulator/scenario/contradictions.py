@@ -8,7 +8,6 @@ from muster.common.bounds import DEVICES
 from muster.emulator.scenario.settings import Group, ScenarioSettings
 from muster.server.aggregators import Need
 from muster.server.config import ServerSettings
-from muster.server.rounds.modes.carrying import Carrying
 
 _LEAST_STALL_S = 1.0
 
@@ -87,12 +86,6 @@ def _impossible_mode(scenario: ScenarioSettings) -> Iterator[str]:
             f"server.aggregator: {server.aggregator.kind!r} estimates which of the called devices "
             f"take part in the same round, but with server.mode {mode.kind!r} an update may count "
             f"in a later one; take a rule such as fedavg, or the synchronous mode"
-        )
-    discounts = isinstance(mode, Carrying) and mode.staleness_weight.kind != "constant"
-    if server.aggregator.remembers and discounts:
-        yield (
-            f"server.mode.staleness_weight: {server.aggregator.kind!r} remembers updates and gives "
-            f"all of them the same weight, however stale they are; expected 'constant'"
         )
 
 

@@ -24,6 +24,9 @@ knows.
 A rule that `remembers` makes the server keep y_i, the last update of every client (0 before its
 first one). Such a rule has the form θ ← θ + s·Σ w·(Δ_i − y_i) + p·Σ y_j, where the first sum is
 over the round and the second one over all clients. Then y_i ← Δ_i for the clients of the round.
+
+A rule that `combines` makes θ ← θ + s·c, where c is made from the updates coordinate by coordinate,
+for example as their median: see `combine`.
 """
 
 import math
@@ -34,6 +37,7 @@ from typing import Any, ClassVar, Literal, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from muster.common.bounds import DEVICES
 from muster.common.plugins import Plugin
 from muster.common.seeds import FloatArray
 from muster.common.tensors import Vector
@@ -42,6 +46,9 @@ from muster.server.knowledge.population import Population
 
 State = Mapping[str, npt.NDArray[Any]]
 """Named arrays of any fixed dtype; empty for a rule that remembers nothing."""
+
+Matrix = npt.NDArray[np.float32]
+"""Some coordinates of several vectors, one vector in a row."""
 
 
 class Contribution(NamedTuple):
@@ -79,6 +86,10 @@ class Need(StrEnum):
     SHARES = "shares"
     """The true c_i = E[1{i in S}/|S|], for an oracle."""
 
+    DISTANCES = "distances"
+    """The squared Euclidean distances between the updates of the round. For n updates of d
+    parameters, they take n²·d/2 steps in each round, and 8·n² bytes."""
+
 
 class Cohort(NamedTuple):
     """A round at its close, as a rule sees it.
@@ -88,6 +99,8 @@ class Cohort(NamedTuple):
         contributions: the updates that count; at least one.
         population: all devices, as far as the server knows them.
         participation: the history of all rounds up to this one; empty unless the rule needs it.
+        distances: the squared Euclidean distances between the updates, in the order of
+            `contributions`, float64, shape (updates, updates); None unless the rule needs them.
         remembered: for a rule that remembers, the number of clients that have a last update,
             including those of this round.
     """
@@ -96,6 +109,7 @@ class Cohort(NamedTuple):
     contributions: Sequence[Contribution]
     population: Population
     participation: ParticipationHistory
+    distances: FloatArray | None = None
     remembered: int = 0
 
 
@@ -131,6 +145,9 @@ class Conditions(NamedTuple):
         lockstep: whether the X that the server has is always that of the current round.
         gradient: whether devices return gradients.
         projected: whether local training is projected onto a ball.
+        least: the fewest updates with which a round is not empty.
+        most: the most updates that can count in a round.
+        discounts: whether the mode lets the weight of stale updates fall.
     """
 
     z: frozenset[str]
@@ -140,6 +157,9 @@ class Conditions(NamedTuple):
     lockstep: bool
     gradient: bool
     projected: bool
+    least: int = 1
+    most: int = DEVICES
+    discounts: bool = False
 
 
 class Aggregator(Plugin):
@@ -159,6 +179,11 @@ class Aggregator(Plugin):
     remembers: ClassVar[bool] = False
     """Whether the server keeps the last update of every client. It then folds the updates after the
     round closed."""
+
+    combines: ClassVar[bool] = False
+    """Whether `combine` makes the change of the model; otherwise it is the weighted sum. The
+    weights then only say which updates `combine` gets: those whose weight is not 0. The rule weighs
+    updates, at close."""
 
     weights: ClassVar[Literal["on-arrival", "at-close"]] = "on-arrival"
     """on-arrival: `weight` gives the weight of an update when it arrives. at-close: the weights
@@ -189,6 +214,18 @@ class Aggregator(Plugin):
                 (parameters,).
         """
         raise TypeError(f"{type(self).__name__} adds the weighted sum to the model")
+
+    def combine(self, updates: Matrix, counted: int) -> FloatArray:
+        """Return what is added to some coordinates of the model, float64, shape (coordinates,). A
+        rule that `combines` implements it. The server calls it for one block of coordinates after
+        the other.
+
+        Args:
+            updates: the updates whose weight is not 0, in the order of the contributions; float32,
+                shape (updates, coordinates). The rule may overwrite them.
+            counted: the number of updates that count, also those with weight 0.
+        """
+        raise TypeError(f"{type(self).__name__} combines updates by their weights")
 
     def prepare(self) -> None:
         """Import the slow modules that `weigh` needs. The server calls it while the fleet
@@ -232,6 +269,11 @@ class Aggregator(Plugin):
             yield (
                 "it averages parameters, but with training.gradient devices return none; take a "
                 "rule that weighs updates, for example fedavg"
+            )
+        if self.remembers and conditions.discounts:
+            yield (
+                "it remembers updates and gives all of them the same weight, however stale they "
+                "are; set server.mode.staleness_weight = 'constant'"
             )
         if Need.POPULATION in needs and not conditions.full:
             yield (
