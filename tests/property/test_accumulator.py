@@ -156,3 +156,32 @@ def test_a_model_that_float32_cannot_hold_is_divergence() -> None:
     sums.add(np.array([2.0**30], np.float32), 1.0)
     with pytest.raises(Diverged, match="float32 cannot hold"):
         apply(np.array([3e38], np.float32), sums, keep=2.0, scale=1.0, normaliser=1.0)
+
+
+@given(
+    arrays(np.float32, (12, 3), elements=TIES | FINITE), st.lists(st.integers(0, 11), max_size=60)
+)
+def test_a_sum_from_which_terms_are_taken_back_has_the_bits_of_those_that_are_left(
+    vectors: np.ndarray, course: list[int]
+) -> None:
+    """Each number of the course adds its vector if it is not in the sum, and else subtracts it."""
+    sums, there = ExactSum(3), set[int]()
+    sums.add(np.zeros(3, np.float32), 1.0)
+    for number in course:
+        sums.add(vectors[number], -1.0 if number in there else 1.0)
+        there ^= {number}
+        sums.settle([0.0, *(float(np.abs(vectors[i]).max()) for i in there)])
+    fresh = total(vectors[sorted(there)], np.ones(len(there)))
+    assert (sums.total() + 0.0).tobytes() == (fresh + 0.0).tobytes()
+
+
+def test_a_settled_sum_takes_terms_without_end() -> None:
+    # Half of a grid's place: each addition may round to the coarser sum, each subtraction back.
+    sums, odd = ExactSum(1), np.array([2.0**-20], np.float32)
+    half = np.array([2.0**-21], np.float32)
+    sums.add(odd, 1.0)
+    for _ in range(5000):
+        sums.add(half, 1.0)
+        sums.add(half, -1.0)
+        sums.settle([2.0**-20])
+    assert sums.total() == [2.0**-20]

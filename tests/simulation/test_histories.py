@@ -112,3 +112,13 @@ def test_a_full_disk_ends_the_run_with_the_systems_reason_and_nothing_is_lost(
     )
     assert outcome.status == "completed", "it went on when there was room again"
     assert not outcome.violations
+
+
+def test_a_disk_without_room_for_what_the_server_remembers_ends_the_run(
+    simulated: Simulator,
+) -> None:
+    for write in (0, 3, 7):
+        outcome = simulated.play(HistoryPlan("mifa", 0, (DiskFull("memory", write),)))
+        assert ["No space left on device" in failure for failure in outcome.failures] == [True]
+        assert outcome.status == "completed", "it went on when there was room again"
+        assert not outcome.violations

@@ -17,8 +17,9 @@ from muster.client.transport_errors import error_of
 from muster.client.worker import Worker
 from muster.common.errors import RemoteProtocolError
 from muster.common.exchange import Call, Commit
-from muster.emulator.simulation.faults import Break, DiskFull, Fault, Kill, Rogue
+from muster.emulator.simulation.faults import Break, DiskFull, Fault, Kill, PowerCut, Rogue
 from muster.emulator.simulation.search import HistoryPlan, Simulator
+from muster.server.account.rows import MemoryRow
 from muster.server.evaluation.evaluator import Evaluator
 from muster.server.evaluation.process import EvaluationResult
 from muster.server.fleet import ConnectedPack
@@ -28,6 +29,9 @@ from muster.server.rounds.lifecycle import Round
 from muster.server.rounds.round_commit import RoundCommit
 from muster.server.rounds.versions import ModelVersions
 from muster.server.rpc.transfers import TransferQueue, Turn
+from muster.server.updates.exact_sum import Term
+from muster.server.updates.memory import UpdateMemory
+from muster.server.updates.round_updates import PendingUpdate
 from muster.v1 import fleet_pb2 as pb
 from muster.wire import CHUNK_BYTES
 from muster.wire.bodies import body_view, checksum, chunk_message, chunks
@@ -199,6 +203,54 @@ def test_a_failure_outside_the_rounds_that_ends_nothing_is_found(
     assert not violations(simulated, plans)
     monkeypatch.setattr(Coordinator, "fail", lambda self, error: None)
     assert violations(simulated, plans)
+
+
+# --- 7: remembered updates -----------------------------------------------------------------------
+
+
+def power_cuts() -> Iterable[HistoryPlan]:
+    steps, seeds = range(60, 380, 8), range(3)
+    return (HistoryPlan("fedvarp", seed, (PowerCut(step),)) for step in steps for seed in seeds)
+
+
+def test_updates_that_the_ledger_names_before_they_are_durable_are_found(
+    simulated: Simulator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert not violations(simulated, power_cuts(), most=30)
+
+    def not_synced(self: UpdateMemory) -> list[MemoryRow]:
+        rows, self._unnamed = self._unnamed, []
+        return rows
+
+    monkeypatch.setattr(UpdateMemory, "durable", not_synced)
+    found = violations(simulated, power_cuts())
+    assert any("is not what was committed" in line for line in found)
+
+
+def test_updates_that_are_written_over_the_valid_ones_are_found(
+    simulated: Simulator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plans = [HistoryPlan("mifa", 0, (Kill("server", step),)) for step in range(150, 400)]
+    assert not violations(simulated, plans, most=20)
+    # One slot for each client: its old update is read before the new one is written.
+    exchange = UpdateMemory._exchange
+
+    def in_place(self: UpdateMemory, update: PendingUpdate, round: int) -> list[Term]:
+        client = update.contribution.client
+        terms = exchange(self, update, round)
+        if len(terms) == 1:
+            return terms
+        old, new = (term.read(0, self._parameters) for term in reversed(terms))
+        slot = 1 - self._last[client].slot
+        self._last[client] = self._last[client]._replace(slot=slot)
+        checksum, _ = self._write(client, slot, lambda start, stop: new[start:stop])
+        self._unnamed[-1] = MemoryRow(client, round, slot, checksum)
+        reads = (lambda start, stop: new[start:stop]), (lambda start, stop: old[start:stop])
+        return [term._replace(read=read) for term, read in zip(terms, reads, strict=True)]
+
+    monkeypatch.setattr(UpdateMemory, "_exchange", in_place)
+    found = violations(simulated, plans)
+    assert any("is not what was committed" in line for line in found)
 
 
 # --- what the search itself is for ---------------------------------------------------------------

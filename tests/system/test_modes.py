@@ -25,6 +25,11 @@ MODES: dict[str, dict[str, Any]] = {
         "deadline_s": 4.0,
         "mode": {"kind": "opportunistic", "max_staleness": 4},
     },
+    "fedvarp": {
+        "deadline_s": 4.0,
+        "mode": {"kind": "opportunistic", "max_staleness": 4},
+        "aggregator": "fedvarp",
+    },
 }
 GROUPS = [
     {"name": "dev", "count": 4, "device": {"examples_per_s": 20}},
@@ -66,6 +71,7 @@ def test_kills_of_servers_and_devices_change_nothing(
     killer = Killer(folder, "all", KILLS, 60)
     done = run(planned, out=folder, show=killer.show, show_every_s=SOON_S)
     assert killer.left == 0, "the run was over before the killer was done"
+    assert MODES[mode].get("aggregator") is None or (folder / "memory.bin").exists()
     undisturbed = read_summary(tmp_path / "undisturbed")
     assert done.summary["model_sha256"] == undisturbed["model_sha256"]
     assert_the_account_is_right(done)

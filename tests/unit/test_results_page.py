@@ -18,6 +18,7 @@ from muster.server.account.rows import (
     EvaluationRow,
     GroupEvaluationRow,
     MemberRow,
+    MemoryRow,
     PendingTransaction,
     RoundRow,
     StoredVector,
@@ -100,6 +101,7 @@ def written(ledger: TracedLedger) -> Columns:
         [TransferRow(1, "a", 1, "up", 4, 2.0, 0.5, 0.25, 128.0, "complete")],
         [("a", "{}", 2.0, "{}", 1.0)],
         [EstimateRow(1, "floor", "0.1")],
+        memory=[MemoryRow("a", 1, 0, "00")],
     )
     row = RoundRow(
         1, 0, 1, "aggregated", 1, 1, 1, 5.0, 5.0, 5.0, 1.0, 0.0, 60.0, 4, 4, 2.0, 9.0, 7.0
@@ -113,7 +115,9 @@ def written(ledger: TracedLedger) -> Columns:
     ledger.end("completed", "1 round", 10.0)
     there, found = schema(ledger), defaultdict[str, set[str]](set)
     for statement in ledger.statements:
-        if into := re.match(r"INSERT (?:OR IGNORE )?INTO (\w+)(?: \(([^)]*)\))? VALUES", statement):
+        if into := re.match(
+            r"INSERT (?:OR (?:IGNORE|REPLACE) )?INTO (\w+)(?: \(([^)]*)\))? VALUES", statement
+        ):
             table, columns = into.groups()
             names = [name.strip('" ') for name in columns.split(",")] if columns else there[table]
             found[table].update(names)

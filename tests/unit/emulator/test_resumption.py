@@ -326,3 +326,14 @@ def test_plans_of_several_runs_are_refused_when_they_are_garbage(tmp_path: Path)
             (tmp_path / "plan.json").write_bytes(content)
             result = CliRunner().invoke(main, [command, "--resume", str(tmp_path)])
             assert_refused(result, "plan.json")
+
+
+def test_a_missing_file_of_the_updates_that_the_ledger_names_is_refused(
+    run: RunFolder, resume: Resume
+) -> None:
+    with closing(sqlite3.connect(run.path / "ledger.sqlite")) as db:
+        db.execute("INSERT INTO memory VALUES ('a-0000', 3, 1, '')")
+        db.commit()
+    assert_refused(resume(), "memory.bin is missing, but the ledger names it")
+    (run.path / "memory.bin").write_bytes(b"abc")
+    assert_started(resume())

@@ -17,6 +17,7 @@ from muster.emulator.results.ledger_file import damaged, open_ledger
 from muster.emulator.runs.run_folder import JOURNAL, LEDGER, PARTS, afresh, read_setup
 from muster.server.account.journal_recovery import newest
 from muster.server.account.store import model_name, state_name
+from muster.server.updates.memory import MEMORY
 
 _IDENTITY = re.compile(r"[0-9a-f]{16}")
 
@@ -87,6 +88,7 @@ def _read_ledger(folder: Path) -> tuple[str | None, int]:
             run = ledger.execute("SELECT id FROM run").fetchone()
             rounds = ledger.execute("SELECT coalesce(max(round), 0) FROM rounds").fetchone()[0]
             _require_newest(folder, ledger)
+            _require_memory(folder, ledger)
     except sqlite3.DatabaseError as error:
         raise damaged(path, error) from None
     return (run[0] if run else None), rounds
@@ -113,3 +115,13 @@ def _require_newest(folder: Path, ledger: sqlite3.Connection) -> None:
                 f"{path} is not the file that was committed: its SHA-256 differs. Restore a copy "
                 f"of it, or {afresh(folder)}"
             )
+
+
+def _require_memory(folder: Path, ledger: sqlite3.Connection) -> None:
+    """Check that the file of the last updates is there. The server checks what is in it."""
+    remembered = ledger.execute("SELECT count(*) FROM memory").fetchone()[0]
+    path = folder / MEMORY
+    if remembered and not path.is_file():
+        raise LedgerError(
+            f"{path} is missing, but the ledger names it. Restore it, or {afresh(folder)}"
+        )

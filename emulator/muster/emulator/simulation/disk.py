@@ -16,6 +16,8 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
+from muster.server.updates.memory import MEMORY
+
 _PAGE = 512
 
 
@@ -26,7 +28,8 @@ class Disk:
         strikes: kind of file to the number of the write from which on the disk is full for it.
 
     Attributes:
-        full: the kinds of files for which there is no room: "ledger", "journal", "model", "upload".
+        full: the kinds of files for which there is no room: "ledger", "journal", "model", "upload",
+            "memory".
         writes: number of writes by kind.
     """
 
@@ -37,6 +40,7 @@ class Disk:
         self._random = random
         self._strikes = strikes
         self._synced: set[Path] = set()
+        self._overwritten: list[tuple[int, bytes]] = []  # of the memory since it was synced
 
     def connect(self, *args: Any, **options: Any) -> sqlite3.Connection:
         """As `sqlite3.connect`, but commits fail if there is no room."""
@@ -72,6 +76,8 @@ class Disk:
             if path.parent.name == "models":
                 refuse("model")
             system["fsync"](file)
+            if path.name == MEMORY:
+                self._overwritten.clear()
             # A new file is written under another name and renamed. Then its folder is synced.
             self._synced.update(path.iterdir() if path.is_dir() else [path])
 
@@ -81,7 +87,11 @@ class Disk:
             return int(system["write"](file, data))
 
         def pwrite(file: int, data: Any, offset: int) -> int:
-            refuse("upload")
+            memory = os.readlink(f"/proc/self/fd/{file}").endswith(MEMORY)
+            refuse("memory" if memory else "upload")
+            if memory:
+                old = os.pread(file, len(data), offset).ljust(len(data), b"\0")
+                self._overwritten.append((offset, old))
             return int(system["pwrite"](file, data, offset))
 
         for name, call in (("fsync", fsync), ("write", write), ("pwrite", pwrite)):
@@ -94,7 +104,8 @@ class Disk:
 
     def server_killed(self) -> None:
         """Replace the files that the server had open."""
-        for path in (*self.folder.glob("ledger.sqlite*"), self.folder / "journal.jsonl"):
+        one = (self.folder / name for name in ("journal.jsonl", MEMORY))
+        for path in (*self.folder.glob("ledger.sqlite*"), *one):
             _replace(path)
 
     def device_killed(self, clients: list[str]) -> None:
@@ -115,6 +126,19 @@ class Disk:
         for path in self.folder.glob("models/*"):
             if path not in self._synced:
                 self._lose(path)
+        self._lose_memory()
+
+    def _lose_memory(self) -> None:
+        """Give some pages of the memory that were written since it was synced their old content."""
+        if not self._overwritten:
+            return
+        with (self.folder / MEMORY).open("r+b") as file:
+            for offset, old in reversed(self._overwritten):
+                for start in range(0, len(old), _PAGE):
+                    if self._random.random() < 0.5:
+                        file.seek(offset + start)
+                        file.write(old[start : start + _PAGE])
+        self._overwritten.clear()
 
     def _lose(self, path: Path) -> None:
         fate = self._random.random()

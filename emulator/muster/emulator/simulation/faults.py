@@ -66,7 +66,7 @@ class ClockJump:
     seconds: float
 
 
-Written = Literal["ledger", "journal", "model", "upload"]
+Written = Literal["ledger", "journal", "model", "upload", "memory"]
 
 
 @dataclass(frozen=True)
@@ -74,7 +74,8 @@ class DiskFull:
     """The disk is full for one kind of file that the server writes.
 
     Attributes:
-        what: the kind of file: "ledger" (a commit), "journal", "model" or "upload".
+        what: the kind of file: "ledger" (a commit), "journal", "model", "upload" or
+            "memory".
         write: number of the first write of that kind that fails.
     """
 
@@ -95,7 +96,7 @@ class Rogue:
     kind: Literal["header", "empty", "unread"]
 
 
-_WRITTEN: Sequence[Written] = ("ledger", "ledger", "journal", "model", "upload")
+_WRITTEN: Sequence[Written] = ("ledger", "ledger", "journal", "model", "upload", "memory")
 
 Fault = Break | Kill | PowerCut | Pause | GatewayDown | ClockJump | DiskFull | Rogue
 

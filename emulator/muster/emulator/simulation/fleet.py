@@ -126,6 +126,29 @@ def scenarios() -> Mapping[str, Scenario]:
             groups=_MIXED,
         ),
         _scenario(
+            "fedvarp",
+            server={
+                "rounds": 5,
+                "deadline_s": 2.0,
+                "mode": {"kind": "opportunistic", "max_staleness": 3},
+                "aggregator": "fedvarp",
+            },
+            clock={"round_s": 2.0},
+            groups=_MIXED,
+        ),
+        _scenario(
+            "mifa",
+            task=_LARGE_TASK,
+            training=_LARGE_TRAINING,
+            server={
+                "rounds": 5,
+                "transfers": 2,
+                "selection": {"kind": "uniform", "k": 2},
+                "aggregator": "mifa",
+            },
+            groups=[{"name": "dev", "count": 3}],
+        ),
+        _scenario(
             "asynchronous",
             task=_LARGE_TASK,
             training=_LARGE_TRAINING,

@@ -30,6 +30,7 @@ def broken_by(
         yield from _rounds(programs, ledger)
         yield from _contributions(ledger)
         yield from _versions(ledger)
+        yield from _memory(programs, ledger)
         yield from _journal(ledger, folder, faults)
         yield from _bytes(programs, ledger, folder, faults)
     yield from _leftovers(folder)
@@ -105,6 +106,17 @@ def _versions(ledger: sqlite3.Connection) -> Iterator[str]:
     )
     for (version,) in missing:
         yield f"version {version} is missing"
+
+
+def _memory(programs: Programs, ledger: sqlite3.Connection) -> Iterator[str]:
+    """Check that the newest update of every client that counted is the one that is remembered."""
+    newest = ledger.execute(
+        "SELECT client, max(round) FROM contributions WHERE outcome = 'folded' GROUP BY client"
+    )
+    remembered = dict(ledger.execute("SELECT client, round FROM memory"))
+    expected = dict(newest) if programs.scenario.server.aggregator.remembers else {}
+    if remembered != expected:
+        yield f"the updates of {remembered} are remembered, not those of {expected}"
 
 
 def _journal(ledger: sqlite3.Connection, folder: Path, faults: Sequence[Fault]) -> Iterator[str]:

@@ -121,6 +121,13 @@ CREATE TABLE estimates (          -- from which the aggregator computed a round'
     PRIMARY KEY (round, name)
 ) WITHOUT ROWID;
 
+CREATE TABLE memory (             -- the last update of every client, if the aggregator needs it
+    client TEXT PRIMARY KEY,
+    round INTEGER NOT NULL,        -- in which the update counted
+    slot INTEGER NOT NULL,         -- 0 or 1: which of the client's slots of memory.bin has it
+    checksum TEXT NOT NULL         -- XXH3-128 of the update as float32
+) WITHOUT ROWID;
+
 CREATE TABLE evaluations (
     version INTEGER PRIMARY KEY,
     round INTEGER NOT NULL,        -- the round that made the version; 0: the initial model

@@ -8,6 +8,7 @@ from typing import Any
 from muster.common.errors import LedgerError
 from muster.common.events import Evaluated
 from muster.server.account.rows import (
+    MemoryRow,
     OpenAssignmentRow,
     ParticipationRow,
     ReportRow,
@@ -74,6 +75,12 @@ class LedgerReader:
         )
         for round, client, took_part, x, x_age_s in rows:
             yield ParticipationRow(round, client, bool(took_part), x, x_age_s)
+
+    def memory(self) -> list[MemoryRow]:
+        """The places of the last updates of all clients."""
+        columns = ", ".join(MemoryRow._fields)
+        rows = self._db.execute(f"SELECT {columns} FROM memory ORDER BY client")
+        return [MemoryRow(*row) for row in rows]
 
     def covariates(self) -> list[tuple[str, str]]:
         """(client, JSON of its covariates Z) of every client whose covariates Z are known."""

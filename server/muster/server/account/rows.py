@@ -193,6 +193,15 @@ class GroupEvaluationRow(NamedTuple):
     accuracy: float | None
 
 
+class MemoryRow(NamedTuple):
+    """A row of `memory`."""
+
+    client: str
+    round: int
+    slot: int
+    checksum: str
+
+
 class DeviceEvaluationRow(NamedTuple):
     """A row of `device_evaluations`."""
 
@@ -226,6 +235,7 @@ INSERT_ANSWER = _insert("answers", AnswerRow._fields)
 _INSERT_CONTRIBUTION = _insert("contributions", ContributionRow._fields)
 _INSERT_TRANSFER = _insert("transfers", TransferRow._fields)
 _INSERT_ESTIMATE = _insert("estimates", EstimateRow._fields)
+_REPLACE_MEMORY = _insert("memory", MemoryRow._fields).replace("INSERT", "INSERT OR REPLACE", 1)
 
 
 Statement = tuple[str, Sequence[Sequence[Any]]]
@@ -241,6 +251,7 @@ class PendingTransaction:
         sessions: (client, JSON of its fingerprint, time, JSON of its Z, capacity) of devices that
             enrolled.
         resent: (bytes, round, client) of models that were sent again for answers that are entered.
+        memory: the places of the last updates of the clients that counted in the round.
     """
 
     contributions: list[ContributionRow] = field(default_factory=list)
@@ -248,6 +259,7 @@ class PendingTransaction:
     sessions: list[tuple[str, str, float, str, float]] = field(default_factory=list)
     estimates: list[EstimateRow] = field(default_factory=list)
     resent: list[tuple[int, int, str]] = field(default_factory=list)
+    memory: Sequence[MemoryRow] = ()
     bytes_up: int = 0
     bytes_down: int = 0
 
@@ -268,6 +280,7 @@ class PendingTransaction:
                 "UPDATE answers SET bytes_down = bytes_down + ? WHERE round = ? AND client = ?",
                 self.resent,
             ),
+            (_REPLACE_MEMORY, self.memory),
         ]
 
 

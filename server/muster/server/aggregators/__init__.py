@@ -27,10 +27,12 @@ from muster.server.aggregators.fedavgm import FedAvgM
 from muster.server.aggregators.fedbuff import FedBuff
 from muster.server.aggregators.fedipw import FedIpw
 from muster.server.aggregators.fednova import FedNova
+from muster.server.aggregators.fedvarp import FedVarp
 from muster.server.aggregators.fedyogi import FedYogi
 from muster.server.aggregators.importance import Importance
 from muster.server.aggregators.krum import Krum, MultiKrum
 from muster.server.aggregators.median import Median
+from muster.server.aggregators.mifa import Mifa
 from muster.server.aggregators.oracle_ipw import OracleIpw
 from muster.server.aggregators.participation_ipw import ParticipationIpw
 from muster.server.aggregators.q_fedavg import QFedAvg
@@ -53,6 +55,8 @@ BUILT_IN: dict[str, type[Aggregator]] = {
     "fedadagrad": FedAdagrad,
     "fedadam": FedAdam,
     "fedyogi": FedYogi,
+    "fedvarp": FedVarp,
+    "mifa": Mifa,
     "median": Median,
     "trimmed-mean": TrimmedMean,
     "krum": Krum,

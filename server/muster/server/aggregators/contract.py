@@ -21,8 +21,12 @@ implements `weigh`. If a rule needs to know more than the contributions, it name
 and gets it in `cohort`. This includes the truth that an oracle uses and that only an emulator
 knows.
 
-One kind of rule has another form. A rule that `combines` makes θ ← θ + s·c, where c is made from
-the updates coordinate by coordinate, for example as their median: see `combine`.
+A rule that `remembers` makes the server keep y_i, the last update of every client (0 before its
+first one). Such a rule has the form θ ← θ + s·Σ w·(Δ_i − y_i) + p·Σ y_j, where the first sum is
+over the round and the second one over all clients. Then y_i ← Δ_i for the clients of the round.
+
+A rule that `combines` makes θ ← θ + s·c, where c is made from the updates coordinate by coordinate,
+for example as their median: see `combine`.
 """
 
 import math
@@ -119,6 +123,8 @@ class Cohort(NamedTuple):
         participation: the history of all rounds up to this one; empty unless the rule needs it.
         distances: the squared Euclidean distances between the updates, in the order of
             `contributions`, float64, shape (updates, updates); None unless the rule needs them.
+        remembered: for a rule that remembers, the number of clients that have a last update,
+            including those of this round.
     """
 
     round: int
@@ -126,6 +132,7 @@ class Cohort(NamedTuple):
     population: Population
     participation: ParticipationHistory
     distances: FloatArray | None = None
+    remembered: int = 0
 
 
 class Weighing(NamedTuple):
@@ -138,6 +145,8 @@ class Weighing(NamedTuple):
         estimates: the quantities that the weights are based on, for the ledger. By name, each is a
             number, a word, or a table of these by name.
         warnings: sentences for people.
+        past: for a rule that remembers, the factor p of the sum of the last updates of all clients
+            before this round. Its weights must all be the same.
     """
 
     weights: Sequence[float]
@@ -145,6 +154,7 @@ class Weighing(NamedTuple):
     state: State
     estimates: Mapping[str, Any] = {}
     warnings: Sequence[str] = ()
+    past: float = 0.0
 
 
 class Conditions(NamedTuple):
@@ -193,6 +203,10 @@ class Aggregator(Plugin):
 
     optimises: ClassVar[bool] = False
     """Whether `step` says how the model changes; otherwise the weighted sum is added to it."""
+
+    remembers: ClassVar[bool] = False
+    """Whether the server keeps the last update of every client. It then folds the updates after the
+    round closed."""
 
     combines: ClassVar[bool] = False
     """Whether `combine` makes the change of the model; otherwise it is the weighted sum. The
@@ -283,6 +297,11 @@ class Aggregator(Plugin):
             yield (
                 "it averages parameters, but with training.gradient devices return none; take a "
                 "rule that weighs updates, for example fedavg"
+            )
+        if self.remembers and conditions.discounts:
+            yield (
+                "it remembers updates and gives all of them the same weight, however stale they "
+                "are; set server.mode.staleness_weight = 'constant'"
             )
         if Need.POPULATION in needs and not conditions.full:
             yield (

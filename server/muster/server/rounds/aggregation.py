@@ -11,7 +11,8 @@ from muster.common.events import Tell, Warned
 from muster.common.schedules import rate_at
 from muster.common.seeds import FloatArray
 from muster.common.tensors import Vector
-from muster.server.account.rows import ParticipationRow
+from muster.server.account.ledger import Ledger
+from muster.server.account.rows import MemoryRow, ParticipationRow
 from muster.server.aggregators import OF_UPDATES, Cohort, Need, State, Weighing
 from muster.server.config import ServerProcess
 from muster.server.knowledge.participation import ParticipationHistory
@@ -23,6 +24,7 @@ from muster.server.rounds.lifecycle import Round
 from muster.server.rounds.versions import ModelVersions
 from muster.server.updates.blocks import combined, squared_distances
 from muster.server.updates.exact_sum import apply, moved
+from muster.server.updates.memory import UpdateMemory
 from muster.server.updates.receiver import UpdateReceiver
 from muster.server.updates.round_updates import PendingUpdate, RoundUpdates
 from muster.server.worker import WorkerThread
@@ -53,6 +55,7 @@ class Aggregation:
 
     Args:
         population: what the aggregator may know of all devices.
+        memory: the last updates of all clients; None unless the aggregator remembers.
     """
 
     def __init__(
@@ -65,6 +68,7 @@ class Aggregation:
         worker: WorkerThread,
         clock: Clock,
         tell: Tell,
+        memory: UpdateMemory | None = None,
     ) -> None:
         self._config = config
         self._rule = config.server.aggregator
@@ -83,6 +87,7 @@ class Aggregation:
         privacy = config.server.privacy
         self._privacy = privacy if config.server.clips else None
         self._accountant = Accountant(privacy, config.sample) if privacy else None
+        self._memory = memory
         self._warned = set[str]()
 
     def prepare(self) -> None:
@@ -120,7 +125,10 @@ class Aggregation:
         state = weighing.state
         if self._privacy is not None:
             await self._worker.run(self._add_noise, round, self._privacy)
-        if self._rule.combines:
+        if self._memory is not None:
+            change = self._recalled, self._memory, round, counted, weighing
+            model = await self._worker.run(*change)
+        elif self._rule.combines:
             model = await self._worker.run_in_thread(self._combined, round, counted)
         elif self._rule.optimises:
             model, state = await self._worker.run(self._optimised, round, normaliser, state)
@@ -129,6 +137,16 @@ class Aggregation:
                 await self._worker.run(self._add_bases, round, counted)
             model = await self._worker.run(self._step, round, weights, normaliser)
         return Aggregated(counted, weights, normaliser, model, self._rule.next_state(state, model))
+
+    def load(self, ledger: Ledger) -> None:
+        """Load what the aggregator remembers of committed rounds."""
+        if self._memory is not None:
+            self._memory.load(ledger.memory())
+
+    def remembered(self) -> Sequence[MemoryRow]:
+        """Make the remembered updates of the newest round durable, and return the rows that name
+        them."""
+        return self._memory.durable() if self._memory is not None else ()
 
     async def _weigh(self, updates: RoundUpdates, counted: Sequence[PendingUpdate]) -> Weighing:
         """Compute the weights and fold the updates with them. A normaliser of 0 means that the
@@ -139,8 +157,15 @@ class Aggregation:
         if len(counted) < self._config.server.minimum:
             return Weighing((), 0.0, self._versions.state)
         number, state = updates.round.number, self._versions.state
-        distances = await self._distances(counted)
-        cohort = Cohort(number, contributions, self._population, self._participation, distances)
+        known = self._memory.known(c.client for c in contributions) if self._memory else 0
+        cohort = Cohort(
+            number,
+            contributions,
+            self._population,
+            self._participation,
+            distances=await self._distances(counted),
+            remembered=known,
+        )
         if self._privacy is not None:
             weighing = clipped_weights(contributions, self._rule, state, self._privacy)
         elif self._rule.needs() - OF_UPDATES:  # fits and solvers take long; devices go on sending
@@ -152,7 +177,8 @@ class Aggregation:
                 f"the aggregator {self._rule.kind!r} gave {len(weighing.weights)} weights to "
                 f"{len(counted)} updates"
             )
-        if weighing.normaliser:  # otherwise, the updates may still count in a later round
+        # Without a normaliser, the updates may still count in a later round.
+        if weighing.normaliser and self._memory is None:
             await self._receiver.fold(counted, weighing.weights)
         self._pending.estimates(number, weighing.estimates)
         for warning in set(weighing.warnings) - self._warned:
@@ -212,6 +238,31 @@ class Aggregation:
         mean = self._receiver.sum.total() * (self._scale(round) / normaliser)
         step, state = self._rule.step(mean, state)
         return moved(self._versions.model, step), state
+
+    def _recalled(
+        self,
+        memory: UpdateMemory,
+        round: Round,
+        counted: Sequence[PendingUpdate],
+        weighing: Weighing,
+    ) -> Vector:
+        """The next model of a rule that remembers; its updates become the last ones.
+
+        Raises:
+            RunFailed: the weights differ.
+        """
+        weight = weighing.weights[0]
+        if any(other != weight for other in weighing.weights):
+            raise RunFailed(
+                f"the aggregator {self._rule.kind!r} remembers updates and gave them different "
+                f"weights; expected the same weight for all"
+            )
+        for update in counted:
+            update.weight = weight
+        fresh, past = weight / weighing.normaliser, weighing.past
+        scale = self._scale(round)
+        model, number = self._versions.model, round.number
+        return memory.step(model, counted, number, fresh=scale * fresh, past=scale * past)
 
     def _combined(self, round: Round, counted: Sequence[PendingUpdate]) -> Vector:
         """The next model of a rule that combines the updates coordinate by coordinate."""

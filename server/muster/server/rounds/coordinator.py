@@ -31,7 +31,7 @@ from muster.server.rounds.ending import RunEnding
 from muster.server.rounds.lifecycle import Round
 from muster.server.rounds.open_assignments import restore
 from muster.server.rounds.phases import RoundEvent, RoundPhase
-from muster.server.rounds.preparation import columns_of, population_of, rules_of
+from muster.server.rounds.preparation import columns_of, memory_of, population_of, rules_of
 from muster.server.rounds.presence import Presence
 from muster.server.rounds.round_commit import RoundCommit
 from muster.server.rounds.scenario_time import ScenarioTime
@@ -131,6 +131,7 @@ class Coordinator:
         self._aggregation = Aggregation(
             config, self.versions, self.receiver, population_of(config, fleet),
             self._participation, worker, clock, tell,
+            memory_of(config, schema.parameters, fleet, run_folder),
         )  # fmt: skip
         self._commit = RoundCommit(
             settings.mode, config.round_s, self._aggregation, ledger, self.versions, self.receiver,
@@ -150,6 +151,7 @@ class Coordinator:
         """Continue the run where the ledger ends; the first time, store `initial` as version 0."""
         ledger, pending = self._ledger, self.receiver.pending
         self.versions.load(initial)
+        self._aggregation.load(ledger)
         # In lockstep every device reports its covariates again before they are needed.
         pending.restore(ledger.covariates(), () if self._lockstep else ledger.last_reports())
         if Need.PARTICIPATION in self._rule.needs():

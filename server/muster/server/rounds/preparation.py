@@ -2,11 +2,13 @@
 the population as aggregators see it, and the covariates X."""
 
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 
 from muster.server.config import ServerProcess
 from muster.server.fleet import Fleet
 from muster.server.knowledge.population import Population
 from muster.server.rounds.rules import Rules
+from muster.server.updates.memory import MEMORY, UpdateMemory
 
 
 def rules_of(config: ServerProcess) -> Rules:
@@ -35,6 +37,19 @@ def population_of(config: ServerProcess, fleet: Fleet) -> Population:
         config.moments,
         config.oracle,
     )
+
+
+def memory_of(
+    config: ServerProcess, parameters: int, fleet: Fleet, run_folder: Path
+) -> UpdateMemory | None:
+    """The memory of the last updates, if the aggregator remembers them.
+
+    Args:
+        parameters: length of an update.
+    """
+    if not config.server.aggregator.remembers:
+        return None
+    return UpdateMemory(run_folder / MEMORY, parameters, list(fleet.devices))
 
 
 def columns_of(names: Mapping[str, Sequence[str]]) -> list[str]:

@@ -154,6 +154,7 @@ class RoundCommit:
     ) -> None:
         versions = self._versions
         stored = versions.put(row.version, model, state)
+        rows.memory = self._aggregation.remembered()
         needed = {row.version, row.base_version, *self.evaluations.waiting(), *bases}
         forget = versions.superseded(needed)
         self._ledger.commit(row, answers, rows, stored.model, stored.state, forget)

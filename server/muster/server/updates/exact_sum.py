@@ -29,7 +29,7 @@ RANGE = 2.0**31
 TERMS = 1 << 20
 
 _COARSE, _MIDDLE, _FINE = (1.5 * 2.0 ** (52 + exponent) for exponent in GRIDS)
-_STEP = 2.0 ** GRIDS[1]
+_COARSE_STEP, _STEP = 2.0 ** GRIDS[0], 2.0 ** GRIDS[1]
 
 _any_bit, _largest, _least = np.bitwise_or.reduce, np.maximum.reduce, np.minimum.reduce
 
@@ -40,6 +40,8 @@ together, stay in the cache."""
 Doubles = npt.NDArray[np.float64]
 ReadBlock = Callable[[int, int], Vector]
 """`read(start, stop)` returns entries [start, stop) of a vector."""
+Changed = Callable[[int, int, Doubles, Doubles], None]
+"""`changed(start, stop, before, after)` gets the totals of entries [start, stop)."""
 
 
 class Term(NamedTuple):
@@ -84,8 +86,12 @@ class ExactSum:
         largest = float(np.max(np.abs(vector))) if len(vector) else 0.0
         self.add_terms([Term(lambda start, stop: vector[start:stop], weight, largest)])
 
-    def add_terms(self, terms: Sequence[Term]) -> None:
+    def add_terms(self, terms: Sequence[Term], changed: Changed | None = None) -> None:
         """Add several terms, block by block. Adding them together costs less than one by one.
+
+        Args:
+            changed: called for every block with its bounds and with its totals before and after;
+                it may overwrite both.
 
         Raises:
             Diverged: the terms could leave the range in which sums are exact. The test uses
@@ -103,6 +109,10 @@ class ExactSum:
             stop = min(start + BLOCK, self.parameters)
             coarse, middle, room = (each[start:stop] for each in self._sums)
             x = self._x[: stop - start]
+            if changed is not None:
+                before = np.zeros(stop - start)
+                if not empty:
+                    before += self._join(coarse, middle, start, stop)
             for position, term in enumerate(terms):
                 np.copyto(x, term.read(start, stop))
                 if term.weight != 1.0:
@@ -114,6 +124,8 @@ class ExactSum:
                 _move(x, _MIDDLE if first else middle, coarse, middle)
                 self._keep(x, start, stop)
                 coarse, middle, room = room, coarse, middle
+            if changed is not None:
+                changed(start, stop, before, self._join(coarse, middle, start, stop))
         turn = len(terms) % 3
         self._sums = self._sums[-turn:] + self._sums[:-turn]
 
@@ -128,6 +140,29 @@ class ExactSum:
         np.subtract(x, _FINE, out=x)
         self._last[start:stop] += x
 
+    def settle(self, bounds: Sequence[float]) -> None:
+        """Carry the finer sums into the coarser ones, so that the sum can take as many further
+        terms as a new one. The total stays the same.
+
+        Args:
+            bounds: |w|·max|x| of the terms that have not been subtracted again; at least one.
+        """
+        self._bounds = list(bounds)
+        for start in range(0, self.parameters, BLOCK):
+            stop = min(start + BLOCK, self.parameters)
+            coarse, middle, _ = (each[start:stop] for each in self._sums)
+            carry = self._x[: stop - start]
+            if self._fine:
+                last = self._last[start:stop]
+                np.copyto(carry, last)
+                _floor(carry, _STEP)
+                last -= carry
+                middle += carry
+            np.subtract(middle, _MIDDLE, out=carry)
+            _floor(carry, _COARSE_STEP)
+            middle -= carry
+            coarse += carry
+
     def total(self) -> Doubles:
         """The sum in float64: the three grids joined with two_sum."""
         whole = np.empty(self.parameters)
@@ -138,12 +173,17 @@ class ExactSum:
 
     def block(self, start: int, stop: int) -> Doubles:
         """Entries [start, stop) of the total, at most BLOCK. The next call overwrites them."""
-        coarse, middle, high, rest = (each[: stop - start] for each in self._joined)
         if not self._bounds:
-            high[:] = 0.0
-            return high
-        np.subtract(self._sums[0][start:stop], _COARSE, out=coarse)
-        np.subtract(self._sums[1][start:stop], _MIDDLE, out=middle)
+            nothing = self._joined[0][: stop - start]
+            nothing[:] = 0.0
+            return nothing
+        return self._join(self._sums[0][start:stop], self._sums[1][start:stop], start, stop)
+
+    def _join(self, coarse_sum: Doubles, middle_sum: Doubles, start: int, stop: int) -> Doubles:
+        """The total of a block, from its sums with their constants and from the last sum."""
+        coarse, middle, high, rest = (each[: stop - start] for each in self._joined)
+        np.subtract(coarse_sum, _COARSE, out=coarse)
+        np.subtract(middle_sum, _MIDDLE, out=middle)
         fine = None
         if self._fine:
             # The rounding of ties depends on the order; after the carry the sums no longer do.
@@ -175,6 +215,13 @@ def _rows(count: int, length: int) -> list[Doubles]:
 
 _LINE, _PAGE = 8, 512
 """Sizes of a cache line and of a memory page, in float64 entries."""
+
+
+def _floor(x: Doubles, step: float) -> None:
+    """Round x down to multiples of a power of two, exactly."""
+    np.multiply(x, 1 / step, out=x)
+    np.floor(x, out=x)
+    np.multiply(x, step, out=x)
 
 
 def _move(x: Doubles, before: Doubles | float, after: Doubles, grown: Doubles) -> None:
@@ -210,6 +257,31 @@ def apply(
             old = model[start:stop]
             step += old if keep == 1.0 else keep * old.astype(np.float64)
             result[start:stop] = step
+    _require_finite(result)
+    return result
+
+
+def apply_change(
+    model: Vector, total: ExactSum, terms: Sequence[Term], *, fresh: float, past: float
+) -> Vector:
+    """Add terms to a sum, and return model + fresh·(after − before) + past·before, in float64 and
+    rounded once per entry, where before and after are the totals.
+
+    Raises:
+        Diverged: see `ExactSum.add_terms`; or an entry of the model is not a finite float32.
+    """
+    result = np.empty_like(model)
+
+    def changed(start: int, stop: int, before: Doubles, after: Doubles) -> None:
+        after -= before
+        after *= fresh
+        before *= past
+        after += before
+        after += model[start:stop]
+        result[start:stop] = after
+
+    with np.errstate(over="ignore", invalid="ignore"):
+        total.add_terms(terms, changed)
     _require_finite(result)
     return result
 

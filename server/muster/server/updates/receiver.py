@@ -107,7 +107,7 @@ class UpdateReceiver:
         self._folding = Folding(
             schema.parameters,
             rule,
-            on_arrival=rule.weights == "on-arrival" and not decided_later,
+            on_arrival=rule.weights == "on-arrival" and not decided_later and not rule.remembers,
             small=schema.body_bytes <= INLINE_BYTES,
             worker=worker,
             clip=settings.privacy.clip if settings.privacy and settings.clips else None,

@@ -232,6 +232,7 @@ FILES = {
     "journal.jsonl": "every event of the run, one JSON object per line",
     "model.safetensors": "the model at the end of the run",
     "models": "the versions of the model that are kept",
+    "memory.bin": "the last update of every client, for an aggregator that needs them",
     "figures": "the figures of this page",
     "report.html": "this page",
     "logs": "the log of each process; look here if something went wrong",

@@ -1,0 +1,191 @@
+"""The last update of every client, in one file with two slots for each.
+
+A round writes the updates that count into free slots, and its transaction in the ledger names them.
+Until then the other slots are valid, so a crash at any moment loses nothing. The file is read and
+written in blocks and not mapped, so the server's memory does not grow with the number of clients.
+It is sparse: a client that never takes part needs no disk.
+
+The sum of all updates is exact, and therefore depends on nothing but the updates. A round subtracts
+the old updates of its clients and adds the new ones. A restarted server adds up all of them again,
+and gets the same bits.
+"""
+
+import os
+import weakref
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+import xxhash
+
+from muster.common.errors import LedgerError
+from muster.common.files import fsync_folder
+from muster.common.tensors import WIRE, Vector
+from muster.server.account.rows import MemoryRow
+from muster.server.updates.exact_sum import BLOCK, ExactSum, ReadBlock, Term, apply_change
+
+if TYPE_CHECKING:
+    from muster.server.updates.round_updates import PendingUpdate
+
+MEMORY = "memory.bin"
+"""Name of the file in the run folder."""
+
+_PAGE = 4096
+"""Slots begin at multiples of it, so that writing one never touches a page of another."""
+
+
+class _Last(NamedTuple):
+    """The last update of a client.
+
+    Attributes:
+        slot: the slot that has it.
+        largest: its largest absolute entry.
+    """
+
+    slot: int
+    largest: float
+
+
+class UpdateMemory:
+    """The last updates of the clients of a run, and their sum.
+
+    Attributes:
+        sum: Σ y_j over the last updates of all clients, unweighted.
+
+    Args:
+        path: the file; it is made by `load`.
+        clients: all clients that may take part. Their order determines the places in the file.
+    """
+
+    def __init__(self, path: Path, parameters: int, clients: Sequence[str]) -> None:
+        self.sum = ExactSum(parameters)
+        self._path = path
+        self._parameters = parameters
+        self._slot_bytes = -(-parameters * WIRE.itemsize // _PAGE) * _PAGE
+        self._places = {client: place for place, client in enumerate(clients)}
+        self._last: dict[str, _Last] = {}
+        self._unnamed: list[MemoryRow] = []
+        self._file = -1
+
+    def load(self, rows: Iterable[MemoryRow]) -> None:
+        """Open the file, and add up the updates that the ledger names.
+
+        Raises:
+            LedgerError: the file is missing, or an update differs from the committed one.
+        """
+        rows = list(rows)
+        if rows and not self._path.exists():
+            raise LedgerError(
+                f"{self._path} is missing; the ledger names it. Put it back, or start afresh"
+            )
+        self._file = os.open(self._path, os.O_RDWR | os.O_CREAT, 0o644)
+        weakref.finalize(self, os.close, self._file)
+        fsync_folder(self._path.parent)  # also if a server that was killed had just made the file
+        for row in rows:
+            read = self._reader(row.client, row.slot)
+            checksum, largest = self._examined(read)
+            if checksum != row.checksum:
+                raise LedgerError(
+                    f"{self._path}: the update of {row.client} is not what was committed: its "
+                    f"checksum differs. Put back a copy of the file, or start afresh"
+                )
+            self._last[row.client] = _Last(row.slot, largest)
+            self.sum.add_terms([Term(read, 1.0, largest)])
+        if rows:
+            self._settle()
+
+    def known(self, clients: Iterable[str]) -> int:
+        """The number of clients that have a last update when these have sent theirs."""
+        return len(self._last) + len(set(clients) - self._last.keys())
+
+    def step(
+        self,
+        model: Vector,
+        updates: Sequence["PendingUpdate"],
+        round: int,
+        *,
+        fresh: float,
+        past: float,
+    ) -> Vector:
+        """Put updates in the place of the last ones of their clients, and release their bodies.
+
+        Returns:
+            model + fresh · Σ (Δ_i − y_i) + past · Σ y_j, where y are the last updates before.
+
+        Raises:
+            Diverged: the sum left its range, or an entry of the result is not a finite float32.
+            OSError: the disk is full.
+        """
+        terms: list[Term] = []
+        for update in updates:
+            terms += self._exchange(update, round)
+        result = apply_change(model, self.sum, terms, fresh=fresh, past=past)
+        self._settle()
+        return result
+
+    def durable(self) -> list[MemoryRow]:
+        """Make the updates durable that were put in place since the last call, and return the rows
+        that name them. They must be in the ledger before `step` is called again."""
+        if self._unnamed:
+            os.fsync(self._file)
+        rows, self._unnamed = self._unnamed, []
+        return rows
+
+    def _exchange(self, update: "PendingUpdate", round: int) -> list[Term]:
+        """Write an update into the free slot of its client; return the terms that put it in the
+        place of the last one."""
+        client, body = update.contribution.client, update.body
+        last = self._last.get(client)
+        slot = 0 if last is None else 1 - last.slot
+        checksum, largest = self._write(client, slot, body.read)
+        body.close()
+        self._unnamed.append(MemoryRow(client, round, slot, checksum))
+        self._last[client] = _Last(slot, largest)
+        terms = [Term(self._reader(client, slot), 1.0, largest)]
+        if last is not None:
+            terms.append(Term(self._reader(client, last.slot), -1.0, last.largest))
+        return terms
+
+    def _settle(self) -> None:
+        self.sum.settle([last.largest for last in self._last.values()])
+
+    # --- the file --------------------------------------------------------------------------------
+
+    def _offset(self, client: str, slot: int) -> int:
+        return (2 * self._places[client] + slot) * self._slot_bytes
+
+    def _reader(self, client: str, slot: int) -> ReadBlock:
+        offset = self._offset(client, slot)
+
+        def read(start: int, stop: int) -> Vector:
+            size = (stop - start) * WIRE.itemsize
+            data = os.pread(self._file, size, offset + start * WIRE.itemsize)
+            if len(data) < size:
+                raise LedgerError(f"{self._path} is shorter than the updates that were committed")
+            return np.frombuffer(data, WIRE)
+
+        return read
+
+    def _write(self, client: str, slot: int, read: ReadBlock) -> tuple[str, float]:
+        """Write a vector into a slot; return its checksum and its largest absolute entry."""
+        offset = self._offset(client, slot)
+
+        def copied(start: int, stop: int) -> Vector:
+            block = np.ascontiguousarray(read(start, stop), WIRE)
+            rest, at = block.data.cast("B"), offset + start * WIRE.itemsize
+            while rest:
+                written = os.pwrite(self._file, rest, at)
+                rest, at = rest[written:], at + written
+            return block
+
+        return self._examined(copied)
+
+    def _examined(self, read: ReadBlock) -> tuple[str, float]:
+        """Read a vector; return its checksum and its largest absolute entry."""
+        digest, largest = xxhash.xxh3_128(), 0.0
+        for start in range(0, self._parameters, BLOCK):
+            block = read(start, min(start + BLOCK, self._parameters))
+            digest.update(block.data)
+            largest = max(largest, float(block.max()), -float(block.min()))
+        return digest.hexdigest(), largest
