@@ -144,7 +144,11 @@ class Resnet(_Pictures):
         for stage in range(3):
             for number in range(self.blocks):
                 name = f"block{stage + 1}_{number + 1}"
-                first = [f"{name}.convolution1.weight", f"{name}.norm1.weight", f"{name}.norm1.bias"]
+                first = [
+                    f"{name}.convolution1.weight",
+                    f"{name}.norm1.weight",
+                    f"{name}.norm1.bias",
+                ]
                 last = [f"{name}.convolution2.weight", f"{name}.norm2.weight", f"{name}.norm2.bias"]
                 stages[before].append(UnitAxis(tensor=first[0], axis=1))
                 stages[stage] += _outgoing(*last)

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Sequence
 from typing import TYPE_CHECKING, ClassVar
 
 from muster.common.errors import ConfigError
-from muster.common.masks import UnitLayer
 from muster.common.plugins import Plugin
 from muster.tasks.own import Own
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from torch import nn
+
+    from muster.common.masks import UnitLayer
 
 
 class Model(Plugin):

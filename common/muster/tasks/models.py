@@ -199,7 +199,9 @@ def layout_of(module: nn.Module) -> Layout:
         ConfigError: see `schema` and `Layout`; or the declaration is something else.
     """
     declared: object = getattr(module, "unit_layers", ())
-    if not isinstance(declared, list | tuple) or not all(isinstance(d, UnitLayer) for d in declared):
+    if not isinstance(declared, list | tuple) or not all(
+        isinstance(d, UnitLayer) for d in declared
+    ):
         raise ConfigError(
             f"task.model: `unit_layers` of the model's module is {declared!r}, expected a list of "
             f"muster.common.masks.UnitLayer"

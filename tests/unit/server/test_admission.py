@@ -5,14 +5,12 @@ from typing import Any
 import pytest
 
 from muster.common.exchange import Fingerprint, Identity, Key, Outcome, Reason, Update
-from muster.common.tensors import schema_of
-from muster.server.config import ServerSettings
 from muster.server.fleet import ConnectedPack, EnrolledDevice, Fleet
 from muster.server.rounds.lifecycle import Round
 from muster.server.rounds.rules import Rules
 from muster.server.updates.admission import Admission
+from muster.server.updates.formats import UpdateFormats
 
-SCHEMA = schema_of({"w": (3,)})
 BODY = bytes(16)
 
 
@@ -28,7 +26,7 @@ def pack(fleet: Fleet) -> ConnectedPack:
 
 @pytest.fixture
 def admission(fleet: Fleet) -> Admission:
-    return Admission(ServerSettings(rounds=5), SCHEMA, {}, fleet)
+    return Admission(UpdateFormats({}, {}, 3, None, fleet), fleet)
 
 
 def round_of(number: int) -> Round:
@@ -48,7 +46,7 @@ def test_an_update_that_was_called_for_is_to_be_sent(
 ) -> None:
     admission.open(round_of(1))
     assert admission.known_receipt(pack, update()) is None
-    assert admission.format_of("a").length == admission.update_bytes["g"] == 12
+    assert admission.format_of(Key("a", 1, 1)).length == 12
 
 
 @pytest.mark.parametrize(

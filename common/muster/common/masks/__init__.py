@@ -1,10 +1,10 @@
 """Masks: which coordinates of the model a device trains and returns (partial models).
 
-A kind of mask is a plug-in without torch and without I/O. `Layout` describes the model, `GroupMasks`
-has the masks of a group's devices, and `Mask` is one set of coordinates:
+A kind of mask is a plug-in without torch and without I/O. `Layout` describes the model,
+`GroupMasks` has the masks of a group's devices, and `Mask` is one set of coordinates:
 
     masks = GroupMasks(Blocks(kind="blocks"), Layout(schema, layers), capacity=0.25, seed=7)
-    mask = masks.of("phones-0003", index=3, round=12)
+    mask = masks.of("phones-0003", place=3, round=12)
     body = codec.encode(mask.compact(delta), draws)
 """
 

@@ -17,12 +17,12 @@ class Turn(NamedTuple):
     """The work for which a mask is made.
 
     Attributes:
-        index: the device's position in the population, from 0.
+        place: the device's position in the population, from 0.
         round: the round of the call, from 1.
     """
 
     client: str
-    index: int
+    place: int
     round: int
 
 

@@ -35,7 +35,7 @@ class _CoordinateMaker(MaskMaker):
     def name(self, turn: Turn) -> MaskName:
         if self._schedule == "drawn":
             return turn.client, turn.round
-        number = turn.index + (turn.round - 1 if self._schedule == "rotating" else 0)
+        number = turn.place + (turn.round - 1 if self._schedule == "rotating" else 0)
         return (number * self.largest % self._parameters,)
 
     def make(self, name: MaskName) -> BoolArray:

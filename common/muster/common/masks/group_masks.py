@@ -32,14 +32,14 @@ class GroupMasks:
         size = layout.parameters // 8 + 200
         self._most = max(2, min(_MOST_KEPT, _KEPT_BYTES // size))
 
-    def of(self, client: str, index: int, round: int) -> Mask:
+    def of(self, client: str, place: int, round: int) -> Mask:
         """The mask of a device for a call.
 
         Args:
-            index: the device's position in the population.
+            place: the device's position in the population.
             round: the round of the call.
         """
-        name = self._maker.name(Turn(client, index, round))
+        name = self._maker.name(Turn(client, place, round))
         mask = self._kept.get(name)
         if mask is None:
             mask = self._kept[name] = Mask(self._maker.make(name))

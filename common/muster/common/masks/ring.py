@@ -1,10 +1,10 @@
 """Masks that are windows of a ring: the items of a model (tensors, units or coordinates) in a fixed
 order, cut into windows that follow each other around it.
 
-Window w + 1 begins where window w ends. Device `index` of the population has window `index`, and if
-the schedule is rotating, window `index + round - 1`. So of any consecutive windows, every item is in
-as many as any other item, or in one more or one less: coverage is even over the devices of a round,
-and over the rounds of a device.
+Window w + 1 begins where window w ends. The device at `place` in the population has window `place`
+or, if the schedule is rotating, window `place + round - 1`. So of any consecutive windows, every
+item is in as many as any other item, or in one more or one less: coverage is even over the devices
+of a round, and over the rounds of a device.
 """
 
 from abc import abstractmethod
@@ -53,7 +53,7 @@ class RingMaker(MaskMaker):
     def name(self, turn: Turn) -> MaskName:
         if self._schedule == "drawn":
             return turn.client, turn.round
-        number = turn.index + (turn.round - 1 if self._schedule == "rotating" else 0)
+        number = turn.place + (turn.round - 1 if self._schedule == "rotating" else 0)
         if number >= len(self._starts):
             around = len(self._starts) - self._loop
             number = self._loop + (number - self._loop) % around
@@ -81,7 +81,9 @@ class RingMaker(MaskMaker):
 def _starts(ends: IntArray) -> tuple[list[int], int]:
     """Where the windows begin, until their sequence repeats, and the number of the window that
     follows the last one again."""
-    starts, seen, at = [], dict[int, int](), 0
+    starts: list[int] = []
+    seen: dict[int, int] = {}
+    at = 0
     while at not in seen:
         seen[at] = len(starts)
         starts.append(at)

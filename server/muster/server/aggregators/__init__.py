@@ -23,6 +23,7 @@ from muster.server.aggregators.fedavg import FedAvg
 from muster.server.aggregators.fedavgm import FedAvgM
 from muster.server.aggregators.fedbuff import FedBuff
 from muster.server.aggregators.fedipw import FedIpw
+from muster.server.aggregators.fedplt import FedPlt
 from muster.server.aggregators.fedyogi import FedYogi
 from muster.server.aggregators.importance import Importance
 from muster.server.aggregators.oracle_ipw import OracleIpw
@@ -39,6 +40,7 @@ BUILT_IN: dict[str, type[Aggregator]] = {
     "oracle-ipw": OracleIpw,
     "calibrated": Calibrated,
     "importance": Importance,
+    "fedplt": FedPlt,
     "fedbuff": FedBuff,
     "fedasync": FedAsync,
     "fedavgm": FedAvgM,

@@ -121,6 +121,7 @@ class Conditions(NamedTuple):
         lockstep: whether the X that the server has is always that of the current round.
         gradient: whether devices return gradients.
         projected: whether local training is projected onto a ball.
+        masked: whether any group trains parts of the model.
     """
 
     z: frozenset[str]
@@ -130,6 +131,7 @@ class Conditions(NamedTuple):
     lockstep: bool
     gradient: bool
     projected: bool
+    masked: bool = False
 
 
 class Aggregator(Plugin):
@@ -149,6 +151,17 @@ class Aggregator(Plugin):
     weights: ClassVar[Literal["on-arrival", "at-close"]] = "on-arrival"
     """on-arrival: `weight` gives the weight of an update when it arrives. at-close: the weights
     depend on the set of clients in the round, so the server folds the updates after it closed."""
+
+    masks: ClassVar[bool] = False
+    """Whether devices may train parts of the model. The rule must weigh updates, and not optimise.
+    The weighted sum is then taken over the updates that have a coordinate, and multiplied by ψ (see
+    `compensates`). A coordinate that no update has keeps its value."""
+
+    def compensates(self) -> bool:
+        """Return whether, if devices train parts of the model, the weighted sum of a coordinate is
+        multiplied by ψ = Σ w_i / Σ w_i·m_i, with m_i = 1 if update i has the coordinate, else 0.
+        Without ψ, a coordinate that few updates have moves less."""
+        return True
 
     def weight(self, contribution: Contribution, state: State) -> float:
         """Return the weight of one update, finite and >= 0. A rule whose weights are known on
@@ -218,6 +231,13 @@ class Aggregator(Plugin):
             yield (
                 "it averages parameters, but with training.gradient devices return none; take a "
                 "rule that weighs updates, for example fedavg"
+            )
+        works_with_masks = self.masks and self.weighs == "updates" and not self.optimises
+        if conditions.masked and not works_with_masks:
+            yield (
+                f"{self.kind!r} needs updates of the whole model, but a group has a mask; take "
+                f"'fedplt', or another rule that works with masks (docs/masks.md), or leave out "
+                f"groups.mask"
             )
         if Need.POPULATION in needs and not conditions.full:
             yield (

@@ -5,6 +5,7 @@ https://arxiv.org/abs/2106.06639
 """
 
 from collections.abc import Sequence
+from typing import ClassVar
 
 from muster.common.bounds import Positive
 from muster.server.aggregators.contract import Aggregator, Contribution, State
@@ -13,6 +14,8 @@ from muster.server.aggregators.contract import Aggregator, Contribution, State
 class FedBuff(Aggregator):
     """θ ← θ + η/k · Σ s_i·Δ_i over the k updates of a version, where s_i is the mode's staleness
     weight. In contrast to a weighted mean, stale updates make the step shorter."""
+
+    masks: ClassVar[bool] = True
 
     rate: Positive = 1.0
     """Learning rate η of the server."""

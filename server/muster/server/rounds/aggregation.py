@@ -1,7 +1,7 @@
 """Aggregation: weighs the updates that count in a round, and makes the next version from them."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from muster.common.clock import Clock
@@ -16,6 +16,7 @@ from muster.server.knowledge.participation import ParticipationHistory
 from muster.server.knowledge.population import Population
 from muster.server.rounds.lifecycle import Round
 from muster.server.rounds.versions import ModelVersions
+from muster.server.updates.coverage import Coverage, apply_covered
 from muster.server.updates.exact_sum import apply, moved
 from muster.server.updates.receiver import UpdateReceiver
 from muster.server.updates.round_updates import PendingUpdate, RoundUpdates
@@ -75,6 +76,7 @@ class Aggregation:
         self._clock = clock
         self._tell = tell
         self._warned = set[str]()
+        self._coverage: Coverage | None = None  # made if devices train parts of the model
 
     async def aggregate(self, updates: RoundUpdates) -> Aggregated:
         """Make the next version from the updates of a round that no longer collects.
@@ -92,7 +94,10 @@ class Aggregation:
                 self._participation.nobody()
             return Aggregated((), weights, normaliser, None, self._versions.state)
         state = weighing.state
-        if self._rule.optimises:
+        if self._receiver.formats.masked:
+            model, coverage = await self._worker.run(self._masked_step, round, counted, weighing)
+            self._pending.estimates(round.number, {"coverage": coverage})
+        elif self._rule.optimises:
             model, state = await self._worker.run(self._optimised, round, normaliser, state)
         else:
             if self._adds_bases:
@@ -149,6 +154,20 @@ class Aggregation:
             scale=self._scale(round),
             normaliser=normaliser,
         )
+
+    def _masked_step(
+        self, round: Round, counted: Sequence[PendingUpdate], weighing: Weighing
+    ) -> tuple[Vector, Mapping[str, float]]:
+        """The next model if updates have parts of it, model + s·ψ ⊙ Σ w·m⊙Δ / normaliser, and the
+        coverage of its coordinates."""
+        model, receiver = self._versions.model, self._receiver
+        if self._coverage is None:
+            self._coverage = Coverage(len(model))
+        masks = [receiver.formats.mask_of(update.update.key) for update in counted]
+        compensates = self._rule.compensates()
+        self._coverage.enter(masks, weighing.weights, weighing.normaliser, compensates)
+        scale = self._scale(round)
+        return apply_covered(model, receiver.sum, self._coverage, scale), self._coverage.shares()
 
     def _add_bases(self, round: Round, counted: Sequence[PendingUpdate]) -> None:
         """Add the base version of every update to the sum, with the weight of the update."""

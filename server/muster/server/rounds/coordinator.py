@@ -30,7 +30,7 @@ from muster.server.rounds.dispatch import Dispatch
 from muster.server.rounds.ending import RunEnding
 from muster.server.rounds.lifecycle import Round, RoundEvent, RoundPhase
 from muster.server.rounds.open_assignments import restore
-from muster.server.rounds.preparation import columns_of, population_of, rules_of
+from muster.server.rounds.preparation import columns_of, masks_of, population_of, rules_of
 from muster.server.rounds.presence import Presence
 from muster.server.rounds.round_commit import RoundCommit
 from muster.server.rounds.scenario_time import ScenarioTime
@@ -116,9 +116,14 @@ class Coordinator:
             config.x,
             config.scale,
             shared=any(line.delays for line in config.shared.values()),
+            masks=masks_of(config, schema),
         )
         self._shared_links = SharedLinkModel(
-            config.shared, fleet, config.seed, schema.body_bytes, self.receiver.update_bytes
+            config.shared,
+            fleet,
+            config.seed,
+            schema.body_bytes,
+            self.receiver.formats.largest_bytes,
         )
         self._dispatch = Dispatch(config, fleet, self.receiver, self.versions, inline)
         self._presence = Presence(

@@ -1,8 +1,10 @@
 """What the rounds of a run need and what follows from the configuration: the rules of every round,
-the population as aggregators see it, and the covariates X."""
+the population as aggregators see it, the masks, and the covariates X."""
 
 from collections.abc import Mapping, Sequence
 
+from muster.common.masks import GroupMasks, Layout
+from muster.common.tensors import Schema
 from muster.server.config import ServerProcess
 from muster.server.fleet import Fleet
 from muster.server.knowledge.population import Population
@@ -35,6 +37,15 @@ def population_of(config: ServerProcess, fleet: Fleet) -> Population:
         config.moments,
         config.oracle,
     )
+
+
+def masks_of(config: ServerProcess, schema: Schema) -> dict[str, GroupMasks]:
+    """The masks of each group whose devices train parts of the model."""
+    layout = Layout(schema, config.units)
+    return {
+        group: GroupMasks(of_group.masking, layout, of_group.capacity, config.seed)
+        for group, of_group in config.masks.items()
+    }
 
 
 def columns_of(names: Mapping[str, Sequence[str]]) -> list[str]:
