@@ -51,17 +51,17 @@ def test_the_figure_says_what_it_shows(run: RunFolder) -> None:
     with Account(masked(run)) as account:
         titles = [axes.get_title(loc="left") for axes in FIGURES["coverage"](account).axes]
     assert [title.replace("\n", " ") for title in titles] == [
-        "On average updates covered 83.3 % of the coordinates, in the worst round 50.0 %",
-        "Mean number of updates per coordinate; the largest ψ was 4",
+        "On average, updates covered 83.3 % of the coordinates; at worst 50.0 %",
+        "A coordinate was in 1 updates on average, and the largest ψ was 4",
     ]
 
 
-def test_a_single_round_is_told_in_a_sentence(run: RunFolder) -> None:
+def test_what_is_the_same_in_every_round_is_told_in_a_sentence(run: RunFolder) -> None:
     with Account(masked(run, rounds=1)) as account:
         found = coverage.section(account, outline(account))
     assert found is not None
     assert not found.figure
-    assert "In the only round, updates covered 50.0 % of the coordinates." in found.text
+    assert "In every round, updates covered 50.0 % of the coordinates. A coord" in found.text
 
 
 def test_a_run_without_masks_has_no_section_on_coverage(run: RunFolder) -> None:

@@ -13,7 +13,7 @@ from muster.emulator.results.summary import bytes_text, clean, number_text, perc
 COVERAGE = "coverage"
 """Name of the estimates of a round's coverage."""
 
-_HEIGHT_IN = 4.6
+_PANEL_IN = 2.3
 
 
 def by_round(account: Account) -> pd.DataFrame:
@@ -50,35 +50,54 @@ def section(account: Account, summary: Summary) -> ReportSection | None:
         "the factor by which the mean over all updates is multiplied to get the mean over those "
         "that have the coordinate. If ψ is large, few updates decide on a coordinate."
     )
-    if len(covered) < 2:
-        text += f" In the only round, {_finding(covered)}."
-    drawn = COVERAGE if len(covered) > 1 else ""
+    drawn = COVERAGE if _panels(covered) else ""
+    if not drawn:
+        text += f" In every round, {_share(covered)}. {_updates(covered)}."
     return ReportSection(
         "Coverage of the model", text, figure=drawn, table=ReportTable(columns, rows)
     )
 
 
-def _finding(covered: pd.DataFrame) -> str:
+def _panels(covered: pd.DataFrame) -> list[str]:
+    """The columns that the figure shows: those that differ between rounds."""
+    return [name for name in ("share", "updates") if covered[name].nunique() > 1]
+
+
+def _share(covered: pd.DataFrame) -> str:
     return f"updates covered {percent_text(covered['share'].mean())} of the coordinates"
 
 
+def _updates(covered: pd.DataFrame) -> str:
+    return (
+        f"A coordinate was in {number_text(covered['updates'].mean())} updates on average, and the "
+        f"largest ψ was {number_text(covered['largest_psi'].max())}"
+    )
+
+
 def figure(account: Account) -> Figure:
-    """Share of the coordinates that updates have, and updates per coordinate, by round."""
+    """Share of the coordinates that updates have, and updates per coordinate, by round; without
+    what is the same in every round."""
     covered = by_round(account)
-    drawn = style.new_figure(_HEIGHT_IN)
-    above, below = drawn.subplots(2, 1, sharex=True)
-    among = f"{_finding(covered)}, in the worst round {percent_text(covered['share'].min())}"
-    _course(above, covered["share"], f"On average {among}", "share of coordinates")
-    above.set_ylim(0, 1.05)
-    largest = number_text(covered["largest_psi"].max())
-    finding = f"Mean number of updates per coordinate; the largest ψ was {largest}"
-    _course(below, covered["updates"], finding, "updates", "round")
-    below.set_ylim(0, None)
+    panels = _panels(covered)
+    drawn = style.new_figure(_PANEL_IN * len(panels))
+    all_axes = drawn.subplots(len(panels), 1, sharex=True, squeeze=False)[:, 0]
+    for axes, name in zip(all_axes, panels, strict=True):
+        if name == "share":
+            worst = percent_text(covered["share"].min())
+            _course(axes, covered, name, f"On average, {_share(covered)}; at worst {worst}")
+            axes.set_ylim(0, 1.05)
+        else:
+            _course(axes, covered, name, _updates(covered))
+            axes.set_ylim(0, None)
+    all_axes[-1].set_xlabel("round", color=style.MUTED, fontsize=9.5)
     return drawn
 
 
-def _course(axes: Axes, values: pd.Series, title: str, y: str, x: str = "") -> None:
-    rounds = range(int(values.index.min()), int(values.index.max()) + 1)
-    style.by_round(axes, values.reindex(rounds), color=style.BLUE, linewidth=1.6)
-    style.tidy(axes, title, x, y)
+_LABELS = {"share": "share of coordinates", "updates": "updates per coordinate"}
+
+
+def _course(axes: Axes, covered: pd.DataFrame, name: str, title: str) -> None:
+    rounds = range(int(covered.index.min()), int(covered.index.max()) + 1)
+    style.by_round(axes, covered[name].reindex(rounds), color=style.BLUE, linewidth=1.6)
+    style.tidy(axes, title, "", _LABELS[name])
     style.count(axes.xaxis)
