@@ -8,6 +8,7 @@ from matplotlib.figure import Figure
 from muster.emulator.results.account import Account
 from muster.emulator.results.report import style
 from muster.emulator.results.report.section import ReportSection, ReportTable, Summary
+from muster.emulator.results.report.timeline import nothing
 from muster.emulator.results.summary import bytes_text, clean, number_text, percent_text
 
 COVERAGE = "coverage"
@@ -79,6 +80,8 @@ def figure(account: Account) -> Figure:
     what is the same in every round."""
     covered = by_round(account)
     panels = _panels(covered)
+    if not panels:
+        return nothing("Nothing to show", "The coverage of the model was the same in all rounds.")
     drawn = style.new_figure(_PANEL_IN * len(panels))
     all_axes = drawn.subplots(len(panels), 1, sharex=True, squeeze=False)[:, 0]
     for axes, name in zip(all_axes, panels, strict=True):
