@@ -115,7 +115,7 @@ def recomputed(read: Scenario, folder: Path, psi: bool = True) -> tuple[FloatArr
         trained_by = found @ np.array(chosen)
         among = trained_by[trained_by > 0]
         largest = found.sum() / among.min()
-        updates_per_entry = np.sum(chosen) / layout.parameters
+        updates_per_entry = float(np.sum(chosen)) / layout.parameters
         coverage.append([(trained_by > 0).mean(), updates_per_entry, largest])
     return models[max(models)], coverage
 
@@ -157,7 +157,7 @@ def test_the_model_is_that_of_the_formula(
     rule: str | dict[str, Any],
     mode: dict[str, Any] | None,
 ) -> None:
-    server = {"rounds": 8, "aggregator": rule, "evaluate_every": 8}
+    server: dict[str, Any] = {"rounds": 8, "aggregator": rule, "evaluate_every": 8}
     if mode is not None:
         server |= {"mode": mode, "rounds": 14}
         server |= {"deadline_s": 4.0} if mode is OPPORTUNISTIC else {}

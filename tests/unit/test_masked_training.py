@@ -43,7 +43,7 @@ class Restless(Optimizer):
 
 def trained(mask: Mask | None, opened: OpenTask = OPENED, **values: Any) -> Vector:
     settings = validate(Training, {"batch_size": 10, "local_steps": 4, **values}, "test")
-    named = {"seed": 5, "client": "dev", "round": 2, "base_version": 0}
+    named: dict[str, Any] = {"seed": 5, "client": "dev", "round": 2, "base_version": 0}
     examples = opened.client(1)
     return train(opened, MODULE, RECEIVED, examples, settings, **named, mask=mask).delta
 
@@ -136,7 +136,12 @@ def test_the_residual_of_a_device_keeps_what_is_outside_the_mask(
         inside = masks.of("dev", 1, round).whole()
         call = Call(Key("dev", round, 1), 0, 0.0, bytes(16))
         stored = device.train(call, RECEIVED.tobytes(), work, state, (), Download())
-        named = {"seed": 5, "client": "dev", "round": round, "base_version": 0}
+        named: dict[str, Any] = {
+            "seed": 5,
+            "client": "dev",
+            "round": round,
+            "base_version": 0,
+        }
         delta = train(
             OPENED, MODULE, RECEIVED, OPENED.client(1), work.training, **named,
             mask=masks.of("dev", 1, round),
