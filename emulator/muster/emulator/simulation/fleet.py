@@ -175,6 +175,23 @@ def scenarios() -> Mapping[str, Scenario]:
             ],
         ),
         _scenario(
+            "robust",
+            task=_LARGE_TASK,
+            training=_LARGE_TRAINING,
+            server={
+                "rounds": 4,
+                "transfers": 2,
+                "deadline_s": 2.0,
+                "mode": "opportunistic",
+                "aggregator": {"kind": "bulyan", "byzantine": 0},
+            },
+            clock={"round_s": 2.0},
+            groups=[
+                {"name": "quick", "count": 3, "device": {"examples_per_s": 10}},
+                {"name": "slow", "count": 1, "device": {"examples_per_s": 1}},
+            ],
+        ),
+        _scenario(
             "wall",
             server={"rounds": 4, "deadline_s": 5.0, "heartbeat_s": 2.0, "goal": 1},
             clock={"kind": "wall"},
