@@ -17,6 +17,7 @@ from muster.common.bounds import MOST_EXAMPLES, Count, ExampleCount, NotNegative
 from muster.common.compression import AnyCodec, Whole
 from muster.common.config import Section
 from muster.common.lines import LinkModel
+from muster.common.masks import AnyMasking
 from muster.common.schedules import Rate, rate_at
 
 
@@ -250,6 +251,9 @@ class PackProcess(Section):
 
     length: Length = Length()
     """How long each device trains, if not as long as the training that the server announces."""
+
+    mask: AnyMasking | None = None
+    """Which part of the model each device trains. Absent: the whole model."""
 
     line: LinkModel = LinkModel()
     """The model of each device's link. The gateway emulates the network itself."""

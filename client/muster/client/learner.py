@@ -17,6 +17,7 @@ from muster.common.clock import Clock
 from muster.common.compression import Codec, compress
 from muster.common.exchange import Body, Call, Update
 from muster.common.lines import LinkModel
+from muster.common.masks import GroupMasks, Mask
 from muster.common.seeds import stream
 from muster.common.tensors import Schema, Vector
 from muster.tasks.task import OpenTask
@@ -63,6 +64,7 @@ class Learner:
         codec: compresses the device's updates.
         line: the model of the device's link.
         lockstep: whether a round waits for every device that it called.
+        masks: the masks of the device's group; None: it trains the whole model.
     """
 
     def __init__(
@@ -76,6 +78,7 @@ class Learner:
         line: LinkModel,
         lockstep: bool,
         clock: Clock,
+        masks: GroupMasks | None = None,
     ) -> None:
         self.client = config.client
         self.session = Session(config.client, lockstep)
@@ -84,6 +87,8 @@ class Learner:
         self._task = task
         self._module = module
         self._codec = codec
+        self._index = config.index
+        self._masks = masks
         self.line = line
         self._speed = config.examples_per_s
         self._clock = clock
@@ -109,7 +114,7 @@ class Learner:
             life: the row of the device's simulated state after the work.
             download: how the model came.
         """
-        began = self._clock.monotonic()
+        began, mask = self._clock.monotonic(), self._mask(call.key.round)
         trained = train(
             self._task,
             self._module,
@@ -120,8 +125,9 @@ class Learner:
             client=self.client,
             round=call.key.round,
             base_version=call.base_version,
+            mask=mask,
         )
-        body, residual = self._compressed(trained.delta, before, work.seed, call.key.round)
+        body, residual = self._compressed(trained.delta, mask, before, work.seed, call.key.round)
         update = Update(
             key=call.key,
             examples=trained.examples,
@@ -147,18 +153,32 @@ class Learner:
         after = before._replace(life=life)
         self.memory.hold(RoundRecord(call.key.round, call.model_checksum, before, after))
 
+    def _mask(self, round: int) -> Mask | None:
+        """The coordinates to train for a call of this round; None: all."""
+        return None if self._masks is None else self._masks.of(self.client, self._index, round)
+
     def _compressed(
-        self, delta: Vector, before: State, seed: int, round: int
+        self, delta: Vector, mask: Mask | None, before: State, seed: int, round: int
     ) -> tuple[Body, bytes]:
-        """The compressed body of an update, and the residual that compression left out."""
+        """The compressed body of an update, and the residual that compression left out.
+
+        The residual has the size of the model also with a mask, and changes only inside the mask.
+        """
         residual = np.frombuffer(before.residual, np.float32) if before.residual else None
         draws = partial(stream, seed, "compression", self.client, round)
-        body, left = compress(self._codec, delta, residual, draws)
+        if mask is None:
+            body, left = compress(self._codec, delta, residual, draws)
+        else:
+            old = np.zeros_like(delta) if residual is None else residual
+            body, part = compress(self._codec, mask.compact(delta), mask.compact(old), draws)
+            left = None if part is None else mask.expand(part, into=old)
         return body, b"" if left is None else left.tobytes()
 
     def update_bytes(self, work: TrainingConfig) -> int:
-        """Length of an update's body in bytes."""
-        return self._codec.length(work.schema.parameters)
+        """Length of an update's body in bytes, with masks the largest. The models of links and
+        batteries use it."""
+        masks = self._masks
+        return self._codec.length(work.schema.parameters if masks is None else masks.largest)
 
     def modelled_s(self, work: TrainingConfig) -> float:
         """Modelled seconds of a round's work: training and transfers over the device's own link."""

@@ -33,7 +33,7 @@ from muster.common.errors import ConfigError, MusterError
 from muster.common.files import write_atomic
 from muster.common.processes import die_with_parent, rarely_collect
 from muster.common.tensors import WIRE, safetensors_header
-from muster.tasks.models import initial_vector, schema
+from muster.tasks.models import initial_vector, layout_of
 from muster.tasks.task import OpenTask
 from muster.tasks.tasks import read_task
 
@@ -121,14 +121,17 @@ def log_to(path: Path) -> None:
 
 
 def prepare(task: OpenTask, folder: Path) -> dict[str, Any]:
-    """Write the initial model; return the number of examples and the schema for the server."""
+    """Write the initial model; return the number of examples, the schema and the layers of
+    hidden units for the server."""
     module = task.module()
-    shapes = schema(module)
+    layout = layout_of(module)
+    shapes = layout.schema
     body = initial_vector(module).astype(WIRE).tobytes()
     write_atomic(folder / "setup/initial.safetensors", safetensors_header(shapes), body)
     return {
         "examples": task.examples,
         "schema": [{"name": t.name, "shape": list(t.shape)} for t in shapes.tensors],
+        "units": [layer.model_dump() for layer in layout.layers],
     }
 
 

@@ -33,8 +33,9 @@ from muster.common.exchange import (
     Identity,
     ToDevice,
 )
+from muster.common.masks import GroupMasks
 from muster.common.processes import rarely_collect, use_batch_scheduling
-from muster.tasks.models import schema as schema_of_module
+from muster.tasks.models import layout_of
 from muster.tasks.task import OpenTask
 from muster.v1 import fleet_pb2 as pb
 from muster.wire import messages
@@ -66,7 +67,11 @@ class Pack:
         lockstep = config.clock.kind == "rounds"
         self._clock = clock
         module = task.module().to(config.torch_device)
-        self._schema = schema_of_module(module)
+        layout = layout_of(module)
+        self._schema = layout.schema
+        masks = None
+        if config.mask is not None:
+            masks = GroupMasks(config.mask, layout, config.capacity, config.seed)
         # The updates of many devices would keep the disk busy, and training again is as fast.
         body_bytes = BODY_BYTES if len(config.devices) == 1 else 0
         folder = Path(config.folder)
@@ -81,6 +86,7 @@ class Pack:
                 config.line,
                 lockstep,
                 clock,
+                masks,
             )
             for member in config.devices
         }

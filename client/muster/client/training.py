@@ -20,6 +20,7 @@ from muster.client.config import Training
 from muster.client.gradients import gradient_of
 from muster.client.trainer import Trained
 from muster.common.errors import ConfigError, RemoteProtocolError
+from muster.common.masks import Mask
 from muster.common.seeds import integer, stream
 from muster.common.tensors import Vector
 from muster.tasks.models import Mlp, seed_torch
@@ -38,6 +39,7 @@ def train(
     client: str,
     round: int,
     base_version: int,
+    mask: Mask | None = None,
 ) -> Trained:
     """Train from the received parameters on a client's examples.
 
@@ -46,6 +48,8 @@ def train(
             it had here.
         received: shape (parameters,); not changed.
         base_version: the model version of `received`.
+        mask: the coordinates that are trained; the others keep their values. None: all. A user's
+            own trainer does not get it.
 
     Raises:
         RemoteProtocolError: `received` does not fit the module.
@@ -62,7 +66,7 @@ def train(
         _check_length(module, received, base_version)
         loss = loss_at(received, task, module, examples)
     if settings.trainer is None:
-        trained = _descend(task, module, received, examples, settings, **named)
+        trained = _descend(task, module, received, examples, settings, mask=mask, **named)
     else:
         # The settings come without the trainer's own name, so that it may call this function for a
         # part of its work; and without what is done here, so that it is done once.
@@ -89,12 +93,13 @@ def _descend(
     client: str,
     round: int,
     base_version: int,
+    mask: Mask | None,
 ) -> Trained:
     """Take the local steps of a round; see `train`."""
     if settings.local_steps == 0:
         return Trained(np.zeros(received.shape, np.float32), len(examples), math.nan, 0)
     _check_length(module, received, base_version)
-    descent = _Descent(module, received, settings, round, task.ridge)
+    descent = _Descent(module, received, settings, round, task.ridge, mask)
     device = descent.device
     x, y = torch.from_numpy(examples.x).to(device), torch.from_numpy(examples.y).to(device)
     losses = []
@@ -217,7 +222,13 @@ class _Descent:
     """
 
     def __init__(
-        self, module: nn.Module, received: Vector, settings: Training, round: int, ridge: float
+        self,
+        module: nn.Module,
+        received: Vector,
+        settings: Training,
+        round: int,
+        ridge: float,
+        mask: Mask | None,
     ) -> None:
         self._settings = settings
         self._ridge = ridge
@@ -227,7 +238,11 @@ class _Descent:
         self._held = list(module.parameters())
         self.device = self._held[0].device
         self._parameters = torch.from_numpy(received.astype(np.float32)).to(self.device)
-        self._start = self._parameters.clone() if settings.proximal_mu else None
+        fixed = settings.proximal_mu or mask is not None
+        self._start = self._parameters.clone() if fixed else None
+        self._others: Tensor | None = None  # whether a coordinate is outside the mask
+        if mask is not None:
+            self._others = torch.from_numpy(~mask.whole()).to(self.device)
         self._gradient = torch.zeros_like(self._parameters)
         self._state = settings.optimizer.initial_state(self._parameters)
         sizes = [parameter.numel() for parameter in self._held]
@@ -253,10 +268,15 @@ class _Descent:
         if self._settings.gradient:
             return  # gradients of all steps, at the received parameters, add up
         theta, gradient, settings = self._parameters, self._gradient, self._settings
-        if self._start is not None:
+        if self._start is not None and settings.proximal_mu:
             gradient.add_(theta - self._start, alpha=settings.proximal_mu)
+        if self._others is not None:
+            gradient.masked_fill_(self._others, 0.0)
         _clip(gradient, settings.clip_norm)
         settings.optimizer.step(theta, gradient, self._state, rate=self._rate, number=self._steps)
+        if self._others is not None and self._start is not None:
+            # Decoupled weight decay, and optimizers of users, also move entries without a gradient.
+            torch.where(self._others, self._start, theta, out=theta)
         gradient.zero_()
         if settings.projection_radius is not None:
             norm = torch.linalg.vector_norm(theta).item()
@@ -270,6 +290,8 @@ class _Descent:
             update = (self._gradient / max(self._steps, 1)).cpu().numpy()
         else:
             update = self._parameters.cpu().numpy() - self._received
+        if self._others is not None:
+            update[self._others.cpu().numpy()] = 0.0  # gradients, and infinities minus themselves
         _clip(torch.from_numpy(update), self._settings.clip_update)
         return update
 

@@ -1,10 +1,12 @@
 """Convolutional models, for pictures."""
 
 from collections import OrderedDict
+from collections.abc import Sequence
 from math import gcd
 from typing import TYPE_CHECKING
 
 from muster.common.bounds import Depth, Width
+from muster.common.masks import UnitAxis, UnitLayer
 from muster.tasks.model import Model
 
 if TYPE_CHECKING:
@@ -66,6 +68,19 @@ class Cnn(_Pictures):
         convolutions += 2 * self.channels * (25 * self.channels + 1)
         return convolutions + self.hidden * (flat + 1) + outputs * (self.hidden + 1)
 
+    def unit_layers(self, inputs: tuple[int, ...], outputs: int) -> Sequence[UnitLayer]:
+        height, width = inputs[-2:]
+        pixels = (height // 4) * (width // 4)  # of a channel after both poolings
+        return [
+            _layer("convolution1", self.channels, UnitAxis(tensor="convolution2.weight", axis=1)),
+            _layer(
+                "convolution2",
+                2 * self.channels,
+                UnitAxis(tensor="hidden.weight", axis=1, width=pixels),
+            ),
+            _layer("hidden", self.hidden, UnitAxis(tensor="output.weight", axis=1)),
+        ]
+
 
 class Resnet(_Pictures):
     """A small residual network with group normalisation, which keeps no running means.
@@ -120,6 +135,51 @@ class Resnet(_Pictures):
             found += (9 * (before + width) + 4) * width + (before * width if stage else 0)
             before = width
         return found + outputs * (before + 1)
+
+    def unit_layers(self, inputs: tuple[int, ...], outputs: int) -> Sequence[UnitLayer]:
+        # The blocks of a stage add to the same channels, which are therefore one layer.
+        stages = [[*_outgoing("stem.weight", "norm.weight", "norm.bias")], [], []]
+        inner = []
+        before = 0
+        for stage in range(3):
+            for number in range(self.blocks):
+                name = f"block{stage + 1}_{number + 1}"
+                first = [
+                    f"{name}.convolution1.weight",
+                    f"{name}.norm1.weight",
+                    f"{name}.norm1.bias",
+                ]
+                last = [f"{name}.convolution2.weight", f"{name}.norm2.weight", f"{name}.norm2.bias"]
+                stages[before].append(UnitAxis(tensor=first[0], axis=1))
+                stages[stage] += _outgoing(*last)
+                if stage != before:
+                    stages[stage] += _outgoing(f"{name}.shortcut.weight")
+                    stages[before].append(UnitAxis(tensor=f"{name}.shortcut.weight", axis=1))
+                axes = [*_outgoing(*first), UnitAxis(tensor=last[0], axis=1)]
+                inner.append(UnitLayer(name=name, units=self.width << stage, axes=axes))
+                before = stage
+        stages[2].append(UnitAxis(tensor="output.weight", axis=1))
+        outer = [
+            UnitLayer(name=f"stage{stage + 1}", units=self.width << stage, axes=axes)
+            for stage, axes in enumerate(stages)
+        ]
+        return [*outer, *inner]
+
+
+def _outgoing(*tensors: str) -> Sequence[UnitAxis]:
+    """The first axes of tensors, which are those of a layer's outputs."""
+    return [UnitAxis(tensor=tensor, axis=0) for tensor in tensors]
+
+
+def _layer(name: str, units: int, after: UnitAxis) -> UnitLayer:
+    """The units of a module with a weight and a bias.
+
+    Args:
+        after: where the next module reads them.
+    """
+    return UnitLayer(
+        name=name, units=units, axes=[*_outgoing(f"{name}.weight", f"{name}.bias"), after]
+    )
 
 
 def _colours(inputs: tuple[int, ...]) -> int:

@@ -10,7 +10,11 @@ from muster.common.plugins import Plugin
 from muster.tasks.own import Own
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from torch import nn
+
+    from muster.common.masks import UnitLayer
 
 
 class Model(Plugin):
@@ -37,6 +41,15 @@ class Model(Plugin):
         """
         return 0
 
+    def unit_layers(self, inputs: tuple[int, ...], outputs: int) -> Sequence[UnitLayer]:
+        """Return the layers of hidden units of the module that `build` returns, for masks; none if
+        the model has no hidden units.
+
+        Args:
+            inputs, outputs: see `build`.
+        """
+        return ()
+
     def refusal(self, inputs: tuple[int, ...], *, tokens: bool) -> str | None:
         """Return why the model cannot take such examples, or None if it can.
 
@@ -52,7 +65,8 @@ class Model(Plugin):
 
 
 class OwnModel(Model, Own):
-    """A model whose module a function `(inputs, outputs, **settings)` returns."""
+    """A model whose module a function `(inputs, outputs, **settings)` returns. Its layers of hidden
+    units, for masks, are the module's attribute `unit_layers`, if it has one."""
 
     given: ClassVar = ("inputs", "outputs")
 

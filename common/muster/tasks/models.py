@@ -17,6 +17,7 @@ from pydantic import BeforeValidator, Field, SerializeAsAny
 
 from muster.common.bounds import PARAMETERS, Width
 from muster.common.errors import ConfigError
+from muster.common.masks import Layout, UnitAxis, UnitLayer
 from muster.common.seeds import integer
 from muster.common.tensors import Schema, Vector, schema_of
 from muster.tasks.convolution import Cnn, Resnet
@@ -26,7 +27,7 @@ from muster.tasks.own import FunctionRegistry
 from muster.tasks.recurrent import Lstm
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from torch import nn
 
@@ -87,6 +88,21 @@ class Mlp(Model):
         widths = [prod(inputs), *self.hidden, outputs]
         return sum((before + 1) * units for before, units in pairwise(widths))
 
+    def unit_layers(self, inputs: tuple[int, ...], outputs: int) -> Sequence[UnitLayer]:
+        names = [f"hidden{number}" for number in range(1, len(self.hidden) + 1)]
+        return [
+            UnitLayer(
+                name=name,
+                units=units,
+                axes=[
+                    UnitAxis(tensor=f"{name}.weight", axis=0),
+                    UnitAxis(tensor=f"{name}.bias", axis=0),
+                    UnitAxis(tensor=f"{after}.weight", axis=1),
+                ],
+            )
+            for (name, after), units in zip(pairwise([*names, "output"]), self.hidden, strict=True)
+        ]
+
 
 def _linear(inputs: tuple[int, ...], outputs: int, bias: bool) -> nn.Module:
     from torch import nn
@@ -129,7 +145,10 @@ def initial_module(
             f"task.model: {size:,} parameters, expected at most {PARAMETERS:,}; take smaller layers"
         )
     with seeded(seed, "model"):
-        return model.build(inputs, outputs)
+        module = model.build(inputs, outputs)
+    if not hasattr(module, "unit_layers"):
+        module.unit_layers = model.unit_layers(inputs, outputs)  # type: ignore[assignment]
+    return module
 
 
 @contextmanager
@@ -170,6 +189,24 @@ def schema(module: nn.Module) -> Schema:
     if other := [name for name, tensor in tensors.items() if tensor.dtype != torch.float32]:
         raise ConfigError(f"the model's parameters must be float32: {', '.join(other)} are not")
     return schema_of({name: tuple(tensor.shape) for name, tensor in tensors.items()})
+
+
+def layout_of(module: nn.Module) -> Layout:
+    """Return the module's tensors and layers of hidden units. A module declares the layers in the
+    attribute `unit_layers`, a sequence of `UnitLayer`.
+
+    Raises:
+        ConfigError: see `schema` and `Layout`; or the declaration is something else.
+    """
+    declared: object = getattr(module, "unit_layers", ())
+    if not isinstance(declared, list | tuple) or not all(
+        isinstance(d, UnitLayer) for d in declared
+    ):
+        raise ConfigError(
+            f"task.model: `unit_layers` of the model's module is {declared!r}, expected a list of "
+            f"muster.common.masks.UnitLayer"
+        )
+    return Layout(schema(module), declared)
 
 
 def initial_vector(module: nn.Module) -> Vector:

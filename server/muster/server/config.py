@@ -8,6 +8,7 @@ from muster.common.bounds import DeviceCount, LongTime, NotNegative, Number, Pos
 from muster.common.compression import AnyCodec
 from muster.common.config import Section
 from muster.common.lines import LinkModel, SharedLine
+from muster.common.masks import AnyMasking, UnitLayer
 from muster.common.schedules import Rate
 from muster.server.aggregators import AGGREGATORS, Aggregator
 from muster.server.aggregators.fedavg import FedAvg
@@ -185,6 +186,14 @@ class TensorShape(Section):
     shape: list[int]
 
 
+class GroupMask(Section):
+    """The masks of a group."""
+
+    masking: AnyMasking
+    capacity: float
+    """The largest share of the parameters that a device trains."""
+
+
 class ServerProcess(Section):
     """The configuration of a server's process: `setup/server.json` of the run folder."""
 
@@ -242,6 +251,12 @@ class ServerProcess(Section):
 
     compression: dict[str, AnyCodec] = Field(default_factory=dict)
     """The codec of each group's updates. A group that is absent sends them uncompressed."""
+
+    masks: dict[str, GroupMask] = Field(default_factory=dict)
+    """The masks of each group whose devices train parts of the model."""
+
+    units: list[UnitLayer] = Field(default_factory=list)
+    """The layers of hidden units of the model, if any group has masks."""
 
     schema_: list[TensorShape]
     fleet_token: str

@@ -7,14 +7,13 @@ import pytest
 
 from muster.common.config import validate
 from muster.common.exchange import Fingerprint, Identity, Key, Outcome, Reason, Update
-from muster.common.tensors import schema_of
 from muster.server.config import ServerSettings
 from muster.server.fleet import ConnectedPack, EnrolledDevice, Fleet
 from muster.server.rounds.lifecycle import Round
 from muster.server.rounds.rules import Rules
 from muster.server.updates.admission import Admission
+from muster.server.updates.formats import UpdateFormats
 
-SCHEMA = schema_of({"w": (3,)})
 BODY = bytes(16)
 
 
@@ -30,7 +29,13 @@ def pack(fleet: Fleet) -> ConnectedPack:
 
 @pytest.fixture
 def admission(fleet: Fleet) -> Admission:
-    return Admission(ServerSettings(rounds=5), SCHEMA, {}, fleet)
+    return Admission(UpdateFormats({}, {}, 3, None, fleet), fleet)
+
+
+def admission_for(rule: str, fleet: Fleet) -> Admission:
+    settings = validate(ServerSettings, {"rounds": 5, "aggregator": rule}, "test")
+    needs = settings.aggregator.needs()
+    return Admission(UpdateFormats({}, {}, 3, None, fleet), fleet, needs)
 
 
 def round_of(number: int) -> Round:
@@ -50,7 +55,7 @@ def test_an_update_that_was_called_for_is_to_be_sent(
 ) -> None:
     admission.open(round_of(1))
     assert admission.known_receipt(pack, update()) is None
-    assert admission.format_of("a").length == admission.update_bytes["g"] == 12
+    assert admission.format_of(Key("a", 1, 1)).length == 12
 
 
 @pytest.mark.parametrize(
@@ -137,8 +142,7 @@ def worker(fleet: Fleet) -> ConnectedPack:
 def test_steps_and_losses_that_cannot_be_are_refused(
     fleet: Fleet, worker: ConnectedPack, rule: str, changes: dict[str, Any], reason: Reason | None
 ) -> None:
-    settings = validate(ServerSettings, {"rounds": 5, "aggregator": rule}, "test")
-    admission = Admission(settings, SCHEMA, {}, fleet)
+    admission = admission_for(rule, fleet)
     admission.open(round_of(1))
     receipt = admission.known_receipt(worker, update(**changes))
     assert (receipt.reason if receipt else None) == reason
@@ -147,8 +151,7 @@ def test_steps_and_losses_that_cannot_be_are_refused(
 def test_the_steps_of_a_function_of_ones_own_are_not_bounded(
     fleet: Fleet, pack: ConnectedPack
 ) -> None:
-    settings = validate(ServerSettings, {"rounds": 5, "aggregator": "fednova"}, "test")
-    admission = Admission(settings, SCHEMA, {}, fleet)
+    admission = admission_for("fednova", fleet)
     admission.open(round_of(1))
     assert admission.known_receipt(pack, update(steps=2**40)) is None
     refused = admission.known_receipt(pack, update())

@@ -1,6 +1,5 @@
 """Computes the settings with which every process of a run starts, for all backends."""
 
-import math
 import secrets
 from collections.abc import Callable, Iterator, Mapping
 from itertools import cycle
@@ -18,6 +17,7 @@ from muster.emulator.experiments.planning.result import Learning
 from muster.emulator.experiments.planning.tables import write_plan
 from muster.emulator.fleet.lives import by_group, life_of, line_of, members_of, task_of, z_of
 from muster.emulator.fleet.local_work import announced_training, most_steps
+from muster.emulator.fleet.masks import check_masks, layout_of
 from muster.emulator.fleet.oracle import oracle_of
 from muster.emulator.fleet.population import population, write_population
 from muster.emulator.fleet.sampling import sample_of
@@ -27,7 +27,7 @@ from muster.emulator.links.gateway_configs import gateways_of
 from muster.emulator.runs import doctor
 from muster.emulator.scenario.scenario import Scenario
 from muster.emulator.scenario.settings import Group
-from muster.server.config import PopulationMember, ServerProcess, TensorShape
+from muster.server.config import GroupMask, PopulationMember, ServerProcess, TensorShape
 from muster.server.privacy.settings import Sample
 from muster.wire import CHUNK_BYTES
 
@@ -86,7 +86,10 @@ class ProcessConfigs:
         """Settings of the server, with new tokens; also writes population.csv.
 
         Args:
-            prepared: `examples` and `schema` of the task, as the nursery reported them.
+            prepared: `examples`, `schema` and `units` of the task, as the nursery reported them.
+
+        Raises:
+            ConfigError: a group's mask does not fit the model.
         """
         scenario, residents = self.scenario, self.residents
         write_population(self.folder / "population.csv", residents, None)
@@ -109,6 +112,8 @@ class ProcessConfigs:
                 for i, resident in enumerate(of_group)
             ]
         training = announced_training(scenario.training, scenario.server)
+        layout = layout_of(prepared)
+        check_masks(scenario, layout)
         return ServerProcess(
             run=self._run_identity(),
             seed=scenario.seed,
@@ -130,6 +135,12 @@ class ProcessConfigs:
             calls_ahead=scenario.clock.kind == "rounds" and not self._eventful(),
             shared={g.name: g.shared_link.line() for g in scenario.groups if g.shaped},
             compression={group.name: group.link.compression for group in scenario.groups},
+            masks={
+                group.name: GroupMask(masking=group.mask, capacity=group.device.capacity)
+                for group in scenario.groups
+                if group.mask is not None
+            },
+            units=list(layout.layers) if scenario.conditions.masked else [],
             schema_=[TensorShape(**tensor) for tensor in prepared["schema"]],
             fleet_token=secrets.token_hex(16),
             operator_token=secrets.token_hex(16),
@@ -179,6 +190,7 @@ class ProcessConfigs:
                     clock=self.scenario.clock,
                     capacity=group.device.capacity,
                     length=group.training,
+                    mask=group.mask,
                     torch_device=f"cuda:{next(gpus)}" if doctor.on_gpu(group) else "cpu",
                     population=self.scenario.devices,
                     seed=self.scenario.seed,
@@ -204,8 +216,7 @@ class ProcessConfigs:
             return
         if scenario.devices * instants(scenario) > _PLANNED:
             return
-        shapes = [math.prod(tensor["shape"]) for tensor in prepared["schema"]]
-        learning = Learning(prepared["examples"], sum(shapes))
+        learning = Learning.with_layout(scenario, prepared["examples"], layout_of(prepared))
         write_plan(self.folder, plan(scenario, learning, progress))
 
 

@@ -96,6 +96,11 @@ def _impossible_privacy(scenario: ScenarioSettings) -> Iterator[str]:
     privacy, rule = server.privacy, server.aggregator
     if privacy is None:
         return
+    if any(group.mask is not None for group in scenario.groups):
+        yield (
+            "server.privacy: how much one device can change the model is not bounded if devices "
+            "train different parts of it; leave out groups.mask, or server.privacy"
+        )
     if server.clips and not rule.private:
         yield (
             f"server.privacy: the server weighs all devices alike, but the aggregator "
@@ -148,6 +153,8 @@ def _impossible(scenario: ScenarioSettings, group: Group) -> Iterator[str]:
         yield f"shared_link.slots: slots need clock.kind = 'rounds'; found {scenario.clock.kind!r}"
     elif group.shared_link.slots is None and group.shared_link.overflow != "queue":
         yield f"shared_link.overflow: {group.shared_link.overflow!r} needs slots; found none"
+    if group.mask is not None:
+        yield from _impossible_mask(scenario)
     try:
         group.availability.check(group.name, group.count, scenario.clock.round_s)
     except ValueError as error:
@@ -167,3 +174,18 @@ def _impossible(scenario: ScenarioSettings, group: Group) -> Iterator[str]:
             for name in sorted(names - there[kind]):
                 known = ", ".join(sorted(there[kind])) or "none"
                 yield f"{path}.{kind}.{name}: there is no such covariate; there are: {known}"
+
+
+def _impossible_mask(scenario: ScenarioSettings) -> Iterator[str]:
+    """Report settings that would move parameters outside a mask."""
+    training = scenario.training
+    if training.trainer is not None:
+        yield (
+            f"mask: muster's own training keeps to masks, but training.trainer is "
+            f"{training.trainer.kind!r}; expected no trainer with masks"
+        )
+    if training.projection_radius is not None:
+        yield (
+            f"mask: training.projection_radius = {training.projection_radius:g} would scale the "
+            f"parameters outside the mask too; expected none with masks"
+        )

@@ -14,6 +14,7 @@ from muster.client.device import DeviceSettings
 from muster.client.participation import ParticipationSettings
 from muster.common.bounds import DeviceCount
 from muster.common.config import Section
+from muster.common.masks import AnyMasking
 from muster.emulator.fleet.enrollment import AnyEnrollment, EnrollAll
 from muster.emulator.fleet.local_work import local_work_of
 from muster.emulator.links.settings import LinkSettings, SharedLink
@@ -62,6 +63,11 @@ class Group(Section):
 
     participation: ParticipationSettings = ParticipationSettings()
     """How the devices respond to a call of the server."""
+
+    mask: AnyMasking | None = None
+    """Which part of the model each device trains and returns: a kind of mask, or a table with the
+    kind and its settings. How much of the model it is says `groups.device.capacity`. Absent: the
+    whole model."""
 
     link: LinkSettings = LinkSettings()
     """Link of each device to the server."""
@@ -168,6 +174,7 @@ class ScenarioSettings(Section):
             lockstep=self.clock.kind == "rounds",
             gradient=self.training.gradient,
             projected=self.training.projection_radius is not None,
+            masked=any(group.mask is not None for group in self.groups),
             least=least,
             most=most,
             discounts=self.server.mode.discounts(),

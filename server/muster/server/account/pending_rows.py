@@ -2,7 +2,7 @@
 
 import json
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import orjson
@@ -43,6 +43,7 @@ class PendingRows:
     Args:
         x_names: names of the covariates X by group.
         scale: scenario seconds per second, on clocks that run.
+        mask_ratio: returns the share of the model that a device trains for a call.
     """
 
     def __init__(
@@ -52,12 +53,14 @@ class PendingRows:
         x_names: Mapping[str, Sequence[str]],
         clock: Clock,
         scale: float,
+        mask_ratio: Callable[[Key], float] = lambda key: 1.0,
     ) -> None:
         self._schema = schema
         self._fleet = fleet
         self._x_names = x_names
         self._clock = clock
         self._scale = scale
+        self._mask_ratio = mask_ratio
         self._transaction = PendingTransaction()
         self.traffic = TrafficAccount(schema.body_bytes, clock)
         self.inline_up = self.inline_down = 0
@@ -264,7 +267,7 @@ class PendingRows:
                 staleness=staleness,
                 weight=weight,
                 examples=update.examples,
-                mask_ratio=1.0,
+                mask_ratio=self._mask_ratio(update.key),
                 bytes_up=up,
                 bytes_down=down + model_bytes,
                 bytes_saved=self._schema.body_bytes - update.length if whole else 0,

@@ -27,6 +27,7 @@ from muster.server.aggregators.fedavgm import FedAvgM
 from muster.server.aggregators.fedbuff import FedBuff
 from muster.server.aggregators.fedipw import FedIpw
 from muster.server.aggregators.fednova import FedNova
+from muster.server.aggregators.fedplt import FedPlt
 from muster.server.aggregators.fedvarp import FedVarp
 from muster.server.aggregators.fedyogi import FedYogi
 from muster.server.aggregators.importance import Importance
@@ -49,6 +50,7 @@ BUILT_IN: dict[str, type[Aggregator]] = {
     "oracle-ipw": OracleIpw,
     "calibrated": Calibrated,
     "importance": Importance,
+    "fedplt": FedPlt,
     "fedbuff": FedBuff,
     "fedasync": FedAsync,
     "fedavgm": FedAvgM,

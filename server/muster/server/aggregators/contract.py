@@ -167,6 +167,7 @@ class Conditions(NamedTuple):
         lockstep: whether the X that the server has is always that of the current round.
         gradient: whether devices return gradients.
         projected: whether local training is projected onto a ball.
+        masked: whether any group trains parts of the model.
         least: the fewest updates with which a round is not empty.
         most: the most updates that can count in a round.
         discounts: whether the mode lets the weight of stale updates fall.
@@ -180,6 +181,7 @@ class Conditions(NamedTuple):
     lockstep: bool
     gradient: bool
     projected: bool
+    masked: bool = False
     least: int = 1
     most: int = DEVICES
     discounts: bool = False
@@ -216,6 +218,17 @@ class Aggregator(Plugin):
     weights: ClassVar[Literal["on-arrival", "at-close"]] = "on-arrival"
     """on-arrival: `weight` gives the weight of an update when it arrives. at-close: the weights
     depend on the set of clients in the round, so the server folds the updates after it closed."""
+
+    masks: ClassVar[bool] = False
+    """Whether devices may train parts of the model. The rule must weigh updates, and neither
+    optimise nor combine. The weighted sum is then taken over the updates that have a coordinate,
+    and multiplied by ψ (see `compensates`). A coordinate that no update has keeps its value."""
+
+    def compensates(self) -> bool:
+        """Return whether, if devices train parts of the model, the weighted sum of a coordinate is
+        multiplied by ψ = Σ w_i / Σ w_i·m_i, with m_i = 1 if update i has the coordinate, else 0.
+        Without ψ, a coordinate that few updates have moves less."""
+        return True
 
     def weight(self, contribution: Contribution, state: State) -> float:
         """Return the weight of one update, finite and >= 0. A rule whose weights are known on
@@ -302,6 +315,13 @@ class Aggregator(Plugin):
             yield (
                 "it remembers updates and gives all of them the same weight, however stale they "
                 "are; set server.mode.staleness_weight = 'constant'"
+            )
+        adds_updates = self.weighs == "updates" and not (self.optimises or self.combines)
+        if conditions.masked and not (self.masks and adds_updates):
+            yield (
+                f"{self.kind!r} needs updates of the whole model, but a group has a mask; take "
+                f"'fedplt', or another rule that works with masks (docs/masks.md), or leave out "
+                f"groups.mask"
             )
         if Need.POPULATION in needs and not conditions.full:
             yield (

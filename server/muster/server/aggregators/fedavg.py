@@ -13,6 +13,7 @@ class FedAvg(Aggregator):
     """θ ← θ + Σ n_i·Δ_i / Σ n_i, with n_i the number of training examples of client i."""
 
     private: ClassVar[bool] = True
+    masks: ClassVar[bool] = True
 
     def weight(self, contribution: Contribution, state: State) -> float:
         return float(contribution.examples)

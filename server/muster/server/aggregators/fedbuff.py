@@ -16,6 +16,7 @@ class FedBuff(Aggregator):
     weight. In contrast to a weighted mean, stale updates make the step shorter."""
 
     private: ClassVar[bool] = True
+    masks: ClassVar[bool] = True
 
     rate: Positive = 1.0
     """Learning rate η of the server."""

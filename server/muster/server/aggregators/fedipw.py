@@ -6,6 +6,7 @@ Biases, arXiv:2604.26604, section 4. Equation 12 is the rule with `normalise = "
 """
 
 from collections.abc import Iterator
+from typing import ClassVar
 
 from muster.server.aggregators.contract import Cohort, Conditions, Need, State, Weighing
 from muster.server.aggregators.estimation import EnrollmentModel, ParticipationModel
@@ -19,6 +20,8 @@ class FedIpw(InversePropensity):
     π̂ᵉ is the estimated propensity of enrollment; π̂ᵖ is that of participation among the enrolled
     devices.
     """
+
+    masks: ClassVar[bool] = True
 
     enrollment: EnrollmentModel = EnrollmentModel()
     """How the propensity of enrollment is estimated."""

@@ -22,6 +22,8 @@ class Importance(Aggregator):
     round.
     """
 
+    masks: ClassVar[bool] = True
+
     weights: ClassVar[Literal["on-arrival", "at-close"]] = "at-close"
 
     shares: Literal["estimated", "exact"] = "estimated"

@@ -7,6 +7,7 @@ unbiased if enrollment is; otherwise it optimises the objective of the enrolled 
 """
 
 from collections.abc import Iterator
+from typing import ClassVar
 
 from muster.server.aggregators.contract import Cohort, Conditions, Need, State, Weighing
 from muster.server.aggregators.estimation import ParticipationModel
@@ -18,6 +19,8 @@ class ParticipationIpw(InversePropensity):
 
     π̂ᵖ is the estimated propensity of participation among the enrolled devices.
     """
+
+    masks: ClassVar[bool] = True
 
     participation: ParticipationModel = ParticipationModel()
     """How the propensity of participation is estimated."""

@@ -1,7 +1,7 @@
 """Aggregation: weighs the updates that count in a round, and makes the next version from them."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -23,6 +23,7 @@ from muster.server.privacy.settings import Privacy
 from muster.server.rounds.lifecycle import Round
 from muster.server.rounds.versions import ModelVersions
 from muster.server.updates.blocks import combined, squared_distances
+from muster.server.updates.coverage import Coverage, apply_covered
 from muster.server.updates.exact_sum import apply, moved
 from muster.server.updates.memory import UpdateMemory
 from muster.server.updates.receiver import UpdateReceiver
@@ -89,6 +90,7 @@ class Aggregation:
         self._accountant = Accountant(privacy, config.sample) if privacy else None
         self._memory = memory
         self._warned = set[str]()
+        self._coverage: Coverage | None = None  # made if devices train parts of the model
 
     def prepare(self) -> None:
         """Import what aggregation needs. It takes seconds, and runs while the fleet assembles."""
@@ -128,6 +130,9 @@ class Aggregation:
         if self._memory is not None:
             change = self._recalled, self._memory, round, counted, weighing
             model = await self._worker.run(*change)
+        elif self._receiver.formats.masked:
+            model, coverage = await self._worker.run(self._masked_step, round, counted, weighing)
+            self._pending.estimates(round.number, {"coverage": coverage})
         elif self._rule.combines:
             model = await self._worker.run_in_thread(self._combined, round, counted)
         elif self._rule.optimises:
@@ -218,6 +223,20 @@ class Aggregation:
             scale=self._scale(round),
             normaliser=normaliser,
         )
+
+    def _masked_step(
+        self, round: Round, counted: Sequence[PendingUpdate], weighing: Weighing
+    ) -> tuple[Vector, Mapping[str, float]]:
+        """The next model if updates have parts of it, model + s·ψ ⊙ Σ w·m⊙Δ / normaliser, and the
+        coverage of its coordinates."""
+        model, receiver = self._versions.model, self._receiver
+        if self._coverage is None:
+            self._coverage = Coverage(len(model))
+        masks = [receiver.formats.mask_of(update.update.key) for update in counted]
+        compensates = self._rule.compensates()
+        self._coverage.enter(masks, weighing.weights, weighing.normaliser, compensates)
+        scale = self._scale(round)
+        return apply_covered(model, receiver.sum, self._coverage, scale), self._coverage.shares()
 
     def _add_bases(self, round: Round, counted: Sequence[PendingUpdate]) -> None:
         """Add the base version of every update to the sum, with the weight of the update."""

@@ -31,7 +31,14 @@ from muster.server.rounds.ending import RunEnding
 from muster.server.rounds.lifecycle import Round
 from muster.server.rounds.open_assignments import restore
 from muster.server.rounds.phases import RoundEvent, RoundPhase
-from muster.server.rounds.preparation import columns_of, memory_of, population_of, rules_of
+from muster.server.rounds.preparation import (
+    calls_ahead,
+    columns_of,
+    masks_of,
+    memory_of,
+    population_of,
+    rules_of,
+)
 from muster.server.rounds.presence import Presence
 from muster.server.rounds.round_commit import RoundCommit
 from muster.server.rounds.scenario_time import ScenarioTime
@@ -82,14 +89,7 @@ class Coordinator:
         self._lockstep = lockstep = config.clock == "rounds"
         inline = schema.body_bytes <= INLINE_BYTES
         linked = bool(config.shared)
-        # With a target, it is known only after a round's evaluation whether there is a next round.
-        self._calls_ahead = (
-            config.calls_ahead
-            and inline
-            and not linked
-            and not settings.target.given
-            and not settings.mode.carries
-        )
+        self._calls_ahead = inline and calls_ahead(config)
         self._closed: ClosedRound | None = None
         self._rules = rules_of(config)
         self._signals = RunSignals(clock)
@@ -118,10 +118,12 @@ class Coordinator:
             config.local_work,
             config.scale,
             shared=any(line.delays for line in config.shared.values()),
+            masks=masks_of(config, schema),
         )
         self._shared_links = SharedLinkModel(
-            config.shared, fleet, config.seed, schema.body_bytes, self.receiver.update_bytes
-        )
+            config.shared, fleet, config.seed, schema.body_bytes,
+            self.receiver.formats.largest_bytes,
+        )  # fmt: skip
         self._dispatch = Dispatch(config, fleet, self.receiver, self.versions, inline)
         self._presence = Presence(
             settings, lockstep, fleet, self.receiver, self.versions, self._time, self._signals,

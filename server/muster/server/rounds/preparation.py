@@ -1,9 +1,11 @@
 """What the rounds of a run need and what follows from the configuration: the rules of every round,
-the population as aggregators see it, and the covariates X."""
+the population as aggregators see it, the masks, and the covariates X."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from muster.common.masks import GroupMasks, Layout
+from muster.common.tensors import Schema
 from muster.server.config import ServerProcess
 from muster.server.fleet import Fleet
 from muster.server.knowledge.population import Population
@@ -25,6 +27,14 @@ def rules_of(config: ServerProcess) -> Rules:
         settings.mode.oldest(),
         awaits_answers=bool(config.x),
     )
+
+
+def calls_ahead(config: ServerProcess) -> bool:
+    """Whether the next round's devices may be called before a closed round is durable."""
+    settings = config.server
+    # With a target, it is known only after a round's evaluation whether there is a next round.
+    waits = bool(config.shared) or settings.target.given or settings.mode.carries
+    return config.calls_ahead and not waits
 
 
 def population_of(config: ServerProcess, fleet: Fleet) -> Population:
@@ -50,6 +60,15 @@ def memory_of(
     if not config.server.aggregator.remembers:
         return None
     return UpdateMemory(run_folder / MEMORY, parameters, list(fleet.devices))
+
+
+def masks_of(config: ServerProcess, schema: Schema) -> dict[str, GroupMasks]:
+    """The masks of each group whose devices train parts of the model."""
+    layout = Layout(schema, config.units)
+    return {
+        group: GroupMasks(of_group.masking, layout, of_group.capacity, config.seed)
+        for group, of_group in config.masks.items()
+    }
 
 
 def columns_of(names: Mapping[str, Sequence[str]]) -> list[str]:

@@ -13,7 +13,7 @@ class SharedLinkModel:
     Args:
         shared: the shared link of each group that has one.
         bytes_down: length of a model's body.
-        bytes_up: length of an update's body, by group.
+        bytes_up: largest length of an update's body, by group.
     """
 
     def __init__(

@@ -2,16 +2,14 @@
 count at all."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Collection
 
-from muster.common.compression import Codec, Whole
 from muster.common.exchange import Key, Outcome, Reason, Receipt, Update
-from muster.common.tensors import Schema
 from muster.server.aggregators import Need
-from muster.server.config import ServerSettings
 from muster.server.fleet import ConnectedPack, EnrolledDevice, Fleet
 from muster.server.rounds.cohort import CohortMember
 from muster.server.rounds.lifecycle import Round
+from muster.server.updates.formats import UpdateFormats
 from muster.server.updates.uploads import UpdateFormat
 
 
@@ -22,30 +20,17 @@ class Admission:
         round: the open round; None between two rounds.
         past: the round that was open before; devices still get its receipts.
         newest_round: the number of the newest round that was opened.
-        update_bytes: length of an update's body in bytes, by group.
 
     Args:
-        codecs: the codec of each group's updates; a group without one sends them uncompressed.
+        needs: what the aggregator needs to know of updates.
     """
 
-    def __init__(
-        self,
-        settings: ServerSettings,
-        schema: Schema,
-        codecs: Mapping[str, Codec],
-        fleet: Fleet,
-    ) -> None:
+    def __init__(self, formats: UpdateFormats, fleet: Fleet, needs: Collection[Need] = ()) -> None:
         self.round: Round | None = None
         self.past: Round | None = None
         self.newest_round = 0
-        groups = {device.group: Whole(kind="none") for device in fleet.devices.values()}
-        self._formats = {
-            group: UpdateFormat(codec, schema.parameters, settings.guard.max_norm)
-            for group, codec in {**groups, **codecs}.items()
-        }
-        self.update_bytes = {group: format.length for group, format in self._formats.items()}
+        self._formats = formats
         self._fleet = fleet
-        needs = settings.aggregator.needs()
         self._needs_steps, self._needs_loss = Need.STEPS in needs, Need.LOSS in needs
 
     def open(self, round: Round) -> None:
@@ -60,9 +45,9 @@ class Admission:
         """Accept nothing more for the open round; its receipts stay until the next one closes."""
         self.past, self.round = self.round or self.past, None
 
-    def format_of(self, client: str) -> UpdateFormat:
-        """The format that an update of this device must have."""
-        return self._formats[self._fleet.devices[client].group]
+    def format_of(self, key: Key) -> UpdateFormat:
+        """The format that an update with this key must have."""
+        return self._formats.of(key)
 
     def known_receipt(self, pack: ConnectedPack, update: Update) -> Receipt | None:
         """The receipt of an update if its header decides it; None if its body must be read."""
@@ -81,10 +66,14 @@ class Admission:
             first, *others = pack.devices
             whose = f"{first} and {len(others)} more" if others else first
             return Reason.UNKNOWN_CLIENT, f"this session belongs to {whose}"
-        format = self._formats[device.group]
-        if update.length != format.length:
-            expected = f"{format.length} bytes: {format.parameters} parameters, {format.codec.kind}"
-            return Reason.LENGTH, f"{update.length} bytes; the schema asks for {expected}"
+        # No mask is made for a round that the server has not opened; the update is refused anyway.
+        opened = 0 < update.key.round <= self.newest_round
+        if opened or not self._formats.depends_on_round(update.key.client):
+            format = self.format_of(update.key)
+            if update.length != format.length:
+                expected = f"{format.length} bytes: {format.parameters} parameters"
+                detail = f"the schema asks for {expected}, {format.codec.kind}"
+                return Reason.LENGTH, f"{update.length} bytes; {detail}"
         if not 0 < update.examples <= device.examples:
             return Reason.EXAMPLES, f"{update.examples} examples; it holds {device.examples}"
         if not int(self._needs_steps) <= update.steps <= _most(device):

@@ -257,7 +257,7 @@ def apply(
             old = model[start:stop]
             step += old if keep == 1.0 else keep * old.astype(np.float64)
             result[start:stop] = step
-    _require_finite(result)
+    require_finite(result)
     return result
 
 
@@ -282,7 +282,7 @@ def apply_change(
 
     with np.errstate(over="ignore", invalid="ignore"):
         total.add_terms(terms, changed)
-    _require_finite(result)
+    require_finite(result)
     return result
 
 
@@ -294,10 +294,11 @@ def moved(model: Vector, step: Doubles) -> Vector:
     """
     with np.errstate(over="ignore", invalid="ignore"):
         result = (model + step).astype(np.float32)
-    _require_finite(result)
+    require_finite(result)
     return result
 
 
-def _require_finite(model: Vector) -> None:
+def require_finite(model: Vector) -> None:
+    """Raise Diverged unless every entry is finite."""
     if len(model) and not (math.isfinite(_largest(model)) and math.isfinite(_least(model))):
         raise Diverged("the new model has entries that float32 cannot hold")

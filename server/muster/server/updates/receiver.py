@@ -8,6 +8,7 @@ that does not count goes to `UncountedUpdates`.
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager
+from types import MappingProxyType
 
 from muster.common.clock import Clock
 from muster.common.compression import Codec
@@ -21,6 +22,7 @@ from muster.common.exchange import (
     Receipt,
     Update,
 )
+from muster.common.masks import GroupMasks
 from muster.common.tensors import Schema
 from muster.server.account.pending_rows import PendingRows
 from muster.server.account.rows import PendingTransaction
@@ -36,6 +38,7 @@ from muster.server.updates.answers import Answers
 from muster.server.updates.contributions import ContributionFacts
 from muster.server.updates.exact_sum import ExactSum
 from muster.server.updates.folding import Folding
+from muster.server.updates.formats import UpdateFormats
 from muster.server.updates.open_uploads import OpenUploads
 from muster.server.updates.round_updates import PendingUpdate, RoundUpdates
 from muster.server.updates.uncounted import UncountedUpdates
@@ -52,7 +55,7 @@ class UpdateReceiver:
         answers: enters what devices answer and report.
         progress_at: monotonic seconds when the last answer or part of a model or an update
             travelled.
-        update_bytes: length of an update's body in bytes, by group.
+        formats: the formats of the updates.
 
     Args:
         codecs: the codec of each group's updates; a group without one sends them uncompressed.
@@ -63,6 +66,7 @@ class UpdateReceiver:
         scale: scenario seconds per second, on clocks that run.
         shared: whether links that devices share can make them late.
         work: what is known of local training.
+        masks: the masks of each group whose devices train parts of the model.
     """
 
     def __init__(
@@ -81,10 +85,14 @@ class UpdateReceiver:
         work: LocalWork,
         scale: float = 1.0,
         shared: bool = False,
+        masks: Mapping[str, GroupMasks] = MappingProxyType({}),
     ) -> None:
         self.progress_at = 0.0
         self.updates: RoundUpdates | None = None
-        self.pending = PendingRows(schema, fleet, x_names, clock, scale)
+        self.formats = UpdateFormats(
+            codecs, masks, schema.parameters, settings.guard.max_norm, fleet
+        )
+        self.pending = PendingRows(schema, fleet, x_names, clock, scale, self.formats.mask_ratio)
         self._lockstep = lockstep
         self._carries = settings.mode.carries
         self._facts = ContributionFacts(settings, work, fleet, schema.parameters)
@@ -93,8 +101,7 @@ class UpdateReceiver:
         self._tell = tell
         self._closed = closed
         self.answers = Answers(settings, lockstep, self.pending, clock, tell)
-        self._admission = Admission(settings, schema, codecs, fleet)
-        self.update_bytes = self._admission.update_bytes
+        self._admission = Admission(self.formats, fleet, settings.aggregator.needs())
         self._uncounted = UncountedUpdates(self._admission, self.pending, fleet, clock, tell)
         # In lockstep with a goal, or with links that make devices late, the updates that count are
         # known only when all devices have spoken. If they may count in a later round, their
@@ -257,7 +264,7 @@ class UpdateReceiver:
         receipt = self._admission.known_receipt(pack, update)
         if receipt is not None:
             return self._uncounted.record(pack, update, receipt, TransferCost(length))
-        format = self._admission.format_of(update.key.client)
+        format = self._admission.format_of(update.key)
         cost = format.inline_cost if length == format.length else TransferCost(length)
         return self._take(pack, update, InlineBody(body, format), cost)
 

@@ -14,6 +14,7 @@ import xxhash
 from muster.common.compression import Codec, Pread, Whole
 from muster.common.errors import RemoteProtocolError
 from muster.common.exchange import Body, Reason, Receipt, Update
+from muster.common.masks import Mask
 from muster.common.tensors import WIRE, Vector
 from muster.wire import CHUNK_BYTES
 from muster.wire.bodies import checksum
@@ -48,11 +49,13 @@ class UpdateFormat:
         codec: the codec with which the update is encoded.
         parameters: length of the vector in it.
         max_norm: the largest norm that the vector may have; None: no limit.
+        mask: the coordinates of the model whose entries the vector has; None: all.
     """
 
     codec: Codec
     parameters: int
     max_norm: float | None = None
+    mask: Mask | None = None
 
     @cached_property
     def length(self) -> int:
@@ -69,6 +72,18 @@ class UpdateFormat:
     def plain(self) -> bool:
         """Whether a body is the float32 vector itself."""
         return isinstance(self.codec, Whole)
+
+    def read(self, pread: Pread, start: int, stop: int) -> Vector:
+        """Return entries [start, stop) of the update, as an update of the whole model, shape
+        (stop - start,). Those that the device did not train are 0."""
+        codec, mask = self.codec, self.mask
+        if mask is None:
+            return codec.read(pread, start, stop, self.parameters)
+        trained, first = mask.within(start, stop), mask.before(start)
+        entries = np.zeros(stop - start, np.float32)
+        if count := int(np.count_nonzero(trained)):
+            entries[trained] = codec.read(pread, first, first + count, self.parameters)
+        return entries
 
 
 class InlineBody:
@@ -95,7 +110,7 @@ class InlineBody:
         return self._check.fault(self._pread)
 
     def read(self, start: int, stop: int) -> Vector:
-        return self._format.codec.read(self._pread, start, stop, self._format.parameters)
+        return self._format.read(self._pread, start, stop)
 
     def _pread(self, length: int, offset: int) -> memoryview:
         return memoryview(self._body)[offset : offset + length]
@@ -205,7 +220,7 @@ class Upload:
         return self._check.fault(self._pread)
 
     def read(self, start: int, stop: int) -> Vector:
-        return self._format.codec.read(self._pread, start, stop, self._format.parameters)
+        return self._format.read(self._pread, start, stop)
 
     def _pread(self, length: int, offset: int) -> bytes:
         return os.pread(self._file, length, offset)

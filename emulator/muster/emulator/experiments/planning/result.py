@@ -1,6 +1,6 @@
 """A plan: what it says of a scenario, its groups and their devices."""
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Self
 
@@ -10,7 +10,9 @@ from muster.client.config import PackMember, Training
 from muster.client.life import VERDICTS, Effort, effort_of
 from muster.common.exchange import Reason
 from muster.common.lines import LinkModel
+from muster.common.masks import Layout
 from muster.common.seeds import FloatArray, IntArray
+from muster.emulator.fleet.masks import largest_masks
 from muster.emulator.fleet.population import Resident
 from muster.emulator.scenario.scenario import Scenario
 from muster.emulator.scenario.settings import Group
@@ -24,10 +26,13 @@ class Learning:
     Attributes:
         examples: number of training examples of each device of the population.
         parameters: number of parameters of the model.
+        trained: the largest number of parameters that an update has, by the names of the groups
+            that train parts of the model.
     """
 
     examples: Sequence[int]
     parameters: int
+    trained: Mapping[str, int] = field(default_factory=dict)
 
     @classmethod
     def of(cls, scenario: Scenario) -> Self:
@@ -41,9 +46,18 @@ class Learning:
         task = scenario.task.open(scenario.devices, scenario.seed)
         if not sized:
             return cls(task.examples, 0)
-        from muster.tasks.models import schema  # torch takes seconds
+        from muster.tasks.models import layout_of  # torch takes seconds
 
-        return cls(task.examples, schema(task.module()).parameters)
+        return cls.with_layout(scenario, task.examples, layout_of(task.module()))
+
+    @classmethod
+    def with_layout(cls, scenario: Scenario, examples: Sequence[int], layout: Layout) -> Self:
+        """The facts of a task whose model is known.
+
+        Raises:
+            ConfigError: a group's mask does not fit the model.
+        """
+        return cls(examples, layout.parameters, largest_masks(scenario, layout))
 
     def effort(
         self,
@@ -58,7 +72,7 @@ class Learning:
         train_s = np.array([_train_s(training, *work) for work in zip(members, held, strict=True)])
         # float32, as in muster.wire.bodies.
         bytes_down = self.parameters * np.dtype(np.float32).itemsize
-        bytes_up = group.link.compression.length(self.parameters)
+        bytes_up = group.link.compression.length(self.trained.get(group.name, self.parameters))
         return effort_of(train_s, lines, bytes_down, bytes_up)
 
 

@@ -1,0 +1,66 @@
+"""The formats of updates: the format of each depends on its device and on the round of its call."""
+
+from collections.abc import Mapping
+
+from muster.common.compression import Codec, Whole
+from muster.common.exchange import Key
+from muster.common.masks import GroupMasks, Mask
+from muster.server.fleet import Fleet
+from muster.server.updates.uploads import UpdateFormat
+
+
+class UpdateFormats:
+    """The formats that the bodies of updates must have.
+
+    Attributes:
+        largest_bytes: the largest length of an update's body in bytes, by group. Without masks all
+            updates of a group have this length.
+        masked: whether any group trains parts of the model.
+
+    Args:
+        codecs: the codec of each group's updates; a group without one sends them uncompressed.
+        masks: the masks of each group whose devices train parts of the model.
+        parameters: length of the model's vector.
+        max_norm: the largest norm that an update may have; None: no limit.
+    """
+
+    def __init__(
+        self,
+        codecs: Mapping[str, Codec],
+        masks: Mapping[str, GroupMasks],
+        parameters: int,
+        max_norm: float | None,
+        fleet: Fleet,
+    ) -> None:
+        groups = {device.group: Whole(kind="none") for device in fleet.devices.values()}
+        self._whole = {
+            group: UpdateFormat(codec, parameters, max_norm)
+            for group, codec in {**groups, **codecs}.items()
+        }
+        self._masks = masks
+        self._fleet = fleet
+        self.masked = bool(masks)
+        self.largest_bytes = {
+            group: format.codec.length(masks[group].largest if group in masks else parameters)
+            for group, format in self._whole.items()
+        }
+
+    def of(self, key: Key) -> UpdateFormat:
+        """The format that an update with this key must have."""
+        whole, mask = self._whole[self._fleet.devices[key.client].group], self.mask_of(key)
+        return whole if mask is None else UpdateFormat(whole.codec, mask.size, whole.max_norm, mask)
+
+    def depends_on_round(self, client: str) -> bool:
+        """Whether the format of a device's updates depends on the round of the call."""
+        return self._fleet.devices[client].group in self._masks
+
+    def mask_of(self, key: Key) -> Mask | None:
+        """The coordinates that a device trains for a call; None: the whole model."""
+        device = self._fleet.devices[key.client]
+        masks = self._masks.get(device.group)
+        return None if masks is None else masks.of(device.client, device.index, key.round)
+
+    def mask_ratio(self, key: Key) -> float:
+        """The share of the model that a device trains for a call."""
+        mask = self.mask_of(key)
+        return 1.0 if mask is None else mask.ratio
