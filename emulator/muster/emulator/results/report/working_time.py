@@ -93,8 +93,9 @@ def working_shares(account: Account) -> pd.Series:
         return pd.Series(dtype="float64")
     spent = (work["end_s"] - work["begin_s"]).groupby(work["client"]).sum()
     shares = clients["client"].map(spent).fillna(0.0) / (ends.max() - begin_s)
-    by_group = shares.groupby(clients["group"], sort=False).mean()
-    return pd.concat([by_group, pd.Series({"all": shares.mean()})])
+    by_group: pd.Series = shares.groupby(clients["group"], sort=False).mean()
+    by_group.loc["all"] = shares.mean()
+    return by_group
 
 
 def working_course(account: Account, clients: pd.Series, edges: np.ndarray) -> np.ndarray:

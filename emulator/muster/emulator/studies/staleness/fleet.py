@@ -44,10 +44,9 @@ MOVED = 1 - (1 - _RATE) ** _STEPS
 
 
 PROCESSORS, LINKS, LIVES = "processors", "links", "lives"
-"""The worlds. processors: slow devices compute slowly, and nothing else happens. links: they compute
-as fast as the others, but behind a slow link. lives: as processors, but a fast device works for two
-minutes, and all are phones with a battery."""
-
+"""The worlds. processors: slow devices compute slowly, and nothing else happens. links: they
+compute as fast as the others, but behind a slow link. lives: as processors, but a fast device works
+for two minutes, and all are phones with a battery."""
 
 # A model or update of 32 bytes takes 26 ms, and a fast device trains for 5 ms.
 _SLOW_LINK = {"up": "10 kbit/s", "down": "10 kbit/s"}

@@ -137,8 +137,7 @@ class StalenessMeasures:
         for seed, gap in ends.items():
             labels = {"method": SYNCHRONOUS, **({"change": change} if change else {})}
             result = self._results.one(part=part, seed=seed, **labels)
-            nearer = course_of(result).loc[lambda course: course < gap] if result.ended else ()
-            found[seed] = float(nearer.index[0]) if len(nearer) else math.nan
+            found[seed] = _first(course_of(result) < gap) if result.ended else math.nan
             result.close()
         return found
 
@@ -158,20 +157,16 @@ def measures(result: Result) -> dict[str, float]:
     course = course_of(result)
     common = {"weight": weight_of_slow(result), "wasted": _wasted(result)}
     if result.part == PICTURES:
-        reached = course[course >= ACCURACY]
-        first = float(reached.index[0]) if len(reached) else math.nan
+        first = _first(course >= ACCURACY)
         return {**common, "seconds to accuracy": first, "accuracy": float(course.iloc[-1])}
     early = course[course.index <= EARLY_S]
     tail = course.iloc[int((1 - TAIL) * len(course)) :]
-    reached = course[course <= TARGET]
     found = {
         **common,
         "gap": float(tail.mean()),
         "early gap": float(early.iloc[-1]),
-        "seconds to target": float(reached.index[0]) if len(reached) else math.nan,
-        "bytes to target": _bytes_until(result, len(course) - len(course.loc[reached.index[0] :]))
-        if len(reached)
-        else math.nan,
+        "seconds to target": _first(course <= TARGET),
+        "bytes to target": _bytes_until(result, course <= TARGET),
     }
     if result.part == ALIKE:
         return found
@@ -182,8 +177,8 @@ def measures(result: Result) -> dict[str, float]:
 
 
 def course_of(result: Result) -> "pd.Series[float]":
-    """The gap as a share of `fast_gap()`, or the accuracy in `pictures`, of every evaluated version,
-    indexed by the scenario second at which it was made."""
+    """The gap as a share of `fast_gap()`, or the accuracy in `pictures`, of every evaluated
+    version, indexed by the scenario second at which it was made."""
     if result.part == PICTURES:
         course = result.course("accuracy")
     else:
@@ -228,19 +223,26 @@ def _wasted(result: Result) -> float:
     return float(totals["bytes_wasted"].sum() / totals["bytes_up"].sum())
 
 
-def _bytes_until(result: Result, place: int) -> float:
-    """Bytes up until the evaluation at a place in the course."""
-    round = result.course("loss").index[place]
+def _first(reached: "pd.Series[bool]") -> float:
+    """The scenario second of the first evaluation that reached something; NaN if none did."""
+    seconds = reached.index.to_numpy(np.float64)[reached.to_numpy()]
+    return float(seconds[0]) if len(seconds) else math.nan
+
+
+def _bytes_until(result: Result, reached: "pd.Series[bool]") -> float:
+    """Bytes up until the first evaluation that reached something; NaN if none did."""
+    if not reached.any():
+        return math.nan
+    round = result.course("loss").index[int(reached.to_numpy().argmax())]
     rounds = result.account.rounds
     return float(rounds.loc[rounds["round"] <= round, "bytes_up"].sum())
 
 
 def _losses(result: Result) -> pd.DataFrame:
     """The losses of the two groups in the last rounds, a column for each."""
-    losses = result.account.group_evaluations.pivot(
-        index="round", columns="group", values="loss"
-    ).astype(float)
-    return losses[losses.index > (1 - TAIL) * losses.index.max()]
+    table = result.account.group_evaluations
+    losses = table.pivot(index="round", columns="group", values="loss").astype(float)
+    return pd.DataFrame(losses[losses.index > (1 - TAIL) * losses.index.max()])
 
 
 def _folded(result: Result) -> pd.DataFrame:

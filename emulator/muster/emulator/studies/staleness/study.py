@@ -71,7 +71,7 @@ _FULL = _StalenessSize(
 )
 _QUICK = _StalenessSize(
     {SYNCHRONOUS: 30, OVER_SELECTED: 40, OPPORTUNISTIC: 60, BUFFERED: 80, FEDASYNC: 500},
-    150,
+    300,
     SLOWNESSES,
     {},
 )
