@@ -166,7 +166,7 @@ def planned(part: str, method: str, change: str = "") -> StudyRun:
 # --- what is run ---------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("options", "minutes"), [(FULL, 40), (QUICK, 6)])
+@pytest.mark.parametrize(("options", "minutes"), [(FULL, 45), (QUICK, 6)])
 def test_every_run_has_a_title_of_its_own(options: Options, minutes: float) -> None:
     runs = STUDY.runs(options)
     assert len({run.title for run in runs}) == len(runs)
