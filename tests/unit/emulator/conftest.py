@@ -71,6 +71,8 @@ class RunFolder:
         absent: Sequence[str] = (),
         batteries: Mapping[str, float] | None = None,
         x: Mapping[str, Mapping[str, float]] | None = None,
+        times: tuple[float, float] | None = None,
+        modelled: Mapping[str, float] | None = None,
     ) -> int:
         """Commit a round.
 
@@ -83,6 +85,8 @@ class RunFolder:
             absent: clients that could not be called.
             batteries: by client, the charge that it reported.
             x: by client, its covariates X, whatever it answered.
+            times: scenario seconds at which the round opens, and at which the next one opens.
+            modelled: by client, the modelled seconds of its work, if not 0.75.
         """
         self.rounds += 1
         declined, aborted, opened_at = declined or {}, aborted or {}, self.time
@@ -102,7 +106,8 @@ class RunFolder:
         self.version += folded > 0
         for client, outcome in outcomes.items():
             self.add("answers", round=self.rounds, client=client, decision="accept",
-                      state=states.get(client), modelled_s=0.75, at=self.time,
+                      state=states.get(client), at=self.time,
+                      modelled_s=(modelled or {}).get(client, 0.75),
                       bytes_down=(sent or {}).get(client, {}).get("bytes_down", 1000))  # fmt: skip
             self.contribute(client, outcome, base_version=base, **(sent or {}).get(client, {}))
         for client, reason in aborted.items():
@@ -134,6 +139,7 @@ class RunFolder:
                 for column in ("bytes_up", "bytes_down")
             },
             opened_at=opened_at, closed_at=self.time, seconds=seconds,
+            **(dict(zip(("scenario_s", "next_s"), times, strict=True)) if times else {}),
         )  # fmt: skip
         return self.rounds
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from muster.emulator.runs.progress import FEW_ROUNDS, Lines, LivePanel, progress
+from muster.emulator.runs.progress import FEW_ROUNDS, Lines, LivePanel, facts_of, progress
 from muster.emulator.runs.run_progress import RunProgress
 
 
@@ -331,4 +331,8 @@ def test_a_run_that_counts_versions_says_how_many_there_are() -> None:
     state.happen(started(rounds=6) | {"counts": "versions"})
     for number, version in ((1, 1), (2, 1), (3, 2)):
         state.happen(committed(number, version=version))
-    assert (state.done, state.round) == (2, 3)
+    assert (state.done, state.round, state.counts) == (2, 3, "versions")
+    state.happen({"event": "evaluated", "round": 1, "version": 1, "loss": 1.0, "accuracy": None})
+    assert "loss 1 (version 1)" in facts_of(state)
+    state.happen({"event": "evaluated", "round": 3, "version": 2, "loss": 0.5, "accuracy": None})
+    assert "loss 0.5" in facts_of(state)

@@ -127,7 +127,7 @@ def test_the_same_run_gives_the_same_page(run: RunFolder) -> None:
 def test_hostile_names_are_shown_and_never_obeyed(run: RunFolder) -> None:
     run.scenario(
         f"name = '''{HOSTILE.replace(chr(27), '')}'''\n# <img src=x>\n"
-        "[server.mode]\nkind = 'opportunistic'"
+        "[clock]\nkind = 'rounds'\n[server.mode]\nkind = 'opportunistic'"
     )
     z = json.dumps({HOSTILE: 1.0, f"os={HOSTILE}": 1.0, "os=<b>": 0.0})
     run.clients(HOSTILE, "b", group='"><img src=x onerror=alert(1)>', z=z)
@@ -137,6 +137,7 @@ def test_hostile_names_are_shown_and_never_obeyed(run: RunFolder) -> None:
         declined={"c": HOSTILE},
         batteries={HOSTILE: 0.5, "b": 0.5, "c": 0.5},
         x={"b": {HOSTILE: 0.5}},
+        times=(0, 1),
     )
     run.estimate(coverage={"share": 1.0, "updates": 1.0, "largest_psi": 1.0})
     run.evaluate(2.0)
@@ -144,6 +145,7 @@ def test_hostile_names_are_shown_and_never_obeyed(run: RunFolder) -> None:
     run.round(
         {HOSTILE: "folded", "b": "folded", "d": f"late: {HOSTILE}"},
         batteries={HOSTILE: 0.7},
+        times=(1, 2),
         sent={HOSTILE: {"weight": 7.0, "train_s": 9.0}},
     )
     run.estimate(

@@ -76,7 +76,9 @@ def test_the_headline_counts_versions_if_the_server_said_so(run: RunFolder) -> N
         assert "versions" not in dict(headline(account, outline(account)).facts)
     run.journal({"event": "server_started", "counts": "versions"})
     with Account(folder) as account:
-        assert dict(headline(account, outline(account)).facts)["versions"] == "2"
+        facts = dict(headline(account, outline(account)).facts)
+    assert facts["versions"] == "2"
+    assert "rounds" not in facts
 
 
 def test_a_run_from_before_there_were_modes_is_synchronous(run: RunFolder) -> None:
@@ -84,4 +86,4 @@ def test_a_run_from_before_there_were_modes_is_synchronous(run: RunFolder) -> No
     run.scenario('name = "old"\n[clock]\nkind = "rounds"\n[server]\nmode = "synchronous"')
     with Account(folder) as account:
         assert not staleness.carries(account)
-        assert not staleness.counts_versions(account)
+        assert not account.counts_versions

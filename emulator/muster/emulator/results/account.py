@@ -95,6 +95,20 @@ class Account:
         return calls_of(answers, committed, self.clients)
 
     @cached_property
+    def work(self) -> pd.DataFrame:
+        """The `round`, `client` and `modelled_s` of every call that a device accepted, also of
+        those that it gave up later."""
+        rows = self._query(
+            "SELECT round, client, modelled_s FROM answers WHERE decision IN ('accept', 'abort')"
+        )
+        return pd.DataFrame(rows, columns=["round", "client", "modelled_s"])
+
+    @cached_property
+    def counts_versions(self) -> bool:
+        """Whether `server.rounds` of the scenario counts versions instead of rounds."""
+        return any(event.get("counts") == "versions" for event in self.events("server_started"))
+
+    @cached_property
     def has_lives(self) -> bool:
         """Whether any device reported a simulated state."""
         return bool(self._query("SELECT 1 FROM answers WHERE state IS NOT NULL LIMIT 1"))

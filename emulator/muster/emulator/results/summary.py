@@ -62,6 +62,7 @@ def outline(account: "Account", status: str | None = None) -> dict[str, Any]:
         "detail": run.detail,
         "rounds": len(totals),
         "empty_rounds": int((totals["outcome"] == "empty").sum()),
+        "counts": "versions" if account.counts_versions else "rounds",
         "final": _final(account),
         "population": account.run.population,
         "enrolled": account.enrolled,
@@ -199,8 +200,14 @@ def _status_text(summary: Mapping[str, Any]) -> str:
 
 def _result_facts(summary: Mapping[str, Any]) -> dict[str, str]:
     final, empty = summary["final"], summary["empty_rounds"]
-    rounds = f"{summary['rounds']} in {seconds_text(summary['seconds'])}"
-    facts = {"rounds": rounds + (f", {empty} of them empty" if empty else "")}
+    seconds = seconds_text(summary["seconds"])
+    if summary.get("counts") == "versions":  # a summary of an earlier muster has no such key
+        barren = "1 round" if empty == 1 else f"{empty} rounds"
+        more = f", and {barren} without a version" if empty else ""
+        facts = {"versions": f"{summary['rounds'] - empty} in {seconds}{more}"}
+    else:
+        more = f", {empty} of them empty" if empty else ""
+        facts = {"rounds": f"{summary['rounds']} in {seconds}{more}"}
     facts["loss"] = number_text(final["loss"])
     if "accuracy" in final:
         facts["accuracy"] = percent_text(final["accuracy"])

@@ -47,7 +47,10 @@ class RunStatus:
 
     Attributes:
         state: "running", or how the run ended: "completed", "stopped", "diverged" or "failed".
-        round: the newest committed round, of `rounds`.
+        round: the newest committed round.
+        rounds: the number of rounds of the whole run, or of versions if `counts` says so.
+        counts: "rounds" or "versions".
+        version: the newest version of the model; None if the run has ended and counts rounds.
         present: devices that are connected, of `population`.
         loss, accuracy: of the newest evaluation; None before the first one.
         epsilon: ε of `server.privacy` that the run has spent; None without it.
@@ -60,6 +63,7 @@ class RunStatus:
     state: str
     round: int
     rounds: int
+    counts: str
     version: int | None
     present: int
     population: int
@@ -104,7 +108,7 @@ def status_of(folder: Path) -> RunStatus:
     problems = _missing_containers(folder)
     lines = [
         f"run {server.run}, server incarnation {server.incarnation}",
-        f"committed: round {server.committed_round} of {server.rounds}, version {server.version}",
+        _committed(progress, server.committed_round, server.rounds, server.version),
         f"devices: {server.present} of {server.population} present",
     ]
     if open_round is not None:
@@ -119,6 +123,7 @@ def status_of(folder: Path) -> RunStatus:
         state="running",
         round=server.committed_round,
         rounds=server.rounds,
+        counts=progress.counts,
         version=server.version,
         present=server.present,
         population=server.population,
@@ -128,6 +133,12 @@ def status_of(folder: Path) -> RunStatus:
         lines=[*lines, *problems],
         **_measured(progress),
     )
+
+
+def _committed(progress: RunProgress, round: int, of: int, version: int) -> str:
+    if progress.counts_versions:
+        return f"committed: version {version} of {of}, in {round} rounds"
+    return f"committed: round {round} of {of}, version {version}"
 
 
 def _measured(progress: RunProgress) -> dict[str, Any]:
@@ -158,7 +169,8 @@ def _ended(folder: Path, progress: RunProgress) -> RunStatus:
         state=progress.status,
         round=progress.round,
         rounds=progress.rounds,
-        version=None,
+        counts=progress.counts,
+        version=progress.version if progress.counts_versions else None,
         present=0,
         population=progress.population,
         open_round=None,

@@ -178,7 +178,7 @@ def _stage(state: RunProgress) -> str:
     if state.measuring:
         return f"measuring links: {state.measuring}"
     if not state.starting:
-        return f"{'version' if state.counts_versions else 'round'} {state.done} of {state.rounds}"
+        return f"{state.counts[:-1]} {state.done} of {state.rounds}"
     if state.population:
         return f"{len(state.enrolled)} of {state.population} devices enrolled"
     return "starting"
@@ -202,9 +202,8 @@ def facts_of(state: RunProgress) -> list[str]:
 def _quality(state: RunProgress) -> list[str]:
     if state.loss is None:
         return []
-    older = state.evaluated_round != state.round
-    of_round = f" (round {state.evaluated_round})" if older else ""
-    quality = [f"loss {number_text(state.loss)}{of_round}"]
+    older = f" ({' '.join(map(str, state.evaluated))})" if state.evaluated else ""
+    quality = [f"loss {number_text(state.loss)}{older}"]
     if state.accuracy is not None:
         quality.append(f"accuracy {percent_text(state.accuracy)}")
     return quality
@@ -221,7 +220,7 @@ def ending_of(state: RunProgress) -> str:
     """The last line; empty if nothing has begun."""
     if state.status is None:
         return f"no end was recorded; {_stage(state)}" if state.population else ""
-    how = f"{state.status}: {state.detail or f'{state.round} rounds'}"
+    how = f"{state.status}: {state.detail or f'{state.done} {state.counts}'}"
     traffic = f"{bytes_text(state.bytes_up)} up, {bytes_text(state.bytes_down)} down"
     spent = f"{seconds_text(state.seconds)} in rounds"
     return ", ".join([how, *_quality(state), spent, traffic])

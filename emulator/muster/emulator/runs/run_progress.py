@@ -46,6 +46,7 @@ class RunProgress:
     accuracy: float | None = None
     epsilon: float | None = None
     evaluated_round: int = 0
+    evaluated_version: int = 0
     seconds: float = 0.0
     bytes_up: int = 0
     bytes_down: int = 0
@@ -66,6 +67,20 @@ class RunProgress:
     def starting(self) -> bool:
         """Whether the current server has not committed a round yet, while devices start."""
         return self._committed_at is None
+
+    @property
+    def counts(self) -> str:
+        """What `rounds` counts: "rounds" or "versions"."""
+        return "versions" if self.counts_versions else "rounds"
+
+    @property
+    def evaluated(self) -> tuple[str, int] | None:
+        """The round, or the version in a run that counts versions, of the newest evaluation; None
+        if it is the newest one."""
+        newest, number = self.round, self.evaluated_round
+        if self.counts_versions:
+            newest, number = self.version, self.evaluated_version
+        return None if number == newest else (self.counts[:-1], number)
 
     @property
     def done(self) -> int:
@@ -116,7 +131,7 @@ class RunProgress:
 
     def _evaluated(self, event: Event) -> None:
         self.loss, self.accuracy = event["loss"], event["accuracy"]
-        self.evaluated_round = event["round"]
+        self.evaluated_round, self.evaluated_version = event["round"], event["version"]
 
     def _verifying(self, event: Event) -> None:
         self.measuring = clean(event["step"])

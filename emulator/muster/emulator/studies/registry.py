@@ -5,6 +5,7 @@ from muster.emulator.studies.agnostic.study import AgnosticStudy
 from muster.emulator.studies.correlated.study import CorrelatedStudy
 from muster.emulator.studies.fedipw.study import FedIpwStudy
 from muster.emulator.studies.selection_by_network.study import SelectionByNetworkStudy
+from muster.emulator.studies.staleness.study import StalenessStudy
 from muster.emulator.studies.study import Study
 
 BUILT_IN: dict[str, type[Study]] = {
@@ -12,6 +13,7 @@ BUILT_IN: dict[str, type[Study]] = {
     "agnostic": AgnosticStudy,
     "fedipw": FedIpwStudy,
     "selection-by-network": SelectionByNetworkStudy,
+    "staleness": StalenessStudy,
 }
 
 STUDIES: Registry[Study] = Registry("study", "muster.studies", BUILT_IN)

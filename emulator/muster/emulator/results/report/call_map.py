@@ -56,7 +56,7 @@ def call_map(account: Account) -> Figure:
     axes.spines[:].set_visible(False)
     line.label(axes)
     _label_rows(axes, clients["group"], tops)
-    axes.set_ylabel(_grain(members, line.size), color=style.MUTED, fontsize=9)
+    axes.set_ylabel(_grain(members, line.grain), color=style.MUTED, fontsize=9)
     _key(axes, cells)
     return figure
 
@@ -138,9 +138,8 @@ def _label_rows(axes: Axes, groups: pd.Series, tops: Ints) -> None:
         axes.axhline(top - 0.5, color="white", linewidth=3)
 
 
-def _grain(members: int, rounds: int) -> str:
-    parts = [f"{count} {what}" for count, what in ((members, "clients"), (rounds, "rounds")) if
-             count > 1]  # fmt: skip
+def _grain(members: int, bins: str) -> str:
+    parts = [*([f"{members} clients"] if members > 1 else []), *([bins] if bins else [])]
     return f"most frequent of {' × '.join(parts)}" if parts else "clients"
 
 

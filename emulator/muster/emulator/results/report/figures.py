@@ -22,6 +22,7 @@ from muster.emulator.results.report.life import batteries, reasons
 from muster.emulator.results.report.link_rates import rates
 from muster.emulator.results.report.link_use import link_use
 from muster.emulator.results.report.link_waits import waits
+from muster.emulator.results.report.pace import pace
 from muster.emulator.results.report.participation import participation
 from muster.emulator.results.report.planned import planned
 from muster.emulator.results.report.shares import shares
@@ -39,7 +40,8 @@ from muster.emulator.results.summary import (
 
 
 def learning(account: Account) -> Figure:
-    """Loss over rounds, and beside it accuracy or, without one, the task's first other metric."""
+    """Loss over rounds, or over versions in a mode that counts them, and beside it accuracy or,
+    without one, the task's first other metric."""
     measured = measured_metrics(account)
     if measured.empty:
         return nothing("No evaluation", "No version of the model was evaluated.")
@@ -98,6 +100,7 @@ FIGURES: Mapping[str, Callable[[Account], Figure]] = MappingProxyType(
         "learning": learning,
         "groups": groups,
         "participation": participation,
+        "pace": pace,
         "staleness": stale_updates,
         "coverage": coverage,
         "balance": balance,
@@ -118,12 +121,14 @@ FIGURES: Mapping[str, Callable[[Account], Figure]] = MappingProxyType(
 
 
 def measured_metrics(account: Account) -> pd.DataFrame:
-    """Loss, and accuracy or the first other metric, as at most two columns indexed by round."""
+    """Loss, and accuracy or the first other metric, as at most two columns indexed by round, or by
+    version in a mode that counts versions. The name of the index says which."""
     evaluations = account.evaluations
     metrics = pd.DataFrame([metrics_of(text) for text in evaluations["metrics"]])
     numbers = metrics.select_dtypes("number").drop(columns=["loss", "accuracy"], errors="ignore")
     columns = evaluations[["loss", "accuracy"]].join(numbers)
-    columns.index = pd.Index(evaluations["round"], name="round")
+    counted = "version" if account.counts_versions else "round"
+    columns.index = pd.Index(evaluations[counted], name=counted)
     finite = columns.replace([np.inf, -np.inf], np.nan).dropna(axis="columns", how="all")
     return finite.iloc[:, :2]
 
@@ -135,7 +140,7 @@ def _course(axes: Axes, values: pd.Series, target: float | None) -> None:
     text = _text_of(name)
     style.course(axes, values, color=style.BLUE, linewidth=1.8, clip_on=False)
     axes.plot(values.tail(1), "o", color=style.BLUE, markersize=5, clip_on=False)
-    style.tidy(axes, course_finding(name, values), "round", name)
+    style.tidy(axes, course_finding(name, values), str(values.index.name), name)
     style.count(axes.xaxis)
     if values.min() > 0 and values.max() > 100 * values.min():
         axes.set_yscale("log")
@@ -153,7 +158,7 @@ def course_finding(metric: str, values: pd.Series) -> str:
     name, text = metric.replace("_", " "), _text_of(metric)
     first, last = float(values.iloc[0]), float(values.iloc[-1])
     if len(values) == 1:
-        return f"{name.capitalize()} was {text(last)} after round {values.index[-1]}"
+        return f"{name.capitalize()} was {text(last)} after {values.index.name} {values.index[-1]}"
     if text(first) == text(last):
         return f"{name.capitalize()} ended where it began, at {text(last)}"
     went = "rose" if last > first else "fell"

@@ -100,8 +100,8 @@ def batteries(account: Account) -> Figure:
                      linewidth=0)  # fmt: skip
         for client in of_group["client"].value_counts().index[:_FEW]:
             one = of_group[of_group["client"] == client]
-            # A level begins with its round, which is half a unit before the round's number.
-            level = one.set_index(one["round"] - 0.5)["battery"]
+            # A level begins with its round.
+            level = one.set_index(pd.Index(line.places(one["round"])))["battery"]
             style.course(panel, level, color=style.MUTED, linewidth=0.6, clip_on=False)
         panel.stairs(median, line.edges, baseline=None, color=style.BLUE, linewidth=2,
                      clip_on=False)  # fmt: skip

@@ -72,7 +72,7 @@ def _panel(axes: Axes, moves: pd.DataFrame, line: Timeline, name: str) -> None:
     size, unit = rate_unit(top)
     shown = moves.iloc[:: math.ceil(len(moves) / _MOST_DOTS)]
     many = len(shown) > _MANY_DOTS
-    axes.plot(_places(moves)[shown.index], np.minimum(shown["rate_bps"], top) / size, "o",
+    axes.plot(_places(moves, line)[shown.index], np.minimum(shown["rate_bps"], top) / size, "o",
               color=style.BLUE, markersize=2.2 if many else 3.2, markeredgewidth=0,
               alpha=0.35 if many else 0.7, clip_on=False)  # fmt: skip
     for column, colour, width in (("own_bps", style.INK, 1.2), ("fair_bps", style.ORANGE, 1.5)):
@@ -85,8 +85,9 @@ def _panel(axes: Axes, moves: pd.DataFrame, line: Timeline, name: str) -> None:
     axes.yaxis.set_major_locator(MaxNLocator(4))
 
 
-def _places(moves: pd.DataFrame) -> pd.Series:
+def _places(moves: pd.DataFrame, line: Timeline) -> pd.Series:
     """The horizontal position of each transfer: side by side in its round, in order of time."""
     by_round = moves.groupby("round")["asked"]
     rank, count = by_round.rank(method="first"), by_round.transform("size")
-    return moves["round"] + _DOTS_WIDE * ((rank - 0.5) / count - 0.5)
+    share = 0.5 + _DOTS_WIDE * ((rank - 0.5) / count - 0.5)
+    return pd.Series(line.places(moves["round"], share), moves.index)

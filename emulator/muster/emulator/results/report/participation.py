@@ -114,6 +114,7 @@ def _cohorts(axes: Axes, account: Account) -> None:
         colours = {"folded, called earlier": style.LIGHT, "folded, called now": style.BLUE}
         size = style.bars(axes, bars, colours)
         style.by_round(axes, rounds["called"], color=style.INK, linewidth=1.2, label="called")
+        axes.set_ylim(0, 1.05 * max(1, rounds[["called", "folded"]].to_numpy().max()))
     else:
         size = style.bars(axes, rounds, colours)
     empty = rounds.index[rounds["folded"] == 0]

@@ -17,6 +17,7 @@ from muster.emulator.results.account import Account
 from muster.emulator.results.calls import OUTCOMES
 from muster.emulator.results.report import (
     coverage,
+    pace,
     participation,
     privacy,
     spread,
@@ -60,10 +61,13 @@ def headline(account: Account, summary: Summary) -> ReportSection:
     facts = [("status", clean(summary["status"])), ("loss", number_text(final["loss"]))]
     if "accuracy" in final:
         facts.append(("accuracy", percent_text(final["accuracy"])))
-    if staleness.counts_versions(account):
+    if account.counts_versions:
         facts.append(("versions", f"{summary['rounds'] - summary['empty_rounds']:,}"))
+        if summary["empty_rounds"]:
+            facts.append(("rounds without a version", f"{summary['empty_rounds']:,}"))
+    else:
+        facts.append(("rounds", f"{summary['rounds']:,}"))
     facts += [
-        ("rounds", f"{summary['rounds']:,}"),
         ("time in rounds on this machine", seconds_text(summary["seconds"])),
         ("participation", percent_text(summary["participation_rate"])),
         ("updates folded", f"{summary['updates_folded']:,}"),
@@ -259,6 +263,7 @@ SECTIONS: Sequence[Callable[[Account, Summary], ReportSection | None]] = (
     headline,
     learning,
     groups,
+    pace.section,
     participation.section,
     represented,
     staleness.section,

@@ -22,11 +22,6 @@ _MOST_BINS = 30
 _COURSE_IN, _PANEL_IN, _AROUND_IN = 2.4, 1.1, 1.0
 
 
-def counts_versions(account: Account) -> bool:
-    """Whether `server.rounds` of the scenario counts versions instead of rounds."""
-    return any(event.get("counts") == "versions" for event in account.events("server_started"))
-
-
 def carries(account: Account) -> bool:
     """Whether an update may count in a later round than that of its call."""
     mode = account.scenario.get("server", {}).get("mode", "synchronous")

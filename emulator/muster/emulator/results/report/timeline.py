@@ -1,6 +1,8 @@
 """The horizontal axis of figures over rounds, labelled with hours of the day in lockstep runs.
 
-Data is always drawn at rounds: round r reaches from r - 0.5 to r + 0.5. Only the labels differ.
+If all rounds are equally long, or if scenario time is not known, data is drawn at rounds: round r
+reaches from r - 0.5 to r + 0.5, and only the labels differ. In the buffered mode a round lasts
+until enough updates have come, so data is drawn at scenario time, in minutes.
 """
 
 import math
@@ -18,6 +20,7 @@ from matplotlib.figure import Figure
 from muster.emulator.results.account import Account
 from muster.emulator.results.report import style
 from muster.emulator.results.report.hours import MOST_TICKS, SHORTEST_MIN, Hours
+from muster.emulator.results.summary import seconds_text
 
 MOST_PANELS = 8
 
@@ -35,16 +38,19 @@ class Timeline:
 
     Attributes:
         first, last: the first and the last committed round.
-        size: rounds in a bin.
-        round_min: scenario minutes from round to round in lockstep, else None.
+        size: rounds in a bin, or minutes of scenario time if rounds differ in length.
+        round_min: scenario minutes from round to round in lockstep, if all are equally long.
         hours: the hours of the day.
+        opens_min: scenario minutes at which the rounds open, and at which the last one ends, shape
+            (rounds + 1,); None if all rounds are equally long, or if scenario time is not known.
     """
 
     first: int
     last: int
-    size: int
+    size: float
     round_min: float | None
     hours: Hours
+    opens_min: Floats | None = None
 
     @classmethod
     def of(cls, account: Account, most: int) -> Self:
@@ -52,36 +58,66 @@ class Timeline:
         rounds, clock = account.rounds["round"], account.scenario.get("clock", {})
         first, last = int(rounds.min()), int(rounds.max())
         lockstep = clock.get("kind") == "rounds" and "round_s" in clock
-        return cls(
-            first,
-            last,
-            math.ceil((last - first + 1) / most),
-            clock["round_s"] / 60 if lockstep else None,
-            Hours.of(clock.get("starts_at_h", 0.0), _time_zones(account)),
-        )
+        hours = Hours.of(clock.get("starts_at_h", 0.0), _time_zones(account))
+        opens_min = _unequal_rounds(account.rounds) if lockstep else None
+        if opens_min is not None:
+            bins = min(most, last - first + 1)
+            size = float(opens_min[-1] - opens_min[0]) / bins
+            return cls(first, last, size, None, hours, opens_min)
+        size = math.ceil((last - first + 1) / most)
+        return cls(first, last, size, clock["round_s"] / 60 if lockstep else None, hours)
 
     @property
     def bins(self) -> int:
+        if self.opens_min is not None:
+            return int(np.rint((self.opens_min[-1] - self.opens_min[0]) / self.size))
         return math.ceil((self.last - self.first + 1) / self.size)
 
     @property
     def edges(self) -> Floats:
         """The edges of the bins, shape (bins + 1,)."""
-        edges = self.first - 0.5 + self.size * np.arange(self.bins + 1.0)
-        edges[-1] = self.last + 0.5
+        begin, end = self._span
+        edges = begin + self.size * np.arange(self.bins + 1.0)
+        edges[-1] = end
         return edges
 
     @property
-    def middles(self) -> Floats:
-        return (self.edges[:-1] + self.edges[1:]) / 2
+    def _span(self) -> tuple[float, float]:
+        if self.opens_min is not None:
+            return float(self.opens_min[0]), float(self.opens_min[-1])
+        return self.first - 0.5, self.last + 0.5
+
+    @property
+    def grain(self) -> str:
+        """What a bin holds, for example "12 rounds"; empty if it is one round."""
+        if self.opens_min is not None:
+            return seconds_text(60 * self.size)
+        return f"{self.size} rounds" if self.size > 1 else ""
 
     def bins_of(self, rounds: pd.Series) -> npt.NDArray[np.int64]:
-        """The bin, counted from 0, of each of `rounds`."""
-        return (rounds.to_numpy() - self.first) // self.size
+        """The bin, counted from 0, in which each of `rounds` opens."""
+        if self.opens_min is None:
+            bins = (rounds.to_numpy() - self.first) // int(self.size)
+        else:
+            after = (self.places(rounds) - self.opens_min[0]) / self.size
+            bins = np.minimum(after.astype(np.int64), self.bins - 1)
+        return np.asarray(bins, np.int64)
+
+    def places(self, rounds: pd.Series, share: pd.Series | float = 0.0) -> Floats:
+        """The horizontal places in `rounds`, after a share of each: 0 is where it opens."""
+        if self.opens_min is None:
+            return np.asarray(rounds - 0.5 + share, np.float64)
+        at = rounds.to_numpy() - self.first
+        opens, ends = self.opens_min[at], self.opens_min[at + 1]
+        return np.asarray(opens + (ends - opens) * np.asarray(share), np.float64)
 
     def label(self, axes: Axes, most_ticks: int = MOST_TICKS) -> None:
         """Label the horizontal axis with the hours of the day in lockstep, or else with rounds."""
-        axes.set_xlim(self.first - 0.5, self.last + 0.5)
+        axes.set_xlim(*self._span)
+        if self.opens_min is not None:
+            axes.set_xticks(*self.hours.ticks(*self._span, most_ticks))
+            axes.set_xlabel(self.hours.name)
+            return
         begin, end = (number * (self.round_min or 0.0) for number in (self.first - 1, self.last))
         if self.round_min is None or end - begin < SHORTEST_MIN:
             axes.set_xlabel("round")
@@ -90,6 +126,18 @@ class Timeline:
         elapsed, labels = self.hours.ticks(begin, end, most_ticks)
         axes.set_xticks(elapsed / self.round_min + 0.5, labels)
         axes.set_xlabel(self.hours.name)
+
+
+def _unequal_rounds(rounds: pd.DataFrame) -> Floats | None:
+    """The `opens_min` of a timeline in lockstep; None if all rounds are equally long, if their
+    times are not known, or if they are too short for hours and minutes."""
+    if rounds[["scenario_s", "next_s"]].isna().to_numpy().any():
+        return None
+    opens_min = np.append(rounds["scenario_s"], rounds["next_s"].iloc[-1]) / 60
+    lengths = np.diff(opens_min)
+    if np.allclose(lengths, lengths[0]) or opens_min[-1] - opens_min[0] < SHORTEST_MIN:
+        return None
+    return opens_min
 
 
 def _time_zones(account: Account) -> list[Any]:
