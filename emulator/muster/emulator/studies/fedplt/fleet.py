@@ -90,7 +90,7 @@ class Fleet(NamedTuple):
 # --- convergence: floor and decay ----------------------------------------------------------------
 
 STEPS = 5
-RATES = (0.02, 0.04, 0.08)
+RATES = (0.01, 0.02, 0.04)
 """The constant rates of `floor`; each is twice the one before."""
 HALF = Masks(DRAWN, 0.5)
 
@@ -99,17 +99,17 @@ _REGRESSION = {
     "dimension": 50,
     "heterogeneity": 0.0,
     "noise": 1.0,
-    "examples_per_client": 100,
+    "examples_per_client": 400,
 }
 
 
 def noisy(rate: float | Mapping[str, Any]) -> Fleet:
-    """Linear regression with one minibatch of 4 examples in a step, and the same θ everywhere."""
-    return Fleet(_REGRESSION, devices=10, rate=rate, steps=STEPS, batch_size=4)
+    """Linear regression with minibatches of 8 examples, and the same θ at all devices."""
+    return Fleet(_REGRESSION, devices=10, rate=rate, steps=10, batch_size=8)
 
 
-# τ·c = 10, where c = initial · shift: more than the ½ that D = O(1/t) needs if the curvature is 1.
-DECAYING = {"kind": "inverse", "initial": 0.2, "shift": 10.0}
+# τ·c = 20, where c = initial · shift: more than the ½ that D = O(1/t) needs if the curvature is 1.
+DECAYING = {"kind": "inverse", "initial": 0.1, "shift": 20.0}
 
 
 # --- ψ, and capacity against bytes ---------------------------------------------------------------

@@ -11,7 +11,7 @@ from muster.emulator.studies.fedplt.fleet import NO_MASK, RATES
 from muster.emulator.studies.fedplt.known import limits
 from muster.emulator.studies.results import Result, Results
 
-_TAIL = 0.5
+_TAIL = 0.6
 """Share of the rounds over which the squared distance of `floor` is averaged."""
 _BINS = 12
 
@@ -25,7 +25,7 @@ class Measures:
     # --- floor and decay --------------------------------------------------------------------------
 
     def floors(self) -> dict[float, BySeed]:
-        """The mean of D = ‖θ − θ*‖² over the second half of the rounds, by η and seed."""
+        """The mean of D = ‖θ − θ*‖² over the last three fifths of the rounds, by η and seed."""
         return {
             rate: self._results.by_seed(squared_tail, part="floor", rate=rate) for rate in RATES
         }

@@ -52,7 +52,7 @@ class _Size(NamedTuple):
 
 
 _FULL = _Size(floor=1000, decay=1500, psi=200, overshoot=40, curvature=120, labels=80, limit=200)
-_QUICK = _Size(floor=400, decay=400, psi=40, overshoot=10, curvature=40, labels=40, limit=100)
+_QUICK = _Size(floor=500, decay=500, psi=40, overshoot=10, curvature=40, labels=40, limit=100)
 
 _START_S, _ROUND_S = 3.5, 0.02
 
@@ -85,9 +85,9 @@ class FedPltStudy(Study):
 def _runs(seed: int, options: Options) -> Iterator[StudyRun]:
     size = _QUICK if options.quick else _FULL
     for rate in RATES:
-        run = noisy(rate).scenario(seed, size.floor, HALF, evaluate_every=1)
+        run = noisy(rate).scenario(seed, size.floor, HALF, evaluate_every=5)
         yield _run("floor", {"rate": rate}, run)
-    yield _run("decay", {}, noisy(DECAYING).scenario(seed, size.decay, HALF, evaluate_every=1))
+    yield _run("decay", {}, noisy(DECAYING).scenario(seed, size.decay, HALF, evaluate_every=5))
     yield from _psi(seed, size.psi, options.data)
     for masks, steps in ((TENTH, MANY), (TENTH, FEW), (WHOLE, MANY)):
         # Few steps get more rounds, so that they have the same number of steps in all.
