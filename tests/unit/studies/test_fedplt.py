@@ -38,7 +38,7 @@ def loss(run: StudyRun, share: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
         speed = float(labels.get("scaled_by", 1.0))
         if labels.get("psi") is False:
             speed = float(labels["capacity"]) * 1.02
-        return START - 1.7 * speed * share
+        return np.asarray(START - 1.7 * speed * share)
     if run.part == "overshoot" and labels["masks"] != NO_MASK and labels["steps"] == MANY:
         return np.asarray(START + 4 * np.sin(np.pi * share))
     if run.part == "labels" and labels["masks"] == STATIC:
@@ -51,7 +51,7 @@ def distance(run: StudyRun, share: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]
     if run.part == "floor":
         return np.full(len(share), np.sqrt(float(run.labels["rate"])))
     if run.part == "decay":
-        return np.sqrt(1e-3 / np.maximum(share, 1e-3))
+        return np.asarray(np.sqrt(1e-3 / np.maximum(share, 1e-3)))
     grows = run.part == "curvature" and run.labels["masks"] == STATIC
     return np.asarray(np.exp(2 * share if grows else -2 * share))
 
