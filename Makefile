@@ -83,6 +83,7 @@ bench: install  ## round overhead, bulk transfer, scale, device life, links, sel
 	$(BIN)/python benchmarks/life.py
 	$(BIN)/python benchmarks/links.py
 	$(BIN)/python benchmarks/selection.py
+	$(BIN)/python benchmarks/robust.py
 	$(BIN)/python benchmarks/rounds.py --beside unshaped
 
 bench-peers: install  ## the same work beside Flower, in environments of its own (.bench-peers)

@@ -15,7 +15,7 @@ from generation.protocol import calls, limits, numbers, transitions
 from generation.scenario import plug_ins, scenario_sections
 
 import muster.client.session
-import muster.server.rounds.lifecycle
+import muster.server.rounds.phases
 from muster.common.exchange import Decision, Outcome, Reason
 from muster.v1 import fleet_pb2 as pb
 
@@ -27,7 +27,7 @@ PAGES: Mapping[str, Mapping[str, Callable[[], list[str]]]] = {
         "operator": calls("operator.proto"),
         "limits": limits,
         "rounds": transitions(
-            muster.server.rounds.lifecycle.TRANSITIONS, muster.server.rounds.lifecycle.RoundPhase
+            muster.server.rounds.phases.TRANSITIONS, muster.server.rounds.phases.RoundPhase
         ),
         "session": transitions(
             muster.client.session.ON_RUNNING_CLOCKS, muster.client.session.SessionPhase

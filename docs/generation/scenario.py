@@ -16,6 +16,7 @@ from muster.common.bounds import LARGEST
 from muster.common.compression import CODECS
 from muster.common.config import Section
 from muster.common.distributions import DISTRIBUTIONS
+from muster.common.masks import MASKINGS
 from muster.common.plugins import Plugin, Registry
 from muster.common.units import Quantity
 from muster.emulator.fleet.enrollment import ENROLLMENTS
@@ -39,6 +40,7 @@ PLUG_INS: Mapping[str, Registry[Any]] = {
     "groups.covariates, groups.device": DISTRIBUTIONS,
     "groups.enrollment": ENROLLMENTS,
     "groups.availability": AVAILABILITIES,
+    "groups.mask": MASKINGS,
     "groups.link.compression": CODECS,
     "server.mode": MODES,
     "server.mode.staleness_weight": STALENESS_WEIGHTS,

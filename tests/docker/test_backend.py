@@ -2,6 +2,7 @@
 
 import subprocess
 import threading
+import tomllib
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,8 @@ from muster.emulator.launch.docker.daemon import connect, remove_all
 from muster.emulator.launch.docker.services import project_of
 from muster.emulator.links.verification import verify
 from muster.emulator.scenario.scenario import Scenario
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
 
 pytestmark = [pytest.mark.timeout(300), pytest.mark.usefixtures("images")]
 
@@ -108,6 +111,29 @@ def test_containers_and_processes_give_the_same(tmp_path: Path) -> None:
         assert (contained.folder / f"logs/{name}.log").is_file()
     assert list(contained.ledger.events("traffic"))
     assert (contained.folder / "devices/country-0000/state.bin").is_file()
+
+
+@pytest.mark.parametrize("name", ["asynchronous", "opportunistic"])
+def test_the_modes_give_the_same_in_containers(name: str, tmp_path: Path) -> None:
+    read = tomllib.loads((EXAMPLES / f"{name}.toml").read_text())
+    read["server"].update(rounds=12, evaluate_every=6)
+    for group in read["groups"]:
+        group.pop("devices_per_process", None)
+        group.update(count=4, devices_per_container=4)
+    if "concurrency" in read["server"]["mode"]:
+        read["server"]["mode"].update(k=2, concurrency=5)
+    short = validate(Scenario, read, name)
+    contained = run(short, out=tmp_path / "contained", backend="docker", report=False)
+    processes = run(short, out=tmp_path / "processes", report=False)
+    if contained.summary["fingerprint"] == processes.summary["fingerprint"]:
+        assert contained.summary["model_sha256"] == processes.summary["model_sha256"]
+    columns = ["round", "call_round", "base_version", "client", "outcome", "reason"]
+    first, second = (
+        done.ledger.contributions[columns].astype(object).where(lambda f: f.notna(), None)
+        for done in (contained, processes)
+    )
+    assert (first["round"] > first["call_round"]).any()
+    pd.testing.assert_frame_equal(first, second)
 
 
 def test_a_device_that_is_killed_comes_back_under_its_identity(tmp_path: Path) -> None:

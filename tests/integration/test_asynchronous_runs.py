@@ -3,7 +3,7 @@ version is made again by the rule's formula."""
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
@@ -19,55 +19,63 @@ from muster.emulator.scenario.scenario import Scenario
 from muster.emulator.simulation.whole_run import simulate_run
 from muster.tasks.models import initial_vector
 
-Rule = Callable[
-    [FloatArray, list[FloatArray], list[FloatArray], list[float], list[int]], FloatArray
-]
-"""Takes the model, and of every update its base, its delta, its discount and its examples."""
+
+class Folded(NamedTuple):
+    """The updates of a version: for each the model from which it was trained, what training
+    changed, its discount and its examples."""
+
+    bases: list[FloatArray]
+    deltas: list[FloatArray]
+    discounts: list[float]
+    examples: list[int]
+
+    def trained(self) -> FloatArray:
+        return np.array(self.bases) + np.array(self.deltas)
 
 
-def fedavg(
-    theta: FloatArray,
-    bases: list[FloatArray],
-    deltas: list[FloatArray],
-    discounts: list[float],
-    examples: list[int],
-) -> FloatArray:
-    weights = np.array(discounts) * examples
-    return np.asarray(theta + weights @ np.array(deltas) / weights.sum())
+Rule = Callable[[FloatArray, Folded], FloatArray]
+"""Takes the model and the updates, and returns the next model."""
 
 
-def fedbuff(
-    theta: FloatArray,
-    bases: list[FloatArray],
-    deltas: list[FloatArray],
-    discounts: list[float],
-    examples: list[int],
-) -> FloatArray:
-    return np.asarray(theta + np.array(discounts) @ np.array(deltas) / len(deltas))
+def fedavg(theta: FloatArray, of: Folded) -> FloatArray:
+    weights = np.array(of.discounts) * of.examples
+    return np.asarray(theta + weights @ np.array(of.deltas) / weights.sum())
 
 
-def fedasync(
-    theta: FloatArray,
-    bases: list[FloatArray],
-    deltas: list[FloatArray],
-    discounts: list[float],
-    examples: list[int],
-) -> FloatArray:
-    share = 0.6 * np.mean(discounts)
-    trained = [base + delta for base, delta in zip(bases, deltas, strict=True)]
-    mixed = 0.6 * np.array(discounts) @ np.array(trained) / len(trained)
+def fedbuff(theta: FloatArray, of: Folded) -> FloatArray:
+    return np.asarray(theta + np.array(of.discounts) @ np.array(of.deltas) / len(of.deltas))
+
+
+def fedasync(theta: FloatArray, of: Folded) -> FloatArray:
+    share = 0.6 * np.mean(of.discounts)
+    mixed = 0.6 * np.array(of.discounts) @ of.trained() / len(of.deltas)
     return np.asarray((1 - share) * theta + mixed)
 
 
-def agnostic(
-    theta: FloatArray,
-    bases: list[FloatArray],
-    deltas: list[FloatArray],
-    discounts: list[float],
-    examples: list[int],
-) -> FloatArray:
-    trained = [base + delta for base, delta in zip(bases, deltas, strict=True)]
-    return np.asarray(np.average(trained, axis=0, weights=discounts))
+def agnostic(theta: FloatArray, of: Folded) -> FloatArray:
+    return np.asarray(np.average(of.trained(), axis=0, weights=of.discounts))
+
+
+def median(theta: FloatArray, of: Folded) -> FloatArray:
+    return np.asarray(theta + np.median(of.deltas, axis=0))
+
+
+def trimmed_mean(theta: FloatArray, of: Folded) -> FloatArray:
+    return np.asarray(theta + np.sort(of.deltas, axis=0)[1:-1].mean(axis=0))
+
+
+def multi_krum(theta: FloatArray, of: Folded) -> FloatArray:
+    """f = 1: the n − 3 of n updates that are closest to their n − 3 closest others."""
+    apart = [[((a - b) ** 2).sum() for b in of.deltas] for a in of.deltas]
+    size = len(apart) - 3
+    best = np.argsort([sum(sorted(row)[: size + 1]) for row in apart])[:size]
+    weights = np.array(of.discounts)[best]
+    return np.asarray(theta + weights @ np.array(of.deltas)[best] / weights.sum())
+
+
+def bulyan(theta: FloatArray, of: Folded) -> FloatArray:
+    """f = 0 selects and averages all updates."""
+    return np.asarray(theta + np.mean(of.deltas, axis=0))
 
 
 def scenario(rule: str | dict[str, Any], mode: dict[str, Any]) -> Scenario:
@@ -97,6 +105,7 @@ def scenario(rule: str | dict[str, Any], mode: dict[str, Any]) -> Scenario:
 MODES: dict[str, dict[str, Any]] = {
     "fedasync": {"kind": "buffered", "k": 1, "concurrency": 4},
     "buffered": {"kind": "buffered", "k": 3, "concurrency": 5},
+    "alike": {"kind": "opportunistic", "staleness_weight": "constant"},
     "opportunistic": {
         "kind": "opportunistic",
         "staleness_weight": {"kind": "threshold", "limit": 0, "slope": 0.5},
@@ -106,7 +115,7 @@ MODES: dict[str, dict[str, Any]] = {
 
 def discount(mode: dict[str, Any], staleness: int) -> float:
     if mode["kind"] == "opportunistic":
-        return 1 / (1 + 0.5 * staleness)
+        return 1.0 if mode == MODES["alike"] else 1 / (1 + 0.5 * staleness)
     return float((1 + staleness) ** -0.5)
 
 
@@ -119,6 +128,10 @@ def discount(mode: dict[str, Any], staleness: int) -> float:
         ("fedasync", "fedasync", fedasync),
         ("fedasync", "buffered", fedasync),
         ({"kind": "agnostic", "offer": "last"}, "opportunistic", agnostic),
+        ("median", "alike", median),
+        ({"kind": "trimmed-mean", "byzantine": 1}, "alike", trimmed_mean),
+        ({"kind": "multi-krum", "byzantine": 1}, "opportunistic", multi_krum),
+        ({"kind": "bulyan", "byzantine": 0}, "alike", bulyan),
     ],
 )
 def test_the_model_is_that_of_the_formula(
@@ -135,7 +148,7 @@ def test_the_model_is_that_of_the_formula(
         rounds: list[Any] = list(account.rounds.query("outcome == 'aggregated'").itertuples())
     assert folded["staleness"].max() >= 2
     for row in rounds:
-        bases, deltas, discounts, examples = [], [], [], []
+        of = Folded([], [], [], [])
         updates: list[Any] = list(folded[folded["round"] == row.round].itertuples())
         for update in updates:
             base = models[update.base_version]
@@ -150,10 +163,10 @@ def test_the_model_is_that_of_the_formula(
                 round=update.call_round,
                 base_version=update.base_version,
             )
-            bases.append(base)
-            deltas.append(trained.delta.astype(np.float64))
-            discounts.append(discount(MODES[mode], row.base_version - update.base_version))
-            examples.append(update.examples)
-        models[row.version] = formula(models[row.base_version], bases, deltas, discounts, examples)
+            of.bases.append(base)
+            of.deltas.append(trained.delta.astype(np.float64))
+            of.discounts.append(discount(MODES[mode], row.base_version - update.base_version))
+            of.examples.append(update.examples)
+        models[row.version] = formula(models[row.base_version], of)
     (found,) = load_file(tmp_path / "run/model.safetensors").values()
     np.testing.assert_allclose(found.ravel(), models[max(models)], rtol=1e-4, atol=1e-6)

@@ -26,7 +26,7 @@ MODES: dict[str, dict[str, Any]] = {
         "mode": {"kind": "opportunistic", "max_staleness": 4},
     },
 }
-GROUPS = [
+GROUPS: list[dict[str, Any]] = [
     {"name": "dev", "count": 4, "device": {"examples_per_s": 20}},
     {
         "name": "dev-slow",
@@ -51,13 +51,32 @@ def assert_the_account_is_right(done: Run) -> None:
     assert (folded.groupby("round").size() == rounds.set_index("round")["folded"]).all()
 
 
-@pytest.mark.parametrize("mode", MODES)
+MASKS: dict[str, list[dict[str, Any]]] = {
+    "whole model": [{}, {}],
+    "masks": [
+        {"mask": {"kind": "blocks", "schedule": "rotating"}},
+        {"mask": {"kind": "random", "schedule": "drawn"}},
+    ],
+}
+PARTS = {"task": {"name": "linear", "model": "mlp", "hidden": [8]}}
+"""A model with hidden units."""
+
+
+@pytest.mark.parametrize(
+    ("mode", "masks"),
+    [("buffered", "whole model"), ("opportunistic", "whole model"), ("buffered", "masks")],
+)
 def test_kills_of_servers_and_devices_change_nothing(
-    scenario: MakeScenario, tmp_path: Path, mode: str
+    scenario: MakeScenario, tmp_path: Path, mode: str, masks: str
 ) -> None:
+    groups: list[dict[str, Any]] = [
+        {**group, **mask, "device": {**group["device"], "capacity": 0.4 if mask else 1.0}}
+        for group, mask in zip(GROUPS, MASKS[masks], strict=True)
+    ]
     planned = scenario(
         clock={"round_s": 4.0},
-        groups=GROUPS,
+        groups=groups,
+        **(PARTS if masks == "masks" else {}),
         server={"rounds": 20 * KILLS, "evaluate_every": 20, **MODES[mode]},
         launch={"restarts": 1000},
     )
@@ -69,3 +88,5 @@ def test_kills_of_servers_and_devices_change_nothing(
     undisturbed = read_summary(tmp_path / "undisturbed")
     assert done.summary["model_sha256"] == undisturbed["model_sha256"]
     assert_the_account_is_right(done)
+    ratios = done.ledger.contributions["mask_ratio"]
+    assert ((ratios < 0.5) if masks == "masks" else (ratios == 1)).all()

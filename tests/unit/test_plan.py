@@ -144,3 +144,21 @@ def test_a_plan_can_be_ended_long_before_it_is_done() -> None:
     with pytest.raises(Enough) as ended:
         plan(scenario({"name": "a"}), LEARNING, progress)
     assert ended.value.args[0] < 0.5
+
+
+def test_a_plan_sends_the_largest_mask_of_the_group() -> None:
+    """Of a perceptron with 10 inputs, 8 hidden units and one output, a quarter of the 97
+    parameters holds the bias of the output and one unit (12 parameters); a second one does not
+    fit."""
+    part = {"mask": "blocks", "device": {"capacity": 0.25}, "link": {"up": "1 kbit/s"}}
+    read = scenario(
+        {"name": "part", **part},
+        {"name": "whole", "link": {"up": "1 kbit/s"}},
+        task={"name": "linear", "dimension": 10, "model": "mlp", "hidden": [8]},
+        server={"rounds": 2, "aggregator": "fedplt", "deadline_s": 1.0},
+    )
+    learning = Learning.of(read)
+    assert learning.parameters == 97
+    assert learning.trained == {"part": 13}
+    late = [group.late.tolist() for group in plan(read, learning).groups]
+    assert late == [[0, 0], [20, 20]]  # 0.4 s and 3.1 s

@@ -7,7 +7,8 @@ from hypothesis.strategies import sampled_from
 
 from muster.common.errors import LocalProtocolError
 from muster.common.exchange import Answer, Decision, Key, Outcome, Reason, Update
-from muster.server.rounds.lifecycle import TRANSITIONS, Round, RoundEvent, RoundPhase
+from muster.server.rounds.lifecycle import Round
+from muster.server.rounds.phases import TRANSITIONS, RoundEvent, RoundPhase
 from muster.server.rounds.rules import Rules
 
 LOCKSTEP = Rules(lockstep=True)

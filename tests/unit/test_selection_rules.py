@@ -87,7 +87,9 @@ class World:
             for i in self.enrolled
             if part[i]
         ]
-        return Cohort(number, contributions, self.population, self.participation)
+        points = np.random.default_rng(number).standard_normal((len(contributions), 3))
+        distances = ((points[:, None] - points) ** 2).sum(axis=2)
+        return Cohort(number, contributions, self.population, self.participation, distances)
 
 
 def places(cohort: Cohort) -> list[int]:
@@ -97,6 +99,9 @@ def places(cohort: Cohort) -> list[int]:
 def step(rule: Aggregator, cohort: Cohort, updates: np.ndarray, state: State) -> np.ndarray:
     """The contract's loop, for one round, from the model 1, 1, …"""
     weighing = rule.weigh(cohort, state)
+    if rule.combines:
+        taken = updates[np.array(weighing.weights) != 0]
+        return np.asarray(1 + rule.combine(taken, len(updates)), np.float32)
     total = ExactSum(updates.shape[1])
     for update, weight in zip(updates, weighing.weights, strict=True):
         total.add(update, weight)

@@ -81,8 +81,8 @@ REQUIRED: dict[tuple[str, str], dict[str, Any]] = {
     ("learning-rate schedule", "inverse-sqrt"): {"initial": 0.1},
     ("partition", "assigned"): {"labels": [[0, 1], [2, 3]]},
     ("partition", "by-label"): {"labels_per_client": 10},
-    ("aggregator", "weighted"): {"p": [0.5, 0.5]},
-    ("aggregator", "weighted-normalised"): {"p": [0.5, 0.5]},
+    ("aggregator", "weighted"): {"p": [0.5, 0.25, 0.25]},
+    ("aggregator", "weighted-normalised"): {"p": [0.5, 0.25, 0.25]},
 }
 """Settings of plug-ins, by noun and kind: all that have no default, and some that leave room for
 the number under test. A plug-in that needs an entry and has none fails the first test."""
@@ -127,7 +127,11 @@ PLUG_INS: list[tuple[Registry[Any], Place]] = [
     (OPTIMIZERS, ("training.optimizer", {})),
     (SCHEDULES, ("training.learning_rate", {})),
     (SELECTIONS, ("server.selection", {})),
-    (AGGREGATORS, ("server.aggregator", {"training": {"projection_radius": 100.0}})),
+    (AGGREGATORS, (
+        "server.aggregator",
+        # Three devices, because krum and bulyan need as many updates.
+        {"training": {"projection_radius": 100.0}, "groups": {"count": 3}},
+    )),
     (CLASSIFIERS, (
         "server.aggregator.participation.classifier", {"server": {"aggregator": {"kind": "fedipw"}}}
     )),
@@ -226,7 +230,7 @@ def _shaped(key: str, value: Any) -> Any:
         case "weights" | "labels", [value]:
             return [value, value]
         case "p", [value]:
-            return [value, 1 - value]
+            return [value, 1 - value, 0]
         case (("down" | "up"), _):
             return f"{value} bit/s"
         case (("rtt" | "jitter" | "fading_time" | "fading_step"), _):

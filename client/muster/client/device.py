@@ -177,7 +177,8 @@ class DeviceSettings(Section):
     that accepts every call."""
 
     capacity: Annotated[float, Field(gt=0, le=1)] = 1.0
-    """Share of a model that a device can train (masks)."""
+    """Largest share of the model's parameters that a device trains, if its group has a mask
+    (`groups.mask`). Without a mask it is recorded and has no other effect."""
 
     examples_per_s: AnyNumber | None = None
     """Modelled speed of training: a number, or a distribution over the devices, whose values below

@@ -135,6 +135,19 @@ class ServerSettings(Section):
         """Return the number of updates that closes a round; None if no number does."""
         return self.goal if self.goal is not None else self.selection.goal()
 
+    def round_sizes(self, devices: int) -> tuple[int, int]:
+        """Return the fewest updates with which a round is not empty, and the most that can count.
+
+        Args:
+            devices: number of devices in the population.
+        """
+        completion = self.mode.completion(self.round_goal(), self.deadline_s)
+        limits = [devices, completion.goal]
+        if not self.mode.carries:
+            limits.append(getattr(self.selection, "k", None))
+        most = min(limit for limit in limits if limit is not None)
+        return max(self.minimum, completion.least), most
+
 
 class PopulationMember(Section):
     """One device of the population, as the server knows it before the device enrolls."""

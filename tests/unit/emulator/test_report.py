@@ -138,6 +138,7 @@ def test_hostile_names_are_shown_and_never_obeyed(run: RunFolder) -> None:
         batteries={HOSTILE: 0.5, "b": 0.5, "c": 0.5},
         x={"b": {HOSTILE: 0.5}},
     )
+    run.estimate(coverage={"share": 1.0, "updates": 1.0, "largest_psi": 1.0})
     run.evaluate(2.0)
     run.measure({HOSTILE: (5, 3.0, None), "_b": (5, 4.0, None)}, {})
     run.round(
@@ -149,6 +150,7 @@ def test_hostile_names_are_shown_and_never_obeyed(run: RunFolder) -> None:
         shares={HOSTILE: 0.5, "b": 0.25},
         participation={HOSTILE: 1.0},
         calibration={"method": HOSTILE, HOSTILE: HOSTILE},
+        coverage={"share": 0.5, "updates": 2.0, "largest_psi": 3.0, HOSTILE: HOSTILE},
         **{HOSTILE: {HOSTILE: HOSTILE}},
     )
     run.journal({"event": "warned", "round": 1, "by": HOSTILE, "warning": HOSTILE})

@@ -80,6 +80,7 @@ def named(run: RunFolder) -> Path:
                   sent={first[0]: {"weight": level, "train_s": level}},
                   batteries=dict.fromkeys([*first, *second], level))  # fmt: skip
         run.round(dict.fromkeys(first, "folded"), declined={second[0]: "battery"})
+        run.estimate(coverage={"share": level, "updates": 2 * level, "largest_psi": 1 / level})
         run.evaluate(level, level)
         run.measure(dict.fromkeys(LONG, (5, level, level)),
                     {first[0]: (5, 1.0, level), second[0]: (5, 1.0, 0.1)})  # fmt: skip

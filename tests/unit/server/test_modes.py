@@ -7,10 +7,11 @@ import numpy as np
 import pytest
 
 from muster.common.exchange import Answer, Decision, Key, Outcome, Reason, Update
-from muster.server.rounds.lifecycle import Round, RoundPhase
+from muster.server.rounds.lifecycle import Round
 from muster.server.rounds.modes import MODES, Mode
 from muster.server.rounds.modes.contract import RoundEnd
 from muster.server.rounds.modes.staleness import STALENESS_WEIGHTS, StalenessWeight
+from muster.server.rounds.phases import RoundPhase
 from muster.server.rounds.rules import Rules
 from muster.server.rounds.selection import Candidate, SelectAll, UniformSelection
 

@@ -24,7 +24,7 @@ from muster.emulator.studies.correlated.fleet import (
     LIMITS,
     SCHEMES,
     SIZES,
-    Limit,
+    TransferLimit,
     classifier,
     ends_at,
     exact,
@@ -150,7 +150,7 @@ def test_schemes_of_a_seed_differ_in_the_rule_alone() -> None:
 
 
 def test_a_limit_is_slots_of_every_group() -> None:
-    read = classifier("biased", 7, 50, None, Limit("subset", 2))
+    read = classifier("biased", 7, 50, None, TransferLimit("subset", 2))
     assert {(g.shared_link.slots, g.shared_link.overflow) for g in read.groups} == {(2, "subset")}
 
 
@@ -163,7 +163,7 @@ def test_without_data_the_study_says_what_stands_in_for_mnist() -> None:
 # --- what is exact -------------------------------------------------------------------------------
 
 
-def by_all_sets(limit: Limit | None) -> tuple[list[float], float]:
+def by_all_sets(limit: TransferLimit | None) -> tuple[list[float], float]:
     """c of a device of each group, and P(nobody gets through): equation (13), set by set."""
     group = np.repeat(range(3), SIZES)
     shares, nobody = np.zeros(10), 0.0
@@ -183,8 +183,8 @@ def by_all_sets(limit: Limit | None) -> tuple[list[float], float]:
     return [float(shares[group == g].mean()) for g in range(3)], nobody
 
 
-@pytest.mark.parametrize("limit", [None, Limit("collide", 3), Limit("collide", 2)])
-def test_shares_are_those_of_adding_up_all_sets_of_devices(limit: Limit | None) -> None:
+@pytest.mark.parametrize("limit", [None, TransferLimit("collide", 3), TransferLimit("collide", 2)])
+def test_shares_are_those_of_adding_up_all_sets_of_devices(limit: TransferLimit | None) -> None:
     shares, nobody = by_all_sets(limit)
     assert exact(limit).shares == pytest.approx(shares, abs=1e-13)
     assert exact(limit).empty == pytest.approx(nobody, abs=1e-13)

@@ -23,7 +23,7 @@ from muster.emulator.studies.fedipw.fleet import (
     scenario,
 )
 from muster.emulator.studies.fedipw.study import FedIpwStudy
-from muster.emulator.studies.fedipw.target import Target
+from muster.emulator.studies.fedipw.target import PopulationLoss
 from muster.emulator.studies.fedipw.two_groups import GAMMA, RIDGE, WRONG, promised, two_devices
 from muster.emulator.studies.fedipw.weights import inclusion, weight_error
 from muster.emulator.studies.results import Results
@@ -91,13 +91,13 @@ def test_means_with_errors_are_all_that_is_told() -> None:
 def test_the_least_loss_is_below_that_of_any_other_parameters() -> None:
     read = scenario(30, 5, 7, RULES["fedavg"])
     task = task_of(read, population(read)).open(30, 7)
-    target = Target(read)
+    target = PopulationLoss(read)
     assert target.loss(np.zeros(5)) == pytest.approx(task.metrics(task.module())["loss"])
     assert target.least < target.loss(np.zeros(5))
 
 
 def test_the_gradients_and_the_curvature_of_the_target_are_those_of_its_loss() -> None:
-    target, theta, step = Target(scenario(30, 5, 7, RULES["fedavg"])), np.full(5, 0.2), 1e-4
+    target, theta, step = PopulationLoss(scenario(30, 5, 7, RULES["fedavg"])), np.full(5, 0.2), 1e-4
 
     def along(direction: FloatArray, at: FloatArray) -> float:
         """The second derivative of the loss."""
@@ -176,7 +176,7 @@ def made(run: StudyRun, gap: float, power: float = 0.0, ended: bool = True) -> M
     evaluations = pd.DataFrame(
         {
             "round": range(1, rounds + 1),
-            "loss": Target(run.scenario).least + gap if run.part != "E" else gap,
+            "loss": PopulationLoss(run.scenario).least + gap if run.part != "E" else gap,
             "metrics": f'{{"distance": {distance}}}',
         }
     )

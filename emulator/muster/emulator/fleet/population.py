@@ -49,7 +49,7 @@ class Named(Protocol):
     def count(self) -> int: ...
 
 
-class _Device(Protocol):
+class _HasProfile(Protocol):
     @property
     def profile(self) -> str: ...
 
@@ -60,7 +60,7 @@ class _Group(Named, Protocol):
     @property
     def enrollment(self) -> Enrollment: ...
     @property
-    def device(self) -> _Device: ...
+    def device(self) -> _HasProfile: ...
 
 
 class _Scenario(Protocol):

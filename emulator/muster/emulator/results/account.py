@@ -14,7 +14,7 @@ import sqlite3
 import tomllib
 import weakref
 from collections.abc import Iterator
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Self
@@ -27,36 +27,13 @@ from muster.common.config import parse_toml
 from muster.common.errors import ConfigError, LedgerError
 from muster.emulator.results.calls import OUTCOMES, calls_of
 from muster.emulator.results.ledger_file import damaged, open_ledger
+from muster.emulator.results.run_row import RunRow
 from muster.emulator.runs.run_folder import JOURNAL, LEDGER, SCENARIO
 
 _TRAFFIC = ["at", "seconds", "bytes_up", "bytes_down", "capacity_up", "capacity_down"]
 
 # NULL in a REAL column becomes NaN, in a TEXT column <NA>; only nullable integers need Int64.
 _DTYPES = {"REAL": "float64", "INTEGER": "Int64", "TEXT": "string"}
-
-
-@dataclass(frozen=True, slots=True)
-class RunRow:
-    """The one row of the table `run`.
-
-    Attributes:
-        status: None while the run goes on, or if its server was killed.
-        started_at: start of the first incarnation, in UNIX seconds.
-        began_at: scenario time 0 in UNIX seconds, on the wall and scaled clocks.
-        population: number of devices, including those that the server does not know.
-        bytes_up, bytes_down: bytes of bodies that belong to no committed round.
-    """
-
-    id: str
-    incarnation: int
-    status: str | None
-    detail: str | None
-    started_at: float
-    ended_at: float | None
-    began_at: float | None
-    population: int
-    bytes_up: int
-    bytes_down: int
 
 
 class Account:

@@ -160,6 +160,7 @@ class ScenarioSettings(Section):
     @property
     def conditions(self) -> Conditions:
         """The conditions under which the scenario's aggregator works."""
+        least, most = self.server.round_sizes(self.devices)
         return Conditions(
             z=frozenset(self.z_columns),
             x=frozenset(name for group in self.groups for name in group.covariates.x),
@@ -169,6 +170,9 @@ class ScenarioSettings(Section):
             gradient=self.training.gradient,
             projected=self.training.projection_radius is not None,
             masked=any(group.mask is not None for group in self.groups),
+            least=least,
+            most=most,
+            discounts=self.server.mode.discounts(),
         )
 
     def to_toml(self) -> str:

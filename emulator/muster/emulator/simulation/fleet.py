@@ -134,6 +134,64 @@ def scenarios() -> Mapping[str, Scenario]:
             ],
         ),
         _scenario(
+            "masks",
+            task={"name": "linear", "dimension": 3, "model": "mlp", "hidden": [6]},
+            server={
+                "rounds": 6,
+                "aggregator": "fedplt",
+                "mode": {"kind": "buffered", "k": 2, "concurrency": 3},
+            },
+            clock={"round_s": 2.0},
+            groups=[
+                {
+                    "name": "blocks",
+                    "count": 2,
+                    "devices_per_process": 2,
+                    "device": {"capacity": 0.5, "examples_per_s": 10},
+                    "mask": {"kind": "blocks", "schedule": "rotating"},
+                    "link": _FEEDBACK,
+                },
+                {
+                    "name": "random",
+                    "count": 2,
+                    "device": {"capacity": 0.3, "examples_per_s": 1},
+                    "mask": {"kind": "random", "schedule": "drawn"},
+                },
+            ],
+        ),
+        _scenario(
+            "masks-large",
+            task=_LARGE_TASK,
+            training=_LARGE_TRAINING,
+            server={"rounds": 3, "transfers": 1, "aggregator": "fedplt"},
+            groups=[
+                {
+                    "name": "part",
+                    "count": 2,
+                    "device": {"capacity": 0.4},
+                    "mask": {"kind": "random", "schedule": "rotating"},
+                },
+                {"name": "whole", "count": 1},
+            ],
+        ),
+        _scenario(
+            "robust",
+            task=_LARGE_TASK,
+            training=_LARGE_TRAINING,
+            server={
+                "rounds": 4,
+                "transfers": 2,
+                "deadline_s": 2.0,
+                "mode": "opportunistic",
+                "aggregator": {"kind": "bulyan", "byzantine": 0},
+            },
+            clock={"round_s": 2.0},
+            groups=[
+                {"name": "quick", "count": 3, "device": {"examples_per_s": 10}},
+                {"name": "slow", "count": 1, "device": {"examples_per_s": 1}},
+            ],
+        ),
+        _scenario(
             "wall",
             server={"rounds": 4, "deadline_s": 5.0, "heartbeat_s": 2.0, "goal": 1},
             clock={"kind": "wall"},

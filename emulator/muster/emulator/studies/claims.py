@@ -36,7 +36,7 @@ _NO_SEED = -1
 Ends = tuple[float | None, float | None]
 
 
-class Rate(NamedTuple):
+class HoldRate(NamedTuple):
     """The number of repetitions of a study in which a claim held, `held` of `of`."""
 
     held: int
@@ -72,7 +72,7 @@ class Claim:
     interval: Ends | None = None
     margin: float | None = None
     why: str = ""
-    rate: "Rate | None" = None
+    rate: "HoldRate | None" = None
 
     def because(self, why: str) -> Self:
         """The same claim, with a sentence that says why it should hold."""

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from muster.common.files import write_atomic
-from muster.emulator.studies.claims import Claim, Rate
+from muster.emulator.studies.claims import Claim, HoldRate
 from muster.emulator.studies.study import Study
 
 RATES = "rates.json"
@@ -45,7 +45,7 @@ class Rates:
     def added_to(self, claims: Sequence[Claim]) -> list[Claim]:
         """The claims with their rates; a claim that was not measured keeps none."""
         return [
-            replace(claim, rate=Rate(self.held[claim.claim], self.repetitions))
+            replace(claim, rate=HoldRate(self.held[claim.claim], self.repetitions))
             if claim.claim in self.held
             else claim
             for claim in claims

@@ -1,11 +1,13 @@
 """The aggregators: one file per rule, and the table of the built-in rules.
 
-`contract` defines the interface that a rule implements. `averaging`, `inverse` and `estimation`
-hold what several rules share. Of the other folders of the server only knowledge is imported.
+`contract` defines the interface that a rule implements. `averaging`, `inverse`, `estimation` and
+`robust` hold what several rules share. Of the other folders of the server only knowledge is
+imported.
 """
 
 from muster.common.plugins import Registry
 from muster.server.aggregators.agnostic import Agnostic
+from muster.server.aggregators.bulyan import Bulyan
 from muster.server.aggregators.calibrated import Calibrated
 from muster.server.aggregators.contract import (
     Aggregator,
@@ -26,8 +28,11 @@ from muster.server.aggregators.fedipw import FedIpw
 from muster.server.aggregators.fedplt import FedPlt
 from muster.server.aggregators.fedyogi import FedYogi
 from muster.server.aggregators.importance import Importance
+from muster.server.aggregators.krum import Krum, MultiKrum
+from muster.server.aggregators.median import Median
 from muster.server.aggregators.oracle_ipw import OracleIpw
 from muster.server.aggregators.participation_ipw import ParticipationIpw
+from muster.server.aggregators.trimmed_mean import TrimmedMean
 from muster.server.aggregators.weighted import Weighted, WeightedNormalised
 
 BUILT_IN: dict[str, type[Aggregator]] = {
@@ -47,6 +52,11 @@ BUILT_IN: dict[str, type[Aggregator]] = {
     "fedadagrad": FedAdagrad,
     "fedadam": FedAdam,
     "fedyogi": FedYogi,
+    "median": Median,
+    "trimmed-mean": TrimmedMean,
+    "krum": Krum,
+    "multi-krum": MultiKrum,
+    "bulyan": Bulyan,
 }
 
 AGGREGATORS = Registry("aggregator", "muster.aggregators", BUILT_IN)

@@ -20,6 +20,9 @@ A rule whose weights are known on arrival implements `weight`. A rule that needs
 implements `weigh`. If a rule needs to know more than the contributions, it names that in `needs`
 and gets it in `cohort`. This includes the truth that an oracle uses and that only an emulator
 knows.
+
+One kind of rule has another form. A rule that `combines` makes θ ← θ + s·c, where c is made from
+the updates coordinate by coordinate, for example as their median: see `combine`.
 """
 
 import math
@@ -30,6 +33,7 @@ from typing import Any, ClassVar, Literal, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from muster.common.bounds import DEVICES
 from muster.common.plugins import Plugin
 from muster.common.seeds import FloatArray
 from muster.common.tensors import Vector
@@ -38,6 +42,9 @@ from muster.server.knowledge.population import Population
 
 State = Mapping[str, npt.NDArray[Any]]
 """Named arrays of any fixed dtype; empty for a rule that remembers nothing."""
+
+Matrix = npt.NDArray[np.float32]
+"""Some coordinates of several vectors, one vector in a row."""
 
 
 class Contribution(NamedTuple):
@@ -75,6 +82,10 @@ class Need(StrEnum):
     SHARES = "shares"
     """The true c_i = E[1{i in S}/|S|], for an oracle."""
 
+    DISTANCES = "distances"
+    """The squared Euclidean distances between the updates of the round. For n updates of d
+    parameters, they take n²·d/2 steps in each round, and 8·n² bytes."""
+
 
 class Cohort(NamedTuple):
     """A round at its close, as a rule sees it.
@@ -84,12 +95,15 @@ class Cohort(NamedTuple):
         contributions: the updates that count; at least one.
         population: all devices, as far as the server knows them.
         participation: the history of all rounds up to this one; empty unless the rule needs it.
+        distances: the squared Euclidean distances between the updates, in the order of
+            `contributions`, float64, shape (updates, updates); None unless the rule needs them.
     """
 
     round: int
     contributions: Sequence[Contribution]
     population: Population
     participation: ParticipationHistory
+    distances: FloatArray | None = None
 
 
 class Weighing(NamedTuple):
@@ -122,6 +136,9 @@ class Conditions(NamedTuple):
         gradient: whether devices return gradients.
         projected: whether local training is projected onto a ball.
         masked: whether any group trains parts of the model.
+        least: the fewest updates with which a round is not empty.
+        most: the most updates that can count in a round.
+        discounts: whether the mode lets the weight of stale updates fall.
     """
 
     z: frozenset[str]
@@ -132,6 +149,9 @@ class Conditions(NamedTuple):
     gradient: bool
     projected: bool
     masked: bool = False
+    least: int = 1
+    most: int = DEVICES
+    discounts: bool = False
 
 
 class Aggregator(Plugin):
@@ -148,14 +168,19 @@ class Aggregator(Plugin):
     optimises: ClassVar[bool] = False
     """Whether `step` says how the model changes; otherwise the weighted sum is added to it."""
 
+    combines: ClassVar[bool] = False
+    """Whether `combine` makes the change of the model; otherwise it is the weighted sum. The
+    weights then only say which updates `combine` gets: those whose weight is not 0. The rule weighs
+    updates, at close."""
+
     weights: ClassVar[Literal["on-arrival", "at-close"]] = "on-arrival"
     """on-arrival: `weight` gives the weight of an update when it arrives. at-close: the weights
     depend on the set of clients in the round, so the server folds the updates after it closed."""
 
     masks: ClassVar[bool] = False
-    """Whether devices may train parts of the model. The rule must weigh updates, and not optimise.
-    The weighted sum is then taken over the updates that have a coordinate, and multiplied by ψ (see
-    `compensates`). A coordinate that no update has keeps its value."""
+    """Whether devices may train parts of the model. The rule must weigh updates, and neither
+    optimise nor combine. The weighted sum is then taken over the updates that have a coordinate,
+    and multiplied by ψ (see `compensates`). A coordinate that no update has keeps its value."""
 
     def compensates(self) -> bool:
         """Return whether, if devices train parts of the model, the weighted sum of a coordinate is
@@ -188,6 +213,18 @@ class Aggregator(Plugin):
                 (parameters,).
         """
         raise TypeError(f"{type(self).__name__} adds the weighted sum to the model")
+
+    def combine(self, updates: Matrix, counted: int) -> FloatArray:
+        """Return what is added to some coordinates of the model, float64, shape (coordinates,). A
+        rule that `combines` implements it. The server calls it for one block of coordinates after
+        the other.
+
+        Args:
+            updates: the updates whose weight is not 0, in the order of the contributions; float32,
+                shape (updates, coordinates). The rule may overwrite them.
+            counted: the number of updates that count, also those with weight 0.
+        """
+        raise TypeError(f"{type(self).__name__} combines updates by their weights")
 
     def prepare(self) -> None:
         """Import the slow modules that `weigh` needs. The server calls it while the fleet
@@ -232,8 +269,8 @@ class Aggregator(Plugin):
                 "it averages parameters, but with training.gradient devices return none; take a "
                 "rule that weighs updates, for example fedavg"
             )
-        works_with_masks = self.masks and self.weighs == "updates" and not self.optimises
-        if conditions.masked and not works_with_masks:
+        adds_updates = self.weighs == "updates" and not (self.optimises or self.combines)
+        if conditions.masked and not (self.masks and adds_updates):
             yield (
                 f"{self.kind!r} needs updates of the whole model, but a group has a mask; take "
                 f"'fedplt', or another rule that works with masks (docs/masks.md), or leave out "

@@ -2,12 +2,14 @@
 
 import math
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 from muster.common.clock import Clock
 from muster.common.errors import RunFailed
 from muster.common.events import Tell, Warned
 from muster.common.schedules import rate_at
+from muster.common.seeds import FloatArray
 from muster.common.tensors import Vector
 from muster.server.account.rows import ParticipationRow
 from muster.server.aggregators import Cohort, Need, State, Weighing
@@ -16,6 +18,7 @@ from muster.server.knowledge.participation import ParticipationHistory
 from muster.server.knowledge.population import Population
 from muster.server.rounds.lifecycle import Round
 from muster.server.rounds.versions import ModelVersions
+from muster.server.updates.blocks import combined, squared_distances
 from muster.server.updates.coverage import Coverage, apply_covered
 from muster.server.updates.exact_sum import apply, moved
 from muster.server.updates.receiver import UpdateReceiver
@@ -83,7 +86,8 @@ class Aggregation:
 
         Raises:
             Diverged: the sum of the updates left its range.
-            RunFailed: the aggregator gave a wrong number of weights, or an impossible one.
+            RunFailed: the aggregator gave a wrong number of weights, or an impossible one, or
+                combined the updates into an array of another shape.
         """
         round = updates.round
         counted = await self._receiver.counted()
@@ -97,6 +101,8 @@ class Aggregation:
         if self._receiver.formats.masked:
             model, coverage = await self._worker.run(self._masked_step, round, counted, weighing)
             self._pending.estimates(round.number, {"coverage": coverage})
+        elif self._rule.combines:
+            model = await self._worker.run_in_thread(self._combined, round, counted)
         elif self._rule.optimises:
             model, state = await self._worker.run(self._optimised, round, normaliser, state)
         else:
@@ -114,7 +120,8 @@ class Aggregation:
         if len(counted) < self._config.server.minimum:
             return Weighing((), 0.0, self._versions.state)
         number, state = updates.round.number, self._versions.state
-        cohort = Cohort(number, contributions, self._population, self._participation)
+        distances = await self._distances(counted)
+        cohort = Cohort(number, contributions, self._population, self._participation, distances)
         if self._rule.needs():  # fits and solvers take long; devices go on sending
             weighing = await self._worker.run_in_thread(self._rule.weigh, cohort, state)
         else:
@@ -124,12 +131,22 @@ class Aggregation:
                 f"the aggregator {self._rule.kind!r} gave {len(weighing.weights)} weights to "
                 f"{len(counted)} updates"
             )
-        await self._receiver.fold(counted, weighing.weights)
+        if weighing.normaliser:  # otherwise, the updates may still count in a later round
+            await self._receiver.fold(counted, weighing.weights)
         self._pending.estimates(number, weighing.estimates)
         for warning in set(weighing.warnings) - self._warned:
             self._warned.add(warning)
             self._tell(Warned(number, self._rule.kind, warning))
         return weighing
+
+    async def _distances(self, counted: Sequence[PendingUpdate]) -> FloatArray | None:
+        """The squared distances between the updates, if the rule needs them."""
+        if Need.DISTANCES not in self._rule.needs():
+            return None
+        reads = [update.body.read for update in counted]
+        return await self._worker.run_in_thread(
+            squared_distances, reads, self._receiver.sum.parameters
+        )
 
     def _learn(self, updates: RoundUpdates, counts: set[str]) -> None:
         """Enter in the participation history which devices contributed to a round."""
@@ -184,6 +201,13 @@ class Aggregation:
         mean = self._receiver.sum.total() * (self._scale(round) / normaliser)
         step, state = self._rule.step(mean, state)
         return moved(self._versions.model, step), state
+
+    def _combined(self, round: Round, counted: Sequence[PendingUpdate]) -> Vector:
+        """The next model of a rule that combines the updates coordinate by coordinate."""
+        reads = [update.body.read for update in counted if update.weight]
+        combine = partial(self._rule.combine, counted=len(counted))
+        step = combined(reads, self._receiver.sum.parameters, combine)
+        return moved(self._versions.model, step * self._scale(round))
 
     def _scale(self, round: Round) -> float:
         """The factor of the weighted sum. Devices that return gradients leave the step, and its

@@ -28,8 +28,9 @@ from muster.server.knowledge.participation import ParticipationHistory
 from muster.server.rounds.aggregation import Aggregation
 from muster.server.rounds.dispatch import Dispatch
 from muster.server.rounds.ending import RunEnding
-from muster.server.rounds.lifecycle import Round, RoundEvent, RoundPhase
+from muster.server.rounds.lifecycle import Round
 from muster.server.rounds.open_assignments import restore
+from muster.server.rounds.phases import RoundEvent, RoundPhase
 from muster.server.rounds.preparation import columns_of, masks_of, population_of, rules_of
 from muster.server.rounds.presence import Presence
 from muster.server.rounds.round_commit import RoundCommit

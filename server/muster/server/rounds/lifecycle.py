@@ -1,15 +1,10 @@
 """The state machine of one round, without I/O and without a clock.
 
-Rule 1: every change of phase is a row of TRANSITIONS. Code elsewhere reports what happened; only
-this table says what it means.
+Rule 1: every change of phase is a row of `rounds.phases.TRANSITIONS`. Code elsewhere reports what
+happened; only this table says what it means.
 
 Rule 2: time arrives as an event (`DEADLINE_PASSED`). Nothing here looks at a clock, so a test can
 play any history in microseconds.
-
-    SELECTING --CALLED--> COLLECTING --GOAL_REACHED, ALL_SPOKE, DEADLINE_PASSED--> FOLDING
-        |                     |                                                      |
-        |                     +--ABANDONED--> DROPPED <--ABANDONED-------------------+
-        +--NOBODY_SELECTED--> FOLDING --FOLDED--> COMMITTING --COMMITTED--> DONE
 
 A device has spoken when the round expects nothing more of it: it declined, gave up, or its update
 was judged. In lockstep only ALL_SPOKE closes a round. The updates that count are then chosen by
@@ -22,56 +17,12 @@ the moment at which the round before has closed.
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from enum import StrEnum
-from types import MappingProxyType
 
 from muster.common.exchange import Answer, Decision, Key, Outcome, Reason, Receipt, Update
 from muster.common.tables import next_phase
 from muster.server.rounds.cohort import CohortMember
+from muster.server.rounds.phases import TRANSITIONS, RoundEvent, RoundPhase
 from muster.server.rounds.rules import Rules
-
-
-class RoundPhase(StrEnum):
-    SELECTING = "selecting"
-    COLLECTING = "collecting"
-    FOLDING = "folding"
-    COMMITTING = "committing"
-    DONE = "done"
-    DROPPED = "dropped"
-
-
-class RoundEvent(StrEnum):
-    CALLED = "called"
-    NOBODY_SELECTED = "nobody selected"
-    GOAL_REACHED = "goal reached"
-    ALL_SPOKE = "all spoke"
-    DEADLINE_PASSED = "deadline passed"
-    FOLDED = "folded"
-    COMMITTED = "committed"
-    ABANDONED = "abandoned"
-
-
-TRANSITIONS: Mapping[tuple[RoundPhase, RoundEvent], RoundPhase] = MappingProxyType(
-    {
-        (RoundPhase.SELECTING, RoundEvent.CALLED): RoundPhase.COLLECTING,
-        (RoundPhase.SELECTING, RoundEvent.NOBODY_SELECTED): RoundPhase.FOLDING,
-        (RoundPhase.SELECTING, RoundEvent.ABANDONED): RoundPhase.DROPPED,
-        (RoundPhase.COLLECTING, RoundEvent.GOAL_REACHED): RoundPhase.FOLDING,
-        (RoundPhase.COLLECTING, RoundEvent.ALL_SPOKE): RoundPhase.FOLDING,
-        (RoundPhase.COLLECTING, RoundEvent.DEADLINE_PASSED): RoundPhase.FOLDING,
-        (RoundPhase.COLLECTING, RoundEvent.ABANDONED): RoundPhase.DROPPED,
-        (RoundPhase.FOLDING, RoundEvent.FOLDED): RoundPhase.COMMITTING,
-        (RoundPhase.FOLDING, RoundEvent.ABANDONED): RoundPhase.DROPPED,
-        # A commit under way is never abandoned: it may already be durable.
-        (RoundPhase.COMMITTING, RoundEvent.COMMITTED): RoundPhase.DONE,
-        # The deadline limits the wait for devices, not the server's own computation. Its timer may
-        # fire at the moment at which the round closes.
-        (RoundPhase.FOLDING, RoundEvent.DEADLINE_PASSED): RoundPhase.FOLDING,
-        (RoundPhase.COMMITTING, RoundEvent.DEADLINE_PASSED): RoundPhase.COMMITTING,
-        (RoundPhase.DONE, RoundEvent.DEADLINE_PASSED): RoundPhase.DONE,
-        (RoundPhase.DROPPED, RoundEvent.DEADLINE_PASSED): RoundPhase.DROPPED,
-    }
-)
 
 
 @dataclass(slots=True)

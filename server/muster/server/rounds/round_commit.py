@@ -14,9 +14,10 @@ from muster.server.aggregators import State
 from muster.server.evaluation.schedule import EvaluationSchedule
 from muster.server.rounds.aggregation import Aggregation
 from muster.server.rounds.closed_round import ClosedRound
-from muster.server.rounds.lifecycle import Round, RoundEvent
+from muster.server.rounds.lifecycle import Round
 from muster.server.rounds.modes import Mode
 from muster.server.rounds.modes.contract import RoundEnd
+from muster.server.rounds.phases import RoundEvent
 from muster.server.rounds.versions import ModelVersions
 from muster.server.updates.receiver import UpdateReceiver
 from muster.server.worker import WorkerThread

@@ -76,7 +76,8 @@ class Folding:
         return [updates.accepted[client] for client in updates.round.counted()]
 
     async def fold(self, counted: Sequence[PendingUpdate], weights: Sequence[float]) -> None:
-        """Fold the updates that count with their weights, unless they were folded on arrival.
+        """Fold the updates that count with their weights, unless they were folded on arrival. If
+        the rule combines them, they only get their weights.
 
         Raises:
             Diverged, RunFailed: see `counted`.
@@ -85,6 +86,11 @@ class Folding:
             return
         for update, weight in zip(counted, weights, strict=True):
             update.weight = weight
+        if self._rule.combines:
+            for update in counted:
+                self._require_possible(update)
+            return
+        for update in counted:
             self._unfolded.put(update)
         await self._fold_in_worker()
 
@@ -112,15 +118,23 @@ class Folding:
     def _fold_together(self, together: Sequence[PendingUpdate]) -> None:
         terms = []
         for update in together:
-            weight, body = update.weight, update.body
-            if weight is None or not 0 <= weight < math.inf:
-                client = update.contribution.client
-                raise RunFailed(
-                    f"the aggregator {self._rule.kind!r} gave {client} the weight {weight}; "
-                    f"expected a finite number >= 0"
-                )
+            weight, body = self._require_possible(update), update.body
             terms.append(Term(body.read, weight, body.largest))
         self.sum.add_terms(terms)
         # At once, because all bodies of a cohort would need many times the model's memory.
         for update in together:
             update.body.close()
+
+    def _require_possible(self, update: PendingUpdate) -> float:
+        """Return the weight of an update.
+
+        Raises:
+            RunFailed: the aggregator gave an impossible one.
+        """
+        weight = update.weight
+        if weight is None or not 0 <= weight < math.inf:
+            raise RunFailed(
+                f"the aggregator {self._rule.kind!r} gave {update.contribution.client} the weight "
+                f"{weight}; expected a finite number >= 0"
+            )
+        return weight

@@ -30,7 +30,8 @@ from muster.server.account.traffic import Transfer
 from muster.server.aggregators import Contribution, State
 from muster.server.config import ServerSettings
 from muster.server.fleet import ConnectedPack, Fleet
-from muster.server.rounds.lifecycle import Round, RoundPhase
+from muster.server.rounds.lifecycle import Round
+from muster.server.rounds.phases import RoundPhase
 from muster.server.updates.admission import Admission
 from muster.server.updates.answers import Answers
 from muster.server.updates.exact_sum import ExactSum

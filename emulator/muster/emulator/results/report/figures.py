@@ -17,6 +17,7 @@ from muster.emulator.results.account import Account
 from muster.emulator.results.report import style
 from muster.emulator.results.report.balance_panels import balance
 from muster.emulator.results.report.call_map import call_map
+from muster.emulator.results.report.coverage import figure as coverage
 from muster.emulator.results.report.life import batteries, reasons
 from muster.emulator.results.report.link_rates import rates
 from muster.emulator.results.report.link_use import link_use
@@ -98,6 +99,7 @@ FIGURES: Mapping[str, Callable[[Account], Figure]] = MappingProxyType(
         "groups": groups,
         "participation": participation,
         "staleness": stale_updates,
+        "coverage": coverage,
         "balance": balance,
         "weights": weights,
         "shares": shares,

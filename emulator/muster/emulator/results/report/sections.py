@@ -15,9 +15,9 @@ import pandas as pd
 
 from muster.emulator.results.account import Account
 from muster.emulator.results.calls import OUTCOMES
+from muster.emulator.results.report import coverage, participation, spread, staleness, times
 from muster.emulator.results.report import life_sections as life
 from muster.emulator.results.report import link_sections as link
-from muster.emulator.results.report import participation, spread, staleness, times
 from muster.emulator.results.report import weight_sections as weight
 from muster.emulator.results.report.balance_section import represented
 from muster.emulator.results.report.figures import (
@@ -254,6 +254,7 @@ SECTIONS: Sequence[Callable[[Account, Summary], ReportSection | None]] = (
     participation.section,
     represented,
     staleness.section,
+    coverage.section,
     weight.weights,
     weight.propensities,
     weight.overlap,

@@ -6,6 +6,7 @@ A run has none of them if all its updates weigh the same and its aggregator esti
 import pandas as pd
 
 from muster.emulator.results.account import Account
+from muster.emulator.results.report.coverage import COVERAGE
 from muster.emulator.results.report.section import ReportSection, ReportTable, Summary
 from muster.emulator.results.report.shares import FLOOR, SHARES, finding, floor_of, shares_of
 from muster.emulator.results.report.weights import (
@@ -30,7 +31,8 @@ _QUANTILES = {"min": "least", "p05": "5th percentile", "median": "median", "max"
 
 def weights(account: Account, summary: Summary) -> ReportSection | None:
     rounds, warnings = weighed(account), _warnings(account)
-    if account.estimates.empty and not weights_differ(account) and warnings is None:
+    estimated = (account.estimates["name"] != COVERAGE).any()
+    if not estimated and not weights_differ(account) and warnings is None:
         return None
     text = (
         "If a few weights are large, the model rests on few updates. The effective size is the "
@@ -153,7 +155,7 @@ def estimates(account: Account, summary: Summary) -> ReportSection | None:
 
 def _known(name: str) -> bool:
     """Whether another section shows estimates of this name."""
-    shown = {*PROPENSITIES, CALIBRATION, RESIDUALS, STALE, SHARES, FLOOR}
+    shown = {*PROPENSITIES, CALIBRATION, RESIDUALS, STALE, SHARES, FLOOR, COVERAGE}
     return name in shown or name.startswith(OVERLAP) or _is_clipped(name)
 
 

@@ -78,7 +78,7 @@ def shares_by_subsets(inclusion: FloatArray) -> FloatArray:
     return _sums_to_one(found)
 
 
-class Limit(NamedTuple):
+class LimitWeights(NamedTuple):
     """The weights of the devices at the limit of a part, and others that one might expect.
 
     Attributes:
@@ -89,11 +89,11 @@ class Limit(NamedTuple):
     others: Mapping[str, FloatArray]
 
 
-def limits() -> dict[str, Limit]:
+def limits() -> dict[str, LimitWeights]:
     """Part to the limit of agnostic averaging."""
     of_draws, of_coins = shares(QUADRATICS_DECAY), shares_of_random_size()
     return {
-        "quadratics": Limit(
+        "quadratics": LimitWeights(
             of_draws,
             {
                 FAR: EQUAL,
@@ -101,7 +101,7 @@ def limits() -> dict[str, Limit]:
                 "p²/Σp²": _sums_to_one(of_draws**2),
             },
         ),
-        "random size": Limit(
+        "random size": LimitWeights(
             of_coins,
             {
                 FAR: _sums_to_one(np.ones(len(of_coins))),

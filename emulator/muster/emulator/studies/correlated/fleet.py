@@ -37,7 +37,7 @@ _MNIST, _DIGITS = 500, 34
 """Examples of a device; scikit-learn's digits have no more."""
 
 
-class Limit(NamedTuple):
+class TransferLimit(NamedTuple):
     """M_max, the number of devices of a group that can transfer in a round.
 
     Attributes:
@@ -53,11 +53,16 @@ class Limit(NamedTuple):
         return f"{self.overflow}-{self.slots}"
 
 
-LITERAL = Limit("collide", 3)
+LITERAL = TransferLimit("collide", 3)
 """The limit for which the study has claims. It follows the paper's wording, and it binds but lets
 enough devices through. With at most two devices, c of the large group is below δ."""
-LIMITS = (LITERAL, Limit("collide", 2), Limit("subset", 3), Limit("subset", 2))
-NEVER_BINDS = Limit("collide", 4)
+LIMITS = (
+    LITERAL,
+    TransferLimit("collide", 2),
+    TransferLimit("subset", 3),
+    TransferLimit("subset", 2),
+)
+NEVER_BINDS = TransferLimit("collide", 4)
 """As many slots as the largest group has devices."""
 
 
@@ -90,7 +95,7 @@ FAIR = tuple(size / sum(SIZES) for size in SIZES)
 """The weight of each group if every device weighs the same."""
 
 
-def event_groups(limit: Limit | None = None) -> list[EventGroup]:
+def event_groups(limit: TransferLimit | None = None) -> list[EventGroup]:
     limits = () if limit is None else (limit.slots, limit.overflow)
     return [
         EventGroup(size, event, DEVICE_PROBABILITY, *limits)
@@ -98,18 +103,18 @@ def event_groups(limit: Limit | None = None) -> list[EventGroup]:
     ]
 
 
-def exact(limit: Limit | None = None) -> Exact:
+def exact(limit: TransferLimit | None = None) -> Exact:
     shares, empty = shares_of_groups(event_groups(limit))
     return Exact(tuple(shares.tolist()), empty)
 
 
-def ends_at(scheme: str, limit: Limit | None = None) -> tuple[float, ...]:
+def ends_at(scheme: str, limit: TransferLimit | None = None) -> tuple[float, ...]:
     """The weight of each group in the objective that a scheme minimises."""
     return exact(limit).biased if scheme == "biased" else FAIR
 
 
 def classifier(
-    scheme: str, seed: int, rounds: int, data: str | None, limit: Limit | None = None
+    scheme: str, seed: int, rounds: int, data: str | None, limit: TransferLimit | None = None
 ) -> Scenario:
     """The scenario of a classifier of the digits 0, 1 and 2; devices of group g have only digit g.
 
@@ -133,7 +138,7 @@ def classifier(
     return _scenario(scheme, seed, rounds, task, training, limit)
 
 
-def surrogate(scheme: str, seed: int, rounds: int, limit: Limit | None = None) -> Scenario:
+def surrogate(scheme: str, seed: int, rounds: int, limit: TransferLimit | None = None) -> Scenario:
     """The scenario of F_m = ½‖θ − θ₀ − e_g‖² for every device of group g, with exact gradients.
 
     The learning rate falls as 1/(t + 1). Therefore θ becomes a mean over the rounds, and converges
@@ -163,7 +168,7 @@ def _quadratic(
     rounds: int,
     minimisers: npt.NDArray[np.float64],
     learning_rate: float | Mapping[str, Any],
-    limit: Limit | None,
+    limit: TransferLimit | None,
 ) -> Scenario:
     covariates = {f"corner_{g}": row.tolist() for g, row in enumerate(minimisers)}
     task = {"name": "quadratic", "dimension": 3, "condition": 1.0, "heterogeneity": 0.0,
@@ -178,7 +183,7 @@ def _scenario(
     rounds: int,
     task: Mapping[str, Any],
     training: Mapping[str, Any],
-    limit: Limit | None,
+    limit: TransferLimit | None,
 ) -> Scenario:
     return validate(
         Scenario,

@@ -13,7 +13,7 @@ from muster.emulator.fleet.lives import task_of
 from muster.emulator.fleet.population import population
 from muster.emulator.studies.claims import BySeed
 from muster.emulator.studies.correlated import fleet as fleet
-from muster.emulator.studies.correlated.fleet import GROUPS, SCHEMES, SIZES, Limit
+from muster.emulator.studies.correlated.fleet import GROUPS, SCHEMES, SIZES, TransferLimit
 from muster.emulator.studies.results import Measure, Result, Results
 from muster.tasks.synthetic import OpenSynthetic
 
@@ -28,7 +28,7 @@ UNDER_LIMITS = ("biased", "debiased")
 """The schemes that are run under every limit."""
 
 
-def name_of(limit: Limit | None) -> str:
+def name_of(limit: TransferLimit | None) -> str:
     """The label of a limit: "unlimited", or for example "collide-3"."""
     return UNLIMITED if limit is None else str(limit)
 
@@ -41,7 +41,7 @@ class CorrelatedMeasures:
         surrogate_limits: the limits with which the surrogate was run; None means no limit.
     """
 
-    def __init__(self, results: Results, rounds: int, limits: tuple[Limit, ...]) -> None:
+    def __init__(self, results: Results, rounds: int, limits: tuple[TransferLimit, ...]) -> None:
         self._results, self._rounds = results, rounds
         self._measured: dict[tuple[object, ...], BySeed] = {}
         self.limits = [limit for limit in limits if self._of("fig2", "biased", limit)]
@@ -49,18 +49,20 @@ class CorrelatedMeasures:
             limit for limit in (None, *limits) if self._of("surrogate", "biased", limit)
         ]
 
-    def _of(self, part: str, scheme: str, limit: Limit | None) -> Results:
+    def _of(self, part: str, scheme: str, limit: TransferLimit | None) -> Results:
         return self._results.where(part=part, scheme=scheme, limit=name_of(limit))
 
-    def _classifier(self, scheme: str, limit: Limit | None) -> Results:
+    def _classifier(self, scheme: str, limit: TransferLimit | None) -> Results:
         return self._of("fig1" if limit is None else "fig2", scheme, limit)
 
-    def of(self, measure: Measure, scheme: str, limit: Limit | None = None) -> BySeed:
+    def of(self, measure: Measure, scheme: str, limit: TransferLimit | None = None) -> BySeed:
         """`measure` of the classifier's runs, by seed."""
         part = "fig1" if limit is None else "fig2"
         return self._by_seed(measure, part=part, scheme=scheme, limit=name_of(limit))
 
-    def of_surrogate(self, measure: Measure, scheme: str, limit: Limit | None = None) -> BySeed:
+    def of_surrogate(
+        self, measure: Measure, scheme: str, limit: TransferLimit | None = None
+    ) -> BySeed:
         return self._by_seed(measure, part="surrogate", scheme=scheme, limit=name_of(limit))
 
     def of_theorems(self, measure: Measure, scheme: str, rounds: int) -> BySeed:
@@ -73,7 +75,7 @@ class CorrelatedMeasures:
             self._measured[key] = self._results.by_seed(measure, **labels)
         return self._measured[key]
 
-    def courses(self, scheme: str, limit: Limit | None = None) -> pd.DataFrame:
+    def courses(self, scheme: str, limit: TransferLimit | None = None) -> pd.DataFrame:
         """Training loss over the rounds, a column for each seed."""
         return self._courses(self._classifier(scheme, limit), "loss")
 
@@ -90,18 +92,18 @@ class CorrelatedMeasures:
             result.close()
         return pd.DataFrame(columns, index=grid)
 
-    def by_digit(self, scheme: str, limit: Limit | None = None) -> pd.DataFrame:
+    def by_digit(self, scheme: str, limit: TransferLimit | None = None) -> pd.DataFrame:
         """Final loss of each digit, a column for each seed."""
         columns = {r.seed: _by_digit(r) for r in self._classifier(scheme, limit) if r.ended}
         return pd.DataFrame(columns, index=range(len(GROUPS)))
 
-    def points(self, scheme: str, limit: Limit | None) -> list[list[float]]:
+    def points(self, scheme: str, limit: TransferLimit | None) -> list[list[float]]:
         """The point where the surrogate ended, for every seed."""
         results = self._of("surrogate", scheme, limit)
         return [weights(result).tolist() for result in results if result.ended]
 
     @property
-    def arms(self) -> Iterator[tuple[str, Limit | None]]:
+    def arms(self) -> Iterator[tuple[str, TransferLimit | None]]:
         """The pairs of scheme and limit with which the classifier was run."""
         for scheme in SCHEMES:
             yield scheme, None
@@ -155,7 +157,7 @@ class CorrelatedMeasures:
                 )
         return pd.DataFrame(rows)
 
-    def same_model(self, limit: Limit) -> dict[int, bool]:
+    def same_model(self, limit: TransferLimit) -> dict[int, bool]:
         """Whether the debiased scheme ends with the same model as without a limit, by seed."""
         free = {result.seed: _model_hash(result) for result in self._classifier("debiased", None)}
         limited = {r.seed: _model_hash(r) for r in self._of("fig2", "debiased", limit)}
@@ -220,7 +222,7 @@ def _theta0(result: Result) -> npt.NDArray[np.float64]:
 
 
 @cache
-def share_error(limit: Limit | None) -> Measure:
+def share_error(limit: TransferLimit | None) -> Measure:
     """A measure: |ĉ/c − 1|, the mean over the groups."""
     shares = fleet.exact(limit).shares
 

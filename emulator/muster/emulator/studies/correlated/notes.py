@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 from muster.emulator.studies.correlated import fleet as fleet
 from muster.emulator.studies.correlated import measures as measures
-from muster.emulator.studies.correlated.fleet import LITERAL, Limit
+from muster.emulator.studies.correlated.fleet import LITERAL, TransferLimit
 from muster.emulator.studies.correlated.measures import CorrelatedMeasures, mean
 
 NO_MNIST = (
@@ -33,7 +33,7 @@ THEOREMS = (
 
 def notes(found: CorrelatedMeasures) -> Iterator[str]:
     """Sentences that a reader of the results has to know."""
-    literal, fewer = fleet.exact(LITERAL), fleet.exact(Limit("collide", 2))
+    literal, fewer = fleet.exact(LITERAL), fleet.exact(TransferLimit("collide", 2))
     yield (
         f"The classifier can serve all three digits at once, so smaller weights for some of them "
         f"make it slow rather than wrong: the biased loss still falls at the end (by "

@@ -23,7 +23,7 @@ from muster.emulator.studies.correlated.fleet import (
     LITERAL,
     NEVER_BINDS,
     SCHEMES,
-    Limit,
+    TransferLimit,
 )
 from muster.emulator.studies.correlated.measures import (
     UNDER_LIMITS,
@@ -114,7 +114,9 @@ def _runs(seed: int, options: Options) -> Iterator[StudyRun]:
             yield StudyRun("theorems", labels, fleet.theorems(scheme, seed, rounds), expected_s)
 
 
-def _classifier(scheme: str, seed: int, options: Options, limit: Limit | None = None) -> StudyRun:
+def _classifier(
+    scheme: str, seed: int, options: Options, limit: TransferLimit | None = None
+) -> StudyRun:
     scenario = fleet.classifier(scheme, seed, _size(options).rounds, options.data, limit)
     return _run("fig1" if limit is None else "fig2", scheme, limit, scenario)
 
@@ -123,7 +125,7 @@ _START_S, _ALL_S, _SOME_S, _LIMITED_S = 4.0, 0.011, 0.007, 0.012
 """Seconds measured on two cores: a start, and a round with all devices, with some, with slots."""
 
 
-def _run(part: str, scheme: str, limit: Limit | None, scenario: Scenario) -> StudyRun:
+def _run(part: str, scheme: str, limit: TransferLimit | None, scenario: Scenario) -> StudyRun:
     round_s = _ALL_S if scheme == "unbiased" else _SOME_S if limit is None else _LIMITED_S
     labels = {"scheme": scheme, "limit": name_of(limit)}
     return StudyRun(part, labels, scenario, _START_S + round_s * scenario.server.rounds)

@@ -8,7 +8,7 @@ import pandas as pd
 
 from muster.emulator.studies.claims import BySeed
 from muster.emulator.studies.fedipw.fleet import RULES, STRENGTH, STRENGTHS
-from muster.emulator.studies.fedipw.target import Target
+from muster.emulator.studies.fedipw.target import PopulationLoss
 from muster.emulator.studies.fedipw.two_groups import promised, share_left
 from muster.emulator.studies.fedipw.weights import WeightError, error_of
 from muster.emulator.studies.results import Result, Results
@@ -31,13 +31,13 @@ class FedIpwMeasures:
         self._noises = sorted(
             {float(r.labels["noise"]) for r in results.where(part="D", rule="calibrated")}
         )
-        self._targets: dict[tuple[int, bool], Target] = {}
+        self._targets: dict[tuple[int, bool], PopulationLoss] = {}
 
-    def _target(self, result: Result) -> Target:
+    def _target(self, result: Result) -> PopulationLoss:
         """The target of a run, which depends neither on enrollment nor on the rule."""
         key = result.seed, "effects" in result.labels
         if key not in self._targets:
-            self._targets[key] = Target(result.scenario)
+            self._targets[key] = PopulationLoss(result.scenario)
         return self._targets[key]
 
     def _gap(self, result: Result) -> float:

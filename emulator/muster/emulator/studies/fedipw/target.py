@@ -11,7 +11,7 @@ from muster.tasks.logistic import OpenLogisticRegression
 _POINTS = 11
 
 
-class Target:
+class PopulationLoss:
     """F, the mean loss over all devices of a scenario with logistic regression, with its ridge
     penalty. It does not depend on enrollment.
 

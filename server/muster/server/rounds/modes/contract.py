@@ -13,6 +13,8 @@ from typing import ClassVar, NamedTuple
 from muster.common.plugins import Plugin
 from muster.server.rounds.selection import Candidate, Draws, Selection
 
+_VERY_STALE = 1_000_000
+
 
 class Completion(NamedTuple):
     """The conditions that complete a round.
@@ -94,6 +96,12 @@ class Mode(Plugin):
     def discount(self, staleness: int) -> float:
         """The factor by which the weight of an update falls because it is stale; 1 if it is not."""
         return 1.0
+
+    def discounts(self) -> bool:
+        """Whether any update that counts has a discount below 1. The discount does not rise with
+        the staleness."""
+        oldest = self.oldest()
+        return self.carries and self.discount(_VERY_STALE if oldest is None else oldest) != 1
 
     def refusals(
         self, selection: Selection, devices: int, lockstep: bool, shared: bool
