@@ -51,7 +51,7 @@ class _Size(NamedTuple):
     limit: int
 
 
-_FULL = _Size(floor=1000, decay=1500, psi=200, overshoot=40, curvature=120, labels=80, limit=200)
+_FULL = _Size(floor=800, decay=1000, psi=150, overshoot=20, curvature=60, labels=60, limit=150)
 _QUICK = _Size(floor=500, decay=500, psi=40, overshoot=10, curvature=40, labels=40, limit=100)
 
 _START_S, _ROUND_S = 3.5, 0.02
