@@ -4,6 +4,7 @@ from muster.common.plugins import Registry
 from muster.emulator.studies.agnostic.study import AgnosticStudy
 from muster.emulator.studies.correlated.study import CorrelatedStudy
 from muster.emulator.studies.fedipw.study import FedIpwStudy
+from muster.emulator.studies.fedplt.study import FedPltStudy
 from muster.emulator.studies.selection_by_network.study import SelectionByNetworkStudy
 from muster.emulator.studies.staleness.study import StalenessStudy
 from muster.emulator.studies.study import Study
@@ -12,6 +13,7 @@ BUILT_IN: dict[str, type[Study]] = {
     "correlated": CorrelatedStudy,
     "agnostic": AgnosticStudy,
     "fedipw": FedIpwStudy,
+    "fedplt": FedPltStudy,
     "selection-by-network": SelectionByNetworkStudy,
     "staleness": StalenessStudy,
 }

@@ -1,0 +1,1 @@
+"""The study `fedplt`: training parts of a model."""
