@@ -4,7 +4,7 @@ from collections.abc import Callable
 import numpy as np
 import pandas as pd
 import pytest
-from tests.unit.studies.made import MadeResult, statements
+from tests.studies.made import MadeResult, statements
 
 from muster.common.seeds import FloatArray
 from muster.emulator.fleet.lives import task_of

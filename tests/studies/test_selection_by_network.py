@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
-from tests.unit.studies.made import MadeResult, statements
+from tests.studies.made import MadeResult, statements
 
 from muster.emulator.fleet.lives import task_of
 from muster.emulator.fleet.population import population

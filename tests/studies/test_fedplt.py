@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from matplotlib.figure import Figure
-from tests.unit.studies.made import MadeResult, statements
+from tests.studies.made import MadeResult, statements
 
 from muster.emulator.studies import Claim, Options, Results, StudyRun
 from muster.emulator.studies.fedplt.fleet import (

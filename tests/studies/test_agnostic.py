@@ -7,7 +7,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 import pytest
-from tests.unit.studies.made import MadeResult, statements
+from tests.studies.made import MadeResult, statements
 
 from muster.client.availability.k_of_n import KOfN
 from muster.emulator.fleet.closed_forms import skew
