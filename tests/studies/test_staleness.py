@@ -16,11 +16,14 @@ from muster.emulator.studies.staleness.fleet import (
     BUFFERED,
     FAST,
     FEDASYNC,
+    FEDVARP,
     LINKS,
     LIVES,
     METHODS,
+    MIFA,
     OPPORTUNISTIC,
     OVER_SELECTED,
+    REMEMBERING,
     SHARE,
     SLOW,
     SLOW_DEVICES,
@@ -51,6 +54,8 @@ PULLS = {
     (OPPORTUNISTIC, ""): 0.05,
     (BUFFERED, ""): 0.07,
     (FEDASYNC, ""): 0.06,
+    (FEDVARP, ""): 0.2,
+    (MIFA, ""): 0.2,
     (SYNCHRONOUS, "apart 1"): 0.2,
     (SYNCHRONOUS, "apart 2.5"): 0.2,
     (BUFFERED, "slowness 2"): 0.17,
@@ -66,8 +71,10 @@ PULLS = {
 }
 """Pulls and weights of the slow devices, by method and change; others have that of the method."""
 SECONDS = {SYNCHRONOUS: 15.0, OVER_SELECTED: 5.0, OPPORTUNISTIC: 3.0, BUFFERED: 1.5, FEDASYNC: 2.0}
+SECONDS |= dict.fromkeys(REMEMBERING, 3.0)
 """Seconds of a round. A gap falls from 8 to 30 % in each, so the fourth reaches the target."""
 BYTES = {SYNCHRONOUS: 1000, OVER_SELECTED: 1300, OPPORTUNISTIC: 900, BUFFERED: 500, FEDASYNC: 50}
+BYTES |= dict.fromkeys(REMEMBERING, 900)
 FLOORS = {"apart 1": 0.02, "apart 2.5": 0.1, "": 0.3}
 """Gaps at which the buffered mode ends with data apart."""
 
@@ -89,6 +96,7 @@ def result_of(
     weight = weights[key] + by_seed
     biased = method == BUFFERED and run.part != ALIKE
     least = FLOORS.get(change, FLOORS[""]) if biased else floor
+    least = least / 10 if method in REMEMBERING else least
     rounds = np.arange(1, ROUNDS + 1)
     gaps = np.maximum(8 * 0.3 ** np.arange(ROUNDS + 1.0), least)
     metrics = [json.dumps({"distance": (2 * gap * fast_gap()) ** 0.5}) for gap in gaps]
@@ -166,7 +174,7 @@ def planned(part: str, method: str, change: str = "") -> StudyRun:
 # --- what is run ---------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("options", "minutes"), [(FULL, 45), (QUICK, 6)])
+@pytest.mark.parametrize(("options", "minutes"), [(FULL, 45), (QUICK, 7)])
 def test_every_run_has_a_title_of_its_own(options: Options, minutes: float) -> None:
     runs = STUDY.runs(options)
     assert len({run.title for run in runs}) == len(runs)
@@ -176,7 +184,7 @@ def test_every_run_has_a_title_of_its_own(options: Options, minutes: float) -> N
 def test_the_full_form_compares_all_methods() -> None:
     for part in (ALIKE, APART_PART):
         methods = [run.labels["method"] for run in STUDY.runs(Options(seeds=1)) if run.part == part]
-        assert methods == list(METHODS)
+        assert methods == [*METHODS, *(REMEMBERING if part == APART_PART else ())]
 
 
 def test_methods_of_a_seed_differ_in_the_server_alone() -> None:
@@ -243,6 +251,8 @@ def test_runs_that_went_as_claimed_make_all_claims_hold(options: Options) -> Non
         ({(OVER_SELECTED, ""): 0.06, (OPPORTUNISTIC, ""): 0.08}, "over-selection loses"),
         ({(OVER_SELECTED, ""): 0.045}, "over-selection has the larger bias"),
         ({(FEDASYNC, ""): 0.15}, "FedAsync"),
+        ({(MIFA, ""): 0.15}, "opportunistic rounds with mifa"),
+        ({(FEDVARP, ""): 0.15}, "opportunistic rounds with fedvarp"),
         ({(BUFFERED, "slowness 5"): 0.05}, "grows with the slowness"),
         ({(BUFFERED, "at once 40"): 0.08}, "number of devices that work at a time"),
         ({(BUFFERED, "exponent 1"): 0.05}, "grows with the exponent"),
@@ -307,10 +317,10 @@ def test_runs_that_failed_break_claims_and_no_judgement() -> None:
 def test_tables_and_figures_have_every_method_and_change() -> None:
     findings = STUDY.judge(Results([result_of(run) for run in STUDY.runs(FULL)]), FULL)
     table = findings.tables[0].frame
-    assert set(table["method"]) == set(METHODS)
+    assert set(table["method"]) == {*METHODS, *REMEMBERING}
     drawn = {figure.name: figure.draw().axes for figure in findings.figures}
     assert list(drawn) == ["courses", "pulls", "biases", "pictures"]
     names = [tick.get_text() for tick in drawn["biases"][0].get_xticklabels()]
-    assert names == list(METHODS)
+    assert names == [*METHODS, *REMEMBERING]
     lines = [line.get_label() for line in drawn["courses"][0].lines]
     assert lines == list(METHODS)

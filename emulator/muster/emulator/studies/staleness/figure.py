@@ -21,7 +21,7 @@ from muster.emulator.results.report.style import (
 from muster.emulator.studies.staleness.fleet import SHARE
 from muster.emulator.studies.staleness.measures import ALIKE, APART_PART, CHANGED, PICTURES
 
-_COLOURS = (INK, ORANGE, GREEN, BLUE, AMBER, MUTED)
+_COLOURS = (INK, ORANGE, GREEN, BLUE, AMBER, MUTED, "#CC79A7")
 """One for each method, in the order in which they were run."""
 
 _MOMENTS = 400

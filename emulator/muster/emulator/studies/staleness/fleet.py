@@ -25,8 +25,8 @@ EXTRA = 6
 BUFFER = 10
 """Updates that make a version of the buffered mode."""
 
-SYNCHRONOUS, OVER_SELECTED, OPPORTUNISTIC, BUFFERED, FEDASYNC = (
-    "synchronous", "over-selected", "opportunistic", "buffered", "fedasync",
+SYNCHRONOUS, OVER_SELECTED, OPPORTUNISTIC, BUFFERED, FEDASYNC, FEDVARP, MIFA = (
+    "synchronous", "over-selected", "opportunistic", "buffered", "fedasync", "fedvarp", "mifa",
 )  # fmt: skip
 
 APART, SLOWNESS = 5.0, 10.0
@@ -118,23 +118,22 @@ def _buffered(setting: Setting, k: int) -> dict[str, Any]:
 
 
 def server_of(method: str, setting: Setting) -> dict[str, Any]:
-    """The `[server]` table of a method.
-
-    A further method, such as a rule that remembers the last update of every device, is a further
-    entry.
-    """
+    """The `[server]` table of a method. Rules that remember updates get opportunistic rounds."""
     uniform = {"kind": "uniform", "k": setting.at_once}
+    opportunistic = {
+        "selection": uniform,
+        "deadline_s": WINDOW_S,
+        "mode": {"kind": "opportunistic", **_stale(setting)},
+    }
     tables: dict[str, dict[str, Any]] = {
         SYNCHRONOUS: {"selection": uniform, "deadline_s": _WORLDS[setting.world].deadline_s},
         OVER_SELECTED: {
             "selection": {"kind": "uniform", "k": setting.at_once + EXTRA},
             "goal": setting.at_once,
         },
-        OPPORTUNISTIC: {
-            "selection": uniform,
-            "deadline_s": WINDOW_S,
-            "mode": {"kind": "opportunistic", **_stale(setting)},
-        },
+        OPPORTUNISTIC: opportunistic,
+        FEDVARP: {**opportunistic, "aggregator": "fedvarp"},
+        MIFA: {**opportunistic, "aggregator": {"kind": "mifa", "start": "zero"}},
         BUFFERED: {"mode": _buffered(setting, setting.at_once // 2), "aggregator": "fedbuff"},
         FEDASYNC: {
             "mode": _buffered(setting, 1),
@@ -145,7 +144,10 @@ def server_of(method: str, setting: Setting) -> dict[str, Any]:
 
 
 METHODS = (SYNCHRONOUS, OVER_SELECTED, OPPORTUNISTIC, BUFFERED, FEDASYNC)
-"""The methods that are compared."""
+"""The methods that are compared with data alike."""
+
+REMEMBERING = (FEDVARP, MIFA)
+"""The methods that remember the last update of every device; compared with data apart."""
 
 
 def scenario(

@@ -24,11 +24,14 @@ from muster.emulator.studies.staleness.figure import draw_biases, draw_courses, 
 from muster.emulator.studies.staleness.fleet import (
     BUFFERED,
     FEDASYNC,
+    FEDVARP,
     LINKS,
     LIVES,
     METHODS,
+    MIFA,
     OPPORTUNISTIC,
     OVER_SELECTED,
+    REMEMBERING,
     SYNCHRONOUS,
     Setting,
     pictures,
@@ -64,13 +67,29 @@ class _StalenessSize(NamedTuple):
 
 
 _FULL = _StalenessSize(
-    {SYNCHRONOUS: 40, OVER_SELECTED: 80, OPPORTUNISTIC: 120, BUFFERED: 200, FEDASYNC: 1600},
+    {
+        SYNCHRONOUS: 40,
+        OVER_SELECTED: 80,
+        OPPORTUNISTIC: 120,
+        BUFFERED: 200,
+        FEDASYNC: 1600,
+        FEDVARP: 120,
+        MIFA: 120,
+    },
     400,
     (*SLOWNESSES, 20.0),
     {SYNCHRONOUS: 30, OVER_SELECTED: 120, OPPORTUNISTIC: 150, BUFFERED: 300},
 )
 _QUICK = _StalenessSize(
-    {SYNCHRONOUS: 30, OVER_SELECTED: 40, OPPORTUNISTIC: 60, BUFFERED: 80, FEDASYNC: 500},
+    {
+        SYNCHRONOUS: 30,
+        OVER_SELECTED: 40,
+        OPPORTUNISTIC: 60,
+        BUFFERED: 80,
+        FEDASYNC: 500,
+        FEDVARP: 60,
+        MIFA: 60,
+    },
     300,
     SLOWNESSES,
     {},
@@ -111,6 +130,8 @@ def _runs(seed: int, options: Options) -> Iterator[StudyRun]:
         for method in METHODS:
             if part == APART_PART or method != FEDASYNC or not options.quick:
                 yield _run(part, seed, size, method, setting)
+    for method in REMEMBERING:
+        yield _run(APART_PART, seed, size, method, Setting())
     for apart in APARTS:
         for method in (SYNCHRONOUS, BUFFERED):
             yield _run(CHANGED, seed, size, method, Setting(apart=apart), change_of("apart", apart))
