@@ -9,6 +9,7 @@ import pytest
 
 from muster.emulator.cli.commands import main
 from muster.emulator.scenario.reading import read_scenario
+from muster.server.aggregators import BUILT_IN
 
 ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -78,6 +79,15 @@ def test_links_into_a_page_lead_to_headings(page: Path) -> None:
     headings = re.findall(r"^#+ (.*)$", text, re.MULTILINE)
     anchors = {re.sub(r"[^\w\- ]", "", h.lower()).replace(" ", "-") for h in headings}
     assert set(re.findall(r"\]\(#([^)\s]+)\)", text)) <= anchors
+
+
+@pytest.mark.parametrize("column", ["explained in", "on devices"], ids=["purposes", "refusals"])
+def test_each_table_of_aggregators_names_all_of_them(column: str) -> None:
+    page = (ROOT / "docs/aggregators.md").read_text(encoding="utf-8")
+    rows = page.partition(f"{column} |\n")[2].partition("\n\n")[0].splitlines()
+    cells = [next(cell for cell in row.split("|") if "`" in cell) for row in rows[1:]]
+    named = re.findall(r"`([^`]+)`", " ".join(cells))
+    assert sorted(named) == sorted(BUILT_IN)
 
 
 def test_generated_parts_are_those_of_the_code() -> None:

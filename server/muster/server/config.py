@@ -58,7 +58,7 @@ class ServerSettings(Section):
     """How the server runs rounds."""
 
     rounds: RoundCount
-    """Number of rounds to run."""
+    """Number of rounds to run; in the buffered mode, number of versions to make."""
 
     mode: Annotated[SerializeAsAny[Mode], BeforeValidator(MODES.parse)] = Synchronous(
         kind="synchronous"
@@ -68,17 +68,19 @@ class ServerSettings(Section):
 
     goal: DeviceCount | None = None
     """Number of updates that closes a round. Absent: as many as devices accepted the call, or the
-    k of an over-selecting policy."""
+    k of an over-selecting policy. The buffered mode ignores it; there, the mode's `k` decides."""
 
     deadline_s: LongTime | None = None
-    """How long a round waits for updates. Absent: without limit. In lockstep it is compared with
-    each update's modelled duration; otherwise it is a timer."""
+    """How long a round waits for updates, in seconds. Absent: without limit. In lockstep it is
+    compared with each update's modelled duration; otherwise it is a timer. In the opportunistic
+    mode, an update that takes longer counts in a later round."""
 
     minimum: DeviceCount = 1
     """If fewer updates come, the round is recorded as empty and the model does not change."""
 
     evaluate_every: RoundCount = 1
-    """Number of rounds from one evaluation to the next. The last version is always evaluated."""
+    """Number of rounds (in the buffered mode, versions) from one evaluation to the next. The last
+    version is always evaluated."""
 
     evaluate_groups: bool = False
     """Whether each evaluation also measures the model on the data of each group's devices: on their
@@ -125,7 +127,8 @@ class ServerSettings(Section):
     aggregator: Annotated[SerializeAsAny[Aggregator], BeforeValidator(AGGREGATORS.parse)] = FedAvg(
         kind="fedavg"
     )
-    """The rule that makes the next version: a name or module:Class, with its settings beside it."""
+    """The aggregator, which makes the next version: a name or module:Class, with its settings
+    beside it."""
 
     target: Target = Target()
     """The run stops early when this target is reached."""

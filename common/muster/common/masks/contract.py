@@ -53,8 +53,8 @@ class Masking(Plugin):
     device's `capacity`, the largest share of the model's parameters that it trains."""
 
     schedule: Literal["static", "rotating", "drawn"] = "static"
-    """static: a device trains the same part in every round. rotating: the part moves on in every
-    round. drawn: the part is drawn anew for each device and round."""
+    """static: a device trains the same part in every round. rotating: the next part follows in
+    every round. drawn: the part is drawn anew for each device and round."""
 
     @abstractmethod
     def maker(self, layout: Layout, capacity: float, seed: int) -> MaskMaker:

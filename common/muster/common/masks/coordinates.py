@@ -9,7 +9,7 @@ from muster.common.seeds import BoolArray, stream
 
 
 class Coordinates(Masking):
-    """Coordinates in a random order, whatever they belong to: exactly the share `capacity`.
+    """Single coordinates, whatever they belong to: exactly the share `capacity`, rounded down.
 
     static and rotating: windows that follow each other in one random order of all coordinates,
     which all devices have in common, so that coverage is even. drawn: a random order for each

@@ -66,7 +66,7 @@ class Group(Section):
 
     mask: AnyMasking | None = None
     """Which part of the model each device trains and returns: a kind of mask, or a table with the
-    kind and its settings. How much of the model it is says `groups.device.capacity`. Absent: the
+    kind and its settings. `groups.device.capacity` is the largest size of the part. Absent: the
     whole model."""
 
     link: LinkSettings = LinkSettings()

@@ -21,8 +21,8 @@ class FedPlt(Aggregator):
     masks: ClassVar[bool] = True
 
     psi: bool = True
-    """Whether to multiply by ψ. false shows what ψ is for: an entry then moves by the share of the
-    examples behind it only, as if its learning rate were that much smaller."""
+    """Whether to multiply by ψ. With false, an entry that few devices train moves less, as if its
+    learning rate were multiplied by the share of the examples behind it."""
 
     def compensates(self) -> bool:
         return self.psi

@@ -68,8 +68,8 @@ class Krum(_ByScore):
 
 
 class MultiKrum(_ByScore):
-    """θ ← θ + 1/m · Σ Δ_i over the m clients with the lowest scores (see `krum`). The mode's
-    discount of stale updates applies to the mean."""
+    """θ ← θ + 1/m · Σ Δ_i over the m clients with the lowest scores (see `krum`). The staleness
+    weight of the mode applies to the mean."""
 
     averages: ClassVar[bool] = True
 

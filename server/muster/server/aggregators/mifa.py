@@ -27,7 +27,8 @@ class Mifa(Aggregator):
     start: Literal["wait", "zero"] = "wait"
     """What happens before every enrolled device has taken part once. wait: versions stay equal to
     the initial model, because the paper's analysis begins with a round of all devices. zero: the
-    update of a device that has not taken part yet counts as 0."""
+    update of a device that has not taken part yet counts as 0. With wait, the model never changes
+    if one enrolled device never takes part."""
 
     def weigh(self, cohort: Cohort, state: State) -> Weighing:
         """Return the weights 1 and the normaliser N/η; the weights 0 while the rule waits."""

@@ -72,7 +72,8 @@ class Tolerant(Robust):
     updates. A round with fewer is empty, with a warning."""
 
     byzantine: Annotated[int, Field(ge=0, le=DEVICES)] | None = None
-    """f, the number of updates of a round that may be wrong. Absent: `byzantine_ratio` says it."""
+    """f, the number of updates of a round that may be wrong. Absent: it follows from
+    `byzantine_ratio`."""
 
     byzantine_ratio: Annotated[float, Field(ge=0, lt=0.5)] = 0.2
     """The share of the updates of a round that may be wrong: f is this share of their number,

@@ -20,7 +20,8 @@ from muster.server.rounds.steps import step_at
 
 
 class Buffered(Carrying):
-    """A new version after every `k` updates. `server.rounds` counts versions."""
+    """A new version after every `k` updates, whichever devices they come from. `server.rounds` and
+    `evaluate_every` count versions."""
 
     counts_versions = True
 
