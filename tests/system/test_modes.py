@@ -69,7 +69,12 @@ PARTS = {"task": {"name": "linear", "model": "mlp", "hidden": [8]}}
 
 @pytest.mark.parametrize(
     ("mode", "masks"),
-    [("buffered", "whole model"), ("opportunistic", "whole model"), ("buffered", "masks")],
+    [
+        ("buffered", "whole model"),
+        ("opportunistic", "whole model"),
+        ("fedvarp", "whole model"),
+        ("buffered", "masks"),
+    ],
 )
 def test_kills_of_servers_and_devices_change_nothing(
     scenario: MakeScenario, tmp_path: Path, mode: str, masks: str
@@ -96,3 +101,26 @@ def test_kills_of_servers_and_devices_change_nothing(
     assert_the_account_is_right(done)
     ratios = done.ledger.contributions["mask_ratio"]
     assert ((ratios < 0.5) if masks == "masks" else (ratios == 1)).all()
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(900)
+def test_ten_thousand_asynchronous_updates_are_accounted_for_through_kills(
+    scenario: MakeScenario, tmp_path: Path
+) -> None:
+    planned = scenario(
+        clock={"round_s": 4.0},
+        groups=GROUPS,
+        server={
+            "rounds": 2000,
+            "evaluate_every": 500,
+            "mode": {**MODES["buffered"]["mode"], "k": 5},
+        },
+        launch={"restarts": 1000},
+    )
+    folder = tmp_path / "killed"
+    killer = Killer(folder, "all", 20, 60)
+    done = run(planned, out=folder, show=killer.show, show_every_s=SOON_S, report=False)
+    assert killer.left == 0, "the run was over before the killer was done"
+    assert done.summary["updates_folded"] == 10_000
+    assert_the_account_is_right(done)
