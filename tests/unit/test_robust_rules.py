@@ -261,7 +261,7 @@ ALIKE = {**BUFFERED, "staleness_weight": "constant"}
     ({"kind": "bulyan", "byzantine": 1}, {"selection": {"kind": "uniform", "k": 6}}, "at most 6"),
     ({"kind": "krum", "byzantine": 2}, {"mode": ALIKE}, "but at most 5 can count"),
     ({"kind": "krum", "byzantine": 1}, {"mode": ALIKE}, ""),
-    ({"kind": "krum", "byzantine": 1}, {"mode": BUFFERED}, "'krum' takes no weighted mean, so a"),
+    ({"kind": "krum", "byzantine": 1}, {"mode": BUFFERED}, "the weights of 'krum' do not depend"),
     ({"kind": "median"}, {"mode": BUFFERED}, "set server.mode.staleness_weight = 'constant'"),
     ({"kind": "multi-krum", "byzantine": 1}, {"mode": BUFFERED}, ""),
     ({"kind": "median"}, {"mode": "opportunistic", "deadline_s": 5.0}, ""),

@@ -82,6 +82,11 @@ def _impossible_mode(scenario: ScenarioSettings) -> Iterator[str]:
     lockstep = scenario.clock.kind == "rounds"
     for reason in mode.refusals(server.selection, scenario.devices, lockstep, shared):
         yield f"server.mode: {reason}"
+    if server.goal is not None and mode.counts_versions:
+        yield (
+            f"server.goal: with server.mode {mode.kind!r}, server.mode.k is the number of updates "
+            f"that make a version; leave out server.goal = {server.goal}"
+        )
     if mode.carries and Need.PARTICIPATION in server.aggregator.needs():
         yield (
             f"server.aggregator: {server.aggregator.kind!r} estimates which of the called devices "

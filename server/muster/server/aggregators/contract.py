@@ -230,6 +230,10 @@ class Aggregator(Plugin):
         Without ψ, a coordinate that few updates have moves less."""
         return True
 
+    discounts: ClassVar[bool] = True
+    """Whether a stale update weighs less, by the mode's discount. If not, the rule is refused
+    together with a `staleness_weight` other than "constant"."""
+
     def weight(self, contribution: Contribution, state: State) -> float:
         """Return the weight of one update, finite and >= 0. A rule whose weights are known on
         arrival implements it."""
@@ -311,12 +315,13 @@ class Aggregator(Plugin):
                 "it averages parameters, but with training.gradient devices return none; take a "
                 "rule that weighs updates, for example fedavg"
             )
-        if self.remembers and conditions.discounts:
+        if conditions.discounts and not self.discounts:
             yield (
-                "it remembers updates and gives all of them the same weight, however stale they "
-                "are; set server.mode.staleness_weight = 'constant'"
+                f"the weights of {self.kind!r} do not depend on how stale an update is; set "
+                f"server.mode.staleness_weight = 'constant'"
             )
-        adds_updates = self.weighs == "updates" and not (self.optimises or self.combines)
+        changes_alike = self.optimises or self.combines or self.remembers
+        adds_updates = self.weighs == "updates" and not changes_alike
         if conditions.masked and not (self.masks and adds_updates):
             yield (
                 f"{self.kind!r} needs updates of the whole model, but a group has a mask; take "

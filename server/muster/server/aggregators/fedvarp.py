@@ -16,6 +16,7 @@ class FedVarp(Aggregator):
     Every device counts alike, whatever its examples."""
 
     remembers: ClassVar[bool] = True
+    discounts: ClassVar[bool] = False
 
     rate: Positive = 1.0
     """Learning rate η of the server."""

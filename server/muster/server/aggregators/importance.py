@@ -25,6 +25,7 @@ class Importance(Aggregator):
     masks: ClassVar[bool] = True
 
     weights: ClassVar[Literal["on-arrival", "at-close"]] = "at-close"
+    discounts: ClassVar[bool] = False
 
     shares: Literal["estimated", "exact"] = "estimated"
     """estimated: ĉ, from all rounds up to the current one. exact: the true c, if the emulator can

@@ -71,7 +71,7 @@ class MultiKrum(_ByScore):
     """θ ← θ + 1/m · Σ Δ_i over the m clients with the lowest scores (see `krum`). The staleness
     weight of the mode applies to the mean."""
 
-    averages: ClassVar[bool] = True
+    discounts: ClassVar[bool] = True
 
     m: DeviceCount | None = None
     """Number of updates in the mean, at most n − f − 2. Absent, or larger: n − f − 2, the largest

@@ -20,6 +20,7 @@ class Mifa(Aggregator):
     """
 
     remembers: ClassVar[bool] = True
+    discounts: ClassVar[bool] = False
 
     rate: Positive = 1.0
     """Factor η of the mean; 1 in the paper."""

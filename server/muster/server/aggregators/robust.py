@@ -30,16 +30,7 @@ class Robust(Aggregator):
 
     weights: ClassVar[Literal["on-arrival", "at-close"]] = "at-close"
 
-    averages: ClassVar[bool] = False
-    """Whether the rule ends in a mean, in which stale updates can count for less."""
-
-    def refusals(self, conditions: Conditions) -> Iterator[str]:
-        yield from super().refusals(conditions)
-        if conditions.discounts and not self.averages:
-            yield (
-                f"{self.kind!r} takes no weighted mean, so a stale update cannot count for less; "
-                f"set server.mode.staleness_weight = 'constant'"
-            )
+    discounts: ClassVar[bool] = False
 
 
 class Coordinatewise(Robust):

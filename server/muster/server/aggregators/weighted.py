@@ -26,6 +26,7 @@ class WeightedNormalised(Averaging):
 
     weighs: ClassVar[Literal["updates", "parameters"]] = "parameters"
     weights: ClassVar[Literal["on-arrival", "at-close"]] = "at-close"
+    discounts: ClassVar[bool] = False
 
     p: list[Annotated[float, Field(ge=0, le=1)]] | None = None
     """p_i of every device, in the order of the population; they sum to 1. Absent: the exact
