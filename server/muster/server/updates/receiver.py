@@ -114,7 +114,7 @@ class UpdateReceiver:
         self._folding = Folding(
             schema.parameters,
             rule,
-            on_arrival=rule.weights == "on-arrival" and not decided_later and not rule.remembers,
+            on_arrival=rule.folds_on_arrival() and not decided_later,
             small=schema.body_bytes <= INLINE_BYTES,
             worker=worker,
             clip=settings.privacy.clip if settings.privacy and settings.clips else None,
