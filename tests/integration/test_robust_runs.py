@@ -117,3 +117,28 @@ def test_updates_of_an_empty_round_count_in_a_later_one(kind: str, f: int, tmp_p
     second = folded[folded["round"] == 2]
     assert set(second["call_round"]) == {1}
     assert second["weight"].sum() == (1 if kind == "krum" else 15)
+
+
+OWN_RULE = """
+from typing import ClassVar
+import numpy as np
+from muster.server.aggregators import Aggregator
+
+class Largest(Aggregator):
+    combines: ClassVar[bool] = True
+
+    def weight(self, contribution, state):
+        return 1.0
+
+    def combine(self, updates, counted):
+        return updates.max(axis=0).astype(np.float64)
+"""
+
+
+def test_a_rule_of_ones_own_combines_updates_whose_weights_are_known_on_arrival(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "own_rule_of_largest.py").write_text(OWN_RULE)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    start, end = losses(tmp_path / "run", HONEST, rule("own_rule_of_largest:Largest"))
+    assert start != end

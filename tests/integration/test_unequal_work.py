@@ -146,3 +146,33 @@ def test_the_model_is_that_of_the_paper(
             ]
             theta = theta - numerator / sum(h)
     np.testing.assert_allclose(found, theta, rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.parametrize("dimension", [3, 2200], ids=["inline", "in chunks"])
+def test_losses_that_are_not_finite_leave_rounds_empty_and_do_not_stop_the_run(
+    tmp_path: Path, dimension: int
+) -> None:
+    # The first update has a norm of 1e8, and seven layers of such weights overflow float32. So from
+    # the second round on no device can tell its loss, nor can it after training again.
+    scenario = validate(
+        Scenario,
+        {
+            "name": "overflow",
+            "task": {"name": "linear", "dimension": dimension, "model": "mlp", "hidden": [8] * 6},
+            "training": {
+                "learning_rate": 1e6,
+                "optimizer": "adam",
+                "local_steps": 1,
+                "clip_update": 1e8,
+            },
+            "server": {"rounds": 3, "aggregator": {"kind": "q-fedavg", "q": 0}},
+            "groups": [{"name": "dev", "count": 2}],
+        },
+        "overflow",
+    )
+    assert simulate_run(scenario, tmp_path) == "completed"
+    with Account(tmp_path) as account:
+        assert account.rounds["folded"].tolist() == [2, 0, 0]
+        outcomes = account.contributions.groupby("round")[["outcome", "reason"]].agg(list)
+    assert outcomes["outcome"].tolist() == [["folded"] * 2, ["refused"] * 2, ["refused"] * 2]
+    assert outcomes["reason"].tolist()[1:] == [["loss"] * 2] * 2

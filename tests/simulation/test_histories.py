@@ -79,6 +79,13 @@ def test_the_end_of_a_run_is_found_in_a_journal_that_a_power_cut_shortened(
         assert not simulated.play(plan).violations, plan
 
 
+@pytest.mark.parametrize(("scenario", "step"), [("masks", 160), ("private-devices", 179)])
+def test_the_model_may_differ_if_a_power_cut_takes_what_compression_left_out(
+    simulated: Simulator, scenario: str, step: int
+) -> None:
+    assert not simulated.play(HistoryPlan(scenario, step, (PowerCut(step),))).violations
+
+
 def test_a_fault_may_strike_before_anything_is_started(simulated: Simulator) -> None:
     plan = HistoryPlan("inline", 0, (GatewayDown("dev-0000", 0, 0.5),))
     assert not simulated.play(plan).violations

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from fractions import Fraction
 from functools import partial
-from itertools import combinations
+from itertools import combinations, permutations
 from typing import Any
 
 import numpy as np
@@ -146,6 +146,18 @@ def test_multi_krum_is_the_plain_mean_of_those_with_the_lowest_scores(
     best = np.argsort(krum_scores(updates, 2))[:count]
     found = changed(rule_of("multi-krum", **settings), updates)
     np.testing.assert_allclose(found, updates[best].mean(axis=0, dtype=np.float64), rtol=1e-6)
+
+
+def test_the_normaliser_does_not_depend_on_the_order_of_the_updates() -> None:
+    # In float64, 0.1 + 0.2 + 0.3 is not 0.3 + 0.2 + 0.1.
+    rule, distances = rule_of("multi-krum", byzantine=0), np.zeros((5, 5))
+    found = set()
+    for order in permutations([0.1, 0.2, 0.3, 0.7, 1.0]):
+        stale = [Contribution(f"c{d}", "g", 5, 1, d) for d in order]
+        population = Population([c.client for c in stale], (), [{}] * 5, {}, {}, Oracle())
+        cohort = Cohort(1, stale, population, ParticipationHistory(), distances)
+        found.add(rule.weigh(cohort, {}).normaliser)
+    assert found == {0.6}
 
 
 @pytest.mark.parametrize(("size", "f"), [(7, 1), (8, 1), (11, 2), (5, 0)])

@@ -146,6 +146,10 @@ def test_steps_and_losses_that_cannot_be_are_refused(
     admission.open(round_of(1))
     receipt = admission.known_receipt(worker, update(**changes))
     assert (receipt.reason if receipt else None) == reason
+    assert admission.round is not None
+    waits = admission.round.expects("a")
+    assert waits is (reason is None), "training again would give the same numbers"
+    assert admission.known_receipt(worker, update(**changes)) == receipt
 
 
 def test_the_steps_of_a_function_of_ones_own_are_not_bounded(

@@ -1,18 +1,25 @@
 """The modes without a server: who is called, what completes a round, what stale updates weigh."""
 
 from collections.abc import Sequence
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import numpy as np
 import pytest
 
+from muster.common.clock import WallClock
 from muster.common.exchange import Answer, Decision, Key, Outcome, Reason, Update
+from muster.server.account.ledger import Ledger
+from muster.server.account.rows import OpenAssignmentRow
+from muster.server.fleet import EnrolledDevice, Fleet
 from muster.server.rounds.lifecycle import Round
 from muster.server.rounds.modes import MODES, Mode
 from muster.server.rounds.modes.contract import RoundEnd
 from muster.server.rounds.modes.staleness import STALENESS_WEIGHTS, StalenessWeight
+from muster.server.rounds.open_assignments import restore
 from muster.server.rounds.phases import RoundPhase
 from muster.server.rounds.rules import Rules
+from muster.server.rounds.scenario_time import ScenarioTime
 from muster.server.rounds.selection import Candidate, SelectAll, UniformSelection
 
 ALL = SelectAll(kind="all")
@@ -170,6 +177,17 @@ def test_an_assignment_that_was_taken_over_has_the_key_of_its_call() -> None:
     assert second.receive(update("a", 1, 0.0)).outcome is Outcome.ACCEPTED
     foreign = second.receive(update("b", 1, 0.0))
     assert (foreign.outcome, foreign.reason) == (Outcome.LATE, Reason.ROUND_CLOSED)
+
+
+def test_a_restarted_server_has_the_cohort_in_the_order_of_the_calls() -> None:
+    # The fleet has "z" before "a", and rounds call in the order of the fleet.
+    fleet = Fleet(EnrolledDevice(client, "g", place, 5) for place, client in enumerate("zab"))
+    calls = [("a", 1), ("b", 2), ("z", 2)]
+    rows = [OpenAssignmentRow(client, number, 0, 0.0, 0) for client, number in calls]
+    ledger = cast("Ledger", SimpleNamespace(open_assignments=lambda: rows))
+    round = Round(3, 2, Rules(lockstep=False, carries=True))
+    restore(round, ledger, ScenarioTime(False, 1.0, 1.0, WallClock()), fleet, lockstep=False)
+    assert list(round.cohort) == ["a", "z", "b"]
 
 
 def test_staleness_has_a_limit() -> None:

@@ -47,7 +47,8 @@ def _reproducible(programs: Programs, faults: Sequence[Fault]) -> bool:
     from earlier rounds.
     """
     scenario = programs.scenario
-    remembers = scenario.name in ("packs", "life")
+    lives = any(pack.life is not None and pack.life.device.lives for pack in programs.packs)
+    remembers = lives or any(pack.compression.feedback for pack in programs.packs)
     power_cut = any(isinstance(fault, PowerCut) for fault in faults)
     rogue = any(isinstance(fault, Rogue) for fault in faults)
     return scenario.clock.kind == "rounds" and not rogue and not (power_cut and remembers)

@@ -212,8 +212,8 @@ class Aggregator(Plugin):
 
     combines: ClassVar[bool] = False
     """Whether `combine` makes the change of the model; otherwise it is the weighted sum. The
-    weights then only say which updates `combine` gets: those whose weight is not 0. The rule weighs
-    updates, at close."""
+    weights then only say which updates `combine` gets: those whose weight is not 0. The server
+    keeps the updates until the round closes. The rule weighs updates."""
 
     weights: ClassVar[Literal["on-arrival", "at-close"]] = "on-arrival"
     """on-arrival: `weight` gives the weight of an update when it arrives. at-close: the weights
@@ -223,6 +223,12 @@ class Aggregator(Plugin):
     """Whether devices may train parts of the model. The rule must weigh updates, and neither
     optimise nor combine. The weighted sum is then taken over the updates that have a coordinate,
     and multiplied by ψ (see `compensates`). A coordinate that no update has keeps its value."""
+
+    def folds_on_arrival(self) -> bool:
+        """Return whether an update can be folded when it arrives: its weight is known then, and
+        nothing needs it again."""
+        again = self.remembers or self.combines or Need.DISTANCES in self.needs()
+        return self.weights == "on-arrival" and not again
 
     def compensates(self) -> bool:
         """Return whether, if devices train parts of the model, the weighted sum of a coordinate is

@@ -4,6 +4,7 @@ Such a rule trusts nothing that a device states about itself. It therefore count
 alike, whatever the number of examples behind it.
 """
 
+import math
 from abc import abstractmethod
 from collections.abc import Iterator
 from typing import Annotated, Any, ClassVar, Literal, NamedTuple
@@ -95,7 +96,7 @@ class Tolerant(Robust):
             )
             return Weighing([0.0] * size, 0.0, state, {"byzantine": f}, [warning])
         weights, estimates = self.choose(cohort, f)
-        return Weighing(weights, sum(weights), state, {"byzantine": f, **estimates})
+        return Weighing(weights, math.fsum(weights), state, {"byzantine": f, **estimates})
 
     def refusals(self, conditions: Conditions) -> Iterator[str]:
         yield from super().refusals(conditions)

@@ -12,7 +12,10 @@ def restore(round: Round, ledger: Ledger, time: ScenarioTime, fleet: Fleet, lock
     """Let a round take over the assignments that the ledger has as open. In lockstep, also restore
     what is known of devices that are not called again."""
     members = {}
-    for row in ledger.open_assignments():
+    # The order in which the server that made them had called them, so that everything that is in
+    # the order of the cohort is the same after a restart.
+    places = {client: device.index for client, device in fleet.devices.items()}
+    for row in sorted(ledger.open_assignments(), key=lambda r: (r.round, places[r.client])):
         step = time.step_at(row.begun_s)
         member = CohortMember(row.round, row.base_version, row.begun_s or 0.0, step)
         member.model_bytes = member.entered_bytes = row.bytes_down

@@ -14,7 +14,8 @@ from muster.server.updates.uploads import UpdateFormat
 
 
 class Admission:
-    """Judges updates by their headers, against the open round and the one before it.
+    """Judges updates by their headers, against the open round and the one before it. This may close
+    the open round.
 
     Attributes:
         round: the open round; None between two rounds.
@@ -56,8 +57,14 @@ class Admission:
         round = self.round_of(update.key)
         if round is None:
             return Receipt(update.key, Outcome.LATE, Reason.ROUND_CLOSED)
-        known = round.judge(update)
-        return round.admit(update) if known is None and not round.takes_updates() else known
+        if known := round.judge(update):
+            return known
+        if not round.takes_updates():
+            return round.admit(update)
+        # Refused by the round, so that it does not wait for another body: training again would give
+        # the same numbers.
+        unfit = self._unfit(update, pack.devices[update.key.client])
+        return round.refuse(update, *unfit) if unfit else None
 
     def _fault(self, pack: ConnectedPack, update: Update) -> tuple[Reason, str] | None:
         """Return why an update cannot come from a device of this session, or None if it can."""
@@ -76,6 +83,10 @@ class Admission:
                 return Reason.LENGTH, f"{update.length} bytes; {detail}"
         if not 0 < update.examples <= device.examples:
             return Reason.EXAMPLES, f"{update.examples} examples; it holds {device.examples}"
+        return None
+
+    def _unfit(self, update: Update, device: EnrolledDevice) -> tuple[Reason, str] | None:
+        """Return why the aggregator cannot use what the device says about its update, or None."""
         if not int(self._needs_steps) <= update.steps <= _most(device):
             expected = "expected at least 1" if not update.steps else f"at most {device.most_steps}"
             return Reason.STEPS, f"{update.steps} local steps; {expected}"

@@ -114,7 +114,7 @@ class UpdateReceiver:
         self._folding = Folding(
             schema.parameters,
             rule,
-            on_arrival=rule.weights == "on-arrival" and not decided_later and not rule.remembers,
+            on_arrival=rule.folds_on_arrival() and not decided_later,
             small=schema.body_bytes <= INLINE_BYTES,
             worker=worker,
             clip=settings.privacy.clip if settings.privacy and settings.clips else None,
@@ -256,7 +256,10 @@ class UpdateReceiver:
         if receipt is None:
             return None
         cost = self._uploads.cost_of_judged(pack, update)
-        return self._uncounted.record(pack, update, receipt, cost)
+        try:
+            return self._uncounted.record(pack, update, receipt, cost)
+        finally:
+            self._report_if_closed()
 
     def _received_inline(self, pack: ConnectedPack, update: Update, body: Body) -> Receipt:
         length = len(body)
@@ -277,12 +280,12 @@ class UpdateReceiver:
         self._uploads.complete(update.key.client, body)
         self.progress_at = self._clock.monotonic()
         cost = TransferCost(body.arrived, body.model_bytes, body.send_s)
-        receipt = self._admission.known_receipt(pack, update)
-        if receipt is not None:
+        try:
+            receipt = self._admission.known_receipt(pack, update)
+            if receipt is None:
+                return self._take(pack, update, body, cost)
             body.close()
             return self._uncounted.record(pack, update, receipt, cost)
-        try:
-            return self._take(pack, update, body, cost)
         finally:
             self._report_if_closed()
 
