@@ -163,7 +163,7 @@ def scenario(privacy: dict[str, Any] | None = None, **sections: Any) -> Scenario
             "training": sections.get("training", {}),
             "server": {**server, **sections.get("server", {})},
             "clock": sections.get("clock", {}),
-            "groups": [{"name": "g", "count": 10}],
+            "groups": [{"name": "g", "count": 10, **sections.get("group", {})}],
         },
         "test",
     )
@@ -176,6 +176,8 @@ def scenario(privacy: dict[str, Any] | None = None, **sections: Any) -> Scenario
         ({}, {"server": {"aggregator": "q-fedavg"}}, "'q-fedavg' lives on weights of its own"),
         ({}, {"server": {"aggregator": "fedasync"}}, "'fedasync' lives on weights of its own"),
         ({}, {"server": {"aggregator": "importance"}}, "weights of its own"),
+        ({}, {"server": {"guard": {"max_norm": 5.0}}}, "how many it refuses depends on the data"),
+        ({}, {"group": {"mask": {"kind": "random"}}}, "devices train different parts of it"),
         ({"where": "device"}, {"server": {"aggregator": "q-fedavg"}}, "needs losses of devices"),
         ({"where": "device"}, {"server": {"aggregator": "fednova"}}, "needs local steps of"),
         ({"where": "device"}, {"training": {"clip_update": 2.0}}, "sets clip_update"),

@@ -106,6 +106,12 @@ def _impossible_privacy(scenario: ScenarioSettings) -> Iterator[str]:
             "server.privacy: how much one device can change the model is not bounded if devices "
             "train different parts of it; leave out groups.mask, or server.privacy"
         )
+    if server.clips and server.guard.max_norm is not None:
+        yield (
+            f"server.privacy: the server clips every update, but server.guard.max_norm = "
+            f"{server.guard.max_norm:g} refuses long ones, and how many it refuses depends on the "
+            f"data; leave out server.guard.max_norm"
+        )
     if server.clips and not rule.private:
         yield (
             f"server.privacy: the server weighs all devices alike, but the aggregator "

@@ -268,13 +268,13 @@ class Aggregation:
         """The next model of a rule that remembers; its updates become the last ones.
 
         Raises:
-            RunFailed: the weights differ.
+            RunFailed: the weights differ, or are impossible.
         """
         weight = weighing.weights[0]
-        if any(other != weight for other in weighing.weights):
+        if set(weighing.weights) != {weight} or not 0 <= weight < math.inf:
             raise RunFailed(
-                f"the aggregator {self._rule.kind!r} remembers updates and gave them different "
-                f"weights; expected the same weight for all"
+                f"the aggregator {self._rule.kind!r} remembers updates and gave them the weights "
+                f"{sorted(set(weighing.weights))[:3]}; expected the same finite number >= 0 for all"
             )
         for update in counted:
             update.weight = weight
