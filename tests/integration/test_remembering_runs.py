@@ -128,7 +128,7 @@ def test_the_ledger_names_the_newest_update_of_every_client(tmp_path: Path) -> N
 
 
 def test_staleness_weights_are_refused() -> None:
-    with pytest.raises(ConfigError, match="remembers updates and gives all of them the same"):
+    with pytest.raises(ConfigError, match="do not depend on how stale an update is"):
         scenario({"kind": "mifa"}, {"mode": {"kind": "buffered", "k": 3, "concurrency": 5}})
 
 
