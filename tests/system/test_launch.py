@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import resource
 import select
 import signal
 import socket
@@ -42,7 +43,9 @@ class Waiting:
     def for_file(self, file: int, what: str) -> None:
         """Return when `file` can be read: it has data, is at its end, or is a dead process."""
         left = max(0.0, self._limit - time.monotonic())
-        assert select.select([file], [], [], left)[0], f"waited {DEADLINE_S:g} s for {what}"
+        poll = select.poll()  # Unlike select() it takes descriptors above 1,023.
+        poll.register(file, select.POLLIN)
+        assert poll.poll(left * 1000), f"waited {DEADLINE_S:g} s for {what}"
 
 
 class Command:
@@ -481,3 +484,20 @@ async def test_a_run_works_inside_a_running_event_loop(
 ) -> None:
     done = run(scenario(server={"rounds": 2}), out=folder)
     assert done.status == "completed"
+
+
+def test_a_run_works_in_a_process_with_many_open_files(
+    scenario: MakeScenario, folder: Path
+) -> None:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if hard < 2048:
+        pytest.skip(f"this machine allows a process {hard} open files")
+    resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, 2048), hard))
+    # select() refuses descriptors above 1,023, which the sockets of this run will have.
+    files = [os.open(os.devnull, os.O_RDONLY) for _ in range(1024)]
+    try:
+        assert run(scenario(server={"rounds": 2}), out=folder).status == "completed"
+    finally:
+        for file in files:
+            os.close(file)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))

@@ -54,8 +54,12 @@ class Nursery:
         os.set_blocking(writing, False)
         signal.set_wakeup_fd(writing)
         signal.signal(signal.SIGCHLD, lambda *_: None)
+        # A poll takes descriptors of any number; select() takes none above 1,023.
+        poll = select.poll()
+        poll.register(reading, select.POLLIN)
+        poll.register(self._supervisor, select.POLLIN)
         while True:
-            ready, _, _ = select.select([self._supervisor.fileno(), reading], [], [])
+            ready = [file for file, _ in poll.poll()]
             if reading in ready:
                 os.read(reading, 4096)
                 self._reap()

@@ -5,6 +5,7 @@ two differ, the ledger is right.
 """
 
 import os
+import weakref
 from pathlib import Path
 
 import orjson
@@ -24,6 +25,7 @@ class Journal:
     def __init__(self, path: Path, role: str, incarnation: int, clock: Clock) -> None:
         self._path = path
         self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o644)
+        self._close_file = weakref.finalize(self, os.close, self._file)
         self._torn = _is_torn(self._file)
         self._writer = {"role": role, "incarnation": incarnation}
         self._clock = clock
@@ -71,7 +73,7 @@ class Journal:
         try:
             self.flush()
         finally:
-            os.close(self._file)
+            self._close_file()
 
 
 def _is_torn(file: int) -> bool:

@@ -3,6 +3,7 @@
 import math
 import os
 import tempfile
+import weakref
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -241,6 +242,9 @@ class UploadFiles:
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self._free: list[int] = []
+        self._opened: list[int] = []
+        # Every upload refers to this object, so no upload needs its file any more when it is gone.
+        weakref.finalize(self, _close, self._opened)
 
     def open(self, update: Update, format: UpdateFormat, base_version: int) -> Upload:
         """Return an upload for an update that begins to arrive."""
@@ -251,11 +255,17 @@ class UploadFiles:
         if self._free:
             return self._free.pop()
         with tempfile.TemporaryFile(dir=self._folder) as file:
-            return os.dup(file.fileno())
+            self._opened.append(os.dup(file.fileno()))
+        return self._opened[-1]
 
     def give(self, file: int) -> None:
         """Take back a file that is not used any more."""
         self._free.append(file)
+
+
+def _close(files: list[int]) -> None:
+    for file in files:
+        os.close(file)
 
 
 class BodyCheck:
