@@ -125,7 +125,7 @@ import numpy as np
 from muster.server.aggregators import Aggregator
 
 class Largest(Aggregator):
-    combines: ClassVar[bool] = True
+    change: ClassVar = "combination"
 
     def weight(self, contribution, state):
         return 1.0

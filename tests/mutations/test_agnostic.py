@@ -11,7 +11,8 @@ from muster.emulator.studies import Claim, StudyRun
 from muster.emulator.studies.agnostic.fleet import DECAY, QUADRATICS_DECAY, WEIGHTED
 from muster.emulator.studies.agnostic.known import shares
 from muster.server.aggregators.agnostic import Agnostic
-from muster.server.aggregators.contract import Contribution, State
+from muster.server.aggregators.contract import State
+from muster.server.aggregators.facts import Contribution
 
 pytestmark = [pytest.mark.soak, pytest.mark.timeout(900)]
 

@@ -12,8 +12,9 @@ from tests.mutations.conftest import Judge
 
 from muster.common.seeds import FloatArray
 from muster.emulator.studies import Claim, StudyRun
-from muster.server.aggregators.contract import Cohort, State
+from muster.server.aggregators.contract import State
 from muster.server.aggregators.estimation import EnrollmentModel, Estimated, ParticipationModel
+from muster.server.aggregators.facts import Cohort
 from muster.server.knowledge.participation import ParticipationHistory, Rows, Seen
 
 pytestmark = [pytest.mark.soak, pytest.mark.timeout(900)]

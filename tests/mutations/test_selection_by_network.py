@@ -9,8 +9,8 @@ from muster.common.seeds import FloatArray, IntArray
 from muster.emulator.studies import Claim, StudyRun
 from muster.emulator.studies.selection_by_network.fleet import FEDIPW, HALF, WITH_LINK
 from muster.emulator.studies.selection_by_network.measures import FREE
-from muster.server.aggregators.contract import Cohort
 from muster.server.aggregators.estimation import ParticipationModel
+from muster.server.aggregators.facts import Cohort
 from muster.server.rounds.lifecycle import Round
 
 pytestmark = [pytest.mark.soak, pytest.mark.timeout(900)]

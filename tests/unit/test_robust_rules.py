@@ -15,7 +15,8 @@ from muster.common.errors import ConfigError, RunFailed
 from muster.emulator.runs import doctor
 from muster.emulator.scenario.scenario import Scenario
 from muster.server.aggregators import AGGREGATORS, Aggregator, Cohort, Contribution
-from muster.server.aggregators.contract import Conditions, Weighing
+from muster.server.aggregators.contract import Weighing
+from muster.server.aggregators.facts import Conditions
 from muster.server.knowledge.participation import ParticipationHistory
 from muster.server.knowledge.population import Oracle, Population
 from muster.server.updates.blocks import combined, squared_distances
@@ -47,7 +48,7 @@ def weighed(rule: Aggregator, updates: np.ndarray, names: Sequence[str] = ()) ->
 def changed(rule: Aggregator, updates: np.ndarray, names: Sequence[str] = ()) -> np.ndarray:
     """What a rule adds to the model, by the contract."""
     weighing = weighed(rule, updates, names)
-    if not rule.combines:
+    if rule.change != "combination":
         weights = np.array(weighing.weights)
         return np.asarray(weights @ updates.astype(np.float64) / weighing.normaliser)
     taken = updates[np.array(weighing.weights) != 0]
@@ -189,7 +190,7 @@ def test_the_order_of_the_updates_changes_no_bit(kind: str, parameters: int) -> 
     order = np.random.default_rng(6).permutation(11)
     after = weighed(rule, updates[order], [names[place] for place in order])
     assert [before.weights[place] for place in order] == after.weights
-    if rule.combines:
+    if rule.change == "combination":
         found = changed(rule, updates[order], [names[place] for place in order])
         np.testing.assert_array_equal(found, changed(rule, updates, names))
 

@@ -102,4 +102,4 @@ def test_the_rules_that_work_with_masks_are_those_of_the_page() -> None:
     assert set(BUILT_IN) - refused == works
     for kind in works:
         assert BUILT_IN[kind].weighs == "updates"
-        assert not BUILT_IN[kind].optimises
+        assert BUILT_IN[kind].change == "sum"

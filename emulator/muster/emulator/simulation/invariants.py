@@ -115,7 +115,7 @@ def _memory(programs: Programs, ledger: sqlite3.Connection) -> Iterator[str]:
         "SELECT client, max(round) FROM contributions WHERE outcome = 'folded' GROUP BY client"
     )
     remembered = dict(ledger.execute("SELECT client, round FROM memory"))
-    expected = dict(newest) if programs.scenario.server.aggregator.remembers else {}
+    expected = dict(newest) if programs.scenario.server.aggregator.change == "memory" else {}
     if remembered != expected:
         yield f"the updates of {remembered} are remembered, not those of {expected}"
 

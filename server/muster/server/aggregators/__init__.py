@@ -1,24 +1,16 @@
 """The aggregators: one file per rule, and the table of the built-in rules.
 
-`contract` defines the interface that a rule implements. `averaging`, `inverse`, `estimation` and
-`robust` hold what several rules share. Of the other folders of the server only knowledge is
-imported.
+`contract` defines the interface that a rule implements, and `facts` what it may know. `averaging`,
+`inverse`, `estimation` and `robust` hold what several rules share. Of the other folders of the
+server only knowledge is imported.
 """
 
 from muster.common.plugins import Registry
 from muster.server.aggregators.agnostic import Agnostic
 from muster.server.aggregators.bulyan import Bulyan
 from muster.server.aggregators.calibrated import Calibrated
-from muster.server.aggregators.contract import (
-    OF_UPDATES,
-    Aggregator,
-    Cohort,
-    Conditions,
-    Contribution,
-    Need,
-    State,
-    Weighing,
-)
+from muster.server.aggregators.contract import Aggregator, State, Weighing
+from muster.server.aggregators.facts import OF_UPDATES, Cohort, Conditions, Contribution, Need
 from muster.server.aggregators.fedadagrad import FedAdagrad
 from muster.server.aggregators.fedadam import FedAdam
 from muster.server.aggregators.fedasync import FedAsync

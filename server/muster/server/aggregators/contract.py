@@ -21,28 +21,21 @@ implements `weigh`. If a rule needs to know more than the contributions, it name
 and gets it in `cohort`. This includes the truth that an oracle uses and that only an emulator
 knows.
 
-A rule that `remembers` makes the server keep y_i, the last update of every client (0 before its
-first one). Such a rule has the form θ ← θ + s·Σ w·(Δ_i − y_i) + p·Σ y_j, where the first sum is
-over the round and the second one over all clients. Then y_i ← Δ_i for the clients of the round.
-
-A rule that `combines` makes θ ← θ + s·c, where c is made from the updates coordinate by coordinate,
-for example as their median: see `combine`.
+Other rules change the model differently, which they declare in `change`: by an optimizer's step, by
+a combination of the updates other than their sum, or with the last updates of all clients.
 """
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from enum import StrEnum
 from typing import Any, ClassVar, Literal, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from muster.common.bounds import DEVICES
 from muster.common.plugins import Plugin
 from muster.common.seeds import FloatArray
 from muster.common.tensors import Vector
-from muster.server.knowledge.local_work import LocalWork
-from muster.server.knowledge.participation import ParticipationHistory
+from muster.server.aggregators.facts import Cohort, Conditions, Contribution, Need
 from muster.server.knowledge.population import Population
 
 State = Mapping[str, npt.NDArray[Any]]
@@ -52,87 +45,8 @@ Matrix = npt.NDArray[np.float32]
 """Some coordinates of several vectors, one vector in a row."""
 
 
-class Contribution(NamedTuple):
-    """One update that counts, as the server has recorded it; its vector stays with the server.
-
-    Attributes:
-        examples: the number of training examples behind the update; > 0.
-        staleness: the version that it is folded into minus the version that it was trained from.
-        discount: the factor by which the mode lets its weight fall because it is stale.
-        effective_steps: ‖a‖₁, the local steps that the update counts for, with `Need.STEPS`.
-        initial_loss: the loss of the received model on the device's examples, with `Need.LOSS`;
-            finite, >= 0.
-        squared_norm: ‖Δ‖², with `Need.NORM`.
-        learning_rate: η of its local steps.
-    """
-
-    client: str
-    group: str
-    examples: int
-    staleness: int
-    discount: float = 1.0
-    effective_steps: float = math.nan
-    initial_loss: float = math.nan
-    squared_norm: float = math.nan
-    learning_rate: float = math.nan
-
-
-class Need(StrEnum):
-    """A kind of information that a rule needs to compute its weights."""
-
-    POPULATION = "population"
-    """Covariates Z and enrollment of every device (`server.information = "full"`)."""
-
-    MOMENTS = "moments"
-    """Covariates Z of the enrolled devices, and the population's means of `features`."""
-
-    PARTICIPATION = "participation"
-    """The devices that took part in each round, and the covariates X of all enrolled devices in
-    it."""
-
-    PROPENSITIES = "propensities"
-    """The true propensities of enrollment and participation, for an oracle."""
-
-    SHARES = "shares"
-    """The true c_i = E[1{i in S}/|S|], for an oracle."""
-
-    DISTANCES = "distances"
-    """The squared Euclidean distances between the updates of the round. For n updates of d
-    parameters, they take n²·d/2 steps in each round, and 8·n² bytes."""
-    STEPS = "steps"
-    """The local steps of each update (`Contribution.effective_steps`)."""
-
-    LOSS = "loss"
-    """The loss of each device before training (`Contribution.initial_loss`)."""
-
-    NORM = "norm"
-    """The norm of each update (`Contribution.squared_norm`)."""
-
-
-OF_UPDATES = frozenset({Need.STEPS, Need.LOSS, Need.NORM})
-"""What is known of each update by itself."""
-
-
-class Cohort(NamedTuple):
-    """A round at its close, as a rule sees it.
-
-    Attributes:
-        round: the number of the round, from 1; empty rounds are counted too.
-        contributions: the updates that count; at least one.
-        population: all devices, as far as the server knows them.
-        participation: the history of all rounds up to this one; empty unless the rule needs it.
-        distances: the squared Euclidean distances between the updates, in the order of
-            `contributions`, float64, shape (updates, updates); None unless the rule needs them.
-        remembered: for a rule that remembers, the number of clients that have a last update,
-            including those of this round.
-    """
-
-    round: int
-    contributions: Sequence[Contribution]
-    population: Population
-    participation: ParticipationHistory
-    distances: FloatArray | None = None
-    remembered: int = 0
+Change = Literal["sum", "step", "combination", "memory"]
+"""How a rule changes the model: see `Aggregator.change`."""
 
 
 class Weighing(NamedTuple):
@@ -145,8 +59,8 @@ class Weighing(NamedTuple):
         estimates: the quantities that the weights are based on, for the ledger. By name, each is a
             number, a word, or a table of these by name.
         warnings: sentences for people.
-        past: for a rule that remembers, the factor p of the sum of the last updates of all clients
-            before this round. Its weights must all be the same.
+        past: if the model changes by memory, the factor p of the sum of the last updates of all
+            clients before this round. The weights must all be the same.
     """
 
     weights: Sequence[float]
@@ -155,37 +69,6 @@ class Weighing(NamedTuple):
     estimates: Mapping[str, Any] = {}
     warnings: Sequence[str] = ()
     past: float = 0.0
-
-
-class Conditions(NamedTuple):
-    """The conditions under which a scenario makes a rule work.
-
-    Attributes:
-        z, x: names of the columns of covariates Z and X that at least one group has.
-        full: whether the server knows the devices that are not enrolled.
-        selection: the registered name of the rule that selects the devices to call.
-        lockstep: whether the X that the server has is always that of the current round.
-        gradient: whether devices return gradients.
-        projected: whether local training is projected onto a ball.
-        masked: whether any group trains parts of the model.
-        least: the fewest updates with which a round is not empty.
-        most: the most updates that can count in a round.
-        discounts: whether the mode lets the weight of stale updates fall.
-        local_work: what is known of local training.
-    """
-
-    z: frozenset[str]
-    x: frozenset[str]
-    full: bool
-    selection: str
-    lockstep: bool
-    gradient: bool
-    projected: bool
-    masked: bool = False
-    least: int = 1
-    most: int = DEVICES
-    discounts: bool = False
-    local_work: LocalWork = LocalWork()
 
 
 class Aggregator(Plugin):
@@ -203,32 +86,31 @@ class Aggregator(Plugin):
     """Whether the rule still makes sense if the server clips updates, weighs all devices alike and
     adds noise (`server.privacy`): whether it uses the mean of the updates and nothing else."""
 
-    optimises: ClassVar[bool] = False
-    """Whether `step` says how the model changes; otherwise the weighted sum is added to it."""
+    change: ClassVar[Change] = "sum"
+    """How the model changes.
 
-    remembers: ClassVar[bool] = False
-    """Whether the server keeps the last update of every client. It then folds the updates after the
-    round closed."""
-
-    combines: ClassVar[bool] = False
-    """Whether `combine` makes the change of the model; otherwise it is the weighted sum. The
-    weights then only say which updates `combine` gets: those whose weight is not 0. The server
-    keeps the updates until the round closes. The rule weighs updates."""
+    - sum: by s·Σ w_i·Δ_i, as above.
+    - step: by what `step` makes of s·Σ w_i·Δ_i.
+    - combination: by s·c. `combine` makes c from the updates coordinate by coordinate, for example
+      as their median. The weights only say which updates it gets: those whose weight is not 0. The
+      server keeps the updates until the round closes.
+    - memory: by s·Σ w·(Δ_i − y_i) + p·Σ y_j, where y_i is the last update of client i, and 0 before
+      its first one. The first sum is over the round, the second one over all clients. Then y_i ←
+      Δ_i for the clients of the round. The server keeps y_i, and folds when the round has closed.
+    """
 
     weights: ClassVar[Literal["on-arrival", "at-close"]] = "on-arrival"
     """on-arrival: `weight` gives the weight of an update when it arrives. at-close: the weights
     depend on the set of clients in the round, so the server folds the updates after it closed."""
 
-    masks: ClassVar[bool] = False
-    """Whether devices may train parts of the model. The rule must weigh updates, and neither
-    optimise nor combine. The weighted sum is then taken over the updates that have a coordinate,
-    and multiplied by ψ (see `compensates`). A coordinate that no update has keeps its value."""
+    discounts: ClassVar[bool] = True
+    """Whether a stale update weighs less, by the mode's discount. If not, the rule is refused
+    together with a `staleness_weight` other than "constant"."""
 
-    def folds_on_arrival(self) -> bool:
-        """Return whether an update can be folded when it arrives: its weight is known then, and
-        nothing needs it again."""
-        again = self.remembers or self.combines or Need.DISTANCES in self.needs()
-        return self.weights == "on-arrival" and not again
+    masks: ClassVar[bool] = False
+    """Whether devices may train parts of the model. The rule must weigh updates, and change the
+    model by their weighted sum. The sum is then taken over the updates that have a coordinate, and
+    multiplied by ψ (see `compensates`). A coordinate that no update has keeps its value."""
 
     def compensates(self) -> bool:
         """Return whether, if devices train parts of the model, the weighted sum of a coordinate is
@@ -236,9 +118,11 @@ class Aggregator(Plugin):
         Without ψ, a coordinate that few updates have moves less."""
         return True
 
-    discounts: ClassVar[bool] = True
-    """Whether a stale update weighs less, by the mode's discount. If not, the rule is refused
-    together with a `staleness_weight` other than "constant"."""
+    def folds_on_arrival(self) -> bool:
+        """Return whether an update can be folded when it arrives: its weight is known then, and
+        nothing needs it again."""
+        again = self.change in ("memory", "combination") or Need.DISTANCES in self.needs()
+        return self.weights == "on-arrival" and not again
 
     def weight(self, contribution: Contribution, state: State) -> float:
         """Return the weight of one update, finite and >= 0. A rule whose weights are known on
@@ -257,8 +141,8 @@ class Aggregator(Plugin):
         return Weighing(weights, normaliser, state)
 
     def step(self, mean: FloatArray, state: State) -> tuple[FloatArray, State]:
-        """Return what is added to the model, and the next state. A rule that `optimises` implements
-        it.
+        """Return what is added to the model, and the next state. A rule whose change is a
+        step implements it.
 
         Args:
             mean: the weighted sum of the updates divided by the normaliser, float64, shape
@@ -268,8 +152,8 @@ class Aggregator(Plugin):
 
     def combine(self, updates: Matrix, counted: int) -> FloatArray:
         """Return what is added to some coordinates of the model, float64, shape (coordinates,). A
-        rule that `combines` implements it. The server calls it for one block of coordinates after
-        the other.
+        rule whose change is a combination implements it. The server calls it for one block of
+        coordinates after the other.
 
         Args:
             updates: the updates whose weight is not 0, in the order of the contributions; float32,
@@ -326,8 +210,7 @@ class Aggregator(Plugin):
                 f"the weights of {self.kind!r} do not depend on how stale an update is; set "
                 f"server.mode.staleness_weight = 'constant'"
             )
-        changes_alike = self.optimises or self.combines or self.remembers
-        adds_updates = self.weighs == "updates" and not changes_alike
+        adds_updates = self.weighs == "updates" and self.change == "sum"
         if conditions.masked and not (self.masks and adds_updates):
             yield (
                 f"{self.kind!r} needs updates of the whole model, but a group has a mask; take "

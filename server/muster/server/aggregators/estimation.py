@@ -19,7 +19,8 @@ from pydantic import BeforeValidator, Field, SerializeAsAny
 
 from muster.common.config import Section
 from muster.common.seeds import BoolArray, FloatArray, IntArray
-from muster.server.aggregators.contract import Cohort, Conditions, State
+from muster.server.aggregators.contract import State
+from muster.server.aggregators.facts import Cohort, Conditions
 from muster.server.aggregators.inverse import of_contributions
 from muster.server.knowledge.participation import ParticipationHistory
 from muster.server.knowledge.propensity import (

@@ -9,7 +9,8 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
 
-from muster.server.aggregators.contract import Aggregator, Contribution, State
+from muster.server.aggregators.contract import Aggregator, State
+from muster.server.aggregators.facts import Contribution
 
 
 class FedAsync(Aggregator):

@@ -6,7 +6,8 @@ AISTATS 2017, Algorithm 1. https://arxiv.org/abs/1602.05629
 
 from typing import ClassVar
 
-from muster.server.aggregators.contract import Aggregator, Contribution, State
+from muster.server.aggregators.contract import Aggregator, State
+from muster.server.aggregators.facts import Contribution
 
 
 class FedAvg(Aggregator):

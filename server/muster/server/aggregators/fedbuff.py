@@ -8,7 +8,8 @@ from collections.abc import Sequence
 from typing import ClassVar
 
 from muster.common.bounds import Positive
-from muster.server.aggregators.contract import Aggregator, Contribution, State
+from muster.server.aggregators.contract import Aggregator, State
+from muster.server.aggregators.facts import Contribution
 
 
 class FedBuff(Aggregator):

@@ -8,8 +8,9 @@ Biases, arXiv:2604.26604, section 4. Equation 12 is the rule with `normalise = "
 from collections.abc import Iterator
 from typing import ClassVar
 
-from muster.server.aggregators.contract import Cohort, Conditions, Need, State, Weighing
+from muster.server.aggregators.contract import State, Weighing
 from muster.server.aggregators.estimation import EnrollmentModel, ParticipationModel
+from muster.server.aggregators.facts import Cohort, Conditions, Need
 from muster.server.aggregators.inverse import InversePropensity, inverse
 
 

@@ -10,7 +10,8 @@ import math
 from collections.abc import Iterator, Sequence
 
 from muster.common.bounds import Positive
-from muster.server.aggregators.contract import Aggregator, Conditions, Contribution, Need, State
+from muster.server.aggregators.contract import Aggregator, State
+from muster.server.aggregators.facts import Conditions, Contribution, Need
 
 
 class FedNova(Aggregator):

@@ -7,7 +7,8 @@ updates that count in the round, because only then the result is a weighted mean
 
 from typing import ClassVar
 
-from muster.server.aggregators.contract import Aggregator, Contribution, State
+from muster.server.aggregators.contract import Aggregator, State
+from muster.server.aggregators.facts import Contribution
 
 
 class FedPlt(Aggregator):

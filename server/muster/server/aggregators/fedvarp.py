@@ -7,7 +7,8 @@ Participation in Federated Learning, UAI 2022, Algorithm 1. https://arxiv.org/ab
 from typing import ClassVar
 
 from muster.common.bounds import Positive
-from muster.server.aggregators.contract import Aggregator, Cohort, State, Weighing
+from muster.server.aggregators.contract import Aggregator, Change, State, Weighing
+from muster.server.aggregators.facts import Cohort
 
 
 class FedVarp(Aggregator):
@@ -15,7 +16,7 @@ class FedVarp(Aggregator):
     is the last update of client j (0 before its first one), and N the number of enrolled devices.
     Every device counts alike, whatever its examples."""
 
-    remembers: ClassVar[bool] = True
+    change: ClassVar[Change] = "memory"
     discounts: ClassVar[bool] = False
 
     rate: Positive = 1.0

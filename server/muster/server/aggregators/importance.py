@@ -12,7 +12,8 @@ from typing import Annotated, Any, ClassVar, Literal
 import numpy as np
 from pydantic import Field
 
-from muster.server.aggregators.contract import Aggregator, Cohort, Need, State, Weighing
+from muster.server.aggregators.contract import Aggregator, State, Weighing
+from muster.server.aggregators.facts import Cohort, Need
 
 
 class Importance(Aggregator):

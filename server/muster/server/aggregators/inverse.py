@@ -14,7 +14,8 @@ import numpy as np
 from pydantic import Field
 
 from muster.common.seeds import FloatArray, IntArray
-from muster.server.aggregators.contract import Aggregator, Cohort, Conditions
+from muster.server.aggregators.contract import Aggregator
+from muster.server.aggregators.facts import Cohort, Conditions
 
 UNKNOWN: Final = math.inf
 """An unknown propensity, usually because X is unknown. The update gets the weight 1/∞ = 0."""

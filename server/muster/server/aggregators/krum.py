@@ -11,7 +11,7 @@ import numpy as np
 
 from muster.common.bounds import DeviceCount
 from muster.common.seeds import FloatArray
-from muster.server.aggregators.contract import Cohort, Need
+from muster.server.aggregators.facts import Cohort, Need
 from muster.server.aggregators.robust import Chosen, Tolerant
 
 

@@ -7,7 +7,8 @@ NeurIPS 2021, Algorithm 1 (MIFA). https://arxiv.org/abs/2106.04159
 from typing import ClassVar, Literal
 
 from muster.common.bounds import Positive
-from muster.server.aggregators.contract import Aggregator, Cohort, State, Weighing
+from muster.server.aggregators.contract import Aggregator, Change, State, Weighing
+from muster.server.aggregators.facts import Cohort
 
 
 class Mifa(Aggregator):
@@ -19,7 +20,7 @@ class Mifa(Aggregator):
     `training.gradient`; otherwise an update keeps the learning rate with which it was trained.
     """
 
-    remembers: ClassVar[bool] = True
+    change: ClassVar[Change] = "memory"
     discounts: ClassVar[bool] = False
 
     rate: Positive = 1.0

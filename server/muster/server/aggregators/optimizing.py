@@ -13,7 +13,7 @@ from pydantic import Field
 from muster.common.bounds import Positive
 from muster.common.seeds import FloatArray
 from muster.common.tensors import Vector
-from muster.server.aggregators.contract import State
+from muster.server.aggregators.contract import Change, State
 from muster.server.aggregators.fedavg import FedAvg
 
 Share = Annotated[float, Field(ge=0, lt=1)]
@@ -22,7 +22,7 @@ Share = Annotated[float, Field(ge=0, lt=1)]
 class Optimizing(FedAvg):
     """A rule whose step follows from the mean of the updates, weighted by examples."""
 
-    optimises: ClassVar[bool] = True
+    change: ClassVar[Change] = "step"
 
     rate: Positive = 1.0
     """Learning rate η of the server."""

@@ -9,8 +9,9 @@ unbiased if enrollment is; otherwise it optimises the objective of the enrolled 
 from collections.abc import Iterator
 from typing import ClassVar
 
-from muster.server.aggregators.contract import Cohort, Conditions, Need, State, Weighing
+from muster.server.aggregators.contract import State, Weighing
 from muster.server.aggregators.estimation import ParticipationModel
+from muster.server.aggregators.facts import Cohort, Conditions, Need
 from muster.server.aggregators.inverse import InversePropensity, inverse
 
 

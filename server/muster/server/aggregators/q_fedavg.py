@@ -12,15 +12,8 @@ from typing import Annotated, ClassVar, Literal
 from pydantic import Field
 
 from muster.common.bounds import Positive
-from muster.server.aggregators.contract import (
-    Aggregator,
-    Cohort,
-    Conditions,
-    Contribution,
-    Need,
-    State,
-    Weighing,
-)
+from muster.server.aggregators.contract import Aggregator, State, Weighing
+from muster.server.aggregators.facts import Cohort, Conditions, Contribution, Need
 
 _LEAST_LOSS = 1e-10
 """Added to every loss, as in the authors' program (github.com/litian96/fair_flearn), because

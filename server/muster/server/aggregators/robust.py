@@ -13,14 +13,8 @@ from pydantic import Field
 
 from muster.common.bounds import DEVICES
 from muster.common.seeds import FloatArray
-from muster.server.aggregators.contract import (
-    Aggregator,
-    Cohort,
-    Conditions,
-    Matrix,
-    State,
-    Weighing,
-)
+from muster.server.aggregators.contract import Aggregator, Change, Matrix, State, Weighing
+from muster.server.aggregators.facts import Cohort, Conditions
 
 _ROUNDING = 1e-9
 """Without this allowance, 0.29·100 = 28.999999999999996 would be rounded down to 28."""
@@ -37,7 +31,7 @@ class Robust(Aggregator):
 class Coordinatewise(Robust):
     """A rule that combines the updates coordinate by coordinate. All updates get the weight 1."""
 
-    combines: ClassVar[bool] = True
+    change: ClassVar[Change] = "combination"
 
     def weigh(self, cohort: Cohort, state: State) -> Weighing:
         size = len(cohort.contributions)

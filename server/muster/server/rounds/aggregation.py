@@ -56,7 +56,7 @@ class Aggregation:
 
     Args:
         population: what the aggregator may know of all devices.
-        memory: the last updates of all clients; None unless the aggregator remembers.
+        memory: the last updates of all clients; None unless the model changes by memory.
     """
 
     def __init__(
@@ -127,20 +127,21 @@ class Aggregation:
         state = weighing.state
         if self._privacy is not None:
             await self._worker.run(self._add_noise, round, self._privacy)
-        if self._memory is not None:
-            change = self._recalled, self._memory, round, counted, weighing
-            model = await self._worker.run(*change)
-        elif self._receiver.formats.masked:
-            model, coverage = await self._worker.run(self._masked_step, round, counted, weighing)
-            self._pending.estimates(round.number, {"coverage": coverage})
-        elif self._rule.combines:
-            model = await self._worker.run_in_thread(self._combined, round, counted)
-        elif self._rule.optimises:
-            model, state = await self._worker.run(self._optimised, round, normaliser, state)
-        else:
-            if self._adds_bases:
-                await self._worker.run(self._add_bases, round, counted)
-            model = await self._worker.run(self._step, round, weights, normaliser)
+        match self._rule.change:
+            case "memory":
+                model = await self._worker.run(self._recalled, round, counted, weighing)
+            case "combination":
+                model = await self._worker.run_in_thread(self._combined, round, counted)
+            case "step":
+                model, state = await self._worker.run(self._optimised, round, normaliser, state)
+            case "sum" if self._receiver.formats.masked:
+                step = self._masked_step, round, counted, weighing
+                model, coverage = await self._worker.run(*step)
+                self._pending.estimates(round.number, {"coverage": coverage})
+            case "sum":
+                if self._adds_bases:
+                    await self._worker.run(self._add_bases, round, counted)
+                model = await self._worker.run(self._step, round, weights, normaliser)
         return Aggregated(counted, weights, normaliser, model, self._rule.next_state(state, model))
 
     def load(self, ledger: Ledger) -> None:
@@ -259,13 +260,9 @@ class Aggregation:
         return moved(self._versions.model, step), state
 
     def _recalled(
-        self,
-        memory: UpdateMemory,
-        round: Round,
-        counted: Sequence[PendingUpdate],
-        weighing: Weighing,
+        self, round: Round, counted: Sequence[PendingUpdate], weighing: Weighing
     ) -> Vector:
-        """The next model of a rule that remembers; its updates become the last ones.
+        """The next model if it changes by memory; the round's updates become the last ones.
 
         Raises:
             RunFailed: the weights differ, or are impossible.
@@ -281,10 +278,11 @@ class Aggregation:
         fresh, past = weight / weighing.normaliser, weighing.past
         scale = self._scale(round)
         model, number = self._versions.model, round.number
-        return memory.step(model, counted, number, fresh=scale * fresh, past=scale * past)
+        assert self._memory is not None
+        return self._memory.step(model, counted, number, fresh=scale * fresh, past=scale * past)
 
     def _combined(self, round: Round, counted: Sequence[PendingUpdate]) -> Vector:
-        """The next model of a rule that combines the updates coordinate by coordinate."""
+        """The next model if the updates are combined coordinate by coordinate."""
         reads = [update.body.read for update in counted if update.weight]
         combine = partial(self._rule.combine, counted=len(counted))
         step = combined(reads, self._receiver.sum.parameters, combine)

@@ -34,7 +34,7 @@ from muster.server.rounds.phases import RoundEvent, RoundPhase
 from muster.server.rounds.preparation import (
     calls_ahead,
     columns_of,
-    masks_of,
+    formats_of,
     memory_of,
     population_of,
     rules_of,
@@ -103,27 +103,14 @@ class Coordinator:
             chunked=linked or not inline,
             older=settings.mode.carries,
         )
+        formats = formats_of(config, schema, fleet)
         self.receiver = UpdateReceiver(
-            settings,
-            lockstep,
-            schema,
-            config.compression,
-            fleet,
-            clock,
-            worker.executor,
-            UploadFiles(run_folder / "models"),
-            tell,
-            self._signals.notify,
-            config.x,
-            config.local_work,
-            config.scale,
-            shared=any(line.delays for line in config.shared.values()),
-            masks=masks_of(config, schema),
-        )
-        self._shared_links = SharedLinkModel(
-            config.shared, fleet, config.seed, schema.body_bytes,
-            self.receiver.formats.largest_bytes,
+            config, schema, formats, fleet, worker.executor, UploadFiles(run_folder / "models"),
+            clock, tell, self._signals.notify,
         )  # fmt: skip
+        self._shared_links = SharedLinkModel(
+            config.shared, fleet, config.seed, schema.body_bytes, formats.largest_bytes
+        )
         self._dispatch = Dispatch(config, fleet, self.receiver, self.versions, inline)
         self._presence = Presence(
             settings, lockstep, fleet, self.receiver, self.versions, self._time, self._signals,

@@ -1,5 +1,5 @@
 """What the rounds of a run need and what follows from the configuration: the rules of every round,
-the population as aggregators see it, the masks, and the covariates X."""
+the population as aggregators see it, the formats of updates, and the covariates X."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -10,6 +10,7 @@ from muster.server.config import ServerProcess
 from muster.server.fleet import Fleet
 from muster.server.knowledge.population import Population
 from muster.server.rounds.rules import Rules
+from muster.server.updates.formats import UpdateFormats
 from muster.server.updates.memory import MEMORY, UpdateMemory
 
 
@@ -52,23 +53,25 @@ def population_of(config: ServerProcess, fleet: Fleet) -> Population:
 def memory_of(
     config: ServerProcess, parameters: int, fleet: Fleet, run_folder: Path
 ) -> UpdateMemory | None:
-    """The memory of the last updates, if the aggregator remembers them.
+    """The memory of the last updates, if the aggregator needs them.
 
     Args:
         parameters: length of an update.
     """
-    if not config.server.aggregator.remembers:
+    if config.server.aggregator.change != "memory":
         return None
     return UpdateMemory(run_folder / MEMORY, parameters, list(fleet.devices))
 
 
-def masks_of(config: ServerProcess, schema: Schema) -> dict[str, GroupMasks]:
-    """The masks of each group whose devices train parts of the model."""
+def formats_of(config: ServerProcess, schema: Schema, fleet: Fleet) -> UpdateFormats:
+    """The formats of the updates, which follow from the codec and the mask of each group."""
     layout = Layout(schema, config.units)
-    return {
+    masks = {
         group: GroupMasks(of_group.masking, layout, of_group.capacity, config.seed)
         for group, of_group in config.masks.items()
     }
+    limit = config.server.guard.max_norm
+    return UpdateFormats(config.compression, masks, schema.parameters, limit, fleet)
 
 
 def columns_of(names: Mapping[str, Sequence[str]]) -> list[str]:

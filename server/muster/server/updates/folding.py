@@ -96,7 +96,7 @@ class Folding:
             return
         for update, weight in zip(counted, weights, strict=True):
             update.weight = weight
-        if self._rule.combines:
+        if self._rule.change == "combination":
             for update in counted:
                 self._require_possible(update)
             return

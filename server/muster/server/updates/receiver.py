@@ -5,13 +5,11 @@ An update passes these steps in order: `Admission` judges its header, its body i
 that does not count goes to `UncountedUpdates`.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager
-from types import MappingProxyType
 
 from muster.common.clock import Clock
-from muster.common.compression import Codec
 from muster.common.events import Received, Tell
 from muster.common.exchange import (
     Answer,
@@ -22,15 +20,13 @@ from muster.common.exchange import (
     Receipt,
     Update,
 )
-from muster.common.masks import GroupMasks
 from muster.common.tensors import Schema
 from muster.server.account.pending_rows import PendingRows
 from muster.server.account.rows import PendingTransaction
 from muster.server.account.traffic import Transfer
 from muster.server.aggregators import State
-from muster.server.config import ServerSettings
+from muster.server.config import ServerProcess
 from muster.server.fleet import ConnectedPack, Fleet
-from muster.server.knowledge.local_work import LocalWork
 from muster.server.rounds.lifecycle import Round
 from muster.server.rounds.phases import RoundPhase
 from muster.server.updates.admission import Admission
@@ -58,59 +54,46 @@ class UpdateReceiver:
         formats: the formats of the updates.
 
     Args:
-        codecs: the codec of each group's updates; a group without one sends them uncompressed.
         worker: the thread in which large vectors are folded, one at a time.
         files: where large updates are kept while they arrive.
         closed: called when the open round no longer collects.
-        x_names: names of the covariates X by group.
-        scale: scenario seconds per second, on clocks that run.
-        shared: whether links that devices share can make them late.
-        work: what is known of local training.
-        masks: the masks of each group whose devices train parts of the model.
     """
 
     def __init__(
         self,
-        settings: ServerSettings,
-        lockstep: bool,
+        config: ServerProcess,
         schema: Schema,
-        codecs: Mapping[str, Codec],
+        formats: UpdateFormats,
         fleet: Fleet,
-        clock: Clock,
         worker: ThreadPoolExecutor,
         files: UploadFiles,
+        clock: Clock,
         tell: Tell,
         closed: Callable[[], None],
-        x_names: Mapping[str, Sequence[str]],
-        work: LocalWork,
-        scale: float = 1.0,
-        shared: bool = False,
-        masks: Mapping[str, GroupMasks] = MappingProxyType({}),
     ) -> None:
+        settings, rule = config.server, config.server.aggregator
         self.progress_at = 0.0
         self.updates: RoundUpdates | None = None
-        self.formats = UpdateFormats(
-            codecs, masks, schema.parameters, settings.guard.max_norm, fleet
-        )
-        self.pending = PendingRows(schema, fleet, x_names, clock, scale, self.formats.mask_ratio)
-        self._lockstep = lockstep
+        self.formats = formats
+        self.pending = PendingRows(schema, fleet, config.x, clock, config.scale, formats.mask_ratio)
+        self._lockstep = lockstep = config.clock == "rounds"
         self._carries = settings.mode.carries
-        self._facts = ContributionFacts(settings, work, fleet, schema.parameters)
+        self._facts = ContributionFacts(settings, config.local_work, fleet, schema.parameters)
         self._fleet = fleet
         self._clock = clock
         self._tell = tell
         self._closed = closed
         self.answers = Answers(settings, lockstep, self.pending, clock, tell)
-        self._admission = Admission(self.formats, fleet, settings.aggregator.needs())
+        self._admission = Admission(formats, fleet, rule.needs())
         self._uncounted = UncountedUpdates(self._admission, self.pending, fleet, clock, tell)
         # In lockstep with a goal, or with links that make devices late, the updates that count are
         # known only when all devices have spoken. If they may count in a later round, their
         # staleness is known only when they do.
+        shared = any(line.delays for line in config.shared.values())
         decided_later = settings.mode.carries or (
             lockstep
             and (settings.round_goal() is not None or (shared and settings.deadline_s is not None))
         )
-        rule = settings.aggregator
         self._folding = Folding(
             schema.parameters,
             rule,
