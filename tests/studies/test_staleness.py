@@ -28,7 +28,7 @@ from muster.emulator.studies.staleness.fleet import (
     SLOW,
     SLOW_DEVICES,
     SYNCHRONOUS,
-    Setting,
+    StalenessSetting,
     fast_gap,
     predicted_gap,
     scenario,
@@ -188,14 +188,16 @@ def test_the_full_form_compares_all_methods() -> None:
 
 
 def test_methods_of_a_seed_differ_in_the_server_alone() -> None:
-    first, second = (scenario(7, method, 5, Setting()) for method in (SYNCHRONOUS, BUFFERED))
+    first, second = (
+        scenario(7, method, 5, StalenessSetting()) for method in (SYNCHRONOUS, BUFFERED)
+    )
     assert second.model_copy(update={"server": first.server}) == first
 
 
 def test_a_slow_device_needs_ten_times_as_long_in_every_world() -> None:
-    fast, slow = scenario(7, BUFFERED, 5, Setting()).groups
+    fast, slow = scenario(7, BUFFERED, 5, StalenessSetting()).groups
     assert fast.device.examples_per_s.median == 10 * slow.device.examples_per_s.median  # type: ignore[union-attr]
-    fast, slow = scenario(7, BUFFERED, 5, Setting(world=LINKS)).groups
+    fast, slow = scenario(7, BUFFERED, 5, StalenessSetting(world=LINKS)).groups
     assert fast.device == slow.device
     assert slow.link.up is not None
     assert slow.link.down is not None

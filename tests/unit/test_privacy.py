@@ -21,11 +21,13 @@ from muster.server.aggregators.fedavg import FedAvg
 from muster.server.aggregators.fedbuff import FedBuff
 from muster.server.privacy.accountant import Accountant
 from muster.server.privacy.mechanism import clipped_weights, noise_of
-from muster.server.privacy.settings import Privacy, Sample
+from muster.server.privacy.settings import DeviceSampling, Privacy
 from muster.tasks.regression import LinearRegression
 
 
-def spent(noise: float, releases: int, sample: Sample | None = None, **settings: Any) -> float:
+def spent(
+    noise: float, releases: int, sample: DeviceSampling | None = None, **settings: Any
+) -> float:
     found = Accountant(Privacy(clip=2.0, noise=noise, **settings), sample).epsilon(releases)
     assert found is not None
     return found
@@ -67,14 +69,14 @@ def test_with_few_of_many_devices_epsilon_is_that_of_the_library_for_fixed_sampl
     event = SampledWithoutReplacementDpEvent(1000, 10, GaussianDpEvent(1.1 / 2))
     renyi = RdpAccountant(neighboring_relation=NeighboringRelation.REPLACE_ONE)
     renyi.compose(event, releases)
-    amplified = spent(1.1, releases, Sample(size=10, devices=1000))
+    amplified = spent(1.1, releases, DeviceSampling(size=10, devices=1000))
     assert amplified == pytest.approx(renyi.get_epsilon(1e-5), rel=1e-12)
     assert amplified < spent(1.1, releases)
 
 
 def test_sampling_never_makes_epsilon_larger_and_does_not_help_local_noise() -> None:
-    assert spent(1.1, 9, Sample(size=900, devices=1000)) == spent(1.1, 9)
-    few = Sample(size=10, devices=1000)
+    assert spent(1.1, 9, DeviceSampling(size=900, devices=1000)) == spent(1.1, 9)
+    few = DeviceSampling(size=10, devices=1000)
     assert spent(2.2, 9, few, where="device") == pytest.approx(spent(1.1, 9))
 
 
@@ -224,4 +226,4 @@ def test_amplification_is_claimed_only_for_uniform_samples_that_all_take_part(
 ) -> None:
     server = {"selection": {"kind": "uniform", "k": 4}, **sections.get("server", {})}
     found = sample_of(scenario(**{**sections, "server": server}), 10)
-    assert found == (Sample(size=4, devices=10) if sampled else None)
+    assert found == (DeviceSampling(size=4, devices=10) if sampled else None)

@@ -14,7 +14,7 @@ from muster.server.aggregators import AGGREGATORS, Aggregator
 from muster.server.aggregators.fedavg import FedAvg
 from muster.server.knowledge.local_work import LocalWork
 from muster.server.knowledge.population import Oracle
-from muster.server.privacy.settings import Privacy, Sample
+from muster.server.privacy.settings import DeviceSampling, Privacy
 from muster.server.rounds.modes import MODES, Mode
 from muster.server.rounds.modes.synchronous import Synchronous
 from muster.server.rounds.selection import SELECTIONS, SelectAll, Selection
@@ -157,7 +157,7 @@ class ServerSettings(Section):
         completion = self.mode.completion(self.round_goal(), self.deadline_s)
         limits = [devices, completion.goal]
         if not self.mode.carries:
-            limits.append(getattr(self.selection, "k", None))
+            limits.append(self.selection.most())
         most = min(limit for limit in limits if limit is not None)
         return max(self.minimum, completion.least), most
 
@@ -221,7 +221,7 @@ class ServerProcess(Section):
     local_work: LocalWork = LocalWork()
     """What the aggregator may need to know of local training."""
 
-    sample: Sample | None = None
+    sample: DeviceSampling | None = None
     """How devices are sampled, if the account of privacy may claim amplification by sampling."""
 
     gradient_step: Rate | None = None

@@ -13,7 +13,7 @@ from typing import Annotated
 from pydantic import BeforeValidator, SerializeAsAny
 
 from muster.common.masks.blocks import Blocks
-from muster.common.masks.contract import Masking, MaskMaker, MaskName, Turn
+from muster.common.masks.contract import MaskCall, Masking, MaskMaker, MaskName
 from muster.common.masks.coordinates import Coordinates
 from muster.common.masks.group_masks import GroupMasks
 from muster.common.masks.mask import Mask
@@ -39,11 +39,11 @@ __all__ = [
     "GroupMasks",
     "Layout",
     "Mask",
+    "MaskCall",
     "MaskMaker",
     "MaskName",
     "Masking",
     "Tensors",
-    "Turn",
     "UnitAxis",
     "UnitLayer",
     "Width",

@@ -13,7 +13,7 @@ from muster.common.plugins import Plugin
 from muster.common.seeds import BoolArray
 
 
-class Turn(NamedTuple):
+class MaskCall(NamedTuple):
     """The work for which a mask is made.
 
     Attributes:
@@ -27,7 +27,7 @@ class Turn(NamedTuple):
 
 
 MaskName = tuple[str | int, ...]
-"""The name of a mask within a group: turns with the same name have the same mask."""
+"""The name of a mask within a group: calls with the same name have the same mask."""
 
 
 class MaskMaker(ABC):
@@ -40,8 +40,8 @@ class MaskMaker(ABC):
     largest: int
 
     @abstractmethod
-    def name(self, turn: Turn) -> MaskName:
-        """Return the name of the mask of a turn."""
+    def name(self, call: MaskCall) -> MaskName:
+        """Return the name of the mask of a call."""
 
     @abstractmethod
     def make(self, name: MaskName) -> BoolArray:

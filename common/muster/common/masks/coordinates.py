@@ -3,7 +3,7 @@
 import numpy as np
 
 from muster.common.errors import ConfigError
-from muster.common.masks.contract import Masking, MaskMaker, MaskName, Turn, budget
+from muster.common.masks.contract import MaskCall, Masking, MaskMaker, MaskName, budget
 from muster.common.masks.units import Layout
 from muster.common.seeds import BoolArray, stream
 
@@ -32,10 +32,10 @@ class _CoordinateMaker(MaskMaker):
         self._schedule = schedule
         self._seed = seed
 
-    def name(self, turn: Turn) -> MaskName:
+    def name(self, call: MaskCall) -> MaskName:
         if self._schedule == "drawn":
-            return turn.client, turn.round
-        number = turn.place + (turn.round - 1 if self._schedule == "rotating" else 0)
+            return call.client, call.round
+        number = call.place + (call.round - 1 if self._schedule == "rotating" else 0)
         return (number * self.largest % self._parameters,)
 
     def make(self, name: MaskName) -> BoolArray:

@@ -2,7 +2,7 @@
 
 from collections import OrderedDict
 
-from muster.common.masks.contract import Masking, MaskName, Turn
+from muster.common.masks.contract import MaskCall, Masking, MaskName
 from muster.common.masks.mask import Mask
 from muster.common.masks.units import Layout
 
@@ -39,7 +39,7 @@ class GroupMasks:
             place: the device's position in the population.
             round: the round of the call.
         """
-        name = self._maker.name(Turn(client, place, round))
+        name = self._maker.name(MaskCall(client, place, round))
         mask = self._kept.get(name)
         if mask is None:
             mask = self._kept[name] = Mask(self._maker.make(name))

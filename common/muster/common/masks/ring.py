@@ -11,7 +11,7 @@ from abc import abstractmethod
 
 import numpy as np
 
-from muster.common.masks.contract import MaskMaker, MaskName, Turn
+from muster.common.masks.contract import MaskCall, MaskMaker, MaskName
 from muster.common.seeds import BoolArray, IntArray, stream
 
 
@@ -50,10 +50,10 @@ class RingMaker(MaskMaker):
         fullest = budget if schedule == "drawn" else int(window[self._starts].max())
         self.largest = always + min(fullest, int(self._sums[len(order)]))
 
-    def name(self, turn: Turn) -> MaskName:
+    def name(self, call: MaskCall) -> MaskName:
         if self._schedule == "drawn":
-            return turn.client, turn.round
-        number = turn.place + (turn.round - 1 if self._schedule == "rotating" else 0)
+            return call.client, call.round
+        number = call.place + (call.round - 1 if self._schedule == "rotating" else 0)
         if number >= len(self._starts):
             around = len(self._starts) - self._loop
             number = self._loop + (number - self._loop) % around

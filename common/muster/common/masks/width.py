@@ -16,7 +16,7 @@ import numpy as np
 
 from muster.common.errors import ConfigError
 from muster.common.masks.blocks import require_units
-from muster.common.masks.contract import Masking, MaskMaker, MaskName, Turn, budget
+from muster.common.masks.contract import MaskCall, Masking, MaskMaker, MaskName, budget
 from muster.common.masks.units import Layout
 from muster.common.seeds import BoolArray, IntArray, stream
 
@@ -65,12 +65,12 @@ class _WidthMaker(MaskMaker):
         self._seed = seed
         self.largest = layout.submodel_size(counts)
 
-    def name(self, turn: Turn) -> MaskName:
+    def name(self, call: MaskCall) -> MaskName:
         if self._schedule == "drawn":
-            return turn.client, turn.round
+            return call.client, call.round
         if self._schedule == "static":
             return ()
-        return tuple((turn.round - 1) % units for units in self._layout.layer_units)
+        return tuple((call.round - 1) % units for units in self._layout.layer_units)
 
     def make(self, name: MaskName) -> BoolArray:
         return self._layout.submodel(self._kept(name))

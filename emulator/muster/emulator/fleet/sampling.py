@@ -1,11 +1,11 @@
 """Whether a scenario draws its devices so that the account of privacy may claim amplification."""
 
 from muster.emulator.scenario.scenario import Scenario
-from muster.server.privacy.settings import Sample
+from muster.server.privacy.settings import DeviceSampling
 from muster.server.rounds.selection import UniformSelection
 
 
-def sample_of(scenario: Scenario, enrolled: int) -> Sample | None:
+def sample_of(scenario: Scenario, enrolled: int) -> DeviceSampling | None:
     """How the devices of each round are drawn; None unless it is known that they are a fixed
     number, drawn uniformly from all enrolled devices and independently of the rounds before.
 
@@ -21,4 +21,4 @@ def sample_of(scenario: Scenario, enrolled: int) -> Sample | None:
     synchronous = server.mode.kind == "synchronous" and scenario.clock.kind == "rounds"
     if not (free and synchronous) or slots:
         return None
-    return Sample(size=min(selection.k, enrolled), devices=enrolled)
+    return DeviceSampling(size=min(selection.k, enrolled), devices=enrolled)

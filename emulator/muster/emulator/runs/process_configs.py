@@ -28,7 +28,7 @@ from muster.emulator.runs import doctor
 from muster.emulator.scenario.scenario import Scenario
 from muster.emulator.scenario.settings import Group
 from muster.server.config import GroupMask, PopulationMember, ServerProcess, TensorShape
-from muster.server.privacy.settings import Sample
+from muster.server.privacy.settings import DeviceSampling
 from muster.wire import CHUNK_BYTES
 
 _PLANNED = 10_000_000
@@ -150,7 +150,7 @@ class ProcessConfigs:
         """Whether any group has devices whose state changes during the run."""
         return any(life_of(self.scenario, group).eventful for group in self.scenario.groups)
 
-    def _sample(self) -> Sample | None:
+    def _sample(self) -> DeviceSampling | None:
         enrolled = sum(resident.enrolled for resident in self.residents)
         return None if self._eventful() else sample_of(self.scenario, enrolled)
 

@@ -21,7 +21,7 @@ from typing import Any
 
 import numpy as np
 
-from muster.server.privacy.settings import Privacy, Sample
+from muster.server.privacy.settings import DeviceSampling, Privacy
 
 
 class Accountant:
@@ -31,7 +31,7 @@ class Accountant:
         sample: how devices are sampled; None if no amplification by sampling may be claimed.
     """
 
-    def __init__(self, privacy: Privacy, sample: Sample | None) -> None:
+    def __init__(self, privacy: Privacy, sample: DeviceSampling | None) -> None:
         self._privacy = privacy
         self._sample = sample if privacy.where == "server" else None
 

@@ -37,7 +37,7 @@ class Privacy(Section):
         return self.noise * self.clip
 
 
-class Sample(Section):
+class DeviceSampling(Section):
     """Uniform sampling of a fixed number of devices in each round, without replacement."""
 
     size: int

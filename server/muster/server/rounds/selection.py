@@ -39,6 +39,11 @@ class Selection(Plugin):
         """The number of updates that closes a round; None if the policy does not set one."""
         return None
 
+    def most(self) -> int | None:
+        """The largest number of updates that can count in a round; None if the policy does not
+        limit it."""
+        return None
+
 
 class SelectAll(Selection):
     """All devices that may be called."""
@@ -58,6 +63,9 @@ class _KOf(Selection):
 
     def goal(self) -> int | None:
         return self.k if self.over_selection > 1 else None
+
+    def most(self) -> int | None:
+        return self.k
 
     def called(self, candidates: int) -> int:
         """The number of devices to call if there are so many candidates."""

@@ -35,7 +35,7 @@ class Masks(NamedTuple):
 WHOLE = Masks(NO_MASK)
 
 
-class Fleet(NamedTuple):
+class PartFleet(NamedTuple):
     """The task, the training and the number of devices of a part of the study.
 
     Attributes:
@@ -103,9 +103,9 @@ _REGRESSION = {
 }
 
 
-def noisy(rate: float | Mapping[str, Any]) -> Fleet:
+def noisy(rate: float | Mapping[str, Any]) -> PartFleet:
     """Linear regression with minibatches of 8 examples, and the same θ at all devices."""
-    return Fleet(_REGRESSION, devices=10, rate=rate, steps=10, batch_size=8)
+    return PartFleet(_REGRESSION, devices=10, rate=rate, steps=10, batch_size=8)
 
 
 # τ·c = 20, where c = initial · shift: more than the ½ that D = O(1/t) needs if the curvature is 1.
@@ -117,7 +117,7 @@ DECAYING = {"kind": "inverse", "initial": 0.1, "shift": 20.0}
 CAPACITIES = (0.5, 0.25)
 
 
-def perceptron(data: str | None, scaled_by: float = 1.0) -> Fleet:
+def perceptron(data: str | None, scaled_by: float = 1.0) -> PartFleet:
     """A perceptron on digits that are spread evenly over the devices.
 
     Args:
@@ -126,14 +126,14 @@ def perceptron(data: str | None, scaled_by: float = 1.0) -> Fleet:
     """
     if data is None:
         digits = {"name": "digits", "model": "mlp", "hidden": [32]}
-        return Fleet(digits, 12, rate=0.1 * scaled_by, steps=STEPS, batch_size=16)
+        return PartFleet(digits, 12, rate=0.1 * scaled_by, steps=STEPS, batch_size=16)
     task: dict[str, Any] = {
         "name": "mnist",
         "model": "mlp",
         "hidden": [64],
         "data": {"directory": data},
     }
-    return Fleet(task, 12, rate=0.03 * scaled_by, steps=STEPS, batch_size=32)
+    return PartFleet(task, 12, rate=0.03 * scaled_by, steps=STEPS, batch_size=32)
 
 
 def blocks(capacity: float, *, psi: bool) -> Masks:
@@ -148,10 +148,10 @@ FEW, MANY = 5, 50
 """Local steps of `overshoot`."""
 
 
-def softmax(steps: int) -> Fleet:
+def softmax(steps: int) -> PartFleet:
     """Softmax regression on digits that are spread evenly over the devices, with a rate at which
     few steps are harmless."""
-    return Fleet({"name": "digits", "model": "softmax"}, 12, rate=0.5, steps=steps)
+    return PartFleet({"name": "digits", "model": "softmax"}, 12, rate=0.5, steps=steps)
 
 
 ONE = 0.05
@@ -160,25 +160,25 @@ LARGE, SMALL = 0.3, 0.1
 """The learning rates of `curvature`."""
 
 
-def curved(rate: float) -> Fleet:
+def curved(rate: float) -> PartFleet:
     """Quadratics with one minimiser, which all devices have in common, and with curvatures of
     which each device has its own."""
     task = {"name": "quadratic", "dimension": 20, "condition": 1e4, "heterogeneity": 0.0}
-    return Fleet(task, 20, rate=rate, steps=STEPS)
+    return PartFleet(task, 20, rate=rate, steps=STEPS)
 
 
 LABEL_RATES = (0.1, 0.05)
 
 
-def two_classes(rate: float) -> Fleet:
+def two_classes(rate: float) -> PartFleet:
     """Softmax regression on digits of which most devices hold two classes."""
     task = {"name": "digits", "model": "softmax", "partition": {"kind": "shards"}}
-    return Fleet(task, 20, rate=rate, steps=STEPS)
+    return PartFleet(task, 20, rate=rate, steps=STEPS)
 
 
 # --- where static masks lead ---------------------------------------------------------------------
 
-DISAGREEING = Fleet(
+DISAGREEING = PartFleet(
     {"name": "quadratic", "dimension": 10, "condition": 10.0, "heterogeneity": 1.0},
     devices=20,
     rate=0.3,

@@ -14,7 +14,7 @@ from muster.emulator.studies.fedplt.fleet import (
     SMALL,
     STATIC,
 )
-from muster.emulator.studies.fedplt.measures import Measures
+from muster.emulator.studies.fedplt.measures import FedPltMeasures
 
 _RATIO, _RATIO_MARGIN = 2.05, 0.25
 _SLOPE, _SLOPE_MARGIN = -1.025, 0.225
@@ -22,11 +22,11 @@ _ALIKE, _SCALED = 0.05, 0.15
 _NEAR = 0.1
 
 
-def claims(found: Measures) -> list[Claim]:
+def claims(found: FedPltMeasures) -> list[Claim]:
     return [*_convergence(found), *_psi(found), *_instabilities(found), *_limit(found)]
 
 
-def _convergence(found: Measures) -> Iterator[Claim]:
+def _convergence(found: FedPltMeasures) -> Iterator[Claim]:
     for rate, ratios in found.floor_ratios().items():
         yield close(
             f"floor: D with η = {rate:g} as a multiple of D with half of it",
@@ -48,7 +48,7 @@ def _convergence(found: Measures) -> Iterator[Claim]:
     ).because("The last steps are smaller than any constant step of the study.")
 
 
-def _psi(found: Measures) -> Iterator[Claim]:
+def _psi(found: FedPltMeasures) -> Iterator[Claim]:
     whole = found.whole("loss")
     for capacity in CAPACITIES:
         share = f"{capacity:.0%}"
@@ -85,7 +85,7 @@ def _psi(found: Measures) -> Iterator[Claim]:
     ).because("Devices hold alike data, so that it hardly matters which of them trains a unit.")
 
 
-def _instabilities(found: Measures) -> Iterator[Claim]:
+def _instabilities(found: FedPltMeasures) -> Iterator[Claim]:
     yield greater(
         f"overshoot: with masks and {MANY} local steps, the loss rises above that of the untrained "
         f"model, by more than",
@@ -138,7 +138,7 @@ def _instabilities(found: Measures) -> Iterator[Claim]:
         ).because("No step size helps: a smaller one only slows the same movement down.")
 
 
-def _limit(found: Measures) -> Iterator[Claim]:
+def _limit(found: FedPltMeasures) -> Iterator[Claim]:
     yield at_most(
         "limit: static masks lead to the solution of Σ c_k m_k⊙∇F_k = 0: the distance to it, as a "
         "share of its distance to the minimiser",
@@ -153,7 +153,7 @@ def _limit(found: Measures) -> Iterator[Claim]:
     ).because("Over the rounds every device trains every entry.")
 
 
-def checks(found: Measures) -> list[Claim]:
+def checks(found: FedPltMeasures) -> list[Claim]:
     return [
         at_most(
             f"psi: bytes up with masks of {capacity:.0%}, as a share of those of the whole model",

@@ -16,7 +16,7 @@ _TAIL = 0.6
 _BINS = 12
 
 
-class Measures:
+class FedPltMeasures:
     """The measures of all runs."""
 
     def __init__(self, results: Results) -> None:

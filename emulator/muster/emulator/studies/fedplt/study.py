@@ -23,8 +23,8 @@ from muster.emulator.studies.fedplt.fleet import (
     STATIC,
     TENTH,
     WHOLE,
-    Fleet,
     Masks,
+    PartFleet,
     blocks,
     curved,
     noisy,
@@ -33,7 +33,7 @@ from muster.emulator.studies.fedplt.fleet import (
     two_classes,
 )
 from muster.emulator.studies.fedplt.judgement import checks, claims
-from muster.emulator.studies.fedplt.measures import Measures
+from muster.emulator.studies.fedplt.measures import FedPltMeasures
 from muster.emulator.studies.results import Results
 from muster.emulator.studies.study import Findings, Options, Study, StudyFigure, StudyTable
 from muster.emulator.studies.study_run import Label, StudyRun
@@ -76,7 +76,7 @@ class FedPltStudy(Study):
         return ()
 
     def judge(self, results: Results, options: Options) -> Findings:
-        found = Measures(results)
+        found = FedPltMeasures(results)
         return Findings(
             claims(found), checks(found), list(_figures(found)), list(_tables(found)), _notes()
         )
@@ -118,7 +118,7 @@ def _psi(seed: int, rounds: int, data: str | None) -> Iterator[StudyRun]:
             yield _run("psi", {"capacity": capacity, "psi": psi}, run)
 
 
-def _masked(fleet: Fleet, seed: int, rounds: int, schedule: str) -> Scenario:
+def _masked(fleet: PartFleet, seed: int, rounds: int, schedule: str) -> Scenario:
     """A run in which a device trains a twentieth of the model, or all of it."""
     masks = WHOLE if schedule == NO_MASK else Masks(schedule, ONE)
     return fleet.scenario(seed, rounds, masks)
@@ -128,7 +128,7 @@ def _run(part: str, labels: Mapping[str, Label], run: Scenario) -> StudyRun:
     return StudyRun(part, labels, run, _START_S + _ROUND_S * run.server.rounds)
 
 
-def _figures(found: Measures) -> Iterator[StudyFigure]:
+def _figures(found: FedPltMeasures) -> Iterator[StudyFigure]:
     yield StudyFigure(
         "convergence",
         "Constant and decaying steps",
@@ -159,7 +159,7 @@ def _figures(found: Measures) -> Iterator[StudyFigure]:
     )
 
 
-def _tables(found: Measures) -> Iterator[StudyTable]:
+def _tables(found: FedPltMeasures) -> Iterator[StudyTable]:
     yield StudyTable(
         "psi",
         "What devices train, and what it costs",

@@ -73,7 +73,7 @@ _WORLDS = {
 }
 
 
-class Setting(NamedTuple):
+class StalenessSetting(NamedTuple):
     """The settings that differ between runs, apart from the method.
 
     Attributes:
@@ -106,18 +106,18 @@ def predicted_gap(weight: float) -> float:
     return (1 - weight / SHARE) ** 2
 
 
-def _stale(setting: Setting) -> dict[str, Any]:
+def _stale(setting: StalenessSetting) -> dict[str, Any]:
     weight = (
         {"kind": "polynomial", "exponent": setting.exponent} if setting.exponent else "constant"
     )
     return {"max_staleness": setting.max_staleness, "staleness_weight": weight}
 
 
-def _buffered(setting: Setting, k: int) -> dict[str, Any]:
+def _buffered(setting: StalenessSetting, k: int) -> dict[str, Any]:
     return {"kind": "buffered", "k": k, "concurrency": setting.at_once, **_stale(setting)}
 
 
-def server_of(method: str, setting: Setting) -> dict[str, Any]:
+def server_of(method: str, setting: StalenessSetting) -> dict[str, Any]:
     """The `[server]` table of a method. Rules that remember updates get opportunistic rounds."""
     uniform = {"kind": "uniform", "k": setting.at_once}
     opportunistic = {
@@ -151,7 +151,7 @@ REMEMBERING = (FEDVARP, MIFA)
 
 
 def scenario(
-    seed: int, method: str, rounds: int, setting: Setting, evaluate_every: int = 1
+    seed: int, method: str, rounds: int, setting: StalenessSetting, evaluate_every: int = 1
 ) -> Scenario:
     effects = {"slow": [setting.apart, *[0.0] * (_DIMENSION - 1)]}
     world = _WORLDS[setting.world]
@@ -183,7 +183,7 @@ def pictures(seed: int, method: str, rounds: int, every: int, data: str | None) 
     """
     model = {"model": "softmax", "partition": {"kind": "dirichlet", "alpha": 0.3}}
     task = {"name": "mnist", "data": {"directory": data}} if data else {"name": "digits"}
-    setting = Setting()
+    setting = StalenessSetting()
     # The speed is such that the mean fast device works for a second.
     examples = (60_000 if data else 1_437) / DEVICES
     table = {
@@ -203,7 +203,7 @@ def _validated(seed: int, table: Mapping[str, Any]) -> Scenario:
     return validate(Scenario, {"name": "staleness", "seed": seed, **table}, "staleness")
 
 
-def _group(name: str, count: int, setting: Setting, examples: float) -> Mapping[str, Any]:
+def _group(name: str, count: int, setting: StalenessSetting, examples: float) -> Mapping[str, Any]:
     """A group whose fast devices see so many examples in a round of their work."""
     slow, by_link = name == SLOW, setting.world == LINKS
     slowness = setting.slowness if slow and not by_link else 1.0

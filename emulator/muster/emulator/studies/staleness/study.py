@@ -33,7 +33,7 @@ from muster.emulator.studies.staleness.fleet import (
     OVER_SELECTED,
     REMEMBERING,
     SYNCHRONOUS,
-    Setting,
+    StalenessSetting,
     pictures,
     scenario,
 )
@@ -126,37 +126,49 @@ class StalenessStudy(Study):
 
 def _runs(seed: int, options: Options) -> Iterator[StudyRun]:
     size = _FULL if options.quick is False else _QUICK
-    for part, setting in ((ALIKE, Setting(apart=0.0)), (APART_PART, Setting())):
+    for part, setting in ((ALIKE, StalenessSetting(apart=0.0)), (APART_PART, StalenessSetting())):
         for method in METHODS:
             if part == APART_PART or method != FEDASYNC or not options.quick:
                 yield _run(part, seed, size, method, setting)
     for method in REMEMBERING:
-        yield _run(APART_PART, seed, size, method, Setting())
+        yield _run(APART_PART, seed, size, method, StalenessSetting())
     for apart in APARTS:
         for method in (SYNCHRONOUS, BUFFERED):
-            yield _run(CHANGED, seed, size, method, Setting(apart=apart), change_of("apart", apart))
+            yield _run(
+                CHANGED,
+                seed,
+                size,
+                method,
+                StalenessSetting(apart=apart),
+                change_of("apart", apart),
+            )
     for slowness in size.slownesses:
-        setting, name = Setting(slowness=slowness), change_of("slowness", slowness)
+        setting, name = StalenessSetting(slowness=slowness), change_of("slowness", slowness)
         yield _run(CHANGED, seed, size, BUFFERED, setting, name)
         if not options.quick:
             yield _run(CHANGED, seed, size, OVER_SELECTED, setting, name)
     for at_once in AT_ONCES:
-        setting, name = Setting(at_once=at_once), change_of("at once", at_once)
+        setting, name = StalenessSetting(at_once=at_once), change_of("at once", at_once)
         yield _run(CHANGED, seed, size, BUFFERED, setting, name)
     for exponent in EXPONENTS:
-        setting, name = Setting(exponent=exponent), change_of("exponent", exponent)
+        setting, name = StalenessSetting(exponent=exponent), change_of("exponent", exponent)
         yield _run(CHANGED, seed, size, BUFFERED, setting, name)
-    yield _run(CHANGED, seed, size, OPPORTUNISTIC, Setting(max_staleness=LIMIT), LIMITED)
+    yield _run(CHANGED, seed, size, OPPORTUNISTIC, StalenessSetting(max_staleness=LIMIT), LIMITED)
     for world, methods in ((LINKS, (BUFFERED,)), (LIVES, (SYNCHRONOUS, BUFFERED))):
         for method in methods:
-            yield _run(WORLDS, seed, size, method, Setting(world=world), world)
+            yield _run(WORLDS, seed, size, method, StalenessSetting(world=world), world)
     for method, rounds in size.pictures.items():
         read = pictures(seed, method, rounds, _PICTURES_EVERY[method], options.data)
         yield StudyRun(PICTURES, {"method": method}, read, _START_S + _PICTURES_S * rounds)
 
 
 def _run(
-    part: str, seed: int, size: _StalenessSize, method: str, setting: Setting, change: str = ""
+    part: str,
+    seed: int,
+    size: _StalenessSize,
+    method: str,
+    setting: StalenessSetting,
+    change: str = "",
 ) -> StudyRun:
     few = method == BUFFERED and setting.at_once == AT_ONCES[0]
     rounds = size.few if few else size.rounds[method]
