@@ -7,17 +7,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
-from safetensors.numpy import load_file
+from tests.integration.retraining import Retrained, last_model, retrained_models
 
-from muster.client.training import train
 from muster.common.config import validate
 from muster.common.seeds import FloatArray
-from muster.emulator.fleet.lives import task_of
-from muster.emulator.fleet.population import population
-from muster.emulator.results.account import Account
 from muster.emulator.scenario.scenario import Scenario
 from muster.emulator.simulation.whole_run import simulate_run
-from muster.tasks.models import initial_vector
 
 
 class Folded(NamedTuple):
@@ -139,34 +134,19 @@ def test_the_model_is_that_of_the_formula(
 ) -> None:
     read = scenario(rule, MODES[mode])
     assert simulate_run(read, tmp_path / "run") == "completed"
-    opened = task_of(read, population(read)).open(read.devices, read.seed)
-    module = opened.module()
-    models = {0: initial_vector(module).astype(np.float64)}
-    with Account(tmp_path / "run") as account:
-        positions = dict(zip(account.clients["client"], account.clients["position"], strict=True))
-        folded = account.contributions.query("outcome == 'folded'")
-        rounds: list[Any] = list(account.rounds.query("outcome == 'aggregated'").itertuples())
-    assert folded["staleness"].max() >= 2
-    for row in rounds:
-        of = Folded([], [], [], [])
-        updates: list[Any] = list(folded[folded["round"] == row.round].itertuples())
-        for update in updates:
-            base = models[update.base_version]
-            trained = train(
-                opened,
-                module,
-                base.astype(np.float32),
-                opened.client(positions[update.client]),
-                read.training,
-                seed=read.seed,
-                client=update.client,
-                round=update.call_round,
-                base_version=update.base_version,
-            )
-            of.bases.append(base)
-            of.deltas.append(trained.delta.astype(np.float64))
-            of.discounts.append(discount(MODES[mode], row.base_version - update.base_version))
-            of.examples.append(update.examples)
-        models[row.version] = formula(models[row.base_version], of)
-    (found,) = load_file(tmp_path / "run/model.safetensors").values()
-    np.testing.assert_allclose(found.ravel(), models[max(models)], rtol=1e-4, atol=1e-6)
+    stale = []
+
+    def next_model(row: Any, theta: FloatArray, updates: list[Retrained]) -> FloatArray:
+        ages = [row.base_version - update.row.base_version for update in updates]
+        stale.extend(ages)
+        of = Folded(
+            [update.base for update in updates],
+            [update.delta for update in updates],
+            [discount(MODES[mode], age) for age in ages],
+            [update.row.examples for update in updates],
+        )
+        return formula(theta, of)
+
+    models = retrained_models(read, tmp_path / "run", next_model)
+    assert max(stale) >= 2
+    np.testing.assert_allclose(last_model(tmp_path / "run"), models[-1], rtol=1e-4, atol=1e-6)

@@ -6,10 +6,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from safetensors.numpy import load_file
+from tests.integration.retraining import Retrained, last_model, retrained_models
 from torch import Tensor, nn
 
-from muster.client.training import train
 from muster.common.compression import CODECS, Codec
 from muster.common.config import validate
 from muster.common.errors import ConfigError
@@ -67,57 +66,22 @@ def formula(
 def recomputed(read: Scenario, folder: Path, psi: bool = True) -> tuple[FloatArray, list[Any]]:
     """The last model by the formula, from the calls and weights that the ledger has; and the
     coverage of every round, by hand."""
-    opened = task_of(read, population(read)).open(read.devices, read.seed)
-    module = opened.module()
-    layout = layout_of(module)
-    masks = {
-        group.name: GroupMasks(group.mask, layout, group.device.capacity, read.seed)
-        for group in read.groups
-        if group.mask is not None
-    }
-    models = {0: initial_vector(module).astype(np.float64)}
     coverage = []
-    with Account(folder) as account:
-        clients = account.clients.set_index("client")
-        folded = account.contributions.query("outcome == 'folded'")
-        rounds: list[Any] = list(account.rounds.query("outcome == 'aggregated'").itertuples())
-    for row in rounds:
-        deltas, chosen, weights = [], [], []
-        updates: list[Any] = list(folded[folded["round"] == row.round].itertuples())
-        for update in updates:
-            place = int(clients["position"][update.client])
-            group = clients["group"][update.client]
-            mask = None
-            if group in masks:
-                mask = masks[group].of(update.client, place, update.call_round)
-            trained = train(
-                opened,
-                module,
-                models[update.base_version].astype(np.float32),
-                opened.client(place),
-                read.training,
-                seed=read.seed,
-                client=update.client,
-                round=update.call_round,
-                base_version=update.base_version,
-                mask=mask,
-            )
-            inside = np.ones(layout.parameters) if mask is None else mask.whole()
-            assert update.mask_ratio == pytest.approx(inside.mean())
-            assert update.bytes_up == 4 * inside.sum()
-            chosen.append(inside)
-            deltas.append(trained.delta.astype(np.float64))
-            weights.append(update.weight)
-        found = np.array(weights)
-        models[row.version] = formula(
-            models[row.base_version], np.array(chosen), np.array(deltas), found, psi
-        )
-        trained_by = found @ np.array(chosen)
+
+    def next_model(row: Any, theta: FloatArray, updates: list[Retrained]) -> FloatArray:
+        every = np.ones(len(theta), bool)
+        chosen = np.array([every if u.mask is None else u.mask.whole() for u in updates], float)
+        for update, inside in zip(updates, chosen, strict=True):
+            assert update.row.mask_ratio == pytest.approx(inside.mean())
+            assert update.row.bytes_up == 4 * inside.sum()
+        weights = np.array([update.row.weight for update in updates])
+        trained_by = weights @ chosen
         among = trained_by[trained_by > 0]
-        largest = found.sum() / among.min()
-        updates_per_entry = float(np.sum(chosen)) / layout.parameters
-        coverage.append([(trained_by > 0).mean(), updates_per_entry, largest])
-    return models[max(models)], coverage
+        largest = weights.sum() / among.min()
+        coverage.append([(trained_by > 0).mean(), chosen.sum() / len(theta), largest])
+        return formula(theta, chosen, np.array([u.delta for u in updates]), weights, psi)
+
+    return retrained_models(read, folder, next_model)[-1], coverage
 
 
 def coverage_of(folder: Path) -> FloatArray:
@@ -126,11 +90,6 @@ def coverage_of(folder: Path) -> FloatArray:
         found = account.estimates.query("name == 'coverage'")
     columns = found.pivot_table(index="round", columns="key", values="value")
     return columns[["share", "updates", "largest_psi"]].to_numpy(float)
-
-
-def last_model(folder: Path) -> FloatArray:
-    named = load_file(folder / "model.safetensors")
-    return np.concatenate([tensor.ravel() for tensor in named.values()]).astype(float)
 
 
 BUFFERED = {"kind": "buffered", "k": 3, "concurrency": 5}

@@ -5,19 +5,15 @@ from typing import Any
 
 import numpy as np
 import pytest
-from safetensors.numpy import load_file
+from tests.integration.retraining import Retrained, last_model, retrained_models
 
-from muster.client.training import train
 from muster.common.config import validate
 from muster.common.seeds import FloatArray, stream
-from muster.emulator.fleet.lives import task_of
-from muster.emulator.fleet.population import population
 from muster.emulator.results.account import Account
 from muster.emulator.results.report.page import write_report
 from muster.emulator.results.summary import describe, summarise
 from muster.emulator.scenario.scenario import Scenario
 from muster.emulator.simulation.whole_run import simulate_run
-from muster.tasks.models import initial_vector
 
 CLIP, NOISE = 0.2, 0.7
 
@@ -57,43 +53,26 @@ def clipped(delta: FloatArray) -> FloatArray:
 def test_the_model_is_that_of_dp_fedavg(tmp_path: Path, where: str, mode: dict[str, Any]) -> None:
     read = scenario(where, mode)
     assert simulate_run(read, tmp_path / "run") == "completed"
-    opened = task_of(read, population(read)).open(read.devices, read.seed)
-    module = opened.module()
-    models = {0: initial_vector(module).astype(np.float64)}
-    with Account(tmp_path / "run") as account:
-        positions = dict(zip(account.clients["client"], account.clients["position"], strict=True))
-        folded = account.contributions.query("outcome == 'folded'")
-        rounds: list[Any] = list(account.rounds.query("outcome == 'aggregated'").itertuples())
-    longer = 0
-    for row in rounds:
-        total, count = np.zeros(len(models[0])), 0.0
-        updates: list[Any] = list(folded[folded["round"] == row.round].itertuples())
+    norms = []
+
+    def next_model(row: Any, theta: FloatArray, updates: list[Retrained]) -> FloatArray:
+        total, count = np.zeros(len(theta)), 0.0
         for update in updates:
-            delta = train(
-                opened,
-                module,
-                models[update.base_version].astype(np.float32),
-                opened.client(positions[update.client]),
-                read.training,
-                seed=read.seed,
-                client=update.client,
-                round=update.call_round,
-                base_version=update.base_version,
-            ).delta.astype(np.float64)
-            longer += int(np.linalg.norm(delta) > CLIP)
-            delta = clipped(delta)
+            norms.append(np.linalg.norm(update.delta))
+            delta, sent = clipped(update.delta), update.row
             if where == "device":
-                draws = stream(read.seed, "privacy", update.client, update.call_round)
+                draws = stream(read.seed, "privacy", sent.client, sent.call_round)
                 delta = delta + draws.normal(0.0, CLIP * NOISE, len(delta))
-            discount = (1 + row.base_version - update.base_version) ** -0.5
+            discount = (1 + row.base_version - sent.base_version) ** -0.5
             total, count = total + discount * delta, count + discount
         if where == "server":
             draws = stream(read.seed, "server noise", row.round)
             total = total + draws.normal(0.0, CLIP * NOISE, len(total))
-        models[row.version] = models[row.base_version] + total / count
-    assert 0 < longer <= len(folded)
-    (found,) = load_file(tmp_path / "run/model.safetensors").values()
-    np.testing.assert_allclose(found.ravel(), models[max(models)], rtol=1e-4, atol=1e-5)
+        return np.asarray(theta + total / count)
+
+    models = retrained_models(read, tmp_path / "run", next_model)
+    assert max(norms) > CLIP
+    np.testing.assert_allclose(last_model(tmp_path / "run"), models[-1], rtol=1e-4, atol=1e-5)
 
 
 def test_what_was_spent_is_in_the_ledger_the_summary_and_the_report(tmp_path: Path) -> None:

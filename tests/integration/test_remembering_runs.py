@@ -12,19 +12,14 @@ from typing import Any
 
 import numpy as np
 import pytest
-from safetensors.numpy import load_file
+from tests.integration.retraining import Retrained, last_model, retrained_models
 
-from muster.client.training import train
 from muster.common.config import validate
 from muster.common.errors import ConfigError
 from muster.common.seeds import FloatArray
-from muster.emulator.fleet.lives import task_of
-from muster.emulator.fleet.population import population
-from muster.emulator.results.account import Account
 from muster.emulator.results.summary import read_summary
 from muster.emulator.scenario.scenario import Scenario
 from muster.emulator.simulation.whole_run import simulate_run
-from muster.tasks.models import initial_vector
 
 DEVICES = 7
 MODES: dict[str, dict[str, Any]] = {
@@ -81,36 +76,21 @@ def test_the_model_is_that_of_the_algorithm(
 ) -> None:
     read = scenario({"kind": kind, "rate": 0.7}, MODES[mode])
     assert simulate_run(read, tmp_path / "run") == "completed"
-    opened = task_of(read, population(read)).open(read.devices, read.seed)
-    module, y = opened.module(), dict[str, FloatArray]()
-    models = {0: initial_vector(module).astype(np.float64)}
-    with Account(tmp_path / "run") as account:
-        positions = dict(zip(account.clients["client"], account.clients["position"], strict=True))
-        folded = account.contributions.query("outcome == 'folded'")
-        rounds: list[Any] = list(account.rounds.query("outcome == 'aggregated'").itertuples())
-    assert (folded["staleness"].max() >= 1) == (mode != "synchronous")
-    for row in rounds:
-        new = {}
-        updates: list[Any] = list(folded[folded["round"] == row.round].itertuples())
-        for update in updates:
-            trained = train(
-                opened,
-                module,
-                models[update.base_version].astype(np.float32),
-                opened.client(positions[update.client]),
-                read.training,
-                seed=read.seed,
-                client=update.client,
-                round=update.call_round,
-                base_version=update.base_version,
-            )
-            new[update.client] = trained.delta.astype(np.float64)
-        models[row.version] = formula(models[row.base_version], y, new)
-        y |= new
+    y = dict[str, FloatArray]()
+    stale = list[int]()
+
+    def next_model(row: Any, theta: FloatArray, updates: list[Retrained]) -> FloatArray:
+        stale.extend(update.row.staleness for update in updates)
+        new = {update.row.client: update.delta for update in updates}
+        theta = formula(theta, y, new)
+        y.update(new)
+        return theta
+
+    models = retrained_models(read, tmp_path / "run", next_model)
+    assert (max(stale) >= 1) == (mode != "synchronous")
     assert len(y) == DEVICES
-    (found,) = load_file(tmp_path / "run/model.safetensors").values()
-    assert np.linalg.norm(models[max(models)] - models[0]) > 0.1, "the model has not moved"
-    np.testing.assert_allclose(found.ravel(), models[max(models)], rtol=1e-4, atol=1e-6)
+    assert np.linalg.norm(models[-1] - models[0]) > 0.1, "the model has not moved"
+    np.testing.assert_allclose(last_model(tmp_path / "run"), models[-1], rtol=1e-4, atol=1e-6)
 
 
 def test_the_ledger_names_the_newest_update_of_every_client(tmp_path: Path) -> None:
