@@ -1,7 +1,8 @@
 """Durable updates per second over real sockets: synchronous rounds beside the buffered mode.
 
 Clients return the model unchanged. An update counts when the version that it went into is durable.
-The buffered mode makes a version of half as many updates as there are clients.
+A version is made of as many updates as there are clients in every mode, so that the modes are
+compared with equally many versions.
 
 python benchmarks/updates.py                # all cases: a table, benchmarks/out/updates.json
 python benchmarks/updates.py 10 10000 1     # one case: clients, parameters, clients in a process
@@ -37,12 +38,10 @@ def measure(clients: int, parameters: int, together: int, mode: str) -> float:
     from muster.emulator import run
     from muster.emulator.scenario.scenario import Scenario
 
-    buffered = mode != MODES[0]
-    in_version = clients // 2 if buffered else clients
-    rounds = (UPDATES + WARM_UP) // in_version
+    rounds = (UPDATES + WARM_UP) // clients
     server: dict[str, Any] = {"rounds": rounds, "evaluate_every": rounds}
-    if buffered:
-        server["mode"] = {"kind": "buffered", "k": in_version, "concurrency": clients}
+    if mode != MODES[0]:
+        server["mode"] = {"kind": "buffered", "k": clients, "concurrency": clients}
     clock: dict[str, Any] = {"kind": "rounds"}
     if mode == MODES[1]:
         clock, server["deadline_s"] = {"kind": "wall", "round_s": 1.0}, 30.0
@@ -61,7 +60,7 @@ def measure(clients: int, parameters: int, together: int, mode: str) -> float:
     with tempfile.TemporaryDirectory() as folder:
         done = run(scenario, out=Path(folder) / "run", report=False)
         counted = done.ledger.rounds[["closed_at", "folded"]]
-    last = counted.iloc[WARM_UP // in_version :]
+    last = counted.iloc[WARM_UP // clients :]
     seconds = last["closed_at"].iloc[-1] - last["closed_at"].iloc[0]
     return float(last["folded"].iloc[1:].sum() / seconds)
 

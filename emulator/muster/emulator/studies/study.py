@@ -101,6 +101,9 @@ class Findings:
     notes: Sequence[str] = ()
 
 
+DIGITS_FOR_MNIST = "No data directory: scikit-learn's 8×8 digits replace MNIST."
+
+
 class Study(Plugin):
     """A study: its runs and its judgement. It keeps no state, so it can be asked again.
 
@@ -110,6 +113,7 @@ class Study(Plugin):
         paper: the paper whose claims it checks: authors, title, year; empty for a study of our own.
         paper_sizes: part to the sizes in the paper, shown beside the sizes of the runs.
         quick_seeds: number of seeds with `--quick`, unless `--seeds` is given.
+        without_data: the remark if no data directory is given; empty: none.
     """
 
     name: ClassVar[str]
@@ -117,6 +121,7 @@ class Study(Plugin):
     paper: ClassVar[str] = ""
     paper_sizes: ClassVar[Mapping[str, str]] = {}
     quick_seeds: ClassVar[int] = QUICK_SEEDS
+    without_data: ClassVar[str] = ""
 
     @abstractmethod
     def runs(self, options: Options) -> Sequence[StudyRun]:
@@ -139,4 +144,4 @@ class Study(Plugin):
     def remarks(self, options: Options) -> Sequence[str]:
         """Sentences shown before the first run and on the page, for example that bundled data
         replaces a missing data set."""
-        return ()
+        return (self.without_data,) if self.without_data and options.data is None else ()

@@ -36,7 +36,14 @@ from muster.emulator.studies.agnostic.judgement import checks, claims, factor
 from muster.emulator.studies.agnostic.known import limits
 from muster.emulator.studies.agnostic.measures import PARTS, SMALL_BALL, Measures
 from muster.emulator.studies.results import Results
-from muster.emulator.studies.study import Findings, Options, Study, StudyFigure, StudyTable
+from muster.emulator.studies.study import (
+    DIGITS_FOR_MNIST,
+    Findings,
+    Options,
+    Study,
+    StudyFigure,
+    StudyTable,
+)
 from muster.emulator.studies.study_run import Label, StudyRun
 
 _EVALUATIONS = 20
@@ -95,14 +102,10 @@ class AgnosticStudy(Study):
         "pictures": "MNIST, 100 users, 10 a round, weights exp(−i/10), 5 seeds",
     }
     quick_seeds: ClassVar = 2
+    without_data: ClassVar = DIGITS_FOR_MNIST
 
     def runs(self, options: Options) -> Sequence[StudyRun]:
         return [run for seed in options.all_seeds for run in _runs(seed, options)]
-
-    def remarks(self, options: Options) -> Sequence[str]:
-        if options.data is None:
-            return ("No data directory: scikit-learn's 8×8 digits replace MNIST.",)
-        return ()
 
     def judge(self, results: Results, options: Options) -> Findings:
         size = _size(options)

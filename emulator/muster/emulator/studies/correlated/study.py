@@ -54,6 +54,7 @@ class CorrelatedStudy(Study):
 
     name: ClassVar = "correlated"
     quick_seeds: ClassVar = 3
+    without_data: ClassVar = NO_MNIST
     about: ClassVar = "devices that come together or not at all, and what makes up for it"
     paper: ClassVar = (
         "Harrak, Egan, Goursaud, Alberi Morel, Conte: Bias Mitigation for Federated Learning with "
@@ -68,11 +69,6 @@ class CorrelatedStudy(Study):
         found = [run for seed in options.all_seeds for run in _runs(seed, options)]
         # One seed is enough, because the models are either equal bit for bit or not.
         return [*found, _classifier("debiased", options.seed, options, NEVER_BINDS)]
-
-    def remarks(self, options: Options) -> Sequence[str]:
-        if options.data is not None:
-            return ()
-        return [NO_MNIST]
 
     def judge(self, results: Results, options: Options) -> Findings:
         size = _size(options)

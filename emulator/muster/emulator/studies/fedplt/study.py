@@ -35,7 +35,14 @@ from muster.emulator.studies.fedplt.fleet import (
 from muster.emulator.studies.fedplt.judgement import checks, claims
 from muster.emulator.studies.fedplt.measures import FedPltMeasures
 from muster.emulator.studies.results import Results
-from muster.emulator.studies.study import Findings, Options, Study, StudyFigure, StudyTable
+from muster.emulator.studies.study import (
+    DIGITS_FOR_MNIST,
+    Findings,
+    Options,
+    Study,
+    StudyFigure,
+    StudyTable,
+)
 from muster.emulator.studies.study_run import Label, StudyRun
 
 
@@ -66,14 +73,10 @@ class FedPltStudy(Study):
         "Convergence Analysis of Federated Learning with Partial Parameter Training (FedPLT)"
     )
     quick_seeds: ClassVar = 2
+    without_data: ClassVar = DIGITS_FOR_MNIST
 
     def runs(self, options: Options) -> Sequence[StudyRun]:
         return [run for seed in options.all_seeds for run in _runs(seed, options)]
-
-    def remarks(self, options: Options) -> Sequence[str]:
-        if options.data is None:
-            return ("No data directory: scikit-learn's 8×8 digits replace MNIST.",)
-        return ()
 
     def judge(self, results: Results, options: Options) -> Findings:
         found = FedPltMeasures(results)

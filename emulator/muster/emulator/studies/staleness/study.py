@@ -45,7 +45,14 @@ from muster.emulator.studies.staleness.measures import (
     WORLDS,
     StalenessMeasures,
 )
-from muster.emulator.studies.study import Findings, Options, Study, StudyFigure, StudyTable
+from muster.emulator.studies.study import (
+    DIGITS_FOR_MNIST,
+    Findings,
+    Options,
+    Study,
+    StudyFigure,
+    StudyTable,
+)
 from muster.emulator.studies.study_run import Label, StudyRun
 
 
@@ -108,14 +115,13 @@ class StalenessStudy(Study):
     name: ClassVar = "staleness"
     about: ClassVar = "what asynchrony saves in time, and what it costs slow devices"
     quick_seeds: ClassVar = 2
+    without_data: ClassVar = DIGITS_FOR_MNIST
 
     def runs(self, options: Options) -> Sequence[StudyRun]:
         return [run for seed in options.all_seeds for run in _runs(seed, options)]
 
     def remarks(self, options: Options) -> Sequence[str]:
-        if options.data is None and not options.quick:
-            return ("No data directory: scikit-learn's 8×8 digits replace MNIST.",)
-        return ()
+        return () if options.quick else super().remarks(options)
 
     def judge(self, results: Results, options: Options) -> Findings:
         found = StalenessMeasures(results)
