@@ -67,7 +67,7 @@ def draw_differences(
     for row, (rule, parts) in zip(grid, differences.items(), strict=True):
         for axes, (part, levels) in zip(row, parts.items(), strict=True):
             means = _dots(axes, levels, COLOURS[rule])
-            tidy(axes, f"{part}, {rule}: {_number(means[0])} to {_number(means[-1])}",
+            tidy(axes, f"{part}, {rule}: up to {_number(max(means))}",
                  x="skew ‖p − 1/N‖₁", y="loss above agnostic")  # fmt: skip
             axes.axhline(0, color=MUTED, linewidth=0.8)
     return figure
