@@ -204,8 +204,9 @@ def test_a_mask_that_cannot_be_is_refused(
 
 
 def test_few_masks_are_kept_of_a_large_model() -> None:
-    layout = Layout(schema_of({"w": (10_000_000,)}))
-    group = masks("random", "drawn", 1e-6, layout)
+    # Masks of tensors are made quickly also of a large model.
+    layout = Layout(schema_of({"w": (10_000_000,), "a": (10,), "b": (10,)}))
+    group = masks("tensors", "drawn", 1e-6, layout)
     first = of(group, 0)
     assert of(group, 0) is first
     for place in range(1, 28):
