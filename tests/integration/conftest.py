@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import sqlite3
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -17,10 +17,12 @@ import pytest
 from muster.common.clock import Clock, WallClock
 from muster.common.events import Event
 from muster.common.exchange import Fingerprint
+from muster.common.masks import UnitAxis, UnitLayer
 from muster.common.tensors import Schema, schema_of
 from muster.server.account.ledger import Ledger
 from muster.server.account.store import Store
 from muster.server.config import (
+    GroupMask,
     PopulationMember,
     ServerProcess,
     ServerSettings,
@@ -38,6 +40,13 @@ from muster.v1 import fleet_pb2_grpc, operator_pb2_grpc
 from muster.wire import PROTOCOL_VERSION, SESSION, TOKEN, messages
 from muster.wire.bodies import checksum
 from muster.wire.channels import client_options, server_options
+
+
+def halves(parameters: int) -> list[UnitLayer]:
+    """The hidden units of a model of one vector: its two halves."""
+    axis = UnitAxis(tensor="w", axis=0, width=parameters // 2)
+    return [UnitLayer(name="halves", units=2, axes=[axis])]
+
 
 FLEET_TOKEN, OPERATOR_TOKEN = bytes(16), bytes([1] * 16)
 FINGERPRINT = messages.encode_fingerprint(Fingerprint("test", "test", "cpu", 1))
@@ -209,6 +218,7 @@ async def world(tmp_path: Path) -> AsyncIterator[MakeWorld]:
     Keyword arguments:
         clients: the names of the clients, one letter each.
         time: the server's clock.
+        masks: the masks of the group g. Its hidden units are the two halves of the model.
     """
     made: list[World] = []
 
@@ -220,6 +230,7 @@ async def world(tmp_path: Path) -> AsyncIterator[MakeWorld]:
         training: str = "{}",
         clients: str = "ab",
         time: Clock | None = None,
+        masks: Mapping[str, GroupMask] | None = None,
         **server: Any,
     ) -> World:
         time = time or WallClock()
@@ -235,6 +246,8 @@ async def world(tmp_path: Path) -> AsyncIterator[MakeWorld]:
                 PopulationMember(client=client, group="g", examples=10) for client in clients
             ],
             calls_ahead=calls_ahead,
+            masks=dict(masks or {}),
+            units=halves(parameters) if masks else [],
             schema_=[TensorShape(name="w", shape=[parameters])],
             fleet_token=FLEET_TOKEN.hex(),
             operator_token=OPERATOR_TOKEN.hex(),

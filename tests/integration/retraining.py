@@ -63,10 +63,13 @@ def retrained_models(read: Scenario, folder: Path, next_model: NextModel) -> lis
         place, base = int(clients["position"][row.client]), models[row.base_version]
         of_group = masks.get(clients["group"][row.client])
         mask = None if of_group is None else of_group.of(row.client, place, row.call_round)
+        received = base.astype(np.float32)
+        if of_group is not None and of_group.narrow and mask is not None:
+            received[~mask.whole()] = 0
         trained = train(
             opened,
             module,
-            base.astype(np.float32),
+            received,
             opened.client(place),
             read.training,
             seed=read.seed,

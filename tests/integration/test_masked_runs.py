@@ -14,6 +14,7 @@ from muster.common.config import validate
 from muster.common.errors import ConfigError
 from muster.common.masks import MASKINGS, GroupMasks
 from muster.common.seeds import FloatArray
+from muster.emulator.experiments.planning import plan
 from muster.emulator.fleet.lives import task_of
 from muster.emulator.fleet.population import population
 from muster.emulator.results.account import Account
@@ -103,6 +104,9 @@ OPPORTUNISTIC = {"kind": "opportunistic", "max_staleness": 3}
         ("blocks", "rotating", "fedplt", None),
         ("width", "rotating", "fedavg", None),
         ("width", "drawn", {"kind": "fedplt", "psi": False}, None),
+        ("width", "static", "fedplt", BUFFERED),
+        ("width", "drawn", "fedavg", OPPORTUNISTIC),
+        ({"kind": "width", "download": "model"}, "drawn", "fedplt", None),
         ("random", "drawn", "fedplt", None),
         ("random", "rotating", "fedbuff", None),
         ("blocks", "rotating", "fedplt", BUFFERED),
@@ -111,7 +115,7 @@ OPPORTUNISTIC = {"kind": "opportunistic", "max_staleness": 3}
 )
 def test_the_model_is_that_of_the_formula(
     tmp_path: Path,
-    kind: str,
+    kind: str | dict[str, Any],
     schedule: str,
     rule: str | dict[str, Any],
     mode: dict[str, Any] | None,
@@ -120,7 +124,8 @@ def test_the_model_is_that_of_the_formula(
     if mode is not None:
         server |= {"mode": mode, "rounds": 14}
         server |= {"deadline_s": 4.0} if mode is OPPORTUNISTIC else {}
-    read = scenario({"kind": kind, "schedule": schedule}, server=server)
+    kinds = kind if isinstance(kind, dict) else {"kind": kind}
+    read = scenario({**kinds, "schedule": schedule}, server=server)
     folder = tmp_path / "run"
     assert simulate_run(read, folder) == "completed"
     wanted, coverage = recomputed(read, folder, psi=not isinstance(rule, dict))
@@ -232,6 +237,60 @@ def test_a_quarter_of_the_model_takes_a_quarter_of_the_bytes(tmp_path: Path) -> 
         bytes_up[kind] = read_summary(tmp_path / kind)["bytes_up"]
     for kind in ("blocks", "width", "random"):
         assert 0.23 < bytes_up[kind] / bytes_up["whole"] <= 0.25, kind
+
+
+@pytest.mark.parametrize("hidden", [[60], [2600]], ids=["inline", "chunks"])
+@pytest.mark.parametrize("schedule", ["static", "rotating", "drawn"])
+def test_a_device_downloads_only_the_slice_that_it_trains(
+    tmp_path: Path, hidden: list[int], schedule: str
+) -> None:
+    """The slice of a perceptron with U units and w of them: w rows of 64 entries, w biases, w
+    columns of 10 entries, and 10 biases."""
+    units = hidden[0]
+    inside = 10 + 75 * ((int(0.25 * (75 * units + 10)) - 10) // 75)
+    mask = {"kind": "width", "schedule": schedule}
+    sections: dict[str, Any] = {"task": {"name": "digits", "hidden": hidden}}
+    sections["server"] = {"rounds": 3, "aggregator": "fedplt"}
+    narrow = {"name": "narrow", "count": 2, "mask": mask, "device": {"capacity": 0.25}}
+    read = scenario({}, groups=[narrow, {"name": "whole", "count": 1}], **sections)
+    assert simulate_run(read, tmp_path / "run") == "completed"
+    with Account(tmp_path / "run") as account:
+        sent = account.contributions.groupby("client")[["bytes_up", "bytes_down"]].sum()
+        totals = account.traffic_totals
+    whole = 75 * units + 10
+    expected = {"narrow-0": [12 * inside] * 2, "narrow-1": [12 * inside] * 2}
+    expected["whole"] = [12 * whole] * 2
+    assert sent.T.to_dict(orient="list") == expected
+    assert totals == (3 * 4 * (2 * inside + whole),) * 2
+
+
+def test_the_plan_and_the_ledger_agree_on_who_is_late_with_a_slice(tmp_path: Path) -> None:
+    """A slice of 2,260 bytes takes 2.26 s down and half of it up at 8 and 16 kbit/s, and the whole
+    model of 18,040 bytes takes 27 s."""
+    link = {"down": "8 kbit/s", "up": "16 kbit/s"}
+    part = {"device": {"capacity": 0.13}, "link": link}
+    groups = [
+        {"name": "slice", "count": 2, "mask": "width", **part},
+        {"name": "model", "count": 2, "mask": {"kind": "width", "download": "model"}, **part},
+    ]
+    read = scenario(
+        {},
+        groups=groups,
+        task={"name": "digits", "hidden": [60]},
+        server={"rounds": 3, "aggregator": "fedplt", "deadline_s": 4.0},
+    )
+    assert simulate_run(read, tmp_path / "run") == "completed"
+    with Account(tmp_path / "run") as account:
+        sent = account.contributions
+    planned = {group.name: group.late.tolist() for group in plan(read).groups}
+    assert planned == {"slice": [0, 0, 0], "model": [2, 2, 2]}
+    for name, outcome in (("slice", "folded"), ("model", "late")):
+        of_group = sent[sent["client"].str.startswith(name)]
+        assert set(of_group["outcome"]) == {outcome}
+        size = 4 * (10 + 75 * 7)
+        down = size if name == "slice" else 4 * 4510
+        assert set(of_group["bytes_down"]) == {down}
+        np.testing.assert_allclose(of_group["modelled_s"], down / 1000 + size / 2000)
 
 
 @pytest.mark.parametrize(

@@ -20,11 +20,13 @@ from muster.common.clock import WallClock
 from muster.common.errors import TransportError
 from muster.common.exchange import Answer, Call, Decision, Fingerprint, Identity, Update
 from muster.common.lines import LinkModel, SharedLine
+from muster.common.masks import Width
 from muster.emulator.gateway.config import GatewayDevice, GatewayProcess
 from muster.emulator.gateway.faults import Fault
 from muster.emulator.gateway.gateway import Gateway
 from muster.emulator.links.shape import Shape
 from muster.emulator.runs.run_progress import RunProgress
+from muster.server.config import GroupMask
 from muster.v1 import fleet_pb2 as pb
 from muster.wire import UPLOAD_BYTES
 from muster.wire.bodies import checksum
@@ -286,6 +288,52 @@ async def test_what_was_sent_again_is_counted_where_it_was_sent(world: MakeWorld
     assert run.query("SELECT bytes_up, bytes_down FROM contributions WHERE client = 'b'") == [
         (4 * parameters, 4 * parameters)
     ]
+
+
+SLICES = {"g": GroupMask(masking=Width(kind="width"), capacity=0.5)}
+"""Devices download and train the first half of the model."""
+
+
+async def test_slices_that_break_are_resumed_and_counted(world: MakeWorld) -> None:
+    half = 5 * MEBI // 4
+    w = await world(parameters=2 * half, masks=SLICES, aggregator="fedplt", rounds=2)
+    slow = LinkModel(down_bps=1e6)
+    async with fleet(w, half, line=slow) as run:
+        cut = [Fault(fault="limit", direction=way, bytes=MEBI) for way in ("up", "down")]
+        for fault in cut:
+            run.gateway.fault(run.gateway.select_devices(["a"]), fault)
+        assert (await w.finish())[0] == "completed"
+    assert min(run.breaks().values()) >= 4
+    run.check()
+    assert run.traffic() == run.transferred()
+    assert run.query("SELECT bytes_up, bytes_down FROM contributions WHERE client = 'b'") == [
+        (4 * half, 4 * half), (4 * half, 4 * half),
+    ]  # fmt: skip
+    model = w.coordinator.versions.model
+    assert np.count_nonzero(model[:half]) == half - 1, "the first entry of updates is 0"
+    assert not model[half:].any()
+
+
+async def test_small_slices_are_counted(world: MakeWorld) -> None:
+    w = await world(parameters=2 * SMALL, masks=SLICES, aggregator="fedplt", rounds=3)
+    async with fleet(w, SMALL) as run:
+        assert (await w.finish())[0] == "completed"
+    run.check()
+    assert run.traffic() == {"up": 6 * 4 * SMALL, "down": 6 * 4 * SMALL}
+
+
+async def test_a_slice_is_sent_only_for_an_open_call_of_the_same_process(world: MakeWorld) -> None:
+    w = await world(parameters=2 * LARGE, masks=SLICES, aggregator="fedplt")
+    a, _ = await w.both()
+    for client, round in (("", 0), ("a", 2), ("b", 1), ("nobody", 1)):
+        request = pb.FetchRequest(version=0, client=client, round=round)
+        call = a.stub.Fetch(request, metadata=a.metadata)
+        assert await call.code() is grpc.StatusCode.NOT_FOUND
+    call = a.stub.Fetch(pb.FetchRequest(client="a", round=1), metadata=a.metadata)
+    assert sum([len(chunk.data) async for chunk in call]) == 4 * LARGE
+    beyond = pb.FetchRequest(client="a", round=1, offset=4 * LARGE + 4, chunk_bytes=4096)
+    call = a.stub.Fetch(beyond, metadata=a.metadata)
+    assert await call.code() is grpc.StatusCode.OUT_OF_RANGE
 
 
 async def test_models_that_no_update_came_of_are_counted(world: MakeWorld) -> None:

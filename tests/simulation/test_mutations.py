@@ -60,7 +60,7 @@ def breaks(scenario: str, frames: range) -> Callable[[], Iterable[HistoryPlan]]:
 
 
 def old_chunks_from(
-    self: ModelVersions, version: int, offset: int, chunk_bytes: int
+    self: ModelVersions, version: int, offset: int, chunk_bytes: int, part: None
 ) -> Iterable[bytes]:
     body = body_view(self.model)
     if version != self.number or offset > len(body):

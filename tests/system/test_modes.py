@@ -61,7 +61,7 @@ MASKS: dict[str, list[dict[str, Any]]] = {
     "whole model": [{}, {}],
     "masks": [
         {"mask": {"kind": "blocks", "schedule": "rotating"}},
-        {"mask": {"kind": "random", "schedule": "drawn"}},
+        {"mask": {"kind": "width", "schedule": "drawn"}},
     ],
 }
 PARTS = {"task": {"name": "linear", "model": "mlp", "hidden": [8]}}

@@ -1,6 +1,8 @@
 """Training with a mask: only what is inside it moves, and it moves as it should."""
 
 from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,13 +15,13 @@ from muster.client.config import PackMember, Training
 from muster.client.learner import Download, Learner, TrainingConfig
 from muster.client.memory import State
 from muster.client.optimizers import Optimizer
-from muster.client.training import train
+from muster.client.training import minibatches, train
 from muster.common.clock import WallClock
 from muster.common.compression import CODECS
 from muster.common.config import validate
 from muster.common.exchange import Call, Key
 from muster.common.lines import LinkModel
-from muster.common.masks import MASKINGS, GroupMasks, Mask
+from muster.common.masks import MASKINGS, GroupMasks, Layout, Mask, Width
 from muster.common.seeds import stream
 from muster.common.tensors import Vector
 from muster.tasks.classification import Digits
@@ -162,9 +164,64 @@ def test_the_residual_of_a_device_keeps_what_is_outside_the_mask(
 def test_models_of_links_take_the_largest_mask(learner: Callable[..., Learner]) -> None:
     work = config()
     size = int(0.25 * len(RECEIVED))
-    assert learner("none").update_bytes(work) == 4 * size
-    assert learner("float16").update_bytes(work) == 2 * size
+    assert learner("none").body_sizes(work) == (4 * len(RECEIVED), 4 * size)
+    assert learner("float16").body_sizes(work) == (4 * len(RECEIVED), 2 * size)
     assert learner("none").modelled_s(work) == pytest.approx(4 * size)
-    blocks = learner("none", "blocks")
     per_unit = 64 + 1 + 10
-    assert blocks.update_bytes(work) == 4 * (10 + per_unit * ((size - 10) // per_unit))
+    units = 10 + per_unit * ((size - 10) // per_unit)
+    assert learner("none", "blocks").body_sizes(work) == (4 * len(RECEIVED), 4 * units)
+    assert learner("float16", "width").body_sizes(work) == (4 * units, 2 * units)
+
+
+@pytest.mark.parametrize("schedule", ["static", "rotating", "drawn"])
+def test_a_device_with_a_slice_trains_a_narrower_model(tmp_path: Path, schedule: str) -> None:
+    """A perceptron that really has fewer units, with the slice's weights, trained by torch."""
+    opened = Digits(name="digits", model=Mlp(hidden=[9, 5])).open(4, 3)
+    module, work = opened.module(), config()
+    layout = layout_of(module)
+    received = stream(1, "a model").normal(0, 0.3, layout.parameters).astype(np.float32)
+    work = replace(work, schema=layout.schema)
+    masks = GroupMasks(
+        validate(Width, {"kind": "width", "schedule": schedule}, "m"), layout, 0.5, 3
+    )
+    named = PackMember(client="dev", index=1)
+    codec = CODECS.parse("none")
+    device = Learner(
+        named, opened, module, tmp_path, 0, codec, LinkModel(), True, WallClock(), masks,  # type: ignore[arg-type]
+    )  # fmt: skip
+    for round in (1, 2, 3):
+        mask = masks.of("dev", 1, round)
+        call = Call(Key("dev", round, 1), 0, 0.0, bytes(16))
+        assert device.download_bytes(call, work) == 4 * mask.size
+        body = received[mask.whole()].tobytes()
+        sent = device.train(call, body, work, State(), (), Download()).body
+        before = narrower(mask.compact(received), layout, mask)
+        after = narrower(mask.compact(received), layout, mask)
+        step = torch.optim.SGD(after.parameters(), lr=work.training.learning_rate_at(round))
+        examples = opened.client(1)
+        draws = partial(stream, 5, "batches", "dev", round)
+        for rows in minibatches(len(examples), work.training, draws):
+            step.zero_grad()
+            scores = after(torch.from_numpy(examples.x)[rows].flatten(1))
+            loss = torch.nn.functional.cross_entropy(scores, torch.from_numpy(examples.y)[rows])
+            loss.backward()  # type: ignore[no-untyped-call]
+            step.step()
+        pairs = zip(before.parameters(), after.parameters(), strict=True)
+        wanted = np.concatenate([(b - a).detach().numpy().ravel() for a, b in pairs])
+        np.testing.assert_allclose(np.frombuffer(sent, "<f4"), wanted, atol=2e-6)
+
+
+def narrower(part: Vector, layout: Layout, mask: Mask) -> torch.nn.Sequential:
+    """A perceptron of the slice's shapes, with its weights."""
+    shapes, first = [], 0
+    for tensor in layout.schema.tensors:
+        inside = mask.whole()[first : first + tensor.size].reshape(tensor.shape)
+        rest = [tuple({*range(inside.ndim)} - {axis}) for axis in range(inside.ndim)]
+        shapes.append([int(inside.any(axis=others).sum()) for others in rest])
+        first += tensor.size
+    layers: list[torch.nn.Module] = []
+    for outputs, inputs in shapes[::2]:  # the others are biases
+        layers += [torch.nn.Linear(inputs, outputs), torch.nn.ReLU()]
+    made = torch.nn.Sequential(*layers[:-1])
+    torch.nn.utils.vector_to_parameters(torch.from_numpy(part.copy()), list(made.parameters()))
+    return made

@@ -159,6 +159,6 @@ def test_a_plan_sends_the_largest_mask_of_the_group() -> None:
     )
     learning = Learning.of(read)
     assert learning.parameters == 97
-    assert learning.trained == {"part": 13}
+    assert {name: masks.largest for name, masks in learning.masks.items()} == {"part": 13}
     late = [group.late.tolist() for group in plan(read, learning).groups]
     assert late == [[0, 0], [20, 20]]  # 0.4 s and 3.1 s

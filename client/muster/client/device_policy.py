@@ -163,8 +163,7 @@ class DevicePolicy:
             learners = list(self._learners.values())
             train_s = np.array([learner.train_s(work) for learner in learners])
             lines = [learner.line for learner in learners]
-            bytes_up = learners[0].update_bytes(work)
-            self._efforts = work, effort_of(train_s, lines, work.schema.body_bytes, bytes_up)
+            self._efforts = work, effort_of(train_s, lines, *learners[0].body_sizes(work))
         return self._efforts[1]
 
     def _state_before(self, call: Call) -> State:

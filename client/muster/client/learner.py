@@ -13,13 +13,14 @@ from muster.client.life import Row
 from muster.client.memory import Memory, RoundRecord, State, StoredUpdate
 from muster.client.session import Session
 from muster.client.training import train
+from muster.common.body_sizes import BodySizes, body_sizes
 from muster.common.clock import Clock
 from muster.common.compression import Codec, compress
 from muster.common.exchange import Body, Call, Update
 from muster.common.lines import LinkModel
 from muster.common.masks import GroupMasks, Mask
 from muster.common.seeds import stream
-from muster.common.tensors import Schema, Vector
+from muster.common.tensors import WIRE, Schema, Vector
 from muster.tasks.task import OpenTask
 from muster.wire.bodies import checksum, decode_vector
 
@@ -89,6 +90,7 @@ class Learner:
         self._codec = codec
         self._index = config.index
         self._masks = masks
+        self._narrow = masks is not None and masks.narrow
         self.line = line
         self._speed = config.examples_per_s
         self._clock = clock
@@ -118,7 +120,7 @@ class Learner:
         trained = train(
             self._task,
             self._module,
-            decode_vector(model, work.schema),
+            self._received(model, mask, work.schema.parameters),
             self.examples,
             work.training,
             seed=work.seed,
@@ -153,6 +155,13 @@ class Learner:
         after = before._replace(life=life)
         self.memory.hold(RoundRecord(call.key.round, call.model_checksum, before, after))
 
+    def _received(self, model: Body, mask: Mask | None, parameters: int) -> Vector:
+        """The parameters with which a device begins; those that it did not download are 0."""
+        if mask is None or not self._narrow:
+            return decode_vector(model, parameters)
+        zeros = np.zeros(parameters, np.float32)
+        return mask.expand(decode_vector(model, mask.size), into=zeros)
+
     def _mask(self, round: int) -> Mask | None:
         """The coordinates to train for a call of this round; None: all."""
         return None if self._masks is None else self._masks.of(self.client, self._index, round)
@@ -174,16 +183,19 @@ class Learner:
             left = None if part is None else mask.expand(part, into=old)
         return body, b"" if left is None else left.tobytes()
 
-    def update_bytes(self, work: TrainingConfig) -> int:
-        """Length of an update's body in bytes, with masks the largest. The models of links and
-        batteries use it."""
-        masks = self._masks
-        return self._codec.length(work.schema.parameters if masks is None else masks.largest)
+    def download_bytes(self, call: Call, work: TrainingConfig) -> int:
+        """Length in bytes of what the device downloads for a call."""
+        mask = self._mask(call.key.round) if self._narrow else None
+        return work.schema.body_bytes if mask is None else mask.size * WIRE.itemsize
+
+    def body_sizes(self, work: TrainingConfig) -> BodySizes:
+        """The sizes that the models of links and batteries use."""
+        return body_sizes(work.schema.parameters, self._codec, self._masks)
 
     def modelled_s(self, work: TrainingConfig) -> float:
         """Modelled seconds of a round's work: training and transfers over the device's own link."""
         if self._modelled[0] is not work:  # cached: called several times in every round
-            transfer_s = self.line.transfer_s(work.schema.body_bytes, self.update_bytes(work))
+            transfer_s = self.line.transfer_s(*self.body_sizes(work))
             self._modelled = work, self.train_s(work) + transfer_s
         return self._modelled[1]
 

@@ -119,6 +119,9 @@ class ServerLink:
     async def fetch(self, call: Call, length: int) -> tuple[memoryview, float] | None:
         """Download a model version, resuming where an earlier try broke off.
 
+        Args:
+            length: bytes of what the device downloads for the call.
+
         Returns:
             The body, and the monotonic seconds at which its first byte came; None if the server no
             longer has the version.
@@ -180,6 +183,8 @@ class ServerLink:
                 version=call.base_version,
                 offset=len(body),
                 chunk_bytes=_piece_bytes(self._line.down_bps, CHUNK_BYTES),
+                client=call.key.client,
+                round=call.key.round,
             ),
             metadata=self._session,
             wait_for_ready=True,

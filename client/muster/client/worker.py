@@ -55,8 +55,8 @@ class CallBatch:
     """The calls of one message, and what is needed to handle them.
 
     Attributes:
-        model: body of the base version; None until it is here. It comes with the calls, or is
-            fetched once for all of them.
+        model: body of what the devices download, which is the same for all of the calls; None until
+            it is here. It comes with the calls, or is fetched once for all of them.
     """
 
     __slots__ = ("attendance", "calls", "link", "model", "work")
@@ -73,13 +73,16 @@ class CallBatch:
         self.link = link
         self.work = work
 
-    async def fetch(self, call: Call, clock: Clock, at: float, asked: float) -> Download | None:
+    async def fetch(
+        self, call: Call, length: int, clock: Clock, at: float, asked: float
+    ) -> Download | None:
         """Fetch the model and return its download; None if the server no longer has the version.
 
         Args:
+            length: bytes of what the devices of the calls download.
             at, asked: UNIX and monotonic seconds at which the device began to wait for the model.
         """
-        if (fetched := await self.link.fetch(call, self.work.schema.body_bytes)) is None:
+        if (fetched := await self.link.fetch(call, length)) is None:
             return None
         self.model, came_at = fetched
         return Download(at, came_at - asked, clock.monotonic() - asked)
@@ -244,7 +247,8 @@ class Worker:
         if batch.model is None:
             asked = self._clock.now(), self._clock.monotonic()
             async with self._hold_slot(call):
-                download = await batch.fetch(call, self._clock, *asked)
+                length = device.download_bytes(call, batch.work)
+                download = await batch.fetch(call, length, self._clock, *asked)
         if batch.model is None or download is None:
             if self._lockstep:  # the round is open and waits for this device: begin a new session
                 version = call.base_version

@@ -928,6 +928,8 @@ class FetchRequest(_message.Message):
     VERSION_FIELD_NUMBER: _builtins.int
     OFFSET_FIELD_NUMBER: _builtins.int
     CHUNK_BYTES_FIELD_NUMBER: _builtins.int
+    CLIENT_FIELD_NUMBER: _builtins.int
+    ROUND_FIELD_NUMBER: _builtins.int
     version: _builtins.int
     offset: _builtins.int
     """Byte of the body to start from. At the end of the body nothing is sent; a larger offset is
@@ -937,16 +939,24 @@ class FetchRequest(_message.Message):
     """Bytes of a chunk, at most CHUNK_BYTES of muster.wire; 0 stands for CHUNK_BYTES. Small chunks suit a
     slow link, which breaks often, because nothing is kept of a chunk that breaks off.
     """
+    client: _builtins.str
+    """The call for which the model is fetched: a device of the pack, and the round of its open call.
+    Where devices download only the coordinates that they train, the call decides which; a call that
+    is not open is NOT_FOUND. Otherwise both are ignored.
+    """
+    round: _builtins.int
     def __init__(
         self,
         *,
         version: _builtins.int = ...,
         offset: _builtins.int = ...,
         chunk_bytes: _builtins.int = ...,
+        client: _builtins.str = ...,
+        round: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["chunk_bytes", b"chunk_bytes", "offset", b"offset", "version", b"version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["chunk_bytes", b"chunk_bytes", "client", b"client", "offset", b"offset", "round", b"round", "version", b"version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -8,7 +8,7 @@ import xxhash
 
 from muster.common.errors import RemoteProtocolError
 from muster.common.exchange import Body
-from muster.common.tensors import WIRE, Schema, Vector
+from muster.common.tensors import WIRE, Vector
 from muster.v1 import fleet_pb2 as pb
 from muster.wire import CHUNK_BYTES
 
@@ -19,16 +19,16 @@ def body_view(vector: Vector) -> memoryview:
     return vector.astype(WIRE, copy=False).data.cast("B") if len(vector) else memoryview(b"")
 
 
-def decode_vector(body: Body, schema: Schema) -> Vector:
+def decode_vector(body: Body, entries: int) -> Vector:
     """The vector of a body, read-only and without a copy on little-endian machines.
 
     Raises:
-        RemoteProtocolError: the body does not have the length of the schema.
+        RemoteProtocolError: the body has another number of entries.
     """
-    if len(body) != schema.body_bytes:
+    if len(body) != entries * WIRE.itemsize:
         raise RemoteProtocolError(
-            f"a body of {len(body)} bytes; the schema's {schema.parameters} float32 take "
-            f"{schema.body_bytes}"
+            f"a body of {len(body)} bytes; the {entries} float32 that were expected take "
+            f"{entries * WIRE.itemsize}"
         )
     return np.frombuffer(body, dtype=WIRE).astype(np.float32, copy=False)
 

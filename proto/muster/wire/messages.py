@@ -390,6 +390,8 @@ class Fetch(NamedTuple):
     version: int
     offset: int
     chunk_bytes: int
+    client: str
+    round: int
 
 
 def decode_fetch(request: pb.FetchRequest) -> Fetch:
@@ -399,7 +401,8 @@ def decode_fetch(request: pb.FetchRequest) -> Fetch:
             f"chunk_bytes is {chunk_bytes}; expected {LEAST_CHUNK_BYTES} to {CHUNK_BYTES}, or 0 "
             f"for the largest"
         )
-    return Fetch(request.version, _bounded(request.offset, "offset"), chunk_bytes)
+    offset = _bounded(request.offset, "offset")
+    return Fetch(request.version, offset, chunk_bytes, request.client, request.round)
 
 
 def _fill_update(out: pb.Update, update: Update) -> None:

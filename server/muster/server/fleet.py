@@ -85,7 +85,8 @@ class ConnectedPack:
         heard_at: monotonic seconds when their last message or chunk came.
         receipts: receipts that go with the next message.
         sent_commit: the newest commit that was sent over the stream; None if none was.
-        fetched: the version that they fetched last, and how many bytes of it have been sent.
+        fetched: the version that they fetched last, and how many bytes of it have been sent; by
+            client if each downloads its own part of the model, otherwise under "".
     """
 
     devices: Mapping[str, EnrolledDevice]
@@ -95,7 +96,7 @@ class ConnectedPack:
     heard_at: float = 0.0
     receipts: list[Receipt] = field(default_factory=list)
     sent_commit: Commit | None = None
-    fetched: tuple[int, int] = (0, 0)
+    fetched: dict[str, tuple[int, int]] = field(default_factory=dict)
 
     @property
     def group(self) -> str:

@@ -39,7 +39,7 @@ def test_the_length_follows_the_mask_of_the_round(formats: UpdateFormats) -> Non
     assert [mask.before(10) for mask in masks if mask] == [0, 10]
     assert formats.of(Key("a", 1, 1)).length == 80
     assert formats.mask_of(Key("a", 1, 1)) is None
-    assert formats.largest_bytes == {"whole": 80, "part": 40}
+    assert formats.sizes == {"whole": (80, 80), "part": (80, 40)}
     assert formats.mask_ratio(Key("a", 4, 1)) == 1
     assert formats.mask_ratio(Key("c", 4, 1)) == 0.5
     assert formats.masked

@@ -6,11 +6,13 @@ import numpy as np
 import pytest
 
 from muster.common.exchange import Commit
+from muster.common.masks import Mask
 from muster.common.tensors import WIRE, Vector, schema_of
 from muster.server.account.ledger import Ledger
 from muster.server.account.rows import PendingTransaction, RoundRow
 from muster.server.account.store import Store
 from muster.server.aggregators.fedavg import FedAvg
+from muster.server.rounds.slices import Slices
 from muster.server.rounds.versions import ModelVersions
 from muster.v1 import fleet_pb2 as pb
 from muster.wire import CHUNK_BYTES
@@ -51,6 +53,41 @@ def test_from_every_byte_on_the_rest_of_the_body_is_sent_and_nothing_past_its_en
 ) -> None:
     assert body(versions, offset, chunk_bytes) == vector(0).tobytes()[offset:]
     assert versions.checksum == checksum(vector(0).tobytes())
+
+
+@pytest.mark.parametrize("chunk_bytes", [CHUNK_BYTES, 4096])
+def test_from_every_byte_on_the_rest_of_a_part_is_sent(
+    versions: ModelVersions, chunk_bytes: int
+) -> None:
+    random = np.random.default_rng(5)
+    for share in (0.0001, 0.3, 1.0):
+        chosen = random.random(PARAMETERS) < share
+        part, wanted = Mask(chosen), vector(0)[chosen].tobytes()
+        assert versions.checksum_of(0, part) == checksum(wanted)
+        assert versions.body_of(0, part) == wanted
+        for offset in (0, 4, len(wanted) // 8 * 4, len(wanted)):
+            found = versions.chunks_from(0, offset, chunk_bytes, part)
+            assert b"".join(pb.ModelChunk.FromString(m).data for m in found) == wanted[offset:]
+        with pytest.raises(IndexError):
+            versions.chunks_from(0, len(wanted) + 1, chunk_bytes, part)
+        with pytest.raises(KeyError):
+            versions.chunks_from(1, 0, chunk_bytes, part)
+
+
+def test_slices_are_made_once_and_the_oldest_are_forgotten_when_they_take_too_much() -> None:
+    slices, made = Slices(kept_bytes=100), []
+
+    def model(version: int) -> Vector:
+        made.append(version)
+        return np.arange(20, dtype=WIRE)
+
+    part = Mask(np.arange(20) % 2 == 1)  # 40 bytes
+    for version, times in [(1, 1), (2, 1), (1, 1), (3, 1), (1, 1), (2, 2)]:
+        found = slices.of(version, part, lambda of=version: model(of))  # type: ignore[misc]
+        assert np.frombuffer(found.body, WIRE).tolist() == list(range(1, 20, 2))
+        assert made.count(version) == times
+    large = Mask(np.ones(20, np.bool_))
+    assert Slices(kept_bytes=1).of(1, large, lambda: model(9)).body.nbytes == 80
 
 
 def test_other_versions_and_bytes_after_the_end_are_refused(versions: ModelVersions) -> None:

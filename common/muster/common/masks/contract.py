@@ -68,6 +68,11 @@ class Masking(Plugin):
             ConfigError: there is no such mask for this model and capacity.
         """
 
+    def narrows(self) -> bool:
+        """Return whether a device computes with the coordinates of its mask alone, as if the others
+        were 0. It then downloads only these; otherwise it downloads the whole model."""
+        return False
+
 
 def budget(layout: Layout, capacity: float) -> int:
     """The largest number of coordinates that a device of this capacity trains."""

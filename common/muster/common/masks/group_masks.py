@@ -16,6 +16,8 @@ class GroupMasks:
     Attributes:
         largest: the largest number of coordinates that a mask of the group can have. The models of
             links and batteries take it for the size of every update of the group.
+        narrow: whether the devices download only the coordinates of their masks, and compute with
+            these alone.
 
     Args:
         capacity: the largest share of the parameters that a device trains.
@@ -28,6 +30,7 @@ class GroupMasks:
     def __init__(self, masking: Masking, layout: Layout, capacity: float, seed: int) -> None:
         self._maker = masking.maker(layout, capacity, seed)
         self.largest = self._maker.largest
+        self.narrow = masking.narrows()
         self._kept: OrderedDict[MaskName, Mask] = OrderedDict()
         size = layout.parameters // 8 + 200
         self._most = max(2, min(_MOST_KEPT, _KEPT_BYTES // size))

@@ -11,6 +11,7 @@ Requirements, 2018, section 3.2 (federated dropout). https://arxiv.org/abs/1812.
 from bisect import bisect_right
 from collections.abc import Sequence
 from fractions import Fraction
+from typing import Literal
 
 import numpy as np
 
@@ -31,6 +32,13 @@ class Width(Masking):
     capacity. A weight belongs to the slice if all of its units do. What belongs to no unit, for
     example the bias of the outputs, belongs to every slice.
     """
+
+    download: Literal["slice", "model"] = "slice"
+    """What a device gets. slice: only its slice, and it computes with the narrower model, as in the
+    papers. model: the whole model, with which it computes; it trains its slice of it."""
+
+    def narrows(self) -> bool:
+        return self.download == "slice"
 
     def maker(self, layout: Layout, capacity: float, seed: int) -> MaskMaker:
         require_units(layout, self.kind)

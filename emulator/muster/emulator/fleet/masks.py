@@ -25,11 +25,11 @@ def check_masks(scenario: Scenario, layout: Layout) -> None:
     Raises:
         ConfigError: one does not.
     """
-    largest_masks(scenario, layout)
+    masks_of(scenario, layout)
 
 
-def largest_masks(scenario: Scenario, layout: Layout) -> dict[str, int]:
-    """The largest number of coordinates of a mask, by the names of the groups that have masks.
+def masks_of(scenario: Scenario, layout: Layout) -> dict[str, GroupMasks]:
+    """The masks of the groups whose devices train parts of the model, by name.
 
     Raises:
         ConfigError: a mask does not fit the model.
@@ -39,8 +39,7 @@ def largest_masks(scenario: Scenario, layout: Layout) -> dict[str, int]:
         if group.mask is None:
             continue
         try:
-            masks = GroupMasks(group.mask, layout, group.device.capacity, scenario.seed)
+            found[group.name] = GroupMasks(group.mask, layout, group.device.capacity, scenario.seed)
         except ConfigError as error:
             raise ConfigError(f"groups[{number}].mask: {error}") from None
-        found[group.name] = masks.largest
     return found

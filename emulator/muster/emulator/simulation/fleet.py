@@ -37,6 +37,7 @@ def _scenario(name: str, **sections: Any) -> Scenario:
 
 _LARGE_TASK = {"name": "linear", "dimension": LARGE, "examples_per_client": 4}
 _LARGE_TRAINING = {"learning_rate": 1e-6, "local_steps": 1, "batch_size": 4}
+_NARROW = {"model": "mlp", "hidden": [4]}
 _FEEDBACK = {"compression": {"kind": "top-k", "ratio": 0.4}}
 
 
@@ -201,6 +202,27 @@ def scenarios() -> Mapping[str, Scenario]:
                     "mask": {"kind": "random", "schedule": "rotating"},
                 },
                 {"name": "whole", "count": 1},
+            ],
+        ),
+        _scenario(
+            "slices",
+            task={"name": "linear", "dimension": 5_000, "examples_per_client": 4, **_NARROW},
+            training=_LARGE_TRAINING,
+            server={"rounds": 3, "transfers": 1, "aggregator": "fedplt"},
+            groups=[
+                {
+                    "name": "pack",
+                    "count": 2,
+                    "devices_per_process": 2,
+                    "device": {"capacity": 0.6},
+                    "mask": {"kind": "width", "schedule": "drawn"},
+                },
+                {
+                    "name": "alone",
+                    "count": 1,
+                    "device": {"capacity": 0.6},
+                    "mask": {"kind": "width", "schedule": "rotating"},
+                },
             ],
         ),
         _scenario(

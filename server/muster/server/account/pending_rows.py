@@ -62,7 +62,7 @@ class PendingRows:
         self._scale = scale
         self._mask_ratio = mask_ratio
         self._transaction = PendingTransaction()
-        self.traffic = TrafficAccount(schema.body_bytes, clock)
+        self.traffic = TrafficAccount(clock)
         self.inline_up = self.inline_down = 0
 
     def take(self, round: int) -> PendingTransaction:

@@ -60,10 +60,11 @@ class Transfer:
 
 @dataclass(slots=True)
 class _Download:
-    """The transfer of a model, and the byte of the body at which it began."""
+    """The transfer of a model, the byte of the body at which it began, and the body's length."""
 
     transfer: Transfer
     offset: int
+    length: int
 
 
 class TrafficAccount:
@@ -75,14 +76,10 @@ class TrafficAccount:
 
     Attributes:
         ended: whether the run's transfers have been ended; no other may begin.
-
-    Args:
-        model_bytes: length of a model's body.
     """
 
-    def __init__(self, model_bytes: int, clock: Clock) -> None:
+    def __init__(self, clock: Clock) -> None:
         self.ended = False
-        self._model_bytes = model_bytes
         self._clock = clock
         self._entered: list[Transfer] = []
         self._under_way: dict[Transfer, float] = {}  # value: monotonic seconds when its turn came
@@ -109,13 +106,14 @@ class TrafficAccount:
 
     @contextmanager
     def download(
-        self, pack: ConnectedPack, key: Key, offset: int, asked_at: float
+        self, pack: ConnectedPack, key: Key, offset: int, length: int, asked_at: float
     ) -> Iterator[Transfer]:
         """Record the transfer of a model to a pack whose turn has come; it ends with the context.
 
         Args:
             key: the newest call of a device of the pack.
             offset: the byte of the body at which the transfer begins.
+            length: bytes of the whole body.
             asked_at: UNIX seconds when the pack began to wait.
         """
         transfer = Transfer(key, "down", asked_at, max(0.0, self._clock.now() - asked_at))
@@ -128,7 +126,7 @@ class TrafficAccount:
             received = max(0, offset - broken.offset)
             self._end(broken.transfer, "broken")
             broken.transfer.bytes = min(broken.transfer.bytes, received)
-        downloads.append(_Download(transfer, offset))
+        downloads.append(_Download(transfer, offset, length))
         with self._moving(transfer):
             yield transfer
 
@@ -177,7 +175,7 @@ class TrafficAccount:
         first.began_at = update.fetched_at
         self._end(last, "complete")
         last.seconds = max(0.0, update.fetched_at + update.fetch_s - came_at)
-        last.bytes = self._model_bytes - downloads[-1].offset
+        last.bytes = downloads[-1].length - downloads[-1].offset
         if key is not None:
             last.key = key
             for download in downloads:

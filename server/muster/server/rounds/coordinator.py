@@ -15,6 +15,7 @@ from muster.common.concurrency import run_beside
 from muster.common.errors import Diverged
 from muster.common.events import Attended, Enrolled, RoundOpened, ServerStarted, Tell
 from muster.common.exchange import Answer, Body, Commit, Outcome
+from muster.common.masks import Mask
 from muster.common.tensors import Schema, Vector
 from muster.server.account.ledger import Ledger
 from muster.server.account.rows import EvaluationRow
@@ -108,9 +109,7 @@ class Coordinator:
             config, schema, formats, fleet, worker.executor, UploadFiles(run_folder / "models"),
             clock, tell, self._signals.notify,
         )  # fmt: skip
-        self._shared_links = SharedLinkModel(
-            config.shared, fleet, config.seed, schema.body_bytes, formats.largest_bytes
-        )
+        self._shared_links = SharedLinkModel(config.shared, fleet, config.seed, formats.sizes)
         self._dispatch = Dispatch(config, fleet, self.receiver, self.versions, inline)
         self._presence = Presence(
             settings, lockstep, fleet, self.receiver, self.versions, self._time, self._signals,
@@ -131,6 +130,7 @@ class Coordinator:
             settings.mode.carries,
         )  # fmt: skip
         self.bulk = self._dispatch.bulk
+        self.part_for = self._dispatch.part_for
         self.left = self._presence.left
         self.stop = self._signals.stop
         self.finish = self._ending.finish
@@ -309,9 +309,11 @@ class Coordinator:
 
     # --- devices ---------------------------------------------------------------------------------
 
-    def model_from(self, version: int, offset: int, chunk_bytes: int) -> Iterable[bytes]:
+    def model_from(
+        self, version: int, offset: int, chunk_bytes: int, part: Mask | None
+    ) -> Iterable[bytes]:
         """See `ModelVersions.chunks_from`."""
-        return self.versions.chunks_from(version, offset, chunk_bytes)
+        return self.versions.chunks_from(version, offset, chunk_bytes, part)
 
     def enrolled(self, pack: ConnectedPack) -> None:
         """Record that devices began a session."""

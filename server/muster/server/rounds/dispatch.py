@@ -5,7 +5,8 @@ from collections.abc import Iterable
 from functools import partial
 
 from muster.common import seeds
-from muster.common.exchange import Call
+from muster.common.exchange import Call, Key
+from muster.common.masks import Mask
 from muster.server.config import ServerProcess
 from muster.server.fleet import ConnectedPack, EnrolledDevice, Fleet
 from muster.server.rounds.lifecycle import Round
@@ -85,32 +86,51 @@ class Dispatch:
         if round is None:
             return
         deadline_s, versions = self._config.server.deadline_s or 0.0, self._versions
-        # The calls of a message are of one round, so that they have one model and one step.
-        calls = defaultdict[tuple[ConnectedPack, int], list[Call]](list)
+        # The calls of a message are of one round, so that they have one step, and one model or the
+        # same part of it.
+        calls = defaultdict[tuple[ConnectedPack, int, Mask | None], list[Call]](list)
         known_away = []
         for client in clients:
             device = self._fleet.devices[client]
             if device.away_until >= round.step and round.expects(client):
                 known_away.append(client)
             elif device.pack is not None and device.present and round.expects(client):
-                member = round.cohort[client]
+                member, key = round.cohort[client], round.call(client)
+                part = self._receiver.formats.slice_of(key)
                 call = Call(
-                    round.call(client),
+                    key,
                     member.base_version,
                     deadline_s,
-                    versions.checksum_of(member.base_version),
+                    versions.checksum_of(member.base_version, part),
                     self._called[device.group],
                     member.step,
                 )
-                calls[device.pack, member.round].append(call)
-        for (pack, _), together in calls.items():
+                calls[device.pack, member.round, part].append(call)
+        for (pack, _, part), together in calls.items():
             base_version = together[0].base_version
             inline = self._inline and not self.bulk(pack)
-            body = versions.body_of(base_version) if inline else None
+            body = versions.body_of(base_version, part) if inline else None
             sent = pack.send(versions.committed, together, body)
             if sent:
                 round.sent(together[0].key.client, sent)
         self._receiver.decline_known_away(known_away)
+
+    def part_for(self, pack: ConnectedPack, client: str, number: int) -> Mask | None:
+        """The coordinates that a device of a pack downloads for its open call; None: the whole
+        model.
+
+        Args:
+            number: the round of the call.
+
+        Raises:
+            KeyError: the group's devices download parts of the model, and this call is not open.
+        """
+        formats, round = self._receiver.formats, self._receiver.round
+        if not formats.narrow(pack.group):
+            return None
+        if round is None or client not in pack.devices or round.cohort[client].round != number:
+            raise KeyError(client)
+        return formats.slice_of(Key(client, number, 0))
 
     def bulk(self, pack: ConnectedPack) -> bool:
         """Whether models and updates of a pack travel outside Attend, even small ones."""

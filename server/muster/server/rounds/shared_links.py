@@ -3,6 +3,7 @@
 from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
 
+from muster.common.body_sizes import BodySizes
 from muster.common.lines import LinkModel, SharedLine, extra_seconds
 from muster.server.fleet import Fleet
 
@@ -12,8 +13,7 @@ class SharedLinkModel:
 
     Args:
         shared: the shared link of each group that has one.
-        bytes_down: length of a model's body.
-        bytes_up: largest length of an update's body, by group.
+        sizes: the largest bodies that travel, by group.
     """
 
     def __init__(
@@ -21,14 +21,12 @@ class SharedLinkModel:
         shared: Mapping[str, SharedLine],
         fleet: Fleet,
         seed: int,
-        bytes_down: int,
-        bytes_up: Mapping[str, int],
+        sizes: Mapping[str, BodySizes],
     ) -> None:
         self._shared = {group: line for group, line in shared.items() if line.delays}
         self._fleet = fleet
         self._seed = seed
-        self._bytes_down = bytes_down
-        self._bytes_up = bytes_up
+        self._sizes = sizes
 
     @property
     def delays(self) -> bool:
@@ -46,9 +44,8 @@ class SharedLinkModel:
             lines[device.group][client] = device.line
         extra: dict[str, float] = {}
         for group, shared in self._shared.items():
-            bytes_up = self._bytes_up[group]
             extra |= extra_seconds(
-                shared, self._seed, group, number, lines[group], self._bytes_down, bytes_up
+                shared, self._seed, group, number, lines[group], *self._sizes[group]
             )
         return extra
 

@@ -1,16 +1,19 @@
 """The versions of the model: the newest one, ready to be sent, and those that are still stored."""
 
 from collections.abc import Iterable, Sequence
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
 
-from muster.common.exchange import Commit
+from muster.common.exchange import Body, Commit
+from muster.common.masks import Mask
 from muster.common.tensors import WIRE, Vector
 from muster.server.account.ledger import Ledger
 from muster.server.account.rows import StoredVector
 from muster.server.account.store import Store
 from muster.server.aggregators import Aggregator, State
+from muster.server.rounds.slices import Slice, Slices
 from muster.wire import CHUNK_BYTES
 from muster.wire.bodies import body_view, checksum, chunk_message, chunk_messages, chunks
 
@@ -72,6 +75,7 @@ class ModelVersions:
         self._inline = inline
         self._chunked = chunked
         self._chunks: list[bytes] = []
+        self._slices = Slices()
 
     def load(self, initial: Vector) -> None:
         """Load the newest version of the ledger; the first time, store `initial` as version 0."""
@@ -105,17 +109,28 @@ class ModelVersions:
             self._chunks.clear()  # first, so that old and new chunks are not in memory together
             self._chunks = chunk_messages(body)
 
-    def checksum_of(self, version: int) -> bytes:
-        """The checksum of the body of a version that devices train from."""
+    def checksum_of(self, version: int, part: Mask | None = None) -> bytes:
+        """The checksum of the body of a version that devices train from.
+
+        Args:
+            part: the coordinates that the device downloads; None: the whole model.
+        """
+        if part is not None:
+            return self._slice(version, part).checksum
         if version == self.number or self._older is None:
             return self.checksum
         return self._older[version].checksum
 
-    def body_of(self, version: int) -> bytes:
-        """A version that devices train from, as it travels inside a message."""
+    def body_of(self, version: int, part: Mask | None = None) -> Body:
+        """A version that devices train from, or a part of it, as it travels inside a message."""
+        if part is not None:
+            return self._slice(version, part).body
         if version == self.number or self._older is None:
             return self.body
         return self._older[version].body
+
+    def _slice(self, version: int, part: Mask) -> Slice:
+        return self._slices.of(version, part, partial(self.vector_of, version))
 
     def vector_of(self, version: int) -> Vector:
         """A version that devices train from: float32, shape (parameters,), read-only."""
@@ -125,28 +140,33 @@ class ModelVersions:
         body = older.body or self._store.map_model(version)
         return np.frombuffer(body, WIRE).astype(np.float32, copy=False)
 
-    def chunks_from(self, version: int, offset: int, chunk_bytes: int) -> Iterable[bytes]:
-        """A version that devices train from as serialised messages of Fetch, from a byte of its
-        body on.
+    def chunks_from(
+        self, version: int, offset: int, chunk_bytes: int, part: Mask | None = None
+    ) -> Iterable[bytes]:
+        """A version that devices train from, or a part of it, as serialised messages of Fetch, from
+        a byte of its body on.
 
         Args:
-            chunk_bytes: length of a chunk, at most. Chunks of `CHUNK_BYTES` of the newest version
-                are prepared once.
+            chunk_bytes: length of a chunk, at most. Chunks of `CHUNK_BYTES` of the whole newest
+                version are prepared once.
+            part: the coordinates that the device downloads; None: all.
 
         Raises:
             KeyError: no device trains from `version`.
             IndexError: its body ends before `offset`.
         """
         newest = version == self.number
-        if newest:
+        older = None if newest else (self._older or {})[version]
+        if part is not None:
+            body = self._slice(version, part).body
+        elif older is None:
             body = body_view(self.model)
         else:
-            older = (self._older or {})[version]
             body = memoryview(older.body) if older.body else self._store.map_model(version)
         if offset > len(body):
             raise IndexError(offset)
         first, rest = divmod(offset, CHUNK_BYTES)
-        if chunk_bytes < CHUNK_BYTES or rest or not newest:
+        if chunk_bytes < CHUNK_BYTES or rest or not newest or part is not None:
             return (chunk_message(chunk) for chunk in chunks(body, offset, chunk_bytes))
         return self._chunks[first:]
 

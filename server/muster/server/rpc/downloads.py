@@ -8,12 +8,14 @@ connection closes.
 import asyncio
 from collections import Counter
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, NamedTuple
 
 import grpc
 
 from muster.common.clock import Clock
 from muster.common.errors import Interrupted
+from muster.common.masks import Mask
+from muster.common.tensors import WIRE
 from muster.server.fleet import ConnectedPack
 from muster.server.rounds.coordinator import Coordinator
 from muster.server.rpc.transfers import TransferQueue, Turn
@@ -26,6 +28,19 @@ Context = grpc.aio.ServicerContext[Any, Any]
 _UNREAD = 8
 """The most ended downloads of one process whose last chunk may still wait in gRPC's memory. A chunk
 is up to a mebibyte."""
+
+
+class Download(NamedTuple):
+    """What a request asks for.
+
+    Attributes:
+        part: the coordinates of the model that it has; None: all.
+        length: bytes of its body.
+    """
+
+    asked: Fetch
+    part: Mask | None
+    length: int
 
 
 class Downloads:
@@ -51,13 +66,14 @@ class Downloads:
                 f"{unread} ended downloads were not read to their last chunk; expected fewer than "
                 f"{_UNREAD}. Read them, or close their connections"
             )
-        left = max(0, self._coordinator.schema.body_bytes - asked.offset)
+        download = await self._download(asked, pack, context)
+        left = max(0, download.length - asked.offset)
         sending: asyncio.Task[None] | None = None
         try:
             async with self._transfers.turn(pack, left) as turn:
-                chunks = await self._chunks(asked, context)
+                chunks = await self._chunks(download, context)
                 sending = asyncio.create_task(
-                    self._write(chunks, asked, asked_at, pack, turn, context)
+                    self._write(chunks, download, asked_at, pack, turn, context)
                 )
                 await asyncio.shield(sending)
         except Interrupted:
@@ -72,13 +88,29 @@ class Downloads:
             if sending is not None:
                 sending.cancel()
 
-    async def _chunks(self, asked: Fetch, context: Context) -> Iterable[bytes]:
+    async def _download(self, asked: Fetch, pack: ConnectedPack, context: Context) -> Download:
+        """Return what a request asks for, or abort the call."""
+        try:
+            part = self._coordinator.part_for(pack, asked.client, asked.round)
+        except KeyError:
+            await context.abort(
+                grpc.StatusCode.NOT_FOUND,
+                f"the devices of the group {pack.group!r} fetch for their open call; "
+                f"{asked.client!r} has none for round {asked.round}",
+            )
+        if part is None:
+            return Download(asked, None, self._coordinator.schema.body_bytes)
+        return Download(asked, part, part.size * WIRE.itemsize)
+
+    async def _chunks(self, download: Download, context: Context) -> Iterable[bytes]:
         """Return the serialised messages of a download, or abort the call."""
-        coordinator = self._coordinator
+        coordinator, asked = self._coordinator, download.asked
         if coordinator.receiver.pending.traffic.ended:
             raise Interrupted("the run has ended; nothing is sent any more")
         try:
-            return coordinator.model_from(*asked)
+            return coordinator.model_from(
+                asked.version, asked.offset, asked.chunk_bytes, download.part
+            )
         except KeyError:
             await context.abort(
                 grpc.StatusCode.NOT_FOUND,
@@ -88,14 +120,14 @@ class Downloads:
         except IndexError:
             await context.abort(
                 grpc.StatusCode.OUT_OF_RANGE,
-                f"expected an offset of at most {coordinator.schema.body_bytes} bytes; found "
-                f"{asked.offset}. Fetch from 0",
+                f"expected an offset of at most {download.length} bytes; found {asked.offset}. "
+                f"Fetch from 0",
             )
 
     async def _write(
         self,
         chunks: Iterable[bytes],
-        asked: Fetch,
+        download: Download,
         asked_at: float,
         pack: ConnectedPack,
         turn: Turn,
@@ -105,9 +137,10 @@ class Downloads:
         # In this task, which is never cancelled in the middle of an operation: gRPC could not end a
         # call with a status while another operation is under way.
         await context.send_initial_metadata(())  # it is the device's turn
-        receiver, length = self._coordinator.receiver, self._coordinator.schema.body_bytes
+        (asked, part, length), receiver = download, self._coordinator.receiver
         traffic, key, end = receiver.pending.traffic, receiver.newest_call(pack), asked.offset
-        with traffic.download(pack, key, asked.offset, asked_at) as transfer:
+        client = "" if part is None else asked.client
+        with traffic.download(pack, key, asked.offset, length, asked_at) as transfer:
             for chunk in chunks:
                 if traffic.ended:  # the run has ended since this download was admitted
                     return
@@ -117,7 +150,7 @@ class Downloads:
                 if turn.ended or traffic.ended:
                     return
                 turn.moved_at = self._clock.monotonic()
-                if (asked.version, end) > pack.fetched:
-                    pack.fetched = asked.version, end
+                if (asked.version, end) > pack.fetched.get(client, (0, 0)):
+                    pack.fetched[client] = asked.version, end
                     receiver.progress_at = turn.moved_at
             transfer.ending = "complete"

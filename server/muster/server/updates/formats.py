@@ -1,7 +1,8 @@
-"""The formats of updates: the format of each depends on its device and on the round of its call."""
+"""The formats of updates and downloads: each depends on its device and on the round of its call."""
 
 from collections.abc import Mapping
 
+from muster.common.body_sizes import body_sizes
 from muster.common.compression import Codec, Whole
 from muster.common.exchange import Key
 from muster.common.masks import GroupMasks, Mask
@@ -10,11 +11,10 @@ from muster.server.updates.uploads import UpdateFormat
 
 
 class UpdateFormats:
-    """The formats that the bodies of updates must have.
+    """The formats that the bodies of updates must have, and what devices download.
 
     Attributes:
-        largest_bytes: the largest length of an update's body in bytes, by group. Without masks all
-            updates of a group have this length.
+        sizes: the largest bodies, by group. Without masks all bodies of a group have these lengths.
         masked: whether any group trains parts of the model.
 
     Args:
@@ -40,8 +40,8 @@ class UpdateFormats:
         self._masks = masks
         self._fleet = fleet
         self.masked = bool(masks)
-        self.largest_bytes = {
-            group: format.codec.length(masks[group].largest if group in masks else parameters)
+        self.sizes = {
+            group: body_sizes(parameters, format.codec, masks.get(group))
             for group, format in self._whole.items()
         }
 
@@ -59,6 +59,15 @@ class UpdateFormats:
         device = self._fleet.devices[key.client]
         masks = self._masks.get(device.group)
         return None if masks is None else masks.of(device.client, device.index, key.round)
+
+    def narrow(self, group: str) -> bool:
+        """Whether the devices of a group download only the coordinates that they train."""
+        return group in self._masks and self._masks[group].narrow
+
+    def slice_of(self, key: Key) -> Mask | None:
+        """The coordinates that a device downloads for a call; None: the whole model."""
+        group = self._fleet.devices[key.client].group
+        return self.mask_of(key) if self.narrow(group) else None
 
     def mask_ratio(self, key: Key) -> float:
         """The share of the model that a device trains for a call."""

@@ -8,11 +8,12 @@ import numpy as np
 
 from muster.client.config import PackMember, Training
 from muster.client.life import VERDICTS, Effort, effort_of
+from muster.common.body_sizes import body_sizes
 from muster.common.exchange import Reason
 from muster.common.lines import LinkModel
-from muster.common.masks import Layout
+from muster.common.masks import GroupMasks, Layout
 from muster.common.seeds import FloatArray, IntArray
-from muster.emulator.fleet.masks import largest_masks
+from muster.emulator.fleet.masks import masks_of
 from muster.emulator.fleet.population import Resident
 from muster.emulator.scenario.scenario import Scenario
 from muster.emulator.scenario.settings import Group
@@ -26,13 +27,12 @@ class Learning:
     Attributes:
         examples: number of training examples of each device of the population.
         parameters: number of parameters of the model.
-        trained: the largest number of parameters that an update has, by the names of the groups
-            that train parts of the model.
+        masks: the masks of the groups whose devices train parts of the model, by name.
     """
 
     examples: Sequence[int]
     parameters: int
-    trained: Mapping[str, int] = field(default_factory=dict)
+    masks: Mapping[str, GroupMasks] = field(default_factory=dict)
 
     @classmethod
     def of(cls, scenario: Scenario) -> Self:
@@ -57,7 +57,7 @@ class Learning:
         Raises:
             ConfigError: a group's mask does not fit the model.
         """
-        return cls(examples, layout.parameters, largest_masks(scenario, layout))
+        return cls(examples, layout.parameters, masks_of(scenario, layout))
 
     def effort(
         self,
@@ -70,10 +70,9 @@ class Learning:
         held = [self.examples[member.index] for member in members]
         training = scenario.training.lasting(group.training)
         train_s = np.array([_train_s(training, *work) for work in zip(members, held, strict=True)])
-        # float32, as in muster.wire.bodies.
-        bytes_down = self.parameters * np.dtype(np.float32).itemsize
-        bytes_up = group.link.compression.length(self.trained.get(group.name, self.parameters))
-        return effort_of(train_s, lines, bytes_down, bytes_up)
+        masks = self.masks.get(group.name)
+        sizes = body_sizes(self.parameters, group.link.compression, masks)
+        return effort_of(train_s, lines, *sizes)
 
 
 @dataclass(slots=True)
