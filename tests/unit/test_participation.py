@@ -7,7 +7,6 @@ import pytest
 
 from muster.common.clock import WallClock
 from muster.common.exchange import Answer, Decision, DeviceState, Observation
-from muster.common.tensors import Schema
 from muster.common.testing import ManualClock
 from muster.server.account.pending_rows import PendingRows
 from muster.server.account.rows import ParticipationRow, ReportRow
@@ -21,7 +20,7 @@ NAMES = {"phones": ["load", "charge"], "silos": []}
 
 
 def books_of(*devices: EnrolledDevice) -> PendingRows:
-    return PendingRows(Schema(()), Fleet(devices), NAMES, WallClock(), scale=1.0)
+    return PendingRows(0, Fleet(devices), NAMES, WallClock(), scale=1.0)
 
 
 def test_rows_are_in_the_order_of_the_population_and_lack_what_was_never_heard_of() -> None:
@@ -99,7 +98,7 @@ def test_an_answer_that_tells_no_covariates_has_those_that_were_last_known() -> 
 def test_what_devices_told_is_known_to_the_next_incarnation() -> None:
     clock = ManualClock()
     a, b = EnrolledDevice("a", "phones", 0, 5), EnrolledDevice("b", "silos", 1, 5)
-    books = PendingRows(Schema(()), Fleet([a, b]), NAMES, clock, scale=60.0)
+    books = PendingRows(0, Fleet([a, b]), NAMES, clock, scale=60.0)
     state = DeviceState(0.5, False, True, "wifi", True, 12.0)
     told = ReportRow(
         "a", json.dumps(state._asdict()), '{"load":0.5,"charge":1.0}', 30.0, clock.now() - 2.0

@@ -87,6 +87,10 @@ class Training(Section):
     """Whether a device also measures its loss at the received model, over all its examples, and
     reports it. An aggregator that needs this loss, such as q-fedavg, turns it on."""
 
+    control_variates: bool = False
+    """Whether a device corrects its local steps by control variates. The aggregator scaffold turns
+    it on; with other aggregators it is refused."""
+
     projection_radius: Positive | None = None
     """Radius of the ball around the origin onto which the parameters are projected after every
     local step, θ ← Π_C(θ − η g) (agnostic FedAvg). Absent: no projection."""
@@ -136,6 +140,11 @@ class Training(Section):
                 "clip_update clips the gradient that a device returns"
             )
         return self
+
+    @property
+    def vectors(self) -> int:
+        """Number of vectors of the model's length in a download, and in an update."""
+        return 2 if self.control_variates else 1
 
     def learning_rate_at(self, round: int) -> float:
         """Return η in `round`, which counts from 1."""

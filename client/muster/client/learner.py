@@ -9,6 +9,7 @@ import numpy as np
 from torch import nn
 
 from muster.client.config import PackMember, Training
+from muster.client.control import Control
 from muster.client.life import Row
 from muster.client.memory import Memory, RoundRecord, State, StoredUpdate
 from muster.client.session import Session
@@ -31,6 +32,8 @@ class TrainingConfig:
 
     Attributes:
         inline: whether models and updates travel inside the Attend stream.
+        entries: number of entries of a download of the whole model, and of an update of it: its
+            parameters, or twice as many with control variates.
     """
 
     run: str
@@ -39,6 +42,10 @@ class TrainingConfig:
     schema: Schema
     inline: bool
     heartbeat_s: float
+
+    @property
+    def entries(self) -> int:
+        return self.schema.parameters * self.training.vectors
 
 
 class Download(NamedTuple):
@@ -116,20 +123,31 @@ class Learner:
             life: the row of the device's simulated state after the work.
             download: how the model came.
         """
-        began, mask = self._clock.monotonic(), self._mask(call.key.round)
+        began, mask, round = self._clock.monotonic(), self._mask(call.key.round), call.key.round
+        received = self._received(model, mask, work.entries)
+        before = self._settled(call, before)
+        control = None
+        if work.training.control_variates:
+            received, of_server = np.split(received, 2)
+            control = Control.of(of_server, before.control)
         trained = train(
             self._task,
             self._module,
-            self._received(model, mask, work.schema.parameters),
+            received,
             self.examples,
             work.training,
             seed=work.seed,
             client=self.client,
-            round=call.key.round,
+            round=round,
             base_version=call.base_version,
             mask=mask,
+            correction=None if control is None else control.correction(),
         )
-        body, residual = self._compressed(trained.delta, mask, before, work.seed, call.key.round)
+        sent, kept = trained.delta, b""
+        if control is not None:
+            change = control.change(trained, work.training.learning_rate_at(round))
+            sent, kept = np.concatenate([sent, change]), (control.own + change).tobytes()
+        body, residual = self._compressed(sent, mask, before, work.seed, round)
         update = Update(
             key=call.key,
             examples=trained.examples,
@@ -144,7 +162,7 @@ class Learner:
             steps=trained.train_steps,
             initial_loss=trained.initial_loss,
         )
-        after = State(before.trained + 1, residual, life)
+        after = State(before.trained + 1, residual, life, kept)
         self.memory.hold(
             RoundRecord(call.key.round, call.model_checksum, before, after, update, body)
         )
@@ -152,14 +170,19 @@ class Learner:
 
     def give_up(self, call: Call, before: State, life: Row) -> None:
         """Remember a round whose work was lost; only the device's simulated state has changed."""
+        before = self._settled(call, before)
         after = before._replace(life=life)
         self.memory.hold(RoundRecord(call.key.round, call.model_checksum, before, after))
 
-    def _received(self, model: Body, mask: Mask | None, parameters: int) -> Vector:
-        """The parameters with which a device begins; those that it did not download are 0."""
+    def _settled(self, call: Call, before: State) -> State:
+        """The state before a round, with the control variate that follows from what counted."""
+        return before._replace(control=self.memory.control_for(call))
+
+    def _received(self, model: Body, mask: Mask | None, entries: int) -> Vector:
+        """The entries of a download; those that the device did not download are 0."""
         if mask is None or not self._narrow:
-            return decode_vector(model, parameters)
-        zeros = np.zeros(parameters, np.float32)
+            return decode_vector(model, entries)
+        zeros = np.zeros(entries, np.float32)
         return mask.expand(decode_vector(model, mask.size), into=zeros)
 
     def _mask(self, round: int) -> Mask | None:
@@ -186,11 +209,11 @@ class Learner:
     def download_bytes(self, call: Call, work: TrainingConfig) -> int:
         """Length in bytes of what the device downloads for a call."""
         mask = self._mask(call.key.round) if self._narrow else None
-        return work.schema.body_bytes if mask is None else mask.size * WIRE.itemsize
+        return (work.entries if mask is None else mask.size) * WIRE.itemsize
 
     def body_sizes(self, work: TrainingConfig) -> BodySizes:
         """The sizes that the models of links and batteries use."""
-        return body_sizes(work.schema.parameters, self._codec, self._masks)
+        return body_sizes(work.entries, self._codec, self._masks)
 
     def modelled_s(self, work: TrainingConfig) -> float:
         """Modelled seconds of a round's work: training and transfers over the device's own link."""

@@ -27,15 +27,15 @@ from muster.wire.bodies import checksum as body_checksum
 _CHECKSUM = struct.Struct("<8s")
 """A record begins with the XXH3-64 of everything up to the body. The body's checksum is a fact."""
 
-_FACTS = struct.Struct("<QQ16s QQ QQ16sQ7dQd 6I")
+_FACTS = struct.Struct("<QQ16s QQ QQ16sQ7dQd 8I")
 """The fixed-size fields of a record, the facts:
 
 - number of the record, round, checksum of the model;
 - rounds trained before and after;
 - of the update: attempt, examples (0: there is no update), checksum, length, seconds and loss,
   steps, and loss before training (NaN: not measured);
-- lengths of the parts that follow: client, lives before and after, residuals before and after, and
-  body.
+- lengths of the parts that follow: client, lives before and after, residuals before and after,
+  control variates before and after, and body.
 """
 
 BODY_BYTES = 1 << 20
@@ -59,6 +59,8 @@ class State(NamedTuple):
         trained: rounds in which this device has trained, each counted once.
         residual: what compression has left out of its updates so far, float32; empty before the
             first update, and if the codec has no feedback.
+        control: the device's control variate, float32; empty (for 0) before its first update, and
+            if the aggregator has none.
         life: step and values of `muster.client.device_simulation.STATE`; empty before its first
             round, and for a device without a simulated life.
     """
@@ -66,6 +68,7 @@ class State(NamedTuple):
     trained: int = 0
     residual: bytes = b""
     life: tuple[float, ...] = ()
+    control: bytes = b""
 
 
 class StoredUpdate(NamedTuple):
@@ -134,6 +137,22 @@ class Memory:
             return earlier.after
         return State() if later is None else later.before
 
+    def control_for(self, call: Call) -> bytes:
+        """The control variate with which the device enters the round of a call: that after its
+        newest update that counted.
+
+        The server says which update that was. A device does not learn otherwise what became of an
+        update that was accepted, or that came too late.
+        """
+        round = call.key.round
+        again = [held for held in self.held if held.round == round]
+        earlier = [held for held in self.held if held.round < round]
+        if again or not earlier:
+            return self.before(round).control
+        newest = max(earlier, key=lambda held: held.round)
+        counted = newest.round == call.counted_round
+        return newest.after.control if counted else newest.before.control
+
     def update_for(self, call: Call) -> StoredUpdate | None:
         """The stored update for a call, under the call's key; None if there is none."""
         for held in self.held:
@@ -169,7 +188,7 @@ class Memory:
         (client, _, attempt), *sent, initial_loss = update or _NO_UPDATE
         sent.append(math.nan if initial_loss is None else initial_loss)
         pieces = client.encode(), *map(_packed, (before.life, after.life))
-        pieces += before.residual, after.residual
+        pieces += before.residual, after.residual, before.control, after.control
         lengths = *map(len, pieces), len(body)
         trained = before.trained, after.trained
         facts = _FACTS.pack(number, round, model, *trained, attempt, *sent, *lengths)
@@ -217,16 +236,19 @@ class Memory:
             return 0, None
         (checksum,) = _CHECKSUM.unpack_from(record)
         number, round, model, *facts = _FACTS.unpack_from(record, _CHECKSUM.size)
-        trained, sent, lengths = facts[:2], facts[2:-6], facts[-6:]
+        trained, sent, lengths = facts[:2], facts[2:-8], facts[-8:]
         ends = list(accumulate(lengths, initial=_CHECKSUM.size + _FACTS.size))
         *_, begins, end = ends
         checked = record[_CHECKSUM.size : begins]
         if len(record) < end or xxhash.xxh3_64_digest(checked) != checksum:
             return 0, None
-        client, *lives, old, new, body = (record[start:stop] for start, stop in pairwise(ends))
+        client, *parts, body = (record[start:stop] for start, stop in pairwise(ends))
+        lives, residuals, controls = parts[:2], parts[2:4], parts[4:]
         before, after = (
-            State(count, residual, _unpacked(life))
-            for count, residual, life in zip(trained, (old, new), lives, strict=True)
+            State(count, residual, _unpacked(life), control)
+            for count, residual, life, control in zip(
+                trained, residuals, lives, controls, strict=True
+            )
         )
         attempt, examples, *rest, initial_loss = sent
         rest.append(None if math.isnan(initial_loss) else initial_loss)

@@ -256,12 +256,13 @@ class Pack:
                 "the server's task or model is not the one this device was started with; start "
                 "both from one run folder"
             )
+        training = Training.from_json(enrolled.training).lasting(self._config.length)
         return TrainingConfig(
             enrolled.run,
             enrolled.seed,
-            Training.from_json(enrolled.training).lasting(self._config.length),
+            training,
             schema,
-            schema.body_bytes <= enrolled.inline_bytes,
+            schema.body_bytes * training.vectors <= enrolled.inline_bytes,
             enrolled.heartbeat_s,
         )
 

@@ -40,6 +40,7 @@ def train(
     round: int,
     base_version: int,
     mask: Mask | None = None,
+    correction: Vector | None = None,
 ) -> Trained:
     """Train from the received parameters on a client's examples.
 
@@ -50,6 +51,8 @@ def train(
         base_version: the model version of `received`.
         mask: the coordinates that are trained; the others keep their values. None: all. A user's
             own trainer does not get it.
+        correction: c − c_i of the control variates, shape (parameters,), which is added to the
+            gradient of every local step after it was clipped; None: there are none.
 
     Raises:
         RemoteProtocolError: `received` does not fit the module.
@@ -66,7 +69,8 @@ def train(
         _check_length(module, received, base_version)
         loss = loss_at(received, task, module, examples)
     if settings.trainer is None:
-        trained = _descend(task, module, received, examples, settings, mask=mask, **named)
+        inner: dict[str, Any] = {"mask": mask, "correction": correction, **named}
+        trained = _descend(task, module, received, examples, settings, **inner)
     else:
         # The settings come without the trainer's own name, so that it may call this function for a
         # part of its work; and without what is done here, so that it is done once.
@@ -94,12 +98,13 @@ def _descend(
     round: int,
     base_version: int,
     mask: Mask | None,
+    correction: Vector | None,
 ) -> Trained:
     """Take the local steps of a round; see `train`."""
     if settings.local_steps == 0:
         return Trained(np.zeros(received.shape, np.float32), len(examples), math.nan, 0)
     _check_length(module, received, base_version)
-    descent = _Descent(module, received, settings, round, task.ridge, mask)
+    descent = _Descent(module, received, settings, round, task.ridge, mask, correction)
     device = descent.device
     x, y = torch.from_numpy(examples.x).to(device), torch.from_numpy(examples.y).to(device)
     losses = []
@@ -229,6 +234,7 @@ class _Descent:
         round: int,
         ridge: float,
         mask: Mask | None,
+        correction: Vector | None,
     ) -> None:
         self._settings = settings
         self._ridge = ridge
@@ -240,6 +246,9 @@ class _Descent:
         self._parameters = torch.from_numpy(received.astype(np.float32)).to(self.device)
         fixed = settings.proximal_mu or mask is not None
         self._start = self._parameters.clone() if fixed else None
+        self._correction: Tensor | None = None
+        if correction is not None:
+            self._correction = torch.from_numpy(correction).to(self.device)
         self._others: Tensor | None = None  # whether a coordinate is outside the mask
         if mask is not None:
             self._others = torch.from_numpy(~mask.whole()).to(self.device)
@@ -273,6 +282,8 @@ class _Descent:
         if self._others is not None:
             gradient.masked_fill_(self._others, 0.0)
         _clip(gradient, settings.clip_norm)
+        if self._correction is not None:
+            gradient.add_(self._correction)
         settings.optimizer.step(theta, gradient, self._state, rate=self._rate, number=self._steps)
         if self._others is not None and self._start is not None:
             # Decoupled weight decay, and optimizers of users, also move entries without a gradient.

@@ -20,14 +20,15 @@ class BodySizes(NamedTuple):
     up: int
 
 
-def body_sizes(parameters: int, codec: Codec, masks: GroupMasks | None) -> BodySizes:
+def body_sizes(entries: int, codec: Codec, masks: GroupMasks | None) -> BodySizes:
     """The sizes of a group.
 
     Args:
-        parameters: number of parameters of the model.
+        entries: number of entries of a body of the whole model: its parameters, or twice as many
+            if control variates travel too.
         masks: None: the devices train the whole model.
     """
     if masks is None:
-        return BodySizes(parameters * WIRE.itemsize, codec.length(parameters))
-    downloaded = masks.largest if masks.narrow else parameters
+        return BodySizes(entries * WIRE.itemsize, codec.length(entries))
+    downloaded = masks.largest if masks.narrow else entries
     return BodySizes(downloaded * WIRE.itemsize, codec.length(masks.largest))

@@ -87,6 +87,8 @@ class Call(NamedTuple):
         model_checksum: XXH3-128 of the base version's body.
         called_in_group: number of devices of the same group that are called for the round.
         step: in lockstep, the step of the device's simulated life at which it is called.
+        counted_round: if devices keep control variates, the round of the call for the device's
+            newest update that counted; 0: none.
     """
 
     key: Key
@@ -95,6 +97,7 @@ class Call(NamedTuple):
     model_checksum: bytes
     called_in_group: int = 0
     step: int = 0
+    counted_round: int = 0
 
 
 class Update(NamedTuple):

@@ -555,6 +555,7 @@ class Call(_message.Message):
     MODEL_CHECKSUM_FIELD_NUMBER: _builtins.int
     CALLED_IN_GROUP_FIELD_NUMBER: _builtins.int
     STEP_FIELD_NUMBER: _builtins.int
+    COUNTED_ROUND_FIELD_NUMBER: _builtins.int
     client: _builtins.str
     round: _builtins.int
     attempt: _builtins.int
@@ -572,6 +573,10 @@ class Call(_message.Message):
     """In lockstep, the step of the device's simulated life at which it is called; never before the step
     of an earlier call.
     """
+    counted_round: _builtins.int
+    """If devices keep control variates: the round of the call for this device's newest update that
+    counted, 0: none. The device goes on from the control variate that it had after that update.
+    """
     def __init__(
         self,
         *,
@@ -583,10 +588,11 @@ class Call(_message.Message):
         model_checksum: _builtins.bytes = ...,
         called_in_group: _builtins.int = ...,
         step: _builtins.int = ...,
+        counted_round: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["attempt", b"attempt", "base_version", b"base_version", "called_in_group", b"called_in_group", "client", b"client", "deadline_s", b"deadline_s", "model_checksum", b"model_checksum", "round", b"round", "step", b"step"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["attempt", b"attempt", "base_version", b"base_version", "called_in_group", b"called_in_group", "client", b"client", "counted_round", b"counted_round", "deadline_s", b"deadline_s", "model_checksum", b"model_checksum", "round", b"round", "step", b"step"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -150,6 +150,7 @@ def _fill_call(out: pb.Call, call: Call) -> None:
     out.model_checksum = call.model_checksum
     out.called_in_group = call.called_in_group
     out.step = call.step
+    out.counted_round = call.counted_round
 
 
 def decode_to_device(data: bytes) -> ToDevice:
@@ -176,6 +177,7 @@ def _decode_call(call: pb.Call) -> Call:
         call.model_checksum,
         call.called_in_group,
         call.step,
+        call.counted_round,
     )
 
 

@@ -15,6 +15,8 @@ def announced_training(training: Training, server: ServerSettings) -> Training:
     wanted: dict[str, object] = {}
     if Need.LOSS in server.aggregator.needs():
         wanted["initial_loss"] = True
+    if server.aggregator.control:
+        wanted["control_variates"] = True
     if server.privacy is not None and server.privacy.where == "device":
         wanted |= {"clip_update": server.privacy.clip, "update_noise": server.privacy.deviation}
     return training.model_copy(update=wanted)

@@ -68,6 +68,11 @@ def contradictions(scenario: ScenarioSettings) -> Sequence[str]:
     mistakes = len(found)
     for number, group in enumerate(scenario.groups):
         found += [f"groups[{number}].{mistake}" for mistake in _impossible(scenario, group)]
+    if scenario.training.control_variates and not scenario.server.aggregator.control:
+        found.append(
+            f"training.control_variates: the aggregator turns it on, and "
+            f"{scenario.server.aggregator.kind!r} has no control variates; leave it out"
+        )
     if len(found) == mistakes:  # otherwise the covariates that exist are not known
         found += _missing_covariates(scenario)
         reasons = scenario.server.aggregator.refusals(scenario.conditions)
@@ -124,6 +129,12 @@ def _impossible_privacy(scenario: ScenarioSettings) -> Iterator[str]:
             f"server.privacy: where = 'device' hides updates alone, but the aggregator "
             f"{rule.kind!r} also needs {' and '.join(needed)} of devices; take a rule that needs "
             f"only updates, for example fedavg"
+        )
+    if privacy.where == "device" and rule.control:
+        yield (
+            f"server.privacy: noise in updates would not hide the control variates that devices "
+            f"send with the aggregator {rule.kind!r}; take a rule that needs only updates, for "
+            f"example fedavg"
         )
     if privacy.where == "device" and (training.clip_update is not None or training.update_noise):
         yield (

@@ -179,6 +179,8 @@ class ScenarioSettings(Section):
             most=most,
             discounts=self.server.mode.discounts(),
             local_work=self.local_work,
+            carries=self.server.mode.carries,
+            codecs=frozenset(group.link.compression.kind for group in self.groups) - {"none"},
         )
 
     @property

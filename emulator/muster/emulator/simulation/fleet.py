@@ -315,6 +315,30 @@ def scenarios() -> Mapping[str, Scenario]:
             server={"rounds": 3, "privacy": {"clip": 0.1, "noise": 1.0, "where": "device"}},
             groups=[{"name": "dev", "count": 3, "link": _FEEDBACK}],
         ),
+        _scenario(
+            "control",
+            server={
+                "rounds": 5,
+                "aggregator": "scaffold",
+                "selection": {"kind": "uniform", "k": 2, "over_selection": 1.5},
+            },
+            groups=[
+                {"name": "quick", "count": 2, "device": {"examples_per_s": 10}},
+                {
+                    "name": "late",
+                    "count": 3,
+                    "devices_per_process": 3,
+                    "device": {"examples_per_s": 1},
+                    "participation": {"drop_out": 0.3},
+                },
+            ],
+        ),
+        _scenario(
+            "control-large",
+            task=_LARGE_TASK,
+            training=_LARGE_TRAINING,
+            server={"rounds": 3, "transfers": 1, "aggregator": "scaffold"},
+        ),
         _scenario("unequal", server={"rounds": 4, "aggregator": "fednova"}, groups=_UNEQUAL),
         _scenario(
             "fair",

@@ -82,6 +82,15 @@ class LedgerReader:
         rows = self._db.execute(f"SELECT {columns} FROM memory ORDER BY client")
         return [MemoryRow(*row) for row in rows]
 
+    def counted_rounds(self) -> dict[str, int]:
+        """By client, the round of the call for its newest update that counted."""
+        return dict(
+            self._db.execute(
+                "SELECT client, max(call_round) FROM contributions WHERE outcome = 'folded' "
+                "GROUP BY client"
+            ).fetchall()
+        )
+
     def covariates(self) -> list[tuple[str, str]]:
         """(client, JSON of its covariates Z) of every client whose covariates Z are known."""
         return self._db.execute("SELECT client, z FROM clients WHERE z IS NOT NULL").fetchall()

@@ -10,7 +10,6 @@ import orjson
 from muster.common.clock import Clock
 from muster.common.errors import RemoteProtocolError
 from muster.common.exchange import Decision, DeviceState, Key, Observation, Reason, Update
-from muster.common.tensors import Schema
 from muster.server.account.rows import (
     AnswerRow,
     ContributionRow,
@@ -41,6 +40,7 @@ class PendingRows:
             it has ended.
 
     Args:
+        whole_bytes: length of an update of the whole model as float32.
         x_names: names of the covariates X by group.
         scale: scenario seconds per second, on clocks that run.
         mask_ratio: returns the share of the model that a device trains for a call.
@@ -48,14 +48,14 @@ class PendingRows:
 
     def __init__(
         self,
-        schema: Schema,
+        whole_bytes: int,
         fleet: Fleet,
         x_names: Mapping[str, Sequence[str]],
         clock: Clock,
         scale: float,
         mask_ratio: Callable[[Key], float] = lambda key: 1.0,
     ) -> None:
-        self._schema = schema
+        self._whole_bytes = whole_bytes
         self._fleet = fleet
         self._x_names = x_names
         self._clock = clock
@@ -270,7 +270,7 @@ class PendingRows:
                 mask_ratio=self._mask_ratio(update.key),
                 bytes_up=up,
                 bytes_down=down + model_bytes,
-                bytes_saved=self._schema.body_bytes - update.length if whole else 0,
+                bytes_saved=self._whole_bytes - update.length if whole else 0,
                 train_s=update.train_s,
                 transfer_s=update.fetch_s + send_s,
                 loss=finite(update.loss),

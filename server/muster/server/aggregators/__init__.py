@@ -29,6 +29,7 @@ from muster.server.aggregators.mifa import Mifa
 from muster.server.aggregators.oracle_ipw import OracleIpw
 from muster.server.aggregators.participation_ipw import ParticipationIpw
 from muster.server.aggregators.q_fedavg import QFedAvg
+from muster.server.aggregators.scaffold import Scaffold
 from muster.server.aggregators.trimmed_mean import TrimmedMean
 from muster.server.aggregators.weighted import Weighted, WeightedNormalised
 
@@ -58,6 +59,7 @@ BUILT_IN: dict[str, type[Aggregator]] = {
     "bulyan": Bulyan,
     "fednova": FedNova,
     "q-fedavg": QFedAvg,
+    "scaffold": Scaffold,
 }
 
 AGGREGATORS = Registry("aggregator", "muster.aggregators", BUILT_IN)

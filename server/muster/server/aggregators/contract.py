@@ -107,6 +107,12 @@ class Aggregator(Plugin):
     """Whether a stale update weighs less, by the mode's discount. If not, the rule is refused
     together with a `staleness_weight` other than "constant"."""
 
+    control: ClassVar[bool] = False
+    """Whether devices correct their local steps by control variates (SCAFFOLD). Then a download has
+    a second vector after the model, `control_variate`, and an update a second vector after Δ_i, the
+    change of the device's own control variate. `step` gets the mean of both, one after the other.
+    The rule must change the model by a step, and weigh all updates alike."""
+
     masks: ClassVar[bool] = False
     """Whether devices may train parts of the model. The rule must weigh updates, and change the
     model by their weighted sum. The sum is then taken over the updates that have a coordinate, and
@@ -161,6 +167,15 @@ class Aggregator(Plugin):
             counted: the number of updates that count, also those with weight 0.
         """
         raise TypeError(f"{type(self).__name__} combines updates by their weights")
+
+    def vectors(self) -> int:
+        """Return the number of vectors in a download, and in an update."""
+        return 2 if self.control else 1
+
+    def control_variate(self, state: State) -> Vector:
+        """Return the control variate that devices get with the model, float32, shape (parameters,).
+        A rule with `control` implements it."""
+        raise TypeError(f"{type(self).__name__} sends no control variate")
 
     def prepare(self) -> None:
         """Import the slow modules that `weigh` needs. The server calls it while the fleet

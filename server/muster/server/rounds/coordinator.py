@@ -88,7 +88,8 @@ class Coordinator:
         self._tell = tell
         self._rule = settings.aggregator
         self._lockstep = lockstep = config.clock == "rounds"
-        inline = schema.body_bytes <= INLINE_BYTES
+        formats = formats_of(config, schema, fleet)
+        inline = formats.whole_bytes <= INLINE_BYTES
         linked = bool(config.shared)
         self._calls_ahead = inline and calls_ahead(config)
         self._closed: ClosedRound | None = None
@@ -104,9 +105,8 @@ class Coordinator:
             chunked=linked or not inline,
             older=settings.mode.carries,
         )
-        formats = formats_of(config, schema, fleet)
         self.receiver = UpdateReceiver(
-            config, schema, formats, fleet, worker.executor, UploadFiles(run_folder / "models"),
+            config, formats, fleet, worker.executor, UploadFiles(run_folder / "models"),
             clock, tell, self._signals.notify,
         )  # fmt: skip
         self._shared_links = SharedLinkModel(config.shared, fleet, config.seed, formats.sizes)
@@ -141,6 +141,7 @@ class Coordinator:
         ledger, pending = self._ledger, self.receiver.pending
         self.versions.load(initial)
         self._aggregation.load(ledger)
+        self._dispatch.load(ledger)
         # In lockstep every device reports its covariates again before they are needed.
         pending.restore(ledger.covariates(), () if self._lockstep else ledger.last_reports())
         if Need.PARTICIPATION in self._rule.needs():
@@ -240,6 +241,7 @@ class Coordinator:
             round.happen(RoundEvent.ABANDONED)
             return
         self._closed = await self._commit.close(round, opened_at, began)
+        self._dispatch.enter_counted(self._closed.folded)
         self._time.next_s = self._closed.next_s or 0.0
         if not (self._calls_ahead and self._has_next(number)):
             await self._commit_closed()

@@ -7,12 +7,14 @@ from functools import partial
 from muster.common import seeds
 from muster.common.exchange import Call, Key
 from muster.common.masks import Mask
+from muster.server.account.ledger import Ledger
 from muster.server.config import ServerProcess
 from muster.server.fleet import ConnectedPack, EnrolledDevice, Fleet
 from muster.server.rounds.lifecycle import Round
 from muster.server.rounds.selection import Candidate
 from muster.server.rounds.versions import ModelVersions
 from muster.server.updates.receiver import UpdateReceiver
+from muster.server.updates.round_updates import PendingUpdate
 
 
 class Dispatch:
@@ -40,6 +42,20 @@ class Dispatch:
         # them.
         self._linked_groups = frozenset(config.shared)
         self._called = Counter[str]()
+        # By client, the round of the call for its newest update that counted, for devices that keep
+        # control variates.
+        self._counted = dict[str, int]()
+
+    def load(self, ledger: Ledger) -> None:
+        """Load which updates have counted."""
+        if self._config.server.aggregator.control:
+            self._counted = ledger.counted_rounds()
+
+    def enter_counted(self, counted: Iterable[PendingUpdate]) -> None:
+        """Enter the updates that count in a round that has closed."""
+        if self._config.server.aggregator.control:
+            for update in counted:
+                self._counted[update.update.key.client] = update.update.key.round
 
     def select(self, round: Round) -> None:
         """Select the cohort of a round. In lockstep the round waits for selected devices that are
@@ -104,6 +120,7 @@ class Dispatch:
                     versions.checksum_of(member.base_version, part),
                     self._called[device.group],
                     member.step,
+                    self._counted.get(client, 0),
                 )
                 calls[device.pack, member.round, part].append(call)
         for (pack, _, part), together in calls.items():

@@ -71,7 +71,8 @@ def formats_of(config: ServerProcess, schema: Schema, fleet: Fleet) -> UpdateFor
         for group, of_group in config.masks.items()
     }
     limit = config.server.guard.max_norm
-    return UpdateFormats(config.compression, masks, schema.parameters, limit, fleet)
+    entries = schema.parameters * config.server.aggregator.vectors()
+    return UpdateFormats(config.compression, masks, entries, limit, fleet)
 
 
 def columns_of(names: Mapping[str, Sequence[str]]) -> list[str]:

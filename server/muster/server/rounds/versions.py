@@ -46,8 +46,9 @@ class ModelVersions:
         committed: the newest durable round and version. `number` may be ahead of it while a round
             is being written.
         number: the newest version; `model` is its vector and `state` the aggregator's state.
-        checksum: of the newest model's body.
-        body: the newest model as it travels inside a message; empty if it is too large for that.
+        checksum: of the body that devices download: the newest model, and the aggregator's control
+            variate if it has one.
+        body: that body as it travels inside a message; empty if it is too large for that.
         kept: the stored versions, each with the round that made it.
 
     Args:
@@ -67,6 +68,7 @@ class ModelVersions:
     ) -> None:
         self.committed = Commit()
         self.body = self.checksum = b""
+        self._whole = memoryview(b"")
         self.number = -1
         self._older: dict[int, OlderVersion] | None = {} if older else None
         self._ledger = ledger
@@ -101,13 +103,20 @@ class ModelVersions:
         if self._older is not None and self.number >= 0:
             self._older[self.number] = OlderVersion(self.checksum, self.body)
         self.number, self.model, self.state = version, model, state
-        body = body_view(model)
+        body = self._whole = self._download(model, state)
         self.checksum = checksum(body)
         if self._inline:
             self.body = bytes(body)
         if self._chunked:
             self._chunks.clear()  # first, so that old and new chunks are not in memory together
             self._chunks = chunk_messages(body)
+
+    def _download(self, model: Vector, state: State) -> memoryview:
+        """The body of what devices download: the model, and the control variate if the rule has
+        one."""
+        if not self._rule.control:
+            return body_view(model)
+        return body_view(np.concatenate([model, self._rule.control_variate(state)]))
 
     def checksum_of(self, version: int, part: Mask | None = None) -> bytes:
         """The checksum of the body of a version that devices train from.
@@ -160,7 +169,7 @@ class ModelVersions:
         if part is not None:
             body = self._slice(version, part).body
         elif older is None:
-            body = body_view(self.model)
+            body = self._whole
         else:
             body = memoryview(older.body) if older.body else self._store.map_model(version)
         if offset > len(body):

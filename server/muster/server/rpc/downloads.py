@@ -99,7 +99,7 @@ class Downloads:
                 f"{asked.client!r} has none for round {asked.round}",
             )
         if part is None:
-            return Download(asked, None, self._coordinator.schema.body_bytes)
+            return Download(asked, None, self._coordinator.receiver.formats.whole_bytes)
         return Download(asked, part, part.size * WIRE.itemsize)
 
     async def _chunks(self, download: Download, context: Context) -> Iterable[bytes]:

@@ -6,6 +6,7 @@ from muster.common.body_sizes import body_sizes
 from muster.common.compression import Codec, Whole
 from muster.common.exchange import Key
 from muster.common.masks import GroupMasks, Mask
+from muster.common.tensors import WIRE
 from muster.server.fleet import Fleet
 from muster.server.updates.uploads import UpdateFormat
 
@@ -16,11 +17,14 @@ class UpdateFormats:
     Attributes:
         sizes: the largest bodies, by group. Without masks all bodies of a group have these lengths.
         masked: whether any group trains parts of the model.
+        entries: length of the vectors of an update of the whole model, together.
+        whole_bytes: length of such an update as float32, and of a download of the whole model.
 
     Args:
         codecs: the codec of each group's updates; a group without one sends them uncompressed.
         masks: the masks of each group whose devices train parts of the model.
-        parameters: length of the model's vector.
+        entries: number of entries of an update of the whole model: its parameters, or twice as many
+            if control variates travel too.
         max_norm: the largest norm that an update may have; None: no limit.
     """
 
@@ -28,20 +32,22 @@ class UpdateFormats:
         self,
         codecs: Mapping[str, Codec],
         masks: Mapping[str, GroupMasks],
-        parameters: int,
+        entries: int,
         max_norm: float | None,
         fleet: Fleet,
     ) -> None:
         groups = {device.group: Whole(kind="none") for device in fleet.devices.values()}
         self._whole = {
-            group: UpdateFormat(codec, parameters, max_norm)
+            group: UpdateFormat(codec, entries, max_norm)
             for group, codec in {**groups, **codecs}.items()
         }
         self._masks = masks
         self._fleet = fleet
         self.masked = bool(masks)
+        self.entries = entries
+        self.whole_bytes = entries * WIRE.itemsize
         self.sizes = {
-            group: body_sizes(parameters, format.codec, masks.get(group))
+            group: body_sizes(entries, format.codec, masks.get(group))
             for group, format in self._whole.items()
         }
 

@@ -20,7 +20,6 @@ from muster.common.exchange import (
     Receipt,
     Update,
 )
-from muster.common.tensors import Schema
 from muster.server.account.pending_rows import PendingRows
 from muster.server.account.rows import PendingTransaction
 from muster.server.account.traffic import Transfer
@@ -62,7 +61,6 @@ class UpdateReceiver:
     def __init__(
         self,
         config: ServerProcess,
-        schema: Schema,
         formats: UpdateFormats,
         fleet: Fleet,
         worker: ThreadPoolExecutor,
@@ -75,10 +73,12 @@ class UpdateReceiver:
         self.progress_at = 0.0
         self.updates: RoundUpdates | None = None
         self.formats = formats
-        self.pending = PendingRows(schema, fleet, config.x, clock, config.scale, formats.mask_ratio)
+        self.pending = PendingRows(
+            formats.whole_bytes, fleet, config.x, clock, config.scale, formats.mask_ratio
+        )
         self._lockstep = lockstep = config.clock == "rounds"
         self._carries = settings.mode.carries
-        self._facts = ContributionFacts(settings, config.local_work, fleet, schema.parameters)
+        self._facts = ContributionFacts(settings, config.local_work, fleet, formats.entries)
         self._fleet = fleet
         self._clock = clock
         self._tell = tell
@@ -95,10 +95,10 @@ class UpdateReceiver:
             and (settings.round_goal() is not None or (shared and settings.deadline_s is not None))
         )
         self._folding = Folding(
-            schema.parameters,
+            formats.entries,
             rule,
             on_arrival=rule.folds_on_arrival() and not decided_later,
-            small=schema.body_bytes <= INLINE_BYTES,
+            small=formats.whole_bytes <= INLINE_BYTES,
             worker=worker,
             clip=settings.privacy.clip if settings.privacy and settings.clips else None,
         )

@@ -71,7 +71,8 @@ class Learning:
         training = scenario.training.lasting(group.training)
         train_s = np.array([_train_s(training, *work) for work in zip(members, held, strict=True)])
         masks = self.masks.get(group.name)
-        sizes = body_sizes(self.parameters, group.link.compression, masks)
+        entries = self.parameters * scenario.server.aggregator.vectors()
+        sizes = body_sizes(entries, group.link.compression, masks)
         return effort_of(train_s, lines, *sizes)
 
 

@@ -1,0 +1,78 @@
+"""Control variates: every device corrects its local steps by how much its own gradient differs from
+the mean of all, so that devices with different data do not drift apart.
+
+Karimireddy, Kale, Mohri, Reddi, Stich, Suresh, SCAFFOLD: Stochastic Controlled Averaging for
+Federated Learning, ICML 2020, Algorithm 1 with option II. https://arxiv.org/abs/1910.06378
+"""
+
+from collections.abc import Iterator
+from typing import ClassVar
+
+import numpy as np
+
+from muster.common.bounds import Positive
+from muster.common.seeds import FloatArray
+from muster.common.tensors import Vector
+from muster.server.aggregators.contract import Aggregator, Change, State, Weighing
+from muster.server.aggregators.facts import Cohort, Conditions, Contribution
+
+
+class Scaffold(Aggregator):
+    """θ ← θ + η/|S| Σ Δ_i and c ← c + 1/N Σ Δc_i over the clients S whose updates count, of N
+    enrolled devices. Client i takes K local steps y ← y − η_l·(g_i(y) − c_i + c) with its learning
+    rate η_l. Then Δ_i = y − θ, Δc_i = −c − Δ_i/(K·η_l), and c_i ← c_i + Δc_i. c and all c_i begin
+    with 0. Every device counts alike, whatever its examples.
+
+    State:
+        control: c, float32, shape (parameters,).
+        share: |S|/N of the newest version.
+    """
+
+    change: ClassVar[Change] = "step"
+    control: ClassVar[bool] = True
+
+    rate: Positive = 1.0
+    """Learning rate η of the server."""
+
+    def weight(self, contribution: Contribution, state: State) -> float:
+        return 1.0
+
+    def weigh(self, cohort: Cohort, state: State) -> Weighing:
+        size, enrolled = len(cohort.contributions), int(cohort.population.enrolled.sum())
+        return Weighing([1.0] * size, float(size), {**state, "share": np.array(size / enrolled)})
+
+    def initial_state(self, model: Vector) -> State:
+        return {"control": np.zeros(len(model), np.float32), "share": np.array(0.0)}
+
+    def control_variate(self, state: State) -> Vector:
+        return np.asarray(state["control"])
+
+    def step(self, mean: FloatArray, state: State) -> tuple[FloatArray, State]:
+        """See `Aggregator.step`; `mean` is that of Δ_i, and after it that of Δc_i."""
+        update, change = np.split(mean, 2)
+        control = state["control"] + state["share"] * change
+        return self.rate * update, {**state, "control": control.astype(np.float32)}
+
+    def refusals(self, conditions: Conditions) -> Iterator[str]:
+        yield from super().refusals(conditions)
+        if conditions.carries:
+            yield (
+                "scaffold corrects local steps by the control variate of the version that a device "
+                "trains from, so an update that counts in a later round would change c by too "
+                "much; take server.mode = 'synchronous'"
+            )
+        for codec in sorted(conditions.codecs):
+            yield (
+                f"with scaffold c is the mean of the control variates that devices keep, which "
+                f"holds only if updates arrive as they were sent, but a group has link.compression "
+                f"= {codec!r}; leave that out"
+            )
+        work = conditions.local_work
+        found = list(work.other)
+        found += ["training.optimizer.momentum"] if work.momentum else []
+        found += ["training.proximal_mu"] if work.proximal_mu else []
+        for setting in found:
+            yield (
+                f"scaffold takes Δ/(K·η) for the mean gradient of K local steps, which holds only "
+                f"for plain SGD, but found {setting}; leave that out"
+            )
