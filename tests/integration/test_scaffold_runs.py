@@ -175,7 +175,7 @@ def test_the_plan_and_the_ledger_agree_on_who_is_late(tmp_path: Path) -> None:
         {"name": "quick", "count": 2, "link": {"down": "2 kbit/s", "up": "2 kbit/s"}},
         {"name": "slow", "count": 2, "link": {"down": "1 kbit/s", "up": "1 kbit/s"}},
     ]
-    task = {**LINEAR, "dimension": 24}
+    task = {**LINEAR, "dimension": 25}
     server = {"rounds": 3, "aggregator": "scaffold", "deadline_s": 2.0}
     read = scenario(groups=groups, task=task, server=server)
     assert simulate_run(read, tmp_path / "run") == "completed"

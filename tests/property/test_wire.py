@@ -79,7 +79,7 @@ RECEIPTS = st.builds(
     st.text(max_size=30),
     LARGE,
 )
-CALLS = st.builds(Call, KEYS, NUMBERS, SECONDS, st.binary(max_size=16), NUMBERS, NUMBERS)
+CALLS = st.builds(Call, KEYS, NUMBERS, SECONDS, st.binary(max_size=16), NUMBERS, NUMBERS, NUMBERS)
 
 
 @given(TENSORS)

@@ -110,12 +110,18 @@ def assert_every_contribution_counts_once(done: Run, scenario: Scenario) -> None
         pytest.param("large", "devices", marks=pytest.mark.soak),
         pytest.param("packed", "server", marks=pytest.mark.soak),
         ("packed", "devices"),
+        ("control", "devices"),
     ],
 )
 def test_kills_change_nothing(
     scenario: MakeScenario, tmp_path: Path, victims: str, size: str
 ) -> None:
-    rounds, between = {"small": (20, 60), "large": (3, 15), "packed": (20, 100)}[size]
+    rounds, between = {
+        "small": (20, 60),
+        "large": (3, 15),
+        "packed": (20, 100),
+        "control": (20, 60),
+    }[size]
     rounds *= KILLS
     linear = {"name": "linear", "dimension": 5, "heterogeneity": 1.0}
     large = {"name": "digits", "model": "mlp", "hidden": [4300]}
@@ -125,7 +131,12 @@ def test_kills_change_nothing(
     planned = scenario(
         task=large if size == "large" else linear,
         groups=[packs if size == "packed" else {"name": "dev", "count": 3}],
-        server={"rounds": rounds, "evaluate_every": 20, "aggregator": "agnostic"},
+        # With scaffold both ends have a control variate that must survive.
+        server={
+            "rounds": rounds,
+            "evaluate_every": 20,
+            "aggregator": "scaffold" if size == "control" else "agnostic",
+        },
         launch={"restarts": 1000},
     )
     undisturbed = run(planned, out=tmp_path / "undisturbed")

@@ -91,6 +91,33 @@ def test_every_round_is_entered_from_the_state_before_it(tmp_path: Path, died: b
     assert memory.before(4) == State(3)
 
 
+@pytest.mark.parametrize("died", [False, True])
+def test_a_control_variate_is_that_after_the_newest_update_that_counted(
+    tmp_path: Path, died: bool
+) -> None:
+    def enter(round_: int, counted: int, after: bytes) -> bytes:
+        """Train for a call of a round; returns the control variate with which it was entered."""
+        memory = Memory(tmp_path) if died else kept
+        control = memory.control_for(call(round_)._replace(counted_round=counted))
+        before, then = State(round_ - 1, control=control), State(round_, control=after)
+        memory.hold(held(round_)._replace(before=before, after=then))
+        return control
+
+    kept = Memory(tmp_path)
+    assert enter(2, 0, b"two") == b""
+    assert enter(4, 0, b"four") == b"", "the update of round 2 did not count"
+    assert enter(5, 4, b"five") == b"four"
+    assert enter(7, 4, b"seven") == b"four", "that of round 5 did not count"
+    assert enter(8, 4, b"eight") == b"four", "nor did that of round 7"
+    assert enter(9, 8, b"nine") == b"eight"
+    assert enter(9, 8, b"nine") == b"eight", "the server called once more"
+    assert enter(10, 9, b"ten") == b"nine"
+    # The server forgot rounds 9 and 10, and calls for both again.
+    assert enter(9, 8, b"nine") == b"eight"
+    assert enter(10, 9, b"ten") == b"nine"
+    assert enter(11, 10, b"") == b"ten"
+
+
 @given(st.data())
 def test_whatever_instant_kills_it_one_of_the_last_two_rounds_is_whole(data: st.DataObject) -> None:
     import tempfile
@@ -128,8 +155,8 @@ def test_a_round_without_local_steps_has_no_loss_to_remember(tmp_path: Path) -> 
 
 
 def test_states_are_remembered_to_the_bit(tmp_path: Path) -> None:
-    before = State(6, b"", (0.1, 2.0))
-    after = State(7, bytes(range(12)), (1 / 3, math.inf, -0.0))
+    before = State(6, b"", (0.1, 2.0), bytes(range(20, 28)))
+    after = State(7, bytes(range(12)), (1 / 3, math.inf, -0.0), bytes(range(40, 48)))
     gave_up = RoundRecord(7, model(7), before, after)
     Memory(tmp_path).hold(gave_up)
     assert Memory(tmp_path).held == (gave_up,)

@@ -206,8 +206,9 @@ def places() -> Iterator[tuple[type[Section], str, dict[str, Any], dict[str, Any
             fits = kind not in ("categorical", "position") or path == "groups.0.covariates.z.more"
             if kind not in FILES and fits:
                 needed = REQUIRED.get((registry.noun, kind), {})
-                # fednova refuses what the other aggregators share.
-                yield plug_in, path, {key: kind, **needed}, {} if kind == "fednova" else more
+                # These refuse what the other aggregators share.
+                refusing = kind in ("fednova", "scaffold")
+                yield plug_in, path, {key: kind, **needed}, {} if refusing else more
 
 
 def cases() -> Iterator[Any]:
