@@ -7,7 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from safetensors.numpy import load, load_file
+from safetensors.numpy import load
+from tests.integration.retraining import last_model
 
 from muster.client.memory import Memory
 from muster.client.training import minibatches
@@ -89,11 +90,6 @@ def recomputed(
         theta = theta + rate * np.mean(moves, axis=0)
         c = c + np.sum(changes, axis=0) / len(own)
     return theta, c, own
-
-
-def last_model(folder: Path) -> FloatArray:
-    named = load_file(folder / "model.safetensors")
-    return np.concatenate([tensor.ravel() for tensor in named.values()]).astype(float)
 
 
 def last_control(folder: Path) -> FloatArray:

@@ -9,11 +9,12 @@ from muster.client.device_policy import Choice, DevicePolicy
 from muster.client.learner import Learner
 from muster.client.life import Life
 from muster.client.memory import Memory, RoundRecord
+from muster.common.body_sizes import BodySizes
 from muster.common.exchange import Call, Decision, Key, Reason
 from muster.common.lines import LinkModel
 
 CLIENT = "g-0000"
-WORK: Any = type("Work", (), {"schema": type("Schema", (), {"body_bytes": 40_000})})
+WORK: Any = object()
 
 
 @dataclass
@@ -30,8 +31,8 @@ class Stub:
     def train_s(self, work: object) -> float:
         return 1800.0
 
-    def update_bytes(self, work: object) -> int:
-        return 40_000
+    def body_sizes(self, work: object) -> BodySizes:
+        return BodySizes(40_000, 40_000)
 
 
 def conduct(folder: Path) -> tuple[DevicePolicy, Memory]:
