@@ -5,7 +5,7 @@ import numpy as np
 from muster.client.control import Control
 from muster.client.trainer import Trained
 from muster.common.tensors import Vector
-from muster.server.aggregators import AGGREGATORS, Cohort, Contribution
+from muster.server.aggregators import AGGREGATORS, Cohort, Conditions, Contribution
 from muster.server.aggregators.scaffold import Scaffold
 from muster.server.fleet import EnrolledDevice
 from muster.server.knowledge.participation import ParticipationHistory
@@ -36,6 +36,16 @@ def test_the_server_takes_a_mean_of_updates_and_a_share_of_the_changes() -> None
     # Twice (1 + 3, 0 − 4) / 4, because four devices are enrolled.
     assert rule.control_variate(state).tolist() == [2, -2]
     assert rule.control_variate(state).dtype == np.float32
+
+
+def test_a_rule_of_ones_own_with_control_variates_needs_a_step() -> None:
+    class Controlled(Scaffold):
+        change = "sum"
+
+    nowhere = Conditions(frozenset(), frozenset(), True, "all", True, False, False)
+    assert list(Scaffold(kind="scaffold").refusals(nowhere)) == []
+    (said,) = Controlled(kind="own").refusals(nowhere)
+    assert "needs change = 'step', but has change = 'sum'" in said
 
 
 def test_a_device_replaces_its_control_variate_by_its_mean_gradient() -> None:

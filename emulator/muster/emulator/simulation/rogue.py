@@ -102,7 +102,12 @@ class RoguePack:
         """Open a transfer, and wait until the server ends it."""
         with suppress(grpc.aio.AioRpcError):
             if self._kind == "unread":
-                request = pb.FetchRequest(version=call.base_version, chunk_bytes=4096)
+                request = pb.FetchRequest(
+                    version=call.base_version,
+                    chunk_bytes=4096,
+                    client=call.key.client,
+                    round=call.key.round,
+                )
                 fetching = self._fleet.Fetch(request, metadata=metadata)
                 # The server can give the turn to other devices, but cannot end this call while a
                 # message is being sent.

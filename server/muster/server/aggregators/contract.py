@@ -232,6 +232,8 @@ class Aggregator(Plugin):
                 f"'fedplt', or another rule that works with masks (docs/masks.md), or leave out "
                 f"groups.mask"
             )
+        if self.control:
+            yield from self._refusals_of_control(conditions)
         if Need.POPULATION in needs and not conditions.full:
             yield (
                 "it needs covariates Z of devices that are not enrolled, but with "
@@ -242,6 +244,35 @@ class Aggregator(Plugin):
             yield (
                 "it corrects for covariates Z, but no group has any; name some in "
                 "groups.covariates.z"
+            )
+
+    def _refusals_of_control(self, conditions: Conditions) -> Iterator[str]:
+        """Yield the reasons why devices cannot keep control variates."""
+        if self.change != "step":
+            yield (
+                f"{self.kind!r} has control variates, for which a rule needs change = 'step', but "
+                f"has change = {self.change!r}"
+            )
+        if conditions.carries:
+            yield (
+                f"with {self.kind!r} devices correct local steps by the control variate c of the "
+                f"version that they train from, so an update that counts in a later round would "
+                f"change c by a wrong amount; take server.mode = 'synchronous'"
+            )
+        for codec in sorted(conditions.codecs):
+            yield (
+                f"with {self.kind!r} c is the mean of the control variates that devices keep, "
+                f"which holds only if updates arrive as they were sent, but a group has "
+                f"link.compression = {codec!r}; leave that out"
+            )
+        work = conditions.local_work
+        found = list(work.other)
+        found += ["training.optimizer.momentum"] if work.momentum else []
+        found += ["training.proximal_mu"] if work.proximal_mu else []
+        for setting in found:
+            yield (
+                f"{self.kind!r} takes Δ/(K·η) for the mean gradient of K local steps, which holds "
+                f"only for plain SGD, but found {setting}; leave that out"
             )
 
     def objections(self, population: Population) -> Iterator[str]:

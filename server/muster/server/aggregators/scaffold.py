@@ -5,7 +5,6 @@ Karimireddy, Kale, Mohri, Reddi, Stich, Suresh, SCAFFOLD: Stochastic Controlled 
 Federated Learning, ICML 2020, Algorithm 1 with option II. https://arxiv.org/abs/1910.06378
 """
 
-from collections.abc import Iterator
 from typing import ClassVar
 
 import numpy as np
@@ -14,7 +13,7 @@ from muster.common.bounds import Positive
 from muster.common.seeds import FloatArray
 from muster.common.tensors import Vector
 from muster.server.aggregators.contract import Aggregator, Change, State, Weighing
-from muster.server.aggregators.facts import Cohort, Conditions, Contribution
+from muster.server.aggregators.facts import Cohort, Contribution
 
 
 class Scaffold(Aggregator):
@@ -52,27 +51,3 @@ class Scaffold(Aggregator):
         update, change = np.split(mean, 2)
         control = state["control"] + state["share"] * change
         return self.rate * update, {**state, "control": control.astype(np.float32)}
-
-    def refusals(self, conditions: Conditions) -> Iterator[str]:
-        yield from super().refusals(conditions)
-        if conditions.carries:
-            yield (
-                "scaffold corrects local steps by the control variate of the version that a device "
-                "trains from, so an update that counts in a later round would change c by too "
-                "much; take server.mode = 'synchronous'"
-            )
-        for codec in sorted(conditions.codecs):
-            yield (
-                f"with scaffold c is the mean of the control variates that devices keep, which "
-                f"holds only if updates arrive as they were sent, but a group has link.compression "
-                f"= {codec!r}; leave that out"
-            )
-        work = conditions.local_work
-        found = list(work.other)
-        found += ["training.optimizer.momentum"] if work.momentum else []
-        found += ["training.proximal_mu"] if work.proximal_mu else []
-        for setting in found:
-            yield (
-                f"scaffold takes Δ/(K·η) for the mean gradient of K local steps, which holds only "
-                f"for plain SGD, but found {setting}; leave that out"
-            )
