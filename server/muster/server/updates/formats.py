@@ -62,6 +62,8 @@ class UpdateFormats:
 
     def mask_of(self, key: Key) -> Mask | None:
         """The coordinates that a device trains for a call; None: the whole model."""
+        if not self.masked:  # asked several times for every update
+            return None
         device = self._fleet.devices[key.client]
         masks = self._masks.get(device.group)
         return None if masks is None else masks.of(device.client, device.index, key.round)
@@ -72,6 +74,8 @@ class UpdateFormats:
 
     def slice_of(self, key: Key) -> Mask | None:
         """The coordinates that a device downloads for a call; None: the whole model."""
+        if not self.masked:
+            return None
         group = self._fleet.devices[key.client].group
         return self.mask_of(key) if self.narrow(group) else None
 
