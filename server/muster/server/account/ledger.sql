@@ -71,6 +71,8 @@ CREATE TABLE answers (
     bytes_down INTEGER NOT NULL DEFAULT 0,  -- of the model inside the message that called it; 0: the
                                    -- model is fetched, or went to another device of the same pack
     at REAL NOT NULL,
+    away_steps INTEGER NOT NULL DEFAULT 0,  -- in lockstep, of a device that declined because it is
+                                   -- offline: further steps of its life for which it will be
     PRIMARY KEY (round, client)
 ) WITHOUT ROWID;
 

@@ -132,12 +132,15 @@ class LedgerReader:
             "JOIN rounds r USING (round) WHERE a.decision IN ('accept', 'abort') GROUP BY a.client"
         ).fetchall()
 
-    def declined(self) -> list[tuple[str, float]]:
-        """(client, scenario seconds of the newest call that it declined), in lockstep."""
-        return self._db.execute(
-            "SELECT a.client, max(r.scenario_s) FROM answers a JOIN rounds r USING (round) "
-            "WHERE a.decision = 'decline' GROUP BY a.client"
-        ).fetchall()
+    def declined(self) -> list[tuple[str, float, int]]:
+        """(client, scenario seconds of the newest call that it declined, further steps of its life
+        for which it said that it will be offline), in lockstep."""
+        # SQLite takes the columns beside max() from the row that has the maximum.
+        rows = self._db.execute(
+            "SELECT a.client, r.scenario_s, a.away_steps, max(a.round) FROM answers a "
+            "JOIN rounds r USING (round) WHERE a.decision = 'decline' GROUP BY a.client"
+        )
+        return [(client, declined_s, away_steps) for client, declined_s, away_steps, _ in rows]
 
     def traffic(self) -> tuple[int, int]:
         """Bytes of all bodies: those received from devices, and those sent to them."""

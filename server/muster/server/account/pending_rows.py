@@ -150,6 +150,7 @@ class PendingRows:
                     durations.get(client, answer.modelled_s),
                     member.model_bytes,
                     answered_at.get(client, at),
+                    answer.away_steps,
                 )
             )
         return rows

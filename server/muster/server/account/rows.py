@@ -70,6 +70,7 @@ class AnswerRow(NamedTuple):
     modelled_s: float | None
     bytes_down: int
     at: float
+    away_steps: int = 0
 
 
 class ContributionRow(NamedTuple):

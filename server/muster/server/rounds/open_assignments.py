@@ -26,7 +26,5 @@ def restore(round: Round, ledger: Ledger, time: ScenarioTime, fleet: Fleet, lock
         return
     for client, until_s in ledger.busy_until_s():
         fleet.devices[client].busy_until_s = until_s
-    step = time.step_at(time.next_s)
-    for client, declined_s in ledger.declined():
-        if time.step_at(declined_s) == step:
-            fleet.devices[client].away_until = step
+    for client, declined_s, away_steps in ledger.declined():
+        fleet.devices[client].away_until = time.step_at(declined_s) + away_steps
