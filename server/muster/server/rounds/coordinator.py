@@ -264,7 +264,7 @@ class Coordinator:
         round.scenario_s = self._time.opens_s()
         round.step = self._time.step_at(round.scenario_s)
         if self._lockstep and self._shared_links.delays:
-            round.rules = replace(self._rules, extra_s=self._shared_links.extra_s_of(number))
+            round.rules = replace(self._rules, sharing=self._shared_links.sharing_of(number))
         return round
 
     def _has_next(self, number: int) -> bool:

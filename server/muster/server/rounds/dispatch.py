@@ -7,7 +7,8 @@ from functools import partial
 from muster.common import seeds
 from muster.common.exchange import Call
 from muster.server.config import ServerProcess
-from muster.server.fleet import ConnectedPack, EnrolledDevice, Fleet
+from muster.server.fleet import ConnectedPack, Fleet
+from muster.server.rounds.candidates import is_free
 from muster.server.rounds.lifecycle import Round
 from muster.server.rounds.selection import Candidate
 from muster.server.rounds.versions import ModelVersions
@@ -61,16 +62,8 @@ class Dispatch:
         return [
             Candidate(device.client, device.examples)
             for device in self._fleet.devices.values()
-            if (self._lockstep or device.present) and self._is_free(device, round)
+            if (self._lockstep or device.present) and is_free(device, round)
         ]
-
-    def _is_free(self, device: EnrolledDevice, round: Round) -> bool:
-        """Whether a device has no work from an earlier round. If assignments outlive their round, a
-        device is also not asked twice at the same step of its life."""
-        if not round.rules.carries:
-            return True
-        busy = device.client in round.cohort or device.busy_until_s > (round.scenario_s or 0.0)
-        return not busy and device.away_until < round.step
 
     def _count_by_group(self, round: Round) -> None:
         """Count the devices of every group that are called, because a gateway that grants slots

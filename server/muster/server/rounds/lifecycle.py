@@ -20,7 +20,8 @@ from dataclasses import dataclass, field
 
 from muster.common.exchange import Answer, Decision, Key, Outcome, Reason, Receipt, Update
 from muster.common.tables import next_phase
-from muster.server.rounds.cohort import CohortMember
+from muster.server.rounds.cohort import CohortMember, WorkTime
+from muster.server.rounds.modes.contract import RoundEnd
 from muster.server.rounds.phases import TRANSITIONS, RoundEvent, RoundPhase
 from muster.server.rounds.rules import Rules
 
@@ -258,7 +259,7 @@ class Round:
         """
         rules, arrived = self.rules, set(self._arrived)
         chosen = arrived
-        if rules.lockstep and (rules.goal or rules.window_s or rules.extra_s):
+        if rules.lockstep and (rules.goal or rules.window_s or rules.sharing):
             chosen = set(self._first_finished(arrived))
         if len(chosen) < rules.least:
             return []
@@ -267,33 +268,48 @@ class Round:
     def _first_finished(self, arrived: Collection[str]) -> list[str]:
         """In lockstep, the clients whose updates count in this round, in the order in which they
         finish."""
-        overdue, extra = set(self.overdue()), self._extra_s()
-        ends = {c: self.cohort[c].finish_s + extra.get(c, 0.0) for c in arrived if c not in overdue}
+        overdue, times = set(self.overdue()), self.times()
+        ends = {client: times[client].end_s for client in arrived if client not in overdue}
         if self.rules.window_s is not None:
             end_s = (self.scenario_s or 0.0) + self.rules.window_s
             ends = {client: end for client, end in ends.items() if end <= end_s}
         return sorted(ends, key=lambda client: (ends[client], client))[: self.rules.goal]
 
-    def durations(self) -> dict[str, float]:
-        """Modelled seconds of every update that arrived, by client. They include the seconds that
-        shared links add."""
-        extra = self._extra_s()
-        updates = {c: m.accepted or m.late for c, m in self.cohort.items()}
-        return {c: u.modelled_s + extra.get(c, 0.0) for c, u in updates.items() if u}
-
-    def _extra_s(self) -> Mapping[str, float]:
-        """The seconds that shared links add to the duration of every update that arrived."""
-        if self.rules.extra_s is None:
-            return {}
-        return self.rules.extra_s([c for c, m in self.cohort.items() if m.accepted or m.late])
+    def times(self) -> Mapping[str, WorkTime]:
+        """The time of the modelled work of every update that arrived, by client, in lockstep. They
+        include what shared links add."""
+        alone = {c: time for c, member in self.cohort.items() if (time := member.alone)}
+        return alone if self.rules.sharing is None else self.rules.sharing(alone)
 
     def overdue(self) -> list[str]:
         """Clients whose accepted updates miss the deadline only because of shared links. They are
         known when all devices have spoken."""
-        if self.rules.extra_s is None or self.rules.deadline_s is None:
+        if self.rules.sharing is None or self.rules.deadline_s is None:
             return []
-        durations, limit = self.durations(), self.rules.deadline_s
-        return [c for c, m in self.cohort.items() if m.accepted and durations[c] > limit]
+        times, limit = self.times(), self.rules.deadline_s
+        return [c for c, m in self.cohort.items() if m.accepted and times[c].modelled_s > limit]
+
+    def end(self) -> RoundEnd:
+        """The end of the round in lockstep, from which its mode knows when the next one opens."""
+        times, counted = self.times(), self.counted()
+        finished = [times[client].end_s for client in counted]
+        return RoundEnd(self.number, self.scenario_s or 0.0, finished, self.untried)
+
+    def successor(
+        self, counted: Collection[str], base_version: int
+    ) -> "tuple[Round, dict[str, CohortMember]]":
+        """The next round, which takes over the assignments that are still open; and those that end
+        here, because their updates would be too old by then.
+
+        Args:
+            counted: the clients whose updates counted in this round.
+            base_version: the newest version when the next round opens.
+        """
+        next = Round(self.number + 1, base_version, self.rules)
+        left = {c: m for c, m in self.cohort.items() if m.works and c not in counted}
+        stale = {client: member for client, member in left.items() if next.is_stale(member)}
+        next.take_over({client: m for client, m in left.items() if client not in stale})
+        return next, stale
 
     def _why_foreign(self, key: Key) -> Reason | None:
         """Return why a key is not that of a call to the cohort, or None if it is."""

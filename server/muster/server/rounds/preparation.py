@@ -16,17 +16,8 @@ from muster.server.updates.memory import MEMORY, UpdateMemory
 def rules_of(config: ServerProcess) -> Rules:
     """The rules of every round."""
     settings, lockstep = config.server, config.clock == "rounds"
-    completion = settings.mode.completion(settings.round_goal(), settings.deadline_s)
-    return Rules(
-        lockstep,
-        completion.goal,
-        completion.deadline_s,
-        completion.window_s,
-        completion.least,
-        settings.mode.carries,
-        settings.mode.oldest(),
-        awaits_answers=bool(config.x),
-    )
+    limits = settings.round_goal(), settings.deadline_s
+    return Rules.of(settings.mode, *limits, lockstep, awaits_answers=bool(config.x))
 
 
 def calls_ahead(config: ServerProcess) -> bool:

@@ -16,7 +16,6 @@ from muster.server.rounds.aggregation import Aggregation
 from muster.server.rounds.closed_round import ClosedRound
 from muster.server.rounds.lifecycle import Round
 from muster.server.rounds.modes import Mode
-from muster.server.rounds.modes.contract import RoundEnd
 from muster.server.rounds.phases import RoundEvent
 from muster.server.rounds.versions import ModelVersions
 from muster.server.updates.receiver import UpdateReceiver
@@ -91,7 +90,7 @@ class RoundCommit:
             version=version,
             model=made.model,
             state=made.state,
-            next_s=self._next_s(round) if round.rules.lockstep else None,
+            next_s=self._mode.next_s(round.end(), self._round_s) if round.rules.lockstep else None,
             opened_at=opened_at,
             closed_at=self._clock.now(),
             seconds=self._clock.monotonic() - began,
@@ -119,12 +118,6 @@ class RoundCommit:
                 f"{self._barren:,} rounds in a row made no version, because too few devices took "
                 f"part; lower server.mode.k, or look at the answers of the devices in the ledger"
             )
-
-    def _next_s(self, round: Round) -> float:
-        """In lockstep, scenario seconds at which the next round opens."""
-        finished = [round.cohort[client].finish_s for client in round.counted()]
-        ended = RoundEnd(round.number, round.scenario_s or 0.0, finished, round.untried)
-        return self._mode.next_s(ended, self._round_s)
 
     async def commit(self, closed: ClosedRound) -> None:
         """Make a closed round durable, and begin the evaluation of its version."""

@@ -1,10 +1,13 @@
 """Models of the links that devices share: the seconds that they add to a round's durations."""
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
+from functools import partial
 
 from muster.common.lines import LinkModel, SharedLine, extra_seconds
 from muster.server.fleet import Fleet
+from muster.server.rounds.cohort import WorkTime
+from muster.server.rounds.rules import Sharing
 
 
 class SharedLinkModel:
@@ -35,11 +38,16 @@ class SharedLinkModel:
         """Whether any shared link adds seconds."""
         return bool(self._shared)
 
-    def extra_s_of(self, number: int) -> Callable[[Sequence[str]], Mapping[str, float]]:
-        """The function `Rules.extra_s` for round `number`."""
-        return lambda clients: self._extra_s(number, clients)
+    def sharing_of(self, number: int) -> Sharing:
+        """The function `Rules.sharing` for round `number`: the devices whose updates arrived share
+        the links, and divide their rates equally."""
+        return partial(self._times, number)
 
-    def _extra_s(self, number: int, clients: Sequence[str]) -> dict[str, float]:
+    def _times(self, number: int, alone: Mapping[str, WorkTime]) -> dict[str, WorkTime]:
+        extra = self._extra_s(number, alone)
+        return {client: time.delayed(extra.get(client, 0.0)) for client, time in alone.items()}
+
+    def _extra_s(self, number: int, clients: Iterable[str]) -> dict[str, float]:
         lines = defaultdict[str, dict[str, LinkModel]](dict)
         for client in clients:
             device = self._fleet.devices[client]

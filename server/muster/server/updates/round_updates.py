@@ -55,13 +55,10 @@ class RoundUpdates:
             base_version: the newest version when the next round opens.
             at: UNIX seconds.
         """
-        next = Round(self.round.number + 1, base_version, self.round.rules)
         counted = {update.update.key.client for update in folded}
-        left = {c: m for c, m in self.round.cohort.items() if m.works and c not in counted}
-        stale = {client for client, member in left.items() if next.is_stale(member)}
-        next.take_over({client: m for client, m in left.items() if client not in stale})
-        for client in stale:
-            staleness = base_version - left[client].base_version
+        next, stale = self.round.successor(counted, base_version)
+        for client, member in stale.items():
+            staleness = base_version - member.base_version
             self._end(client, "late", Reason.STALE, pending, at, staleness)
         accepted = {c: u for c, u in self.accepted.items() if c in next.cohort}
         answered = {c: at for c, at in self.answered_at.items() if c in next.cohort}

@@ -1,0 +1,24 @@
+"""Who can be called: what the answers of a device say about the rounds after them."""
+
+from muster.common.exchange import Answer, Decision, Reason
+from muster.server.fleet import EnrolledDevice
+from muster.server.rounds.lifecycle import Round
+
+
+def is_free(device: EnrolledDevice, round: Round) -> bool:
+    """Whether a device has no work from an earlier round. If assignments outlive their round, a
+    device is also not asked twice at the same step of its life."""
+    if not round.rules.carries:
+        return True
+    busy = device.client in round.cohort or device.busy_until_s > (round.scenario_s or 0.0)
+    return not busy and device.away_until < round.step
+
+
+def note_answer(device: EnrolledDevice, answer: Answer, round: Round) -> None:
+    """Note until when a device is away or busy, from its answer to a call of the round's cohort."""
+    rules = round.rules
+    if answer.decision is Decision.DECLINE:
+        if rules.carries or (rules.lockstep and answer.reason is Reason.OFFLINE):
+            device.away_until = round.step + answer.away_steps
+    elif rules.lockstep and rules.carries:
+        device.busy_until_s = round.cohort[device.client].begun_s + answer.modelled_s
