@@ -1,8 +1,37 @@
 """Who can be called: what the answers of a device say about the rounds after them."""
 
+from collections.abc import Iterable
+
 from muster.common.exchange import Answer, Decision, Reason
 from muster.server.fleet import EnrolledDevice
 from muster.server.rounds.lifecycle import Round
+from muster.server.rounds.modes.contract import Mode
+from muster.server.rounds.selection import Candidate, Draws, Selection
+
+
+def choose(
+    round: Round,
+    devices: Iterable[EnrolledDevice],
+    mode: Mode,
+    selection: Selection,
+    draws: Draws,
+) -> None:
+    """Choose the devices that a round calls, and begin to collect.
+
+    Args:
+        devices: the devices that can be reached, in the order of the population.
+        draws: makes the random stream of the round.
+    """
+    candidates = candidates_of(round, devices)
+    chosen = mode.wanted(candidates, len(round.cohort), selection, draws)
+    round.untried = len(chosen) < len(candidates)
+    round.select(chosen)
+
+
+def candidates_of(round: Round, devices: Iterable[EnrolledDevice]) -> list[Candidate]:
+    """The devices that a round could call."""
+    free = (device for device in devices if is_free(device, round))
+    return [Candidate(device.client, device.examples) for device in free]
 
 
 def is_free(device: EnrolledDevice, round: Round) -> bool:

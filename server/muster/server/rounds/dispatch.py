@@ -1,16 +1,15 @@
 """Dispatch: selects the devices of a round and sends the messages that call them."""
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from functools import partial
 
 from muster.common import seeds
 from muster.common.exchange import Call
 from muster.server.config import ServerProcess
-from muster.server.fleet import ConnectedPack, Fleet
-from muster.server.rounds.candidates import is_free
+from muster.server.fleet import ConnectedPack, EnrolledDevice, Fleet
+from muster.server.rounds.candidates import candidates_of, choose
 from muster.server.rounds.lifecycle import Round
-from muster.server.rounds.selection import Candidate
 from muster.server.rounds.versions import ModelVersions
 from muster.server.updates.receiver import UpdateReceiver
 
@@ -44,11 +43,9 @@ class Dispatch:
     def select(self, round: Round) -> None:
         """Select the cohort of a round. In lockstep the round waits for selected devices that are
         not connected."""
-        server, candidates = self._config.server, self._candidates(round)
+        server = self._config.server
         draws = partial(seeds.stream, self._config.seed, "selection", round.number)
-        chosen = server.mode.wanted(candidates, len(round.cohort), server.selection, draws)
-        round.untried = len(chosen) < len(candidates)
-        round.select(chosen)
+        choose(round, self._reachable(), server.mode, server.selection, draws)
         self._count_by_group(round)
 
     def is_idle(self, round: Round) -> bool:
@@ -56,14 +53,12 @@ class Dispatch:
         themselves. In the synchronous mode such a round is recorded as empty."""
         if self._lockstep or not round.rules.carries or round.cohort:
             return False
-        return not self._candidates(round)
+        return not candidates_of(round, self._reachable())
 
-    def _candidates(self, round: Round) -> list[Candidate]:
-        return [
-            Candidate(device.client, device.examples)
-            for device in self._fleet.devices.values()
-            if (self._lockstep or device.present) and is_free(device, round)
-        ]
+    def _reachable(self) -> Iterator[EnrolledDevice]:
+        """The devices that can be called; in lockstep, a round waits for those that are away."""
+        devices = self._fleet.devices.values()
+        return (device for device in devices if self._lockstep or device.present)
 
     def _count_by_group(self, round: Round) -> None:
         """Count the devices of every group that are called, because a gateway that grants slots

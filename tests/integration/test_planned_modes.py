@@ -1,0 +1,202 @@
+"""The plan of a scenario whose updates may outlive their round says what the ledger of its run
+says: every call, every answer, and what became of every update."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from muster.common.config import validate
+from muster.common.errors import ConfigError
+from muster.emulator.experiments.planning import plan
+from muster.emulator.experiments.planning.result import GroupPlan
+from muster.emulator.results.account import Account
+from muster.emulator.scenario.scenario import Scenario
+from muster.emulator.simulation.whole_run import simulate_run
+from muster.server.rounds import round_commit
+
+QUICK: dict[str, Any] = {
+    "name": "quick",
+    "count": 5,
+    "devices_per_process": 5,
+    "device": {"examples_per_s": {"kind": "log-normal", "median": 20, "sigma": 0.4}},
+}
+SLOW: dict[str, Any] = {
+    "name": "slow",
+    "count": 4,
+    "devices_per_process": 2,
+    "device": {"examples_per_s": {"kind": "log-normal", "median": 3, "sigma": 0.5}},
+}
+ABSENT = {**SLOW, "availability": {"kind": "markov", "mean_up_s": 30, "mean_down_s": 15}}
+PHONES: dict[str, Any] = {
+    "name": "phones",
+    "count": 5,
+    "device": {"profile": "phone", "examples_per_s": 0.02},
+    "participation": {"require": ["unmetered"], "drop_out": 0.2},
+    "link": {"up": "20 kbit/s", "rtt": "300 ms"},
+}
+DROPPING = {**QUICK, "participation": {"drop_out": 0.3, "willing": 0.8}}
+NOBODY = {"name": "nobody", "count": 2, "enrollment": {"kind": "bernoulli", "probability": 0.0}}
+
+BUFFERED: dict[str, Any] = {"kind": "buffered", "k": 3, "concurrency": 6}
+OPPORTUNISTIC: dict[str, Any] = {"kind": "opportunistic", "max_staleness": 3}
+
+SCENARIOS: dict[str, dict[str, Any]] = {
+    "buffered": {"server": {"mode": BUFFERED}, "groups": [QUICK, ABSENT]},
+    "fedasync": {
+        "server": {"mode": {**BUFFERED, "k": 1, "concurrency": 4}, "aggregator": "fedasync"},
+        "groups": [QUICK, SLOW],
+    },
+    "too stale": {
+        "server": {"mode": {**BUFFERED, "k": 2, "max_staleness": 1}},
+        "groups": [QUICK, SLOW],
+    },
+    "expired": {"server": {"mode": BUFFERED, "deadline_s": 2.5}, "groups": [DROPPING, ABSENT]},
+    "few take part": {
+        "server": {"mode": {"kind": "buffered", "k": 5, "concurrency": 8}},
+        "groups": [NOBODY, {**ABSENT, "count": 7, "availability": {
+            "kind": "bernoulli", "probability": 0.2}}],
+    },
+    "opportunistic": {
+        "server": {"mode": OPPORTUNISTIC, "deadline_s": 4.0},
+        "groups": [QUICK, ABSENT],
+    },
+    "a gap between rounds": {
+        "server": {"mode": OPPORTUNISTIC, "deadline_s": 2.0},
+        "groups": [DROPPING, SLOW],
+    },
+    "a goal and a selection": {
+        "server": {
+            "mode": {**OPPORTUNISTIC, "max_staleness": 1},
+            "goal": 2,
+            "minimum": 2,
+            "selection": {"kind": "uniform", "k": 4},
+        },
+        "groups": [QUICK, ABSENT],
+    },
+    "too few for the rule": {
+        "server": {
+            "mode": OPPORTUNISTIC,
+            "deadline_s": 4.0,
+            "aggregator": {"kind": "multi-krum", "byzantine": 1},
+        },
+        "groups": [{**DROPPING, "participation": {"drop_out": 0.5}}, ABSENT],
+    },
+    "phones": {
+        "clock": {"round_s": 600.0, "starts_at_h": 20},
+        "server": {"mode": {"kind": "buffered", "k": 2, "concurrency": 5}, "rounds": 40},
+        "groups": [PHONES, {**QUICK, "count": 1}],
+    },
+}  # fmt: skip
+
+
+def scenario(name: str) -> Scenario:
+    sections = SCENARIOS[name]
+    values = {
+        "name": "planned",
+        "seed": 4,
+        "clock": {"round_s": 4.0},
+        "task": {"name": "linear", "dimension": 5, "heterogeneity": 1.0},
+        "training": {"learning_rate": 0.05, "local_steps": 3, "batch_size": 8},
+        **sections,
+        "server": {"rounds": 25, "evaluate_every": 25, **sections["server"]},
+    }
+    return validate(Scenario, values, "planned")
+
+
+def count(rows: pd.DataFrame, rounds: int, column: str = "round") -> list[int]:
+    """The number of rows of every round."""
+    return [int((rows[column] == number).sum()) for number in range(1, rounds + 1)]
+
+
+def assert_the_account_says_the_same(account: Account, group: GroupPlan) -> None:
+    rounds, counting = len(account.rounds), group.counting
+    assert counting is not None
+    clients = account.clients.set_index("client")["group"]
+    answers = account.answers[account.answers["client"].map(clients) == group.name]
+    said = account.contributions[account.contributions["client"].map(clients) == group.name]
+    accepted = answers[answers["decision"] != "decline"]
+    assert count(answers, rounds) == group.called.tolist()
+    assert count(accepted, rounds) == group.accepted.tolist()
+    assert count(answers[answers["decision"] == "accept"], rounds) == group.delivered.tolist()
+    for reason, counts in group.reasons.items():
+        assert count(answers[answers["reason"] == reason.value], rounds) == counts.tolist()
+    folded = said[said["outcome"] == "folded"]
+    assert count(folded, rounds) == counting.folded.tolist()
+    assert count(folded[folded["staleness"] > 0], rounds) == counting.stale.tolist()
+    assert count(folded[folded["staleness"] == 0], rounds) == group.in_time.tolist()
+    staleness = folded.groupby("round")["staleness"]
+    for aggregate, values in (("sum", counting.staleness), ("max", counting.largest)):
+        found = staleness.agg(aggregate).reindex(range(1, rounds + 1), fill_value=0)
+        assert found.tolist() == values.tolist()
+    late = said[said["outcome"] == "late"]
+    too_stale = late[late["reason"] == "stale"]
+    assert count(late[late["reason"] == "deadline"], rounds, "call_round") == group.late.tolist()
+    assert count(too_stale, rounds, "call_round") == counting.too_stale.tolist()
+    left = said[(said["outcome"] == "dropped") & (said["reason"] == "round closed")]
+    assert len(left) == counting.open
+    assert not (said["outcome"] == "refused").any()
+
+
+@pytest.mark.parametrize("name", sorted(SCENARIOS))
+def test_the_plan_says_what_the_ledger_says(tmp_path: Path, name: str) -> None:
+    read = scenario(name)
+    found = plan(read)
+    assert found.exact
+    assert found.versions is not None
+    assert simulate_run(read, tmp_path / "run") == "completed"
+    with Account(tmp_path / "run") as account:
+        rounds = account.rounds
+        assert rounds["scenario_s"].tolist() == found.times_s.tolist()
+        assert rounds["version"].tolist() == found.versions.tolist()
+        assert rounds["next_s"].iloc[-1] == found.end_s
+        for group in found.groups:
+            assert_the_account_says_the_same(account, group)
+
+
+def total(name: str, attribute: str) -> int:
+    groups = plan(scenario(name)).groups
+    return sum(int(np.sum(getattr(group.counting, attribute))) for group in groups)
+
+
+def test_the_scenarios_have_what_they_are_about() -> None:
+    """Each of these could be the same in plan and ledger because it never happens."""
+    assert total("too stale", "too_stale") > 3
+    assert sum(int(group.late.sum()) for group in plan(scenario("expired")).groups) > 3
+    assert total("a gap between rounds", "stale") > 3
+    for name in ("few take part", "too few for the rule"):
+        versions = plan(scenario(name)).versions
+        assert versions is not None
+        assert 0 < versions[-1] < len(versions)
+    assert total("phones", "folded") > 40
+
+
+def test_the_order_of_arrival_is_not_foreseen() -> None:
+    read = validate(
+        Scenario,
+        {
+            "name": "wall",
+            "clock": {"kind": "wall"},
+            "task": "linear",
+            "server": {"rounds": 2, "deadline_s": 5.0, "mode": BUFFERED},
+            "groups": [QUICK],
+        },
+        "wall",
+    )
+    with pytest.raises(ConfigError, match="the order in which they arrive, which a plan cannot"):
+        plan(read)
+
+
+def test_a_run_that_would_make_no_version_has_no_plan(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(round_commit, "MOST_BARREN", 20)
+    never = {**SLOW, "availability": {"kind": "bernoulli", "probability": 1e-12}}
+    read = validate(
+        Scenario,
+        {"name": "never", "task": "linear", "server": {"rounds": 3, "mode": BUFFERED},
+         "groups": [never]},
+        "never",
+    )  # fmt: skip
+    with pytest.raises(ConfigError, match="20 rounds in a row would make no version"):
+        plan(read)
