@@ -38,6 +38,18 @@ PHONES: dict[str, Any] = {
     "link": {"up": "20 kbit/s", "rtt": "300 ms"},
 }
 DROPPING = {**QUICK, "participation": {"drop_out": 0.3, "willing": 0.8}}
+VALLEY: dict[str, Any] = {
+    **SLOW,
+    "name": "valley",
+    "count": 5,
+    "devices_per_process": 1,
+    "device": {"examples_per_s": {"kind": "log-normal", "median": 10, "sigma": 0.5}},
+    "availability": {"kind": "bernoulli", "probability": 0.8},
+    "participation": {"drop_out": 0.1},
+    "link": {"rtt": "200 ms", "down": "3 kbit/s"},
+    "shared_link": {"up": "3 kbit/s", "down": "5 kbit/s"},
+}
+"""An update takes at least 1 s over the link, and 5 s if all devices send one."""
 NOBODY = {"name": "nobody", "count": 2, "enrollment": {"kind": "bernoulli", "probability": 0.0}}
 
 BUFFERED: dict[str, Any] = {"kind": "buffered", "k": 3, "concurrency": 6}
@@ -84,6 +96,15 @@ SCENARIOS: dict[str, dict[str, Any]] = {
         },
         "groups": [{**DROPPING, "participation": {"drop_out": 0.5}}, ABSENT],
     },
+    "a shared link": {"server": {"mode": BUFFERED}, "groups": [QUICK, VALLEY]},
+    "a shared link and a deadline": {
+        "server": {"mode": {**BUFFERED, "k": 2, "max_staleness": 2}, "deadline_s": 6.0},
+        "groups": [{**QUICK, "count": 2}, VALLEY, {**VALLEY, "name": "other", "count": 2}],
+    },
+    "a shared link and rounds": {
+        "server": {"mode": OPPORTUNISTIC, "deadline_s": 3.0, "goal": 4},
+        "groups": [QUICK, VALLEY],
+    },
     "phones": {
         "clock": {"round_s": 600.0, "starts_at_h": 20},
         "server": {"mode": {"kind": "buffered", "k": 2, "concurrency": 5}, "rounds": 40},
@@ -98,8 +119,8 @@ def scenario(name: str) -> Scenario:
         "name": "planned",
         "seed": 4,
         "clock": {"round_s": 4.0},
-        "task": {"name": "linear", "dimension": 5, "heterogeneity": 1.0},
-        "training": {"learning_rate": 0.05, "local_steps": 3, "batch_size": 8},
+        "task": {"name": "linear", "dimension": 100, "heterogeneity": 1.0},
+        "training": {"learning_rate": 0.002, "local_steps": 3, "batch_size": 8},
         **sections,
         "server": {"rounds": 25, "evaluate_every": 25, **sections["server"]},
     }

@@ -73,7 +73,7 @@ def test_devices_that_decline_must_not_share_the_link(
 
 
 def test_late_updates_must_not_be_folded(judged: Judge, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Round, "overdue", lambda self: [])
+    monkeypatch.setattr(Round, "slow", lambda self: [])
     claim = played(judged)
     assert not claim(ADDS).holds
     assert not claim(CROWDS).holds

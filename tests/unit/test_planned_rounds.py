@@ -122,7 +122,7 @@ def test_a_figure_of_work_that_takes_no_time_has_an_axis() -> None:
         "name": "at-once",
         "task": "linear",
         "server": {"rounds": 3, "mode": K1},
-        "groups": [{"name": "dev", "count": 3}],
+        "groups": [{"name": "dev", "count": 2}],
     }
     found = plan(validate(Scenario, values, "test"), LEARNING)
     assert found.end_s == 0

@@ -130,6 +130,17 @@ CREATE TABLE memory (             -- the last update of every client, if the agg
     checksum TEXT NOT NULL         -- XXH3-128 of the update as float32
 ) WITHOUT ROWID;
 
+CREATE TABLE shared_work (        -- in lockstep, on links that devices share, in the modes in which
+                                  -- updates may outlive their round: the newest work of each device
+    client TEXT PRIMARY KEY,
+    round INTEGER NOT NULL,        -- in which it was called
+    train_s REAL NOT NULL,         -- modelled seconds of training
+    stage INTEGER NOT NULL,        -- muster.common.fluid.Stage
+    at_s REAL NOT NULL,            -- scenario seconds to which left_bits refers, or at which the stage
+                                   -- ends
+    left_bits REAL NOT NULL        -- of the transfer that is under way
+) WITHOUT ROWID;
+
 CREATE TABLE evaluations (
     version INTEGER PRIMARY KEY,
     round INTEGER NOT NULL,        -- the round that made the version; 0: the initial model

@@ -24,7 +24,7 @@ def choose(
     """
     candidates = candidates_of(round, devices)
     chosen = mode.wanted(candidates, len(round.cohort), selection, draws)
-    round.untried = len(chosen) < len(candidates)
+    round.untried = 0 < len(chosen) < len(candidates)
     round.select(chosen)
 
 

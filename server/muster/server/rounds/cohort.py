@@ -1,5 +1,6 @@
 """The members of a round's cohort."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -89,3 +90,9 @@ class CohortMember:
     def works(self) -> bool:
         """Whether the device may still give an update, or has given one that has not counted."""
         return self.accepted is not None or not self.spoke
+
+
+def times_alone(cohort: Mapping[str, CohortMember]) -> dict[str, WorkTime]:
+    """In lockstep, the time of the work of every update that arrived, by client, as if every device
+    had its link for itself."""
+    return {client: time for client, member in cohort.items() if (time := member.alone)}

@@ -34,6 +34,7 @@ from muster.server.rounds.phases import RoundEvent, RoundPhase
 from muster.server.rounds.preparation import (
     calls_ahead,
     columns_of,
+    links_of,
     masks_of,
     memory_of,
     population_of,
@@ -42,7 +43,6 @@ from muster.server.rounds.preparation import (
 from muster.server.rounds.presence import Presence
 from muster.server.rounds.round_commit import RoundCommit
 from muster.server.rounds.scenario_time import ScenarioTime
-from muster.server.rounds.shared_links import SharedLinkModel
 from muster.server.rounds.signals import RunSignals
 from muster.server.rounds.versions import ModelVersions
 from muster.server.updates.receiver import UpdateReceiver
@@ -120,10 +120,8 @@ class Coordinator:
             shared=any(line.delays for line in config.shared.values()),
             masks=masks_of(config, schema),
         )
-        self._shared_links = SharedLinkModel(
-            config.shared, fleet, config.seed, schema.body_bytes,
-            self.receiver.formats.largest_bytes,
-        )  # fmt: skip
+        sizes = schema.body_bytes, self.receiver.formats.largest_bytes
+        self._shared_links = links_of(config, fleet, *sizes)
         self._dispatch = Dispatch(config, fleet, self.receiver, self.versions, inline)
         self._presence = Presence(
             settings, lockstep, fleet, self.receiver, self.versions, self._time, self._signals,
@@ -137,7 +135,7 @@ class Coordinator:
         )  # fmt: skip
         self._commit = RoundCommit(
             settings.mode, config.round_s, self._aggregation, ledger, self.versions, self.receiver,
-            worker, clock, tell,
+            self._shared_links, worker, clock, tell,
         )  # fmt: skip
         self._ending = RunEnding(
             run_folder, ledger, store, self.versions, self.receiver, fleet, worker, clock, tell,
@@ -163,7 +161,7 @@ class Coordinator:
         self._time.load(ledger)
         if self.settings.mode.carries:
             round = Round(self.committed.round + 1, self.versions.number, self._rules)
-            restore(round, ledger, self._time, self.fleet, self._lockstep)
+            restore(round, ledger, self._time, self.fleet, self._shared_links, self._lockstep)
             self.receiver.resume(round)
         self.evaluations = self._commit.evaluations = EvaluationSchedule(
             self.settings,

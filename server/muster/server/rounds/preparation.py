@@ -10,6 +10,8 @@ from muster.server.config import ServerProcess
 from muster.server.fleet import Fleet
 from muster.server.knowledge.population import Population
 from muster.server.rounds.rules import Rules
+from muster.server.rounds.shared_flows import SharedFlows
+from muster.server.rounds.shared_links import SharedLinkModel, SharedLinks
 from muster.server.updates.memory import MEMORY, UpdateMemory
 
 
@@ -18,6 +20,20 @@ def rules_of(config: ServerProcess) -> Rules:
     settings, lockstep = config.server, config.clock == "rounds"
     limits = settings.round_goal(), settings.deadline_s
     return Rules.of(settings.mode, *limits, lockstep, awaits_answers=bool(config.x))
+
+
+def links_of(
+    config: ServerProcess, fleet: Fleet, bytes_down: int, bytes_up: Mapping[str, int]
+) -> SharedLinks:
+    """The model of the shared links.
+
+    Args:
+        bytes_down: length of a model's body.
+        bytes_up: largest length of an update's body, by group.
+    """
+    if config.server.mode.carries:
+        return SharedFlows(config.shared, fleet.devices, bytes_down, bytes_up)
+    return SharedLinkModel(config.shared, fleet, config.seed, bytes_down, bytes_up)
 
 
 def calls_ahead(config: ServerProcess) -> bool:

@@ -1,17 +1,52 @@
 """Models of the links that devices share: the seconds that they add to a round's durations."""
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 
 from muster.common.lines import LinkModel, SharedLine, extra_seconds
+from muster.server.account.rows import EndedWork, SharedWorkRow
 from muster.server.fleet import Fleet
 from muster.server.rounds.cohort import WorkTime
+from muster.server.rounds.lifecycle import Round
 from muster.server.rounds.rules import Sharing
 
 
-class SharedLinkModel:
-    """The model of all shared links that can make devices slower.
+class SharedLinks:
+    """The model of all shared links that can make devices slower."""
+
+    @property
+    def delays(self) -> bool:
+        """Whether any shared link adds seconds."""
+        raise NotImplementedError
+
+    def sharing_of(self, number: int) -> Sharing:
+        """The function `Rules.sharing` for round `number`."""
+        raise NotImplementedError
+
+    def settle(self, round: Round, next_s: float) -> None:
+        """Take over the work of the devices that a round has called, if it may outlive the round.
+
+        Args:
+            round: a round that no longer collects.
+            next_s: scenario seconds at which the next round opens.
+        """
+
+    def changed(self) -> tuple[Sequence[SharedWorkRow], Sequence[EndedWork]]:
+        """The work that has changed since the last call, and of it what has ended."""
+        return (), ()
+
+    def load(self, rows: Iterable[SharedWorkRow], now_s: float) -> None:
+        """Continue with the work that an earlier incarnation of the server has committed.
+
+        Args:
+            now_s: scenario seconds at which the next round opens.
+        """
+
+
+class SharedLinkModel(SharedLinks):
+    """Shared links in the synchronous mode: the devices whose updates came in a round divide the
+    rate equally.
 
     Args:
         shared: the shared link of each group that has one.
@@ -35,12 +70,9 @@ class SharedLinkModel:
 
     @property
     def delays(self) -> bool:
-        """Whether any shared link adds seconds."""
         return bool(self._shared)
 
     def sharing_of(self, number: int) -> Sharing:
-        """The function `Rules.sharing` for round `number`: the devices whose updates arrived share
-        the links, and divide their rates equally."""
         return partial(self._times, number)
 
     def _times(self, number: int, alone: Mapping[str, WorkTime]) -> dict[str, WorkTime]:

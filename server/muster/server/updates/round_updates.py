@@ -134,11 +134,13 @@ class RoundUpdates:
                 outcome = "late", Reason.DEADLINE
             elif self.round.rules.carries:
                 continue
-            weight = accepted.weight if client in counted else None
             update, cost = accepted.update, accepted.cost
             member = self.round.cohort[client]
+            weight, number, staleness = None, member.round, 0
+            if client in counted:
+                weight, number = accepted.weight, self.round.number
+                staleness = self.round.staleness_of(client)
             fate = *outcome, at, cost, member.claim(), weight
-            number, staleness = self.round.number, self.round.staleness_of(client)
             pending.contribution(
                 update, member.base_version, *fate, round=number, staleness=staleness
             )

@@ -9,6 +9,7 @@ what devices learn.
 
 import math
 from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import NamedTuple
 
@@ -26,6 +27,7 @@ from muster.server.rounds import round_commit
 from muster.server.rounds.candidates import choose, note_answer
 from muster.server.rounds.lifecycle import Round
 from muster.server.rounds.rules import Rules
+from muster.server.rounds.shared_flows import SharedFlows
 from muster.server.rounds.steps import step_at
 
 
@@ -63,17 +65,27 @@ class VirtualRounds:
         self._scenario = scenario
         self._lives = lives
         self._tallies = tallies
-        self._rules = Rules.of(server.mode, server.round_goal(), server.deadline_s, lockstep=True)
+        limits = server.round_goal(), server.deadline_s
         self._places = {
             client: place
             for of_group in lives.values()
             for place, client in enumerate(of_group.clients)
         }
         self._devices = {
-            member.client: EnrolledDevice(member.client, name, member.index, examples[member.index])
+            member.client: EnrolledDevice(
+                member.client, name, member.index, examples[member.index], line=line
+            )
             for name, of_group in lives.items()
-            for member in of_group.members
+            for member, line in zip(of_group.members, of_group.lines, strict=True)
         }
+        self._links = SharedFlows(
+            {g.name: g.shared_link.line() for g in scenario.groups if g.name in lives},
+            self._devices,
+            max((of_group.effort.bytes_down for of_group in lives.values()), default=0.0),
+            {name: of_group.effort.bytes_up for name, of_group in lives.items()},
+        )
+        sharing = self._links.sharing_of(0) if self._links.delays else None
+        self._rules = replace(Rules.of(server.mode, *limits, lockstep=True), sharing=sharing)
 
     def play(self, report: Callable[[int], None]) -> PlayedRounds:
         """Play all rounds.
@@ -96,6 +108,8 @@ class VirtualRounds:
             times_s.append(next_s)
             versions.append(round.base_version + bool(folded))
             next_s = server.mode.next_s(round.end(), round_s)
+            self._links.settle(round, next_s)
+            round.next_s = next_s
             round = self._close(round, folded, versions[-1])
             barren = 0 if folded else barren + 1
             if by_version and barren >= round_commit.MOST_BARREN:
@@ -156,6 +170,8 @@ class VirtualRounds:
         """Count what becomes of the updates, and return the next round."""
         for client in folded:
             self._tally(client).fold(round.staleness_of(client))
+        for client in round.overdue():
+            self._tally(client).late(round.cohort[client].round)
         next, stale = round.successor(folded, version)
         for client, member in stale.items():
             self._tally(client).too_stale(member.round)
