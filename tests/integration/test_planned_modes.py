@@ -7,11 +7,15 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
+from tests.property.test_fluid import Start, stepped
 
 from muster.common.config import validate
 from muster.common.errors import ConfigError
 from muster.emulator.experiments.planning import plan
-from muster.emulator.experiments.planning.result import GroupPlan
+from muster.emulator.experiments.planning.group_lives import GroupLives
+from muster.emulator.experiments.planning.result import GroupPlan, Learning
+from muster.emulator.fleet.lives import by_group, members_of
+from muster.emulator.fleet.population import population
 from muster.emulator.results.account import Account
 from muster.emulator.scenario.scenario import Scenario
 from muster.emulator.simulation.whole_run import simulate_run
@@ -192,6 +196,38 @@ def test_the_scenarios_have_what_they_are_about() -> None:
         assert versions is not None
         assert 0 < versions[-1] < len(versions)
     assert total("phones", "folded") > 40
+    shared = plan(scenario("a shared link and a deadline")).groups
+    assert sum(int(group.late.sum()) for group in shared[1:]) > 3
+    assert total("a shared link and rounds", "stale") > 3
+
+
+def test_shared_links_are_those_of_a_simulation_in_tiny_steps(tmp_path: Path) -> None:
+    """The calls of a run, with the moments at which their work ended, against the same calls in a
+    simulation that knows all of them from the beginning."""
+    read = scenario("a shared link")
+    assert simulate_run(read, tmp_path / "run") == "completed"
+    with Account(tmp_path / "run") as account:
+        answers = account.answers.merge(account.rounds[["round", "scenario_s"]], on="round")
+        end_s = float(account.rounds["next_s"].iloc[-1])
+    answers = answers[(answers["decision"] == "accept") & answers["client"].str.contains("valley")]
+    _, (valley, residents) = by_group(read, population(read))
+    lives = GroupLives.of(read, valley, members_of(read, valley, residents), Learning.of(read))
+    train_s = dict(zip(lives.clients, lives.effort.train_s.tolist(), strict=True))
+    lines = dict(zip(lives.clients, lives.lines, strict=True))
+    rows: list[Any] = list(answers.itertuples())
+    starts = [Start(f"{r.client} {r.round}", r.scenario_s, train_s[r.client]) for r in rows]
+    sizes = lives.effort.bytes_down, lives.effort.bytes_up
+    by_call = {start.client: lines[start.client.split()[0]] for start in starts}
+    ends = stepped(valley.shared_link.line(), by_call, starts, sizes)
+    ended = [row for row in rows if row.scenario_s + row.modelled_s <= end_s]
+    assert len(ended) > 20
+    for row in ended:
+        assert row.scenario_s + row.modelled_s == pytest.approx(
+            ends[f"{row.client} {row.round}"], abs=0.1
+        )
+    alone = [train_s[r.client] + lines[r.client].transfer_s(*sizes) for r in ended]
+    slowed = [row.modelled_s > 1.2 * least for row, least in zip(ended, alone, strict=True)]
+    assert sum(slowed) > 10, "transfers overlap"
 
 
 def test_the_order_of_arrival_is_not_foreseen() -> None:

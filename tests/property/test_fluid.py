@@ -88,9 +88,16 @@ def played(
 
 
 def stepped(
-    shared: SharedLine, lines: dict[str, LinkModel], starts: list[Start]
+    shared: SharedLine,
+    lines: dict[str, LinkModel],
+    starts: list[Start],
+    sizes: tuple[float, float] = (BYTES_DOWN, BYTES_UP),
 ) -> dict[str, float]:
-    """When each work ends, in steps of STEP_S. The level of the rates is found by bisection."""
+    """When each work ends, in steps of STEP_S. The level of the rates is found by bisection.
+
+    Args:
+        sizes: bytes of a model and of an update.
+    """
     infinite = 1e12
     capacity = {"down": shared.down_bps or infinite, "up": shared.up_bps or infinite}
     own = {
@@ -100,9 +107,9 @@ def stepped(
     plans = {
         start.client: [
             ("wait", start.at_s + lines[start.client].rtt_s / 2),
-            ("down", 8 * BYTES_DOWN),
+            ("down", 8 * sizes[0]),
             ("wait", lines[start.client].rtt_s / 2 + start.train_s),
-            ("up", 8 * BYTES_UP),
+            ("up", 8 * sizes[1]),
             ("wait", lines[start.client].rtt_s),
         ]
         for start in starts
