@@ -80,6 +80,8 @@ class SharedFlows(SharedLinks):
         Raises:
             RunFailed: an update counts that ends after the next round opens.
         """
+        if not self._links:
+            return
         times = self._times(alone := times_alone(round.cohort))
         for client in round.counted():
             if times[client].end_s > next_s:
