@@ -22,6 +22,8 @@ def fair_rates(limits: Sequence[float], capacity: float) -> list[float]:
         limits: the largest rate of each flow; infinite: no limit.
         capacity: the largest sum of the rates; infinite: no limit.
     """
+    if limits and min(limits) > capacity / len(limits):  # as below, but without sorting
+        return [capacity / len(limits)] * len(limits)
     left, rates = capacity, [0.0] * len(limits)
     order = sorted(range(len(limits)), key=limits.__getitem__)
     for place, flow in enumerate(order):
@@ -108,10 +110,9 @@ class _Direction:
         for name in gone:
             del self.left[name], self._limits[name]
         self.at_s = now_s
-        names = sorted(self.left)
-        rates = fair_rates([self._limits[name] for name in names], self._capacity)
-        self._rates = dict(zip(names, rates, strict=True))
-        self._ends = {name: now_s + self.left[name] / self._rates[name] for name in names}
+        rates = fair_rates([self._limits[name] for name in self.left], self._capacity)
+        self._rates = dict(zip(self.left, rates, strict=True))
+        self._ends = {name: now_s + left / self._rates[name] for name, left in self.left.items()}
         self.next_s = min(self._ends.values(), default=math.inf)
 
     def copy(self) -> "_Direction":
