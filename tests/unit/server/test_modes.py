@@ -201,7 +201,7 @@ def test_a_restarted_server_has_the_cohort_in_the_order_of_the_calls() -> None:
     rows = [OpenAssignmentRow(client, number, 0, 0.0, 0) for client, number in calls]
     ledger = cast("Ledger", SimpleNamespace(open_assignments=lambda: rows))
     round = Round(3, 2, Rules(lockstep=False, carries=True))
-    links = SharedFlows({}, fleet.devices, 0, {})
+    links = SharedFlows({}, fleet.devices, {})
     restore(round, ledger, ScenarioTime(False, 1.0, 1.0, WallClock()), fleet, links, lockstep=False)
     assert list(round.cohort) == ["a", "z", "b"]
 

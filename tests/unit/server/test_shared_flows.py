@@ -25,7 +25,7 @@ def devices(*clients: str) -> dict[str, EnrolledDevice]:
 
 
 def flows(fleet: dict[str, EnrolledDevice]) -> SharedFlows:
-    return SharedFlows(SHARED, fleet, 1000, {"valley": 0})
+    return SharedFlows(SHARED, fleet, {"valley": (1000, 0)})
 
 
 def collected(round: Round, works_s: dict[str, float], rules: Rules) -> Round:

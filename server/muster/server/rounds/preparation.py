@@ -32,7 +32,8 @@ def links_of(
         bytes_up: largest length of an update's body, by group.
     """
     if config.server.mode.carries:
-        return SharedFlows(config.shared, fleet.devices, bytes_down, bytes_up)
+        sizes = {group: (bytes_down, of_group) for group, of_group in bytes_up.items()}
+        return SharedFlows(config.shared, fleet.devices, sizes)
     return SharedLinkModel(config.shared, fleet, config.seed, bytes_down, bytes_up)
 
 

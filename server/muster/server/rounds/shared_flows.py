@@ -30,20 +30,18 @@ class SharedFlows(SharedLinks):
     Args:
         shared: the shared link of each group that has one.
         devices: all devices, by client. `busy_until_s` of those that share a link is kept here.
-        bytes_down: length of a model's body.
-        bytes_up: largest length of an update's body, by group.
+        sizes: the largest bodies that travel down and up for a call, in bytes, by group.
     """
 
     def __init__(
         self,
         shared: Mapping[str, SharedLine],
         devices: Mapping[str, EnrolledDevice],
-        bytes_down: float,
-        bytes_up: Mapping[str, float],
+        sizes: Mapping[str, tuple[float, float]],
     ) -> None:
         self._devices = devices
         self._links = {
-            group: FluidLink(line, _lines(devices, group), bytes_down, bytes_up[group])
+            group: FluidLink(line, _lines(devices, group), *sizes[group])
             for group, line in shared.items()
             if line.delays
         }

@@ -81,8 +81,7 @@ class VirtualRounds:
         self._links = SharedFlows(
             {g.name: g.shared_link.line() for g in scenario.groups if g.name in lives},
             self._devices,
-            max((of_group.effort.bytes_down for of_group in lives.values()), default=0.0),
-            {name: of_group.effort.bytes_up for name, of_group in lives.items()},
+            {name: (g.effort.bytes_down, g.effort.bytes_up) for name, g in lives.items()},
         )
         sharing = self._links.sharing_of(0) if self._links.delays else None
         self._rules = replace(Rules.of(server.mode, *limits, lockstep=True), sharing=sharing)
