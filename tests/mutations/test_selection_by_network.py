@@ -11,6 +11,7 @@ from muster.emulator.studies.selection_by_network.fleet import FEDIPW, HALF, WIT
 from muster.emulator.studies.selection_by_network.measures import FREE
 from muster.server.aggregators.estimation import ParticipationModel
 from muster.server.aggregators.facts import Cohort
+from muster.server.rounds.cohort import WorkTime
 from muster.server.rounds.lifecycle import Round
 
 pytestmark = [pytest.mark.soak, pytest.mark.timeout(900)]
@@ -59,20 +60,20 @@ def test_devices_that_decline_must_not_share_the_link(
     """The devices that share a link are taken from the selection, before it is known which of them
     take part. So calling half as many no longer gets their updates through in time."""
 
-    def durations(self: Round) -> dict[str, float]:
-        updates = {client: m.accepted or m.late for client, m in self.cohort.items()}
-        own = {client: update.modelled_s for client, update in updates.items() if update}
-        extra = self.rules.extra_s(list(self.cohort)) if self.rules.extra_s else {}
-        return {client: seconds + extra.get(client, 0.0) for client, seconds in own.items()}
+    def times(self: Round) -> dict[str, WorkTime]:
+        alone = {client: member.alone for client, member in self.cohort.items()}
+        called = {c: time or WorkTime(self.number, 0.0, 0.0, 0.0) for c, time in alone.items()}
+        shared = self.rules.sharing(called) if self.rules.sharing else called
+        return {client: time for client, time in shared.items() if alone[client]}
 
-    monkeypatch.setattr(Round, "durations", durations)
+    monkeypatch.setattr(Round, "times", times)
     claim = played(judged, HALF)
     assert not claim(CALLING_HALF).holds
     assert not claim(CROWDS).holds
 
 
 def test_late_updates_must_not_be_folded(judged: Judge, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Round, "overdue", lambda self: [])
+    monkeypatch.setattr(Round, "slow", lambda self: [])
     claim = played(judged)
     assert not claim(ADDS).holds
     assert not claim(CROWDS).holds

@@ -6,6 +6,7 @@ import sys
 
 import pytest
 
+from muster.emulator.simulation.asynchronous_fleets import FLEETS
 from muster.emulator.simulation.faults import (
     Break,
     DiskFull,
@@ -129,3 +130,15 @@ def test_a_disk_without_room_for_what_the_server_remembers_ends_the_run(
         assert ["No space left on device" in failure for failure in outcome.failures] == [True]
         assert outcome.status == "completed", "it went on when there was room again"
         assert not outcome.violations
+
+
+@pytest.mark.parametrize("scenario", sorted(FLEETS))
+def test_a_server_that_is_killed_between_any_two_rounds_takes_the_same_course(
+    simulated: Simulator, scenario: str
+) -> None:
+    """What a round does depends on what earlier rounds have learned of absent devices and of
+    transfers under way, and a restarted server knows only what the ledger has."""
+    steps = simulated.reference(scenario).extent.processes["server"]
+    for step in range(steps // 10, steps, steps // 40):
+        plan = HistoryPlan(scenario, 0, (Kill("server", step),))
+        assert not simulated.play(plan).violations, plan

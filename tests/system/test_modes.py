@@ -5,10 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import pandas as pd
 import pytest
 from tests.system.test_crash import KILLS, SOON_S, Killer
 
 from muster.emulator import run
+from muster.emulator.experiments.planning import plan
 from muster.emulator.results.summary import read_summary
 from muster.emulator.simulation.whole_run import simulate_run
 
@@ -31,6 +33,7 @@ MODES: dict[str, dict[str, Any]] = {
         "aggregator": "fedvarp",
     },
 }
+SHARED: dict[str, Any] = {"kind": "buffered", "k": 2, "concurrency": 5}
 GROUPS: list[dict[str, Any]] = [
     {"name": "dev", "count": 4, "device": {"examples_per_s": 20}},
     {
@@ -102,6 +105,40 @@ def test_kills_of_servers_and_devices_change_nothing(
     assert_the_account_is_right(done)
     ratios = done.ledger.contributions["mask_ratio"]
     assert ((ratios < 0.5) if masks == "masks" else (ratios == 1)).all()
+
+
+def test_kills_change_nothing_if_the_late_updates_share_a_link(
+    scenario: MakeScenario, tmp_path: Path
+) -> None:
+    """The plan, the simulation, and real processes behind a gateway agree to the bit."""
+    valley: dict[str, Any] = {
+        "name": "dev",
+        "count": 4,
+        "device": {"examples_per_s": {"kind": "log-normal", "median": 60, "sigma": 0.5}},
+        "availability": {"kind": "bernoulli", "probability": 0.8},
+        "link": {"rtt": "20 ms"},
+        "shared_link": {"up": "400 kbit/s", "down": "800 kbit/s"},
+    }
+    planned = scenario(
+        task={"name": "linear", "dimension": 2000},
+        training={"learning_rate": 1e-5, "local_steps": 3, "batch_size": 8},
+        clock={"round_s": 1.0},
+        groups=[valley, {"name": "town", "count": 2, "device": {"examples_per_s": 40}}],
+        server={"rounds": 6 * KILLS, "evaluate_every": 20, "mode": SHARED},
+        launch={"restarts": 1000},
+    )
+    assert simulate_run(planned, tmp_path / "undisturbed") == "completed"
+    folder = tmp_path / "killed"
+    killer = Killer(folder, "all", KILLS, 20)
+    done = run(planned, out=folder, show=killer.show, show_every_s=SOON_S)
+    assert killer.left == 0, "the run was over before the killer was done"
+    undisturbed = read_summary(tmp_path / "undisturbed")
+    assert done.summary["model_sha256"] == undisturbed["model_sha256"]
+    assert_the_account_is_right(done)
+    found = plan(planned)
+    assert found.times_s.tolist() == done.ledger.rounds["scenario_s"].tolist()
+    written = pd.read_csv(folder / "plan.csv")
+    assert written["counted"].sum() == done.summary["updates_folded"]
 
 
 @pytest.mark.soak

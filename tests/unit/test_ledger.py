@@ -13,12 +13,14 @@ from muster.server.account.rows import (
     AnswerRow,
     ContributionRow,
     DeviceEvaluationRow,
+    EndedWork,
     EvaluationRow,
     GroupEvaluationRow,
     MemberRow,
     PendingTransaction,
     ReportRow,
     RoundRow,
+    SharedWorkRow,
     StoredVector,
     TransferRow,
 )
@@ -144,6 +146,33 @@ def test_forgotten_versions_keep_their_hash(ledger: Ledger) -> None:
     ledger.commit(ROW, [], PendingTransaction(), MODEL, forget=[0])
     assert ledger.kept() == [(1, 1)]
     assert ledger.model(0) == StoredVector("ab", 3, None)
+
+
+def test_work_over_shared_links_has_its_duration_when_it_has_ended(
+    ledger: Ledger, tmp_path: Path
+) -> None:
+    going, other = SharedWorkRow("a", 1, 0.5, 3, 6.25, 1e3 / 3), ANSWER._replace(client="b")
+    first, answers = ROW._replace(scenario_s=5.0), [ANSWER._replace(modelled_s=4.0), other]
+    ledger.commit(first, answers, PendingTransaction(work=[going]), MODEL)
+    assert ledger.shared_work() == [going]
+    assert ledger.busy_until_s() == [("b", 5.0)], "a is busy until its work ends"
+    ended, end = going._replace(stage=5, at_s=11.5), EndedWork(11.5, 1, "a")
+    second = ROW._replace(round=2, base_version=1, version=2, scenario_s=8.0)
+    ledger.commit(second, [], PendingTransaction(work=[ended], ended=[end]), MODEL)
+    assert ledger.shared_work() == [ended]
+    assert rows(tmp_path, "SELECT client, modelled_s FROM answers") == [("a", 6.5), ("b", 0.0)]
+    third = ROW._replace(round=3, base_version=2, version=3, scenario_s=20.0)
+    gave_up = ANSWER._replace(round=3, decision="abort", modelled_s=1.5)
+    ledger.commit(third, [gave_up], PendingTransaction(), MODEL)
+    assert ledger.busy_until_s() == [("a", 21.5), ("b", 5.0)]
+
+
+def test_the_newest_answer_says_for_how_long_a_device_is_away(ledger: Ledger) -> None:
+    away = ANSWER._replace(decision="decline", away_steps=7)
+    ledger.commit(ROW, [away], PendingTransaction(), MODEL)
+    second = ROW._replace(round=2, base_version=1, version=2, scenario_s=600.0)
+    ledger.commit(second, [away._replace(round=2, away_steps=2)], PendingTransaction(), MODEL)
+    assert ledger.declined() == [("a", 600.0, 2)]
 
 
 def test_a_file_that_is_no_ledger_is_refused_and_left_alone(tmp_path: Path) -> None:

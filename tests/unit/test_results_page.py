@@ -21,6 +21,7 @@ from muster.server.account.rows import (
     MemoryRow,
     PendingTransaction,
     RoundRow,
+    SharedWorkRow,
     StoredVector,
     TransferRow,
 )
@@ -102,6 +103,7 @@ def written(ledger: TracedLedger) -> Columns:
         [("a", "{}", 2.0, "{}", 1.0)],
         [EstimateRow(1, "floor", "0.1")],
         memory=[MemoryRow("a", 1, 0, "00")],
+        work=[SharedWorkRow("a", 1, 0.5, 5, 2.0, 0.0)],
     )
     row = RoundRow(
         1, 0, 1, "aggregated", 1, 1, 1, 5.0, 5.0, 5.0, 1.0, 0.0, 60.0, 4, 4, 2.0, 9.0, 7.0

@@ -1,4 +1,4 @@
-from collections.abc import Sequence
+from collections.abc import Mapping
 
 import pytest
 from hypothesis import given
@@ -7,6 +7,7 @@ from hypothesis.strategies import sampled_from
 
 from muster.common.errors import LocalProtocolError
 from muster.common.exchange import Answer, Decision, Key, Outcome, Reason, Update
+from muster.server.rounds.cohort import WorkTime
 from muster.server.rounds.lifecycle import Round
 from muster.server.rounds.phases import TRANSITIONS, RoundEvent, RoundPhase
 from muster.server.rounds.rules import Rules
@@ -162,16 +163,17 @@ def test_in_lockstep_the_first_k_are_by_modelled_duration_whatever_arrives_first
 
 
 def test_links_that_are_shared_decide_with_those_who_transfer_who_was_late() -> None:
-    def extra_s(clients: Sequence[str]) -> dict[str, float]:
-        return {client: 2.0 * (len(clients) - 1) for client in clients}
+    def sharing(alone: Mapping[str, WorkTime]) -> dict[str, WorkTime]:
+        return {client: time.delayed(2.0 * (len(alone) - 1)) for client, time in alone.items()}
 
-    rules = Rules(lockstep=True, goal=2, deadline_s=10, extra_s=extra_s)
+    rules = Rules(lockstep=True, goal=2, deadline_s=10, sharing=sharing)
     round_ = opened("a", "b", "c", "d", rules=rules)
     for client, modelled_s in {"a": 6.0, "b": 4.0, "c": 4.1}.items():
         assert accept(round_, client, modelled_s) is Outcome.ACCEPTED
     # Alone it would have been late already; it transfers, and makes the others wait, all the same.
     assert accept(round_, "d", modelled_s=10.5) is Outcome.LATE
-    assert round_.durations() == {"a": 12.0, "b": 10.0, "c": 10.1, "d": 16.5}
+    durations = {client: time.modelled_s for client, time in round_.times().items()}
+    assert durations == {"a": 12.0, "b": 10.0, "c": 10.1, "d": 16.5}
     assert round_.overdue() == ["a", "c"]
     assert round_.counted() == ["b"]
 

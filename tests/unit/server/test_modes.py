@@ -14,13 +14,14 @@ from muster.server.account.rows import OpenAssignmentRow
 from muster.server.fleet import EnrolledDevice, Fleet
 from muster.server.rounds.lifecycle import Round
 from muster.server.rounds.modes import MODES, Mode
-from muster.server.rounds.modes.contract import RoundEnd
+from muster.server.rounds.modes.contract import ModeConditions, RoundEnd
 from muster.server.rounds.modes.staleness import STALENESS_WEIGHTS, StalenessWeight
 from muster.server.rounds.open_assignments import restore
 from muster.server.rounds.phases import RoundPhase
 from muster.server.rounds.rules import Rules
 from muster.server.rounds.scenario_time import ScenarioTime
 from muster.server.rounds.selection import Candidate, SelectAll, UniformSelection
+from muster.server.rounds.shared_flows import SharedFlows
 
 ALL = SelectAll(kind="all")
 CANDIDATES = [Candidate(f"c{n}", 10) for n in range(6)]
@@ -32,8 +33,8 @@ def mode(kind: str, **settings: Any) -> Mode:
     return found
 
 
-def refusals(found: Mode, selection: Any = ALL, devices: int = 100, shared: bool = False) -> str:
-    return "; ".join(found.refusals(selection, devices, lockstep=True, shared=shared))
+def refusals(found: Mode, selection: Any = ALL, devices: int = 100, **others: Any) -> str:
+    return "; ".join(found.refusals(ModeConditions(selection, devices, lockstep=True, **others)))
 
 
 def test_the_buffered_mode_calls_as_many_as_are_missing() -> None:
@@ -77,9 +78,23 @@ def test_settings_that_contradict_each_other_are_refused() -> None:
     assert "Leave the selection out" in refusals(
         mode("buffered", k=1), UniformSelection(kind="uniform", k=3)
     )
+    assert "expected a minimum of at most k" in refusals(mode("buffered", k=2), minimum=3)
+
+
+def test_links_that_are_shared_need_rounds_that_end_before_the_next_one_opens() -> None:
+    for kind in ("synchronous", "buffered"):
+        assert refusals(mode(kind), shared=True) == ""
+    opportunistic = mode("opportunistic")
+    assert "at most clock.round_s = 60, found none" in refusals(opportunistic, shared=True)
+    assert "found 70" in refusals(opportunistic, shared=True, deadline_s=70.0)
+    assert refusals(opportunistic, shared=True, deadline_s=60.0) == ""
+    assert refusals(opportunistic, deadline_s=70.0) == ""
+
+
+def test_slots_are_granted_for_a_round_so_updates_must_not_outlive_theirs() -> None:
     for kind in ("buffered", "opportunistic"):
-        assert "shared link" in refusals(mode(kind), shared=True)
-    assert refusals(mode("synchronous"), shared=True) == ""
+        assert "channel slot" in refusals(mode(kind), slots=True, deadline_s=60.0)
+    assert refusals(mode("synchronous"), slots=True) == ""
 
 
 @pytest.mark.parametrize(
@@ -186,7 +201,8 @@ def test_a_restarted_server_has_the_cohort_in_the_order_of_the_calls() -> None:
     rows = [OpenAssignmentRow(client, number, 0, 0.0, 0) for client, number in calls]
     ledger = cast("Ledger", SimpleNamespace(open_assignments=lambda: rows))
     round = Round(3, 2, Rules(lockstep=False, carries=True))
-    restore(round, ledger, ScenarioTime(False, 1.0, 1.0, WallClock()), fleet, lockstep=False)
+    links = SharedFlows({}, fleet.devices, {})
+    restore(round, ledger, ScenarioTime(False, 1.0, 1.0, WallClock()), fleet, links, lockstep=False)
     assert list(round.cohort) == ["a", "z", "b"]
 
 

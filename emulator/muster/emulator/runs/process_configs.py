@@ -35,6 +35,9 @@ _PLANNED = 10_000_000
 """Most simulated steps, over all devices, for which a run writes its plan. Computing so many takes
 some seconds, and the end of a run waits for its plan. For more, `muster plan` writes it."""
 
+_PLAYED = 1_000_000
+"""Likewise, most rounds, over all devices, if updates may outlive their round."""
+
 
 class ProcessConfigs:
     """The settings of all processes of a scenario that runs in a folder.
@@ -209,12 +212,17 @@ class ProcessConfigs:
     def write_plan(self, prepared: Mapping[str, Any], progress: Progress) -> None:
         """Write the plan of the run into its folder, for the report and for oracles. A run without
         events or slots needs no plan, a plan that takes too long is left to `muster plan`, and
-        only synchronous rounds can be planned."""
+        there is none if updates count in the order in which they arrive."""
         scenario = self.scenario
         slots = any(group.shared_link.slots is not None for group in scenario.groups)
-        if scenario.server.mode.carries or not (self._eventful() or slots):
+        if not (self._eventful() or slots):
             return
-        if scenario.devices * instants(scenario) > _PLANNED:
+        if scenario.server.mode.carries:
+            if scenario.clock.kind != "rounds":
+                return
+            if scenario.devices * scenario.server.rounds > _PLAYED:
+                return
+        elif scenario.devices * instants(scenario) > _PLANNED:
             return
         learning = Learning.with_layout(scenario, prepared["examples"], layout_of(prepared))
         write_plan(self.folder, plan(scenario, learning, progress))

@@ -8,6 +8,7 @@ from muster.common.bounds import DEVICES
 from muster.emulator.scenario.settings import Group, ScenarioSettings
 from muster.server.aggregators import Need
 from muster.server.config import ServerSettings
+from muster.server.rounds.modes.contract import ModeConditions
 
 _LEAST_STALL_S = 1.0
 
@@ -83,9 +84,18 @@ def contradictions(scenario: ScenarioSettings) -> Sequence[str]:
 def _impossible_mode(scenario: ScenarioSettings) -> Iterator[str]:
     """Report what the mode cannot work with."""
     server, mode = scenario.server, scenario.server.mode
-    shared = any(group.shared_link.gateway for group in scenario.groups)
-    lockstep = scenario.clock.kind == "rounds"
-    for reason in mode.refusals(server.selection, scenario.devices, lockstep, shared):
+    lines = [group.shared_link.line() for group in scenario.groups]
+    conditions = ModeConditions(
+        server.selection,
+        scenario.devices,
+        scenario.clock.kind == "rounds",
+        server.minimum,
+        server.deadline_s,
+        scenario.clock.round_s,
+        shared=any(line.delays for line in lines),
+        slots=any(line.slots is not None for line in lines),
+    )
+    for reason in mode.refusals(conditions):
         yield f"server.mode: {reason}"
     if server.goal is not None and mode.counts_versions:
         yield (

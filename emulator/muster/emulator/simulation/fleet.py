@@ -13,6 +13,7 @@ from muster.common.config import validate
 from muster.common.files import write_atomic
 from muster.emulator.runs.process_configs import ProcessConfigs
 from muster.emulator.scenario.scenario import Scenario
+from muster.emulator.simulation.asynchronous_fleets import FLEETS
 from muster.server.config import ServerProcess
 from muster.tasks.task import OpenTask
 from muster.tasks.tasks import read_task
@@ -348,6 +349,7 @@ def scenarios() -> Mapping[str, Scenario]:
             groups=_UNEQUAL,
         ),
     ]
+    found += [_scenario(name, **sections) for name, sections in FLEETS.items()]
     return {scenario.name: scenario for scenario in found}
 
 

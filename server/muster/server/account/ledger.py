@@ -28,7 +28,7 @@ from muster.server.account.rows import (
     version_statement,
 )
 
-SCHEMA_VERSION = 8
+SCHEMA_VERSION = 9
 
 Connect = Callable[..., sqlite3.Connection]
 """Opens a database, with the parameters of `sqlite3.connect`."""

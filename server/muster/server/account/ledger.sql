@@ -71,6 +71,8 @@ CREATE TABLE answers (
     bytes_down INTEGER NOT NULL DEFAULT 0,  -- of the model inside the message that called it; 0: the
                                    -- model is fetched, or went to another device of the same pack
     at REAL NOT NULL,
+    away_steps INTEGER NOT NULL DEFAULT 0,  -- in lockstep, of a device that declined because it is
+                                   -- offline: further steps of its life for which it will be
     PRIMARY KEY (round, client)
 ) WITHOUT ROWID;
 
@@ -126,6 +128,17 @@ CREATE TABLE memory (             -- the last update of every client, if the agg
     round INTEGER NOT NULL,        -- in which the update counted
     slot INTEGER NOT NULL,         -- 0 or 1: which of the client's slots of memory.bin has it
     checksum TEXT NOT NULL         -- XXH3-128 of the update as float32
+) WITHOUT ROWID;
+
+CREATE TABLE shared_work (        -- in lockstep, on links that devices share, in the modes in which
+                                  -- updates may outlive their round: the newest work of each device
+    client TEXT PRIMARY KEY,
+    round INTEGER NOT NULL,        -- in which it was called
+    train_s REAL NOT NULL,         -- modelled seconds of training
+    stage INTEGER NOT NULL,        -- muster.common.fluid.Stage
+    at_s REAL NOT NULL,            -- scenario seconds to which left_bits refers, or at which the stage
+                                   -- ends
+    left_bits REAL NOT NULL        -- of the transfer that is under way
 ) WITHOUT ROWID;
 
 CREATE TABLE evaluations (

@@ -13,6 +13,7 @@ from muster.server.account.rows import (
     ParticipationRow,
     ReportRow,
     RoundRow,
+    SharedWorkRow,
     StoredVector,
 )
 
@@ -135,18 +136,30 @@ class LedgerReader:
         return {row.base_version for row in self.open_assignments()}
 
     def busy_until_s(self) -> list[tuple[str, float]]:
-        """(client, scenario seconds at which its newest work ends), in lockstep."""
+        """(client, scenario seconds at which its newest work ends), in lockstep, of devices whose
+        newest work is not in `shared_work`."""
         return self._db.execute(
             "SELECT a.client, max(r.scenario_s + a.modelled_s) FROM answers a "
-            "JOIN rounds r USING (round) WHERE a.decision IN ('accept', 'abort') GROUP BY a.client"
+            "JOIN rounds r USING (round) LEFT JOIN shared_work w ON w.client = a.client "
+            "WHERE a.decision IN ('accept', 'abort') AND (w.client IS NULL OR w.round < a.round) "
+            "GROUP BY a.client"
         ).fetchall()
 
-    def declined(self) -> list[tuple[str, float]]:
-        """(client, scenario seconds of the newest call that it declined), in lockstep."""
-        return self._db.execute(
-            "SELECT a.client, max(r.scenario_s) FROM answers a JOIN rounds r USING (round) "
-            "WHERE a.decision = 'decline' GROUP BY a.client"
-        ).fetchall()
+    def shared_work(self) -> list[SharedWorkRow]:
+        """The newest work over shared links of every device that has had some."""
+        columns = ", ".join(SharedWorkRow._fields)
+        rows = self._db.execute(f"SELECT {columns} FROM shared_work ORDER BY client")
+        return [SharedWorkRow(*row) for row in rows]
+
+    def declined(self) -> list[tuple[str, float, int]]:
+        """(client, scenario seconds of the newest call that it declined, further steps of its life
+        for which it said that it will be offline), in lockstep."""
+        # SQLite takes the columns beside max() from the row that has the maximum.
+        rows = self._db.execute(
+            "SELECT a.client, r.scenario_s, a.away_steps, max(a.round) FROM answers a "
+            "JOIN rounds r USING (round) WHERE a.decision = 'decline' GROUP BY a.client"
+        )
+        return [(client, declined_s, away_steps) for client, declined_s, away_steps, _ in rows]
 
     def traffic(self) -> tuple[int, int]:
         """Bytes of all bodies: those received from devices, and those sent to them."""

@@ -128,7 +128,8 @@ class PendingRows:
             at: UNIX seconds for devices that are not in `answered_at`, for example because they had
                 said in an earlier round that they would be offline in this one.
         """
-        rows, durations = [], round.durations() if round.rules.extra_s else {}
+        rows: list[AnswerRow] = []
+        times = round.times() if round.rules.sharing else {}
         for client, member in round.cohort.items():
             if (answer := member.answer) is None:
                 continue
@@ -147,9 +148,10 @@ class PendingRows:
                     answer.decision.value,
                     answer.reason.value if answer.reason else None,
                     *report,
-                    durations.get(client, answer.modelled_s),
+                    times[client].modelled_s if client in times else answer.modelled_s,
                     member.model_bytes,
                     answered_at.get(client, at),
+                    answer.away_steps,
                 )
             )
         return rows

@@ -70,6 +70,7 @@ class AnswerRow(NamedTuple):
     modelled_s: float | None
     bytes_down: int
     at: float
+    away_steps: int = 0
 
 
 class ContributionRow(NamedTuple):
@@ -202,6 +203,25 @@ class MemoryRow(NamedTuple):
     checksum: str
 
 
+class SharedWorkRow(NamedTuple):
+    """A row of `shared_work`."""
+
+    client: str
+    round: int
+    train_s: float
+    stage: int
+    at_s: float
+    left_bits: float
+
+
+class EndedWork(NamedTuple):
+    """The end of an assignment's work over a shared link, in scenario seconds."""
+
+    end_s: float
+    round: int
+    client: str
+
+
 class DeviceEvaluationRow(NamedTuple):
     """A row of `device_evaluations`."""
 
@@ -236,6 +256,9 @@ _INSERT_CONTRIBUTION = _insert("contributions", ContributionRow._fields)
 _INSERT_TRANSFER = _insert("transfers", TransferRow._fields)
 _INSERT_ESTIMATE = _insert("estimates", EstimateRow._fields)
 _REPLACE_MEMORY = _insert("memory", MemoryRow._fields).replace("INSERT", "INSERT OR REPLACE", 1)
+_REPLACE_WORK = _insert("shared_work", SharedWorkRow._fields).replace(
+    "INSERT", "INSERT OR REPLACE", 1
+)
 
 
 Statement = tuple[str, Sequence[Sequence[Any]]]
@@ -252,6 +275,8 @@ class PendingTransaction:
             enrolled.
         resent: (bytes, round, client) of models that were sent again for answers that are entered.
         memory: the places of the last updates of the clients that counted in the round.
+        work: how far work over shared links is, in the modes in which it may outlive its round.
+        ended: the work over shared links that has ended.
     """
 
     contributions: list[ContributionRow] = field(default_factory=list)
@@ -260,6 +285,8 @@ class PendingTransaction:
     estimates: list[EstimateRow] = field(default_factory=list)
     resent: list[tuple[int, int, str]] = field(default_factory=list)
     memory: Sequence[MemoryRow] = ()
+    work: Sequence[SharedWorkRow] = ()
+    ended: Sequence[EndedWork] = ()
     bytes_up: int = 0
     bytes_down: int = 0
 
@@ -281,6 +308,14 @@ class PendingTransaction:
                 self.resent,
             ),
             (_REPLACE_MEMORY, self.memory),
+            (_REPLACE_WORK, self.work),
+            (
+                (
+                    "UPDATE answers SET modelled_s = ?1 - r.scenario_s FROM rounds r "
+                    "WHERE r.round = ?2 AND answers.round = ?2 AND answers.client = ?3"
+                ),
+                self.ended,
+            ),
         ]
 
 

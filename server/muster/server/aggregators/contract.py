@@ -146,6 +146,11 @@ class Aggregator(Plugin):
         normaliser = self.normaliser(math.fsum(weights), cohort.contributions)
         return Weighing(weights, normaliser, state)
 
+    def suffices(self, updates: int) -> bool:
+        """Return whether so many updates, at least one, can make a version. It must depend on
+        nothing else, so that a plan knows it too."""
+        return True
+
     def step(self, mean: FloatArray, state: State) -> tuple[FloatArray, State]:
         """Return what is added to the model, and the next state. A rule whose change is a
         step implements it.

@@ -79,11 +79,14 @@ class Tolerant(Robust):
     def choose(self, cohort: Cohort, f: int) -> Chosen:
         """Choose updates of a round that has enough of them."""
 
+    def suffices(self, updates: int) -> bool:
+        return updates >= self.needed(self.tolerated(updates))
+
     def weigh(self, cohort: Cohort, state: State) -> Weighing:
         """Return the weights that `choose` gives; the normaliser is their sum."""
         size = len(cohort.contributions)
         f = self.tolerated(size)
-        if size < self.needed(f):
+        if not self.suffices(size):
             warning = (
                 f"a round with {size} updates is empty: the rule needs at least {self.needed(f)} "
                 f"to tolerate {f} wrong ones"
@@ -95,7 +98,7 @@ class Tolerant(Robust):
     def refusals(self, conditions: Conditions) -> Iterator[str]:
         yield from super().refusals(conditions)
         least, most = min(conditions.least, conditions.most), conditions.most
-        if all(size < self.needed(self.tolerated(size)) for size in range(most, least - 1, -1)):
+        if not any(self.suffices(size) for size in range(most, least - 1, -1)):
             f = self.tolerated(most)
             yield (
                 f"{self.kind!r} needs at least {self.needed(f)} updates in a round to tolerate {f} "

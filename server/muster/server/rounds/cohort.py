@@ -1,8 +1,30 @@
 """The members of a round's cohort."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from muster.common.exchange import Answer, Update
+
+
+class WorkTime(NamedTuple):
+    """When the modelled work of an assignment begins and ends, in lockstep.
+
+    Attributes:
+        round: the round of the call.
+        begun_s: scenario seconds at which the device was called.
+        modelled_s: modelled seconds of the work.
+        end_s: scenario seconds at which it ends.
+    """
+
+    round: int
+    begun_s: float
+    modelled_s: float
+    end_s: float
+
+    def delayed(self, seconds: float) -> "WorkTime":
+        """The time of work that takes longer by some seconds."""
+        return self._replace(modelled_s=self.modelled_s + seconds, end_s=self.end_s + seconds)
 
 
 @dataclass(slots=True)
@@ -55,13 +77,22 @@ class CohortMember:
         return new
 
     @property
-    def finish_s(self) -> float:
-        """In lockstep, scenario seconds at which the accepted update finishes, without the seconds
-        that shared links add."""
-        assert self.accepted is not None
-        return self.begun_s + self.accepted.modelled_s
+    def alone(self) -> WorkTime | None:
+        """In lockstep, the time of its work if it had its link for itself; None before its update
+        has arrived."""
+        update = self.accepted or self.late
+        if update is None:
+            return None
+        end_s = self.begun_s + update.modelled_s
+        return WorkTime(self.round, self.begun_s, update.modelled_s, end_s)
 
     @property
     def works(self) -> bool:
         """Whether the device may still give an update, or has given one that has not counted."""
         return self.accepted is not None or not self.spoke
+
+
+def times_alone(cohort: Mapping[str, CohortMember]) -> dict[str, WorkTime]:
+    """In lockstep, the time of the work of every update that arrived, by client, as if every device
+    had its link for itself."""
+    return {client: time for client, member in cohort.items() if (time := member.alone)}

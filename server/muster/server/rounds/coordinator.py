@@ -36,6 +36,7 @@ from muster.server.rounds.preparation import (
     calls_ahead,
     columns_of,
     formats_of,
+    links_of,
     memory_of,
     population_of,
     rules_of,
@@ -43,7 +44,6 @@ from muster.server.rounds.preparation import (
 from muster.server.rounds.presence import Presence
 from muster.server.rounds.round_commit import RoundCommit
 from muster.server.rounds.scenario_time import ScenarioTime
-from muster.server.rounds.shared_links import SharedLinkModel
 from muster.server.rounds.signals import RunSignals
 from muster.server.rounds.versions import ModelVersions
 from muster.server.updates.receiver import UpdateReceiver
@@ -109,7 +109,7 @@ class Coordinator:
             config, formats, fleet, worker.executor, UploadFiles(run_folder / "models"),
             clock, tell, self._signals.notify,
         )  # fmt: skip
-        self._shared_links = SharedLinkModel(config.shared, fleet, config.seed, formats.sizes)
+        self._shared_links = links_of(config, fleet, formats.sizes)
         self._dispatch = Dispatch(config, fleet, self.receiver, self.versions, inline)
         self._presence = Presence(
             settings, lockstep, fleet, self.receiver, self.versions, self._time, self._signals,
@@ -123,7 +123,7 @@ class Coordinator:
         )  # fmt: skip
         self._commit = RoundCommit(
             settings.mode, config.round_s, self._aggregation, ledger, self.versions, self.receiver,
-            worker, clock, tell,
+            self._shared_links, worker, clock, tell,
         )  # fmt: skip
         self._ending = RunEnding(
             run_folder, ledger, store, self.versions, self.receiver, fleet, worker, clock, tell,
@@ -151,7 +151,7 @@ class Coordinator:
         self._time.load(ledger)
         if self.settings.mode.carries:
             round = Round(self.committed.round + 1, self.versions.number, self._rules)
-            restore(round, ledger, self._time, self.fleet, self._lockstep)
+            restore(round, ledger, self._time, self.fleet, self._shared_links, self._lockstep)
             self.receiver.resume(round)
         self.evaluations = self._commit.evaluations = EvaluationSchedule(
             self.settings,
@@ -253,7 +253,7 @@ class Coordinator:
         round.scenario_s = self._time.opens_s()
         round.step = self._time.step_at(round.scenario_s)
         if self._lockstep and self._shared_links.delays:
-            round.rules = replace(self._rules, extra_s=self._shared_links.extra_s_of(number))
+            round.rules = replace(self._rules, sharing=self._shared_links.sharing_of(number))
         return round
 
     def _has_next(self, number: int) -> bool:

@@ -1,7 +1,7 @@
 """Dispatch: selects the devices of a round and sends the messages that call them."""
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from functools import partial
 
 from muster.common import seeds
@@ -10,8 +10,8 @@ from muster.common.masks import Mask
 from muster.server.account.ledger import Ledger
 from muster.server.config import ServerProcess
 from muster.server.fleet import ConnectedPack, EnrolledDevice, Fleet
+from muster.server.rounds.candidates import candidates_of, choose
 from muster.server.rounds.lifecycle import Round
-from muster.server.rounds.selection import Candidate
 from muster.server.rounds.versions import ModelVersions
 from muster.server.updates.receiver import UpdateReceiver
 from muster.server.updates.round_updates import PendingUpdate
@@ -60,11 +60,9 @@ class Dispatch:
     def select(self, round: Round) -> None:
         """Select the cohort of a round. In lockstep the round waits for selected devices that are
         not connected."""
-        server, candidates = self._config.server, self._candidates(round)
+        server = self._config.server
         draws = partial(seeds.stream, self._config.seed, "selection", round.number)
-        chosen = server.mode.wanted(candidates, len(round.cohort), server.selection, draws)
-        round.untried = len(chosen) < len(candidates)
-        round.select(chosen)
+        choose(round, self._reachable(), server.mode, server.selection, draws)
         self._count_by_group(round)
 
     def is_idle(self, round: Round) -> bool:
@@ -72,22 +70,12 @@ class Dispatch:
         themselves. In the synchronous mode such a round is recorded as empty."""
         if self._lockstep or not round.rules.carries or round.cohort:
             return False
-        return not self._candidates(round)
+        return not candidates_of(round, self._reachable())
 
-    def _candidates(self, round: Round) -> list[Candidate]:
-        return [
-            Candidate(device.client, device.examples)
-            for device in self._fleet.devices.values()
-            if (self._lockstep or device.present) and self._is_free(device, round)
-        ]
-
-    def _is_free(self, device: EnrolledDevice, round: Round) -> bool:
-        """Whether a device has no work from an earlier round. If assignments outlive their round, a
-        device is also not asked twice at the same step of its life."""
-        if not round.rules.carries:
-            return True
-        busy = device.client in round.cohort or device.busy_until_s > (round.scenario_s or 0.0)
-        return not busy and device.away_until < round.step
+    def _reachable(self) -> Iterator[EnrolledDevice]:
+        """The devices that can be called; in lockstep, a round waits for those that are away."""
+        devices = self._fleet.devices.values()
+        return (device for device in devices if self._lockstep or device.present)
 
     def _count_by_group(self, round: Round) -> None:
         """Count the devices of every group that are called, because a gateway that grants slots

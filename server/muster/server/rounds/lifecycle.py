@@ -15,12 +15,14 @@ takes over the device with its answer and its update, if that has arrived, and t
 the moment at which the round before has closed.
 """
 
+import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from muster.common.exchange import Answer, Decision, Key, Outcome, Reason, Receipt, Update
 from muster.common.tables import next_phase
-from muster.server.rounds.cohort import CohortMember
+from muster.server.rounds.cohort import CohortMember, WorkTime, times_alone
+from muster.server.rounds.modes.contract import RoundEnd
 from muster.server.rounds.phases import TRANSITIONS, RoundEvent, RoundPhase
 from muster.server.rounds.rules import Rules
 
@@ -33,10 +35,12 @@ class Round:
         base_version: the newest version when it opens, from which the devices that it calls train.
         step: in lockstep, the step of device life at which it opens.
         scenario_s: scenario seconds at which it opens; None before scenario time began.
+        next_s: if updates may outlive their round, in lockstep, scenario seconds at which the next
+            one opens; infinite as long as that is not known.
         receipts: by key, the checksum of the judged body and its receipt, so that the same body
             gets the same receipt.
         sent_bytes: bytes of the models inside the messages that called its cohort.
-        untried: whether more devices could have been called.
+        untried: whether it called some devices and could have called more.
     """
 
     number: int
@@ -44,6 +48,7 @@ class Round:
     rules: Rules
     step: int = 0
     scenario_s: float | None = None
+    next_s: float = math.inf
     phase: RoundPhase = RoundPhase.SELECTING
     cohort: dict[str, CohortMember] = field(default_factory=dict)
     receipts: dict[Key, tuple[bytes, Receipt]] = field(default_factory=dict)
@@ -214,7 +219,7 @@ class Round:
         if member.answer is None:  # the answer travels on the other channel and will arrive later
             member.answer = Answer(update.key, Decision.ACCEPT, update.modelled_s)
             member.overtaken = True
-        if self.rules.lockstep and update.modelled_s > (self.rules.deadline_s or _FOREVER):
+        if self.rules.lockstep and update.modelled_s > (self.rules.deadline_s or math.inf):
             member.late = update
             receipt = Receipt(update.key, Outcome.LATE, Reason.DEADLINE)
         else:
@@ -258,7 +263,7 @@ class Round:
         """
         rules, arrived = self.rules, set(self._arrived)
         chosen = arrived
-        if rules.lockstep and (rules.goal or rules.window_s or rules.extra_s):
+        if rules.lockstep and (rules.goal or rules.window_s or rules.sharing):
             chosen = set(self._first_finished(arrived))
         if len(chosen) < rules.least:
             return []
@@ -267,33 +272,55 @@ class Round:
     def _first_finished(self, arrived: Collection[str]) -> list[str]:
         """In lockstep, the clients whose updates count in this round, in the order in which they
         finish."""
-        overdue, extra = set(self.overdue()), self._extra_s()
-        ends = {c: self.cohort[c].finish_s + extra.get(c, 0.0) for c in arrived if c not in overdue}
+        slow, times = set(self.slow()), self.times()
+        ends = {client: times[client].end_s for client in arrived if client not in slow}
         if self.rules.window_s is not None:
             end_s = (self.scenario_s or 0.0) + self.rules.window_s
             ends = {client: end for client, end in ends.items() if end <= end_s}
         return sorted(ends, key=lambda client: (ends[client], client))[: self.rules.goal]
 
-    def durations(self) -> dict[str, float]:
-        """Modelled seconds of every update that arrived, by client. They include the seconds that
-        shared links add."""
-        extra = self._extra_s()
-        updates = {c: m.accepted or m.late for c, m in self.cohort.items()}
-        return {c: u.modelled_s + extra.get(c, 0.0) for c, u in updates.items() if u}
+    def times(self) -> Mapping[str, WorkTime]:
+        """The time of the modelled work of every update that arrived, by client, in lockstep. They
+        include what shared links add."""
+        alone = times_alone(self.cohort)
+        return alone if self.rules.sharing is None else self.rules.sharing(alone)
 
-    def _extra_s(self) -> Mapping[str, float]:
-        """The seconds that shared links add to the duration of every update that arrived."""
-        if self.rules.extra_s is None:
-            return {}
-        return self.rules.extra_s([c for c, m in self.cohort.items() if m.accepted or m.late])
-
-    def overdue(self) -> list[str]:
+    def slow(self) -> list[str]:
         """Clients whose accepted updates miss the deadline only because of shared links. They are
         known when all devices have spoken."""
-        if self.rules.extra_s is None or self.rules.deadline_s is None:
+        limit = self.rules.deadline_s
+        if self.rules.sharing is None or limit is None:
             return []
-        durations, limit = self.durations(), self.rules.deadline_s
-        return [c for c, m in self.cohort.items() if m.accepted and durations[c] > limit]
+        times = self.times()
+        return [c for c, m in self.cohort.items() if m.accepted and times[c].modelled_s > limit]
+
+    def overdue(self) -> list[str]:
+        """The `slow` clients whose deadline passes before the next round opens."""
+        limit = self.rules.deadline_s or math.inf
+        return [c for c in self.slow() if self.cohort[c].begun_s + limit <= self.next_s]
+
+    def end(self) -> RoundEnd:
+        """The end of the round in lockstep, from which its mode knows when the next one opens."""
+        times = self.times()
+        finished = [times[client].end_s for client in self.counted()]
+        return RoundEnd(self.number, self.scenario_s or 0.0, finished, self.untried)
+
+    def successor(
+        self, counted: Collection[str], base_version: int
+    ) -> "tuple[Round, dict[str, CohortMember]]":
+        """The next round, which takes over the assignments that are still open; and those that end
+        here, because their updates would be too old by then. Overdue ones end too.
+
+        Args:
+            counted: the clients whose updates counted in this round.
+            base_version: the newest version when the next round opens.
+        """
+        next = Round(self.number + 1, base_version, self.rules)
+        gone = {*counted, *self.overdue()}
+        left = {c: m for c, m in self.cohort.items() if m.works and c not in gone}
+        stale = {client: member for client, member in left.items() if next.is_stale(member)}
+        next.take_over({client: m for client, m in left.items() if client not in stale})
+        return next, stale
 
     def _why_foreign(self, key: Key) -> Reason | None:
         """Return why a key is not that of a call to the cohort, or None if it is."""
@@ -319,6 +346,5 @@ class Round:
         return Reason.GOAL_REACHED if self._goal_reached() else Reason.DEADLINE
 
 
-_FOREVER = float("inf")
 _OTHER_BODY = "another body was received under this key; an attempt has one body"
 _COUNTED = "another attempt of this device was accepted for this round; each device counts once"

@@ -6,9 +6,17 @@ from muster.server.fleet import Fleet
 from muster.server.rounds.cohort import CohortMember
 from muster.server.rounds.lifecycle import Round
 from muster.server.rounds.scenario_time import ScenarioTime
+from muster.server.rounds.shared_links import SharedLinks
 
 
-def restore(round: Round, ledger: Ledger, time: ScenarioTime, fleet: Fleet, lockstep: bool) -> None:
+def restore(
+    round: Round,
+    ledger: Ledger,
+    time: ScenarioTime,
+    fleet: Fleet,
+    links: SharedLinks,
+    lockstep: bool,
+) -> None:
     """Let a round take over the assignments that the ledger has as open. In lockstep, also restore
     what is known of devices that are not called again."""
     members = {}
@@ -24,9 +32,8 @@ def restore(round: Round, ledger: Ledger, time: ScenarioTime, fleet: Fleet, lock
     round.take_over(members)
     if not lockstep:
         return
+    links.load(ledger.shared_work(), time.next_s)
     for client, until_s in ledger.busy_until_s():
         fleet.devices[client].busy_until_s = until_s
-    step = time.step_at(time.next_s)
-    for client, declined_s in ledger.declined():
-        if time.step_at(declined_s) == step:
-            fleet.devices[client].away_until = step
+    for client, declined_s, away_steps in ledger.declined():
+        fleet.devices[client].away_until = time.step_at(declined_s) + away_steps

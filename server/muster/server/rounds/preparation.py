@@ -4,12 +4,15 @@ the population as aggregators see it, the formats of updates, and the covariates
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from muster.common.body_sizes import BodySizes
 from muster.common.masks import GroupMasks, Layout
 from muster.common.tensors import Schema
 from muster.server.config import ServerProcess
 from muster.server.fleet import Fleet
 from muster.server.knowledge.population import Population
 from muster.server.rounds.rules import Rules
+from muster.server.rounds.shared_flows import SharedFlows
+from muster.server.rounds.shared_links import SharedLinkModel, SharedLinks
 from muster.server.updates.formats import UpdateFormats
 from muster.server.updates.memory import MEMORY, UpdateMemory
 
@@ -17,17 +20,19 @@ from muster.server.updates.memory import MEMORY, UpdateMemory
 def rules_of(config: ServerProcess) -> Rules:
     """The rules of every round."""
     settings, lockstep = config.server, config.clock == "rounds"
-    completion = settings.mode.completion(settings.round_goal(), settings.deadline_s)
-    return Rules(
-        lockstep,
-        completion.goal,
-        completion.deadline_s,
-        completion.window_s,
-        completion.least,
-        settings.mode.carries,
-        settings.mode.oldest(),
-        awaits_answers=bool(config.x),
-    )
+    limits = settings.round_goal(), settings.deadline_s
+    return Rules.of(settings.mode, *limits, lockstep, awaits_answers=bool(config.x))
+
+
+def links_of(config: ServerProcess, fleet: Fleet, sizes: Mapping[str, BodySizes]) -> SharedLinks:
+    """The model of the shared links.
+
+    Args:
+        sizes: the bodies that travel, by group.
+    """
+    if config.server.mode.carries:
+        return SharedFlows(config.shared, fleet.devices, sizes)
+    return SharedLinkModel(config.shared, fleet, config.seed, sizes)
 
 
 def calls_ahead(config: ServerProcess) -> bool:

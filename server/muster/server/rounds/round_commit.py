@@ -16,8 +16,8 @@ from muster.server.rounds.aggregation import Aggregation
 from muster.server.rounds.closed_round import ClosedRound
 from muster.server.rounds.lifecycle import Round
 from muster.server.rounds.modes import Mode
-from muster.server.rounds.modes.contract import RoundEnd
 from muster.server.rounds.phases import RoundEvent
+from muster.server.rounds.shared_links import SharedLinks
 from muster.server.rounds.versions import ModelVersions
 from muster.server.updates.receiver import UpdateReceiver
 from muster.server.worker import WorkerThread
@@ -50,11 +50,13 @@ class RoundCommit:
         ledger: Ledger,
         versions: ModelVersions,
         receiver: UpdateReceiver,
+        links: SharedLinks,
         worker: WorkerThread,
         clock: Clock,
         tell: Tell,
     ) -> None:
         self._mode = mode
+        self._links = links
         self._round_s = round_s
         self._aggregation = aggregation
         self._ledger = ledger
@@ -122,9 +124,11 @@ class RoundCommit:
 
     def _next_s(self, round: Round) -> float:
         """In lockstep, scenario seconds at which the next round opens."""
-        finished = [round.cohort[client].finish_s for client in round.counted()]
-        ended = RoundEnd(round.number, round.scenario_s or 0.0, finished, round.untried)
-        return self._mode.next_s(ended, self._round_s)
+        next_s = self._mode.next_s(round.end(), self._round_s)
+        if round.rules.carries:
+            self._links.settle(round, next_s)
+            round.next_s = next_s
+        return next_s
 
     async def commit(self, closed: ClosedRound) -> None:
         """Make a closed round durable, and begin the evaluation of its version."""
@@ -133,6 +137,7 @@ class RoundCommit:
         updates.enter(pending, closed.folded, closed.closed_at)
         pending.inline_down += updates.round.sent_bytes
         rows = pending.take(updates.round.number)
+        rows.work, rows.ended = self._links.changed()
         row = closed.row(rows.bytes_up, rows.bytes_down)
         open = self._receiver.round
         bases = {member.base_version for member in open.cohort.values()} if open else set()

@@ -1,7 +1,14 @@
 """The rules of a round, which follow from the scenario and its mode."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import Self
+
+from muster.server.rounds.cohort import WorkTime
+from muster.server.rounds.modes.contract import Mode
+
+Sharing = Callable[[Mapping[str, WorkTime]], Mapping[str, WorkTime]]
+"""Takes the times of work, by client, as if no link was shared; returns those with shared links."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,8 +26,9 @@ class Rules:
         least: if fewer updates could count, none does.
         carries: whether updates that do not count in the round of their call may count later.
         max_staleness: the largest staleness of an update that counts; None: any.
-        extra_s: in lockstep, takes the clients whose updates arrived and returns, by client, the
-            modelled seconds that shared links add to their durations; None: no link is shared.
+        sharing: in lockstep, takes the times of the work whose updates arrived, as if every device
+            had its link for itself, and returns the times with shared links; None: no link is
+            shared.
         awaits_answers: in lockstep, a device whose update has arrived has spoken only when its
             answer has arrived too, because the answer has its covariates X.
     """
@@ -32,5 +40,32 @@ class Rules:
     least: int = 0
     carries: bool = False
     max_staleness: int | None = None
-    extra_s: Callable[[Sequence[str]], Mapping[str, float]] | None = None
+    sharing: Sharing | None = None
     awaits_answers: bool = False
+
+    @classmethod
+    def of(
+        cls,
+        mode: Mode,
+        goal: int | None,
+        deadline_s: float | None,
+        lockstep: bool,
+        awaits_answers: bool = False,
+    ) -> Self:
+        """The rules that follow from a mode.
+
+        Args:
+            goal: the goal of the scenario, or of its selection.
+            deadline_s: `server.deadline_s`.
+        """
+        completion = mode.completion(goal, deadline_s)
+        return cls(
+            lockstep,
+            completion.goal,
+            completion.deadline_s,
+            completion.window_s,
+            completion.least,
+            mode.carries,
+            mode.oldest(),
+            awaits_answers=awaits_answers,
+        )

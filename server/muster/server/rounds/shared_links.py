@@ -1,15 +1,53 @@
 """Models of the links that devices share: the seconds that they add to a round's durations."""
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
 
 from muster.common.body_sizes import BodySizes
 from muster.common.lines import LinkModel, SharedLine, extra_seconds
+from muster.server.account.rows import EndedWork, SharedWorkRow
 from muster.server.fleet import Fleet
+from muster.server.rounds.cohort import WorkTime
+from muster.server.rounds.lifecycle import Round
+from muster.server.rounds.rules import Sharing
 
 
-class SharedLinkModel:
-    """The model of all shared links that can make devices slower.
+class SharedLinks:
+    """The model of all shared links that can make devices slower."""
+
+    @property
+    def delays(self) -> bool:
+        """Whether any shared link adds seconds."""
+        raise NotImplementedError
+
+    def sharing_of(self, number: int) -> Sharing:
+        """The function `Rules.sharing` for round `number`."""
+        raise NotImplementedError
+
+    def settle(self, round: Round, next_s: float) -> None:
+        """Take over the work of the devices that a round has called, if it may outlive the round.
+
+        Args:
+            round: a round that no longer collects.
+            next_s: scenario seconds at which the next round opens.
+        """
+
+    def changed(self) -> tuple[Sequence[SharedWorkRow], Sequence[EndedWork]]:
+        """The work that has changed since the last call, and of it what has ended."""
+        return (), ()
+
+    def load(self, rows: Iterable[SharedWorkRow], now_s: float) -> None:
+        """Continue with the work that an earlier incarnation of the server has committed.
+
+        Args:
+            now_s: scenario seconds at which the next round opens.
+        """
+
+
+class SharedLinkModel(SharedLinks):
+    """Shared links in the synchronous mode: the devices whose updates came in a round divide the
+    rate equally.
 
     Args:
         shared: the shared link of each group that has one.
@@ -30,14 +68,16 @@ class SharedLinkModel:
 
     @property
     def delays(self) -> bool:
-        """Whether any shared link adds seconds."""
         return bool(self._shared)
 
-    def extra_s_of(self, number: int) -> Callable[[Sequence[str]], Mapping[str, float]]:
-        """The function `Rules.extra_s` for round `number`."""
-        return lambda clients: self._extra_s(number, clients)
+    def sharing_of(self, number: int) -> Sharing:
+        return partial(self._times, number)
 
-    def _extra_s(self, number: int, clients: Sequence[str]) -> dict[str, float]:
+    def _times(self, number: int, alone: Mapping[str, WorkTime]) -> dict[str, WorkTime]:
+        extra = self._extra_s(number, alone)
+        return {client: time.delayed(extra.get(client, 0.0)) for client, time in alone.items()}
+
+    def _extra_s(self, number: int, clients: Iterable[str]) -> dict[str, float]:
         lines = defaultdict[str, dict[str, LinkModel]](dict)
         for client in clients:
             device = self._fleet.devices[client]

@@ -8,8 +8,8 @@ from muster.common.clock import Clock
 from muster.common.events import Answered, Declined, Tell
 from muster.common.exchange import Answer, Decision, Observation, Reason
 from muster.server.account.pending_rows import PendingRows
-from muster.server.config import ServerSettings
-from muster.server.fleet import ConnectedPack, EnrolledDevice
+from muster.server.fleet import ConnectedPack
+from muster.server.rounds.candidates import note_answer
 from muster.server.rounds.lifecycle import Round
 from muster.server.updates.round_updates import RoundUpdates
 from muster.wire.messages import FromDevice
@@ -18,16 +18,7 @@ from muster.wire.messages import FromDevice
 class Answers:
     """Enters answers and reports of devices."""
 
-    def __init__(
-        self,
-        settings: ServerSettings,
-        lockstep: bool,
-        pending: PendingRows,
-        clock: Clock,
-        tell: Tell,
-    ) -> None:
-        self._carries = settings.mode.carries
-        self._lockstep = lockstep
+    def __init__(self, pending: PendingRows, clock: Clock, tell: Tell) -> None:
         self._pending = pending
         self._clock = clock
         self._tell = tell
@@ -70,20 +61,13 @@ class Answers:
         if round.answer(answer) is not None or again:
             return False
         updates.answered_at[client] = self._clock.now()
+        note_answer(device, answer, round)
         if answer.decision is Decision.DECLINE:
-            self._enter_decline(device, answer, round)
-        else:
-            if self._lockstep and self._carries:
-                device.busy_until_s = round.cohort[client].begun_s + answer.modelled_s
-            if answer.update is None:  # else the event about the update is enough
-                self._tell(Answered(round.number, client, answer.decision, answer.reason))
+            self._declined.append(answer.reason.value if answer.reason else "")
+        elif answer.update is None:  # else the event about the update is enough
+            self._tell(Answered(round.number, client, answer.decision, answer.reason))
         # If a device comes back and accepts again, that is no progress.
         return first or answer.decision is not Decision.ACCEPT
-
-    def _enter_decline(self, device: EnrolledDevice, answer: Answer, round: Round) -> None:
-        if self._carries or (self._lockstep and answer.reason is Reason.OFFLINE):
-            device.away_until = round.step + answer.away_steps
-        self._declined.append(answer.reason.value if answer.reason else "")
 
     def tell_declined(self, round: Round | None) -> None:
         """Tell of the devices that declined since the last call. One event has all of them, because

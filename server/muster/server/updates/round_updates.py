@@ -55,13 +55,10 @@ class RoundUpdates:
             base_version: the newest version when the next round opens.
             at: UNIX seconds.
         """
-        next = Round(self.round.number + 1, base_version, self.round.rules)
         counted = {update.update.key.client for update in folded}
-        left = {c: m for c, m in self.round.cohort.items() if m.works and c not in counted}
-        stale = {client for client, member in left.items() if next.is_stale(member)}
-        next.take_over({client: m for client, m in left.items() if client not in stale})
-        for client in stale:
-            staleness = base_version - left[client].base_version
+        next, stale = self.round.successor(counted, base_version)
+        for client, member in stale.items():
+            staleness = base_version - member.base_version
             self._end(client, "late", Reason.STALE, pending, at, staleness)
         accepted = {c: u for c, u in self.accepted.items() if c in next.cohort}
         answered = {c: at for c, at in self.answered_at.items() if c in next.cohort}
@@ -137,11 +134,13 @@ class RoundUpdates:
                 outcome = "late", Reason.DEADLINE
             elif self.round.rules.carries:
                 continue
-            weight = accepted.weight if client in counted else None
             update, cost = accepted.update, accepted.cost
             member = self.round.cohort[client]
+            weight, number, staleness = None, member.round, 0
+            if client in counted:
+                weight, number = accepted.weight, self.round.number
+                staleness = self.round.staleness_of(client)
             fate = *outcome, at, cost, member.claim(), weight
-            number, staleness = self.round.number, self.round.staleness_of(client)
             pending.contribution(
                 update, member.base_version, *fate, round=number, staleness=staleness
             )

@@ -13,7 +13,7 @@ from matplotlib.ticker import PercentFormatter
 
 from muster.common.files import write_atomic
 from muster.common.seeds import FloatArray
-from muster.emulator.experiments.planning.result import Plan
+from muster.emulator.experiments.planning.result import Counting, Plan
 from muster.emulator.results.report import style
 from muster.emulator.results.report.hours import SHORTEST_MIN, Hours
 from muster.emulator.results.report.names import drawable, noting_names
@@ -44,7 +44,7 @@ def draw(plan: Plan) -> Figure:
         if share is None:
             panels.append(panel)
         else:
-            flat.append(f"{panel.title}: {percent_text(share)} {panel.of} in every round")
+            flat.append(f"{panel.title}: {panel.text(share)} {panel.of} in every round")
     around = 0.8 if panels else 0.15
     figure = style.new_figure(around + 2.2 * len(panels) + 0.25 * len(flat))
     if flat:
@@ -59,13 +59,19 @@ class _Panel:
     """A panel of the figure.
 
     Attributes:
-        of: what the shares are shares of.
-        shares: the share of each group by round, shape (rounds,), NaN without a value.
+        of: what the values are shares of; of numbers, what they count.
+        shares: the value of each group by round, shape (rounds,), NaN without a value.
+        numbers: the values are numbers, not shares.
     """
 
     title: str
     of: str
     shares: Mapping[str, FloatArray]
+    numbers: bool = False
+
+    def text(self, value: float) -> str:
+        """A value as text."""
+        return f"{value:.3g}" if self.numbers else percent_text(value)
 
     def only_share(self) -> float | None:
         """The share that all groups have in all rounds; None if there is no such share."""
@@ -82,13 +88,21 @@ def _panels(plan: Plan) -> list[_Panel]:
         for group in groups
     }
     charge = {group.name: group.charge for group in groups if np.ptp(group.charge) > 0}
-    panels = [
-        _Panel("Devices that can be reached", "of enrolled", reached),
-        _Panel("Devices that deliver in time when called", "of called", taking),
-    ]
+    panels = [_Panel("Devices that can be reached", "of enrolled", reached)]
+    if plan.versions is None:
+        panels.append(_Panel("Devices that deliver in time when called", "of called", taking))
+    else:
+        ages = {group.name: _staleness(group.counting) for group in groups if group.counting}
+        panels.append(_Panel("Staleness of the updates that count (mean)", "versions", ages, True))
     if charge:
         panels.append(_Panel("Battery charge", "of a full battery (mean)", charge))
     return panels
+
+
+def _staleness(counting: Counting) -> FloatArray:
+    """Mean staleness of the updates that count in each round; NaN if none does."""
+    sums = np.where(counting.folded, counting.staleness, np.nan)
+    return np.asarray(sums / np.maximum(counting.folded, 1))
 
 
 def _draw_panels(figure: Figure, plan: Plan, panels: Sequence[_Panel]) -> None:
@@ -100,7 +114,10 @@ def _draw_panels(figure: Figure, plan: Plan, panels: Sequence[_Panel]) -> None:
     for axes, panel in zip(all_axes, panels, strict=True):
         for name, shares in panel.shares.items():
             _steps(axes, minutes, shares, colours[name])
-        style.tidy(axes, panel.title, y=f"share {panel.of}")
+        style.tidy(axes, panel.title, y=panel.of if panel.numbers else f"share {panel.of}")
+        if panel.numbers:
+            axes.set_ylim(0, None)
+            continue
         axes.set_ylim(-0.02, 1.02)
         axes.yaxis.set_major_formatter(PercentFormatter(1.0, symbol=" %"))
     _label_hours(all_axes[-1], plan, minutes)
@@ -111,7 +128,10 @@ def _draw_panels(figure: Figure, plan: Plan, panels: Sequence[_Panel]) -> None:
 
 
 def _end_s(plan: Plan) -> float:
-    """The scenario second at which the last round ends: a round lasts as long as the one before."""
+    """The scenario second at which the last round ends. If that is not planned, a round lasts as
+    long as the one before."""
+    if plan.versions is not None:
+        return plan.end_s or plan.scenario.clock.round_s
     last = plan.times_s[-2:]
     return float(last[-1] + (last[-1] - last[0] or plan.scenario.clock.round_s))
 

@@ -13,7 +13,6 @@ from typing import Any
 import numpy as np
 
 from muster.client.config import PackMember
-from muster.client.device_simulation import DeviceSimulation
 from muster.client.foresight import TICK_S
 from muster.client.life import CODE, VERDICTS, Decided, Effort
 from muster.common import seeds
@@ -22,8 +21,11 @@ from muster.common.errors import ConfigError
 from muster.common.exchange import Reason
 from muster.common.lines import LinkModel, extra_seconds, granted
 from muster.common.seeds import FloatArray, IntArray
+from muster.emulator.experiments.planning.group_lives import GroupLives
 from muster.emulator.experiments.planning.result import GroupPlan, Learning, Plan
-from muster.emulator.fleet.lives import by_group, life_of, line_of, members_of
+from muster.emulator.experiments.planning.tally import GroupTally
+from muster.emulator.experiments.planning.virtual_rounds import VirtualRounds
+from muster.emulator.fleet.lives import by_group, members_of
 from muster.emulator.fleet.population import Resident, population
 from muster.emulator.scenario.reading import read_scenario
 from muster.emulator.scenario.scenario import Scenario
@@ -60,17 +62,20 @@ def plan(
 
     Raises:
         ConfigError: no device is enrolled, data is missing, the plan would have too many steps, or
-            the scenario's mode is not synchronous.
+            the order in which updates count is not known before the run.
     """
     if not isinstance(scenario, Scenario):
         scenario = read_scenario(Path(scenario))
-    if scenario.server.mode.carries:
+    carries = scenario.server.mode.carries
+    if carries and scenario.clock.kind != "rounds":
         raise ConfigError(
-            f"server.mode: a plan computes synchronous rounds, found "
-            f"{scenario.server.mode.kind!r}; run the scenario, or plan it with "
-            f"--set server.mode=synchronous"
+            f"server.mode: in the mode {scenario.server.mode.kind!r} on the clock "
+            f"{scenario.clock.kind!r}, updates count in the order in which they arrive, which a "
+            f"plan cannot foresee; run the scenario, or plan it with --set clock.kind=rounds"
         )
     residents = population(scenario)
+    if carries:
+        return _played(scenario, residents, learning or Learning.of(scenario), progress)
     steps = _steps(scenario)
     learning = learning or Learning.of(scenario)
     enrolled = [resident for resident in residents if resident.enrolled]
@@ -79,7 +84,7 @@ def plan(
     groups = []
     for group, of_group in by_group(scenario, residents):
         members = members_of(scenario, group, of_group)
-        found = _empty(group, len(members), len(steps))
+        found = GroupPlan.without(group, len(members), len(steps))
         # Devices that share a link have to be computed together.
         at_once = len(members) or 1 if group.shared_link.gateway else _TOGETHER
         for start in range(0, len(members), at_once):
@@ -93,6 +98,25 @@ def plan(
     lockstep = scenario.clock.kind == "rounds"
     times_s = (steps * scenario.clock.round_s).astype(np.float64)
     return Plan(scenario, lockstep, residents, times_s, groups)
+
+
+def _played(
+    scenario: Scenario, residents: Sequence[Resident], learning: Learning, progress: Progress
+) -> Plan:
+    """The plan of a scenario in whose mode updates may outlive their round."""
+    lives, tallies = {}, {}
+    for group, of_group in by_group(scenario, residents):
+        if members := members_of(scenario, group, of_group):
+            lives[group.name] = GroupLives.of(scenario, group, members, learning)
+        tallies[group.name] = GroupTally(group, lives.get(group.name))
+    devices = sum(len(of_group.members) for of_group in lives.values())
+    of = devices * scenario.server.rounds
+    report = partial(_report, progress, 0, of, devices)
+    rounds = VirtualRounds(scenario, lives, tallies, learning.examples).play(report)
+    progress(of, of)
+    groups = [tally.plan() for tally in tallies.values()]
+    times_s, versions = np.array(rounds.times_s), np.array(rounds.versions)
+    return Plan(scenario, True, residents, times_s, groups, versions, rounds.end_s)
 
 
 def _report(progress: Progress, before: int, of: int, devices: int, rounds: int) -> None:
@@ -164,23 +188,6 @@ class _Calls:
         return np.array(sorted(places[client] for client in here), dtype=np.int64)
 
 
-def _empty(group: Group, enrolled: int, rounds: int) -> GroupPlan:
-    available, called, accepted, delivered, late, charge = np.zeros((6, rounds))
-    reasons = {reason: np.zeros(rounds) for reason in VERDICTS if reason is not None}
-    return GroupPlan(
-        group.name,
-        group.count,
-        enrolled,
-        available,
-        called,
-        accepted,
-        delivered,
-        late,
-        charge,
-        reasons,
-    )
-
-
 def _simulate(
     found: GroupPlan,
     scenario: Scenario,
@@ -197,13 +204,9 @@ def _simulate(
         report: called with the number of rounds that are done; it may raise to end the plan.
     """
     n, rounds = len(members), len(steps)
-    devices = [member.being() for member in members]
-    lives = DeviceSimulation(
-        life_of(scenario, group), scenario.seed, devices, ahead=min(_AHEAD, int(steps[-1]) + 1)
-    )
+    ahead = min(_AHEAD, int(steps[-1]) + 1)
+    _, lives, lines, effort = GroupLives.of(scenario, group, members, learning, ahead)
     places = {member.client: place for place, member in enumerate(members)}
-    lines = [line_of(scenario, group, member.client) for member in members]
-    effort = learning.effort(scenario, group, members, lines)
     sharing = _Sharing(scenario, group, dict(zip(places, lines, strict=True)), effort)
     chance = np.zeros(n)
     fates = np.zeros((n, len(VERDICTS)), dtype=np.int64)

@@ -76,6 +76,29 @@ class Learning:
         return effort_of(train_s, lines, *sizes)
 
 
+@dataclass(frozen=True, slots=True)
+class Counting:
+    """What becomes of the updates of a group if they may count after the round of their call.
+    Arrays by round, shape (rounds,).
+
+    Attributes:
+        folded: updates that count in the round.
+        stale: those of them whose staleness is not 0.
+        staleness: sum of the staleness of the updates that count.
+        largest: their largest staleness; 0 if none counts.
+        too_stale: updates of the round's calls that do not count because they would be older than
+            `max_staleness`.
+        open: number of assignments that are open when the run ends.
+    """
+
+    folded: IntArray
+    stale: IntArray
+    staleness: IntArray
+    largest: IntArray
+    too_stale: IntArray
+    open: int
+
+
 @dataclass(slots=True)
 class GroupPlan:
     """The plan of a group over the rounds.
@@ -85,7 +108,7 @@ class GroupPlan:
         available, called, accepted, delivered: number of devices by round, shape (rounds,);
             delivered counts devices that accepted and did not give up.
         late: number of delivered updates whose modelled work lasts longer than the deadline, by
-            round, shape (rounds,).
+            the round of their call, shape (rounds,).
         reasons: number of calls without an update by round, shape (rounds,), by reason.
         charge: mean charge of the enrolled devices by round, shape (rounds,).
         clients: names of the enrolled devices.
@@ -93,6 +116,7 @@ class GroupPlan:
             (enrolled,).
         fates: number of calls of each enrolled device by outcome, shape (enrolled, verdicts), in
             the order of VERDICTS.
+        counting: what becomes of the updates if they may outlive their round; else None.
     """
 
     name: str
@@ -108,11 +132,23 @@ class GroupPlan:
     clients: list[str] = field(default_factory=list)
     chance: FloatArray = field(default_factory=lambda: np.zeros(0))
     fates: IntArray = field(default_factory=lambda: np.zeros((0, len(VERDICTS)), dtype=np.int64))
+    counting: Counting | None = None
+
+    @classmethod
+    def without(cls, group: Group, enrolled: int, rounds: int) -> Self:
+        """The plan of a group before any device is counted."""
+        available, called, accepted, delivered, late, charge = np.zeros((6, rounds))
+        reasons = {reason: np.zeros(rounds) for reason in VERDICTS if reason is not None}
+        counts = available, called, accepted, delivered, late, charge, reasons
+        return cls(group.name, group.count, enrolled, *counts)
 
     @property
     def in_time(self) -> FloatArray:
-        """Devices by round whose update meets the deadline, shape (rounds,)."""
-        return self.delivered - self.late
+        """Devices by round whose update meets the deadline, shape (rounds,); if updates may
+        outlive their round, the updates that count in it and are not stale."""
+        if self.counting is None:
+            return self.delivered - self.late
+        return (self.counting.folded - self.counting.stale).astype(np.float64)
 
     def usual_reason(self, clients: Collection[str]) -> Reason | None:
         """The most frequent reason of these devices' calls without an update; None without any."""
@@ -130,6 +166,9 @@ class Plan:
         exact: True if the clock is lockstep, so that a run does exactly what is planned; otherwise
             the plan assumes that rounds last their deadline.
         times_s: scenario seconds at which each round opens, shape (rounds,).
+        versions: in the modes in which updates may outlive their round, the newest version after
+            each round, shape (rounds,); else None.
+        end_s: in these modes, scenario seconds at which the last round ends.
     """
 
     scenario: Scenario
@@ -137,6 +176,8 @@ class Plan:
     residents: Sequence[Resident]
     times_s: FloatArray
     groups: Sequence[GroupPlan]
+    versions: IntArray | None = None
+    end_s: float = 0.0
 
     @property
     def rounds(self) -> int:

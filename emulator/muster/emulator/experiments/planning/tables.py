@@ -13,6 +13,11 @@ from muster.emulator.experiments.planning.result import GroupPlan, Plan
 from muster.emulator.fleet.population import write_population
 from muster.emulator.results.summary import percent_text, seconds_text
 
+_COLUMNS = ("round", "scenario_s", "group", "enrolled", "called", "available", "accepted",
+            "delivered", "late", "battery")  # fmt: skip
+_COUNTING = "version", "counted", "stale", "staleness", "largest_staleness", "too_stale"
+"""Columns of plan.csv in the modes in which updates may outlive their round."""
+
 _QUANTILES = ("min", "p05", "median", "max", "effective_share")
 _REASONS = 4
 
@@ -21,10 +26,7 @@ def write_plan(folder: Path, plan: Plan) -> None:
     """Write `plan.csv` and `population.csv`."""
     text = io.StringIO()
     rows = csv.writer(text, lineterminator="\n")
-    rows.writerow(
-        ["round", "scenario_s", "group", "enrolled", "called", "available", "accepted",
-         "delivered", "late", "battery"]
-    )  # fmt: skip
+    rows.writerow([*_COLUMNS, *(_COUNTING if plan.versions is not None else ())])
     for place, time_s in enumerate(plan.times_s):
         for group in plan.groups:
             counts = (group.called, group.available, group.accepted, group.delivered, group.late)
@@ -32,9 +34,19 @@ def write_plan(folder: Path, plan: Plan) -> None:
                 [place + 1, f"{time_s:.12g}", group.name, group.enrolled]
                 + [f"{values[place]:g}" for values in counts]
                 + [f"{group.charge[place]:.6g}"]
+                + _counted(plan, group, place)
             )
     write_atomic(folder / "plan.csv", text.getvalue().encode())
     write_population(folder / "population.csv", plan.residents, plan.participation())
+
+
+def _counted(plan: Plan, group: GroupPlan, place: int) -> list[str]:
+    """The cells of _COUNTING in a round."""
+    counting = group.counting
+    if counting is None or plan.versions is None:
+        return []
+    counts = plan.versions, counting.folded, counting.stale, counting.staleness, counting.largest
+    return [str(int(values[place])) for values in (*counts, counting.too_stale)]
 
 
 def describe(plan: Plan) -> str:
@@ -42,10 +54,13 @@ def describe(plan: Plan) -> str:
     rounds, last_s = plan.rounds, float(plan.times_s[-1])
     how = "exactly what a run does" if plan.exact else "as if every round lasted its deadline"
     over = f"{rounds:,} rounds over {seconds_text(last_s)} of scenario time"
+    groups = [_HEAD, *map(_row, plan.groups)]
+    if plan.versions is not None:
+        over, groups = _pace(plan), [_COUNTING_HEAD, *map(_counting_row, plan.groups)]
     lines = [
         f"{plan.scenario.name}: {over}, {how}",
         "",
-        *_table([_HEAD, *map(_row, plan.groups)]),
+        *_table(groups),
         "",
         *_reasons(plan),
         "",
@@ -58,6 +73,43 @@ def describe(plan: Plan) -> str:
 
 _HEAD = ("group", "devices", "enrolled", "available", "called", "accept", "deliver",
          "cohort", "least", "most")  # fmt: skip
+
+
+_COUNTING_HEAD = ("group", "devices", "enrolled", "available", "calls", "accept", "in time",
+                  "stale", "too stale", "late", "open", "staleness", "largest")  # fmt: skip
+
+
+def _counting_row(group: GroupPlan) -> tuple[str, ...]:
+    """What becomes of the calls of a group, as shares of them, and the staleness of its updates."""
+    counting, enrolled = group.counting, max(1, group.enrolled)
+    assert counting is not None
+    called, folded = max(1.0, float(group.called.sum())), int(counting.folded.sum())
+    sums = [
+        float(np.sum(values))
+        for values in (
+            group.accepted, group.in_time, counting.stale, counting.too_stale, group.late,
+            counting.open,
+        )
+    ]  # fmt: skip
+    return (
+        group.name,
+        f"{group.devices:,}",
+        f"{group.enrolled:,}",
+        percent_text(float(group.available.mean()) / enrolled),
+        f"{group.called.sum():,.0f}",
+        *(percent_text(total / called) for total in sums),
+        f"{counting.staleness.sum() / folded:.2f}" if folded else "-",
+        f"{counting.largest.max()}" if folded else "-",
+    )
+
+
+def _pace(plan: Plan) -> str:
+    """How many versions the run makes, and in which time."""
+    assert plan.versions is not None
+    versions, hours = int(plan.versions[-1]), plan.end_s / 3600
+    made = f"{versions:,} versions in {plan.rounds:,} rounds and {seconds_text(plan.end_s)}"
+    pace = f" ({versions / hours:,.1f} versions per hour)" if hours else ""
+    return f"{made} of scenario time{pace}"
 
 
 def _row(group: GroupPlan) -> tuple[str, ...]:
@@ -83,10 +135,10 @@ def _reasons(plan: Plan) -> Iterator[str]:
     for group in plan.groups:
         called = max(1.0, float(group.called.sum()))
         counts = {reason.value: by_round for reason, by_round in group.reasons.items()}
-        shares = {
-            reason: float(by_round.sum()) / called
-            for reason, by_round in {**counts, "late": group.late}.items()
-        }
+        counts["late"] = group.late
+        if group.counting is not None:
+            counts["too stale"] = group.counting.too_stale.astype(np.float64)
+        shares = {reason: float(by_round.sum()) / called for reason, by_round in counts.items()}
         often = sorted((s for s in shares.items() if s[1] > 0), key=lambda s: -s[1])[:_REASONS]
         shown = ", ".join(f"{reason} {percent_text(share)}" for reason, share in often)
         rows.append((group.name, shown or "none"))
@@ -130,12 +182,23 @@ def warnings(plan: Plan) -> Iterator[str]:
                 f"warning: {who} can practically never take part: less than once in "
                 f"{plan.rounds:,} rounds{why}"
             )
-    in_time = sum(group.in_time for group in plan.groups)
-    minimum = plan.scenario.server.minimum
-    if empty := int(np.count_nonzero(in_time < minimum)):
-        yield f"warning: {empty:,} of {plan.rounds:,} rounds have fewer than {minimum} updates"
+    yield from _empty_rounds(plan)
     if late := int(sum(group.late.sum() for group in plan.groups)):
         yield f"warning: {late:,} updates would come after the deadline"
+
+
+def _empty_rounds(plan: Plan) -> Iterator[str]:
+    """A warning if there are rounds without a version."""
+    if plan.versions is not None:
+        if empty := plan.rounds - int(plan.versions[-1]):
+            yield (
+                f"warning: {empty:,} of {plan.rounds:,} rounds make no version, because too few "
+                f"updates can count in them"
+            )
+        return
+    in_time, minimum = sum(group.in_time for group in plan.groups), plan.scenario.server.minimum
+    if empty := int(np.count_nonzero(in_time < minimum)):
+        yield f"warning: {empty:,} of {plan.rounds:,} rounds have fewer than {minimum} updates"
 
 
 def _table(rows: Sequence[Sequence[str]]) -> list[str]:

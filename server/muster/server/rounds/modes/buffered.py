@@ -13,7 +13,7 @@ from pydantic import Field
 
 from muster.common.bounds import DeviceCount
 from muster.server.rounds.modes.carrying import Carrying
-from muster.server.rounds.modes.contract import Completion, RoundEnd
+from muster.server.rounds.modes.contract import Completion, ModeConditions, RoundEnd
 from muster.server.rounds.modes.staleness import AnyStalenessWeight, Polynomial
 from muster.server.rounds.selection import Candidate, Draws, Selection
 from muster.server.rounds.steps import step_at
@@ -57,9 +57,8 @@ class Buffered(Carrying):
         chosen = draws().choice(len(candidates), free, replace=False)
         return [candidates[place].client for place in sorted(chosen)]
 
-    def refusals(
-        self, selection: Selection, devices: int, lockstep: bool, shared: bool
-    ) -> Iterator[str]:
+    def refusals(self, conditions: ModeConditions) -> Iterator[str]:
+        devices, selection = conditions.devices, conditions.selection
         if self.k > self.concurrency:
             yield (
                 f"k: {self.k} updates make a version, but at most {self.concurrency} assignments "
@@ -73,4 +72,9 @@ class Buffered(Carrying):
                 f"buffered mode `concurrency` says how many devices work, and the server draws "
                 f"them. Leave the selection out"
             )
-        yield from super().refusals(selection, devices, lockstep, shared)
+        if conditions.minimum > self.k:
+            yield (
+                f"k: {self.k} updates make a version, but with server.minimum = "
+                f"{conditions.minimum} a version needs more; expected a minimum of at most k"
+            )
+        yield from super().refusals(conditions)

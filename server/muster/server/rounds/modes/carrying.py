@@ -5,9 +5,8 @@ from typing import Annotated, ClassVar
 
 from pydantic import Field
 
-from muster.server.rounds.modes.contract import Mode
+from muster.server.rounds.modes.contract import Mode, ModeConditions
 from muster.server.rounds.modes.staleness import AnyStalenessWeight, Constant
-from muster.server.rounds.selection import Selection
 
 
 class Carrying(Mode):
@@ -27,11 +26,9 @@ class Carrying(Mode):
     def discount(self, staleness: int) -> float:
         return self.staleness_weight.factor(staleness)
 
-    def refusals(
-        self, selection: Selection, devices: int, lockstep: bool, shared: bool
-    ) -> Iterator[str]:
-        if lockstep and shared:
+    def refusals(self, conditions: ModeConditions) -> Iterator[str]:
+        if conditions.lockstep and conditions.slots:
             yield (
-                "in lockstep, the seconds that a shared link adds are known only within a round, "
-                "and updates outlive theirs; take clock.kind = 'wall', or the synchronous mode"
+                "a channel slot is granted for the transfers of one round, and updates outlive "
+                "theirs; leave out groups.shared_link.slots, or take the synchronous mode"
             )

@@ -35,6 +35,28 @@ class Completion(NamedTuple):
     least: int = 0
 
 
+class ModeConditions(NamedTuple):
+    """The conditions under which a scenario makes a mode work.
+
+    Attributes:
+        devices: number of devices in the population.
+        minimum: the fewest updates with which a round is not empty.
+        deadline_s: `server.deadline_s`.
+        round_s: scenario seconds of a step of device life.
+        shared: whether links that devices share delay transfers.
+        slots: whether they deny or queue transfers.
+    """
+
+    selection: Selection
+    devices: int
+    lockstep: bool
+    minimum: int = 1
+    deadline_s: float | None = None
+    round_s: float = 60.0
+    shared: bool = False
+    slots: bool = False
+
+
 class RoundEnd(NamedTuple):
     """The end of a round in lockstep, for the time at which the next one opens.
 
@@ -42,7 +64,7 @@ class RoundEnd(NamedTuple):
         number: the number of the round, from 1.
         opened_s: scenario seconds at which it opened.
         finished_s: the modelled finishes of the updates that counted, in scenario seconds.
-        untried: whether devices remain that could have been called.
+        untried: whether it called some devices, and others remain that it could have called.
     """
 
     number: int
@@ -103,13 +125,6 @@ class Mode(Plugin):
         oldest = self.oldest()
         return self.carries and self.discount(_VERY_STALE if oldest is None else oldest) != 1
 
-    def refusals(
-        self, selection: Selection, devices: int, lockstep: bool, shared: bool
-    ) -> Iterator[str]:
-        """Yield the reasons why the mode cannot work in a scenario; none if it can.
-
-        Args:
-            devices: number of devices in the population.
-            shared: whether links that devices share delay or deny transfers.
-        """
+    def refusals(self, conditions: ModeConditions) -> Iterator[str]:
+        """Yield the reasons why the mode cannot work under these conditions; none if it can."""
         yield from ()

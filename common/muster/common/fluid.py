@@ -1,0 +1,262 @@
+"""Transfers over a shared link in virtual time, as fluid flows.
+
+A link carries the bits of all transfers under way at the same time. At every moment each gets its
+max-min fair share of the link's rate (Bertsekas, Gallager: Data Networks, 1992, section 6.5.2): all
+get the same rate, except those whose device has a slower link of its own. This is the rule that a
+gateway applies to real bytes, in slices. The two directions do not affect each other.
+"""
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from enum import IntEnum
+from heapq import heapify, heappop, heappush
+from typing import NamedTuple
+
+from muster.common.lines import LinkModel, SharedLine
+
+
+def fair_rates(limits: Sequence[float], capacity: float) -> list[float]:
+    """The max-min fair rates of flows, in their order.
+
+    Args:
+        limits: the largest rate of each flow; infinite: no limit.
+        capacity: the largest sum of the rates; infinite: no limit.
+    """
+    if limits and min(limits) > capacity / len(limits):  # as below, but without sorting
+        return [capacity / len(limits)] * len(limits)
+    left, rates = capacity, [0.0] * len(limits)
+    order = sorted(range(len(limits)), key=limits.__getitem__)
+    for place, flow in enumerate(order):
+        level = left / (len(order) - place)
+        if limits[flow] > level:  # so are all limits that follow: they share what is left
+            for other in order[place:]:
+                rates[other] = level
+            break
+        rates[flow] = limits[flow]
+        left -= limits[flow]
+    return rates
+
+
+class Stage(IntEnum):
+    """How far the work of an assignment is. A transfer takes its bits over the link, and a round
+    trip: half before the model comes, half after it, and one after the update went."""
+
+    ASKING = 0
+    DOWN = 1
+    TRAINING = 2
+    UP = 3
+    ENDING = 4
+    ENDED = 5
+
+
+_TRANSFERS = Stage.DOWN, Stage.UP
+
+
+class Work(NamedTuple):
+    """The work of one assignment on a shared link.
+
+    Attributes:
+        round: the round of its call.
+        train_s: modelled seconds of training.
+        stage: how far it is.
+        at_s: scenario seconds. During a transfer, the moment to which `left_bits` refers; otherwise
+            the end of the stage, or, if it has ended, of the work.
+        left_bits: during a transfer, the bits that are left of it.
+    """
+
+    round: int
+    train_s: float
+    stage: Stage
+    at_s: float
+    left_bits: float = 0.0
+
+
+class _Direction:
+    """The flows in one direction of the link.
+
+    The rates change only when a flow comes or goes. Only then are the bits that are left computed,
+    so that what has been computed does not depend on how often anybody looks.
+
+    Attributes:
+        left: bits that were left of every flow at `at_s`.
+        next_s: when the next flow ends; infinite: there is none.
+    """
+
+    def __init__(self, capacity_bps: float | None) -> None:
+        self._capacity = math.inf if capacity_bps is None else capacity_bps
+        self._limits: dict[str, float] = {}
+        self._ends: dict[str, float] = {}
+        self._rates: dict[str, float] = {}
+        self.left: dict[str, float] = {}
+        self.at_s = 0.0
+        self.next_s = math.inf
+
+    def unlimited(self, limit: float) -> bool:
+        """Whether a flow with this limit takes no time."""
+        return math.isinf(limit) and math.isinf(self._capacity)
+
+    def ending(self, now_s: float) -> list[str]:
+        """The flows that have ended at a moment."""
+        return [name for name, end_s in self._ends.items() if end_s <= now_s]
+
+    def enter(self, name: str, bits: float, limit: float) -> None:
+        """Add a flow; `change` must follow."""
+        self.left[name], self._limits[name] = bits, limit
+
+    def change(self, now_s: float, gone: Iterable[str]) -> None:
+        """Compute what is left of all flows, and their new rates, when some came or are gone."""
+        for name, rate in self._rates.items():
+            self.left[name] = max(0.0, self.left[name] - rate * (now_s - self.at_s))
+        for name in gone:
+            del self.left[name], self._limits[name]
+        self.at_s = now_s
+        rates = fair_rates([self._limits[name] for name in self.left], self._capacity)
+        self._rates = dict(zip(self.left, rates, strict=True))
+        self._ends = {name: now_s + left / self._rates[name] for name, left in self.left.items()}
+        self.next_s = min(self._ends.values(), default=math.inf)
+
+    def copy(self) -> "_Direction":
+        """A copy that goes its own way."""
+        copy = _Direction(self._capacity)
+        copy._limits, copy._ends = dict(self._limits), dict(self._ends)
+        copy._rates, copy.left = dict(self._rates), dict(self.left)
+        copy.at_s, copy.next_s = self.at_s, self.next_s
+        return copy
+
+
+class FluidLink:
+    """The link that the devices of a group share, in virtual time.
+
+    Nothing that begins at a moment changes anything before it. So everything up to the present, and
+    up to the next beginning of work, is exact. A predicted end after that is neither a lower nor an
+    upper bound: work that begins later takes a part of the rate, but by holding back the download
+    of one device it can also make room for the upload of another.
+
+    Attributes:
+        now_s: scenario seconds up to which the link was played.
+
+    Args:
+        lines: the links that devices have for themselves, by client.
+        bytes_down, bytes_up: lengths of a model and of an update.
+    """
+
+    def __init__(
+        self,
+        shared: SharedLine,
+        lines: Mapping[str, LinkModel],
+        bytes_down: float,
+        bytes_up: float,
+    ) -> None:
+        self.now_s = 0.0
+        self._lines = lines
+        self._bits = {Stage.DOWN: 8 * bytes_down, Stage.UP: 8 * bytes_up}
+        self._flows = {
+            Stage.DOWN: _Direction(shared.down_bps),
+            Stage.UP: _Direction(shared.up_bps),
+        }
+        self._work: dict[str, Work] = {}
+
+    def begin(self, client: str, round: int, modelled_s: float) -> None:
+        """Begin the work of a device now. Work that it had before must have ended.
+
+        Args:
+            modelled_s: seconds that the work takes if the device has its link for itself.
+        """
+        line = self._lines[client]
+        alone_s = line.transfer_s(self._bits[Stage.DOWN] / 8, self._bits[Stage.UP] / 8)
+        train_s = max(0.0, modelled_s - alone_s)
+        self._work[client] = Work(round, train_s, Stage.ASKING, self.now_s + line.rtt_s / 2)
+
+    def work(self) -> Mapping[str, Work]:
+        """The newest work of every device that has had some."""
+        found = dict(self._work)
+        for direction in self._flows.values():
+            for name, left in direction.left.items():
+                found[name] = found[name]._replace(at_s=direction.at_s, left_bits=left)
+        return found
+
+    def restore(self, work: Mapping[str, Work], now_s: float) -> None:
+        """Continue with the `work` of another link, which was played up to `now_s`."""
+        self._work, self.now_s = dict(work), now_s
+        for stage, direction in self._flows.items():
+            names = [name for name, of_device in work.items() if of_device.stage is stage]
+            for name in names:
+                direction.enter(name, work[name].left_bits, self._limit(name, stage))
+            if names:
+                direction.change(work[names[0]].at_s, ())
+
+    def predicted(self, beginning: Mapping[str, tuple[int, float]]) -> Mapping[str, float]:
+        """When the work of every device ends if no work begins later, by client.
+
+        Args:
+            beginning: round and modelled seconds of the work that begins now.
+        """
+        future = self._copy()
+        for client, order in beginning.items():
+            future.begin(client, *order)
+        future.play(math.inf)
+        return {client: work.at_s for client, work in future._work.items()}
+
+    def play(self, until_s: float) -> None:
+        """Play the link up to a moment. What happens at this moment has then happened."""
+        waiting = [
+            (work.at_s, client)
+            for client, work in self._work.items()
+            if work.stage not in (*_TRANSFERS, Stage.ENDED)
+        ]
+        heapify(waiting)
+        while True:
+            next_s = min(flows.next_s for flows in self._flows.values())
+            if waiting:
+                next_s = min(next_s, waiting[0][0])
+            if next_s > until_s or math.isinf(next_s):
+                break
+            self._happen(next_s, waiting)
+        self.now_s = max(self.now_s, until_s)
+
+    def _happen(self, now_s: float, waiting: list[tuple[float, str]]) -> None:
+        """Let all stages end whose end has come, and the ones after them begin.
+
+        Args:
+            waiting: a heap of the ends of all stages that are no transfers, with their clients.
+        """
+        through = {stage: flows.ending(now_s) for stage, flows in self._flows.items()}
+        changed = {stage for stage, clients in through.items() if clients}
+        ended = [client for clients in through.values() for client in clients]
+        while waiting and waiting[0][0] <= now_s:
+            ended.append(heappop(waiting)[1])
+        for client in ended:
+            work = self._work[client] = self._next(client, self._work[client], now_s)
+            if work.stage in _TRANSFERS:
+                limit = self._limit(client, work.stage)
+                self._flows[work.stage].enter(client, work.left_bits, limit)
+                changed.add(work.stage)
+            elif work.stage is not Stage.ENDED:
+                heappush(waiting, (work.at_s, client))
+        for stage in changed:
+            self._flows[stage].change(now_s, through[stage])
+
+    def _next(self, client: str, work: Work, now_s: float) -> Work:
+        """The work of a device when its stage has ended."""
+        rtt_s, stage = self._lines[client].rtt_s, Stage(work.stage + 1)
+        lasts_s = {
+            Stage.TRAINING: rtt_s / 2 + work.train_s,
+            Stage.ENDING: rtt_s,
+            Stage.ENDED: 0.0,
+        }
+        if stage in lasts_s:
+            return work._replace(stage=stage, at_s=now_s + lasts_s[stage], left_bits=0.0)
+        if self._flows[stage].unlimited(self._limit(client, stage)):
+            return self._next(client, work._replace(stage=stage), now_s)
+        return work._replace(stage=stage, at_s=now_s, left_bits=self._bits[stage])
+
+    def _limit(self, client: str, stage: Stage) -> float:
+        line = self._lines[client]
+        limit = line.down_bps if stage is Stage.DOWN else line.up_bps
+        return math.inf if limit is None else limit
+
+    def _copy(self) -> "FluidLink":
+        copy = FluidLink(SharedLine(), self._lines, 0.0, 0.0)
+        copy.now_s, copy._bits, copy._work = self.now_s, self._bits, dict(self._work)
+        copy._flows = {stage: flows.copy() for stage, flows in self._flows.items()}
+        return copy

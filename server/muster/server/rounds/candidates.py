@@ -1,0 +1,53 @@
+"""Who can be called: what the answers of a device say about the rounds after them."""
+
+from collections.abc import Iterable
+
+from muster.common.exchange import Answer, Decision, Reason
+from muster.server.fleet import EnrolledDevice
+from muster.server.rounds.lifecycle import Round
+from muster.server.rounds.modes.contract import Mode
+from muster.server.rounds.selection import Candidate, Draws, Selection
+
+
+def choose(
+    round: Round,
+    devices: Iterable[EnrolledDevice],
+    mode: Mode,
+    selection: Selection,
+    draws: Draws,
+) -> None:
+    """Choose the devices that a round calls, and begin to collect.
+
+    Args:
+        devices: the devices that can be reached, in the order of the population.
+        draws: makes the random stream of the round.
+    """
+    candidates = candidates_of(round, devices)
+    chosen = mode.wanted(candidates, len(round.cohort), selection, draws)
+    round.untried = 0 < len(chosen) < len(candidates)
+    round.select(chosen)
+
+
+def candidates_of(round: Round, devices: Iterable[EnrolledDevice]) -> list[Candidate]:
+    """The devices that a round could call."""
+    free = (device for device in devices if is_free(device, round))
+    return [Candidate(device.client, device.examples) for device in free]
+
+
+def is_free(device: EnrolledDevice, round: Round) -> bool:
+    """Whether a device has no work from an earlier round. If assignments outlive their round, a
+    device is also not asked twice at the same step of its life."""
+    if not round.rules.carries:
+        return True
+    busy = device.client in round.cohort or device.busy_until_s > (round.scenario_s or 0.0)
+    return not busy and device.away_until < round.step
+
+
+def note_answer(device: EnrolledDevice, answer: Answer, round: Round) -> None:
+    """Note until when a device is away or busy, from its answer to a call of the round's cohort."""
+    rules = round.rules
+    if answer.decision is Decision.DECLINE:
+        if rules.carries or (rules.lockstep and answer.reason is Reason.OFFLINE):
+            device.away_until = round.step + answer.away_steps
+    elif rules.lockstep and rules.carries:
+        device.busy_until_s = round.cohort[device.client].begun_s + answer.modelled_s

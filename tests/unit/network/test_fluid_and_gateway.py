@@ -1,0 +1,66 @@
+"""The gateway and the model of shared links agree on how long transfers take."""
+
+import math
+from collections.abc import Mapping
+
+import pytest
+
+from muster.common.fluid import FluidLink
+from muster.common.lines import LinkModel, SharedLine
+from muster.emulator.gateway.flows import DirectionalLink
+from muster.emulator.gateway.rates import ConstantRate, Rate, Unlimited
+from muster.emulator.gateway.shaping import Shaper
+
+NBYTES = 400_000
+STARTS_S = {"a": 0.0, "b": 0.7, "c": 0.7, "d": 3.0, "e": 9.0}
+
+
+def by_the_gateway(shared_bps: float, own_bps: Mapping[str, float | None]) -> dict[str, float]:
+    """When the last byte of each transfer is due, if it passes a gateway."""
+    shaper, ends = Shaper(rate(shared_bps), seed=1), dict[str, float]()
+    flows = {
+        name: shaper.flow(shaper.lane(name, DirectionalLink(rate(bps))), "down", 1)
+        for name, bps in own_bps.items()
+    }
+    waiting = sorted(STARTS_S, key=STARTS_S.__getitem__)
+    while waiting or not math.isinf(shaper.next()):
+        now = shaper.next()
+        if waiting and STARTS_S[waiting[0]] <= now:
+            name = waiting.pop(0)
+            shaper.arrive(flows[name], NBYTES, STARTS_S[name])
+            continue
+        due, _ = shaper.advance(now)
+        ends |= {flow.lane.client: now for flow, _ in due}
+    return ends
+
+
+def rate(bps: float | None) -> Rate:
+    return Unlimited() if bps is None else ConstantRate(bps / 8)
+
+
+def by_the_model(shared_bps: float, own_bps: Mapping[str, float | None]) -> dict[str, float]:
+    """When the same transfers end as fluid flows."""
+    lines = {name: LinkModel(down_bps=bps) for name, bps in own_bps.items()}
+    link = FluidLink(SharedLine(down_bps=shared_bps), lines, NBYTES, 0)
+    for name in sorted(STARTS_S, key=STARTS_S.__getitem__):
+        link.play(STARTS_S[name])
+        link.begin(name, 1, 0.0)
+    link.play(math.inf)
+    return {name: work.at_s for name, work in link.work().items()}
+
+
+@pytest.mark.parametrize(
+    "own_bps",
+    [
+        dict.fromkeys("abcde"),
+        {"a": 2e6, "b": 3e5, "c": 8e5, "d": None, "e": 1e6},
+        dict.fromkeys("abcde", 1e5),
+    ],
+    ids=["equal", "unequal", "never-full"],
+)
+def test_transfers_that_overlap_take_as_long_in_both(own_bps: Mapping[str, float | None]) -> None:
+    real, model = by_the_gateway(1e6, own_bps), by_the_model(1e6, own_bps)
+    assert max(model.values()) > 10
+    for name, end_s in model.items():
+        # A gateway sends slices of at most 0.25 s / 5, and the first bytes of a flow go first.
+        assert real[name] == pytest.approx(end_s, abs=0.2), name
