@@ -5,6 +5,7 @@ from collections.abc import Iterator, Sequence
 from muster.client.covariates import column_names
 from muster.client.logit import Logit
 from muster.common.bounds import DEVICES
+from muster.emulator.expectations.settings import KnownNames
 from muster.emulator.scenario.settings import Group, ScenarioSettings
 from muster.server.aggregators import Need
 from muster.server.config import ServerSettings
@@ -65,6 +66,7 @@ def contradictions(scenario: ScenarioSettings) -> Sequence[str]:
         )
     if scenario.verify and not any(group.gateway for group in scenario.groups):
         found.append("verify: no group has a link to measure; set groups.link.profile")
+    found += _impossible_expectations(scenario)
     mistakes = len(found)
     for number, group in enumerate(scenario.groups):
         found += [f"groups[{number}].{mistake}" for mistake in _impossible(scenario, group)]
@@ -155,6 +157,18 @@ def _too_many_wanted(
         most, why = devices, f"the population of {devices}"
     if server.minimum > most:
         yield f"server.minimum: {server.minimum} is more than {why}"
+
+
+def _impossible_expectations(scenario: ScenarioSettings) -> Iterator[str]:
+    """Report expectations about what the scenario does not have."""
+    known = KnownNames(
+        groups=[group.name for group in scenario.groups],
+        faults=[fault.name for fault in getattr(scenario, "faults", ())],
+        accuracy=scenario.task.has_accuracy,
+        of_groups=scenario.server.evaluate_groups,
+    )
+    for number, expectation in enumerate(scenario.expect):
+        yield from (f"expect[{number}].{mistake}" for mistake in expectation.mistakes(known))
 
 
 def _missing_covariates(scenario: ScenarioSettings) -> Iterator[str]:
