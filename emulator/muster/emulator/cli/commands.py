@@ -1,7 +1,8 @@
 """The command line: a thin layer over `muster.emulator.run` and the emulator's other functions.
 
-Exit status: 0 for success; 1 if a run failed or was stopped, or if a link is not what was asked
-for; 2 if the scenario, a flag or a folder is wrong, in which case nothing was started or is left.
+Exit status: 0 for success; 1 if a run failed or was stopped, if an expectation of its scenario does
+not hold, if an audit found a difference, or if a link is not what was asked for; 2 if the scenario,
+a flag or a folder is wrong, in which case nothing was started or is left.
 """
 
 import click

@@ -17,6 +17,7 @@ from muster.emulator.results.account import Account
 from muster.emulator.results.calls import OUTCOMES
 from muster.emulator.results.report import (
     coverage,
+    expectations,
     pace,
     participation,
     privacy,
@@ -261,6 +262,7 @@ def files(account: Account, summary: Summary) -> ReportSection:
 
 SECTIONS: Sequence[Callable[[Account, Summary], ReportSection | None]] = (
     headline,
+    expectations.section,
     learning,
     groups,
     pace.section,
