@@ -39,6 +39,7 @@ def contradictions(scenario: ScenarioSettings) -> Sequence[str]:
         )
     found += _impossible_mode(scenario)
     found += _impossible_privacy(scenario)
+    found += _impossible_to_keep(scenario)
     found += _too_many_wanted(scenario.server, wanted, goal, scenario.devices)
     kind = scenario.clock.kind
     if kind != "rounds" and scenario.server.deadline_s is None:
@@ -142,6 +143,23 @@ def _impossible_privacy(scenario: ScenarioSettings) -> Iterator[str]:
         yield (
             "training.clip_update: server.privacy with where = 'device' sets clip_update and "
             "update_noise; leave both out of training"
+        )
+
+
+def _impossible_to_keep(scenario: ScenarioSettings) -> Iterator[str]:
+    """Report what `server.keep_updates` cannot work with."""
+    if not scenario.server.keep_updates:
+        return
+    if scenario.server.clips:
+        yield (
+            "server.keep_updates: the server would write down every update as it arrived, which is "
+            "what server.privacy hides; expected false, or server.privacy.where = 'device'"
+        )
+    masked = [group.name for group in scenario.groups if group.mask is not None]
+    if masked:
+        yield (
+            f"server.keep_updates: an audit aggregates whole updates, but devices of "
+            f"{', '.join(masked)} send parts of them; expected false with groups.mask"
         )
 
 
