@@ -7,6 +7,7 @@ a flag or a folder is wrong, in which case nothing was started or is left.
 
 import click
 
+from muster.emulator.cli.auditing import audit
 from muster.emulator.cli.experiments import compare, plan, study
 from muster.emulator.cli.following import report, status, stop, watch
 from muster.emulator.cli.machine import doctor, verify
@@ -34,6 +35,7 @@ for command in (
     stop,
     doctor,
     report,
+    audit,
     trace,
 ):
     main.add_command(command)
