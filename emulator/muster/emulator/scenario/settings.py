@@ -87,6 +87,13 @@ class Group(Section):
         return self.link.shapes or self.shared_link.gateway
 
     @property
+    def keeps_state(self) -> bool:
+        """Whether what a device did in earlier rounds decides what it does in later ones: its
+        battery, what compression has left out of its updates, or how often it took part."""
+        recent = "recent" in self.covariates.x.values()
+        return self.device.lives or self.link.compression.feedback or recent
+
+    @property
     def processes(self) -> int:
         """Number of processes in which the group's devices run."""
         return -(-self.count // self.devices_per_process)
