@@ -342,8 +342,8 @@ def test_a_missing_file_of_the_updates_that_the_ledger_names_is_refused(
 
 def device_state(run: RunFolder, *rounds: int) -> Path:
     """The state file of a-0000 after its work of these rounds."""
-    run.ledger.execute("UPDATE clients SET \"group\" = 'a'")
-    run.commit()
+    with closing(sqlite3.connect(run.path / "ledger.sqlite")) as ledger, ledger:
+        ledger.execute("UPDATE clients SET \"group\" = 'a'")
     folder = run.path / "devices/a-0000"
     memory = Memory(folder)
     for round in rounds:
