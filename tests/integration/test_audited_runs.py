@@ -260,7 +260,7 @@ def _count_wrongly(folder: Path) -> None:
 
 def _heal_before_it_begins(folder: Path) -> None:
     with (folder / "journal.jsonl").open("a") as file:
-        file.write('{"event":"fault_healed","name":"cut","targets":[],"round":2}\n')
+        file.write('{"event":"fault_healed","fault":"cut","targets":[],"round":2}\n')
 
 
 @pytest.mark.parametrize(

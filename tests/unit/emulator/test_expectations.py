@@ -22,11 +22,15 @@ if TYPE_CHECKING:
     from tests.unit.emulator.conftest import RunFolder
 
 ACCURACIES = (0.5, 0.6, 0.7, 0.3, 0.4, 0.65, 0.71, 0.8)
-"""After rounds 1 to 8. The fault `cut` is applied in round 4 and healed in round 5."""
+"""After rounds 1 to 8. The fault `cut` is applied in round 4 and healed when round 6 opens."""
 
 
 def fault(event: str, name: str, round: int, *targets: str) -> dict[str, Any]:
-    return {"event": f"fault_{event}", "name": name, "targets": list(targets), "round": round}
+    return {"event": f"fault_{event}", "fault": name, "targets": list(targets), "round": round}
+
+
+def committed(round: int) -> dict[str, Any]:
+    return {"event": "round_committed", "round": round}
 
 
 def expecting(run: RunFolder, *tables: str) -> None:
@@ -49,10 +53,13 @@ def learn(run: RunFolder) -> None:
         run.evaluate(1 - accuracy, accuracy)
     run.journal(
         fault("planned", "cut", 4, "b"),
+        *map(committed, (1, 2, 3)),
         fault("applied", "cut", 4, "b"),
         fault("observed", "cut", 4, "b"),
-        fault("healed", "cut", 5, "b"),
-        fault("verified", "cut", 5, "b"),
+        *map(committed, (4, 5)),
+        fault("healed", "cut", 6, "b"),
+        fault("verified", "cut", 6, "b"),
+        *map(committed, (6, 7, 8)),
     )
 
 
@@ -146,7 +153,13 @@ def test_a_fault_that_is_never_healed_lasts_to_the_end(run: RunFolder) -> None:
 
 def test_every_window_of_a_fault_counts_with_its_own_before(run: RunFolder) -> None:
     learn(run)
-    run.journal(fault("applied", "cut", 7, "b"), fault("healed", "cut", 7, "b"))
+    (run.path / "journal.jsonl").unlink()
+    for number in range(1, 9):
+        if number in (4, 7):
+            run.journal(fault("applied", "cut", number, "b"))
+        elif number in (6, 8):
+            run.journal(fault("healed", "cut", number, "b"))
+        run.journal(committed(number))
     once, after = judged(
         run,
         'that = "accuracy >= before"\nwithin = { rounds = 1 }',
@@ -164,7 +177,8 @@ def test_rounds_without_an_evaluation_are_not_judged(run: RunFolder) -> None:
     run.round({"a": "folded"})
     run.evaluate(1.0, 0.5)
     run.round({"a": "late: deadline"})  # empty: the model and its accuracy stay
-    run.journal(fault("applied", "cut", 2, "a"), fault("healed", "cut", 2, "a"))
+    run.journal(committed(1), fault("applied", "cut", 2, "a"), committed(2))
+    run.journal(fault("healed", "cut", 3, "a"), committed(3))
     every, before, total = judged(
         run,
         'that = "accuracy == 0.5"\nalways = true',
@@ -265,23 +279,47 @@ def test_a_group_has_its_own_loss(run: RunFolder) -> None:
     assert values(run, "accuracy", "phones") == {1: 0.25}
 
 
+def occurrence(event: str, name: str, number: int, round: int | None) -> dict[str, Any]:
+    return {"event": f"fault_{event}", "fault": name, "number": number, "targets": ["a"],
+            "round": round}  # fmt: skip
+
+
 def test_windows_follow_the_journal() -> None:
     events = [
-        fault("applied", "churn", 2, "a"),
-        fault("applied", "cut", 3, "a", "b"),
-        fault("applied", "churn", 3, "b"),
-        fault("healed", "churn", 4, "a"),
-        fault("healed", "cut", 5),
-        fault("healed", "churn", 6, "b"),
-        fault("healed", "churn", 7, "b"),
-        fault("applied", "cut", 8, "a"),
-        {"event": "fault_applied", "name": "torn"},
+        committed(1),
+        fault("applied", "cut", 2, "a", "b"),
+        committed(2),
+        fault("healed", "cut", 3, "a"),
+        committed(3),
+        fault("healed", "cut", 4),
+        fault("applied", "dip", 4, "a"),
+        fault("healed", "dip", 4, "a"),
+        committed(4),
+        fault("applied", "cut", 5, "a"),
+        {"event": "fault_applied"},
     ]
     assert fault_windows(events) == [
-        FaultWindow("churn", 2, 6),
-        FaultWindow("cut", 3, 5),
-        FaultWindow("cut", 8, None),
+        FaultWindow("cut", 2, 3),
+        FaultWindow("dip", 4, 4),
+        FaultWindow("cut", 5, None),
     ]
+
+
+def test_occurrences_that_overlap_have_one_window() -> None:
+    events = [
+        committed(1),
+        occurrence("applied", "churn", 1, 2),
+        occurrence("applied", "churn", 2, 2),
+        committed(2),
+        occurrence("healed", "churn", 1, 3),
+        committed(3),
+        occurrence("healed", "churn", 2, None),
+        committed(4),
+        occurrence("applied", "churn", 3, None),
+        committed(5),
+        occurrence("healed", "churn", 3, 6),
+    ]
+    assert fault_windows(events) == [FaultWindow("churn", 2, 3), FaultWindow("churn", 5, 5)]
 
 
 def test_the_summary_and_the_terminal_have_every_expectation(run: RunFolder) -> None:

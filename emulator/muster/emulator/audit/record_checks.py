@@ -45,14 +45,12 @@ def check_journal(evidence: Evidence, log: CheckLog) -> None:
     """The journal has every committed round and every evaluation once, with the same numbers."""
     rounds = {row["round"]: row for row in evidence.rows("SELECT * FROM rounds")}
     versions = {row["version"]: row for row in evidence.rows("SELECT * FROM evaluations")}
-    told, evaluated, faults = Counter[int](), Counter[int](), dict[str, str]()
+    told, evaluated, faults = Counter[int](), Counter[int](), dict[tuple[str, int], str]()
     status: str | None = None
-    newest = 0
     for event in evidence.events():
         name = event.get("event")
         if name == "round_committed":
             told[event["round"]] += 1
-            newest = max(newest, event["round"])
             _compare_event(event, rounds.get(event["round"]), _OF_ROUND, log, event["round"])
         elif name == "evaluated":
             evaluated[event["version"]] += 1
@@ -61,7 +59,7 @@ def check_journal(evidence: Evidence, log: CheckLog) -> None:
         elif name == "ended":
             status = event.get("status")
         elif name in _FAULTS:
-            _check_fault(event, faults, newest, log)
+            _check_fault(event, faults, log)
     recorded = evidence.one("SELECT status FROM run")
     ended = recorded is not None
     _compare_counts("the event round_committed of round", rounds.keys(), told, ended, log)
@@ -93,13 +91,15 @@ def _compare_counts(
             log.compare(f"times that the journal has {what} {number}", right, told[number])
 
 
-def _check_fault(event: dict[str, Any], faults: dict[str, str], newest: int, log: CheckLog) -> None:
-    """A fault is applied before it is observed or healed, and healed before that is verified."""
-    name, kind = str(event.get("name")), str(event["event"])
-    allowed = _NEXT[faults.get(name)]
-    log.require(kind in allowed, f"event of the fault {name!r}", " or ".join(sorted(allowed)), kind,
+def _check_fault(event: dict[str, Any], faults: dict[tuple[str, int], str], log: CheckLog) -> None:
+    """Every occurrence of a fault is applied before it is observed or healed, and healed before
+    that is verified."""
+    name, kind = str(event.get("fault", event.get("name"))), str(event["event"])
+    occurrence = name, int(event.get("number") or 0)
+    allowed = " or ".join(sorted(_NEXT[faults.get(occurrence)]))
+    log.require(kind in allowed.split(" or "), f"event of the fault {name!r}", allowed, kind,
                 event.get("round"))  # fmt: skip
-    faults[name] = kind
+    faults[occurrence] = kind
 
 
 def check_summary(evidence: Evidence, log: CheckLog) -> None:

@@ -1,11 +1,13 @@
-"""The windows of the faults of a run: in which rounds each fault had targets."""
+"""The windows of the faults of a run: in which rounds each fault was active."""
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 APPLIED, HEALED = "fault_applied", "fault_healed"
-"""The events of the journal at which a window begins and ends."""
+COMMITTED = "round_committed"
+EVENTS = (APPLIED, HEALED, COMMITTED)
+"""The events of the journal from which windows follow."""
 
 
 @dataclass(frozen=True)
@@ -14,8 +16,9 @@ class FaultWindow:
 
     Attributes:
         name: the name of the fault.
-        first: the round in which it was applied.
-        last: the round in which it was healed; None if it never was.
+        first: the round that was open when it was applied.
+        last: the last round that was committed before it was healed, or `first` if none was; None
+            if it was never healed.
     """
 
     name: str
@@ -23,33 +26,65 @@ class FaultWindow:
     last: int | None
 
 
+@dataclass
+class _Occurrence:
+    """One occurrence of a fault that has not been healed yet."""
+
+    first: int
+    targets: set[str] = field(default_factory=set)
+
+
 def fault_windows(events: Iterable[Mapping[str, Any]]) -> list[FaultWindow]:
     """Return the windows of all faults, by their first rounds.
 
-    A fault that is applied again before it has been healed, for example to other targets, has one
-    window: it begins with the first target and ends when the last target has been healed. An event
-    without targets is about all of them.
+    The round in which a fault is healed is the first one after it. If occurrences of a fault
+    overlap, for example because it strikes several devices one after the other, they have one
+    window.
 
     Args:
-        events: the events of the journal with the names `APPLIED` and `HEALED`, in their order.
-            Each has `name`, `targets` and `round`. Events without them are skipped.
+        events: the events `EVENTS` of the journal, in their order. Those of faults have the name of
+            the fault, `fault`, and, where they are known, the `number` of the occurrence, its
+            `targets` and the `round`. A heal without targets is one of all targets.
     """
-    windows: list[FaultWindow] = []
-    begun: dict[str, int] = {}
-    targets: dict[str, set[str]] = {}
+    committed, windows = 0, list[FaultWindow]()
+    open: dict[tuple[str, int], _Occurrence] = {}
     for event in events:
-        name, round = event.get("name"), event.get("round")
-        if not isinstance(name, str) or not isinstance(round, int):
+        if event.get("event") == COMMITTED:
+            committed = max(committed, int(event["round"]))
             continue
-        struck = event.get("targets")
-        named = set(map(str, struck)) if isinstance(struck, list) else set()
+        name = event.get("fault", event.get("name"))
+        if not isinstance(name, str):
+            continue  # torn
+        key = name, int(event.get("number") or 0)
+        targets = set(map(str, event.get("targets") or ()))
         if event.get("event") == APPLIED:
-            begun.setdefault(name, round)
-            targets.setdefault(name, set()).update(named)
-        elif event.get("event") == HEALED and name in begun:
-            targets[name] -= named or set(targets[name])
-            if not targets[name]:
-                windows.append(FaultWindow(name, begun.pop(name), round))
-                del targets[name]
-    windows += [FaultWindow(name, first, None) for name, first in begun.items()]
-    return sorted(windows, key=lambda window: (window.first, window.name))
+            round = event.get("round")
+            first = round if isinstance(round, int) else committed + 1
+            open.setdefault(key, _Occurrence(first)).targets.update(targets)
+        elif key in open:
+            occurrence = open[key]
+            occurrence.targets -= targets or set(occurrence.targets)
+            if not occurrence.targets:
+                windows.append(
+                    FaultWindow(name, occurrence.first, max(occurrence.first, committed))
+                )
+                del open[key]
+    windows += [FaultWindow(name, each.first, None) for (name, _), each in open.items()]
+    return _merged(windows)
+
+
+def _merged(windows: Iterable[FaultWindow]) -> list[FaultWindow]:
+    """Join the windows of a fault that have rounds in common."""
+    found: list[FaultWindow] = []
+    newest: dict[str, int] = {}
+    for window in sorted(windows, key=lambda window: (window.first, window.name)):
+        place = newest.get(window.name)
+        before = None if place is None else found[place]
+        if place is None or before is None or (before.last or window.first) < window.first:
+            newest[window.name] = len(found)
+            found.append(window)
+            continue
+        ends = before.last, window.last
+        last = None if None in ends else max(end for end in ends if end is not None)
+        found[place] = FaultWindow(window.name, before.first, last)
+    return found

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from muster.emulator.expectations.fact_values import FactValues
-from muster.emulator.expectations.fault_windows import APPLIED, HEALED, FaultWindow, fault_windows
+from muster.emulator.expectations.fault_windows import EVENTS, FaultWindow, fault_windows
 from muster.emulator.expectations.judged_rounds import JudgedRounds, RoundVerdict
 from muster.emulator.expectations.language import ROUNDS_UNTIL
 from muster.emulator.expectations.settings import Expectation
@@ -52,7 +52,7 @@ def judge_run(account: "Account") -> list[Judgement]:
     tables = account.scenario.get("expect", [])
     if not tables:
         return []
-    windows = fault_windows(account.events(APPLIED, HEALED))
+    windows = fault_windows(account.events(*EVENTS))
     facts = FactValues(account)
     return [judge(Expectation.model_validate(table), facts, windows) for table in tables]
 
