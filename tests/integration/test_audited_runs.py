@@ -116,6 +116,14 @@ def test_compressed_updates_and_gradients_are_aggregated_again(
     assert result.agrees, result.first
 
 
+def test_updates_with_control_variates_are_aggregated_again(tmp_path: Path) -> None:
+    groups = [{"name": "g", "count": 4}]
+    simulate_run(scenario("scaffold", SYNCHRONOUS, groups=groups), tmp_path / "run")
+    result = audit(tmp_path / "run")
+    assert result.agrees, result.first
+    assert next(c for c in result.checks if "made again" in c.title).compared > 10
+
+
 def _ledger(folder: Path, query: str) -> int:
     with closing(sqlite3.connect(folder / "ledger.sqlite")) as ledger:
         return int(ledger.execute(query).fetchone()[0])

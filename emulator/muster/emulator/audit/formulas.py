@@ -117,6 +117,7 @@ FORMULAS: Mapping[str, Formula] = MappingProxyType(
         "fedvarp": _fedvarp,
         "mifa": _mifa,
         "median": _ones,
+        "scaffold": _ones,
         "trimmed-mean": _ones,
         "importance": _importance,
     }

@@ -93,10 +93,10 @@ def check_aggregation(evidence: Evidence, log: CheckLog) -> None:
     if (unknown := form.unknown()) is not None:
         log.skip(unknown)
         return
-    _make_again(evidence, log, form)
+    _make_again(evidence, log, form, rule)
 
 
-def _make_again(evidence: Evidence, log: CheckLog, form: RuleForm) -> None:
+def _make_again(evidence: Evidence, log: CheckLog, form: RuleForm, rule: Aggregator) -> None:
     names, shapes, initial = _initial(evidence)
     header = safetensors_header(schema_of(dict(zip(names, shapes, strict=True))))
     chain = ModelChain(form, {0: initial})
@@ -105,7 +105,8 @@ def _make_again(evidence: Evidence, log: CheckLog, form: RuleForm) -> None:
     versions, total = 0, np.zeros(len(initial))
     oldest = int(evidence.mode.get("max_staleness") or 0)
     for row in evidence.rows("SELECT * FROM rounds WHERE outcome = 'aggregated' ORDER BY round"):
-        updates = list(_updates(evidence, log, row["round"], codecs, len(initial)))
+        entries = len(initial) * (2 if rule.control else 1)
+        updates = list(_updates(evidence, log, row["round"], codecs, entries))
         if len(updates) != row["folded"]:
             return  # the reason is in the log; nothing after it can be made
         made = chain.advance(

@@ -18,7 +18,7 @@ from muster.emulator.audit.exact_total import ExactTotal, exact_sum_of
 _BLOCK = 16_384
 """Coordinates that are sorted at once."""
 
-_STEPS = ("fedavgm", "fedadagrad", "fedadam", "fedyogi")
+_STEPS = ("fedavgm", "fedadagrad", "fedadam", "fedyogi", "scaffold")
 _COMBINATIONS = ("median", "trimmed-mean", "bulyan")
 _MEMORIES = ("fedvarp", "mifa")
 
@@ -27,7 +27,8 @@ class CountedUpdate(NamedTuple):
     """An update that counts in a round.
 
     Attributes:
-        vector: the update, float32, shape (parameters,).
+        vector: the update, float32, shape (parameters,). With control variates their changes
+            follow it, which decide nothing about the model until devices use them.
         base_version: the version from which the device trained.
     """
 
@@ -135,9 +136,11 @@ class ModelChain:
     ) -> Vector:
         """model + the step of the optimizer, whose gradient is the mean update."""
         vectors, weights = [u.vector for u in updates], [u.weight for u in updates]
-        mean = exact_sum_of(vectors, weights, len(model)) * (scale / normaliser)
+        mean = exact_sum_of(vectors, weights, len(vectors[0])) * (scale / normaliser)
         settings, moments = self.form.settings, self._moments
         rate = settings["rate"]
+        if settings["kind"] == "scaffold":
+            return _rounded(model + rate * mean[: len(model)])
         if settings["kind"] == "fedavgm":
             moments["m"] = settings["momentum"] * moments.get("m", np.zeros(len(model))) + mean
             return _rounded(model + rate * moments["m"])
