@@ -45,6 +45,11 @@ WORLDS: dict[str, dict[str, Any]] = {
         },
         "groups": [{"name": "g", "count": 6, **LIFE}],
     },
+    # Control variates that devices keep.
+    "controlled": {
+        "server": {"rounds": 6, "aggregator": "scaffold"},
+        "groups": [{"name": "g", "count": 3}],
+    },
     # Weights that are estimated from all answers so far.
     "estimated": {
         "clock": {"round_s": 3600.0},
@@ -64,6 +69,7 @@ FILES = {
     "large": ("ledger.sqlite", "ledger.sqlite-wal", "ledger.sqlite-sums", "journal.jsonl",
               "models/*.safetensors", "memory.bin", "devices/*/state.bin"),
     "buffered": ("ledger.sqlite", "ledger.sqlite-wal", "journal.jsonl", "devices/*/state.bin"),
+    "controlled": ("devices/*/state.bin",),
     "estimated": ("ledger.sqlite", "ledger.sqlite-wal", "devices/*/state.bin"),
 }  # fmt: skip
 
