@@ -424,6 +424,7 @@ HELP = {
     "stop": ("End the run in FOLDER", "resumed"),
     "doctor": ("what this machine can carry", "--data"),
     "report": ("figures and report.html",),
+    "audit": ("Check the run in FOLDER", "--json"),
     "trace": ("recordings of availability", "import", "export"),
 }
 

@@ -173,3 +173,19 @@ def test_a_file_that_lost_its_end_is_made_anew(tmp_path: Path, left: int) -> Non
     for round_ in (3, 4):
         memory.hold(held(round_))
     assert Memory(tmp_path).held == (held(3), held(4))
+
+
+def test_a_damaged_body_is_lost_alone_and_the_states_stay(tmp_path: Path) -> None:
+    memory = Memory(tmp_path)
+    for round in (1, 2):
+        memory.hold(held(round))
+    memory.close()
+    path = tmp_path / "state.bin"
+    data = bytearray(path.read_bytes())
+    data[data.rindex(BODY)] ^= 1
+    path.write_bytes(bytes(data))
+    again = Memory(tmp_path)
+    assert [(each.round, each.before, each.after) for each in again.held] == [
+        (each.round, each.before, each.after) for each in map(held, (1, 2))
+    ]
+    assert sorted(again.update_for(call(round)) is None for round in (1, 2)) == [False, True]

@@ -42,6 +42,9 @@ BODY_BYTES = 1 << 20
 """Longer bodies are not written to the file, because they would keep the disk busier than the
 server's commits. A device that loses a body trains again, to the same bits."""
 
+STATE_FILE = "state.bin"
+"""Name of the file in the folder of a device."""
+
 _SLOTS = 2
 
 _SLOT_TABLE = struct.Struct("<Q")
@@ -109,7 +112,7 @@ class Memory:
         self._body_bytes = body_bytes
         folder.mkdir(parents=True, exist_ok=True)
         remove_unfinished(folder)
-        self._path = folder / "state.bin"
+        self._path = folder / STATE_FILE
         self._number, self._slot_bytes = 0, 0
         self._file: mmap.mmap | None = None
         # A power cut can leave a new file empty.
@@ -254,7 +257,7 @@ class Memory:
         rest.append(None if math.isnan(initial_loss) else initial_loss)
         update = Update(Key(client.decode(), round, attempt), examples, *rest) if examples else None
         if body and (update is None or body_checksum(body) != update.checksum):
-            return 0, None
+            body = b""  # the states are whole; the device trains again, to the same bits
         return number, RoundRecord(round, model, before, after, update, body)
 
 

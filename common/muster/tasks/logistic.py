@@ -28,6 +28,8 @@ class LogisticRegression(Synthetic):
     examples exactly, there is no optimum and therefore no `distance`; take more examples then.
     """
 
+    has_accuracy: ClassVar[bool] = True
+
     examples_per_client: Count = 50
     """Number of examples of each client."""
 

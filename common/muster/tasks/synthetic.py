@@ -61,6 +61,8 @@ class Synthetic(Task):
     clients.
     """
 
+    has_accuracy: ClassVar[bool] = False
+
     model: AnyModel = Linear(kind="linear")
     """The model to train."""
 

@@ -16,7 +16,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Annotated, Any, Self
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Self
 
 import numpy as np
 from pydantic import ConfigDict, Field, PrivateAttr, model_validator
@@ -75,6 +75,10 @@ class Task(Plugin):
     """
 
     model_config = ConfigDict(serialize_by_alias=True)
+
+    has_accuracy: ClassVar[bool] = True
+    """Whether an evaluation has an accuracy beside the loss. A function of the user's may have none
+    although this is true."""
 
     kind: str = Field(default="", alias="name")
     """The registered name of the task, `module:Class`, or `module:function`."""

@@ -1,4 +1,4 @@
-"""The emulator: `plan` a scenario, `run` it, `resume` a run, `compare` variants.
+"""The emulator: `plan` a scenario, `run` it, `resume` a run, `audit` it, `compare` variants.
 
 The command line is a thin layer over them. They are imported when they are asked for: a gateway
 lives in this package too, and needs none of what they need. Not even `typing` is imported, which
@@ -11,13 +11,27 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
+    from muster.emulator.audit import AuditResult, audit
     from muster.emulator.experiments.comparison import Comparison, compare, resume_comparison
     from muster.emulator.experiments.planning import Plan, plan
     from muster.emulator.runs.running import Run, resume, run
 
-__all__ = ["Comparison", "Plan", "Run", "compare", "plan", "resume", "resume_comparison", "run"]
+__all__ = [
+    "AuditResult",
+    "Comparison",
+    "Plan",
+    "Run",
+    "audit",
+    "compare",
+    "plan",
+    "resume",
+    "resume_comparison",
+    "run",
+]
 
 _WHERE = {
+    "AuditResult": "audit",
+    "audit": "audit",
     "Comparison": "experiments.comparison",
     "Plan": "experiments.planning",
     "Run": "runs.running",

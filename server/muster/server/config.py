@@ -136,6 +136,11 @@ class ServerSettings(Section):
     privacy: Privacy | None = None
     """Differential privacy: every update is clipped, and noise is added. Absent: neither."""
 
+    keep_updates: bool = False
+    """Whether to keep every update that counts, as it arrived, in `updates/` of the run folder.
+    `muster audit` then makes every version again from them. They take as much disk as all updates
+    of the run together, and every round writes its own before it is committed."""
+
     guard: Guard = Guard()
     """Updates that violate these conditions are refused."""
 

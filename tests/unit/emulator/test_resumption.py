@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 import pytest
 from click.testing import CliRunner, Result
 
+from muster.client.memory import Memory, RoundRecord, State
 from muster.emulator.cli.commands import main
 from muster.emulator.runs import running
 from muster.emulator.runs.journal_tail import Tail
@@ -337,3 +338,43 @@ def test_a_missing_file_of_the_updates_that_the_ledger_names_is_refused(
     assert_refused(resume(), "memory.bin is missing, but the ledger names it")
     (run.path / "memory.bin").write_bytes(b"abc")
     assert_started(resume())
+
+
+def device_state(run: RunFolder, *rounds: int) -> Path:
+    """The state file of a-0000 after its work of these rounds."""
+    with closing(sqlite3.connect(run.path / "ledger.sqlite")) as ledger, ledger:
+        ledger.execute("UPDATE clients SET \"group\" = 'a'")
+    folder = run.path / "devices/a-0000"
+    memory = Memory(folder)
+    for round in rounds:
+        before, after = State(round - 1), State(round, b"", (1.0, 0.5))
+        memory.hold(RoundRecord(round, b"m" * 16, before, after))
+    memory.close()
+    return folder / "state.bin"
+
+
+@pytest.mark.parametrize(
+    ("rounds", "found"),
+    [((1, 2), "found that of round 2"), ((), "found none that is whole")],
+)
+def test_a_device_whose_state_is_older_than_the_ledger_is_refused(
+    resume: Resume, run: RunFolder, rounds: tuple[int, ...], found: str
+) -> None:
+    run.scenario(f'{SCENARIO}device = {{ profile = "phone" }}\n')
+    path = device_state(run, *rounds)
+    path.touch()
+    refused = resume()
+    assert refused.exit_code == 2
+    assert f"{path}: expected the state of a-0000 after its work of round 3" in refused.output
+    assert found in refused.output
+
+
+def test_a_device_whose_state_is_that_of_the_ledger_goes_on(resume: Resume, run: RunFolder) -> None:
+    run.scenario(f'{SCENARIO}device = {{ profile = "phone" }}\n')
+    device_state(run, 2, 3)
+    assert isinstance(resume().exception, Started)
+
+
+def test_devices_whose_past_decides_nothing_need_no_state(resume: Resume, run: RunFolder) -> None:
+    device_state(run, 1).write_bytes(b"torn")
+    assert isinstance(resume().exception, Started)

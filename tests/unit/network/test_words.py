@@ -2,6 +2,9 @@
 
 from pathlib import Path
 
+import pytest
+
+from muster.common.errors import RunFailed
 from muster.emulator.gateway.words import Word, Words, no_words
 
 
@@ -38,6 +41,17 @@ def test_half_a_word_was_never_said(tmp_path: Path) -> None:
     assert words.all() == [Word(4, "a", True, 3)]
     words.add(Word(4, "c", True, 3))
     assert Words(path).all() == [Word(4, "a", True, 3), Word(4, "c", True, 3)]
+
+
+@pytest.mark.parametrize("at", [1, 5, -3])
+def test_a_damaged_word_is_refused(tmp_path: Path, at: int) -> None:
+    path = tmp_path / "words"
+    Words(path).add(Word(4, "a", True, 3))
+    data = bytearray(path.read_bytes())
+    data[at] ^= 1
+    path.write_bytes(bytes(data))
+    with pytest.raises(RunFailed, match=f"{path} is damaged"):
+        Words(path)
 
 
 def test_a_run_begins_without_words(tmp_path: Path) -> None:

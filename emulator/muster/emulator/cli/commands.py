@@ -1,11 +1,13 @@
 """The command line: a thin layer over `muster.emulator.run` and the emulator's other functions.
 
-Exit status: 0 for success; 1 if a run failed or was stopped, or if a link is not what was asked
-for; 2 if the scenario, a flag or a folder is wrong, in which case nothing was started or is left.
+Exit status: 0 for success; 1 if a run failed or was stopped, if an expectation of its scenario does
+not hold, if an audit found a difference, or if a link is not what was asked for; 2 if the scenario,
+a flag or a folder is wrong, in which case nothing was started or is left.
 """
 
 import click
 
+from muster.emulator.cli.auditing import audit
 from muster.emulator.cli.experiments import compare, plan, study
 from muster.emulator.cli.following import report, status, stop, watch
 from muster.emulator.cli.machine import doctor, verify
@@ -33,6 +35,7 @@ for command in (
     stop,
     doctor,
     report,
+    audit,
     trace,
 ):
     main.add_command(command)

@@ -52,7 +52,7 @@ def run(
     quiet: bool,
 ) -> None:
     """Run SCENARIO: start a server and a process for every device, and train."""
-    from muster.emulator.results.summary import describe
+    from muster.emulator.results.summary import describe, failed_expectations
     from muster.emulator.runs import running
     from muster.emulator.runs.progress import LenientProgress, progress
     from muster.emulator.runs.run_folder import run_folder
@@ -78,6 +78,8 @@ def run(
     if done.status == "stopped":
         how = f"{shown(done.folder)}{' --backend docker' if backend == 'docker' else ''}"
         click.echo(f"Resume it with: muster run --resume {how}", err=True)
+        sys.exit(1)
+    if failed_expectations(done.summary):
         sys.exit(1)
 
 

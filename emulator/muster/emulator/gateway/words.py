@@ -3,13 +3,17 @@
 A gateway that is killed and started again must not forget a word, because a device that has its
 answer does not repeat it. It must not decide differently either.
 
-A line is JSON: [round, client, active, of]. Lines of the last two rounds are kept, as in `slots`.
+A line is JSON, [round, client, active, of], and its checksum. Lines of the last two rounds are
+kept, as in `slots`.
 """
 
 import json
 from pathlib import Path
 from typing import NamedTuple
 
+import xxhash
+
+from muster.common.errors import RunFailed
 from muster.common.files import write_atomic
 
 _ROUNDS_KEPT = 2
@@ -38,7 +42,8 @@ class Word(NamedTuple):
     @property
     def line(self) -> bytes:
         """The line of the word in the file."""
-        return json.dumps(self).encode() + b"\n"
+        text = json.dumps(self)
+        return f"{text} {xxhash.xxh32_hexdigest(text.encode())}\n".encode()
 
 
 class Words:
@@ -46,6 +51,10 @@ class Words:
 
     Args:
         path: the file. Words that an earlier gateway wrote there are read.
+
+    Raises:
+        RunFailed: the file is damaged. A gateway that went on without a word would let other
+            devices transfer.
     """
 
     def __init__(self, path: Path) -> None:
@@ -53,7 +62,13 @@ class Words:
         self._rounds: dict[int, dict[str, Word]] = {}
         *lines, torn = (path.read_bytes() if path.exists() else b"").split(b"\n")
         for line in lines:
-            self._keep(Word(*json.loads(line)))
+            text, _, checksum = line.decode(errors="replace").rpartition(" ")
+            if xxhash.xxh32_hexdigest(text.encode()) != checksum:
+                raise RunFailed(
+                    f"{path} is damaged: expected a word and its checksum, found {line!r:.100}. "
+                    f"Resume the run: it begins its round again, without words"
+                )
+            self._keep(Word(*json.loads(text)))
         # A kill can cut the last line short. Its device got no answer and will send it again.
         if torn:
             self._rewrite()

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from muster.common.files import write_atomic
+from muster.emulator.expectations.judging import judge_run, judgement_text
 from muster.emulator.results.parts import finite, parts_of
 from muster.emulator.results.privacy import privacy_of, privacy_text
 
@@ -80,6 +81,8 @@ def outline(account: "Account", status: str | None = None) -> dict[str, Any]:
         summary["transfers"] = _transfers(account)
     if spent := privacy_of(account):
         summary["privacy"] = spent
+    if judged := judge_run(account):
+        summary["expectations"] = [judgement.as_json() for judgement in judged]
     wanted = account.scenario.get("server", {}).get("target")
     return summary | ({"target": _target(account, wanted)} if wanted else {})
 
@@ -117,7 +120,22 @@ def describe(summary: Mapping[str, Any], folder: Path) -> str:
     """Describe a run in a few lines: its status, its results, and where its files are."""
     facts = {"status": _status_text(summary), **_result_facts(summary), **_traffic_facts(summary)}
     files = {what: str(folder / name) for name, what in _FILES.items() if (folder / name).exists()}
-    return "\n".join([f"{clean(summary['name'])}", *_aligned(facts), "", *_aligned(files)])
+    lines = [f"{clean(summary['name'])}", *_aligned(facts), *_expectation_lines(summary)]
+    return "\n".join([*lines, "", *_aligned(files)])
+
+
+def failed_expectations(summary: Mapping[str, Any]) -> int:
+    """The number of expectations of a run that do not hold."""
+    return sum(not judgement["holds"] for judgement in summary.get("expectations", ()))
+
+
+def _expectation_lines(summary: Mapping[str, Any]) -> list[str]:
+    """A line for each expectation, after an empty one; none without expectations."""
+    lines = [
+        f"  {'holds' if judgement['holds'] else 'FAILS'}  {clean(judgement_text(judgement))}"
+        for judgement in summary.get("expectations", ())
+    ]
+    return ["", *lines] if lines else []
 
 
 def _outcomes(account: "Account") -> dict[str, int]:

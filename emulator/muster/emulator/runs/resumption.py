@@ -10,24 +10,30 @@ import sqlite3
 from contextlib import closing
 from pathlib import Path
 
+from muster.client.memory import STATE_FILE, Memory
 from muster.common.errors import ConfigError, LedgerError
 from muster.common.events import RoundCommitted
 from muster.common.files import refusal_of
 from muster.emulator.results.ledger_file import damaged, open_ledger
 from muster.emulator.runs.run_folder import JOURNAL, LEDGER, PARTS, afresh, read_setup
+from muster.emulator.scenario.scenario import Scenario
 from muster.server.account.journal_recovery import newest
+from muster.server.account.page_sums import require_page_sums
 from muster.server.account.store import model_name, state_name
 from muster.server.updates.memory import MEMORY
 
 _IDENTITY = re.compile(r"[0-9a-f]{16}")
 
 
-def require_resumable(folder: Path) -> None:
+def require_resumable(folder: Path, scenario: Scenario) -> None:
     """Check that the run in a folder that this process owns can be resumed. A new folder passes.
 
+    Args:
+        scenario: that of the run.
+
     Raises:
-        ConfigError: `setup/` is not as the run left it, or the journal has rounds that the ledger
-            lacks.
+        ConfigError: `setup/` is not as the run left it, the journal has rounds that the ledger
+            lacks, or a device has lost state on which its future depends.
         LedgerError: the ledger or the newest model is damaged, or of another version of muster.
     """
     with refusal_of(f"{folder} cannot be written", afresh(folder)):
@@ -35,12 +41,7 @@ def require_resumable(folder: Path) -> None:
             (folder / part).mkdir(exist_ok=True)
         journaled = newest(folder / JOURNAL, RoundCommitted, "round")
     last_incarnation(folder)
-    run, rounds = _read_ledger(folder)
-    if rounds < journaled:
-        raise ConfigError(
-            f"{folder / LEDGER}: expected the {journaled} rounds that {JOURNAL} records, found "
-            f"{rounds or 'none'}; restore the newest copy of the file, or {afresh(folder)}"
-        )
+    run = _read_ledger(folder, scenario, journaled)
     _require_identity(folder, run)
 
 
@@ -75,11 +76,13 @@ def _require_identity(folder: Path, run: str | None) -> None:
         )
 
 
-def _read_ledger(folder: Path) -> tuple[str | None, int]:
-    """The identity of the ledger's run, or None if no run has begun it, and its newest round."""
+def _read_ledger(folder: Path, scenario: Scenario, journaled: int) -> str | None:
+    """The identity of the ledger's run; None if no run has begun it."""
     path = folder / LEDGER
     if not path.exists() or not path.stat().st_size:
-        return None, 0
+        _require_rounds(path, 0, journaled)
+        return None
+    require_page_sums(path)
     try:
         with closing(open_ledger(path)) as ledger:
             problems = ledger.execute("PRAGMA quick_check(1)").fetchone()[0]
@@ -87,11 +90,22 @@ def _read_ledger(folder: Path) -> tuple[str | None, int]:
                 raise damaged(path, problems)
             run = ledger.execute("SELECT id FROM run").fetchone()
             rounds = ledger.execute("SELECT coalesce(max(round), 0) FROM rounds").fetchone()[0]
+            _require_rounds(path, rounds, journaled)
             _require_newest(folder, ledger)
             _require_memory(folder, ledger)
+            _require_states(folder, ledger, scenario)
     except sqlite3.DatabaseError as error:
         raise damaged(path, error) from None
-    return (run[0] if run else None), rounds
+    return run[0] if run else None
+
+
+def _require_rounds(path: Path, rounds: int, journaled: int) -> None:
+    """Check that the ledger has all rounds that the journal records."""
+    if rounds < journaled:
+        raise ConfigError(
+            f"{path}: expected the {journaled} rounds that {JOURNAL} records, found "
+            f"{rounds or 'none'}; restore the newest copy of the file, or {afresh(path.parent)}"
+        )
 
 
 def _require_newest(folder: Path, ledger: sqlite3.Connection) -> None:
@@ -125,3 +139,29 @@ def _require_memory(folder: Path, ledger: sqlite3.Connection) -> None:
         raise LedgerError(
             f"{path} is missing, but the ledger names it. Restore it, or {afresh(folder)}"
         )
+
+
+def _require_states(folder: Path, ledger: sqlite3.Connection, scenario: Scenario) -> None:
+    """Check that devices whose state depends on what they did have it. Without the newest rounds
+    such a device would go on, but not as it would have done."""
+    variates = scenario.server.aggregator.control
+    keep = [group.name for group in scenario.groups if group.keeps_state or variates]
+    worked = (
+        'SELECT w.client, max(w.round), k."group" FROM (SELECT client, call_round AS round FROM '
+        "contributions WHERE examples > 0 UNION ALL SELECT client, round FROM answers "
+        "WHERE decision = 'abort') w JOIN clients k USING (client) GROUP BY w.client"
+    )
+    for client, round, group in ledger.execute(worked) if keep else ():
+        path = folder / "devices" / client / STATE_FILE
+        if group not in keep or not path.exists():
+            continue
+        memory = Memory(path.parent)
+        newest = max((held.round for held in memory.held), default=0)
+        memory.close()
+        if newest < round:
+            raise ConfigError(
+                f"{path}: expected the state of {client} after its work of round {round}, found "
+                f"{f'that of round {newest}' if newest else 'none that is whole'}. Restore a copy "
+                f"of the file, or {afresh(folder)}; if you remove it, the device goes on from the "
+                f"state in which it began"
+            )

@@ -128,7 +128,7 @@ def _run_in(
 ) -> Run:
     with ExitStack() as stack:
         stack.enter_context(own(folder))
-        require_resumable(folder)
+        require_resumable(folder, scenario)
         failure: RunFailed | None = None
         try:
             _drive(_supervise(scenario, folder, backend, clock, show, show_every_s))

@@ -5,6 +5,7 @@ from collections.abc import Iterator, Sequence
 from muster.client.covariates import column_names
 from muster.client.logit import Logit
 from muster.common.bounds import DEVICES
+from muster.emulator.expectations.settings import KnownNames
 from muster.emulator.scenario.settings import Group, ScenarioSettings
 from muster.server.aggregators import Need
 from muster.server.config import ServerSettings
@@ -39,6 +40,7 @@ def contradictions(scenario: ScenarioSettings) -> Sequence[str]:
         )
     found += _impossible_mode(scenario)
     found += _impossible_privacy(scenario)
+    found += _impossible_to_keep(scenario)
     found += _too_many_wanted(scenario.server, wanted, goal, scenario.devices)
     kind = scenario.clock.kind
     if kind != "rounds" and scenario.server.deadline_s is None:
@@ -66,6 +68,7 @@ def contradictions(scenario: ScenarioSettings) -> Sequence[str]:
         )
     if scenario.verify and not any(group.gateway for group in scenario.groups):
         found.append("verify: no group has a link to measure; set groups.link.profile")
+    found += _impossible_expectations(scenario)
     mistakes = len(found)
     for number, group in enumerate(scenario.groups):
         found += [f"groups[{number}].{mistake}" for mistake in _impossible(scenario, group)]
@@ -153,6 +156,23 @@ def _impossible_privacy(scenario: ScenarioSettings) -> Iterator[str]:
         )
 
 
+def _impossible_to_keep(scenario: ScenarioSettings) -> Iterator[str]:
+    """Report what `server.keep_updates` cannot work with."""
+    if not scenario.server.keep_updates:
+        return
+    if scenario.server.clips:
+        yield (
+            "server.keep_updates: the server would write down every update as it arrived, which is "
+            "what server.privacy hides; expected false, or server.privacy.where = 'device'"
+        )
+    masked = [group.name for group in scenario.groups if group.mask is not None]
+    if masked:
+        yield (
+            f"server.keep_updates: an audit aggregates whole updates, but devices of "
+            f"{', '.join(masked)} send parts of them; expected false with groups.mask"
+        )
+
+
 def _too_many_wanted(
     server: ServerSettings, wanted: int | None, goal: int | None, devices: int
 ) -> Iterator[str]:
@@ -165,6 +185,18 @@ def _too_many_wanted(
         most, why = devices, f"the population of {devices}"
     if server.minimum > most:
         yield f"server.minimum: {server.minimum} is more than {why}"
+
+
+def _impossible_expectations(scenario: ScenarioSettings) -> Iterator[str]:
+    """Report expectations about what the scenario does not have."""
+    known = KnownNames(
+        groups=[group.name for group in scenario.groups],
+        faults=[fault.name for fault in getattr(scenario, "faults", ())],
+        accuracy=scenario.task.has_accuracy,
+        of_groups=scenario.server.evaluate_groups,
+    )
+    for number, expectation in enumerate(scenario.expect):
+        yield from (f"expect[{number}].{mistake}" for mistake in expectation.mistakes(known))
 
 
 def _missing_covariates(scenario: ScenarioSettings) -> Iterator[str]:

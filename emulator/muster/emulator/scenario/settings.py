@@ -15,6 +15,7 @@ from muster.client.participation import ParticipationSettings
 from muster.common.bounds import DeviceCount
 from muster.common.config import Section
 from muster.common.masks import AnyMasking
+from muster.emulator.expectations.settings import Expectation
 from muster.emulator.fleet.enrollment import AnyEnrollment, EnrollAll
 from muster.emulator.fleet.local_work import local_work_of
 from muster.emulator.links.settings import LinkSettings, SharedLink
@@ -86,6 +87,13 @@ class Group(Section):
         return self.link.shapes or self.shared_link.gateway
 
     @property
+    def keeps_state(self) -> bool:
+        """Whether what a device did in earlier rounds decides what it does in later ones: its
+        battery, what compression has left out of its updates, or how often it took part."""
+        recent = "recent" in self.covariates.x.values()
+        return self.device.lives or self.link.compression.feedback or recent
+
+    @property
     def processes(self) -> int:
         """Number of processes in which the group's devices run."""
         return -(-self.count // self.devices_per_process)
@@ -136,6 +144,9 @@ class ScenarioSettings(Section):
     server: ServerSettings
     groups: Annotated[list[Group], Field(min_length=1, max_length=10_000)]
     launch: Launch = Launch()
+
+    expect: Annotated[list[Expectation], Field(max_length=1_000)] = Field(default_factory=list)
+    """What must hold when the run has ended; otherwise `muster run` exits with status 1."""
 
     modules: str | None = None
     """The folder from which every process imports code of your own, which a scenario names as

@@ -6,6 +6,8 @@ every round and every evaluation once.
 """
 
 import mmap
+from collections.abc import Iterator, Set
+from contextlib import suppress
 from pathlib import Path
 
 import orjson
@@ -15,29 +17,54 @@ from muster.server.account.ledger import Ledger
 
 
 def missing_events(journal: Path, ledger: Ledger) -> list[tuple[float, Event]]:
-    """Return the rounds that were committed and the versions that were evaluated after the last
-    ones in the journal, in the order in which they happened.
+    """Return the committed rounds and the evaluated versions that the journal lacks, in the order
+    in which they happened. Usually they are the last ones, but a power cut may have left a hole.
 
     Returns:
         For each event, the UNIX time at which the round was closed or the version evaluated.
     """
-    rounds = ledger.rounds_after(newest(journal, RoundCommitted, "round"))
-    evaluations = ledger.evaluations_after(newest(journal, Evaluated, "version"))
+    told, evaluated = (
+        numbers(journal, RoundCommitted, "round"),
+        numbers(journal, Evaluated, "version"),
+    )
+    rounds = [row for row in ledger.rounds_after(_whole(told, 1)) if row.round not in told]
+    evaluations = [
+        (at, event)
+        for at, event in ledger.evaluations_after(_whole(evaluated, 0))
+        if event.version not in evaluated
+    ]
     events = [*((round.closed_at, round.committed()) for round in rounds), *evaluations]
     return sorted(events, key=lambda entry: entry[0])
 
 
+def _whole(numbers: Set[int], first: int) -> int:
+    """The last number of those that follow `first` without a gap; `first` − 1 if it is missing."""
+    last = first - 1
+    while last + 1 in numbers:
+        last += 1
+    return last
+
+
 def newest(journal: Path, event: type[Event], field: str) -> int:
     """Return a field of the last event of a kind; -1 if there is none."""
+    return next(_backwards(journal, event, field), -1)
+
+
+def numbers(journal: Path, event: type[Event], field: str) -> set[int]:
+    """Return a field of all events of a kind."""
+    return set(_backwards(journal, event, field))
+
+
+def _backwards(journal: Path, event: type[Event], field: str) -> Iterator[int]:
+    """Yield a field of the events of a kind, the last one first. Lines that are torn are left
+    out."""
     if not journal.exists() or not journal.stat().st_size:
-        return -1
+        return
     name = orjson.dumps({"event": event.name})[1:-1]
     with journal.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as lines:
         at = lines.rfind(name)
         while at >= 0:
             begin, end = lines.rfind(b"\n", 0, at) + 1, lines.find(b"\n", at)
-            try:
-                return int(orjson.loads(lines[begin : end if end >= 0 else None])[field])
-            except (ValueError, LookupError, TypeError):  # a power cut left only a part of the line
-                at = lines.rfind(name, 0, begin)
-    return -1
+            with suppress(ValueError, LookupError, TypeError):  # a part of a line, or damaged
+                yield int(orjson.loads(lines[begin : end if end >= 0 else None])[field])
+            at = lines.rfind(name, 0, begin)

@@ -8,11 +8,13 @@ before 3.51.3 can corrupt the log when it is reset.
 import json
 import sqlite3
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from importlib import resources
 from pathlib import Path
 
 from muster.common.errors import LedgerError
 from muster.server.account.ledger_reader import LedgerReader
+from muster.server.account.page_sums import record_page_sums, require_page_sums
 from muster.server.account.rows import (
     INSERT_ANSWER,
     INSERT_ROUND,
@@ -30,6 +32,9 @@ from muster.server.account.rows import (
 
 SCHEMA_VERSION = 9
 
+LOG_BYTES = 4 << 20
+"""Length of the log from which on it is copied into the file: SQLite's own default, 1,000 pages."""
+
 Connect = Callable[..., sqlite3.Connection]
 """Opens a database, with the parameters of `sqlite3.connect`."""
 
@@ -46,6 +51,8 @@ class Ledger(LedgerReader):
         Raises:
             LedgerError: the file is damaged or has another schema.
         """
+        self._path, self._log = path, path.with_name(f"{path.name}-wal")
+        require_page_sums(path)
         self._db = connect(path, isolation_level=None, check_same_thread=False)
         try:
             self._open(path)
@@ -63,6 +70,10 @@ class Ledger(LedgerReader):
         self._db.execute("PRAGMA journal_mode = WAL")
         self._db.execute("PRAGMA synchronous = FULL")
         self._db.execute("PRAGMA mmap_size = 0")
+        # `_checkpoint` does it instead. The log is cut when it begins anew, so that its length says
+        # how much there is to do.
+        self._db.execute("PRAGMA wal_autocheckpoint = 0")
+        self._db.execute("PRAGMA journal_size_limit = 0")
         # Some builds overwrite deleted data with zeros. Every commit would then write the pages of
         # a whole model once more.
         self._db.execute("PRAGMA secure_delete = OFF")
@@ -88,6 +99,15 @@ class Ledger(LedgerReader):
             self._db.execute("ROLLBACK")
             raise
         self._db.execute("COMMIT")
+        with suppress(FileNotFoundError):  # another program may have removed the log
+            if self._log.stat().st_size > LOG_BYTES:
+                self._checkpoint()
+
+    def _checkpoint(self) -> None:
+        """Copy the log into the file, as far as readers allow, and record the sums of its pages."""
+        _, frames, copied = self._db.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()
+        if frames == copied:
+            record_page_sums(self._path)
 
     def begin(
         self,
@@ -164,7 +184,10 @@ class Ledger(LedgerReader):
 
     def close(self) -> None:
         """Fold the log into the file and close."""
-        self._db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+        self._checkpoint()
+        busy, *_ = self._db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
+        if not busy:  # a reader may have held up the first checkpoint
+            record_page_sums(self._path)
         self._db.close()
 
     # --- writing ---------------------------------------------------------------------------------

@@ -25,6 +25,7 @@ from muster.server.rounds.versions import ModelVersions
 from muster.server.updates.blocks import combined, squared_distances
 from muster.server.updates.coverage import Coverage, apply_covered
 from muster.server.updates.exact_sum import apply, moved
+from muster.server.updates.kept import KeptUpdates
 from muster.server.updates.memory import UpdateMemory
 from muster.server.updates.receiver import UpdateReceiver
 from muster.server.updates.round_updates import PendingUpdate, RoundUpdates
@@ -56,6 +57,7 @@ class Aggregation:
 
     Args:
         population: what the aggregator may know of all devices.
+        kept: where the updates of every round are kept; None if they are not.
         memory: the last updates of all clients; None unless the model changes by memory.
     """
 
@@ -70,6 +72,7 @@ class Aggregation:
         clock: Clock,
         tell: Tell,
         memory: UpdateMemory | None = None,
+        kept: KeptUpdates | None = None,
     ) -> None:
         self._config = config
         self._rule = config.server.aggregator
@@ -89,6 +92,7 @@ class Aggregation:
         self._privacy = privacy if config.server.clips else None
         self._accountant = Accountant(privacy, config.sample) if privacy else None
         self._memory = memory
+        self._kept = kept
         self._warned = set[str]()
         self._coverage: Coverage | None = None  # made if devices train parts of the model
 
@@ -118,11 +122,15 @@ class Aggregation:
         """
         round = updates.round
         counted = await self._receiver.counted()
+        if self._kept is not None:
+            await self._worker.run(self._kept.keep, round.number, counted)
         weighing = await self._weigh(updates, counted)
         weights, normaliser = weighing.weights, weighing.normaliser
         if not normaliser:
             if self._learns:
                 self._participation.nobody()
+            if self._kept is not None:
+                self._kept.discard(round.number)
             return Aggregated((), weights, normaliser, None, self._versions.state)
         state = weighing.state
         if self._privacy is not None:
@@ -148,6 +156,8 @@ class Aggregation:
         """Load what the aggregator remembers of committed rounds."""
         if self._memory is not None:
             self._memory.load(ledger.memory())
+        if self._kept is not None:
+            self._kept.load(ledger.newest_round())
 
     def remembered(self) -> Sequence[MemoryRow]:
         """Make the remembered updates of the newest round durable, and return the rows that name

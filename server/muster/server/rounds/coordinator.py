@@ -46,6 +46,7 @@ from muster.server.rounds.round_commit import RoundCommit
 from muster.server.rounds.scenario_time import ScenarioTime
 from muster.server.rounds.signals import RunSignals
 from muster.server.rounds.versions import ModelVersions
+from muster.server.updates.kept import UPDATES, KeptUpdates
 from muster.server.updates.receiver import UpdateReceiver
 from muster.server.updates.uploads import UploadFiles
 from muster.server.worker import WorkerThread
@@ -120,6 +121,7 @@ class Coordinator:
             config, self.versions, self.receiver, population_of(config, fleet),
             self._participation, worker, clock, tell,
             memory_of(config, schema.parameters, fleet, run_folder),
+            KeptUpdates(run_folder / UPDATES) if settings.keep_updates else None,
         )  # fmt: skip
         self._commit = RoundCommit(
             settings.mode, config.round_s, self._aggregation, ledger, self.versions, self.receiver,

@@ -97,7 +97,8 @@ class UpdateReceiver:
         self._folding = Folding(
             formats.entries,
             rule,
-            on_arrival=rule.folds_on_arrival() and not decided_later,
+            # Kept updates are written together, when the round has closed.
+            on_arrival=rule.folds_on_arrival() and not (decided_later or settings.keep_updates),
             small=formats.whole_bytes <= INLINE_BYTES,
             worker=worker,
             clip=settings.privacy.clip if settings.privacy and settings.clips else None,

@@ -1,6 +1,7 @@
 """Bodies of updates while they arrive: in memory, or chunk by chunk in files without names."""
 
 import math
+import mmap
 import os
 import tempfile
 import weakref
@@ -113,6 +114,10 @@ class InlineBody:
     def read(self, start: int, stop: int) -> Vector:
         return self._format.read(self._pread, start, stop)
 
+    def encoded(self) -> memoryview:
+        """The body as it arrived."""
+        return memoryview(self._body)
+
     def _pread(self, length: int, offset: int) -> memoryview:
         return memoryview(self._body)[offset : offset + length]
 
@@ -222,6 +227,11 @@ class Upload:
 
     def read(self, start: int, stop: int) -> Vector:
         return self._format.read(self._pread, start, stop)
+
+    def encoded(self) -> memoryview:
+        """The complete body as it arrived, mapped from its file until it is closed."""
+        mapped = mmap.mmap(self._file, self._length, access=mmap.ACCESS_READ)
+        return memoryview(mapped)
 
     def _pread(self, length: int, offset: int) -> bytes:
         return os.pread(self._file, length, offset)

@@ -110,7 +110,7 @@ def up_again(folder: Path, *, say: Say = print, clock: Clock | None = None) -> U
         if containers_of(client, folder):
             raise ConfigError(f"{folder} has containers; `muster down {folder}` removes them")
     with own(folder):
-        require_resumable(folder)
+        require_resumable(folder, scenario)
         with _or_nothing(folder, say):
             return _start(scenario, folder, compose, say, clock, began)
 

@@ -17,6 +17,7 @@ from muster.emulator.results.account import Account
 from muster.emulator.results.calls import OUTCOMES
 from muster.emulator.results.report import (
     coverage,
+    expectations,
     pace,
     participation,
     privacy,
@@ -244,6 +245,7 @@ FILES = {
     "model.safetensors": "the model at the end of the run",
     "models": "the versions of the model that are kept",
     "memory.bin": "the last update of every client, for an aggregator that needs them",
+    "updates": "the updates of every round as they arrived, with server.keep_updates",
     "figures": "the figures of this page",
     "report.html": "this page",
     "logs": "the log of each process; look here if something went wrong",
@@ -261,6 +263,7 @@ def files(account: Account, summary: Summary) -> ReportSection:
 
 SECTIONS: Sequence[Callable[[Account, Summary], ReportSection | None]] = (
     headline,
+    expectations.section,
     learning,
     groups,
     pace.section,

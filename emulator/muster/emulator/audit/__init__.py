@@ -1,0 +1,11 @@
+"""`muster audit`: checks a run folder by itself, with other code than that which made the run.
+
+`auditing` runs the checks, one file each for the ledger, the weights, the models and the other
+files; `exact_total`, `formulas` and `next_model` derive again what the server has computed.
+docs/audit.md says what is checked and what cannot be.
+"""
+
+from muster.emulator.audit.auditing import audit
+from muster.emulator.audit.result import AuditCheck, AuditResult, Difference
+
+__all__ = ["AuditCheck", "AuditResult", "Difference", "audit"]

@@ -1,0 +1,81 @@
+"""Audits a run folder: runs every check, one after the other."""
+
+from collections.abc import Callable, Sequence
+from contextlib import closing
+from pathlib import Path
+
+from muster.emulator.audit.evidence import Evidence
+from muster.emulator.audit.ledger_checks import (
+    check_contributions,
+    check_evaluations,
+    check_file,
+    check_rounds,
+    check_weights,
+)
+from muster.emulator.audit.model_checks import (
+    check_aggregation,
+    check_memory,
+    check_model,
+    check_versions,
+)
+from muster.emulator.audit.record_checks import check_journal, check_summary
+from muster.emulator.audit.result import AuditCheck, AuditResult, CheckLog
+from muster.emulator.runs.run_folder import run_folder
+
+CHECKS: Sequence[tuple[str, Callable[[Evidence, CheckLog], None]]] = (
+    ("the ledger's file", check_file),
+    ("rounds and versions", check_rounds),
+    ("contributions, each at most once", check_contributions),
+    ("weights and staleness", check_weights),
+    ("evaluations", check_evaluations),
+    ("stored versions", check_versions),
+    ("remembered updates", check_memory),
+    ("versions made again from kept updates", check_aggregation),
+    ("the model of the run", check_model),
+    ("the journal", check_journal),
+    ("the summary", check_summary),
+)
+"""The checks by what they are about, in the order in which they run."""
+
+
+def audit(folder: Path | str) -> AuditResult:
+    """Check the run in a folder, which may still be going on.
+
+    The audit writes nothing. It reads the ledger with its own queries and computes weights, sums
+    and models by its own formulas. It shares with the server the classes that read settings, and
+    the codecs that decode compressed updates.
+
+    Raises:
+        ConfigError: there is no run in the folder, or its scenario cannot be read.
+        LedgerError: there is no ledger, or SQLite cannot read it.
+    """
+    run = run_folder(Path(folder))
+    evidence = Evidence.of(run)
+    with closing(evidence.ledger):
+        return AuditResult(run, [_result(evidence, *check) for check in CHECKS])
+
+
+def _result(
+    evidence: Evidence, title: str, check: Callable[[Evidence, CheckLog], None]
+) -> AuditCheck:
+    log = CheckLog(title)
+    check(evidence, log)
+    return log.result
+
+
+def describe(result: AuditResult) -> str:
+    """An audit in lines: what was checked, what could not be, and the first difference."""
+    width = max(len(check.title) for check in result.checks)
+    lines = []
+    for check in result.checks:
+        found = []
+        if check.differing:
+            found = [f"{check.differing:,} of {check.compared:,} values DIFFER"]
+        elif check.compared:
+            found = [f"{check.compared:,} values agree"]
+        found += [f"not checked: {what}" for what in check.skipped]
+        titles = [check.title, *[""] * len(found)]
+        lines += [f"{title:<{width}}  {text}" for title, text in zip(titles, found, strict=False)]
+    if result.first is not None:
+        lines += ["", f"the first difference: {result.first}"]
+    return "\n".join(lines)

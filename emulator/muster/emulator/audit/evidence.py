@@ -1,0 +1,148 @@
+"""The evidence in a run folder: its ledger, journal, scenario and files, read as plain values."""
+
+import json
+import sqlite3
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from muster.common.config import parse_toml
+from muster.common.errors import ConfigError
+from muster.emulator.results.ledger_file import damaged, open_ledger
+from muster.emulator.runs.run_folder import JOURNAL, LEDGER, SCENARIO
+
+Row = sqlite3.Row
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """The evidence of one run.
+
+    Attributes:
+        folder: the run folder.
+        ledger: the ledger, opened for reading, whose rows have names.
+    """
+
+    folder: Path
+    ledger: sqlite3.Connection
+
+    @classmethod
+    def of(cls, folder: Path) -> "Evidence":
+        """Open the evidence of a run folder.
+
+        Raises:
+            LedgerError: there is no ledger, or it cannot be read.
+        """
+        ledger = open_ledger(folder / LEDGER)
+        ledger.row_factory = Row
+        return cls(folder, ledger)
+
+    def rows(self, query: str, *values: Any) -> Iterator[Row]:
+        """Yield the rows of a query.
+
+        Raises:
+            LedgerError: the ledger is damaged.
+        """
+        try:
+            yield from self.ledger.execute(query, values)
+        except sqlite3.DatabaseError as error:
+            raise damaged(self.folder / LEDGER, error) from None
+
+    def one(self, query: str, *values: Any) -> Any:
+        """The first value of the first row of a query; None without rows.
+
+        Raises:
+            LedgerError: the ledger is damaged.
+        """
+        row = next(self.rows(query, *values), None)
+        return None if row is None else row[0]
+
+    def counts(self, query: str) -> dict[Any, int]:
+        """The rows of a query with two columns, as a table of the second one by the first."""
+        return {row[0]: row[1] for row in self.rows(query)}
+
+    @cached_property
+    def scenario(self) -> dict[str, Any]:
+        """The resolved scenario, with every default.
+
+        Raises:
+            ConfigError: it is missing, or is not TOML.
+        """
+        path = self.folder / SCENARIO
+        try:
+            return parse_toml(path.read_text(encoding="utf-8"), str(path))
+        except (OSError, ValueError) as error:
+            raise ConfigError(f"{path}: expected the scenario of the run, found {error}") from None
+
+    @property
+    def server(self) -> dict[str, Any]:
+        """The `[server]` table of the scenario."""
+        found = self.scenario.get("server")
+        return found if isinstance(found, dict) else {}
+
+    @property
+    def mode(self) -> dict[str, Any]:
+        """The settings of the mode, with its name as `kind`."""
+        return _plug_in(self.server.get("mode", "synchronous"))
+
+    @property
+    def rule(self) -> dict[str, Any]:
+        """The settings of the aggregator, with its name as `kind`."""
+        return _plug_in(self.server.get("aggregator", "fedavg"))
+
+    @property
+    def lockstep(self) -> bool:
+        """Whether the run was in lockstep."""
+        return bool(self.scenario.get("clock", {}).get("kind", "rounds") == "rounds")
+
+    @property
+    def carries(self) -> bool:
+        """Whether an update may count in a later round than that of its call."""
+        return "max_staleness" in self.mode
+
+    @cached_property
+    def server_config(self) -> dict[str, Any]:
+        """The configuration of the server's process.
+
+        Raises:
+            ConfigError: it is missing, or is not JSON.
+        """
+        path = self.folder / "setup/server.json"
+        try:
+            return dict(json.loads(path.read_bytes()))
+        except (OSError, ValueError) as error:
+            raise ConfigError(
+                f"{path}: expected the configuration that the run has written, found {error}"
+            ) from None
+
+    @cached_property
+    def base_versions(self) -> dict[int, int]:
+        """The base version of every committed round."""
+        return {row["round"]: row["base_version"] for row in self.rows("SELECT * FROM rounds")}
+
+    @cached_property
+    def enrolled(self) -> list[str]:
+        """The devices that may train, in the order of the population."""
+        query = "SELECT client FROM clients WHERE enrolled ORDER BY position"
+        return [row["client"] for row in self.rows(query)]
+
+    def events(self) -> Iterator[dict[str, Any]]:
+        """Yield the events of the journal. Lines that a kill or a power cut has torn are left
+        out."""
+        path = self.folder / JOURNAL
+        if not path.exists():
+            return
+        with path.open("rb") as lines:
+            for line in lines:
+                try:
+                    event = json.loads(line)
+                except ValueError:
+                    continue
+                if isinstance(event, dict):
+                    yield event
+
+
+def _plug_in(value: Any) -> dict[str, Any]:
+    return dict(value) if isinstance(value, dict) else {"kind": str(value)}

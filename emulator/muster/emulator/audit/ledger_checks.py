@@ -1,0 +1,143 @@
+"""Checks of the ledger against itself: rounds, contributions, answers and evaluations."""
+
+import math
+
+from muster.emulator.audit.evidence import Evidence
+from muster.emulator.audit.formulas import FORMULAS, RoundContext, no_formula
+from muster.emulator.audit.result import CheckLog
+
+_OUTCOMES = frozenset({"folded", "late", "duplicate", "refused", "dropped"})
+
+
+def check_file(evidence: Evidence, log: CheckLog) -> None:
+    """SQLite finds no damage in the file, and every index agrees with its table."""
+    found = evidence.one("PRAGMA integrity_check(1)")
+    log.compare("ledger.sqlite, by SQLite's integrity_check", "ok", found)
+
+
+def check_rounds(evidence: Evidence, log: CheckLog) -> None:
+    """Rounds are numbered without gaps, and each leads from the newest version to the next."""
+    folded = evidence.counts(
+        "SELECT round, count(*) FROM contributions WHERE outcome = 'folded' GROUP BY round"
+    )
+    accepted = evidence.counts(
+        "SELECT round, count(*) FROM answers WHERE decision IN ('accept', 'abort') GROUP BY round"
+    )
+    # On running clocks, an answer may come after its round has closed if the work goes on.
+    exact = evidence.lockstep or not evidence.carries
+    number = version = 0
+    for row in evidence.rows("SELECT * FROM rounds ORDER BY round"):
+        number += 1
+        round = row["round"]
+        log.compare("number of the round", number, round, round)
+        log.compare("base version", version, row["base_version"], round)
+        made = row["outcome"] == "aggregated"
+        log.require(
+            row["outcome"] in ("aggregated", "empty"),
+            "outcome", "'aggregated' or 'empty'", row["outcome"], round,
+        )  # fmt: skip
+        version = row["base_version"] + made
+        log.compare("version after the round", version, row["version"], round)
+        log.compare("number of folded updates", folded.get(round, 0), row["folded"], round)
+        if exact:
+            log.compare("number of accepted calls", accepted.get(round, 0), row["accepted"], round)
+        log.require(
+            made == (row["folded"] > 0),
+            "folded updates", "some if and only if a version was made", row["folded"], round,
+        )  # fmt: skip
+        number = round
+    stray = evidence.rows(
+        "SELECT round, client FROM contributions WHERE outcome = 'folded' "
+        "AND round NOT IN (SELECT round FROM rounds)"
+    )
+    for round, client in stray:
+        log.require(False, "round of a folded update", "a committed round", round, round, client)
+
+
+def check_contributions(evidence: Evidence, log: CheckLog) -> None:
+    """Every update counts at most once, and belongs to a call that its device has accepted."""
+    twice = evidence.rows(
+        "SELECT call_round, client, count(*) FROM contributions WHERE outcome = 'folded' "
+        "GROUP BY call_round, client HAVING count(*) > 1"
+    )
+    for round, client, times in twice:
+        log.compare("times that the update of a call counts", 1, times, round, client)
+    query = (
+        "SELECT c.*, a.decision, k.enrolled FROM contributions c "
+        "LEFT JOIN answers a ON a.round = c.call_round AND a.client = c.client "
+        "LEFT JOIN clients k ON k.client = c.client ORDER BY c.round, c.client"
+    )
+    bases, oldest = evidence.base_versions, evidence.mode.get("max_staleness")
+    carries = evidence.carries
+    for row in evidence.rows(query):
+        at = row["round"], row["client"]
+        known = ", ".join(sorted(_OUTCOMES))
+        log.require(row["outcome"] in _OUTCOMES, "outcome", known, row["outcome"], *at)
+        log.compare("enrollment of the device", 1, row["enrolled"], *at)
+        if row["outcome"] != "folded":
+            log.compare("weight of an update that does not count", None, row["weight"], *at)
+            continue
+        log.compare("answer to the call", "accept", row["decision"], *at)
+        log.compare("base version", bases.get(row["call_round"]), row["base_version"], *at)
+        base = bases.get(row["round"])
+        staleness = None if base is None else base - row["base_version"]
+        log.compare("staleness", staleness, row["staleness"], *at)
+        if carries:
+            log.require(row["call_round"] <= row["round"], "round of the call",
+                        f"at most {row['round']}", row["call_round"], *at)  # fmt: skip
+            log.require(row["staleness"] <= oldest, "staleness", f"at most {oldest}",
+                        row["staleness"], *at)  # fmt: skip
+        else:
+            log.compare("round of the call", row["round"], row["call_round"], *at)
+        weight = row["weight"]
+        log.require(
+            weight is not None and 0 <= weight < math.inf,
+            "weight", "a finite number >= 0", weight, *at,
+        )  # fmt: skip
+        log.require(row["examples"] > 0, "examples", "more than 0", row["examples"], *at)
+
+
+def check_weights(evidence: Evidence, log: CheckLog) -> None:
+    """The weights and normalisers are those of the rule's formula, and their sums are right."""
+    settings = evidence.rule
+    privacy = evidence.server.get("privacy") or {}
+    reason = no_formula(settings, bool(privacy) and privacy.get("where", "server") == "server")
+    if reason is not None:
+        log.skip(f"weights by formula: {reason}")
+    context = RoundContext(settings, evidence.mode, evidence.enrolled)
+    for row in evidence.rows("SELECT * FROM rounds WHERE outcome = 'aggregated' ORDER BY round"):
+        round = row["round"]
+        folded = list(
+            evidence.rows(
+                "SELECT * FROM contributions WHERE round = ? AND outcome = 'folded' "
+                "ORDER BY client",
+                round,
+            )
+        )
+        weights = [update["weight"] for update in folded]
+        if None in weights or not weights:
+            continue  # another check reports it
+        total, squares = math.fsum(weights), math.fsum(weight * weight for weight in weights)
+        log.compare("sum of the weights", total, row["weight_sum"], round)
+        log.compare("largest weight", max(weights), row["weight_max"], round)
+        effective = total**2 / squares if squares else 0.0
+        log.compare("effective size", effective, row["effective_size"], round)
+        if reason is not None:
+            continue
+        derived = FORMULAS[settings["kind"]](context, folded)
+        for update, weight in zip(folded, derived.weights, strict=True):
+            log.compare("weight", weight, update["weight"], round, update["client"])
+        log.compare("normaliser", derived.normaliser, row["normaliser"], round)
+
+
+def check_evaluations(evidence: Evidence, log: CheckLog) -> None:
+    """A round has the loss and the accuracy of the evaluation of its version."""
+    query = (
+        "SELECT r.round, r.version, r.loss, r.accuracy, e.round AS made, e.loss AS measured, "
+        "e.accuracy AS accuracy_measured FROM evaluations e JOIN rounds r ON r.version = e.version "
+        "AND r.outcome = 'aggregated' ORDER BY r.round"
+    )
+    for row in evidence.rows(query):
+        log.compare("round of the evaluation", row["round"], row["made"], row["round"])
+        log.compare("loss", row["measured"], row["loss"], row["round"])
+        log.compare("accuracy", row["accuracy_measured"], row["accuracy"], row["round"])

@@ -1,0 +1,158 @@
+"""Checks of the journal and of summary.json against the ledger."""
+
+import hashlib
+import math
+from collections import Counter
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from muster.emulator.audit.evidence import Evidence, Row
+from muster.emulator.audit.result import CheckLog
+from muster.emulator.results.summary import MODEL, SUMMARY, read_summary
+
+_OF_ROUND = (
+    "version",
+    "outcome",
+    "called",
+    "accepted",
+    "folded",
+    "bytes_up",
+    "bytes_down",
+    "seconds",
+    "epsilon",
+)
+"""The fields of the event `round_committed` that the table `rounds` has too."""
+
+_OF_EVALUATION = ("round", "loss", "accuracy", "seconds")
+
+_NEXT: dict[str | None, frozenset[str]] = {
+    None: frozenset({"fault_planned", "fault_applied"}),
+    "fault_planned": frozenset({"fault_planned", "fault_applied"}),
+    "fault_applied": frozenset({"fault_applied", "fault_observed", "fault_healed"}),
+    "fault_observed": frozenset({"fault_applied", "fault_observed", "fault_healed"}),
+    "fault_healed": frozenset(
+        {"fault_applied", "fault_verified", "fault_healed", "fault_observed"}
+    ),
+    "fault_verified": frozenset({"fault_applied", "fault_verified", "fault_healed"}),
+}
+"""The events of a fault, each with those that may follow it."""
+
+_FAULTS = frozenset[str]().union(*_NEXT.values())
+
+
+def check_journal(evidence: Evidence, log: CheckLog) -> None:
+    """The journal has every committed round and every evaluation once, with the same numbers."""
+    rounds = {row["round"]: row for row in evidence.rows("SELECT * FROM rounds")}
+    versions = {row["version"]: row for row in evidence.rows("SELECT * FROM evaluations")}
+    told, evaluated, faults = Counter[int](), Counter[int](), dict[tuple[str, int], str]()
+    status: str | None = None
+    for event in evidence.events():
+        name = event.get("event")
+        if name == "round_committed":
+            told[event["round"]] += 1
+            _compare_event(event, rounds.get(event["round"]), _OF_ROUND, log, event["round"])
+        elif name == "evaluated":
+            evaluated[event["version"]] += 1
+            row = versions.get(event["version"])
+            _compare_event(event, row, _OF_EVALUATION, log, event["round"])
+        elif name == "ended":
+            status = event.get("status")
+        elif name in _FAULTS:
+            _check_fault(event, faults, log)
+    recorded = evidence.one("SELECT status FROM run")
+    ended = recorded is not None
+    _compare_counts("the event round_committed of round", rounds.keys(), told, ended, log)
+    _compare_counts("the event evaluated of version", versions.keys(), evaluated, ended, log)
+    if not ended:
+        log.skip("the end of the journal: the run goes on, or its server was killed")
+    else:
+        log.compare("status of the run in the journal", recorded, status)
+
+
+def _compare_event(
+    event: dict[str, Any], row: Row | None, names: tuple[str, ...], log: CheckLog, round: int
+) -> None:
+    if row is None:
+        return  # `_compare_counts` reports it
+    for name in names:
+        found = event.get(name)
+        log.compare(f"{name} in the journal", row[name], found, round)
+
+
+def _compare_counts(
+    what: str, known: Iterable[int], told: Counter[int], ended: bool, log: CheckLog
+) -> None:
+    """A server that was killed may not have written its last events yet."""
+    numbers = set(known)
+    for number in sorted(numbers | set(told)):
+        right = int(number in numbers)
+        if told[number] or ended:
+            log.compare(f"times that the journal has {what} {number}", right, told[number])
+
+
+def _check_fault(event: dict[str, Any], faults: dict[tuple[str, int], str], log: CheckLog) -> None:
+    """Every occurrence of a fault is applied before it is observed or healed, and healed before
+    that is verified."""
+    name, kind = str(event.get("fault", event.get("name"))), str(event["event"])
+    occurrence = name, int(event.get("number") or 0)
+    allowed = " or ".join(sorted(_NEXT[faults.get(occurrence)]))
+    log.require(kind in allowed.split(" or "), f"event of the fault {name!r}", allowed, kind,
+                event.get("round"))  # fmt: skip
+    faults[occurrence] = kind
+
+
+def check_summary(evidence: Evidence, log: CheckLog) -> None:
+    """summary.json has the sums of the ledger."""
+    summary = read_summary(evidence.folder)
+    if not summary:
+        log.skip(f"{SUMMARY} is missing or not JSON")
+        return
+    one = evidence.one
+    rounds, enrolled = (
+        one("SELECT count(*) FROM rounds"),
+        one("SELECT count(*) FROM clients WHERE enrolled_at IS NOT NULL"),
+    )
+    folded = one("SELECT count(*) FROM contributions WHERE outcome = 'folded'")
+    expected: dict[str, Any] = {
+        "run": one("SELECT id FROM run"),
+        "rounds": rounds,
+        "empty_rounds": one("SELECT count(*) FROM rounds WHERE outcome = 'empty'"),
+        "population": one("SELECT population FROM run"),
+        "enrolled": enrolled,
+        "updates_folded": folded,
+        "participation_rate": folded / (enrolled * rounds) if enrolled * rounds else None,
+        "bytes_saved": one("SELECT coalesce(sum(bytes_saved), 0) FROM contributions"),
+        "model_sha256": sha256_of(evidence.folder / MODEL),
+    }
+    if (status := one("SELECT status FROM run")) is not None:
+        expected["status"] = status
+    for way in ("up", "down"):
+        total = f"SELECT coalesce(sum(bytes_{way}), 0) + (SELECT bytes_{way} FROM run) FROM rounds"
+        expected[f"bytes_{way}"] = one(total)
+    for key, value in expected.items():
+        log.compare(f"{key} in {SUMMARY}", value, summary.get(key))
+    seconds = [row["seconds"] for row in evidence.rows("SELECT seconds FROM rounds")]
+    found = summary.get("seconds")
+    close = isinstance(found, int | float) and math.isclose(found, math.fsum(seconds), rel_tol=1e-9)
+    log.require(close, f"seconds in {SUMMARY}", f"{math.fsum(seconds)!r}", found)
+    for outcome, count in dict(summary.get("outcomes", {})).items():
+        right = one("SELECT count(*) FROM contributions WHERE outcome = ?", outcome)
+        log.compare(f"outcomes.{outcome} in {SUMMARY}", right, count)
+    _check_final(evidence, dict(summary.get("final", {})), log)
+
+
+def _check_final(evidence: Evidence, final: dict[str, Any], log: CheckLog) -> None:
+    last = next(evidence.rows("SELECT * FROM evaluations ORDER BY version DESC LIMIT 1"), None)
+    if last is None:
+        return
+    for key in ("round", "version", "loss", "accuracy"):
+        log.compare(f"final.{key} in {SUMMARY}", last[key], final.get(key))
+
+
+def sha256_of(path: Path) -> str | None:
+    """The SHA-256 of a file in hexadecimal; None if there is no such file."""
+    if not path.is_file():
+        return None
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()

@@ -1,0 +1,52 @@
+"""The facts of a round that an expectation may be about."""
+
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Literal, NamedTuple
+
+
+class FactKind(NamedTuple):
+    """What a fact means, and of whom it is known.
+
+    Attributes:
+        meaning: a sentence about its value in a round.
+        of_group: whether a condition may, must or cannot name a group.
+    """
+
+    meaning: str
+    of_group: Literal["may", "always", "never"] = "may"
+
+
+FACTS: Mapping[str, FactKind] = MappingProxyType(
+    {
+        "loss": FactKind(
+            "loss of the model after the round, on the test set or on the data of a group"
+        ),
+        "accuracy": FactKind("accuracy of the same model, on the same data"),
+        "participation": FactKind(
+            "folded updates divided by enrolled devices (devices that ever connected)"
+        ),
+        "call_success": FactKind("folded updates divided by called devices"),
+        "share": FactKind("the group's share of the folded updates", "always"),
+        "called": FactKind("devices that the round called"),
+        "accepted": FactKind("devices that accepted the call, also if they gave up later"),
+        "folded": FactKind("updates that became part of the model in the round"),
+        "lost": FactKind("accepted calls of the round that never led to a folded update"),
+        "late": FactKind("updates that came too late or were too stale"),
+        "refused": FactKind("updates in which something was wrong"),
+        "dropped": FactKind("accepted calls that ended without an update that was needed"),
+        "duplicate": FactKind("updates that arrived again; they do not count again"),
+        "counted_twice": FactKind("calls of the round whose update was folded more than once"),
+        "mean_staleness": FactKind("mean staleness of the folded updates"),
+        "max_staleness": FactKind("largest staleness of the folded updates"),
+        "bytes_up": FactKind("bytes of bodies that came from devices", "never"),
+        "bytes_down": FactKind("bytes of bodies that were sent to devices", "never"),
+        "bytes": FactKind("the sum of both", "never"),
+        "empty": FactKind("1 if the round left the model as it was, else 0", "never"),
+        "seconds": FactKind("wall seconds from the opening of the round to its close", "never"),
+    }
+)
+"""The facts by name, as docs/expectations.md lists them."""
+
+EVALUATED = frozenset({"loss", "accuracy"})
+"""The facts that exist only in rounds after which the model was evaluated."""

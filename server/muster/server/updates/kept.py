@@ -1,0 +1,74 @@
+"""The folded updates of every round, as they arrived, in files of the run folder.
+
+They let somebody else check the aggregation: `muster audit` makes every version again from them.
+"""
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from muster.common.files import remove_unfinished, write_atomic
+
+if TYPE_CHECKING:
+    from muster.server.updates.round_updates import PendingUpdate
+
+UPDATES = "updates"
+"""Name of the folder in the run folder."""
+
+
+class KeptUpdates:
+    """Writes a file for each round, before the transaction that commits the round.
+
+    A file is in safetensors format. It has the body of each update as bytes, under the name of its
+    client, and in its metadata the checksum of each body, which the device has stated.
+
+    Args:
+        folder: `updates/` of the run folder.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    def load(self, newest: int) -> None:
+        """Make the folder, and remove the files of rounds that were never committed.
+
+        Args:
+            newest: the newest committed round.
+        """
+        self._folder.mkdir(exist_ok=True)
+        remove_unfinished(self._folder)
+        for path in self._folder.glob("*.safetensors"):
+            if path.stem.isdecimal() and int(path.stem) > newest:
+                path.unlink()
+
+    def keep(self, round: int, counted: Sequence["PendingUpdate"]) -> None:
+        """Write the updates that count in a round; their bodies must still be open.
+
+        Raises:
+            OSError: the disk is full.
+        """
+        if not counted:
+            return
+        bodies = [update.body.encoded() for update in counted]
+        header: dict[str, object] = {
+            "__metadata__": {u.contribution.client: u.update.checksum.hex() for u in counted}
+        }
+        begin = 0
+        for update, body in zip(counted, bodies, strict=True):
+            offsets = [begin, begin := begin + len(body)]
+            header[update.contribution.client] = {
+                "dtype": "U8", "shape": [len(body)], "data_offsets": offsets,
+            }  # fmt: skip
+        text = json.dumps(header).encode()
+        length = len(text).to_bytes(8, "little")
+        write_atomic(self._folder / kept_name(round), length, text, *bodies, durable=True)
+
+    def discard(self, round: int) -> None:
+        """Remove the updates of a round that turned out to be empty."""
+        (self._folder / kept_name(round)).unlink(missing_ok=True)
+
+
+def kept_name(round: int) -> str:
+    """Return the file name of a round's updates."""
+    return f"{round:06d}.safetensors"

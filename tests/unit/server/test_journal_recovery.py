@@ -1,0 +1,57 @@
+"""What a restarted server writes into a journal that lacks committed rounds."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import orjson
+import pytest
+
+from muster.common.events import RoundCommitted
+from muster.server.account.journal_recovery import missing_events, newest, numbers
+from muster.server.account.ledger import Ledger
+from muster.server.account.rows import PendingTransaction, RoundRow, StoredVector
+
+
+@pytest.fixture
+def ledger(tmp_path: Path) -> Iterator[Ledger]:
+    """A ledger with the rounds 1 to 5."""
+    ledger = Ledger(tmp_path / "ledger.sqlite")
+    ledger.begin("run", [], 0.0, 0, {})
+    for round in range(1, 6):
+        row = RoundRow(round, round - 1, round, "aggregated", 1, 1, 1, 1.0, 1.0, 1.0, 1.0, 0.0,
+                       0.0, 8, 8, 10.0 * round, 10.0 * round + 5, 5.0)  # fmt: skip
+        ledger.commit(row, [], PendingTransaction(), StoredVector("x", 1, b"x"))
+    yield ledger
+    ledger.close()
+
+
+def told(path: Path, *rounds: int) -> Path:
+    lines = [
+        orjson.dumps({"event": "round_committed", "round": round}).decode() for round in rounds
+    ]
+    path.write_text("\n".join([*lines, ""]))
+    return path
+
+
+@pytest.mark.parametrize(
+    ("rounds", "missing"),
+    [((), [1, 2, 3, 4, 5]), ((1, 2, 3), [4, 5]), ((1, 3, 5), [2, 4]), ((1, 2, 3, 4, 5), []),
+     ((4, 5), [1, 2, 3])],
+)  # fmt: skip
+def test_exactly_the_rounds_that_the_journal_lacks_are_told(
+    tmp_path: Path, ledger: Ledger, rounds: tuple[int, ...], missing: list[int]
+) -> None:
+    journal = told(tmp_path / "journal.jsonl", *rounds)
+    found = missing_events(journal, ledger)
+    assert [(at, vars(event)["round"]) for at, event in found] == [
+        (10.0 * round + 5, round) for round in missing
+    ]
+
+
+def test_torn_lines_are_no_rounds(tmp_path: Path, ledger: Ledger) -> None:
+    journal = told(tmp_path / "journal.jsonl", 1, 2, 3)
+    text = journal.read_text()
+    journal.write_text(text.replace('"round":2', '"round":}') + '{"event":"round_committed","r')
+    assert newest(journal, RoundCommitted, "round") == 3
+    assert numbers(journal, RoundCommitted, "round") == {1, 3}
+    assert [vars(event)["round"] for _, event in missing_events(journal, ledger)] == [2, 4, 5]
