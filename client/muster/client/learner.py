@@ -1,5 +1,6 @@
 """The learning of one device: its examples, its memory and its training."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -9,6 +10,8 @@ import numpy as np
 from torch import nn
 
 from muster.client.config import PackMember, Training
+from muster.client.faults.scheduled import DeviceFault
+from muster.client.faults.update_effects import UpdateEffects
 from muster.client.life import Row
 from muster.client.memory import Memory, RoundRecord, State, StoredUpdate
 from muster.client.session import Session
@@ -65,6 +68,8 @@ class Learner:
         line: the model of the device's link.
         lockstep: whether a round waits for every device that it called.
         masks: the masks of the device's group; None: it trains the whole model.
+        faults: the faults of its updates.
+        seed: the scenario's, for these faults.
     """
 
     def __init__(
@@ -79,6 +84,8 @@ class Learner:
         lockstep: bool,
         clock: Clock,
         masks: GroupMasks | None = None,
+        faults: Sequence[DeviceFault] = (),
+        seed: int = 0,
     ) -> None:
         self.client = config.client
         self.session = Session(config.client, lockstep)
@@ -89,10 +96,11 @@ class Learner:
         self._codec = codec
         self._index = config.index
         self._masks = masks
+        self._faults = UpdateEffects(faults, config.client, seed)
         self.line = line
         self._speed = config.examples_per_s
         self._clock = clock
-        self._modelled: tuple[TrainingConfig | None, float] = None, 0.0
+        self._modelled: tuple[TrainingConfig | None, float, float] = None, 0.0, 0.0
 
     def held_for(self, call: Call) -> StoredUpdate | None:
         """The stored update for a call; None if there is none."""
@@ -106,6 +114,8 @@ class Learner:
         before: State,
         life: Row,
         download: Download,
+        step: int = 0,
+        slowdown: float = 1.0,
     ) -> StoredUpdate:
         """Train from the base version's model, and remember the round with its update.
 
@@ -113,13 +123,18 @@ class Learner:
             before: the state in which the device entered the round.
             life: the row of the device's simulated state after the work.
             download: how the model came.
+            step: the step of the device's life at which it was called.
+            slowdown: factor of the modelled seconds of training, from faults.
         """
         began, mask = self._clock.monotonic(), self._mask(call.key.round)
+        faults, examples = self._faults.at(call.key.round, step), self.examples
+        if faults:
+            examples = faults.poison(examples, _outputs(self._module))
         trained = train(
             self._task,
             self._module,
             decode_vector(model, work.schema),
-            self.examples,
+            examples,
             work.training,
             seed=work.seed,
             client=self.client,
@@ -127,7 +142,12 @@ class Learner:
             base_version=call.base_version,
             mask=mask,
         )
-        body, residual = self._compressed(trained.delta, mask, before, work.seed, call.key.round)
+        compressed = (mask, before, work.seed, call.key.round)
+        body, residual = self._compressed(trained.delta, *compressed)
+        if faults:
+            # The residual stays that of the honest update, so that the device heals with the fault.
+            trained = faults.tamper(trained)
+            body = faults.rewrite(self._compressed(trained.delta, *compressed)[0])
         update = Update(
             key=call.key,
             examples=trained.examples,
@@ -136,7 +156,7 @@ class Learner:
             train_s=self._clock.monotonic() - began,
             fetch_s=download.seconds,
             loss=trained.loss,
-            modelled_s=self.modelled_s(work),
+            modelled_s=self.modelled_s(work, slowdown),
             fetch_wait_s=download.wait_s,
             fetched_at=download.at,
             steps=trained.train_steps,
@@ -180,15 +200,39 @@ class Learner:
         masks = self._masks
         return self._codec.length(work.schema.parameters if masks is None else masks.largest)
 
-    def modelled_s(self, work: TrainingConfig) -> float:
-        """Modelled seconds of a round's work: training and transfers over the device's own link."""
+    def resent(self, call: Call, step: int) -> list[StoredUpdate]:
+        """Updates that faults make the device send beside its update for a call, which it has
+        stored: an older one, and copies."""
+        faults = self._faults.at(call.key.round, step)
+        if not faults or (stored := self.held_for(call)) is None:
+            return []
+        older = [
+            StoredUpdate(held.update, held.body)
+            for held in self.memory.held
+            if held.round < call.key.round
+            and held.update is not None
+            and len(held.body) == held.update.length
+        ]
+        return [*(older[-1:] if faults.repeats_last else []), *[stored] * faults.copies]
+
+    def modelled_s(self, work: TrainingConfig, slowdown: float = 1.0) -> float:
+        """Modelled seconds of a round's work: training and transfers over the device's own link.
+
+        Args:
+            slowdown: factor of the training, from faults.
+        """
         if self._modelled[0] is not work:  # cached: called several times in every round
             transfer_s = self.line.transfer_s(work.schema.body_bytes, self.update_bytes(work))
-            self._modelled = work, self.train_s(work) + transfer_s
-        return self._modelled[1]
+            self._modelled = work, self.train_s(work), transfer_s
+        return self._modelled[1] * slowdown + self._modelled[2]
 
     def train_s(self, work: TrainingConfig) -> float:
         """Modelled seconds of training in a round: examples seen divided by the device's speed."""
         if self._speed is None:
             return 0.0
         return work.training.examples_seen(len(self.examples)) / self._speed
+
+
+def _outputs(module: nn.Module) -> int:
+    """Number of outputs of a model: of the biases of its last layer, or of its last parameters."""
+    return int(list(module.parameters())[-1].shape[0])

@@ -5,6 +5,7 @@ from collections.abc import Iterator, Sequence
 from muster.client.covariates import column_names
 from muster.client.logit import Logit
 from muster.common.bounds import DEVICES
+from muster.emulator.faults.refusals import fault_refusals
 from muster.emulator.scenario.settings import Group, ScenarioSettings
 from muster.server.aggregators import Need
 from muster.server.config import ServerSettings
@@ -65,6 +66,7 @@ def contradictions(scenario: ScenarioSettings) -> Sequence[str]:
         )
     if scenario.verify and not any(group.gateway for group in scenario.groups):
         found.append("verify: no group has a link to measure; set groups.link.profile")
+    found += fault_refusals(scenario)
     mistakes = len(found)
     for number, group in enumerate(scenario.groups):
         found += [f"groups[{number}].{mistake}" for mistake in _impossible(scenario, group)]

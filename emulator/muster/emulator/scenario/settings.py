@@ -15,6 +15,7 @@ from muster.client.participation import ParticipationSettings
 from muster.common.bounds import DeviceCount
 from muster.common.config import Section
 from muster.common.masks import AnyMasking
+from muster.emulator.faults.settings import Faults
 from muster.emulator.fleet.enrollment import AnyEnrollment, EnrollAll
 from muster.emulator.fleet.local_work import local_work_of
 from muster.emulator.links.settings import LinkSettings, SharedLink
@@ -136,6 +137,9 @@ class ScenarioSettings(Section):
     server: ServerSettings
     groups: Annotated[list[Group], Field(min_length=1, max_length=10_000)]
     launch: Launch = Launch()
+
+    faults: Faults = Field(default_factory=list)
+    """What goes wrong, for whom and when ([faults.md](faults.md))."""
 
     modules: str | None = None
     """The folder from which every process imports code of your own, which a scenario names as

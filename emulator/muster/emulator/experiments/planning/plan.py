@@ -15,7 +15,7 @@ import numpy as np
 from muster.client.config import PackMember
 from muster.client.device_simulation import DeviceSimulation
 from muster.client.foresight import TICK_S
-from muster.client.life import CODE, VERDICTS, Decided, Effort
+from muster.client.life import CODE, VERDICTS, Decided, Effort, Life
 from muster.common import seeds
 from muster.common.bounds import ROUNDS
 from muster.common.errors import ConfigError
@@ -23,6 +23,7 @@ from muster.common.exchange import Reason
 from muster.common.lines import LinkModel, extra_seconds, granted
 from muster.common.seeds import FloatArray, IntArray
 from muster.emulator.experiments.planning.result import GroupPlan, Learning, Plan
+from muster.emulator.faults.of_scenario import ScenarioFaults
 from muster.emulator.fleet.lives import by_group, life_of, line_of, members_of
 from muster.emulator.fleet.population import Resident, population
 from muster.emulator.scenario.reading import read_scenario
@@ -71,6 +72,7 @@ def plan(
             f"--set server.mode=synchronous"
         )
     residents = population(scenario)
+    faults = ScenarioFaults.of(scenario, residents)
     steps = _steps(scenario)
     learning = learning or Learning.of(scenario)
     enrolled = [resident for resident in residents if resident.enrolled]
@@ -85,7 +87,8 @@ def plan(
         for start in range(0, len(members), at_once):
             together = members[start : start + at_once]
             report = partial(_report, progress, done, of, len(together))
-            _simulate(found, scenario, group, together, learning, calls, steps, report)
+            life = life_of(scenario, group, faults.inside)
+            _simulate(found, scenario, group, life, together, learning, calls, steps, report)
             done += len(together) * len(steps)
             progress(done, of)
         found.charge /= max(1, len(members))
@@ -185,6 +188,7 @@ def _simulate(
     found: GroupPlan,
     scenario: Scenario,
     group: Group,
+    life: Life,
     members: Sequence[PackMember],
     learning: Learning,
     calls: _Calls,
@@ -198,13 +202,12 @@ def _simulate(
     """
     n, rounds = len(members), len(steps)
     devices = [member.being() for member in members]
-    lives = DeviceSimulation(
-        life_of(scenario, group), scenario.seed, devices, ahead=min(_AHEAD, int(steps[-1]) + 1)
-    )
+    ahead = min(_AHEAD, int(steps[-1]) + 1)
+    lives = DeviceSimulation(life, scenario.seed, devices, ahead=ahead)
     places = {member.client: place for place, member in enumerate(members)}
     lines = [line_of(scenario, group, member.client) for member in members]
-    effort = learning.effort(scenario, group, members, lines)
-    sharing = _Sharing(scenario, group, dict(zip(places, lines, strict=True)), effort)
+    usual = learning.effort(scenario, group, members, lines)
+    sharing = _Sharing(scenario, group, dict(zip(places, lines, strict=True)), usual)
     chance = np.zeros(n)
     fates = np.zeros((n, len(VERDICTS)), dtype=np.int64)
     deadline_s = scenario.server.deadline_s or np.inf
@@ -218,6 +221,7 @@ def _simulate(
         called = calls.of_round(place + 1, places)
         if not len(called):
             continue
+        effort = lives.slowed(step, usual)
         verdict = sharing.granted(place + 1, called, lives.decide(step, effort))
         codes = verdict.code[called]
         found.called[place] += len(called)

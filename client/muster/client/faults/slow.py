@@ -1,0 +1,37 @@
+"""The fault `slow`."""
+
+from collections.abc import Iterator
+from typing import Annotated
+
+from pydantic import Field
+
+from muster.client.faults.contract import LifeEffect, LifeFault
+from muster.common.faults import FaultConditions, LedgerTrace
+
+
+class Slow(LifeFault):
+    """The device trains more slowly: its modelled seconds of training are multiplied. Updates may
+    miss the deadline, and more work is interrupted. Needs `device.examples_per_s`, without which
+    training counts as 0 seconds."""
+
+    factor: Annotated[float, Field(gt=1, le=1e6)] = 4.0
+    """Factor of the modelled seconds of training."""
+
+    def refusals(self, conditions: FaultConditions) -> Iterator[str]:
+        for group in conditions.groups:
+            if not group.speed:
+                yield (
+                    f"slow multiplies modelled seconds of training, but group {group.name!r} has no "
+                    f"device.examples_per_s, so its training counts as 0 seconds"
+                )
+
+    def effect(self) -> LifeEffect:
+        return LifeEffect(slowdown=self.factor)
+
+    def observed(self, trace: LedgerTrace) -> bool:
+        """The work took longer than the device's work in rounds outside of the fault."""
+        return (
+            trace.modelled_s is not None
+            and trace.usual_s is not None
+            and trace.modelled_s > trace.usual_s * 1.001
+        )

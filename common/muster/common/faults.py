@@ -1,0 +1,90 @@
+"""What every injected fault has: whom it can strike, and how its effect is recognised.
+
+A fault is a plug-in. `[[faults]]` of a scenario names it as `do`, and has its settings beside it.
+When it strikes, and whom, is not its business: `muster.emulator.faults` resolves that.
+"""
+
+from collections.abc import Iterator, Sequence
+from typing import Any, ClassVar, Literal, NamedTuple
+
+from muster.common.plugins import Plugin
+
+Role = Literal["device", "server", "gateway"]
+"""What a fault strikes."""
+
+
+class LedgerTrace(NamedTuple):
+    """What the ledger has of a device in a round in which a fault should act on it.
+
+    Attributes:
+        decision: of the answer: accept, decline, abort, absent, silent; "" without an answer.
+        reason: why the device declined or gave up; "" if it gave no reason.
+        state: the device's reported state by name, as in the ledger; empty if it reports none.
+        modelled_s: modelled seconds of its work; None without any.
+        usual_s: median of its modelled seconds in rounds outside of the fault; None without any.
+        updates: outcome and reason of each of its updates for the round.
+    """
+
+    decision: str = ""
+    reason: str = ""
+    state: dict[str, Any] = {}
+    modelled_s: float | None = None
+    usual_s: float | None = None
+    updates: Sequence[tuple[str, str]] = ()
+
+
+class TargetGroup(NamedTuple):
+    """A group of devices that a fault may strike.
+
+    Attributes:
+        battery: whether its devices have a battery.
+        speed: whether their training has a modelled speed.
+        packed: whether several devices share a process.
+        gateway: whether they reach the server through a gateway.
+    """
+
+    name: str
+    battery: bool
+    speed: bool
+    packed: bool
+    gateway: bool
+
+
+class FaultConditions(NamedTuple):
+    """The conditions under which a fault shall act.
+
+    Attributes:
+        groups: the groups that it may strike.
+        labels: whether the task classifies; None if that is not known before the task is open.
+    """
+
+    lockstep: bool
+    groups: Sequence[TargetGroup]
+    labels: bool | None
+
+
+class FaultKind(Plugin):
+    """A kind of fault, with its settings.
+
+    Attributes:
+        roles: what it can strike.
+        lasts: whether it has a duration. A fault without one happens at one moment.
+        needs_end: whether a run in lockstep cannot go on while it lasts.
+    """
+
+    roles: ClassVar[frozenset[Role]] = frozenset({"device"})
+    lasts: ClassVar[bool] = True
+    needs_end: ClassVar[bool] = False
+
+    def refusals(self, conditions: FaultConditions) -> Iterator[str]:
+        """Yield reasons why the fault cannot take effect under these conditions."""
+        yield from ()
+
+
+class TracedFault(FaultKind):
+    """A fault that acts inside devices, and whose effect is read from the ledger. The supervisor
+    injects all other faults."""
+
+    def observed(self, trace: LedgerTrace) -> bool:
+        """Whether this trace of a device shows the effect of the fault."""
+        raise NotImplementedError
