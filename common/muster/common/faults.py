@@ -4,6 +4,7 @@ A fault is a plug-in. `[[faults]]` of a scenario names it as `do`, and has its s
 When it strikes, and whom, is not its business: `muster.emulator.faults` resolves that.
 """
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import Any, ClassVar, Literal, NamedTuple
 
@@ -11,6 +12,10 @@ from muster.common.plugins import Plugin
 
 Role = Literal["device", "server", "gateway"]
 """What a fault strikes."""
+
+
+NO_ANSWER = ("", "absent", "silent")
+"""Decisions of devices that sent no answer."""
 
 
 class LedgerTrace(NamedTuple):
@@ -23,6 +28,7 @@ class LedgerTrace(NamedTuple):
         modelled_s: modelled seconds of its work; None without any.
         usual_s: median of its modelled seconds in rounds outside of the fault; None without any.
         updates: outcome and reason of each of its updates for the round.
+        earlier: of each of its updates for the round before that did not count.
     """
 
     decision: str = ""
@@ -31,6 +37,7 @@ class LedgerTrace(NamedTuple):
     modelled_s: float | None = None
     usual_s: float | None = None
     updates: Sequence[tuple[str, str]] = ()
+    earlier: Sequence[tuple[str, str]] = ()
 
 
 class TargetGroup(NamedTuple):
@@ -88,3 +95,21 @@ class TracedFault(FaultKind):
     def observed(self, trace: LedgerTrace) -> bool:
         """Whether this trace of a device shows the effect of the fault."""
         raise NotImplementedError
+
+    def gone(self, trace: LedgerTrace) -> bool:
+        """Whether this trace, of a round after the fault, shows that the effect is gone."""
+        return trace.decision not in NO_ANSWER and not self.observed(trace)
+
+    def seen(self, traces: Sequence[LedgerTrace]) -> str:
+        """What was measured, for people, of traces that show the effect."""
+        said = Counter(
+            f"update {outcome}{f' ({reason})' if reason else ''}"
+            for trace in traces
+            for outcome, reason in trace.updates
+        )
+        said += Counter(
+            f"{trace.decision} ({trace.reason})" if trace.reason else trace.decision
+            for trace in traces
+            if not trace.updates
+        )
+        return ", ".join(f"{count} × {what}" for what, count in sorted(said.items()))

@@ -84,6 +84,10 @@ class UpdateFault(TracedFault):
         """By default: the server has judged an update that the device sent under the fault."""
         return bool(trace.updates)
 
+    def gone(self, trace: LedgerTrace) -> bool:
+        """The server took an update that the device sent after the fault."""
+        return any(outcome in ("folded", "late", "dropped") for outcome, _ in trace.updates)
+
 
 def without_battery(kind: str, conditions: FaultConditions) -> Iterator[str]:
     """Refusals of a fault that needs a battery."""

@@ -1,9 +1,12 @@
 """The fault `replay`."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from muster.client.faults.contract import UpdateFault
 from muster.common.faults import FaultConditions, LedgerTrace
+
+_REPEATED = frozenset({("duplicate", ""), ("late", "round closed")})
+"""Outcome and reason of an update that came once more."""
 
 
 class Replay(UpdateFault):
@@ -23,5 +26,9 @@ class Replay(UpdateFault):
         return True
 
     def observed(self, trace: LedgerTrace) -> bool:
-        """The server recorded a late or repeated update of the round before."""
-        return any(outcome in ("duplicate", "late") for outcome, _ in trace.updates)
+        """The server recorded a repeated update of the round before."""
+        return any(update in _REPEATED for update in trace.earlier)
+
+    def seen(self, traces: Sequence[LedgerTrace]) -> str:
+        count = sum(update in _REPEATED for trace in traces for update in trace.earlier)
+        return f"{count} × earlier update again"

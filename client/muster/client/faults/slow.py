@@ -1,6 +1,6 @@
 """The fault `slow`."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Annotated
 
 from pydantic import Field
@@ -29,9 +29,16 @@ class Slow(LifeFault):
         return LifeEffect(slowdown=self.factor)
 
     def observed(self, trace: LedgerTrace) -> bool:
-        """The work took longer than the device's work in rounds outside of the fault."""
+        """The modelled work took longer than the device's work in rounds outside of the fault."""
         return (
             trace.modelled_s is not None
             and trace.usual_s is not None
             and trace.modelled_s > trace.usual_s * 1.001
         )
+
+    def seen(self, traces: Sequence[LedgerTrace]) -> str:
+        slower = [
+            (trace.modelled_s or 0.0) / trace.usual_s for trace in traces if trace.usual_s
+        ]
+        least, most = (min(slower), max(slower)) if slower else (1.0, 1.0)
+        return f"work took {least:.3g} to {most:.3g} times as long"

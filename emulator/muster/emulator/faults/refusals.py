@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 
 from muster.client.faults import LifeFault
+import muster.common.fault_events  # noqa: F401 (its classes are events)
 from muster.common.events import Event
 from muster.common.faults import FaultConditions, TargetGroup, TracedFault
 from muster.emulator.faults.settings import ScheduledFault

@@ -306,3 +306,8 @@ def first_step(seconds: float, time: RunTime) -> int:
     """The first step that does not begin before an instant."""
     return math.ceil(round(seconds / time.round_s, 9))
 
+
+
+def step_at(seconds: float, time: RunTime) -> int:
+    """The step that an instant is in."""
+    return math.floor(round(seconds / time.round_s, 9))

@@ -18,6 +18,7 @@ from muster.common.events import Died, Event, Restarted, Started
 from muster.common.files import write_atomic
 from muster.common.journal import Journal
 from muster.common.tensors import schema_of
+from muster.emulator.faults.run_faults import RunFaults
 from muster.emulator.gateway.config import GatewayProcess, Ports, gateway_name
 from muster.emulator.launch.backend import EndedBeforeReady, MakeBackend, ending
 from muster.emulator.launch.placement import Placement, usable_cores
@@ -89,6 +90,7 @@ class Supervisor:
         self._deaths: asyncio.Queue[tuple[str, int]] = asyncio.Queue()
         self._network = GatewayFleet(self.backend, clock, self._record)
         self._placing: asyncio.Task[None] | None = None
+        self._faults = RunFaults(folder, self._configs.faults, self._record)
 
     async def run(self) -> None:
         """Start the fleet, and wait until the server has ended the run.
@@ -121,6 +123,7 @@ class Supervisor:
             await self._network.close()
             await self.backend.close()
             watching.cancel()
+            self._look()
             self._journal.close()
         self._look()
         if self._failure is not None:
@@ -143,6 +146,7 @@ class Supervisor:
     # --- starting --------------------------------------------------------------------------------
 
     async def _start(self) -> None:
+        self._faults.begin()
         nursery = self._configs.nursery()
         prepared = await self._until_ready(
             "nursery", lambda: self.backend.start_nursery(nursery), Started
@@ -305,6 +309,7 @@ class Supervisor:
     def _look(self) -> None:
         for event in self._tail.new():
             self._saw_end = self._saw_end or event["event"] == "ended"
+            self._faults.happen(event)
             self._show(event)
 
     def _record(self, event: Event) -> None:
