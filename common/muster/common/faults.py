@@ -83,6 +83,11 @@ class FaultKind(Plugin):
     lasts: ClassVar[bool] = True
     needs_end: ClassVar[bool] = False
 
+    def each_percent(self) -> float | None:
+        """The share of the targets, in percent, that is drawn anew for every occurrence; None: all
+        targets are struck every time."""
+        return None
+
     def refusals(self, conditions: FaultConditions) -> Iterator[str]:
         """Yield reasons why the fault cannot take effect under these conditions."""
         yield from ()

@@ -222,12 +222,22 @@ def _occurrences(
         found.append(
             Occurrence(
                 number=len(found) + 1,
-                targets=struck,
+                targets=_each(fault, seed, len(found) + 1, struck),
                 lasts_s=lasts_s if random_s is None else random_s,
                 **{**ends, **begins},
             )
         )
     return found
+
+
+def _each(fault: ScheduledFault, seed: int, number: int, targets: list[str]) -> list[str]:
+    """The targets of one occurrence."""
+    percent = fault.do.each_percent()
+    if percent is None:
+        return targets
+    count = max(1, round(len(targets) * percent / 100))
+    draws = stream(seed, "fault", str(fault.name), "occurrence", number)
+    return [targets[place] for place in sorted(draws.permutation(len(targets))[:count])]
 
 
 def _planned_times(fault: ScheduledFault, time: RunTime, injected: bool) -> Iterator[_Times]:

@@ -2,5 +2,16 @@
 fault. Those that act inside devices are in `muster.client.faults`."""
 
 from muster.common.faults import FaultKind
+from muster.emulator.faults.catalogue.churn import Churn
+from muster.emulator.faults.catalogue.crash import Crash
+from muster.emulator.faults.catalogue.pause import Pause
+from muster.emulator.faults.catalogue.restart import Restart
+from muster.emulator.faults.catalogue.stop import Stop
 
-INJECTED: dict[str, type[FaultKind]] = {}
+INJECTED: dict[str, type[FaultKind]] = {
+    "crash": Crash,
+    "stop": Stop,
+    "restart": Restart,
+    "pause": Pause,
+    "churn": Churn,
+}
