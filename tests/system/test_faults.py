@@ -81,6 +81,46 @@ def test_programs_that_die_and_hang_come_back_and_change_nothing(
     assert seen["pause-1"] == "process stopped"
 
 
+def test_links_are_cut_with_their_connections_and_mend(
+    scenario: MakeScenario, tmp_path: Path
+) -> None:
+    faults: list[dict[str, Any]] = [
+        {"do": "disconnect", "target": {"count": 1}, "when": {"round": 4}, "for_s": 0.3},
+        {"do": "blackhole", "target": {"count": 1}, "when": {"round": 8}, "for_s": 0.3},
+        {"do": "reset", "target": {"percent": 100}, "when": {"round": 12}},
+        {"do": "partition", "target": {"count": 2}, "when": {"round": 16}, "for_s": 0.3},
+        {"do": "partition", "way": "down", "when": {"round": 20}, "for_s": 0.3},
+        {"do": "blackhole", "name": "again", "when": {"round": 20}, "for_s": 0.2},
+    ]
+    planned = scenario(
+        groups=[{"name": "dev", "count": 3, "link": {"rtt": "2 ms"}}],
+        server={"rounds": 30, "evaluate_every": 10},
+        faults=faults,
+    )
+    done = run(planned, out=tmp_path / "run", report=False)
+    assert done.status == "completed"
+    assert done.summary["model_sha256"] == undisturbed(planned, tmp_path / "alone")
+    assert done.summary["vacuous"] == []
+    assert courses(done) == {fault["fault"]: STATES for fault in done.summary["faults"]}
+    folded = done.ledger.contributions.query("outcome == 'folded'")
+    assert len(folded) == 30 * 3
+
+
+def processes_with(text: str) -> list[Path]:
+    """The processes, zombies aside, whose command line or open files name `text`."""
+    found = []
+    for folder in Path("/proc").iterdir():
+        if folder.name.isdigit() and int(folder.name) != os.getpid():
+            try:
+                links = [os.readlink(link) for link in (folder / "fd").iterdir()]
+                command = (folder / "cmdline").read_bytes().decode()
+            except OSError:
+                continue
+            if text in command or any(text in link for link in links):
+                found.append(folder)
+    return found
+
+
 def is_stopped(pid: int) -> bool:
     return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "T"
 
@@ -143,4 +183,5 @@ def test_nothing_stays_paused_after_the_supervisor_was_killed(
     finally:
         os.kill(running.pid, signal.SIGKILL)
         running.communicate()
-    # The fixture `nothing_left` checks that no process is left, paused or not.
+    # A stopped process that outlived its parents would stay for ever.
+    wait_until(lambda: not processes_with(str(tmp_path)))

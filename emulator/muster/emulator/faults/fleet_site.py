@@ -1,7 +1,7 @@
 """The running fleet of a supervisor, as injected faults see it."""
 
 import signal
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import Any
 
@@ -53,6 +53,7 @@ class FleetSite:
         self._deaths: dict[str, int | None] = {}
         self._paused: dict[str, int] = defaultdict(int)
         self._back: dict[str, int] = {}
+        self._links = Counter[tuple[str, str]]()
         self.moment = 0
 
     def add_packs(self, packs: Iterable[PackProcess]) -> None:
@@ -149,6 +150,14 @@ class FleetSite:
 
     def back_since(self, target: str, moment: int) -> bool:
         return self._back.get(target, -1) > moment
+
+    def hold(self, targets: Iterable[str], fault: str) -> None:
+        self._links.update((target, fault) for target in targets)
+
+    def release(self, targets: Iterable[str], fault: str) -> list[str]:
+        targets = list(targets)
+        self._links.subtract((target, fault) for target in targets)
+        return [target for target in targets if not self._links[target, fault]]
 
     def links(self, targets: Iterable[str]) -> Mapping[str, tuple[Controller, Sequence[str]]]:
         found: dict[str, tuple[Controller, list[str]]] = {}

@@ -55,6 +55,14 @@ class Site(Protocol):
         stream."""
         ...
 
+    def hold(self, targets: Iterable[str], fault: str) -> None:
+        """Enter that a fault acts on the links of these devices."""
+        ...
+
+    def release(self, targets: Iterable[str], fault: str) -> list[str]:
+        """Enter that it acts no longer; return the devices on which no fault of this name does."""
+        ...
+
     def links(self, targets: Iterable[str]) -> Mapping[str, tuple[Controller, Sequence[str]]]:
         """The controllers of the gateways through which these devices reach the server, by group,
         each with its devices."""
@@ -71,8 +79,18 @@ class InjectedFault(FaultKind):
     async def heal(self, site: Site, targets: Sequence[str]) -> None:
         """Act no longer. Called once after every `apply`, also at the end of the run."""
 
-    async def observe(self, site: Site, targets: Sequence[str]) -> Mapping[str, str]:
-        """What is measured of the effect now, by target; without targets that show none."""
+    async def measure(self, site: Site, targets: Sequence[str]) -> Mapping[str, float]:
+        """What the effect is compared with, by target. Called before `apply`."""
+        return {}
+
+    async def observe(
+        self, site: Site, targets: Sequence[str], before: Mapping[str, float]
+    ) -> Mapping[str, str]:
+        """What is measured of the effect now, by target; without targets that show none.
+
+        Args:
+            before: what `measure` returned before the fault.
+        """
         raise NotImplementedError
 
     async def verify(self, site: Site, targets: Sequence[str], since: int) -> Sequence[str]:

@@ -137,10 +137,11 @@ class FaultInjector:
         injection.targets = site.ready(occurrence.targets)
         if not injection.targets:
             return  # nothing to strike: the fault stays unobserved
+        before = await do.measure(site, injection.targets)
         await do.apply(site, injection.targets)
         self._tell(FaultApplied, injection, injection.targets)
         try:
-            observing = asyncio.create_task(self._observe(injection))
+            observing = asyncio.create_task(self._observe(injection, before))
             try:
                 await self._until_end(injection)
                 if not do.lasts:  # its effect follows at once
@@ -170,16 +171,13 @@ class FaultInjector:
                 task.cancel()
             await asyncio.gather(ending, timer, return_exceptions=True)
 
-    async def _observe(self, injection: _Injection) -> None:
-        """Look until the effect shows on all targets; tell when it shows first."""
-        told = False
+    async def _observe(self, injection: _Injection, before: Mapping[str, float]) -> None:
+        """Look until the effect shows, and tell it."""
         while True:
-            seen = await injection.do.observe(self._site, injection.targets)
-            if seen and not told:
-                told = True
+            seen = await injection.do.observe(self._site, injection.targets, before)
+            if seen:
                 said = ", ".join(sorted(set(seen.values())))
                 self._tell(FaultObserved, injection, sorted(seen), said)
-            if told:
                 return
             await self._clock.sleep_until(self._clock.monotonic() + _LOOK_S)
 

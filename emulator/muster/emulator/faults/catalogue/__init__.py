@@ -2,9 +2,13 @@
 fault. Those that act inside devices are in `muster.client.faults`."""
 
 from muster.common.faults import FaultKind
+from muster.emulator.faults.catalogue.blackhole import Blackhole
 from muster.emulator.faults.catalogue.churn import Churn
 from muster.emulator.faults.catalogue.crash import Crash
+from muster.emulator.faults.catalogue.disconnect import Disconnect
+from muster.emulator.faults.catalogue.partition import Partition
 from muster.emulator.faults.catalogue.pause import Pause
+from muster.emulator.faults.catalogue.reset import Reset
 from muster.emulator.faults.catalogue.restart import Restart
 from muster.emulator.faults.catalogue.stop import Stop
 
@@ -14,4 +18,8 @@ INJECTED: dict[str, type[FaultKind]] = {
     "restart": Restart,
     "pause": Pause,
     "churn": Churn,
+    "blackhole": Blackhole,
+    "disconnect": Disconnect,
+    "partition": Partition,
+    "reset": Reset,
 }

@@ -23,7 +23,9 @@ class KillingFault(InjectedFault):
         for target in targets:
             await site.start(target)
 
-    async def observe(self, site: Site, targets: Sequence[str]) -> Mapping[str, str]:
+    async def observe(
+        self, site: Site, targets: Sequence[str], before: Mapping[str, float]
+    ) -> Mapping[str, str]:
         deaths = {target: site.death_of(target) for target in targets}
         return {
             target: f"ended by signal {-status}" if status < 0 else f"ended with status {status}"

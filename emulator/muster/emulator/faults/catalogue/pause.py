@@ -24,7 +24,9 @@ class Pause(InjectedFault):
         for target in targets:
             await site.resume(target)
 
-    async def observe(self, site: Site, targets: Sequence[str]) -> Mapping[str, str]:
+    async def observe(
+        self, site: Site, targets: Sequence[str], before: Mapping[str, float]
+    ) -> Mapping[str, str]:
         return {target: "process stopped" for target in targets if site.is_paused(target)}
 
     async def verify(self, site: Site, targets: Sequence[str], since: int) -> Sequence[str]:
