@@ -14,6 +14,7 @@ import numpy as np
 
 from muster.client.config import PackMember
 from muster.client.device_simulation import DeviceSimulation
+from muster.client.faults.scheduled import life_faults
 from muster.client.foresight import TICK_S
 from muster.client.life import CODE, VERDICTS, Decided, Effort, Life
 from muster.common import seeds
@@ -95,7 +96,10 @@ def plan(
         groups.append(found)
     lockstep = scenario.clock.kind == "rounds"
     times_s = (steps * scenario.clock.round_s).astype(np.float64)
-    return Plan(scenario, lockstep, residents, times_s, groups)
+    undisturbed = None
+    if life_faults(faults.inside):
+        undisturbed = plan(scenario.model_copy(update={"faults": []}), learning)
+    return Plan(scenario, lockstep, residents, times_s, groups, faults.timeline, undisturbed)
 
 
 def _report(progress: Progress, before: int, of: int, devices: int, rounds: int) -> None:

@@ -12,6 +12,7 @@ from muster.common.exchange import Reason
 from muster.common.lines import LinkModel
 from muster.common.masks import Layout
 from muster.common.seeds import FloatArray, IntArray
+from muster.emulator.faults.timeline import FaultTimeline
 from muster.emulator.fleet.masks import largest_masks
 from muster.emulator.fleet.population import Resident
 from muster.emulator.scenario.scenario import Scenario
@@ -130,6 +131,9 @@ class Plan:
         exact: True if the clock is lockstep, so that a run does exactly what is planned; otherwise
             the plan assumes that rounds last their deadline.
         times_s: scenario seconds at which each round opens, shape (rounds,).
+        timeline: the faults of the scenario.
+        undisturbed: the plan of the same scenario without faults, if any of them acts on the lives
+            of devices.
     """
 
     scenario: Scenario
@@ -137,6 +141,8 @@ class Plan:
     residents: Sequence[Resident]
     times_s: FloatArray
     groups: Sequence[GroupPlan]
+    timeline: FaultTimeline = FaultTimeline()
+    undisturbed: "Plan | None" = None
 
     @property
     def rounds(self) -> int:

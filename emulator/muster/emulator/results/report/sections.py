@@ -17,6 +17,7 @@ from muster.emulator.results.account import Account
 from muster.emulator.results.calls import OUTCOMES
 from muster.emulator.results.report import (
     coverage,
+    faults,
     pace,
     participation,
     privacy,
@@ -139,23 +140,18 @@ def traffic(account: Account, summary: Summary) -> ReportSection:
 
 
 def disturbances(account: Account, summary: Summary) -> ReportSection | None:
-    faults = [
-        (fault.at, [fault.fault, fault.target, fault.status, fault.detail])
-        for fault in account.faults.itertuples()
-    ]
-    deaths = [
+    found = [
         (event["at"], [event["event"], event["process"], "", event.get("status", "")])
         for event in account.events("died", "restarted")
     ]
-    found = sorted([*faults, *deaths], key=lambda row: row[0])
     if not found:
         return None
     start = account.run.started_at
     rows = [[seconds_text(max(0.0, at - start)), *map(_text, cells)] for at, cells in found]
     columns = ["after", "event", "target", "state", "detail"]
-    text = "Faults that were injected, processes that died, and restarts."
+    text = "Processes that died unexpectedly, and all restarts."
     return ReportSection(
-        "Disturbances", text, table=ReportTable(columns, *_ends(rows, "faults"), words=5)
+        "Disturbances", text, table=ReportTable(columns, *_ends(rows, "events"), words=5)
     )
 
 
@@ -237,6 +233,7 @@ FILES = {
     "scenario.toml": "the scenario that was run, with every default",
     "population.csv": "every device: group, enrollment, covariates Z, true propensities",
     "plan.csv": "the plan for each group and round",
+    "faults.json": "the faults of the run: their targets and times, as they follow from the seed",
     "summary.json": "status, final metrics and totals, for programs",
     "ledger.sqlite": "the record of the run: rounds, answers, contributions, transfers, estimates, "
     "clients, evaluations",
@@ -286,6 +283,7 @@ SECTIONS: Sequence[Callable[[Account, Summary], ReportSection | None]] = (
     link.waits,
     link.matrix,
     link.use,
+    faults.section,
     disturbances,
     rounds,
     clients,
