@@ -136,8 +136,7 @@ def wait_until(condition: Any) -> None:
 def test_a_pause_ends_with_the_supervisor_that_asked_for_it(how: str) -> None:
     lease = "0.2" if how == "silent" else "60"
     program = (
-        "from muster.emulator.launch import pause_watchdog as w;"
-        f"w.LEASE_S = {lease}; w.main()"
+        f"from muster.emulator.launch import pause_watchdog as w;w.LEASE_S = {lease}; w.main()"
     )
     victim = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
     supervisor = subprocess.Popen(

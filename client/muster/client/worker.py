@@ -261,8 +261,8 @@ class Worker:
             log.info("round %d was closed before its model came", call.key.round)
             return None
         began = self._clock.monotonic()
-        order = (call, batch.model, batch.work, choice.before, choice.life, download)
-        order = (*order, choice.step, choice.slowdown)
+        state = choice.before, choice.life
+        order = (call, batch.model, batch.work, *state, download, choice.step, choice.slowdown)
         if self._trains_quickly:
             stored = device.train(*order)
         else:

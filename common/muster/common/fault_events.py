@@ -1,4 +1,4 @@
-"""The events of injected faults. The supervisor writes them; a simulated run writes them at its end.
+"""The events of injected faults. The supervisor writes them, or a simulated run at its end.
 
 A fault may occur several times; `number` counts its occurrences from 1. `round` is the round that
 was open, and `scenario_s` the scenario time at which it opened; both are null where they are not

@@ -5,7 +5,8 @@ When it strikes, and whom, is not its business: `muster.emulator.faults` resolve
 """
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, ClassVar, Literal, NamedTuple
 
 from muster.common.plugins import Plugin
@@ -33,7 +34,7 @@ class LedgerTrace(NamedTuple):
 
     decision: str = ""
     reason: str = ""
-    state: dict[str, Any] = {}
+    state: Mapping[str, Any] = MappingProxyType({})
     modelled_s: float | None = None
     usual_s: float | None = None
     updates: Sequence[tuple[str, str]] = ()

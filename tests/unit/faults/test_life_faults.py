@@ -67,7 +67,9 @@ def test_availability_goes_on_behind_a_fault() -> None:
     on = np.array([usual.look(step).available for step in range(20)])
     with_fault = np.array([disturbed.look(step).available for step in range(20)])
     assert not with_fault[5:9].any()
-    np.testing.assert_array_equal(np.delete(on, range(5, 9), 0), np.delete(with_fault, range(5, 9), 0))
+    np.testing.assert_array_equal(
+        np.delete(on, range(5, 9), 0), np.delete(with_fault, range(5, 9), 0)
+    )
     assert on[5:9].any()
 
 

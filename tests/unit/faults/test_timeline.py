@@ -92,7 +92,11 @@ def test_a_periodic_fault_comes_again_until_the_last_round() -> None:
         (1, 2, 5), (2, 10, 13), (3, 18, 21)
     ]  # fmt: skip
     every = {"do": "offline", "when": {"at_s": 60.0, "every_s": 480.0}, "for_s": 180.0}
-    assert [(o.first_round, o.end_round) for o in occurrences(every)] == [(2, 5), (10, 13), (18, 21)]
+    assert [(o.first_round, o.end_round) for o in occurrences(every)] == [
+        (2, 5),
+        (10, 13),
+        (18, 21),
+    ]
 
 
 def test_random_times_have_the_stated_means_and_are_each_targets_own() -> None:

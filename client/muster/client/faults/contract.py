@@ -94,6 +94,6 @@ def without_battery(kind: str, conditions: FaultConditions) -> Iterator[str]:
     for group in conditions.groups:
         if not group.battery:
             yield (
-                f"{kind} needs a battery, but the devices of group {group.name!r} have none; choose "
-                f"another target, or device.profile = 'phone' or 'tablet'"
+                f"{kind} needs a battery, but the devices of group {group.name!r} have none; "
+                f"choose another target, or device.profile = 'phone' or 'tablet'"
             )

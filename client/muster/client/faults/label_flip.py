@@ -45,7 +45,7 @@ class LabelFlip(UpdateFault):
                 "label-flip replaces the labels of a classification; the task has numbers instead"
             )
         if self.source is None:
-            return Examples(examples.x, (classes - 1 - examples.y).astype(examples.y.dtype))
+            return Examples(examples.x, (classes - 1 - examples.y).astype(np.int64))
         assert self.target is not None
         if max(self.source, self.target) >= classes:
             raise ConfigError(
@@ -53,4 +53,4 @@ class LabelFlip(UpdateFault):
                 f"source = {self.source} and target = {self.target}"
             )
         flipped = np.where(examples.y == self.source, self.target, examples.y)
-        return Examples(examples.x, flipped.astype(examples.y.dtype))
+        return Examples(examples.x, flipped.astype(np.int64))

@@ -21,8 +21,8 @@ class Slow(LifeFault):
         for group in conditions.groups:
             if not group.speed:
                 yield (
-                    f"slow multiplies modelled seconds of training, but group {group.name!r} has no "
-                    f"device.examples_per_s, so its training counts as 0 seconds"
+                    f"slow multiplies modelled seconds of training, but group {group.name!r} has "
+                    f"no device.examples_per_s, so its training counts as 0 seconds"
                 )
 
     def effect(self) -> LifeEffect:
@@ -37,8 +37,6 @@ class Slow(LifeFault):
         )
 
     def seen(self, traces: Sequence[LedgerTrace]) -> str:
-        slower = [
-            (trace.modelled_s or 0.0) / trace.usual_s for trace in traces if trace.usual_s
-        ]
+        slower = [(trace.modelled_s or 0.0) / trace.usual_s for trace in traces if trace.usual_s]
         least, most = (min(slower), max(slower)) if slower else (1.0, 1.0)
         return f"work took {least:.3g} to {most:.3g} times as long"

@@ -42,7 +42,9 @@ if TYPE_CHECKING:
 @DATA
 @click.option("--quiet", is_flag=True, help="Print only problems and the final line.")
 @click.option(
-    "--strict", is_flag=True, help="Exit with status 1 if a fault of the scenario was never observed."
+    "--strict",
+    is_flag=True,
+    help="Exit with status 1 if a fault of the scenario was never observed.",
 )
 @failures_as_status
 def run(

@@ -35,7 +35,9 @@ class ScenarioFaults(NamedTuple):
             ConfigError: a fault has no target, or acts in no round.
         """
         time = run_time(scenario)
-        gateways = [GatewayGroup(g.name, gateway_name(g.name)) for g in scenario.groups if g.gateway]
+        gateways = [
+            GatewayGroup(g.name, gateway_name(g.name)) for g in scenario.groups if g.gateway
+        ]
         timeline = resolve(scenario.faults, scenario.seed, time, residents, gateways)
         return cls(timeline, time, device_faults(timeline, time))
 
@@ -52,7 +54,9 @@ def run_time(scenario: Scenario) -> RunTime:
 def write_timeline(folder: Path, timeline: FaultTimeline) -> None:
     """Write the timeline of a run with faults into its folder."""
     if timeline:
-        write_atomic(folder / FAULTS, timeline.model_dump_json(exclude_none=True, indent=1).encode())
+        write_atomic(
+            folder / FAULTS, timeline.model_dump_json(exclude_none=True, indent=1).encode()
+        )
 
 
 def read_timeline(folder: Path) -> FaultTimeline:

@@ -26,6 +26,7 @@ from muster.emulator.faults.timeline import FaultTimeline, Occurrence, RunTime, 
 Line = Mapping[str, Any]
 """A line of the journal."""
 
+
 class Traces(Protocol):
     """Reads traces of faults from the ledger."""
 

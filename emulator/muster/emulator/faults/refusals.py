@@ -2,8 +2,8 @@
 
 from collections.abc import Iterator
 
-from muster.client.faults import LifeFault
 import muster.common.fault_events  # noqa: F401 (its classes are events)
+from muster.client.faults import LifeFault
 from muster.common.events import Event
 from muster.common.faults import FaultConditions, TargetGroup, TracedFault
 from muster.emulator.faults.settings import ScheduledFault
@@ -44,7 +44,7 @@ def _impossible_target(scenario: ScenarioSettings, fault: ScheduledFault) -> Ite
     ):
         yield "target.role: no such group has a gateway; set groups.link"
     if target.names is not None:
-        known = {client: group for client, group in names_of(scenario.groups)}
+        known = dict(names_of(scenario.groups))
         for name in target.names:
             if name not in known:
                 yield f"target.names: there is no device {name!r}"
@@ -69,8 +69,8 @@ def _impossible_time(scenario: ScenarioSettings, fault: ScheduledFault) -> Itera
         return
     if when.event is not None:
         yield (
-            f"when.event: {kind} acts inside devices, which do not see the journal; give when.round "
-            f"or when.at_s"
+            f"when.event: {kind} acts inside devices, which do not see the journal; give "
+            f"when.round or when.at_s"
         )
     if lockstep and not versions:
         return
@@ -84,8 +84,8 @@ def _impossible_time(scenario: ScenarioSettings, fault: ScheduledFault) -> Itera
         when.at_s is not None and fault.for_rounds is not None
     ):
         yield (
-            f"when: {clock} rounds have no known scenario time; give when.round with for_rounds, or "
-            f"when.at_s with for_s"
+            f"when: {clock} rounds have no known scenario time; give when.round with for_rounds, "
+            f"or when.at_s with for_s"
         )
 
 
@@ -101,8 +101,8 @@ def _impossible_injection(scenario: ScenarioSettings, fault: ScheduledFault) -> 
         )
     elif fault.for_s is None and fault.when.mean_up_s is None and fault.do.needs_end:
         yield (
-            f"for_s: in lockstep a round waits for every device, so {fault.do.kind} needs for_s, in "
-            f"seconds of wall time"
+            f"for_s: in lockstep a round waits for every device, so {fault.do.kind} needs for_s, "
+            f"in seconds of wall time"
         )
     elif fault.for_s is not None and fault.for_s >= stall_s:
         yield (

@@ -41,7 +41,11 @@ class FaultTarget(Section):
                 f"count = {self.count} and percent = {self.percent:g} both say how many; expected "
                 "one of them"
             )
-        chosen = {"names": self.names, "count": self.count, "percent": self.percent}
+        chosen: dict[str, object] = {
+            "names": self.names,
+            "count": self.count,
+            "percent": self.percent,
+        }
         if self.role == "server":
             chosen["group"] = self.group
         if self.role != "device" and (given := [key for key in chosen if chosen[key] is not None]):
@@ -108,7 +112,9 @@ class ScheduledFault(Section):
     do: AnyFault
     """The kind of fault: one of the catalogue, or your own as `module:Class`."""
 
-    name: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$", max_length=100)] | None = None
+    name: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$", max_length=100)] | None = (
+        None
+    )
     """A name, by which results and expectations call the fault. Absent: its kind and a number, for
     example crash-1."""
 
@@ -122,8 +128,9 @@ class ScheduledFault(Section):
     """For how many rounds it lasts."""
 
     for_s: LongTime | None = None
-    """For how many seconds it lasts: of scenario time, if it acts inside devices or the clock is not
-    lockstep, otherwise of wall time. Absent, like `for_rounds`: to the end of the run."""
+    """For how many seconds it lasts. In lockstep these are wall seconds if the fault strikes
+    programs or links; otherwise they are scenario time. Absent, like `for_rounds`: to the end of
+    the run."""
 
     @model_validator(mode="before")
     @classmethod
@@ -146,7 +153,9 @@ class ScheduledFault(Section):
         if self.when.mean_up_s is not None and lasting:
             raise ValueError("when.mean_down_s says how long the fault lasts; leave out for_*")
         if lasting and not self.do.lasts:
-            raise ValueError(f"{self.do.kind} happens at one moment; leave out for_rounds and for_s")
+            raise ValueError(
+                f"{self.do.kind} happens at one moment; leave out for_rounds and for_s"
+            )
         periodic = self.when.every_rounds is not None or self.when.every_s is not None
         if periodic and self.do.lasts and not lasting:
             raise ValueError("a fault that comes again needs for_rounds or for_s")

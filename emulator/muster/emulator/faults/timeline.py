@@ -1,5 +1,7 @@
-"""The timeline of a run's faults: which targets each fault strikes, and when. A pure function of the
-scenario, its population and its seed, so it is the same in processes, containers and simulations.
+"""The timeline of a run's faults: which targets each fault strikes, and when.
+
+It is a pure function of the scenario, its population and its seed, so it is the same in processes,
+containers and simulations.
 
 In lockstep (except in the buffered mode) every round begins at a known scenario time, so each
 occurrence has both rounds and seconds. A fault acts in the rounds that begin while it lasts. In the
@@ -9,6 +11,8 @@ other cases an occurrence has what the scenario gives it: rounds or seconds.
 import math
 from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
+
+from pydantic import Field
 
 from muster.common.config import Section
 from muster.common.errors import ConfigError
@@ -83,7 +87,7 @@ class TimelineFault(Section):
 class FaultTimeline(Section):
     """All faults of a run."""
 
-    faults: list[TimelineFault] = []
+    faults: list[TimelineFault] = Field(default_factory=list)
 
     def __bool__(self) -> bool:
         return bool(self.faults)
@@ -123,9 +127,7 @@ def resolve(
                 "times between them, or fewer targets"
             )
         found.append(
-            TimelineFault(
-                name=fault.name, do=fault.do, targets=targets, occurrences=occurrences
-            )
+            TimelineFault(name=fault.name, do=fault.do, targets=targets, occurrences=occurrences)
         )
     return FaultTimeline(faults=found)
 
@@ -150,7 +152,9 @@ def _targets(
     able = [r.client for r in residents if r.enrolled and target.group in (None, r.group)]
     if target.names is not None:
         if strange := sorted(set(target.names).difference(able)):
-            raise ValueError(f"target.names: {strange[0]!r} is not an enrolled device of the target")
+            raise ValueError(
+                f"target.names: {strange[0]!r} is not an enrolled device of the target"
+            )
         able = [client for client in able if client in set(target.names)]
     if not able:
         raise ValueError("target: no enrolled device matches it")
@@ -204,14 +208,14 @@ def _occurrences(
         times = [(each, targets) for each in _planned_times(fault, time, injected)]
         if not times:
             raise ValueError("when: it begins after the last round; choose an earlier time")
-    found = []
+    found: list[Occurrence] = []
     for each, struck in times:
         known = _in_rounds(each, time)
         if known is None:
             if when.mean_up_s is None:
                 raise ValueError(
-                    f"when: no round begins between {each.begin_s:g} s and {each.end_s:g} s, so the "
-                    f"fault would act in none; rounds begin every {time.round_s:g} s"
+                    f"when: no round begins between {each.begin_s:g} s and {each.end_s:g} s, so "
+                    f"the fault would act in none; rounds begin every {time.round_s:g} s"
                 )
             continue
         ends = {} if injected and time.lockstep else known._asdict()
@@ -305,7 +309,7 @@ def _in_rounds(times: _Times, time: RunTime) -> _Times | None:
         assert times.begin_s is not None
         first = first_step(times.begin_s, time) + 1
         end = None if times.end_s is None else first_step(times.end_s, time) + 1
-        if end is not None and end <= first or first > time.rounds:
+        if (end is not None and end <= first) or first > time.rounds:
             return None
     return _Times(
         first, end, (first - 1) * time.round_s, None if end is None else (end - 1) * time.round_s
@@ -315,7 +319,6 @@ def _in_rounds(times: _Times, time: RunTime) -> _Times | None:
 def first_step(seconds: float, time: RunTime) -> int:
     """The first step that does not begin before an instant."""
     return math.ceil(round(seconds / time.round_s, 9))
-
 
 
 def step_at(seconds: float, time: RunTime) -> int:

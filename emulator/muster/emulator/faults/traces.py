@@ -39,9 +39,7 @@ class LedgerTraces:
                 if call_round == round:
                     # A device whose answer came with its update has accepted.
                     decision = trace.decision or "accept"
-                    found[client] = trace._replace(
-                        decision=decision, updates=[*trace.updates, row]
-                    )
+                    found[client] = trace._replace(decision=decision, updates=[*trace.updates, row])
                 elif outcome != "folded":
                     found[client] = trace._replace(earlier=[*trace.earlier, row])
         return found
@@ -84,5 +82,3 @@ def recorded_events(path: Path) -> set[tuple[str, str, int]]:
         for line in journal_lines(path)
         if line["event"].startswith("fault_")
     }
-
-

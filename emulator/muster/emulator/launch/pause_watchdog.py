@@ -15,7 +15,6 @@ import json
 import os
 import select
 import signal
-import sys
 from contextlib import suppress
 from typing import Any, Protocol
 
@@ -111,4 +110,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

@@ -40,9 +40,7 @@ def faults_of(account: "Account") -> list[dict[str, Any]]:
     return list(found.values())
 
 
-def _enter(
-    fault: dict[str, Any], states: Mapping[str, set[int]], event: Mapping[str, Any]
-) -> None:
+def _enter(fault: dict[str, Any], states: Mapping[str, set[int]], event: Mapping[str, Any]) -> None:
     state, number = event["event"].removeprefix("fault_"), event["number"]
     states[state].add(number)
     fault[state] = len(states[state])

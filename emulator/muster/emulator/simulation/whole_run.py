@@ -42,8 +42,9 @@ def simulate_run(scenario: Scenario, folder: Path) -> str:
     for fault in scenario.faults:
         if not isinstance(fault.do, TracedFault):
             raise ConfigError(
-                f"faults.{fault.name}: in a run inside one process there are no processes and links "
-                f"that {fault.do.kind} could strike; expected faults of devices, or use muster run"
+                f"faults.{fault.name}: in a run inside one process there are no processes and no "
+                f"links that {fault.do.kind} could strike; expected faults of devices, or use "
+                f"muster run"
             )
     for group in scenario.groups:
         if group.shared_link.slots is not None and group.shared_link.overflow == "queue":

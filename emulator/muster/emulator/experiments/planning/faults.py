@@ -51,8 +51,8 @@ def missed_lines(plan: Plan) -> Iterator[str]:
     """What faults of device life cost each round: updates in time without and with them."""
     if plan.undisturbed is None:
         return
-    usual = sum(group.in_time for group in plan.undisturbed.groups)
-    found = sum(group.in_time for group in plan.groups)
+    usual = np.sum([group.in_time for group in plan.undisturbed.groups], axis=0)
+    found = np.sum([group.in_time for group in plan.groups], axis=0)
     rounds = np.flatnonzero(np.asarray(usual != found))
     if not len(rounds):
         yield "No round misses an update because of them"

@@ -141,7 +141,7 @@ class Plan:
     residents: Sequence[Resident]
     times_s: FloatArray
     groups: Sequence[GroupPlan]
-    timeline: FaultTimeline = FaultTimeline()
+    timeline: FaultTimeline = field(default_factory=FaultTimeline)
     undisturbed: "Plan | None" = None
 
     @property

@@ -38,9 +38,9 @@ def section(account: Account, summary: Summary) -> ReportSection | None:
     ]
     text = (
         "The faults of the scenario, and how often each was asked for, applied, observed where its "
-        "effect should appear, healed, and verified to be over. Figures over rounds shade the rounds "
-        "in which a fault acted; the first and the healing round here are those of its first "
-        "occurrence."
+        "effect should appear, healed, and verified to be over. Figures over rounds shade the "
+        "rounds in which a fault acted; the first and the healing round here are those of its "
+        "first occurrence."
     )
     table = ReportTable(columns, rows, words=5, wraps=True)
     return ReportSection("Faults", text, table=table, points=points)
@@ -56,7 +56,10 @@ def shaded_rounds(account: Account) -> list[tuple[int, int]]:
     """The intervals of rounds in which any fault acted, first and last, merged."""
     last = int(account.rounds["round"].max()) if len(account.rounds) else 0
     spans = sorted(
-        (place["first"], last if place["healed"] is None else max(place["first"], place["healed"] - 1))
+        (
+            place["first"],
+            last if place["healed"] is None else max(place["first"], place["healed"] - 1),
+        )
         for fault in faults_of(account)
         for place in fault["rounds"]
         if place["first"] is not None
@@ -77,5 +80,7 @@ def shade(figure: Figure, spans: Sequence[tuple[int, int]]) -> None:
             continue
         limits = axes.get_xlim()
         for first, last in spans:
-            axes.axvspan(first - 0.5, last + 0.5, color=style.AMBER, alpha=0.18, linewidth=0, zorder=0)
+            axes.axvspan(
+                first - 0.5, last + 0.5, color=style.AMBER, alpha=0.18, linewidth=0, zorder=0
+            )
         axes.set_xlim(limits)
