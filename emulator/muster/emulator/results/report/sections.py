@@ -140,18 +140,23 @@ def traffic(account: Account, summary: Summary) -> ReportSection:
 
 
 def disturbances(account: Account, summary: Summary) -> ReportSection | None:
-    found = [
+    faults = [
+        (fault.at, [fault.fault, fault.target, fault.status, fault.detail])
+        for fault in account.faults.itertuples()
+    ]
+    deaths = [
         (event["at"], [event["event"], event["process"], "", event.get("status", "")])
         for event in account.events("died", "restarted")
     ]
+    found = sorted([*faults, *deaths], key=lambda row: row[0])
     if not found:
         return None
     start = account.run.started_at
     rows = [[seconds_text(max(0.0, at - start)), *map(_text, cells)] for at, cells in found]
     columns = ["after", "event", "target", "state", "detail"]
-    text = "Processes that died unexpectedly, and all restarts."
+    text = "Faults that were injected, processes that died, and restarts."
     return ReportSection(
-        "Disturbances", text, table=ReportTable(columns, *_ends(rows, "events"), words=5)
+        "Disturbances", text, table=ReportTable(columns, *_ends(rows, "faults"), words=5)
     )
 
 
