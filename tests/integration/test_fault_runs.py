@@ -149,9 +149,20 @@ def test_the_server_refuses_wrong_updates_and_the_round_goes_on(
     play: Any, kind: str, more: dict[str, Any], reason: str
 ) -> None:
     done = play(on_struck(kind, **more))
-    assert done.outcomes(STRUCK) == [(3, "refused", reason), (4, "refused", reason)]
+    refused = [row for row in done.outcomes(STRUCK) if row[1] == "refused"]
+    assert refused == [(3, "refused", reason), (4, "refused", reason)]
     assert done.states(f"{kind}-1") == WHOLE
     assert done.summary["outcomes"]["folded"] == 22
+
+
+@pytest.mark.parametrize("kind", ["nan", "wrong-shape", "false-examples"])
+def test_updates_in_chunks_are_refused_too(play: Any, kind: str) -> None:
+    more = {"task": {"name": "linear", "dimension": 17_000, "examples_per_client": 4}}
+    more |= {"training": {"learning_rate": 1e-6, "local_steps": 1, "batch_size": 4}}
+    done = play(on_struck(kind), **more)
+    refused = [call for call, outcome, _ in done.outcomes(STRUCK) if outcome == "refused"]
+    assert refused == [3, 4]
+    assert done.summary["vacuous"] == []
 
 
 @pytest.mark.parametrize("codec", ["float16", "int8", {"kind": "top-k", "ratio": 0.5}])
@@ -330,4 +341,4 @@ def test_a_fault_of_ones_own_is_a_class_in_a_module(
 
 def test_a_simulated_run_refuses_faults_of_processes() -> None:
     with pytest.raises(ConfigError, match="no processes and no links"):
-        simulate_run(scenario(on_struck("crash", for_rounds=None)), Path("never"))
+        simulate_run(scenario({"do": "restart", "when": {"round": 3}}), Path("never"))

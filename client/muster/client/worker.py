@@ -138,6 +138,8 @@ class Worker:
                 size += len(said[1]) + _ENVELOPE_BYTES
                 resent = self._devices[call.key.client].resent(call, choice.step)
                 again += [_repeated(said[0], update) for update in resent]
+                if said[0].update is not None and self._gives_up_after(call, choice):
+                    again.append((_given_up(said[0]), b""))
             full = together and size + size // len(together) > CHUNK_BYTES
             if together and (full or number == len(batch.calls)):
                 await batch.attendance.answer(together)
@@ -178,6 +180,9 @@ class Worker:
                     warn_of_refusal(await batch.link.submit(update, stored.body))
                     for again in self._devices[call.key.client].resent(call, choice.step):
                         warn_of_refusal(await batch.link.submit(again.update, again.body))
+                if self._gives_up_after(call, choice):
+                    answer = self._answer(call, choice, batch)
+                    await batch.attendance.answer([(_given_up(answer), b"")])
                 self._devices[call.key.client].session.happen(SessionEvent.DELIVERED)
             elif choice.decision is Decision.ABORT and not self._lockstep:
                 if not self._fails_silently(choice):
@@ -195,6 +200,9 @@ class Worker:
             granted = await self._slots.contend(call, active)
             left.append(self._policy.denied(call, choice) if active and not granted else choice)
         return left
+
+    def _gives_up_after(self, call: Call, choice: Choice) -> bool:
+        return self._devices[call.key.client].gives_up_after(call, choice.step)
 
     def _hold_slot(self, call: Call) -> AbstractAsyncContextManager[float]:
         """Hold a channel slot during a transfer; gives the seconds that it was waited for."""
@@ -286,6 +294,11 @@ class Worker:
 def _repeated(answer: Answer, again: StoredUpdate) -> tuple[Answer, Body]:
     """The answer to a call once more, with an update that is sent again."""
     return answer._replace(key=again.update.key, update=again.update), again.body
+
+
+def _given_up(answer: Answer) -> Answer:
+    """The answer of a device that gives up after an update that cannot count."""
+    return answer._replace(decision=Decision.ABORT, reason=Reason.DROP_OUT, update=None)
 
 
 def warn_of_refusal(receipt: Receipt) -> None:

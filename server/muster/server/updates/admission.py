@@ -53,7 +53,7 @@ class Admission:
     def known_receipt(self, pack: ConnectedPack, update: Update) -> Receipt | None:
         """The receipt of an update if its header decides it; None if its body must be read."""
         if refusal := self._fault(pack, update):
-            return self._refused(update, *refusal)
+            return Receipt(update.key, Outcome.REFUSED, *refusal)
         round = self.round_of(update.key)
         if round is None:
             return Receipt(update.key, Outcome.LATE, Reason.ROUND_CLOSED)
@@ -65,20 +65,6 @@ class Admission:
         # the same numbers.
         unfit = self._unfit(update, pack.devices[update.key.client])
         return round.refuse(update, *unfit) if unfit else None
-
-    def _refused(self, update: Update, reason: Reason, detail: str) -> Receipt:
-        """Refuse an update because of its header. If the round waits for it, the device has spoken,
-        because training again would give the same header."""
-        round = self.round_of(update.key)
-        waits = (
-            reason is not Reason.UNKNOWN_CLIENT
-            and round is not None
-            and round.takes_updates()
-            and round.judge(update) is None
-        )
-        if round is None or not waits:
-            return Receipt(update.key, Outcome.REFUSED, reason, detail)
-        return round.refuse(update, reason, detail)
 
     def _fault(self, pack: ConnectedPack, update: Update) -> tuple[Reason, str] | None:
         """Return why an update cannot come from a device of this session, or None if it can."""
