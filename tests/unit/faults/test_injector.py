@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Mapping, Sequence
-from typing import Any, ClassVar
+from typing import Any, ClassVar, cast
 
 import pytest
 
@@ -56,12 +56,12 @@ class Bench:
         self.clock = ManualClock()
         self.told: list[Event] = []
         self.errors: list[Exception] = []
-        self.site: Any = Paper()
+        self.site = Paper()
         fault = TimelineFault(name="f", do=do, targets=["a", "b"], occurrences=list(occurrences))
         self.injector = FaultInjector(
             FaultTimeline(faults=[fault]),
             time,
-            self.site,
+            cast(Site, self.site),
             self.clock,
             1.0,
             self.told.append,

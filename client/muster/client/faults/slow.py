@@ -29,14 +29,19 @@ class Slow(LifeFault):
         return LifeEffect(slowdown=self.factor)
 
     def observed(self, trace: LedgerTrace) -> bool:
-        """The modelled work took longer than the device's work in rounds outside of the fault."""
-        return (
-            trace.modelled_s is not None
-            and trace.usual_s is not None
-            and trace.modelled_s > trace.usual_s * 1.001
-        )
+        """The modelled work took longer than the device's work in rounds outside of the fault, or
+        the update of a device that had worked before was late."""
+        if trace.usual_s is None:
+            return False
+        late = any(outcome == "late" for outcome, _ in trace.updates)
+        return late or (trace.modelled_s or 0.0) > trace.usual_s * 1.001
 
     def seen(self, traces: Sequence[LedgerTrace]) -> str:
-        slower = [(trace.modelled_s or 0.0) / trace.usual_s for trace in traces if trace.usual_s]
-        least, most = (min(slower), max(slower)) if slower else (1.0, 1.0)
-        return f"work took {least:.3g} to {most:.3g} times as long"
+        factors = [
+            trace.modelled_s / trace.usual_s
+            for trace in traces
+            if trace.modelled_s and trace.usual_s
+        ]
+        if not factors:
+            return super().seen(traces)
+        return f"work took {min(factors):.3g} to {max(factors):.3g} times as long"
