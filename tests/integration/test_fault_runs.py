@@ -13,8 +13,11 @@ from muster.client.training import train
 from muster.common.config import validate
 from muster.common.errors import ConfigError
 from muster.emulator.experiments.planning import plan
+from muster.emulator.faults.of_scenario import ScenarioFaults
+from muster.emulator.faults.recording import record_afterwards
 from muster.emulator.fleet.lives import task_of
 from muster.emulator.fleet.population import population
+from muster.emulator.launch.docker.compose_command import require_supported
 from muster.emulator.results.account import Account
 from muster.emulator.scenario.scenario import Scenario
 from muster.emulator.simulation.whole_run import simulate_run
@@ -342,3 +345,30 @@ def test_a_fault_of_ones_own_is_a_class_in_a_module(
 def test_a_simulated_run_refuses_faults_of_processes() -> None:
     with pytest.raises(ConfigError, match="no processes and no links"):
         simulate_run(scenario({"do": "restart", "when": {"round": 3}}), Path("never"))
+
+
+def test_a_run_that_goes_on_records_nothing_twice(play: Any) -> None:
+    done = play(on_struck("offline"), on_struck("nan"))
+    read = scenario(on_struck("offline"), on_struck("nan"))
+    journal = (done.folder / "journal.jsonl").read_bytes()
+    record_afterwards(done.folder, ScenarioFaults.of(read, population(read)))
+    assert (done.folder / "journal.jsonl").read_bytes() == journal
+
+
+def test_the_rest_of_a_fault_is_recorded_when_the_run_goes_on(play: Any) -> None:
+    """As if the run had been killed in the fault: only what is missing is recorded."""
+    done = play(on_struck("offline"))
+    path = done.folder / "journal.jsonl"
+    kept = [line for line in path.read_bytes().splitlines(True) if b'"fault_healed"' not in line]
+    kept = [line for line in kept if b'"fault_verified"' not in line]
+    path.write_bytes(b"".join(kept))
+    read = scenario(on_struck("offline"))
+    record_afterwards(done.folder, ScenarioFaults.of(read, population(read)))
+    with Account(done.folder) as account:
+        found = [(event["event"], event["round"]) for event in account.events(*EVENTS)]
+    assert found == [(f"fault_{state}", round) for state, round in WHOLE]
+
+
+def test_docker_compose_refuses_faults() -> None:
+    with pytest.raises(ConfigError, match="use `muster run --backend docker`"):
+        require_supported(scenario(on_struck("offline")))
