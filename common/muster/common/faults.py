@@ -96,7 +96,13 @@ class FaultKind(Plugin):
 
 class TracedFault(FaultKind):
     """A fault that acts inside devices, and whose effect is read from the ledger. The supervisor
-    injects all other faults."""
+    injects all other faults.
+
+    Attributes:
+        compares: whether `observed` needs `usual_s`, which costs a look at all earlier rounds.
+    """
+
+    compares: ClassVar[bool] = False
 
     def observed(self, trace: LedgerTrace) -> bool:
         """Whether this trace of a device shows the effect of the fault."""

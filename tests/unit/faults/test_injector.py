@@ -8,7 +8,7 @@ import pytest
 
 from muster.common.events import Event
 from muster.common.testing import ManualClock
-from muster.emulator.faults.injection import InjectedFault, Site
+from muster.emulator.faults.injection import FaultSite, InjectedFault
 from muster.emulator.faults.injector import FaultInjector
 from muster.emulator.faults.timeline import FaultTimeline, Occurrence, RunTime, TimelineFault
 
@@ -23,18 +23,18 @@ class Noted(InjectedFault):
     shows: bool = True
     log: ClassVar[list[str]] = []
 
-    async def apply(self, site: Site, targets: Sequence[str]) -> None:
+    async def apply(self, site: FaultSite, targets: Sequence[str]) -> None:
         self.log.append(f"apply {' '.join(targets)}")
 
-    async def heal(self, site: Site, targets: Sequence[str]) -> None:
+    async def heal(self, site: FaultSite, targets: Sequence[str]) -> None:
         self.log.append(f"heal {' '.join(targets)}")
 
     async def observe(
-        self, site: Site, targets: Sequence[str], before: Mapping[str, float]
+        self, site: FaultSite, targets: Sequence[str], before: Mapping[str, float]
     ) -> Mapping[str, str]:
         return dict.fromkeys(targets, "noted") if self.shows else {}
 
-    async def verify(self, site: Site, targets: Sequence[str], since: int) -> Sequence[str]:
+    async def verify(self, site: FaultSite, targets: Sequence[str], since: int) -> Sequence[str]:
         return targets
 
 
@@ -61,7 +61,7 @@ class Bench:
         self.injector = FaultInjector(
             FaultTimeline(faults=[fault]),
             time,
-            cast(Site, self.site),
+            cast(FaultSite, self.site),
             self.clock,
             1.0,
             self.told.append,
@@ -179,7 +179,7 @@ async def test_the_end_of_the_run_heals_everything() -> None:
 
 async def test_a_fault_that_cannot_be_applied_fails_the_run() -> None:
     class Broken(Noted):
-        async def apply(self, site: Site, targets: Sequence[str]) -> None:
+        async def apply(self, site: FaultSite, targets: Sequence[str]) -> None:
             raise OSError("no such thing")
 
     bench = Bench(LOCKSTEP, Broken(kind="broken"), occurrence(first_round=1, lasts_s=1.0))

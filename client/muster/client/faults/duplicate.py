@@ -8,7 +8,7 @@ from muster.client.faults.contract import UpdateFault
 from muster.common.faults import LedgerTrace
 
 
-class Duplicate(UpdateFault):
+class DuplicateUpdate(UpdateFault):
     """The device sends its update more than once, as after an acknowledgement that was lost. The
     server counts it once, so the model does not change."""
 

@@ -12,6 +12,8 @@ from muster.common.seeds import BoolArray, FloatArray
 _KEPT = 128
 """Number of steps whose effects are kept: more than a block of the foresight."""
 
+_NEVER = np.iinfo(np.int64).max
+
 
 class StepEffects(NamedTuple):
     """What faults do in a step; arrays of shape (n,) that the caller must not alter."""
@@ -33,18 +35,23 @@ class LifeEffects:
     def __init__(self, faults: Sequence[DeviceFault], clients: Sequence[str]) -> None:
         self._clients = clients
         places = {client: place for place, client in enumerate(clients)}
-        self._windows = [
+        windows = [
             (fault.do, places[client], window)
             for fault in life_faults(faults)
             for client, windows in fault.windows.items()
             if client in places
             for window in windows
         ]
+        self._acting = [(do, place) for do, place, _ in windows]
+        # Life faults have windows of steps alone; see `muster.emulator.faults.device_faults`.
+        self._first = np.array([window.first for *_, window in windows], dtype=np.int64)
+        ends = [_NEVER if window.end is None else window.end for *_, window in windows]
+        self._end = np.array(ends, dtype=np.int64)
         self._known: dict[int, StepEffects | None] = {}
 
     def at(self, step: int) -> StepEffects | None:
         """The effects in a step; None if no fault acts."""
-        if not self._windows:
+        if not self._acting:
             return None
         if step not in self._known:
             while len(self._known) >= _KEPT:
@@ -53,14 +60,13 @@ class LifeEffects:
         return self._known[step]
 
     def _found(self, step: int) -> StepEffects | None:
-        # Life faults have windows of steps alone; see `muster.emulator.faults.device_faults`.
-        acting = [(do, place) for do, place, window in self._windows if window.has(0, step)]
-        if not acting:
+        acting = np.flatnonzero((self._first <= step) & (step < self._end))
+        if not len(acting):
             return None
         n = len(self._clients)
         offline, unplugged, metered = np.zeros((3, n), dtype=np.bool_)
         drain, slowdown = np.zeros(n), np.ones(n)
-        for do, place in acting:
+        for do, place in (self._acting[number] for number in acting):
             assert isinstance(do, LifeFault)
             effect = do.effect()
             offline[place] |= effect.offline

@@ -9,7 +9,7 @@ _REPEATED = frozenset({("duplicate", ""), ("late", "round closed")})
 """Outcome and reason of an update that came once more."""
 
 
-class Replay(UpdateFault):
+class ReplayedUpdate(UpdateFault):
     """Beside its update, the device sends again the update of the last round for which it worked,
     under its old key. The server recognises the key and does not count the update again, so the
     model does not change. In the first round of a device there is nothing to replay."""

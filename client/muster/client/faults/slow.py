@@ -1,7 +1,7 @@
 """The fault `slow`."""
 
 from collections.abc import Iterator, Sequence
-from typing import Annotated
+from typing import Annotated, ClassVar
 
 from pydantic import Field
 
@@ -13,6 +13,8 @@ class Slow(LifeFault):
     """The device trains more slowly: its modelled seconds of training are multiplied. Updates may
     miss the deadline, and more work is interrupted. Needs `device.examples_per_s`, without which
     training counts as 0 seconds."""
+
+    compares: ClassVar[bool] = True
 
     factor: Annotated[float, Field(gt=1, le=1e6)] = 4.0
     """Factor of the modelled seconds of training."""

@@ -7,7 +7,7 @@ from muster.common.faults import FaultKind
 from muster.emulator.links.controller import Controller
 
 
-class Site(Protocol):
+class FaultSite(Protocol):
     """A running fleet, as faults see it. Targets are clients, "server" or names of gateways.
 
     Several faults may hold the same program down, or paused; it comes back when the last of them is
@@ -72,19 +72,19 @@ class Site(Protocol):
 class InjectedFault(FaultKind):
     """A fault that the supervisor injects into programs or links."""
 
-    async def apply(self, site: Site, targets: Sequence[str]) -> None:
+    async def apply(self, site: FaultSite, targets: Sequence[str]) -> None:
         """Begin to act on the targets, all of which are ready."""
         raise NotImplementedError
 
-    async def heal(self, site: Site, targets: Sequence[str]) -> None:
+    async def heal(self, site: FaultSite, targets: Sequence[str]) -> None:
         """Act no longer. Called once after every `apply`, also at the end of the run."""
 
-    async def measure(self, site: Site, targets: Sequence[str]) -> Mapping[str, float]:
+    async def measure(self, site: FaultSite, targets: Sequence[str]) -> Mapping[str, float]:
         """What the effect is compared with, by target. Called before `apply`."""
         return {}
 
     async def observe(
-        self, site: Site, targets: Sequence[str], before: Mapping[str, float]
+        self, site: FaultSite, targets: Sequence[str], before: Mapping[str, float]
     ) -> Mapping[str, str]:
         """What is measured of the effect now, by target; without targets that show none.
 
@@ -93,7 +93,7 @@ class InjectedFault(FaultKind):
         """
         raise NotImplementedError
 
-    async def verify(self, site: Site, targets: Sequence[str], since: int) -> Sequence[str]:
+    async def verify(self, site: FaultSite, targets: Sequence[str], since: int) -> Sequence[str]:
         """The targets that are seen to work again.
 
         Args:

@@ -12,7 +12,7 @@ from typing import Any
 from muster.common.clock import Clock
 from muster.common.events import Tell
 from muster.common.fault_events import FaultApplied, FaultHealed, FaultObserved, FaultVerified
-from muster.emulator.faults.injection import InjectedFault, Site
+from muster.emulator.faults.injection import FaultSite, InjectedFault
 from muster.emulator.faults.timeline import FaultTimeline, Occurrence, RunTime
 
 _LOOK_S = 0.02
@@ -46,7 +46,7 @@ class FaultInjector:
         self,
         timeline: FaultTimeline,
         time: RunTime,
-        site: Site,
+        site: FaultSite,
         clock: Clock,
         scale: float,
         record: Tell,

@@ -47,13 +47,17 @@ class _Course:
     do: TracedFault
     occurrence: Occurrence
     window: Window
-    applied: bool = False
     healed: bool = False
     observed: dict[str, LedgerTrace] = field(default_factory=dict)
     unseen: dict[str, LedgerTrace] = field(default_factory=dict)
     clean: set[str] = field(default_factory=set)
     usual: Mapping[str, float] | None = None
     done: bool = False
+
+    @property
+    def complete(self) -> bool:
+        """Whether the fault was observed on all its targets."""
+        return len(self.observed) == len(self.occurrence.targets)
 
 
 class FaultRecorder:
@@ -77,12 +81,21 @@ class FaultRecorder:
         self._recorded = recorded or set()
         self._round: int | None = None
         self._opened: dict[int, tuple[float | None, int]] = {}
-        self._courses = [
+        courses = [
             _Course(fault.name, fault.do, occurrence, window_of(occurrence, time))
             for fault in timeline.faults
             if isinstance(fault.do, TracedFault)
             for occurrence in fault.occurrences
         ]
+        # Those that begin later, the next one last; and those that have begun and are not done.
+        self._later = {
+            unit: sorted(
+                (course for course in reversed(courses) if course.window.unit == unit),
+                key=lambda course: -course.window.first,
+            )
+            for unit in ("round", "step")
+        }
+        self._begun: list[_Course] = []
 
     def plan(self) -> Iterator[Event]:
         """The events that say what is planned, for all faults."""
@@ -101,8 +114,6 @@ class FaultRecorder:
 
     def happen(self, line: Line) -> Iterator[Event]:
         """The events of faults that follow from a line of the journal."""
-        if not self._courses:
-            return
         match line["event"]:
             case "round_opened":
                 yield from self._round_opened(line["round"], line["scenario_s"])
@@ -110,8 +121,8 @@ class FaultRecorder:
                 yield from self._round_committed(line["round"])
             case "ended":
                 yield from self._look_again()
-                for course in self._courses:
-                    if course.applied and not course.healed:
+                for course in self._begun:
+                    if not course.healed:
                         yield from self._heal(course)
             case _:
                 pass
@@ -124,15 +135,16 @@ class FaultRecorder:
         self._opened[round] = scenario_s, step
         for past in [each for each in self._opened if each < round - 8]:
             del self._opened[past]
-        for course in self._courses:
-            if course.done:
-                continue
-            acts = course.window.has(round, step)
-            if acts and not course.applied:
-                course.applied = True
-                yield from self._event(FaultApplied, course, course.occurrence.targets)
-            elif course.applied and not acts and not course.healed:
+        for course in self._begun:
+            if not course.healed and not course.window.has(round, step):
                 yield from self._heal(course)
+        for unit, now in (("round", round), ("step", step)):
+            later = self._later[unit]
+            while later and later[-1].window.first <= now:
+                course = later.pop()
+                if course.window.has(round, step):  # else it passed between two rounds
+                    self._begun.append(course)
+                    yield from self._event(FaultApplied, course, course.occurrence.targets)
 
     def _heal(self, course: _Course) -> Iterator[Event]:
         course.healed = True
@@ -140,13 +152,19 @@ class FaultRecorder:
 
     def _round_committed(self, round: int) -> Iterator[Event]:
         self._round = round
-        watched = [course for course in self._courses if course.applied and not course.done]
+        step = self._step(round)
+        self._begun = [course for course in self._begun if not course.done]
+        watched = [
+            course
+            for course in self._begun
+            if not (course.complete and course.window.has(round, step))
+        ]
         if not watched:
             return
         traces = self._traces.of_round(round)
         for course in watched:
             struck = _of(course, traces)
-            if course.window.has(round, self._step(round)):
+            if course.window.has(round, step):
                 yield from self._observe(course, struck)
             elif course.healed:
                 yield from self._look_again(course)
@@ -160,9 +178,9 @@ class FaultRecorder:
         the next commit."""
         if self._round is None:
             return
-        courses = self._courses if only is None else [only]
+        courses = self._begun if only is None else [only]
         for course in courses:
-            if course.observed or not course.applied:
+            if course.observed:
                 continue
             for round in (self._round - 1, self._round):
                 if round > 0 and course.window.has(round, self._step(round)):
@@ -170,7 +188,7 @@ class FaultRecorder:
 
     def _observe(self, course: _Course, traces: Mapping[str, LedgerTrace]) -> Iterator[Event]:
         """Look whether the fault shows in a round in which it acts."""
-        if course.observed and len(course.observed) == len(course.occurrence.targets):
+        if course.complete:
             return
         first, fresh = not course.observed, dict[str, LedgerTrace]()
         for client, trace in traces.items():
@@ -188,6 +206,8 @@ class FaultRecorder:
             )
 
     def _usual_s(self, course: _Course, client: str) -> float | None:
+        if not course.do.compares:
+            return None
         if course.usual is None:
             first = course.occurrence.first_round or self._round or 1
             course.usual = self._traces.usual_s(course.occurrence.targets, first)

@@ -6,8 +6,8 @@ from muster.emulator.faults.catalogue.blackhole import Blackhole
 from muster.emulator.faults.catalogue.churn import Churn
 from muster.emulator.faults.catalogue.crash import Crash
 from muster.emulator.faults.catalogue.disconnect import Disconnect
-from muster.emulator.faults.catalogue.partition import Partition
-from muster.emulator.faults.catalogue.pause import Pause
+from muster.emulator.faults.catalogue.partition import NetworkPartition
+from muster.emulator.faults.catalogue.pause import PauseProgram
 from muster.emulator.faults.catalogue.reset import Reset
 from muster.emulator.faults.catalogue.restart import Restart
 from muster.emulator.faults.catalogue.stop import Stop
@@ -16,10 +16,10 @@ INJECTED: dict[str, type[FaultKind]] = {
     "crash": Crash,
     "stop": Stop,
     "restart": Restart,
-    "pause": Pause,
+    "pause": PauseProgram,
     "churn": Churn,
     "blackhole": Blackhole,
     "disconnect": Disconnect,
-    "partition": Partition,
+    "partition": NetworkPartition,
     "reset": Reset,
 }

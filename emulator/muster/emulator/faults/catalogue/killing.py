@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from typing import ClassVar
 
 from muster.common.faults import Role
-from muster.emulator.faults.injection import InjectedFault, Site
+from muster.emulator.faults.injection import FaultSite, InjectedFault
 
 
 class KillingFault(InjectedFault):
@@ -15,16 +15,16 @@ class KillingFault(InjectedFault):
     number: ClassVar[int] = signal.SIGKILL
     """The signal."""
 
-    async def apply(self, site: Site, targets: Sequence[str]) -> None:
+    async def apply(self, site: FaultSite, targets: Sequence[str]) -> None:
         for target in targets:
             site.kill(target, self.number)
 
-    async def heal(self, site: Site, targets: Sequence[str]) -> None:
+    async def heal(self, site: FaultSite, targets: Sequence[str]) -> None:
         for target in targets:
             await site.start(target)
 
     async def observe(
-        self, site: Site, targets: Sequence[str], before: Mapping[str, float]
+        self, site: FaultSite, targets: Sequence[str], before: Mapping[str, float]
     ) -> Mapping[str, str]:
         deaths = {target: site.death_of(target) for target in targets}
         return {

@@ -10,7 +10,7 @@ from typing import ClassVar
 
 from muster.common.errors import TransportError
 from muster.common.faults import FaultConditions
-from muster.emulator.faults.injection import InjectedFault, Site
+from muster.emulator.faults.injection import FaultSite, InjectedFault
 from muster.emulator.gateway.faults import FaultName
 from muster.emulator.gateway.rates import Direction
 
@@ -35,19 +35,19 @@ class LinkFault(InjectedFault):
         """The directions in which it acts; None if the fault has no direction."""
         return [None]
 
-    async def apply(self, site: Site, targets: Sequence[str]) -> None:
+    async def apply(self, site: FaultSite, targets: Sequence[str]) -> None:
         site.hold(targets, self.fault)
         for controller, clients in site.links(targets).values():
             for direction in self.directions():
                 await controller.fault(clients, self.fault, direction=direction)
 
-    async def heal(self, site: Site, targets: Sequence[str]) -> None:
+    async def heal(self, site: FaultSite, targets: Sequence[str]) -> None:
         free = site.release(targets, self.fault)
         for controller, clients in site.links(free if self.lasts else ()).values():
             with suppress(TransportError):  # a gateway that has died took its faults with it
                 await controller.heal(clients, self.fault)
 
-    async def measure(self, site: Site, targets: Sequence[str]) -> Mapping[str, float]:
+    async def measure(self, site: FaultSite, targets: Sequence[str]) -> Mapping[str, float]:
         """The number of connections that faults have struck so far."""
         found: dict[str, float] = {}
         for controller, clients in site.links(targets).values():
@@ -57,7 +57,7 @@ class LinkFault(InjectedFault):
         return found
 
     async def observe(
-        self, site: Site, targets: Sequence[str], before: Mapping[str, float]
+        self, site: FaultSite, targets: Sequence[str], before: Mapping[str, float]
     ) -> Mapping[str, str]:
         now = await self.measure(site, targets)
         return {

@@ -8,7 +8,7 @@ from muster.emulator.gateway.faults import FaultName
 from muster.emulator.gateway.rates import Direction
 
 
-class Partition(LinkFault):
+class NetworkPartition(LinkFault):
     """The network is cut between the targets and the server, without a word to either: what is sent
     is thrown away. With `way` "up" or "down", only in that direction: then an update may arrive
     whose receipt is lost, so that the device sends it again."""
