@@ -26,6 +26,9 @@ pytestmark = [pytest.mark.system, pytest.mark.usefixtures("nothing_left")]
 STATES = [f"fault_{state}" for state in ("applied", "observed", "healed", "verified")]
 
 
+LINK = {"rtt": "2 ms", "up": "400 kbit/s", "down": "400 kbit/s"}
+
+
 def undisturbed(planned: Scenario, folder: Path) -> str:
     """The hash of the model without faults and links, from a run inside this process."""
     groups = [group.model_copy(update={"link": type(group.link)()}) for group in planned.groups]
@@ -91,10 +94,18 @@ def test_links_are_cut_with_their_connections_and_mend(
         {"do": "partition", "target": {"count": 2}, "when": {"round": 16}, "for_s": 0.3},
         {"do": "partition", "way": "down", "when": {"round": 20}, "for_s": 0.3},
         {"do": "blackhole", "name": "again", "when": {"round": 20}, "for_s": 0.2},
+        {"do": "degrade", "factor": 0.2, "when": {"round": 24}, "for_s": 0.5},
+        {
+            "do": "degrade",
+            "factor": 0.5,
+            "target": {"count": 1},
+            "when": {"round": 24},
+            "for_s": 0.8,
+        },
     ]
     planned = scenario(
-        groups=[{"name": "dev", "count": 3, "link": {"rtt": "2 ms"}}],
-        server={"rounds": 30, "evaluate_every": 10},
+        groups=[{"name": "dev", "count": 3, "link": LINK}],
+        server={"rounds": 150, "evaluate_every": 50},
         faults=faults,
     )
     done = run(planned, out=tmp_path / "run", report=False)
@@ -103,7 +114,10 @@ def test_links_are_cut_with_their_connections_and_mend(
     assert done.summary["vacuous"] == []
     assert courses(done) == {fault["fault"]: STATES for fault in done.summary["faults"]}
     folded = done.ledger.contributions.query("outcome == 'folded'")
-    assert len(folded) == 30 * 3
+    assert len(folded) == 150 * 3
+    seen = {fault["fault"]: fault["seen"] for fault in done.summary["faults"]}
+    # A device has both factors, the others have the first.
+    assert "the gateway measured 20 % of the rate" in seen["degrade-1"]
 
 
 def processes_with(text: str) -> list[Path]:

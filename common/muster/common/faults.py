@@ -49,6 +49,7 @@ class TargetGroup(NamedTuple):
         speed: whether their training has a modelled speed.
         packed: whether several devices share a process.
         gateway: whether they reach the server through a gateway.
+        rates: whether their own links have rates.
     """
 
     name: str
@@ -56,6 +57,7 @@ class TargetGroup(NamedTuple):
     speed: bool
     packed: bool
     gateway: bool
+    rates: bool
 
 
 class FaultConditions(NamedTuple):

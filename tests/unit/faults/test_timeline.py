@@ -180,6 +180,12 @@ def test_the_same_timeline_follows_whatever_else_the_scenario_has() -> None:
         ({"do": "label-flip"}, "the task predicts numbers"),
         ({"do": "label-flip", "source": 1}, "source and target belong together"),
         ({"do": "scaled", "power": 2}, "power: unknown key"),
+        ({"do": "crash"}, "crash needs for_s, in seconds of wall time"),
+        ({"do": "pause", "for_rounds": 2}, "no round passes while pause lasts"),
+        ({"do": "pause", "for_s": 120.0}, "fails after server.stall_s = 120 s"),
+        ({"do": "restart", "for_s": 1.0}, "restart happens at one moment"),
+        ({"do": "restart", "target": {"role": "gateway"}}, "no such group has a gateway"),
+        ({"do": "partition", "for_s": 1.0}, "group 'a' has none; give it a link"),
     ],
     ids=str,
 )

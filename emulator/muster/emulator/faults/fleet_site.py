@@ -3,16 +3,19 @@
 import signal
 from collections import Counter, defaultdict
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
 from muster.client.config import PackProcess
 from muster.common.clock import Clock
-from muster.emulator.fleet.population import Resident
+from muster.common.errors import TransportError
+from muster.emulator.faults.link_rates import LinkRates
 from muster.emulator.gateway.config import gateway_name
 from muster.emulator.launch.backend import Backend
 from muster.emulator.launch.pausing import Pauses
 from muster.emulator.links.controller import Controller
 from muster.emulator.links.network import GatewayFleet
+from muster.emulator.runs.process_configs import ProcessConfigs
 
 _POLL_S = 0.01
 
@@ -24,7 +27,6 @@ class FleetSite:
         network: the gateways.
         start: starts a program again, by the name of its pack, gateway, or "server".
         serving: says whether the server is ready.
-        residents: the population.
     """
 
     def __init__(
@@ -34,7 +36,7 @@ class FleetSite:
         clock: Clock,
         start: Callable[[str], Awaitable[None]],
         serving: Callable[[], bool],
-        residents: Iterable[Resident],
+        configs: ProcessConfigs,
     ) -> None:
         self._backend = backend
         self._network = network
@@ -44,7 +46,8 @@ class FleetSite:
         self._over = False
         # A container ends with all its packs, and its death is reported under one of their names.
         self._shared: dict[str, str] = {}
-        self._groups = {resident.client: resident.group for resident in residents}
+        self._groups = {resident.client: resident.group for resident in configs.residents}
+        self._rates = LinkRates(configs.scenario)
         self._pauses = Pauses(clock)
         self._programs: dict[str, str] = {}
         self._packs = set[str]()
@@ -158,6 +161,18 @@ class FleetSite:
         targets = list(targets)
         self._links.subtract((target, fault) for target in targets)
         return [target for target in targets if not self._links[target, fault]]
+
+    async def scale_rates(self, targets: Iterable[str], factor: float) -> None:
+        await self._rates.scale(self.links(targets), factor)
+
+    async def restore_rates(self, targets: Iterable[str], factor: float) -> None:
+        with suppress(TransportError):  # a gateway that has died took its shapes with it
+            await self._rates.restore(self.links(targets), factor)
+
+    async def measured_rates(self, targets: Iterable[str]) -> Mapping[str, float]:
+        with suppress(TransportError):
+            return await self._rates.measure(self.links(targets))
+        return {}
 
     def links(self, targets: Iterable[str]) -> Mapping[str, tuple[Controller, Sequence[str]]]:
         found: dict[str, tuple[Controller, list[str]]] = {}

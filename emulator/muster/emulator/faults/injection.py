@@ -63,6 +63,19 @@ class FaultSite(Protocol):
         """Enter that it acts no longer; return the devices on which no fault of this name does."""
         ...
 
+    async def scale_rates(self, targets: Iterable[str], factor: float) -> None:
+        """Multiply the rates of devices' links by one more factor."""
+        ...
+
+    async def restore_rates(self, targets: Iterable[str], factor: float) -> None:
+        """Take a factor away again."""
+        ...
+
+    async def measured_rates(self, targets: Iterable[str]) -> Mapping[str, float]:
+        """The rates that the gateways measured since the look before, as shares of the nominal
+        ones; without links at which nobody has looked for long enough."""
+        ...
+
     def links(self, targets: Iterable[str]) -> Mapping[str, tuple[Controller, Sequence[str]]]:
         """The controllers of the gateways through which these devices reach the server, by group,
         each with its devices."""

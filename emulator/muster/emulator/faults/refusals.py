@@ -130,4 +130,5 @@ def _target_group(group: Group) -> TargetGroup:
         speed=group.device.examples_per_s is not None,
         packed=group.devices_per_process > 1,
         gateway=group.gateway,
+        rates=group.link.up is not None or group.link.down is not None,
     )

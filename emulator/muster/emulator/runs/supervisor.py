@@ -100,7 +100,7 @@ class Supervisor:
             clock,
             self._start_again,
             lambda: self._serving,
-            self._configs.residents,
+            self._configs,
         )
         self._faults = RunFaults(folder, self._configs, site, clock, self._record, self._fail)
         if self._faults.injects:  # a fault begins when the journal is read

@@ -5,6 +5,7 @@ from muster.common.faults import FaultKind
 from muster.emulator.faults.catalogue.blackhole import Blackhole
 from muster.emulator.faults.catalogue.churn import Churn
 from muster.emulator.faults.catalogue.crash import Crash
+from muster.emulator.faults.catalogue.degrade import Degrade
 from muster.emulator.faults.catalogue.disconnect import Disconnect
 from muster.emulator.faults.catalogue.partition import NetworkPartition
 from muster.emulator.faults.catalogue.pause import PauseProgram
@@ -20,6 +21,7 @@ INJECTED: dict[str, type[FaultKind]] = {
     "churn": Churn,
     "blackhole": Blackhole,
     "disconnect": Disconnect,
+    "degrade": Degrade,
     "partition": NetworkPartition,
     "reset": Reset,
 }

@@ -24,12 +24,7 @@ class LinkFault(InjectedFault):
     """The fault at the gateway."""
 
     def refusals(self, conditions: FaultConditions) -> Iterator[str]:
-        for group in conditions.groups:
-            if not group.gateway:
-                yield (
-                    f"{self.kind} acts at a gateway, but group {group.name!r} has none; give it a "
-                    f"link, for example link.profile = 'unshaped'"
-                )
+        return at_gateways(self.kind, conditions)
 
     def directions(self) -> Sequence[Direction | None]:
         """The directions in which it acts; None if the fault has no direction."""
@@ -65,3 +60,13 @@ class LinkFault(InjectedFault):
             for target in targets
             if now.get(target, 0) > before.get(target, 0)
         }
+
+
+def at_gateways(kind: str, conditions: FaultConditions) -> Iterator[str]:
+    """Refusals of a fault that acts at gateways."""
+    for group in conditions.groups:
+        if not group.gateway:
+            yield (
+                f"{kind} acts at a gateway, but group {group.name!r} has none; give it a link, for "
+                f"example link.profile = 'unshaped'"
+            )
