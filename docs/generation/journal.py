@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import fields
 from typing import Any
 
+import muster.common.fault_events  # noqa: F401 (its classes are events)
 from generation.markdown import table
 from muster.common.events import Event
 

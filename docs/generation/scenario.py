@@ -19,6 +19,7 @@ from muster.common.distributions import DISTRIBUTIONS
 from muster.common.masks import MASKINGS
 from muster.common.plugins import Plugin, Registry
 from muster.common.units import Quantity
+from muster.emulator.faults.registry import FAULTS
 from muster.emulator.fleet.enrollment import ENROLLMENTS
 from muster.emulator.scenario.scenario import Scenario
 from muster.server.aggregators import AGGREGATORS
@@ -47,6 +48,7 @@ PLUG_INS: Mapping[str, Registry[Any]] = {
     "server.selection": SELECTIONS,
     "server.aggregator": AGGREGATORS,
     "server.aggregator, its tables": CLASSIFIERS,
+    "faults.do": FAULTS,
 }
 """The registries, by the keys of the scenario that choose from them."""
 

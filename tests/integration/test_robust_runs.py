@@ -12,7 +12,7 @@ from muster.emulator.scenario.reading import read_scenario
 from muster.emulator.simulation.whole_run import simulate_run
 
 ATTACK = Path(__file__).parents[2] / "examples/attack/attack.toml"
-HONEST = "training.trainer.factor=1"
+HONEST = "faults.0.factor=1"
 
 
 def rule(kind: str, *settings: str) -> str:
@@ -51,7 +51,7 @@ def test_a_robust_rule_ends_near_the_honest_result(
 
 
 def test_huge_updates_end_a_run_with_a_mean_but_not_one_with_a_robust_rule(tmp_path: Path) -> None:
-    huge = "training.trainer.factor=1e12", "server.rounds=2"
+    huge = "faults.0.factor=1e12", "server.rounds=2"
     read = read_scenario(ATTACK, [*huge, rule("fedavg")])
     assert simulate_run(read, tmp_path / "mean") == "diverged"
     start, end = losses(tmp_path / "median", *huge, rule("median"))

@@ -17,6 +17,7 @@ from muster.common.distributions import DISTRIBUTIONS
 from muster.common.errors import ConfigError
 from muster.common.plugins import Registry
 from muster.common.schedules import SCHEDULES
+from muster.emulator.faults.registry import FAULTS
 from muster.emulator.fleet import server_view
 from muster.emulator.fleet.enrollment import ENROLLMENTS
 from muster.emulator.runs import doctor
@@ -31,7 +32,7 @@ from muster.tasks.tasks import TASKS
 
 REGISTRIES: tuple[Registry[Any], ...] = (
     TASKS, MODELS, PARTITIONS, OPTIMIZERS, SCHEDULES, DISTRIBUTIONS, ENROLLMENTS, AVAILABILITIES,
-    CODECS, SELECTIONS, AGGREGATORS, CLASSIFIERS,
+    CODECS, SELECTIONS, AGGREGATORS, CLASSIFIERS, FAULTS,
 )  # fmt: skip
 
 

@@ -10,6 +10,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import BeforeValidator, Field, model_validator
 
+from muster.client.faults.scheduled import DeviceFault
 from muster.client.life import Life, SimulatedDevice
 from muster.client.optimizers import PLAIN, AnyOptimizer
 from muster.client.trainer import AnyTrainer
@@ -254,6 +255,9 @@ class PackProcess(Section):
 
     clock: ClockSettings = ClockSettings()
     """The clock of the simulated lives."""
+
+    faults: list[DeviceFault] = Field(default_factory=list)
+    """The faults of the devices' updates."""
 
     capacity: float = 1.0
     """Share of a model that each device can train."""

@@ -25,6 +25,8 @@ class Choice(NamedTuple):
         seen: its state at the moment of the decision; None for a device without a simulated life.
         x: its covariates X at that moment.
         away: number of rounds after this one that it will decline for the same reason.
+        step: the step of its life at which it was called.
+        slowdown: factor of its modelled seconds of training, from faults.
     """
 
     decision: Decision
@@ -35,6 +37,8 @@ class Choice(NamedTuple):
     seen: DeviceState | None = None
     x: tuple[float, ...] = ()
     away: int = 0
+    step: int = 0
+    slowdown: float = 1.0
 
 
 _OFFLINE = Choice(Decision.DECLINE, Reason.OFFLINE, State())
@@ -56,6 +60,7 @@ class AlwaysAccept:
                 Decision.ACCEPT,
                 None,
                 self._learners[call.key.client].memory.before(call.key.round),
+                step=step,
             )
             for call in calls
         ]
@@ -117,7 +122,7 @@ class DevicePolicy:
             State() if kept else self._state_before(call)
             for call, kept in zip(calls, stands, strict=True)
         ]
-        effort = self._effort(work)
+        effort, slowdown = lives.slowed(step, self._effort(work)), lives.slowdown(step)
         look, verdict = lives.look(step), lives.decide(step, effort)
         places = np.array([self._places[call.key.client] for call in calls])
         working = places[verdict.accepted[places] & ~np.array(stands)]
@@ -130,7 +135,7 @@ class DevicePolicy:
         for place, before, kept in zip(map(int, places), befores, stands, strict=True):
             reason, seen, x = verdict.reason(place), look.state(place), look.covariates(place)
             if kept:
-                choices.append(Choice(Decision.ACCEPT, None, before, seen=seen, x=x))
+                choices.append(Choice(Decision.ACCEPT, None, before, seen=seen, x=x, step=step))
                 continue
             if place not in entered:
                 rounds = int(away[place]) if reason is Reason.OFFLINE else 0
@@ -140,7 +145,9 @@ class DevicePolicy:
             decision = Decision.ACCEPT if reason is None else Decision.ABORT
             before = before._replace(life=entered[place])
             share = float(verdict.share[place])
-            choices.append(Choice(decision, reason, before, lives.row(place), share, seen, x))
+            factor = 1.0 if slowdown is None else float(slowdown[place])
+            row = lives.row(place)
+            choices.append(Choice(decision, reason, before, row, share, seen, x, 0, step, factor))
         return choices
 
     def denied(self, call: Call, choice: Choice) -> Choice:

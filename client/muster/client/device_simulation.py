@@ -16,6 +16,7 @@ import numpy as np
 from muster.client.availability import DeviceBatch
 from muster.client.battery import charge_after, work_drain
 from muster.client.covariates import Observed
+from muster.client.faults.life_effects import LifeEffects
 from muster.client.foresight import Foresight
 from muster.client.life import CODE, Decided, Effort, Life, Look, Row, SimulatedDevice
 from muster.client.logit import Logit
@@ -69,7 +70,8 @@ class DeviceSimulation:
         self.process = life.availability.process(self.cast)
         self._surroundings = DeviceSurroundings(self.cast, life.device)
         self._x = Observed(life.covariates, seed, self.cast.clients, ahead)
-        self._foresight = Foresight(life, self.cast, self._surroundings)
+        self._effects = LifeEffects(life.faults, self.cast.clients)
+        self._foresight = Foresight(life, self.cast, self._surroundings, self._effects)
         self._forced = self.cast.numbers("forced", width=3, every_s=self._foresight.tick_s)
         self._will = self.cast.numbers("willing")
         self._luck = self.cast.numbers("drop-out", width=2)
@@ -118,6 +120,7 @@ class DeviceSimulation:
         charge = state[:, _CHARGE]
         plugged, idle = (habit[rows] for habit in self._foresight.habits(tick))
         plugged = plugged | (state[:, _FORCED_UNTIL] > time_s)
+        effects = self._effects.at(tick // self._foresight.ticks)
         empty = ~plugged & (charge < charging.forced_below)
         if empty.any():
             found, *normal = self._forced.at(tick)[rows].T
@@ -126,9 +129,13 @@ class DeviceSimulation:
             lasts = charging.top_up_s * np.exp(charging.top_up_sigma * normals(*normal)[0])
             state[:, _FORCED_UNTIL] = np.where(forced, time_s + lasts, state[:, _FORCED_UNTIL])
             plugged |= forced
+        if effects is not None:
+            plugged = plugged & ~effects.unplugged[rows]
         # Nobody uses a device that is off, whatever was drawn.
         idle = idle | (state[:, _DEAD] > 0)
         charge = charge_after(battery, charge, tick_s, plugged, idle)
+        if effects is not None:
+            charge = np.maximum(charge - effects.drain_per_h[rows] * tick_s / 3600, 0.0)
         state[:, _CHARGE] = charge
         state[:, _DEAD] = (charge <= 0) | ((state[:, _DEAD] > 0) & (charge < battery.revives_at))
         self._state[rows] = state
@@ -147,10 +154,15 @@ class DeviceSimulation:
         plugged, idle = self._foresight.habits(step * self._foresight.ticks)
         charge, dead = self._state[:, _CHARGE].copy(), self._state[:, _DEAD] > 0
         charging = plugged | (self._state[:, _FORCED_UNTIL] > step * self.life.step_s)
+        effects = self._effects.at(step)
+        if effects is not None:
+            charging = charging & ~effects.unplugged
         x = self._observed(step, charge, charging, idle) if self.life.covariates.x else {}
         available = begins.available
         if available is None:
             available = self.process.on(self.cast.scene(step, x))
+            if effects is not None:
+                available = available & ~effects.offline
         look = Look(
             charge,
             charging,
@@ -209,9 +221,32 @@ class DeviceSimulation:
         if self.life.device.battery is not None:
             charging = around.plugged(times) | (self._state[:, _FORCED_UNTIL] > times)
         unmetered = around.unmetered(around.network(times))
+        charging, unmetered = self._disturbed(times, charging, unmetered)
         return {"charging": charging, "unmetered": unmetered, "idle": around.idle(times)}
 
+    def _disturbed(
+        self, times: FloatArray, charging: BoolArray, unmetered: BoolArray
+    ) -> tuple[BoolArray, BoolArray]:
+        """Whether devices charge and are on free networks, after the faults of these instants."""
+        steps = (times // self.life.step_s).astype(np.int64)
+        for step in np.unique(steps):
+            if (effects := self._effects.at(int(step))) is not None:
+                there = steps == step
+                charging = charging & ~(there & effects.unplugged)
+                unmetered = unmetered & ~(there & effects.metered)
+        return charging, unmetered
+
     # --- a call ----------------------------------------------------------------------------------
+
+    def slowdown(self, step: int) -> FloatArray | None:
+        """The factor of each device's modelled training in a step, shape (n,); None: 1 for all."""
+        effects = self._effects.at(step)
+        return None if effects is None else effects.slowdown
+
+    def slowed(self, step: int, effort: Effort) -> Effort:
+        """The effort of a round's work in a step, after faults that slow devices down."""
+        factor = self.slowdown(step)
+        return effort if factor is None else effort.slowed(factor)
 
     def decide(self, step: int, effort: Effort) -> Decided:
         """Decide what every device would do if it were called at the beginning of a step."""
@@ -308,5 +343,7 @@ class DeviceSimulation:
         for name in rules.require:
             fine &= state[name]
         available = self.process.chance(self.cast.scene(step, look.x))
+        if (effects := self._effects.at(step)) is not None:
+            available = available * ~effects.offline
         chance: FloatArray = fine * available * self._willing(look) * (1 - self.life.drop_out)
         return chance

@@ -9,6 +9,7 @@ from typing import NamedTuple
 import numpy as np
 
 from muster.client.availability import DeviceBatch
+from muster.client.faults.life_effects import LifeEffects
 from muster.client.life import Life
 from muster.client.surroundings import DeviceSurroundings
 from muster.common.seeds import BoolArray, FloatArray, IntArray
@@ -43,12 +44,19 @@ class Foresight:
         tick_s: length of a tick in scenario seconds.
     """
 
-    def __init__(self, life: Life, batch: DeviceBatch, surroundings: DeviceSurroundings) -> None:
+    def __init__(
+        self,
+        life: Life,
+        batch: DeviceBatch,
+        surroundings: DeviceSurroundings,
+        effects: LifeEffects,
+    ) -> None:
         self.ticks = max(1, int(np.ceil(life.step_s / TICK_S)))
         self.tick_s = life.step_s / self.ticks
         self._life = life
         self._batch = batch
         self._surroundings = surroundings
+        self._effects = effects
         reads_x = bool(life.availability.needs()[1])
         self._process = None if reads_x else life.availability.process(batch)
         self._steps: tuple[int, list[Beginning]] = -1, []
@@ -86,6 +94,9 @@ class Foresight:
         network = self._surroundings.network(times)
         unmetered = self._surroundings.unmetered(network)
         available = None if self._process is None else self._process.on(context)
+        if (effects := self._effects.at(step)) is not None:
+            unmetered = unmetered & ~effects.metered
+            available = None if available is None else available & ~effects.offline
         return Beginning(context.hour, network, unmetered, available)
 
     def habits(self, tick: int) -> tuple[BoolArray, BoolArray]:
@@ -101,4 +112,7 @@ class Foresight:
         idle = self._surroundings.idle(times)
         if self._life.device.battery is None:
             return np.ones(len(times), dtype=np.bool_), idle
-        return self._surroundings.plugged(times), idle
+        plugged = self._surroundings.plugged(times)
+        if (effects := self._effects.at(tick // self.ticks)) is not None:
+            plugged = plugged & ~effects.unplugged
+        return plugged, idle

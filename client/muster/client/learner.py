@@ -1,5 +1,6 @@
 """The learning of one device: its examples, its memory and its training."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -10,6 +11,8 @@ from torch import nn
 
 from muster.client.config import PackMember, Training
 from muster.client.control import Control
+from muster.client.faults.scheduled import DeviceFault
+from muster.client.faults.update_effects import UpdateEffects
 from muster.client.life import Row
 from muster.client.memory import Memory, RoundRecord, State, StoredUpdate
 from muster.client.session import Session
@@ -73,6 +76,8 @@ class Learner:
         line: the model of the device's link.
         lockstep: whether a round waits for every device that it called.
         masks: the masks of the device's group; None: it trains the whole model.
+        faults: the faults of its updates.
+        seed: the scenario's, for these faults.
     """
 
     def __init__(
@@ -87,6 +92,8 @@ class Learner:
         lockstep: bool,
         clock: Clock,
         masks: GroupMasks | None = None,
+        faults: Sequence[DeviceFault] = (),
+        seed: int = 0,
     ) -> None:
         self.client = config.client
         self.session = Session(config.client, lockstep)
@@ -98,10 +105,11 @@ class Learner:
         self._index = config.index
         self._masks = masks
         self._narrow = masks is not None and masks.narrow
+        self._faults = UpdateEffects(faults, config.client, seed)
         self.line = line
         self._speed = config.examples_per_s
         self._clock = clock
-        self._modelled: tuple[TrainingConfig | None, float] = None, 0.0
+        self._modelled: tuple[TrainingConfig | None, float, float] = None, 0.0, 0.0
 
     def held_for(self, call: Call) -> StoredUpdate | None:
         """The stored update for a call; None if there is none."""
@@ -115,6 +123,8 @@ class Learner:
         before: State,
         life: Row,
         download: Download,
+        step: int = 0,
+        slowdown: float = 1.0,
     ) -> StoredUpdate:
         """Train from the base version's model, and remember the round with its update.
 
@@ -122,10 +132,15 @@ class Learner:
             before: the state in which the device entered the round.
             life: the row of the device's simulated state after the work.
             download: how the model came.
+            step: the step of the device's life at which it was called.
+            slowdown: factor of the modelled seconds of training, from faults.
         """
         began, mask, round = self._clock.monotonic(), self._mask(call.key.round), call.key.round
         received = self._received(model, mask, work.entries)
         before = self._settled(call, before)
+        faults, examples = self._faults.at(round, step), self.examples
+        if faults:
+            examples = faults.poison(examples, _outputs(self._module))
         control = None
         if work.training.control_variates:
             received, of_server = np.split(received, 2)
@@ -134,7 +149,7 @@ class Learner:
             self._task,
             self._module,
             received,
-            self.examples,
+            examples,
             work.training,
             seed=work.seed,
             client=self.client,
@@ -147,7 +162,14 @@ class Learner:
         if control is not None:
             change = control.change(trained, work.training.learning_rate_at(round))
             sent, kept = np.concatenate([sent, change]), (control.own + change).tobytes()
-        body, residual = self._compressed(sent, mask, before, work.seed, round)
+        compressed = (mask, before, work.seed, round)
+        body, residual = self._compressed(sent, *compressed)
+        if faults:
+            # What the device keeps stays that of the honest update, so that it heals with the
+            # fault.
+            trained = faults.tamper(trained)
+            sent = np.concatenate([trained.delta, sent[len(trained.delta) :]])
+            body = faults.rewrite(self._compressed(sent, *compressed)[0])
         update = Update(
             key=call.key,
             examples=trained.examples,
@@ -156,7 +178,7 @@ class Learner:
             train_s=self._clock.monotonic() - began,
             fetch_s=download.seconds,
             loss=trained.loss,
-            modelled_s=self.modelled_s(work),
+            modelled_s=self.modelled_s(work, slowdown),
             fetch_wait_s=download.wait_s,
             fetched_at=download.at,
             steps=trained.train_steps,
@@ -215,15 +237,43 @@ class Learner:
         """The sizes that the models of links and batteries use."""
         return body_sizes(work.entries, self._codec, self._masks)
 
-    def modelled_s(self, work: TrainingConfig) -> float:
-        """Modelled seconds of a round's work: training and transfers over the device's own link."""
+    def resent(self, call: Call, step: int) -> list[StoredUpdate]:
+        """Updates that faults make the device send beside its update for a call, which it has
+        stored: an older one, and copies."""
+        faults = self._faults.at(call.key.round, step)
+        if not faults or (stored := self.held_for(call)) is None:
+            return []
+        older = [
+            StoredUpdate(held.update, held.body)
+            for held in self.memory.held
+            if held.round < call.key.round
+            and held.update is not None
+            and len(held.body) == held.update.length
+        ]
+        return [*(older[-1:] if faults.repeats_last else []), *[stored] * faults.copies]
+
+    def gives_up_after(self, call: Call, step: int) -> bool:
+        """Whether faults make the device give up after its update for a call."""
+        return self._faults.at(call.key.round, step).gives_up
+
+    def modelled_s(self, work: TrainingConfig, slowdown: float = 1.0) -> float:
+        """Modelled seconds of a round's work: training and transfers over the device's own link.
+
+        Args:
+            slowdown: factor of the training, from faults.
+        """
         if self._modelled[0] is not work:  # cached: called several times in every round
             transfer_s = self.line.transfer_s(*self.body_sizes(work))
-            self._modelled = work, self.train_s(work) + transfer_s
-        return self._modelled[1]
+            self._modelled = work, self.train_s(work), transfer_s
+        return self._modelled[1] * slowdown + self._modelled[2]
 
     def train_s(self, work: TrainingConfig) -> float:
         """Modelled seconds of training in a round: examples seen divided by the device's speed."""
         if self._speed is None:
             return 0.0
         return work.training.examples_seen(len(self.examples)) / self._speed
+
+
+def _outputs(module: nn.Module) -> int:
+    """Number of outputs of a model: of the biases of its last layer, or of its last parameters."""
+    return int(list(module.parameters())[-1].shape[0])

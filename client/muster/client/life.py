@@ -5,11 +5,13 @@ from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 import numpy as np
+from pydantic import Field
 
 from muster.client.availability import AnyAvailability
 from muster.client.availability.always import Always
 from muster.client.covariates import Covariates
 from muster.client.device import DROP_OUT, DeviceSettings
+from muster.client.faults.scheduled import DeviceFault, faults_of, life_faults
 from muster.client.networks import NETWORKS
 from muster.client.participation import REQUIREMENTS, ParticipationSettings
 from muster.common.config import Section
@@ -53,6 +55,10 @@ class Effort(NamedTuple):
     up_s: FloatArray
     bytes_down: float
     bytes_up: float
+
+    def slowed(self, factor: FloatArray) -> "Effort":
+        """The effort of devices whose training takes `factor` times as long, shape (n,)."""
+        return self._replace(train_s=self.train_s * factor)
 
     @property
     def work_s(self) -> FloatArray:
@@ -101,6 +107,13 @@ class Life(Section):
     tells_propensity: bool = False
     """Whether devices report their true probability of taking part among X; for oracles."""
 
+    faults: list[DeviceFault] = Field(default_factory=list)
+    """The faults that act on the devices; those of updates have no effect here."""
+
+    def of(self, clients: Sequence[str]) -> "Life":
+        """The same settings, with the faults of these devices alone."""
+        return self.model_copy(update={"faults": faults_of(self.faults, clients)})
+
     @property
     def eventful(self) -> bool:
         """Whether there is anything to simulate; a device without events accepts every call."""
@@ -111,6 +124,7 @@ class Life(Section):
             or self.participation.willing != 1.0
             or self.drop_out > 0
             or self.tells_propensity
+            or bool(life_faults(self.faults))
         )
 
     @property

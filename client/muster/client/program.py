@@ -28,11 +28,7 @@ from muster.client.worker import CallBatch, Worker, warn_of_refusal
 from muster.common import seeds
 from muster.common.clock import Clock, WallClock
 from muster.common.errors import RemoteProtocolError, TransportError, Unauthenticated
-from muster.common.exchange import (
-    Fingerprint,
-    Identity,
-    ToDevice,
-)
+from muster.common.exchange import Fingerprint, Identity, ToDevice
 from muster.common.masks import GroupMasks
 from muster.common.processes import rarely_collect, use_batch_scheduling
 from muster.tasks.models import layout_of
@@ -87,6 +83,8 @@ class Pack:
                 lockstep,
                 clock,
                 masks,
+                config.faults,
+                config.seed,
             )
             for member in config.devices
         }

@@ -132,19 +132,26 @@ class Worker:
     async def _handle_inline(self, batch: CallBatch) -> None:
         """Send answers that contain the updates, as many in one message as fit into it."""
         together: list[tuple[Answer, Body]] = []
+        again: list[tuple[Answer, Body]] = []
         size = 0
         choices = self._choose(batch)
         for number, (call, choice) in enumerate(zip(batch.calls, choices, strict=True), start=1):
             if (said := await self._answer_with_update(call, choice, batch)) is not None:
                 together.append(said)
                 size += len(said[1]) + _ENVELOPE_BYTES
+                resent = self._devices[call.key.client].resent(call, choice.step)
+                again += [_repeated(said[0], update) for update in resent]
+                if said[0].update is not None and self._gives_up_after(call, choice):
+                    again.append((_given_up(said[0]), b""))
             full = together and size + size // len(together) > CHUNK_BYTES
             if together and (full or number == len(batch.calls)):
                 await batch.attendance.answer(together)
-                for answer, _ in together:
-                    if answer.update is not None:
-                        self._devices[answer.key.client].session.happen(SessionEvent.DELIVERED)
+                delivered = {a.key.client for a, _ in together if a.update is not None}
+                for client in sorted(delivered):
+                    self._devices[client].session.happen(SessionEvent.DELIVERED)
                 together, size = [], 0
+        for repeated in again:  # by themselves: a message has one answer of a device
+            await batch.attendance.answer([repeated])
 
     async def _answer_with_update(
         self, call: Call, choice: Choice, batch: CallBatch
@@ -174,6 +181,11 @@ class Worker:
                 async with self._hold_slot(call) as waited_s:
                     update = stored.update._replace(slot_wait_s=waited_s)
                     warn_of_refusal(await batch.link.submit(update, stored.body))
+                    for again in self._devices[call.key.client].resent(call, choice.step):
+                        warn_of_refusal(await batch.link.submit(again.update, again.body))
+                if self._gives_up_after(call, choice):
+                    answer = self._answer(call, choice, batch)
+                    await batch.attendance.answer([(_given_up(answer), b"")])
                 self._devices[call.key.client].session.happen(SessionEvent.DELIVERED)
             elif choice.decision is Decision.ABORT and not self._lockstep:
                 if not self._fails_silently(choice):
@@ -192,6 +204,9 @@ class Worker:
             left.append(self._policy.denied(call, choice) if active and not granted else choice)
         return left
 
+    def _gives_up_after(self, call: Call, choice: Choice) -> bool:
+        return self._devices[call.key.client].gives_up_after(call, choice.step)
+
     def _hold_slot(self, call: Call) -> AbstractAsyncContextManager[float]:
         """Hold a channel slot during a transfer; gives the seconds that it was waited for."""
         return nullcontext(0.0) if self._slots is None else self._slots.turn(call)
@@ -205,7 +220,8 @@ class Worker:
     ) -> Answer:
         device = self._devices[call.key.client]
         works = choice.decision is not Decision.DECLINE
-        modelled_s = device.modelled_s(batch.work) * choice.share if works else 0.0
+        whole_s = device.modelled_s(batch.work, choice.slowdown)
+        modelled_s = whole_s * choice.share if works else 0.0
         return Answer(
             call.key,
             choice.decision,
@@ -239,7 +255,7 @@ class Worker:
         if choice.decision is Decision.ABORT:
             if not self._lockstep:
                 began = self._clock.monotonic()
-                await self._sleep_until_trained(device.train_s(batch.work) * choice.share, began)
+                await self._sleep_until_trained(device, choice, batch, began)
             device.give_up(call, choice.before, choice.life)
             device.session.happen(SessionEvent.GAVE_UP)
             return None
@@ -257,7 +273,8 @@ class Worker:
             log.info("round %d was closed before its model came", call.key.round)
             return None
         began = self._clock.monotonic()
-        order = (call, batch.model, batch.work, choice.before, choice.life, download)
+        state = choice.before, choice.life
+        order = (call, batch.model, batch.work, *state, download, choice.step, choice.slowdown)
         if self._trains_quickly:
             stored = device.train(*order)
         else:
@@ -265,14 +282,27 @@ class Worker:
             stored = await loop.run_in_executor(self._trainer, device.train, *order)
         self._trains_quickly = self._clock.monotonic() - began < self._quick_s
         if not self._lockstep:
-            await self._sleep_until_trained(device.train_s(batch.work) * choice.share, began)
+            await self._sleep_until_trained(device, choice, batch, began)
         device.session.happen(SessionEvent.TRAINED)
         return stored
 
-    async def _sleep_until_trained(self, modelled_s: float, began: float) -> None:
+    async def _sleep_until_trained(
+        self, device: Learner, choice: Choice, batch: CallBatch, began: float
+    ) -> None:
         """Sleep until training has taken as long as modelled (outside lockstep only)."""
+        modelled_s = device.train_s(batch.work) * choice.slowdown * choice.share
         if modelled_s > 0:
             await self._clock.sleep_until(began + modelled_s / self._settings.scale)
+
+
+def _repeated(answer: Answer, again: StoredUpdate) -> tuple[Answer, Body]:
+    """The answer to a call once more, with an update that is sent again."""
+    return answer._replace(key=again.update.key, update=again.update), again.body
+
+
+def _given_up(answer: Answer) -> Answer:
+    """The answer of a device that gives up after an update that cannot count."""
+    return answer._replace(decision=Decision.ABORT, reason=Reason.DROP_OUT, update=None)
 
 
 def warn_of_refusal(receipt: Receipt) -> None:

@@ -106,6 +106,13 @@ class SignalledProgram:
     def signal(self, number: int) -> None:
         self.signals.append(number)
 
+    @property
+    def identity(self) -> Mapping[str, Any]:
+        return {}
+
+    def is_paused(self) -> bool:
+        return False
+
 
 Make = Callable[..., tuple[Supervisor, Backend]]
 

@@ -94,7 +94,7 @@ def _compare_counts(
 def _check_fault(event: dict[str, Any], faults: dict[tuple[str, int], str], log: CheckLog) -> None:
     """Every occurrence of a fault is applied before it is observed or healed, and healed before
     that is verified."""
-    name, kind = str(event.get("fault", event.get("name"))), str(event["event"])
+    name, kind = str(event.get("fault")), str(event["event"])
     occurrence = name, int(event.get("number") or 0)
     allowed = " or ".join(sorted(_NEXT[faults.get(occurrence)]))
     log.require(kind in allowed.split(" or "), f"event of the fault {name!r}", allowed, kind,

@@ -41,6 +41,11 @@ if TYPE_CHECKING:
 @BACKEND
 @DATA
 @click.option("--quiet", is_flag=True, help="Print only problems and the final line.")
+@click.option(
+    "--strict",
+    is_flag=True,
+    help="Exit with status 1 if a fault of the scenario was never observed.",
+)
 @failures_as_status
 def run(
     scenario: Path | None,
@@ -50,6 +55,7 @@ def run(
     settings: tuple[str, ...],
     data: str | None,
     quiet: bool,
+    strict: bool,
 ) -> None:
     """Run SCENARIO: start a server and a process for every device, and train."""
     from muster.emulator.results.summary import describe, failed_expectations
@@ -79,7 +85,10 @@ def run(
         how = f"{shown(done.folder)}{' --backend docker' if backend == 'docker' else ''}"
         click.echo(f"Resume it with: muster run --resume {how}", err=True)
         sys.exit(1)
-    if failed_expectations(done.summary):
+    never = done.summary.get("vacuous", []) if strict else []
+    if never:
+        click.echo(f"--strict: faults that were never observed: {', '.join(never)}", err=True)
+    if never or failed_expectations(done.summary):
         sys.exit(1)
 
 

@@ -52,7 +52,7 @@ def fault_windows(events: Iterable[Mapping[str, Any]]) -> list[FaultWindow]:
         if event.get("event") == COMMITTED:
             committed = max(committed, int(event["round"]))
             continue
-        name = event.get("fault", event.get("name"))
+        name = event.get("fault")
         if not isinstance(name, str):
             continue  # torn
         key = name, int(event.get("number") or 0)

@@ -11,11 +11,12 @@ import numpy as np
 from muster.client.config import PackMember
 from muster.client.covariates import z_columns
 from muster.client.device import DeviceSettings
+from muster.client.faults.scheduled import DeviceFault, faults_of, life_faults
 from muster.client.life import Life
 from muster.common.distributions import draw
 from muster.common.lines import LinkModel
 from muster.common.seeds import FloatArray, Numbers
-from muster.emulator.fleet.population import Resident
+from muster.emulator.fleet.population import Resident, names_of
 from muster.emulator.links.model import model_of
 from muster.emulator.scenario.scenario import Scenario
 from muster.emulator.scenario.settings import Group
@@ -36,8 +37,13 @@ def by_group(
         start += group.count
 
 
-def life_of(scenario: Scenario, group: Group) -> Life:
-    """The simulation settings of a group's devices."""
+def life_of(scenario: Scenario, group: Group, faults: Sequence[DeviceFault] = ()) -> Life:
+    """The simulation settings of a group's devices.
+
+    Args:
+        faults: the faults of all devices of the scenario.
+    """
+    clients = [client for client, _ in names_of([group])]
     return Life(
         group=group.name,
         size=group.count,
@@ -48,6 +54,7 @@ def life_of(scenario: Scenario, group: Group) -> Life:
         tells_propensity=Need.PROPENSITIES in scenario.server.aggregator.needs(),
         step_s=scenario.clock.round_s,
         start_h=scenario.clock.starts_at_h,
+        faults=faults_of(life_faults(faults), clients),
     )
 
 

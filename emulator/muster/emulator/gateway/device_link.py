@@ -35,6 +35,7 @@ class DeviceLink:
     Attributes:
         plain: by direction, whether bytes bypass the shaper.
         fitted: whether the buffer size of one of its sockets has been set.
+        struck: how often a fault has struck one of its connections, established or new.
     """
 
     def __init__(
@@ -54,6 +55,7 @@ class DeviceLink:
         self.meters = {each: TrafficMeter(links[each].rate) for each in DIRECTIONS}
         self.plain = dict.fromkeys(DIRECTIONS, True)
         self.fitted = False
+        self.struck = 0
         self.update_plain(shapers)
 
     def links(self, shape: Shape) -> dict[Direction, DirectionalLink]:

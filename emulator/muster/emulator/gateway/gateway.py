@@ -197,12 +197,14 @@ class Gateway:
                         for each in DIRECTIONS
                     },
                     "connections": len(self.connections_of(device)),
+                    "struck": device.struck,
                 }
                 for device in self.devices.values()
             },
         }
 
     def _strike(self, connection: RelayedConnection, fault: Fault) -> None:
+        connection.device.struck += 1
         match fault.fault:
             case "offline":
                 connection.close()

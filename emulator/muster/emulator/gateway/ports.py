@@ -85,6 +85,7 @@ class DevicePorts:
         connection = RelayedConnection(self._pump, device, number, accepted, here.discard)
         connection.fit_buffers()
         here.add(connection)
+        device.struck += bool(device.active_faults)
         if device.active_faults.offline:
             connection.close()
         elif device.active_faults.blackhole:

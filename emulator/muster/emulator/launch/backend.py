@@ -47,6 +47,15 @@ class Program(Protocol):
     def signal(self, number: int) -> None:
         """Send a signal to the program. Does nothing if it has just ended."""
 
+    @property
+    def identity(self) -> Mapping[str, Any]:
+        """What the pause watchdog needs to find the program: `pid` or `container`."""
+        ...
+
+    def is_paused(self) -> bool:
+        """Whether the program is stopped and can go on."""
+        ...
+
 
 class Backend(Protocol):
     """Starts programs, reports their deaths, and ends them all.

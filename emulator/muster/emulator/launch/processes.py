@@ -39,6 +39,18 @@ class LocalProgram:
         with suppress(ProcessLookupError):
             os.kill(self.pid, number)
 
+    @property
+    def identity(self) -> Mapping[str, Any]:
+        return {"pid": self.pid}
+
+    def is_paused(self) -> bool:
+        """Whether the kernel says that the process is stopped."""
+        try:
+            facts = Path(f"/proc/{self.pid}/stat").read_text()
+        except OSError:
+            return False
+        return facts.rpartition(")")[2].split()[0] == "T"
+
 
 class Processes:
     """The backend that runs a fleet's programs as processes of this machine.

@@ -72,7 +72,8 @@ class Controller:
             {"at": the gateway's monotonic seconds,
             "shared": {"up" and "down": {"capacity": bytes, or None without a limit}},
             "devices": {client: {"up" and "down": {"bytes": delivered bytes, "capacity": bytes that
-            its own rate allowed}, "connections": number of open connections}}}
+            its own rate allowed}, "connections": number of open connections, "struck": how often a
+            fault has struck a connection}}}
         """
         reply: dict[str, Any] = await self._ask(do="stats")
         return reply

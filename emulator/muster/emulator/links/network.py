@@ -108,6 +108,10 @@ class GatewayFleet:
                     raise LaunchFailed(f"{name} is alive but does not answer: {error}") from None
             await self._clock.sleep_until(self._clock.monotonic() + _AGAIN_S)
 
+    def controller(self, group: str) -> Controller:
+        """The controller of a group's gateway."""
+        return self._controllers[group]
+
     def ports(self, group: str) -> Ports | None:
         """The ports of a group's gateway; None: the group has no gateway."""
         gateway = self._gateways.get(group)

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from muster.common.files import write_atomic
 from muster.emulator.expectations.judging import judge_run, judgement_text
+from muster.emulator.results.faults import faults_of, vacuous
 from muster.emulator.results.parts import finite, parts_of
 from muster.emulator.results.privacy import privacy_of, privacy_text
 
@@ -81,6 +82,8 @@ def outline(account: "Account", status: str | None = None) -> dict[str, Any]:
         summary["transfers"] = _transfers(account)
     if spent := privacy_of(account):
         summary["privacy"] = spent
+    if faults := faults_of(account):
+        summary |= {"faults": faults, "vacuous": vacuous(faults)}
     if judged := judge_run(account):
         summary["expectations"] = [judgement.as_json() for judgement in judged]
     wanted = account.scenario.get("server", {}).get("target")
@@ -234,7 +237,17 @@ def _result_facts(summary: Mapping[str, Any]) -> dict[str, str]:
         facts["privacy"] = privacy_text(summary["privacy"])
     if "target" in summary:
         facts["target"] = target_text(summary["target"])
-    return facts
+    return facts | _fault_facts(summary)
+
+
+def _fault_facts(summary: Mapping[str, Any]) -> dict[str, str]:
+    """Which faults were observed, and which were not."""
+    if "faults" not in summary:
+        return {}
+    never = summary["vacuous"]
+    observed = f"{len(summary['faults']) - len(never)} of {len(summary['faults'])} observed"
+    more = f"; vacuous, because never observed: {', '.join(map(clean, never))}" if never else ""
+    return {"faults": observed + more}
 
 
 def _spread_facts(final: Mapping[str, Any]) -> dict[str, str]:

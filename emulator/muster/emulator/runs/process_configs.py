@@ -7,6 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from muster.client.config import NurseryProcess, PackProcess, SlotsPort
+from muster.client.faults.scheduled import faults_of, update_faults
+from muster.client.life import Life
 from muster.common.errors import ConfigError
 from muster.common.exchange import PROPENSITY
 from muster.common.files import write_atomic
@@ -15,6 +17,7 @@ from muster.emulator.experiments.planning import plan
 from muster.emulator.experiments.planning.plan import Progress, instants
 from muster.emulator.experiments.planning.result import Learning
 from muster.emulator.experiments.planning.tables import write_plan
+from muster.emulator.faults.of_scenario import ScenarioFaults
 from muster.emulator.fleet.lives import by_group, life_of, line_of, members_of, task_of, z_of
 from muster.emulator.fleet.local_work import announced_training, most_steps
 from muster.emulator.fleet.masks import check_masks, layout_of
@@ -44,6 +47,7 @@ class ProcessConfigs:
 
     Attributes:
         residents: the population.
+        faults: the faults of the run.
         task: the task that every process of the run opens.
     """
 
@@ -51,6 +55,7 @@ class ProcessConfigs:
         self.scenario = scenario
         self.folder = folder
         self.residents = population(scenario)
+        self.faults = ScenarioFaults.of(scenario, self.residents)
         self.task = task_of(scenario, self.residents)
         size = len(self.task.to_json())
         if size > CHUNK_BYTES:  # every device gets the task in one message
@@ -151,7 +156,11 @@ class ProcessConfigs:
 
     def _eventful(self) -> bool:
         """Whether any group has devices whose state changes during the run."""
-        return any(life_of(self.scenario, group).eventful for group in self.scenario.groups)
+        groups = self.scenario.groups
+        return any(self._life(group).eventful for group in groups)
+
+    def _life(self, group: Group) -> Life:
+        return life_of(self.scenario, group, self.faults.inside)
 
     def _sample(self) -> DeviceSampling | None:
         enrolled = sum(resident.enrolled for resident in self.residents)
@@ -180,16 +189,18 @@ class ProcessConfigs:
         gpus = cycle(range(doctor.gpus()))
         for group, residents in by_group(self.scenario, self.residents):
             devices = members_of(self.scenario, group, residents)
-            life, reached = life_of(self.scenario, group), ports(group.name)
+            life, reached = self._life(group), ports(group.name)
             for start in range(0, len(devices), group.devices_per_process):
                 together = devices[start : start + group.devices_per_process]
                 first, last = together[0].client, together[-1].client
+                clients = [device.client for device in together]
                 where = f"{reached.host}:{reached.devices[first]}" if reached else address
                 yield PackProcess(
                     name=first if first == last else f"{first}..{last}",
                     devices=together,
                     compression=group.link.compression,
-                    life=life if life.eventful else None,
+                    life=life.of(clients) if life.eventful else None,
+                    faults=faults_of(update_faults(self.faults.inside), clients),
                     clock=self.scenario.clock,
                     capacity=group.device.capacity,
                     length=group.training,

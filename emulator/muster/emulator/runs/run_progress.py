@@ -150,11 +150,30 @@ class RunProgress:
     def _restarted(self, event: Event) -> None:
         self.notices.append(f"{clean(event['process'])} was restarted")
 
+    def _fault_applied(self, event: Event) -> None:
+        self._fault(event, f"applied to {_targets(event)}")
+
+    def _fault_observed(self, event: Event) -> None:
+        self._fault(event, f"observed: {clean(event['seen'])}")
+
+    def _fault_healed(self, event: Event) -> None:
+        self._fault(event, "healed")
+
+    def _fault(self, event: Event, what: str) -> None:
+        if event["number"] == 1:  # a fault may come and go a thousand times
+            self.notices.append(f"fault {clean(event['fault'])}: {what}")
+
     def _ended(self, event: Event) -> None:
         self.status, self.detail = clean(event["status"]), clean(event["detail"] or "")
         self.bytes_up += event["bytes_up"]
         self.bytes_down += event["bytes_down"]
         self.arriving = 0
+
+
+def _targets(event: Event) -> str:
+    """The targets of a fault, for a person."""
+    targets = event["targets"]
+    return clean(targets[0]) if len(targets) == 1 else f"{len(targets)} targets"
 
 
 _HANDLERS: dict[str, Callable[[RunProgress, Event], None]] = {
@@ -169,5 +188,8 @@ _HANDLERS: dict[str, Callable[[RunProgress, Event], None]] = {
     "verified": RunProgress._verified,
     "died": RunProgress._died,
     "restarted": RunProgress._restarted,
+    "fault_applied": RunProgress._fault_applied,
+    "fault_observed": RunProgress._fault_observed,
+    "fault_healed": RunProgress._fault_healed,
     "ended": RunProgress._ended,
 }

@@ -18,6 +18,8 @@ from muster.common.events import Died, Event, Restarted, Started
 from muster.common.files import write_atomic
 from muster.common.journal import Journal
 from muster.common.tensors import schema_of
+from muster.emulator.faults.fleet_site import FleetSite
+from muster.emulator.faults.run_faults import RunFaults
 from muster.emulator.gateway.config import GatewayProcess, Ports, gateway_name
 from muster.emulator.launch.backend import EndedBeforeReady, MakeBackend, ending
 from muster.emulator.launch.placement import Placement, usable_cores
@@ -34,6 +36,9 @@ if TYPE_CHECKING:
 
 SHOW_EVERY_S = 0.1
 """By default, seconds between two reads of the journal, from which progress is shown."""
+
+_SOON_S = 0.01
+"""Seconds between two reads if the run injects faults."""
 
 _LEAVE_S = 10.0
 _LEAVE_AWAY_S = 1.0
@@ -89,6 +94,17 @@ class Supervisor:
         self._deaths: asyncio.Queue[tuple[str, int]] = asyncio.Queue()
         self._network = GatewayFleet(self.backend, clock, self._record)
         self._placing: asyncio.Task[None] | None = None
+        site = FleetSite(
+            self.backend,
+            self._network,
+            clock,
+            self._start_again,
+            lambda: self._serving,
+            self._configs,
+        )
+        self._faults = RunFaults(folder, self._configs, site, clock, self._record, self._fail)
+        if self._faults.injects:  # a fault begins when the journal is read
+            self._show_every_s = min(show_every_s, _SOON_S)
 
     async def run(self) -> None:
         """Start the fleet, and wait until the server has ended the run.
@@ -111,6 +127,7 @@ class Supervisor:
                 await self._devices_left()
         finally:
             self._stopping = True
+            await self._faults.close()
             for task in (handling, starting, ended):
                 task.cancel()
             # Wait until starts that were under way are over, so that the backend can end them too.
@@ -121,6 +138,7 @@ class Supervisor:
             await self._network.close()
             await self.backend.close()
             watching.cancel()
+            self._look()
             self._journal.close()
         self._look()
         if self._failure is not None:
@@ -129,7 +147,7 @@ class Supervisor:
     def stop(self) -> None:
         """Ask the server for an orderly end, after which the run's status is `stopped`. A second
         call ends the run at once."""
-        if self._stopping or not self._serving:
+        if self._stopping or not self._serving or "server" not in self.backend.alive:
             when = "at once" if self._serving else "before the run began"
             if self._served and not self._serving:
                 when = "while the server started again"
@@ -143,6 +161,7 @@ class Supervisor:
     # --- starting --------------------------------------------------------------------------------
 
     async def _start(self) -> None:
+        self._faults.begin()
         nursery = self._configs.nursery()
         prepared = await self._until_ready(
             "nursery", lambda: self.backend.start_nursery(nursery), Started
@@ -154,6 +173,7 @@ class Supervisor:
         await self._network.set_upstream(address)
         packs = self._configs.packs(server, address, self._network.ports, self.backend.devices)
         self._packs = {config.name: config for config in packs}
+        self._faults.add_packs(self._packs.values())
         await self.backend.start_packs(list(self._packs.values()))
         self._start_placing(server)
         await self._write_plan(prepared)
@@ -230,7 +250,14 @@ class Supervisor:
     # --- deaths ----------------------------------------------------------------------------------
 
     def _on_death(self, name: str, status: int) -> None:
-        self._deaths.put_nowait((name, status))
+        if not self._faults.died(name, status):
+            self._deaths.put_nowait((name, status))
+
+    def _fail(self, error: Exception) -> None:
+        """End the run as failed because a fault could not be injected or healed."""
+        failure = error if isinstance(error, RunFailed) else RunFailed(f"a fault failed: {error}")
+        self._failure = self._failure or failure
+        self._ended.set()
 
     async def _handle_deaths(self) -> None:
         while True:
@@ -248,13 +275,16 @@ class Supervisor:
             return
         if self._ended.is_set():
             return
-        gateways = self._network.names
         # The nursery cannot be restarted, because its devices die with it.
-        replaceable = name in {"server", "evaluation", *self._packs, *gateways}
+        replaceable = name in {"server", "evaluation", *self._packs, *self._network.names}
         self._use_up_a_restart(name, status, replaceable)
+        await self._start_again(name)
+
+    async def _start_again(self, name: str) -> None:
+        """Start a program that has died."""
         if name == "server":
             await self._start_server(Restarted)
-        elif name in gateways:
+        elif name in self._network.names:
             config = self._network.restart_config(name)
             await self._network.add(config, await self._start_gateway(config, Restarted))
         else:
@@ -305,6 +335,7 @@ class Supervisor:
     def _look(self) -> None:
         for event in self._tail.new():
             self._saw_end = self._saw_end or event["event"] == "ended"
+            self._faults.happen(event)
             self._show(event)
 
     def _record(self, event: Event) -> None:

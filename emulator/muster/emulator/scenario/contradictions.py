@@ -6,6 +6,7 @@ from muster.client.covariates import column_names
 from muster.client.logit import Logit
 from muster.common.bounds import DEVICES
 from muster.emulator.expectations.settings import KnownNames
+from muster.emulator.faults.refusals import fault_refusals
 from muster.emulator.scenario.settings import Group, ScenarioSettings
 from muster.server.aggregators import Need
 from muster.server.config import ServerSettings
@@ -69,6 +70,7 @@ def contradictions(scenario: ScenarioSettings) -> Sequence[str]:
     if scenario.verify and not any(group.gateway for group in scenario.groups):
         found.append("verify: no group has a link to measure; set groups.link.profile")
     found += _impossible_expectations(scenario)
+    found += fault_refusals(scenario)
     mistakes = len(found)
     for number, group in enumerate(scenario.groups):
         found += [f"groups[{number}].{mistake}" for mistake in _impossible(scenario, group)]
@@ -191,7 +193,7 @@ def _impossible_expectations(scenario: ScenarioSettings) -> Iterator[str]:
     """Report expectations about what the scenario does not have."""
     known = KnownNames(
         groups=[group.name for group in scenario.groups],
-        faults=[fault.name for fault in getattr(scenario, "faults", ())],
+        faults=[fault.name for fault in scenario.faults if fault.name is not None],
         accuracy=scenario.task.has_accuracy,
         of_groups=scenario.server.evaluate_groups,
     )

@@ -16,6 +16,7 @@ from muster.common.bounds import DeviceCount
 from muster.common.config import Section
 from muster.common.masks import AnyMasking
 from muster.emulator.expectations.settings import Expectation
+from muster.emulator.faults.settings import Faults
 from muster.emulator.fleet.enrollment import AnyEnrollment, EnrollAll
 from muster.emulator.fleet.local_work import local_work_of
 from muster.emulator.links.settings import LinkSettings, SharedLink
@@ -144,6 +145,9 @@ class ScenarioSettings(Section):
     server: ServerSettings
     groups: Annotated[list[Group], Field(min_length=1, max_length=10_000)]
     launch: Launch = Launch()
+
+    faults: Faults = Field(default_factory=list)
+    """What goes wrong, for whom and when ([faults.md](faults.md))."""
 
     expect: Annotated[list[Expectation], Field(max_length=1_000)] = Field(default_factory=list)
     """What must hold when the run has ended; otherwise `muster run` exits with status 1."""

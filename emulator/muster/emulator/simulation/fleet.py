@@ -11,6 +11,7 @@ from muster.client.config import PackProcess
 from muster.client.nursery import prepare
 from muster.common.config import validate
 from muster.common.files import write_atomic
+from muster.emulator.faults.of_scenario import ScenarioFaults
 from muster.emulator.runs.process_configs import ProcessConfigs
 from muster.emulator.scenario.scenario import Scenario
 from muster.emulator.simulation.asynchronous_fleets import FLEETS
@@ -360,6 +361,7 @@ class Programs:
     Attributes:
         initial: content of the file of the initial model.
         packs: configurations of the packs, in which the folder `devices` is not yet set.
+        faults: the faults of the run.
     """
 
     scenario: Scenario
@@ -367,6 +369,7 @@ class Programs:
     initial: bytes
     packs: tuple[PackProcess, ...]
     task: OpenTask
+    faults: ScenarioFaults
 
     def enter(self, folder: Path) -> list[PackProcess]:
         """Make the run folder with its settings, and return the packs of that folder."""
@@ -391,4 +394,4 @@ def programs_of(scenario: Scenario, folder: Path) -> Programs:
     initial = (folder / "setup/initial.safetensors").read_bytes()
     # Parse the JSON as a process does, so that the configuration has only what JSON carries.
     server = ServerProcess.from_json(json.dumps(json.loads(server.to_json())))
-    return Programs(scenario, server, initial, tuple(packs), task)
+    return Programs(scenario, server, initial, tuple(packs), task, configs.faults)

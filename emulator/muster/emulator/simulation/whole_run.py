@@ -9,7 +9,9 @@ import torch
 
 from muster.common.clock import WallClock
 from muster.common.errors import ConfigError, RunFailed
+from muster.common.faults import TracedFault
 from muster.common.files import write_atomic
+from muster.emulator.faults.recording import record_afterwards
 from muster.emulator.runs.conclusion import conclude
 from muster.emulator.scenario.scenario import Scenario
 from muster.emulator.simulation.evaluation import Evaluate
@@ -37,6 +39,13 @@ def simulate_run(scenario: Scenario, folder: Path) -> str:
             f"clock.kind: a run inside one process must be in lockstep; expected "
             f'"rounds", found "{scenario.clock.kind}"'
         )
+    for fault in scenario.faults:
+        if not isinstance(fault.do, TracedFault):
+            raise ConfigError(
+                f"faults.{fault.name}: in a run inside one process there are no processes and no "
+                f"links that {fault.do.kind} could strike; expected faults of devices, or use "
+                f"muster run"
+            )
     for group in scenario.groups:
         if group.shared_link.slots is not None and group.shared_link.overflow == "queue":
             raise ConfigError(
@@ -61,6 +70,7 @@ def simulate_run(scenario: Scenario, folder: Path) -> str:
     try:
         if outcome.violations:
             raise RunFailed("; ".join(outcome.violations))
+        record_afterwards(folder, programs.faults)
         concluded = conclude(folder, None, report=False)
     finally:
         history.close()

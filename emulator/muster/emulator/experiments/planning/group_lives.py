@@ -5,6 +5,7 @@ from typing import NamedTuple, Self
 
 from muster.client.config import PackMember
 from muster.client.device_simulation import DeviceSimulation
+from muster.client.faults.scheduled import DeviceFault
 from muster.client.life import Effort
 from muster.common.lines import LinkModel
 from muster.emulator.experiments.planning.result import Learning
@@ -20,7 +21,7 @@ class GroupLives(NamedTuple):
         members: the devices; the other sequences and arrays are in their order.
         devices: their simulation.
         lines: the models of their links.
-        effort: their work in a round.
+        effort: their work in a round, without faults that slow them down.
     """
 
     members: Sequence[PackMember]
@@ -35,15 +36,19 @@ class GroupLives(NamedTuple):
         group: Group,
         members: Sequence[PackMember],
         learning: Learning,
+        faults: Sequence[DeviceFault] = (),
         ahead: int = 64,
     ) -> Self:
         """The lives of these members of a group.
 
         Args:
+            faults: the faults that act inside the devices of the scenario.
             ahead: number of steps for which random numbers are drawn at once.
         """
         beings = [member.being() for member in members]
-        lives = DeviceSimulation(life_of(scenario, group), scenario.seed, beings, ahead=ahead)
+        lives = DeviceSimulation(
+            life_of(scenario, group, faults), scenario.seed, beings, ahead=ahead
+        )
         lines = [line_of(scenario, group, member.client) for member in members]
         return cls(members, lives, lines, learning.effort(scenario, group, members, lines))
 

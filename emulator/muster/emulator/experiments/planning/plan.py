@@ -6,6 +6,7 @@ other clocks, it assumes that every round lasts its deadline.
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from muster.client.config import PackMember
+from muster.client.faults.scheduled import DeviceFault, life_faults
 from muster.client.foresight import TICK_S
 from muster.client.life import CODE, VERDICTS, Decided, Effort
 from muster.common import seeds
@@ -25,6 +27,7 @@ from muster.emulator.experiments.planning.group_lives import GroupLives
 from muster.emulator.experiments.planning.result import GroupPlan, Learning, Plan
 from muster.emulator.experiments.planning.tally import GroupTally
 from muster.emulator.experiments.planning.virtual_rounds import VirtualRounds
+from muster.emulator.faults.of_scenario import ScenarioFaults
 from muster.emulator.fleet.lives import by_group, members_of
 from muster.emulator.fleet.population import Resident, population
 from muster.emulator.scenario.reading import read_scenario
@@ -74,10 +77,25 @@ def plan(
             f"plan cannot foresee; run the scenario, or plan it with --set clock.kind=rounds"
         )
     residents = population(scenario)
-    if carries:
-        return _played(scenario, residents, learning or Learning.of(scenario), progress)
-    steps = _steps(scenario)
+    faults = ScenarioFaults.of(scenario, residents)
     learning = learning or Learning.of(scenario)
+    compute = _played if carries else _simulated
+    found = compute(scenario, residents, learning, faults.inside, progress)
+    undisturbed = None
+    if life_faults(faults.inside):
+        undisturbed = plan(scenario.model_copy(update={"faults": []}), learning)
+    return replace(found, timeline=faults.timeline, undisturbed=undisturbed)
+
+
+def _simulated(
+    scenario: Scenario,
+    residents: Sequence[Resident],
+    learning: Learning,
+    faults: Sequence[DeviceFault],
+    progress: Progress,
+) -> Plan:
+    """The plan of a scenario with synchronous rounds."""
+    steps = _steps(scenario)
     enrolled = [resident for resident in residents if resident.enrolled]
     calls = _Calls(scenario, enrolled, learning.examples)
     done, of = 0, len(enrolled) * len(steps)
@@ -90,7 +108,7 @@ def plan(
         for start in range(0, len(members), at_once):
             together = members[start : start + at_once]
             report = partial(_report, progress, done, of, len(together))
-            _simulate(found, scenario, group, together, learning, calls, steps, report)
+            _simulate(found, scenario, group, faults, together, learning, calls, steps, report)
             done += len(together) * len(steps)
             progress(done, of)
         found.charge /= max(1, len(members))
@@ -101,13 +119,17 @@ def plan(
 
 
 def _played(
-    scenario: Scenario, residents: Sequence[Resident], learning: Learning, progress: Progress
+    scenario: Scenario,
+    residents: Sequence[Resident],
+    learning: Learning,
+    faults: Sequence[DeviceFault],
+    progress: Progress,
 ) -> Plan:
     """The plan of a scenario in whose mode updates may outlive their round."""
     lives, tallies = {}, {}
     for group, of_group in by_group(scenario, residents):
         if members := members_of(scenario, group, of_group):
-            lives[group.name] = GroupLives.of(scenario, group, members, learning)
+            lives[group.name] = GroupLives.of(scenario, group, members, learning, faults)
         tallies[group.name] = GroupTally(group, lives.get(group.name))
     devices = sum(len(of_group.members) for of_group in lives.values())
     of = devices * scenario.server.rounds
@@ -192,6 +214,7 @@ def _simulate(
     found: GroupPlan,
     scenario: Scenario,
     group: Group,
+    faults: Sequence[DeviceFault],
     members: Sequence[PackMember],
     learning: Learning,
     calls: _Calls,
@@ -205,9 +228,9 @@ def _simulate(
     """
     n, rounds = len(members), len(steps)
     ahead = min(_AHEAD, int(steps[-1]) + 1)
-    _, lives, lines, effort = GroupLives.of(scenario, group, members, learning, ahead)
+    _, lives, lines, usual = GroupLives.of(scenario, group, members, learning, faults, ahead)
     places = {member.client: place for place, member in enumerate(members)}
-    sharing = _Sharing(scenario, group, dict(zip(places, lines, strict=True)), effort)
+    sharing = _Sharing(scenario, group, dict(zip(places, lines, strict=True)), usual)
     chance = np.zeros(n)
     fates = np.zeros((n, len(VERDICTS)), dtype=np.int64)
     deadline_s = scenario.server.deadline_s or np.inf
@@ -221,6 +244,7 @@ def _simulate(
         called = calls.of_round(place + 1, places)
         if not len(called):
             continue
+        effort = lives.slowed(step, usual)
         verdict = sharing.granted(place + 1, called, lives.decide(step, effort))
         codes = verdict.code[called]
         found.called[place] += len(called)

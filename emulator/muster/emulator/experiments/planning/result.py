@@ -13,6 +13,7 @@ from muster.common.exchange import Reason
 from muster.common.lines import LinkModel
 from muster.common.masks import GroupMasks, Layout
 from muster.common.seeds import FloatArray, IntArray
+from muster.emulator.faults.timeline import FaultTimeline
 from muster.emulator.fleet.masks import masks_of
 from muster.emulator.fleet.population import Resident
 from muster.emulator.scenario.scenario import Scenario
@@ -169,6 +170,9 @@ class Plan:
         versions: in the modes in which updates may outlive their round, the newest version after
             each round, shape (rounds,); else None.
         end_s: in these modes, scenario seconds at which the last round ends.
+        timeline: the faults of the scenario.
+        undisturbed: the plan of the same scenario without faults, if any of them acts on the lives
+            of devices.
     """
 
     scenario: Scenario
@@ -178,6 +182,8 @@ class Plan:
     groups: Sequence[GroupPlan]
     versions: IntArray | None = None
     end_s: float = 0.0
+    timeline: FaultTimeline = field(default_factory=FaultTimeline)
+    undisturbed: "Plan | None" = None
 
     @property
     def rounds(self) -> int:

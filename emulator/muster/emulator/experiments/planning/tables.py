@@ -2,13 +2,14 @@
 
 import csv
 import io
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
 
 from muster.common.files import write_atomic
 from muster.common.overlap import overlap
+from muster.emulator.experiments.planning.faults import fault_lines, missed_lines
 from muster.emulator.experiments.planning.result import GroupPlan, Plan
 from muster.emulator.fleet.population import write_population
 from muster.emulator.results.summary import percent_text, seconds_text
@@ -66,9 +67,15 @@ def describe(plan: Plan) -> str:
         "",
         *_overlap(plan),
     ]
+    if plan.timeline:
+        lines += ["", "Faults", *_table(list(fault_lines(plan))), *_indented(missed_lines(plan))]
     if warned := list(warnings(plan)):
         lines += ["", *warned]
     return "\n".join(lines)
+
+
+def _indented(lines: Iterable[str]) -> list[str]:
+    return [f"  {line}" for line in lines]
 
 
 _HEAD = ("group", "devices", "enrolled", "available", "called", "accept", "deliver",

@@ -138,9 +138,10 @@ class VirtualRounds:
 
     def _answer(self, round: Round, lives: GroupLives, called: IntArray, tally: GroupTally) -> None:
         """Let the called devices of a group answer, and send their updates."""
-        verdict = lives.devices.decide(round.step, lives.effort)
-        away, work_s = lives.devices.away_steps(round.step), lives.effort.work_s
-        lives.devices.take_part(called[verdict.accepted[called]], verdict, lives.effort)
+        effort = lives.devices.slowed(round.step, lives.effort)
+        verdict = lives.devices.decide(round.step, effort)
+        away, work_s = lives.devices.away_steps(round.step), effort.work_s
+        lives.devices.take_part(called[verdict.accepted[called]], verdict, effort)
         for place in map(int, called):
             client, reason = lives.members[place].client, verdict.reason(place)
             key, accepted = round.call(client), bool(verdict.accepted[place])

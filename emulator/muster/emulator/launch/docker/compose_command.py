@@ -72,3 +72,8 @@ def require_supported(scenario: Scenario) -> None:
             "verify: links cannot be measured before the run if Docker Compose starts everything; "
             "run `muster verify --backend docker` first, or `muster run --backend docker`"
         )
+    if scenario.faults:
+        raise ConfigError(
+            "faults: the supervisor injects and records faults, but Docker Compose runs the fleet "
+            "without one; use `muster run --backend docker`"
+        )

@@ -70,7 +70,20 @@ class ContainerProgram:
 
     def signal(self, number: int) -> None:
         with suppress(docker.errors.APIError):
-            self.find().kill(number)
+            found = self.find()
+            if found.status == "paused":  # a frozen process gets no signal
+                found.unpause()
+            found.kill(number)
+
+    @property
+    def identity(self) -> Mapping[str, Any]:
+        return {"container": self.find().id}
+
+    def is_paused(self) -> bool:
+        try:
+            return bool(self.find().status == "paused")
+        except docker.errors.APIError:
+            return False
 
 
 class Containers:

@@ -15,6 +15,7 @@ from matplotlib.figure import Figure
 
 from muster.common.files import write_atomic
 from muster.emulator.results.account import Account
+from muster.emulator.results.report.faults import shade, shaded_rounds
 from muster.emulator.results.report.figures import FIGURES
 from muster.emulator.results.report.names import noting_names
 from muster.emulator.results.report.section import ReportSection
@@ -54,7 +55,9 @@ def write_report(run_folder: Path) -> Path:
 def _draw(account: Account, name: str) -> dict[str, str]:
     """Write a figure; return what the page needs to show it."""
     with noting_names() as shortened:
-        drawn = save_figure(_figure_path(account.folder, name), FIGURES[name](account))
+        figure = FIGURES[name](account)
+        shade(figure, shaded_rounds(account))
+        drawn = save_figure(_figure_path(account.folder, name), figure)
     full = [f"{clean(label)} is {clean(whole)}" for label, whole in sorted(shortened.items())]
     return drawn | {"names": "; ".join(full)}
 

@@ -18,6 +18,7 @@ from muster.emulator.results.calls import OUTCOMES
 from muster.emulator.results.report import (
     coverage,
     expectations,
+    faults,
     pace,
     participation,
     privacy,
@@ -238,6 +239,7 @@ FILES = {
     "scenario.toml": "the scenario that was run, with every default",
     "population.csv": "every device: group, enrollment, covariates Z, true propensities",
     "plan.csv": "the plan for each group and round",
+    "faults.json": "the faults of the run: their targets and times, as they follow from the seed",
     "summary.json": "status, final metrics and totals, for programs",
     "ledger.sqlite": "the record of the run: rounds, answers, contributions, transfers, estimates, "
     "clients, evaluations",
@@ -289,6 +291,7 @@ SECTIONS: Sequence[Callable[[Account, Summary], ReportSection | None]] = (
     link.waits,
     link.matrix,
     link.use,
+    faults.section,
     disturbances,
     rounds,
     clients,

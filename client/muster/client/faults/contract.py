@@ -1,0 +1,104 @@
+"""The contract of faults that act inside a device: on its life, or on its updates.
+
+A device gets its faults with its configuration, each with the rounds or steps in which it acts.
+Whether a fault acts is therefore a function of the round or of the step alone, and a device that
+was killed and works for a round again does the same again.
+"""
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import numpy as np
+
+from muster.client.trainer import Trained
+from muster.common.exchange import Body
+from muster.common.faults import FaultConditions, LedgerTrace, TracedFault
+from muster.tasks.task import Examples
+
+
+class LifeEffect(NamedTuple):
+    """What faults do to a device's life in a step.
+
+    If several faults act in the same step, the device is offline, unplugged or on a metered
+    network if any of them says so; drains add up, and slowdowns multiply.
+
+    Attributes:
+        drain_per_h: share of the full battery that is lost in an hour beside its usual drain.
+        slowdown: factor of the modelled seconds of training.
+    """
+
+    offline: bool = False
+    unplugged: bool = False
+    metered: bool = False
+    drain_per_h: float = 0.0
+    slowdown: float = 1.0
+
+
+class LifeFault(TracedFault):
+    """A fault of a device's life. It acts in whole steps."""
+
+    def effect(self) -> LifeEffect:
+        """What the fault does in each step in which it acts."""
+        raise NotImplementedError
+
+
+class UpdateFault(TracedFault):
+    """A fault of what a device trains and sends. Several of them act one after the other, in the
+    order of the scenario; each gets what the one before has made.
+    """
+
+    def poison(self, examples: Examples, classes: int) -> Examples:
+        """The examples from which the device trains.
+
+        Args:
+            examples: the device's own, which must not be changed.
+            classes: number of outputs of the model: of classes, if the task classifies.
+
+        Raises:
+            ConfigError: the fault has no meaning for these examples.
+        """
+        return examples
+
+    def tamper(self, trained: Trained, draws: np.random.Generator) -> Trained:
+        """What the device reports of its training.
+
+        Args:
+            trained: the honest result; its delta must not be changed.
+            draws: random numbers of this fault, device and round.
+        """
+        return trained
+
+    def rewrite(self, body: Body) -> Body:
+        """The bytes that the device sends as its update."""
+        return body
+
+    def copies(self) -> int:
+        """How often the device sends its update once more."""
+        return 0
+
+    def repeats_last(self) -> bool:
+        """Whether the device also sends again the update of the round before, under its old key."""
+        return False
+
+    def gives_up(self) -> bool:
+        """Whether the device gives up after its update. It must if the server refuses the header of
+        the update, because the server then waits for another one."""
+        return False
+
+    def observed(self, trace: LedgerTrace) -> bool:
+        """By default: the server has judged an update that the device sent under the fault."""
+        return bool(trace.updates)
+
+    def gone(self, trace: LedgerTrace) -> bool:
+        """The server took an update that the device sent after the fault."""
+        return any(outcome in ("folded", "late", "dropped") for outcome, _ in trace.updates)
+
+
+def without_battery(kind: str, conditions: FaultConditions) -> Iterator[str]:
+    """Refusals of a fault that needs a battery."""
+    for group in conditions.groups:
+        if not group.battery:
+            yield (
+                f"{kind} needs a battery, but the devices of group {group.name!r} have none; "
+                f"choose another target, or device.profile = 'phone' or 'tablet'"
+            )

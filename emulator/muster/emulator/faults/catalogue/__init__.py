@@ -1,0 +1,27 @@
+"""Faults that the supervisor injects from outside: into processes and into links. One file has one
+fault. Those that act inside devices are in `muster.client.faults`."""
+
+from muster.common.faults import FaultKind
+from muster.emulator.faults.catalogue.blackhole import Blackhole
+from muster.emulator.faults.catalogue.churn import Churn
+from muster.emulator.faults.catalogue.crash import Crash
+from muster.emulator.faults.catalogue.degrade import Degrade
+from muster.emulator.faults.catalogue.disconnect import Disconnect
+from muster.emulator.faults.catalogue.partition import NetworkPartition
+from muster.emulator.faults.catalogue.pause import PauseProgram
+from muster.emulator.faults.catalogue.reset import Reset
+from muster.emulator.faults.catalogue.restart import Restart
+from muster.emulator.faults.catalogue.stop import Stop
+
+INJECTED: dict[str, type[FaultKind]] = {
+    "crash": Crash,
+    "stop": Stop,
+    "restart": Restart,
+    "pause": PauseProgram,
+    "churn": Churn,
+    "blackhole": Blackhole,
+    "disconnect": Disconnect,
+    "degrade": Degrade,
+    "partition": NetworkPartition,
+    "reset": Reset,
+}

@@ -1,0 +1,39 @@
+"""From a timeline to the faults that every device gets with its configuration."""
+
+from muster.client.faults.scheduled import DeviceFault, Window
+from muster.common.faults import TracedFault
+from muster.emulator.faults.timeline import FaultTimeline, Occurrence, RunTime, first_step
+
+
+def device_faults(timeline: FaultTimeline, time: RunTime) -> list[DeviceFault]:
+    """The faults that act inside devices, in the order of the scenario.
+
+    In lockstep, where rounds are steps, and for faults that begin at a scenario time, a window has
+    steps; otherwise it has rounds.
+    """
+    found = []
+    for fault in timeline.faults:
+        if not isinstance(fault.do, TracedFault):
+            continue
+        windows: dict[str, list[Window]] = {}
+        for occurrence in fault.occurrences:
+            for target in occurrence.targets:
+                windows.setdefault(target, []).append(window_of(occurrence, time))
+        found.append(DeviceFault(name=fault.name, do=fault.do, windows=windows))
+    return found
+
+
+def window_of(occurrence: Occurrence, time: RunTime) -> Window:
+    """The steps in which an occurrence acts or, if its scenario time is not known, its rounds."""
+    first, end = occurrence.first_round, occurrence.end_round
+    if first is not None and time.fixed:
+        return Window(unit="step", first=first - 1, end=None if end is None else end - 1)
+    if first is not None:
+        return Window(unit="round", first=first, end=end)
+    assert occurrence.begin_s is not None
+    end_s = occurrence.end_s
+    return Window(
+        unit="step",
+        first=first_step(occurrence.begin_s, time),
+        end=None if end_s is None else first_step(end_s, time),
+    )

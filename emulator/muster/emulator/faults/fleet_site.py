@@ -1,0 +1,190 @@
+"""The running fleet of a supervisor, as injected faults see it."""
+
+import signal
+from collections import Counter, defaultdict
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
+from typing import Any
+
+from muster.client.config import PackProcess
+from muster.common.clock import Clock
+from muster.common.errors import TransportError
+from muster.emulator.faults.link_rates import LinkRates
+from muster.emulator.gateway.config import gateway_name
+from muster.emulator.launch.backend import Backend
+from muster.emulator.launch.pausing import Pauses
+from muster.emulator.links.controller import Controller
+from muster.emulator.links.network import GatewayFleet
+from muster.emulator.runs.process_configs import ProcessConfigs
+
+_POLL_S = 0.01
+
+
+class FleetSite:
+    """The programs of a running fleet.
+
+    Args:
+        network: the gateways.
+        start: starts a program again, by the name of its pack, gateway, or "server".
+        serving: says whether the server is ready.
+    """
+
+    def __init__(
+        self,
+        backend: Backend,
+        network: GatewayFleet,
+        clock: Clock,
+        start: Callable[[str], Awaitable[None]],
+        serving: Callable[[], bool],
+        configs: ProcessConfigs,
+    ) -> None:
+        self._backend = backend
+        self._network = network
+        self._clock = clock
+        self._start = start
+        self._serving = serving
+        self._over = False
+        # A container ends with all its packs, and its death is reported under one of their names.
+        self._shared: dict[str, str] = {}
+        self._groups = {resident.client: resident.group for resident in configs.residents}
+        self._rates = LinkRates(configs.scenario)
+        self._pauses = Pauses(clock)
+        self._programs: dict[str, str] = {}
+        self._packs = set[str]()
+        self._starting = set[str]()
+        self._down: dict[str, int] = defaultdict(int)
+        self._deaths: dict[str, int | None] = {}
+        self._paused: dict[str, int] = defaultdict(int)
+        self._back: dict[str, int] = {}
+        self._links = Counter[tuple[str, str]]()
+        self.moment = 0
+
+    def add_packs(self, packs: Iterable[PackProcess]) -> None:
+        """Enter the packs whose processes will run."""
+        self._programs = {device.client: pack.name for pack in packs for device in pack.devices}
+        self._packs = set(self._programs.values())
+
+    def happen(self, line: Mapping[str, Any]) -> None:
+        """Take notice of a line of the journal."""
+        self.moment += 1
+        match line["event"]:
+            case "attended":
+                client = line["client"]
+                self._back[client] = self.moment
+                if client in self._groups:
+                    self._back[gateway_name(self._groups[client])] = self.moment
+            case "server_started":
+                self._back["server"] = self.moment
+            case "ended":
+                self._over = True
+            case _:
+                pass
+
+    def died(self, program: str, status: int) -> bool:
+        """Take notice of a death; return whether a fault has ordered it."""
+        program = self._shared.get(program, program)
+        if not self._down.get(program):
+            return False
+        self._deaths[program] = status
+        return True
+
+    # --- what faults do --------------------------------------------------------------------------
+
+    def _program(self, target: str) -> str:
+        program = self._programs.get(target, target)
+        return self._shared.get(program, program)
+
+    def ready(self, targets: Iterable[str]) -> list[str]:
+        return [target for target in targets if self._is_ready(self._program(target))]
+
+    def _is_ready(self, program: str) -> bool:
+        if program == "server" and not self._serving():
+            return False
+        return program in self._backend.alive and program not in self._starting
+
+    def kill(self, target: str, number: int) -> None:
+        alive = self._backend.alive
+        handle = alive.get(self._program(target))
+        if handle is not None:
+            together = [name for name, other in alive.items() if other is handle]
+            packs = [name for name in together if name in self._packs] or together
+            self._shared |= dict.fromkeys(together, min(packs))
+        program = self._program(target)
+        self._down[program] += 1
+        if handle is None:
+            return
+        self._deaths[program] = None
+        handle.signal(number)
+        if self._paused.get(program) and number != signal.SIGKILL:
+            handle.signal(signal.SIGCONT)
+
+    async def start(self, target: str) -> None:
+        program = self._program(target)
+        while not self._over and self._deaths.get(program, 0) is None:  # it is still ending
+            await self._clock.sleep_until(self._clock.monotonic() + _POLL_S)
+        self._down[program] -= 1
+        if self._over or self._down[program] or program in self._backend.alive:
+            return
+        self._starting.add(program)
+        try:
+            await self._start(program)
+        finally:
+            self._starting.discard(program)
+
+    def death_of(self, target: str) -> int | None:
+        return self._deaths.get(self._program(target))
+
+    async def pause(self, target: str) -> None:
+        program = self._program(target)
+        self._paused[program] += 1
+        handle = self._backend.alive.get(program)
+        if self._paused[program] == 1 and handle is not None:
+            await self._pauses.pause(program, dict(handle.identity))
+
+    async def resume(self, target: str) -> None:
+        program = self._program(target)
+        self._paused[program] -= 1
+        if not self._paused[program]:
+            await self._pauses.resume(program)
+
+    def is_paused(self, target: str) -> bool:
+        handle = self._backend.alive.get(self._program(target))
+        return handle is not None and handle.is_paused()
+
+    def back_since(self, target: str, moment: int) -> bool:
+        return self._back.get(target, -1) > moment
+
+    def hold(self, targets: Iterable[str], fault: str) -> None:
+        self._links.update((target, fault) for target in targets)
+
+    def release(self, targets: Iterable[str], fault: str) -> list[str]:
+        targets = list(targets)
+        self._links.subtract((target, fault) for target in targets)
+        return [target for target in targets if not self._links[target, fault]]
+
+    async def scale_rates(self, targets: Iterable[str], factor: float) -> None:
+        await self._rates.scale(self.links(targets), factor)
+
+    async def restore_rates(self, targets: Iterable[str], factor: float) -> None:
+        with suppress(TransportError):  # a gateway that has died took its shapes with it
+            await self._rates.restore(self.links(targets), factor)
+
+    async def measured_rates(self, targets: Iterable[str]) -> Mapping[str, float]:
+        with suppress(TransportError):
+            return await self._rates.measure(self.links(targets))
+        return {}
+
+    def links(self, targets: Iterable[str]) -> Mapping[str, tuple[Controller, Sequence[str]]]:
+        found: dict[str, tuple[Controller, list[str]]] = {}
+        for target in targets:
+            group = self._groups[target]
+            found.setdefault(group, (self._network.controller(group), []))[1].append(target)
+        return found
+
+    def end(self) -> None:
+        """Start nothing any more."""
+        self._over = True
+
+    async def close(self) -> None:
+        """Let everything go on."""
+        await self._pauses.close()

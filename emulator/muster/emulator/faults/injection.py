@@ -1,0 +1,115 @@
+"""The contract of faults that the supervisor injects from outside, and what they may do."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Protocol
+
+from muster.common.faults import FaultKind
+from muster.emulator.links.controller import Controller
+
+
+class FaultSite(Protocol):
+    """A running fleet, as faults see it. Targets are clients, "server" or names of gateways.
+
+    Several faults may hold the same program down, or paused; it comes back when the last of them is
+    healed.
+
+    Attributes:
+        moment: number of journal lines so far; a time that faults compare.
+    """
+
+    @property
+    def moment(self) -> int: ...
+
+    def ready(self, targets: Iterable[str]) -> list[str]:
+        """The targets whose programs are alive and not starting."""
+        ...
+
+    def kill(self, target: str, number: int) -> None:
+        """Kill the program of a target with a signal, and keep it down. Its death is expected."""
+        ...
+
+    async def start(self, target: str) -> None:
+        """Let the program of a target come back; it is started unless another fault holds it."""
+        ...
+
+    def death_of(self, target: str) -> int | None:
+        """The exit status with which the target's program ended since it was killed last; None if
+        it has not ended yet."""
+        ...
+
+    async def pause(self, target: str) -> None:
+        """Stop the program of a target without ending it."""
+        ...
+
+    async def resume(self, target: str) -> None:
+        """Let a paused program go on, unless another fault keeps it paused."""
+        ...
+
+    def is_paused(self, target: str) -> bool:
+        """Whether the kernel says that the program of a target is stopped."""
+        ...
+
+    def back_since(self, target: str, moment: int) -> bool:
+        """Whether the journal shows since a moment that the target works: a device has opened its
+        stream, the server has started, or a device of the gateway's group has opened its
+        stream."""
+        ...
+
+    def hold(self, targets: Iterable[str], fault: str) -> None:
+        """Enter that a fault acts on the links of these devices."""
+        ...
+
+    def release(self, targets: Iterable[str], fault: str) -> list[str]:
+        """Enter that it acts no longer; return the devices on which no fault of this name does."""
+        ...
+
+    async def scale_rates(self, targets: Iterable[str], factor: float) -> None:
+        """Multiply the rates of devices' links by one more factor."""
+        ...
+
+    async def restore_rates(self, targets: Iterable[str], factor: float) -> None:
+        """Take a factor away again."""
+        ...
+
+    async def measured_rates(self, targets: Iterable[str]) -> Mapping[str, float]:
+        """The rates that the gateways measured since the look before, as shares of the nominal
+        ones; without links at which nobody has looked for long enough."""
+        ...
+
+    def links(self, targets: Iterable[str]) -> Mapping[str, tuple[Controller, Sequence[str]]]:
+        """The controllers of the gateways through which these devices reach the server, by group,
+        each with its devices."""
+        ...
+
+
+class InjectedFault(FaultKind):
+    """A fault that the supervisor injects into programs or links."""
+
+    async def apply(self, site: FaultSite, targets: Sequence[str]) -> None:
+        """Begin to act on the targets, all of which are ready."""
+        raise NotImplementedError
+
+    async def heal(self, site: FaultSite, targets: Sequence[str]) -> None:
+        """Act no longer. Called once after every `apply`, also at the end of the run."""
+
+    async def measure(self, site: FaultSite, targets: Sequence[str]) -> Mapping[str, float]:
+        """What the effect is compared with, by target. Called before `apply`."""
+        return {}
+
+    async def observe(
+        self, site: FaultSite, targets: Sequence[str], before: Mapping[str, float]
+    ) -> Mapping[str, str]:
+        """What is measured of the effect now, by target; without targets that show none.
+
+        Args:
+            before: what `measure` returned before the fault.
+        """
+        raise NotImplementedError
+
+    async def verify(self, site: FaultSite, targets: Sequence[str], since: int) -> Sequence[str]:
+        """The targets that are seen to work again.
+
+        Args:
+            since: the moment of the heal.
+        """
+        return [target for target in targets if site.back_since(target, since)]

@@ -1,0 +1,134 @@
+"""Finds faults that cannot happen in their scenario, before anything starts."""
+
+from collections.abc import Iterator
+
+import muster.common.fault_events  # noqa: F401 (its classes are events)
+from muster.client.faults import LifeFault
+from muster.common.events import Event
+from muster.common.faults import FaultConditions, TargetGroup, TracedFault
+from muster.emulator.faults.settings import ScheduledFault
+from muster.emulator.fleet.population import names_of
+from muster.emulator.scenario.settings import Group, ScenarioSettings
+from muster.server.aggregators import Need
+from muster.tasks.synthetic import Synthetic
+
+
+def fault_refusals(scenario: ScenarioSettings) -> Iterator[str]:
+    """Yield a sentence for every fault that cannot happen, or cannot take effect."""
+    faults = scenario.faults
+    for number, fault in enumerate(faults):
+        found = [*_impossible_target(scenario, fault), *_impossible_time(scenario, fault)]
+        yield from (f"faults[{number}].{mistake}" for mistake in found)
+        if not found:
+            able = _groups(scenario, fault)
+            labels = False if isinstance(scenario.task, Synthetic) else None
+            conditions = FaultConditions(scenario.clock.kind == "rounds", able, labels)
+            yield from (f"faults[{number}].do: {why}" for why in fault.do.refusals(conditions))
+    life = any(isinstance(fault.do, LifeFault) for fault in faults)
+    if life and Need.SHARES in scenario.server.aggregator.needs():
+        yield (
+            f"faults: the aggregator {scenario.server.aggregator.kind!r} weighs by shares of "
+            f"participation that are computed without faults; leave out faults of device life, or "
+            f"take another rule"
+        )
+
+
+def _impossible_target(scenario: ScenarioSettings, fault: ScheduledFault) -> Iterator[str]:
+    target = fault.target
+    groups = [group.name for group in scenario.groups]
+    if target.group is not None and target.group not in groups:
+        yield f"target.group: there is no group {target.group!r}; there are: {', '.join(groups)}"
+        return
+    if target.role == "gateway" and not any(
+        group.gateway and target.group in (None, group.name) for group in scenario.groups
+    ):
+        yield "target.role: no such group has a gateway; set groups.link"
+    if target.names is not None:
+        known = dict(names_of(scenario.groups))
+        for name in target.names:
+            if name not in known:
+                yield f"target.names: there is no device {name!r}"
+            elif target.group not in (None, known[name]):
+                yield f"target.names: {name!r} is not in group {target.group!r}"
+    devices = sum(g.count for g in scenario.groups if target.group in (None, g.name))
+    if target.count is not None and target.count > devices:
+        yield f"target.count: {target.count} devices, but the target has only {devices}"
+
+
+def _impossible_time(scenario: ScenarioSettings, fault: ScheduledFault) -> Iterator[str]:
+    when, kind = fault.when, fault.do.kind
+    rounds, lockstep = scenario.server.rounds, scenario.clock.kind == "rounds"
+    versions = scenario.server.mode.counts_versions
+    if when.round is not None and when.round > rounds and not versions:
+        yield f"when.round: the run has only {rounds} rounds, found {when.round}"
+    events = {event.name for event in Event.__subclasses__()}
+    if when.event is not None and when.event not in events:
+        yield f"when.event: there is no event {when.event!r} (docs/results.md lists all events)"
+    if not isinstance(fault.do, TracedFault):
+        yield from _impossible_injection(scenario, fault)
+        return
+    if when.event is not None:
+        yield (
+            f"when.event: {kind} acts inside devices, which do not see the journal; give "
+            f"when.round or when.at_s"
+        )
+    if lockstep and not versions:
+        return
+    clock = "in the buffered mode" if lockstep else f"with clock.kind = {scenario.clock.kind!r}"
+    if when.round is not None and isinstance(fault.do, LifeFault):
+        yield (
+            f"when.round: {kind} acts on the lives of devices, and {clock} the scenario time at "
+            f"which a round opens is not known before; give when.at_s"
+        )
+    elif (when.round is not None and fault.for_s is not None) or (
+        when.at_s is not None and fault.for_rounds is not None
+    ):
+        yield (
+            f"when: {clock} rounds have no known scenario time; give when.round with for_rounds, "
+            f"or when.at_s with for_s"
+        )
+
+
+def _impossible_injection(scenario: ScenarioSettings, fault: ScheduledFault) -> Iterator[str]:
+    """Report times that would make a round wait for ever."""
+    if scenario.clock.kind != "rounds" or not fault.do.lasts:
+        return
+    stall_s = scenario.server.stall_s
+    if fault.for_rounds is not None:
+        yield (
+            f"for_rounds: in lockstep a round waits for every device, so no round passes while "
+            f"{fault.do.kind} lasts; give for_s, in seconds of wall time"
+        )
+    elif fault.for_s is None and fault.when.mean_up_s is None and fault.do.needs_end:
+        yield (
+            f"for_s: in lockstep a round waits for every device, so {fault.do.kind} needs for_s, "
+            f"in seconds of wall time"
+        )
+    elif fault.for_s is not None and fault.for_s >= stall_s:
+        yield (
+            f"for_s: {fault.for_s:g} s, but a run in lockstep fails after server.stall_s = "
+            f"{stall_s:g} s without progress; expected less"
+        )
+
+
+def _groups(scenario: ScenarioSettings, fault: ScheduledFault) -> list[TargetGroup]:
+    """The groups that a fault may strike."""
+    target, names = fault.target, set(fault.target.names or ())
+    known = names_of(scenario.groups)
+    named_groups = {group for client, group in known if client in names}
+    return [
+        _target_group(group)
+        for group in scenario.groups
+        if target.group in (None, group.name) and (not names or group.name in named_groups)
+    ]
+
+
+def _target_group(group: Group) -> TargetGroup:
+    return TargetGroup(
+        name=group.name,
+        battery=group.device.battery is not None,
+        speed=group.device.examples_per_s is not None,
+        packed=group.devices_per_process > 1,
+        gateway=group.gateway,
+        rates=group.link.up is not None or group.link.down is not None,
+    )

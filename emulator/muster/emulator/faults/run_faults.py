@@ -1,0 +1,101 @@
+"""The faults of a run as the supervisor has them: what it records of them, and what it injects."""
+
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from muster.client.config import PackProcess
+from muster.common.clock import Clock
+from muster.common.events import Tell
+from muster.common.fault_events import FaultHealed
+from muster.emulator.faults.fleet_site import FleetSite
+from muster.emulator.faults.injection import InjectedFault
+from muster.emulator.faults.injector import FaultInjector
+from muster.emulator.faults.of_scenario import write_timeline
+from muster.emulator.faults.recording import recorder_of
+from muster.emulator.faults.traces import journal_lines, recorded_events
+from muster.emulator.runs.process_configs import ProcessConfigs
+from muster.emulator.runs.run_folder import JOURNAL
+
+
+class RunFaults:
+    """The faults of a run.
+
+    Args:
+        site: the running fleet.
+        record: records an event in the journal.
+        failed: called if a fault cannot be injected or healed.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        configs: ProcessConfigs,
+        site: FleetSite,
+        clock: Clock,
+        record: Tell,
+        failed: Callable[[Exception], None],
+    ) -> None:
+        self._folder = folder
+        self._record = record
+        self._faults = faults = configs.faults
+        self._site = site
+        scale = configs.scenario.clock.scale
+        self._recorder = recorder_of(folder, faults) if faults.timeline else None
+        recorded = recorded_events(folder / JOURNAL) if faults.timeline else set()
+        self._applied = {key[1:] for key in recorded if key[0] == "fault_applied"}
+        self._healed = {key[1:] for key in recorded if key[0] == "fault_healed"}
+        self._injector = FaultInjector(
+            faults.timeline, faults.time, site, clock, scale, record, failed, self._applied
+        )
+
+    @property
+    def injects(self) -> bool:
+        """Whether any fault strikes programs or links, so that the journal must be read soon."""
+        return any(isinstance(fault.do, InjectedFault) for fault in self._faults.timeline.faults)
+
+    def begin(self) -> None:
+        """Write the timeline, and record what the journal of an earlier part of the run implies."""
+        if self._recorder is None:
+            return
+        write_timeline(self._folder, self._faults.timeline)
+        for event in self._recorder.plan():
+            self._record(event)
+        for line in journal_lines(self._folder / JOURNAL):
+            if line["event"] != "ended":  # the run goes on
+                self._follow(line)
+        self._heal_earlier()
+
+    def _heal_earlier(self) -> None:
+        """Record that what an earlier part of the run had injected ended with it."""
+        for fault in self._faults.timeline.faults:
+            for each in fault.occurrences if isinstance(fault.do, InjectedFault) else ():
+                key = fault.name, each.number
+                if key in self._applied - self._healed:
+                    self._record(FaultHealed(fault.name, each.number, each.targets, None, None))
+
+    def add_packs(self, packs: Iterable[PackProcess]) -> None:
+        """Enter the packs whose processes will run."""
+        self._site.add_packs(packs)
+
+    def happen(self, line: Mapping[str, Any]) -> None:
+        """Take notice of a line of the journal."""
+        if self._recorder is not None:
+            self._site.happen(line)
+            self._injector.happen(line)
+            self._follow(line)
+
+    def _follow(self, line: Mapping[str, Any]) -> None:
+        if self._recorder is not None:
+            for event in self._recorder.happen(line):
+                self._record(event)
+
+    def died(self, program: str, status: int) -> bool:
+        """Take notice of a death; return whether a fault has ordered it."""
+        return self._site.died(program, status)
+
+    async def close(self) -> None:
+        """Heal everything."""
+        self._site.end()
+        await self._injector.close()
+        await self._site.close()

@@ -1,0 +1,71 @@
+"""The supervisor's side of the pause watchdog (`pause_watchdog`)."""
+
+import asyncio
+import json
+import sys
+from typing import Any
+
+from muster.common.clock import Clock
+from muster.common.errors import LaunchFailed
+from muster.emulator.launch.pause_watchdog import LEASE_S
+
+_KEEPS_A_LEASE = 5
+
+
+class Pauses:
+    """Pauses programs through a watchdog, which is started with the first pause."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._watchdog: asyncio.subprocess.Process | None = None
+        self._keeping: asyncio.Task[None] | None = None
+        self._turn = asyncio.Lock()
+
+    async def pause(self, name: str, handle: dict[str, Any]) -> bool:
+        """Pause a program; return whether it was there to be paused."""
+        return not await self._ask({"pause": name, **handle})
+
+    async def resume(self, name: str) -> None:
+        """Let a program go on."""
+        await self._ask({"resume": name})
+
+    async def _ask(self, request: dict[str, Any]) -> str:
+        async with self._turn:
+            if self._watchdog is None:
+                self._watchdog = await asyncio.create_subprocess_exec(
+                    sys.executable,
+                    "-m",
+                    "muster.emulator.launch.pause_watchdog",
+                    stdin=asyncio.subprocess.PIPE,
+                    stdout=asyncio.subprocess.PIPE,
+                    start_new_session=True,
+                )
+                self._keeping = asyncio.create_task(self._keep())
+            assert self._watchdog.stdin is not None
+            assert self._watchdog.stdout is not None
+            try:
+                self._watchdog.stdin.write(json.dumps(request).encode() + b"\n")
+                await self._watchdog.stdin.drain()
+                line = await self._watchdog.stdout.readline()
+            except OSError as error:
+                raise LaunchFailed(f"the pause watchdog is gone: {error}") from None
+            if not line:
+                raise LaunchFailed("the pause watchdog is gone")
+            return str(json.loads(line)["failed"])
+
+    async def _keep(self) -> None:
+        """Renew the lease of all pauses."""
+        while True:
+            await self._clock.sleep_until(self._clock.monotonic() + LEASE_S / _KEEPS_A_LEASE)
+            await self._ask({"keep": True})
+
+    async def close(self) -> None:
+        """End the watchdog, which lets everything go on."""
+        if self._keeping is not None:
+            self._keeping.cancel()
+            await asyncio.gather(self._keeping, return_exceptions=True)
+        if self._watchdog is not None:
+            assert self._watchdog.stdin is not None
+            self._watchdog.stdin.close()
+            await self._watchdog.wait()
+            self._watchdog = None

@@ -1,0 +1,86 @@
+"""Faults in the report: their table, and the shades on every figure over rounds."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from matplotlib.figure import Figure
+
+from muster.emulator.results.account import Account
+from muster.emulator.results.faults import faults_of
+from muster.emulator.results.report import style
+from muster.emulator.results.report.section import ReportSection, ReportTable, Summary
+from muster.emulator.results.summary import clean
+
+_MOST_SHADES = 200
+
+
+def section(account: Account, summary: Summary) -> ReportSection | None:
+    """What was asked for, what was observed, and what became of it."""
+    if not (faults := summary.get("faults")):
+        return None
+    columns = ["fault", "kind", "effect", "first", "healed", "targets", "asked for", "applied",
+               "observed", "healed again", "verified"]  # fmt: skip
+    rows = [
+        [
+            clean(fault["fault"]),
+            clean(fault["do"]),
+            clean(fault["seen"] or "never observed"),
+            _round(fault, "first"),
+            _round(fault, "healed"),
+            *(f"{fault[key]:,}" for key in ("targets", "planned", "applied", "observed")),
+            *(f"{fault[key]:,}" for key in ("healed", "verified")),
+        ]
+        for fault in faults
+    ]
+    never = summary["vacuous"]
+    points = [
+        f"{clean(name)} was never observed, so this run proves nothing about it." for name in never
+    ]
+    text = (
+        "The faults of the scenario, and how often each was asked for, applied, observed where its "
+        "effect should appear, healed, and verified to be over. Figures over rounds shade the "
+        "rounds in which a fault acted; the first and the healing round here are those of its "
+        "first occurrence."
+    )
+    table = ReportTable(columns, rows, words=5, wraps=True)
+    return ReportSection("Faults", text, table=table, points=points)
+
+
+def _round(fault: dict[str, Any], key: str) -> str:
+    rounds = fault["rounds"]
+    found = rounds[0][key] if rounds else None
+    return "–" if found is None else f"round {found}"
+
+
+def shaded_rounds(account: Account) -> list[tuple[int, int]]:
+    """The intervals of rounds in which any fault acted, first and last, merged."""
+    last = int(account.rounds["round"].max()) if len(account.rounds) else 0
+    spans = sorted(
+        (
+            place["first"],
+            last if place["healed"] is None else max(place["first"], place["healed"] - 1),
+        )
+        for fault in faults_of(account)
+        for place in fault["rounds"]
+        if place["first"] is not None
+    )
+    merged: list[tuple[int, int]] = []
+    for first, end in spans:
+        if merged and first <= merged[-1][1] + 1:
+            merged[-1] = merged[-1][0], max(merged[-1][1], end)
+        else:
+            merged.append((first, end))
+    return merged[:_MOST_SHADES]
+
+
+def shade(figure: Figure, spans: Sequence[tuple[int, int]]) -> None:
+    """Shade intervals of rounds on all axes of a figure that have rounds."""
+    for axes in figure.axes if spans else ():
+        if axes.get_xlabel() != "round":
+            continue
+        limits = axes.get_xlim()
+        for first, last in spans:
+            axes.axvspan(
+                first - 0.5, last + 0.5, color=style.AMBER, alpha=0.18, linewidth=0, zorder=0
+            )
+        axes.set_xlim(limits)

@@ -1,0 +1,200 @@
+"""Faults of processes and links in runs with real processes: their effect is measured, they are
+healed, and in lockstep the model is that of the undisturbed run."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from muster.emulator import Run, run
+from muster.emulator.scenario.scenario import Scenario
+from muster.emulator.simulation.whole_run import simulate_run
+
+if TYPE_CHECKING:
+    from tests.system.conftest import MakeScenario
+
+pytestmark = [pytest.mark.system, pytest.mark.usefixtures("nothing_left")]
+
+STATES = [f"fault_{state}" for state in ("applied", "observed", "healed", "verified")]
+
+
+LINK = {"rtt": "2 ms", "up": "400 kbit/s", "down": "400 kbit/s"}
+
+
+def undisturbed(planned: Scenario, folder: Path) -> str:
+    """The hash of the model without faults and links, from a run inside this process."""
+    groups = [group.model_copy(update={"link": type(group.link)()}) for group in planned.groups]
+    alone = planned.model_copy(update={"faults": [], "groups": groups})
+    assert simulate_run(alone, folder) == "completed"
+    return str(json.loads((folder / "summary.json").read_text())["model_sha256"])
+
+
+def courses(done: Run) -> dict[str, list[str]]:
+    """The events of each fault's first occurrence, in order."""
+    found: dict[str, list[str]] = {}
+    for event in done.ledger.events(*STATES):
+        if event["number"] == 1:
+            found.setdefault(event["fault"], []).append(event["event"])
+    return found
+
+
+def test_programs_that_die_and_hang_come_back_and_change_nothing(
+    scenario: MakeScenario, tmp_path: Path
+) -> None:
+    faults: list[dict[str, Any]] = [
+        {"do": "crash", "target": {"count": 1}, "when": {"round": 5}, "for_s": 0.2},
+        {"do": "stop", "target": {"count": 1}, "when": {"round": 10}, "for_s": 0.1},
+        {"do": "pause", "target": {"count": 2}, "when": {"round": 15}, "for_s": 0.3},
+        {"do": "restart", "target": {"role": "server"}, "when": {"round": 20}},
+        {"do": "pause", "target": {"role": "server"}, "when": {"round": 25}, "for_s": 0.2},
+        {"do": "crash", "target": {"role": "gateway"}, "when": {"round": 30}, "for_s": 0.2},
+        {
+            "do": "churn",
+            "share_percent": 40,
+            "when": {"round": 35, "every_rounds": 10},
+            "for_s": 0.1,
+        },
+    ]
+    planned = scenario(
+        task={"name": "linear", "dimension": 5, "heterogeneity": 1.0},
+        groups=[{"name": "dev", "count": 3}, {"name": "far", "count": 1, "link": {"rtt": "5 ms"}}],
+        server={"rounds": 60, "evaluate_every": 20},
+        faults=faults,
+    )
+    done = run(planned, out=tmp_path / "run", report=False)
+    assert done.status == "completed"
+    assert done.summary["model_sha256"] == undisturbed(planned, tmp_path / "alone")
+    assert done.summary["vacuous"] == []
+    assert courses(done) == {fault["fault"]: STATES for fault in done.summary["faults"]}
+    assert not list(done.ledger.events("died"))  # the timeline ordered all deaths
+    folded = done.ledger.contributions.query("outcome == 'folded'")
+    assert len(folded) == 60 * 4
+    assert not folded.duplicated(["round", "client"]).any()
+    seen = {fault["fault"]: fault["seen"] for fault in done.summary["faults"]}
+    assert seen["crash-1"] == "ended by signal 9"
+    assert seen["stop-1"] == "ended by signal 15"
+    assert seen["pause-1"] == "process stopped"
+
+
+def test_links_are_cut_with_their_connections_and_mend(
+    scenario: MakeScenario, tmp_path: Path
+) -> None:
+    faults: list[dict[str, Any]] = [
+        {"do": "disconnect", "target": {"count": 1}, "when": {"round": 4}, "for_s": 0.3},
+        {"do": "blackhole", "target": {"count": 1}, "when": {"round": 8}, "for_s": 0.3},
+        {"do": "reset", "target": {"percent": 100}, "when": {"round": 12}},
+        {"do": "partition", "target": {"count": 2}, "when": {"round": 16}, "for_s": 0.3},
+        {"do": "partition", "way": "down", "when": {"round": 20}, "for_s": 0.3},
+        {"do": "blackhole", "name": "again", "when": {"round": 20}, "for_s": 0.2},
+        {"do": "degrade", "factor": 0.2, "when": {"round": 24}, "for_s": 0.5},
+        {
+            "do": "degrade",
+            "factor": 0.5,
+            "target": {"count": 1},
+            "when": {"round": 24},
+            "for_s": 0.8,
+        },
+    ]
+    planned = scenario(
+        groups=[{"name": "dev", "count": 3, "link": LINK}],
+        server={"rounds": 150, "evaluate_every": 50},
+        faults=faults,
+    )
+    done = run(planned, out=tmp_path / "run", report=False)
+    assert done.status == "completed"
+    assert done.summary["model_sha256"] == undisturbed(planned, tmp_path / "alone")
+    assert done.summary["vacuous"] == []
+    assert courses(done) == {fault["fault"]: STATES for fault in done.summary["faults"]}
+    folded = done.ledger.contributions.query("outcome == 'folded'")
+    assert len(folded) == 150 * 3
+    seen = {fault["fault"]: fault["seen"] for fault in done.summary["faults"]}
+    # A device has both factors, the others have the first.
+    assert "the gateway measured 20 % of the rate" in seen["degrade-1"]
+
+
+def processes_with(text: str) -> list[Path]:
+    """The processes, zombies aside, whose command line or open files name `text`."""
+    found = []
+    for folder in Path("/proc").iterdir():
+        if folder.name.isdigit() and int(folder.name) != os.getpid():
+            try:
+                links = [os.readlink(link) for link in (folder / "fd").iterdir()]
+                command = (folder / "cmdline").read_bytes().decode()
+            except OSError:
+                continue
+            if text in command or any(text in link for link in links):
+                found.append(folder)
+    return found
+
+
+def is_stopped(pid: int) -> bool:
+    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "T"
+
+
+def wait_until(condition: Any) -> None:
+    limit = time.monotonic() + 30
+    while not condition():
+        assert time.monotonic() < limit
+        time.sleep(0.01)
+
+
+@pytest.mark.parametrize("how", ["killed", "silent"])
+def test_a_pause_ends_with_the_supervisor_that_asked_for_it(how: str) -> None:
+    lease = "0.2" if how == "silent" else "60"
+    program = (
+        f"from muster.emulator.launch import pause_watchdog as w;w.LEASE_S = {lease}; w.main()"
+    )
+    victim = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
+    supervisor = subprocess.Popen(
+        [sys.executable, "-c", program], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    )
+    try:
+        assert supervisor.stdin is not None
+        assert supervisor.stdout is not None
+        supervisor.stdin.write(json.dumps({"pause": "x", "pid": victim.pid}).encode() + b"\n")
+        supervisor.stdin.flush()
+        assert json.loads(supervisor.stdout.readline()) == {"failed": ""}
+        if how == "killed":
+            assert is_stopped(victim.pid)
+            supervisor.stdin.close()  # as the kernel does when the supervisor is killed
+        wait_until(lambda: not is_stopped(victim.pid))
+    finally:
+        victim.kill()
+        victim.wait()
+        if not supervisor.stdin.closed:  # type: ignore[union-attr]
+            supervisor.stdin.close()  # type: ignore[union-attr]
+        supervisor.wait()
+        supervisor.stdout.close()  # type: ignore[union-attr]
+
+
+def test_nothing_stays_paused_after_the_supervisor_was_killed(
+    scenario: MakeScenario, tmp_path: Path
+) -> None:
+    planned = scenario(
+        groups=[{"name": "dev", "count": 2}],
+        server={"rounds": 200},
+        faults=[{"do": "pause", "target": {"count": 1}, "when": {"round": 3}, "for_s": 60.0}],
+    )
+    path, out = tmp_path / "scenario.toml", tmp_path / "run"
+    path.write_text(planned.to_toml())
+    entry = "from muster.emulator.cli.entry import main; main()"
+    command = [sys.executable, "-c", entry, "run", str(path)]
+    running = subprocess.Popen(
+        [*command, "--out", str(out), "--quiet"], stdout=subprocess.PIPE, stderr=subprocess.STDOUT
+    )
+    journal = out / "journal.jsonl"
+    try:
+        wait_until(lambda: journal.exists() and b'"fault_observed"' in journal.read_bytes())
+    finally:
+        os.kill(running.pid, signal.SIGKILL)
+        running.communicate()
+    # A stopped process that outlived its parents would stay for ever.
+    wait_until(lambda: not processes_with(str(tmp_path)))

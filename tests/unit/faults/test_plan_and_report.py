@@ -1,0 +1,132 @@
+"""What plans, reports and terminals show of faults."""
+
+import io
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from muster.common.config import validate
+from muster.common.testing import ManualClock
+from muster.emulator.experiments.planning import plan
+from muster.emulator.experiments.planning.tables import describe
+from muster.emulator.faults.registry import BUILT_IN
+from muster.emulator.results.account import Account
+from muster.emulator.results.report import write_report
+from muster.emulator.results.report.faults import section, shade, shaded_rounds
+from muster.emulator.results.report.figures import FIGURES
+from muster.emulator.results.summary import describe as describe_run
+from muster.emulator.results.summary import outline
+from muster.emulator.runs.progress import Lines
+from muster.emulator.scenario.scenario import Scenario
+from muster.emulator.simulation.whole_run import simulate_run
+
+ROOT = Path(__file__).parents[3]
+
+VALUES: dict[str, Any] = {
+    "name": "shown",
+    "seed": 2,
+    "task": {"name": "linear", "dimension": 3},
+    "server": {"rounds": 8},
+    "groups": [{"name": "dev", "count": 4}],
+    "faults": [
+        {
+            "name": "gone",
+            "do": "offline",
+            "target": {"count": 3},
+            "when": {"round": 2, "every_rounds": 3},
+            "for_rounds": 1,
+        },
+        {"do": "metered", "when": {"round": 4}, "for_rounds": 2},
+        {"do": "nan", "target": {"count": 1}, "when": {"round": 3}},
+    ],
+}
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    made: Path = tmp_path_factory.mktemp("shown") / "run"
+    assert simulate_run(validate(Scenario, VALUES, "shown"), made) == "completed"
+    return made
+
+
+def test_a_plan_shows_the_timeline_and_what_each_round_misses() -> None:
+    text = describe(plan(validate(Scenario, VALUES, "shown")))
+    assert "round 2, and 2 times later" in text
+    assert "round 4 to 5" in text
+    assert "round 3 to the end" in text
+    assert "Updates in time, without and with faults (9 fewer in all)" in text
+    for round in (2, 5, 8):
+        assert f"round {round}: 4 → 1" in text
+
+
+def test_a_plan_without_faults_says_nothing_of_them() -> None:
+    found = plan(validate(Scenario, {**VALUES, "faults": []}, "shown"))
+    assert found.undisturbed is None
+    assert "Faults" not in describe(found)
+
+
+def test_the_report_has_a_row_for_every_fault(folder: Path) -> None:
+    with Account(folder) as account:
+        found = section(account, outline(account))
+    assert found is not None
+    assert found.table is not None
+    rows = {row[0]: list(row[1:]) for row in found.table.rows}
+    assert rows["gone"] == [
+        "offline", "3 × decline (offline)", "round 2", "round 3", "3", "3", "3", "3", "3", "2",
+    ]  # fmt: skip
+    assert rows["metered-1"][1] == "never observed"
+    assert found.points == ["metered-1 was never observed, so this run proves nothing about it."]
+
+
+def test_figures_over_rounds_shade_the_rounds_of_faults(folder: Path) -> None:
+    with Account(folder) as account:
+        # Round 2 alone; from round 3 to the end, NaN: everything else lies within.
+        assert shaded_rounds(account) == [(2, 8)]
+        figure = FIGURES["learning"](account)
+        before = [len(axes.patches) for axes in figure.axes]
+        shade(figure, [(2, 2), (5, 6)])
+        assert [len(axes.patches) for axes in figure.axes] == [n + 2 for n in before]
+        spans = figure.axes[0].patches[-2:]
+        assert [(p.get_x(), p.get_width()) for p in spans] == [(1.5, 1.0), (4.5, 2.0)]  # type: ignore[attr-defined]
+
+
+def test_the_page_of_the_report_names_vacuous_faults(folder: Path) -> None:
+    page = write_report(folder).read_text()
+    assert "metered-1 was never observed" in page
+    assert "gone" in page
+
+
+def test_the_terminal_names_vacuous_faults(folder: Path) -> None:
+    summary = json.loads((folder / "summary.json").read_text())
+    text = describe_run(summary, folder)
+    assert "2 of 3 observed; vacuous, because never observed: metered-1" in text
+
+
+def test_progress_tells_the_first_time_of_a_fault_alone() -> None:
+    stream = io.StringIO()
+    lines = Lines(stream, ManualClock(), title="run", quiet=True)
+    fault = {"fault": "gone", "targets": ["dev-0001"], "round": 2, "scenario_s": 60.0}
+    for number in (1, 2):
+        lines.show({"event": "fault_applied", "number": number, **fault})
+        lines.show({"event": "fault_observed", "number": number, "seen": "1 × x", **fault})
+        lines.show({"event": "fault_healed", "number": number, **fault})
+    assert stream.getvalue().splitlines() == [
+        "run: fault gone: applied to dev-0001",
+        "run: fault gone: observed: 1 × x",
+        "run: fault gone: healed",
+    ]
+
+
+def test_the_page_about_faults_has_every_kind() -> None:
+    page = (ROOT / "docs/faults.md").read_text()
+    rows = {line.split("`")[1] for line in page.splitlines() if line.startswith("| `")}
+    assert BUILT_IN.keys() <= rows
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "examples/faults").glob("*.toml")), ids=str)
+def test_every_example_of_faults_can_be_planned_or_read(path: Path) -> None:
+    from muster.emulator.scenario.reading import read_scenario
+
+    assert plan(read_scenario(path)).timeline
