@@ -12,7 +12,7 @@ from muster.emulator.studies.selection_by_network.measures import FREE
 from muster.server.aggregators.estimation import ParticipationModel
 from muster.server.aggregators.facts import Cohort
 from muster.server.rounds.cohort import WorkTime
-from muster.server.rounds.lifecycle import Round
+from muster.server.rounds.round import Round
 
 pytestmark = [pytest.mark.soak, pytest.mark.timeout(900)]
 

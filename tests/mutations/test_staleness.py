@@ -8,11 +8,11 @@ from muster.emulator.studies import Claim, StudyRun
 from muster.emulator.studies.staleness.claims import EXPONENTS, LIMIT, LIMITED, change_of
 from muster.emulator.studies.staleness.fleet import BUFFERED, OPPORTUNISTIC, OVER_SELECTED
 from muster.emulator.studies.staleness.measures import APART_PART, CHANGED
-from muster.server.rounds.lifecycle import Round
 from muster.server.rounds.modes.carrying import Carrying
 from muster.server.rounds.modes.contract import Completion
-from muster.server.rounds.modes.staleness import Polynomial
+from muster.server.rounds.modes.staleness_weights import Polynomial
 from muster.server.rounds.modes.synchronous import Synchronous
+from muster.server.rounds.round import Round
 
 pytestmark = [pytest.mark.soak, pytest.mark.timeout(900)]
 

@@ -25,7 +25,7 @@ from muster.server.evaluation.process import EvaluationResult
 from muster.server.fleet import ConnectedPack
 from muster.server.rounds.closed_round import ClosedRound
 from muster.server.rounds.coordinator import Coordinator
-from muster.server.rounds.lifecycle import Round
+from muster.server.rounds.round import Round
 from muster.server.rounds.round_commit import RoundCommit
 from muster.server.rounds.versions import ModelVersions
 from muster.server.rpc.transfers import TransferQueue, Turn

@@ -13,7 +13,7 @@ from muster.server.account.rows import ParticipationRow, ReportRow
 from muster.server.fleet import EnrolledDevice, Fleet
 from muster.server.knowledge.participation import ParticipationHistory, Seen
 from muster.server.knowledge.population import Oracle, Population
-from muster.server.rounds.lifecycle import Round
+from muster.server.rounds.round import Round
 from muster.server.rounds.rules import Rules
 
 NAMES = {"phones": ["load", "charge"], "silos": []}

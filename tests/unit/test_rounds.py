@@ -8,8 +8,8 @@ from hypothesis.strategies import sampled_from
 from muster.common.errors import LocalProtocolError
 from muster.common.exchange import Answer, Decision, Key, Outcome, Reason, Update
 from muster.server.rounds.cohort import WorkTime
-from muster.server.rounds.lifecycle import Round
 from muster.server.rounds.phases import TRANSITIONS, RoundEvent, RoundPhase
+from muster.server.rounds.round import Round
 from muster.server.rounds.rules import Rules
 
 LOCKSTEP = Rules(lockstep=True)

@@ -9,7 +9,7 @@ from muster.common.config import validate
 from muster.common.exchange import Fingerprint, Identity, Key, Outcome, Reason, Update
 from muster.server.config import ServerSettings
 from muster.server.fleet import ConnectedPack, EnrolledDevice, Fleet
-from muster.server.rounds.lifecycle import Round
+from muster.server.rounds.round import Round
 from muster.server.rounds.rules import Rules
 from muster.server.updates.admission import Admission
 from muster.server.updates.formats import UpdateFormats

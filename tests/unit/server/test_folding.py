@@ -12,7 +12,7 @@ from muster.common.errors import RemoteProtocolError, RunFailed
 from muster.common.exchange import Outcome, Update
 from muster.common.tensors import WIRE, schema_of
 from muster.server.aggregators import Contribution, State
-from muster.server.rounds.lifecycle import Round
+from muster.server.rounds.round import Round
 from muster.server.rounds.rules import Rules
 from muster.server.testing import PlusOne
 from muster.server.updates.folding import Folding

@@ -12,12 +12,12 @@ from muster.common.exchange import Answer, Decision, Key, Outcome, Reason, Updat
 from muster.server.account.ledger import Ledger
 from muster.server.account.rows import OpenAssignmentRow
 from muster.server.fleet import EnrolledDevice, Fleet
-from muster.server.rounds.lifecycle import Round
 from muster.server.rounds.modes import MODES, Mode
 from muster.server.rounds.modes.contract import ModeConditions, RoundEnd
-from muster.server.rounds.modes.staleness import STALENESS_WEIGHTS, StalenessWeight
+from muster.server.rounds.modes.staleness_weights import STALENESS_WEIGHTS, StalenessWeight
 from muster.server.rounds.open_assignments import restore
 from muster.server.rounds.phases import RoundPhase
+from muster.server.rounds.round import Round
 from muster.server.rounds.rules import Rules
 from muster.server.rounds.scenario_time import ScenarioTime
 from muster.server.rounds.selection import Candidate, SelectAll, UniformSelection

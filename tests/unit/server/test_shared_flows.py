@@ -10,7 +10,7 @@ from muster.common.fluid import Stage
 from muster.common.lines import SharedLine
 from muster.server.fleet import EnrolledDevice
 from muster.server.rounds.cohort import times_alone
-from muster.server.rounds.lifecycle import Round
+from muster.server.rounds.round import Round
 from muster.server.rounds.rules import Rules
 from muster.server.rounds.shared_flows import SharedFlows
 

@@ -2,6 +2,6 @@
 for the next commit.
 
 It never imports rpc or the main loop of the rounds. Of the server it imports the fleet,
-`aggregators.State`, `knowledge.participation`, `rounds.lifecycle`, `rounds.closed_round` and
+`aggregators.State`, `knowledge.participation`, `rounds.round`, `rounds.closed_round` and
 `updates.uploads`.
 """

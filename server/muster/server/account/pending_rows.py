@@ -22,7 +22,7 @@ from muster.server.account.traffic import TrafficAccount
 from muster.server.fleet import ConnectedPack, EnrolledDevice, Fleet
 from muster.server.knowledge.participation import Seen
 from muster.server.rounds.cohort import CohortMember
-from muster.server.rounds.lifecycle import Round
+from muster.server.rounds.round import Round
 from muster.server.updates.uploads import TransferCost
 
 _Report = tuple[str | None, str | None, float | None]

@@ -20,7 +20,7 @@ from muster.server.knowledge.population import Population
 from muster.server.privacy.accountant import Accountant
 from muster.server.privacy.mechanism import clipped_weights, noise_of
 from muster.server.privacy.settings import Privacy
-from muster.server.rounds.lifecycle import Round
+from muster.server.rounds.round import Round
 from muster.server.rounds.versions import ModelVersions
 from muster.server.updates.blocks import combined, squared_distances
 from muster.server.updates.coverage import Coverage, apply_covered

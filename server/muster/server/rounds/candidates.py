@@ -4,8 +4,8 @@ from collections.abc import Iterable
 
 from muster.common.exchange import Answer, Decision, Reason
 from muster.server.fleet import EnrolledDevice
-from muster.server.rounds.lifecycle import Round
 from muster.server.rounds.modes.contract import Mode
+from muster.server.rounds.round import Round
 from muster.server.rounds.selection import Candidate, Draws, Selection
 
 

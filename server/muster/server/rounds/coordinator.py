@@ -29,7 +29,6 @@ from muster.server.knowledge.participation import ParticipationHistory
 from muster.server.rounds.aggregation import Aggregation
 from muster.server.rounds.dispatch import Dispatch
 from muster.server.rounds.ending import RunEnding
-from muster.server.rounds.lifecycle import Round
 from muster.server.rounds.open_assignments import restore
 from muster.server.rounds.phases import RoundEvent, RoundPhase
 from muster.server.rounds.preparation import (
@@ -42,6 +41,7 @@ from muster.server.rounds.preparation import (
     rules_of,
 )
 from muster.server.rounds.presence import Presence
+from muster.server.rounds.round import Round
 from muster.server.rounds.round_commit import RoundCommit
 from muster.server.rounds.scenario_time import ScenarioTime
 from muster.server.rounds.signals import RunSignals

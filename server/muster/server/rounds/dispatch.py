@@ -11,7 +11,7 @@ from muster.server.account.ledger import Ledger
 from muster.server.config import ServerProcess
 from muster.server.fleet import ConnectedPack, EnrolledDevice, Fleet
 from muster.server.rounds.candidates import candidates_of, choose
-from muster.server.rounds.lifecycle import Round
+from muster.server.rounds.round import Round
 from muster.server.rounds.versions import ModelVersions
 from muster.server.updates.receiver import UpdateReceiver
 from muster.server.updates.round_updates import PendingUpdate

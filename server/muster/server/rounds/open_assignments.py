@@ -4,7 +4,7 @@ ledger."""
 from muster.server.account.ledger import Ledger
 from muster.server.fleet import Fleet
 from muster.server.rounds.cohort import CohortMember
-from muster.server.rounds.lifecycle import Round
+from muster.server.rounds.round import Round
 from muster.server.rounds.scenario_time import ScenarioTime
 from muster.server.rounds.shared_links import SharedLinks
 

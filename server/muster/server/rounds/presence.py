@@ -6,8 +6,8 @@ from muster.common.events import Left, Tell
 from muster.server.account.ledger import Ledger
 from muster.server.config import ServerSettings
 from muster.server.fleet import ConnectedPack, Fleet
-from muster.server.rounds.lifecycle import Round
 from muster.server.rounds.phases import RoundPhase
+from muster.server.rounds.round import Round
 from muster.server.rounds.scenario_time import ScenarioTime
 from muster.server.rounds.signals import RunSignals
 from muster.server.rounds.versions import ModelVersions

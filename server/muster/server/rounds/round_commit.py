@@ -14,9 +14,9 @@ from muster.server.aggregators import State
 from muster.server.evaluation.schedule import EvaluationSchedule
 from muster.server.rounds.aggregation import Aggregation
 from muster.server.rounds.closed_round import ClosedRound
-from muster.server.rounds.lifecycle import Round
 from muster.server.rounds.modes import Mode
 from muster.server.rounds.phases import RoundEvent
+from muster.server.rounds.round import Round
 from muster.server.rounds.shared_links import SharedLinks
 from muster.server.rounds.versions import ModelVersions
 from muster.server.updates.receiver import UpdateReceiver

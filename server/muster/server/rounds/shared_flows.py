@@ -19,7 +19,7 @@ from muster.common.lines import LinkModel, SharedLine
 from muster.server.account.rows import EndedWork, SharedWorkRow
 from muster.server.fleet import EnrolledDevice
 from muster.server.rounds.cohort import WorkTime, times_alone
-from muster.server.rounds.lifecycle import Round
+from muster.server.rounds.round import Round
 from muster.server.rounds.rules import Sharing
 from muster.server.rounds.shared_links import SharedLinks
 

@@ -9,7 +9,7 @@ from muster.common.lines import LinkModel, SharedLine, extra_seconds
 from muster.server.account.rows import EndedWork, SharedWorkRow
 from muster.server.fleet import Fleet
 from muster.server.rounds.cohort import WorkTime
-from muster.server.rounds.lifecycle import Round
+from muster.server.rounds.round import Round
 from muster.server.rounds.rules import Sharing
 
 

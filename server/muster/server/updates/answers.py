@@ -10,7 +10,7 @@ from muster.common.exchange import Answer, Decision, Observation, Reason
 from muster.server.account.pending_rows import PendingRows
 from muster.server.fleet import ConnectedPack
 from muster.server.rounds.candidates import note_answer
-from muster.server.rounds.lifecycle import Round
+from muster.server.rounds.round import Round
 from muster.server.updates.round_updates import RoundUpdates
 from muster.wire.messages import FromDevice
 

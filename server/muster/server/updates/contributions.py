@@ -10,7 +10,7 @@ from muster.server.aggregators import Contribution, Need
 from muster.server.config import ServerSettings
 from muster.server.fleet import Fleet
 from muster.server.knowledge.local_work import LocalWork
-from muster.server.rounds.lifecycle import Round
+from muster.server.rounds.round import Round
 from muster.server.updates.exact_sum import BLOCK, ReadBlock
 
 

@@ -1,7 +1,7 @@
 """Receives what devices send in a round: answers to calls, and updates in messages or in chunks.
 
 An update passes these steps in order: `Admission` judges its header, its body is checked
-(`uploads`), the round (`rounds.lifecycle`) admits it, and `Folding` adds it to the sum. An update
+(`uploads`), the round (`rounds.round`) admits it, and `Folding` adds it to the sum. An update
 that does not count goes to `UncountedUpdates`.
 """
 
@@ -26,8 +26,8 @@ from muster.server.account.traffic import Transfer
 from muster.server.aggregators import State
 from muster.server.config import ServerProcess
 from muster.server.fleet import ConnectedPack, Fleet
-from muster.server.rounds.lifecycle import Round
 from muster.server.rounds.phases import RoundPhase
+from muster.server.rounds.round import Round
 from muster.server.updates.admission import Admission
 from muster.server.updates.answers import Answers
 from muster.server.updates.contributions import ContributionFacts

@@ -7,7 +7,7 @@ from muster.common.exchange import Decision, Reason, Update
 from muster.server.account.pending_rows import PendingRows
 from muster.server.account.rows import AnswerRow
 from muster.server.aggregators import Contribution
-from muster.server.rounds.lifecycle import Round
+from muster.server.rounds.round import Round
 from muster.server.updates.uploads import InlineBody, TransferCost, Upload
 
 

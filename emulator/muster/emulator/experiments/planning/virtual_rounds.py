@@ -25,7 +25,7 @@ from muster.emulator.scenario.scenario import Scenario
 from muster.server.fleet import EnrolledDevice
 from muster.server.rounds import round_commit
 from muster.server.rounds.candidates import choose, note_answer
-from muster.server.rounds.lifecycle import Round
+from muster.server.rounds.round import Round
 from muster.server.rounds.rules import Rules
 from muster.server.rounds.shared_flows import SharedFlows
 from muster.server.rounds.steps import step_at

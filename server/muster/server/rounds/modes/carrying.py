@@ -6,7 +6,7 @@ from typing import Annotated, ClassVar
 from pydantic import Field
 
 from muster.server.rounds.modes.contract import Mode, ModeConditions
-from muster.server.rounds.modes.staleness import AnyStalenessWeight, Constant
+from muster.server.rounds.modes.staleness_weights import AnyStalenessWeight, Constant
 
 
 class Carrying(Mode):
