@@ -9,8 +9,8 @@ import pytest
 
 from muster.common.errors import LedgerError
 from muster.server.account.ledger import Ledger
-from muster.server.account.page_sums import record_page_sums, require_page_sums, sums_path
-from muster.server.account.rows import StoredVector
+from muster.server.account.page_sums import PageSums, require_page_sums, sums_path
+from muster.server.account.rows import EvaluationRow, StoredVector
 
 
 @pytest.fixture
@@ -97,6 +97,18 @@ def test_sums_that_cannot_be_written_are_removed(
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr("muster.server.account.page_sums.write_atomic", full)
-    record_page_sums(path)
+    PageSums(path).record(())
     assert not sums_path(path).exists()
     require_page_sums(path)
+
+
+def test_sums_that_are_renewed_are_those_of_the_whole_file(path: Path) -> None:
+    ledger = Ledger(path)
+    metrics = {f"m{n}": 0.5 for n in range(4_000)}
+    for version in range(200):  # 12 MB, and so several checkpoints
+        ledger.evaluated(EvaluationRow(version, version, 0.5, None, metrics, 0.1, 1.0))
+    ledger.close()
+    renewed = sums_path(path).read_bytes()
+    require_page_sums(path)
+    PageSums(path).record(())
+    assert sums_path(path).read_bytes() == renewed

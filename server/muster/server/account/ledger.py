@@ -14,7 +14,7 @@ from pathlib import Path
 
 from muster.common.errors import LedgerError
 from muster.server.account.ledger_reader import LedgerReader
-from muster.server.account.page_sums import record_page_sums, require_page_sums
+from muster.server.account.page_sums import PageSums, require_page_sums
 from muster.server.account.rows import (
     INSERT_ANSWER,
     INSERT_ROUND,
@@ -51,7 +51,7 @@ class Ledger(LedgerReader):
         Raises:
             LedgerError: the file is damaged or has another schema.
         """
-        self._path, self._log = path, path.with_name(f"{path.name}-wal")
+        self._log, self._sums = path.with_name(f"{path.name}-wal"), PageSums(path)
         require_page_sums(path)
         self._db = connect(path, isolation_level=None, check_same_thread=False)
         try:
@@ -105,9 +105,10 @@ class Ledger(LedgerReader):
 
     def _checkpoint(self) -> None:
         """Copy the log into the file, as far as readers allow, and record the sums of its pages."""
+        changed = self._sums.logged()
         _, frames, copied = self._db.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()
         if frames == copied:
-            record_page_sums(self._path)
+            self._sums.record(changed)
 
     def begin(
         self,
@@ -185,9 +186,10 @@ class Ledger(LedgerReader):
     def close(self) -> None:
         """Fold the log into the file and close."""
         self._checkpoint()
+        changed = self._sums.logged()
         busy, *_ = self._db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
         if not busy:  # a reader may have held up the first checkpoint
-            record_page_sums(self._path)
+            self._sums.record(changed)
         self._db.close()
 
     # --- writing ---------------------------------------------------------------------------------

@@ -8,8 +8,9 @@ in the log may differ: it is read from there, and a checkpoint may have been und
 The log: https://www.sqlite.org/fileformat2.html#the_write_ahead_log
 """
 
+import os
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import numpy as np
@@ -24,6 +25,9 @@ _HEAD = struct.Struct("<20sII")
 """Magic, page size, and number of pages. The sums follow, 8 bytes each, and the XXH3-64 of all."""
 
 _SUM = np.dtype("<u8")
+Sums = npt.NDArray[np.uint64]
+"""The checksum of every page, shape (pages,)."""
+
 _SQLITE = b"SQLite format 3\0"
 _PAGE_SIZE_AT, _HEADER_BYTES = 16, 100
 _LOG_HEADER, _FRAME_HEADER = struct.Struct(">IIIIIIII"), struct.Struct(">IIIIII")
@@ -34,20 +38,44 @@ def sums_path(ledger: Path) -> Path:
     return ledger.with_name(f"{ledger.name}-sums")
 
 
-def record_page_sums(ledger: Path) -> None:
-    """Write the checksums of all pages, right after a complete checkpoint and before another
-    transaction.
+class PageSums:
+    """Records the checksums of a ledger to which only this process writes.
 
-    If they cannot be written, the old ones are removed, so that they refuse nothing.
+    A checkpoint costs in proportion to the pages that it copies, and not to the length of the
+    ledger, except for the first one and for 8 bytes a page.
     """
-    sums, page_bytes = _sums_of(ledger)
-    if not page_bytes:
-        return
-    head = _HEAD.pack(_MAGIC, page_bytes, len(sums)) + sums.tobytes()
-    try:
-        write_atomic(sums_path(ledger), head, xxhash.xxh3_64_digest(head), durable=True)
-    except OSError:
-        sums_path(ledger).unlink(missing_ok=True)
+
+    def __init__(self, ledger: Path) -> None:
+        self._ledger = ledger
+        self._known: Sums | None = None
+
+    def logged(self) -> set[int]:
+        """Return the pages that the next checkpoint copies from the log, numbered from 1."""
+        page_bytes = _page_bytes(self._ledger)
+        return set(_logged_pages(_log_of(self._ledger), page_bytes)) if page_bytes else set()
+
+    def record(self, changed: Iterable[int]) -> None:
+        """Write the checksums of all pages, right after a complete checkpoint and before another
+        transaction.
+
+        If they cannot be written, the old ones are removed, so that they refuse nothing.
+
+        Args:
+            changed: at least the pages that have changed since the last call.
+        """
+        page_bytes = _page_bytes(self._ledger)
+        if not page_bytes:
+            return
+        if self._known is None:
+            self._known = _sums_of(self._ledger, page_bytes)
+        else:
+            self._known = _renewed(self._known, self._ledger, page_bytes, changed)
+        head = _HEAD.pack(_MAGIC, page_bytes, len(self._known)) + self._known.tobytes()
+        path = sums_path(self._ledger)
+        try:
+            write_atomic(path, head, xxhash.xxh3_64_digest(head), durable=True)
+        except OSError:
+            path.unlink(missing_ok=True)
 
 
 def require_page_sums(ledger: Path) -> None:
@@ -60,10 +88,10 @@ def require_page_sums(ledger: Path) -> None:
     if not path.exists() or not ledger.exists():
         return
     recorded, page_bytes = _recorded(path)
-    found, found_bytes = _sums_of(ledger)
-    if found_bytes != page_bytes:
+    if _page_bytes(ledger) != page_bytes:
         raise _damaged(ledger, "its header is damaged")
-    logged = set(_logged_pages(ledger.with_name(f"{ledger.name}-wal"), page_bytes))
+    found = _sums_of(ledger, page_bytes)
+    logged = set(_logged_pages(_log_of(ledger), page_bytes))
     for page in range(1, max(len(recorded), len(found)) + 1):
         known = page <= len(recorded) and page <= len(found)
         if page not in logged and not (known and recorded[page - 1] == found[page - 1]):
@@ -79,7 +107,11 @@ def _damaged(ledger: Path, what: str) -> LedgerError:
     )
 
 
-def _recorded(path: Path) -> tuple[npt.NDArray[np.uint64], int]:
+def _log_of(ledger: Path) -> Path:
+    return ledger.with_name(f"{ledger.name}-wal")
+
+
+def _recorded(path: Path) -> tuple[Sums, int]:
     data = path.read_bytes()
     if len(data) >= _HEAD.size:
         magic, page_bytes, count = _HEAD.unpack_from(data)
@@ -93,19 +125,36 @@ def _recorded(path: Path) -> tuple[npt.NDArray[np.uint64], int]:
     )
 
 
-def _sums_of(ledger: Path) -> tuple[npt.NDArray[np.uint64], int]:
-    """The checksums of the pages of a file, and the page size; 0 if the file is no database."""
+def _page_bytes(ledger: Path) -> int:
+    """The page size of a database; 0 if the file is none."""
     with ledger.open("rb") as file:
         header = file.read(_HEADER_BYTES)
-        if len(header) < _HEADER_BYTES or not header.startswith(_SQLITE):
-            return np.empty(0, _SUM), 0
-        (stated,) = struct.unpack_from(">H", header, _PAGE_SIZE_AT)
-        page_bytes = 65536 if stated == 1 else stated
-        if page_bytes < 512:  # no database has smaller pages
-            return np.empty(0, _SUM), 0
-        file.seek(0)
+    if len(header) < _HEADER_BYTES or not header.startswith(_SQLITE):
+        return 0
+    (stated,) = struct.unpack_from(">H", header, _PAGE_SIZE_AT)
+    page_bytes = 65536 if stated == 1 else stated
+    return page_bytes if page_bytes >= 512 else 0  # no database has smaller pages
+
+
+def _sums_of(ledger: Path, page_bytes: int) -> Sums:
+    """The checksums of all pages of a database."""
+    with ledger.open("rb") as file:
         pages = iter(lambda: file.read(page_bytes), b"")
-        return np.fromiter(map(xxhash.xxh3_64_intdigest, pages), _SUM), page_bytes
+        return np.fromiter(map(xxhash.xxh3_64_intdigest, pages), _SUM)
+
+
+def _renewed(known: Sums, ledger: Path, page_bytes: int, changed: Iterable[int]) -> Sums:
+    """The checksums of all pages, of which only the changed and the new ones are read."""
+    with ledger.open("rb") as file:
+        count = -(-file.seek(0, os.SEEK_END) // page_bytes)
+        sums = np.zeros(count, _SUM)
+        kept = min(count, len(known))
+        sums[:kept] = known[:kept]
+        for page in {*changed, *range(kept + 1, count + 1)}:
+            if page <= count:
+                file.seek((page - 1) * page_bytes)
+                sums[page - 1] = xxhash.xxh3_64_intdigest(file.read(page_bytes))
+    return sums
 
 
 def _logged_pages(log: Path, page_bytes: int) -> Iterator[int]:
