@@ -21,6 +21,16 @@ from muster.server.updates.memory import MEMORY
 _PAGE = 512
 
 
+def reading(ledger: Path) -> sqlite3.Connection:
+    """Open a ledger only to read it. Any other connection would copy the log into the file when it
+    closes, which no process of a run has done.
+
+    Raises:
+        sqlite3.OperationalError: there is no such file.
+    """
+    return sqlite3.connect(f"{ledger.absolute().as_uri()}?mode=ro", uri=True)
+
+
 class Disk:
     """The files of one run folder: which of them are synced, and whether there is room.
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from muster.client.program import Pack
 from muster.common.errors import MusterError
-from muster.emulator.simulation.disk import Disk
+from muster.emulator.simulation.disk import Disk, reading
 from muster.emulator.simulation.evaluation import Evaluate, SimulatedEvaluation, without_metrics
 from muster.emulator.simulation.faults import (
     Break,
@@ -329,7 +329,7 @@ class History:
     def _check_announced(self) -> None:
         """Check that the ledger of a dead server has every round that devices know as committed."""
         path = self.folder / "ledger.sqlite"
-        with closing(sqlite3.connect(path)) as ledger, suppress(sqlite3.OperationalError):
+        with suppress(sqlite3.OperationalError), closing(reading(path)) as ledger:
             (durable,) = ledger.execute("SELECT coalesce(max(round), 0) FROM rounds").fetchone()
             if durable < self._announced:
                 self.outcome.violations.append(
@@ -468,7 +468,7 @@ class History:
     def _progress(self) -> str:
         """The progress of the run, for a message."""
         path = self.folder / "ledger.sqlite"
-        with suppress(sqlite3.Error), closing(sqlite3.connect(path)) as ledger:
+        with suppress(sqlite3.Error), closing(reading(path)) as ledger:
             rounds = ledger.execute("SELECT count(*) FROM rounds").fetchone()[0]
             return f"{rounds} of {self.programs.scenario.server.rounds} rounds are committed"
         return "there is no ledger"

@@ -9,6 +9,7 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
+from muster.emulator.simulation.disk import reading
 from muster.emulator.simulation.faults import Fault, PowerCut, Rogue
 from muster.emulator.simulation.fleet import Programs
 
@@ -26,7 +27,7 @@ def broken_by(
     Args:
         expected: hash of the model of the undisturbed run; None to skip the comparison.
     """
-    with closing(sqlite3.connect(folder / "ledger.sqlite")) as ledger:
+    with closing(reading(folder / "ledger.sqlite")) as ledger:
         yield from _rounds(programs, ledger)
         yield from _contributions(ledger)
         yield from _versions(ledger)
@@ -48,7 +49,8 @@ def _reproducible(programs: Programs, faults: Sequence[Fault]) -> bool:
     """
     scenario = programs.scenario
     lives = any(pack.life is not None and pack.life.device.lives for pack in programs.packs)
-    remembers = lives or any(pack.compression.feedback for pack in programs.packs)
+    feedback = any(pack.compression.feedback for pack in programs.packs)
+    remembers = lives or feedback or scenario.server.aggregator.control
     power_cut = any(isinstance(fault, PowerCut) for fault in faults)
     rogue = any(isinstance(fault, Rogue) for fault in faults)
     return scenario.clock.kind == "rounds" and not rogue and not (power_cut and remembers)
