@@ -29,7 +29,8 @@ down: install  ## end the newest fleet in containers; nothing of it is left in D
 	$(BIN)/muster down
 
 test: check  ## everything a change must pass
-	$(BIN)/pytest
+	$(BIN)/pytest --numprocesses auto tests/unit tests/property tests/studies
+	$(BIN)/pytest --ignore tests/unit --ignore tests/property --ignore tests/studies
 
 test-fast: install  ## unit and property tests alone, on all cores: for daily work
 	$(BIN)/pytest --numprocesses auto tests/unit tests/property

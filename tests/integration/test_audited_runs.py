@@ -13,10 +13,10 @@ from click.testing import CliRunner
 
 from muster.common.config import validate
 from muster.common.errors import ConfigError, LedgerError
-from muster.emulator.audit import audit
-from muster.emulator.audit.auditing import describe
-from muster.emulator.audit.result import AuditResult, Difference
 from muster.emulator.cli.commands import main
+from muster.emulator.run_audit import audit
+from muster.emulator.run_audit.auditing import describe
+from muster.emulator.run_audit.result import AuditResult, Difference
 from muster.emulator.scenario.scenario import Scenario
 from muster.emulator.simulation.whole_run import simulate_run
 

@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from muster.emulator.audit.exact_total import ExactTotal, exact_sum_of
+from muster.emulator.run_audit.exact_total import ExactTotal, exact_sum_of
 from muster.server.updates.exact_sum import ExactSum
 
 _ENTRIES = st.lists(

@@ -19,7 +19,7 @@ from muster.emulator.simulation.faults import (
 from muster.emulator.simulation.fleet import scenarios
 from muster.emulator.simulation.search import HistoryPlan, Simulator
 
-HISTORIES = int(os.environ.get("MUSTER_HISTORIES", "2000"))
+HISTORIES = int(os.environ.get("MUSTER_HISTORIES", "1200"))
 """Random histories that are played; other seeds than those of `make simulate`."""
 
 

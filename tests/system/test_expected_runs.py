@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from muster.emulator.audit import audit
+from muster.emulator.run_audit import audit
 
 if TYPE_CHECKING:
     from tests.system.conftest import MakeScenario

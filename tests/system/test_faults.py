@@ -163,7 +163,7 @@ def test_a_pause_ends_with_the_supervisor_that_asked_for_it(how: str) -> None:
         supervisor.stdin.flush()
         assert json.loads(supervisor.stdout.readline()) == {"failed": ""}
         if how == "killed":
-            assert is_stopped(victim.pid)
+            wait_until(lambda: is_stopped(victim.pid))
             supervisor.stdin.close()  # as the kernel does when the supervisor is killed
         wait_until(lambda: not is_stopped(victim.pid))
     finally:

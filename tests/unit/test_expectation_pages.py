@@ -2,9 +2,9 @@
 
 from pathlib import Path
 
-from muster.emulator.audit.auditing import CHECKS
 from muster.emulator.expectations.facts import FACTS
 from muster.emulator.expectations.language import FUNCTIONS
+from muster.emulator.run_audit.auditing import CHECKS
 from muster.emulator.scenario.reading import read_scenario
 
 ROOT = Path(__file__).parents[2]

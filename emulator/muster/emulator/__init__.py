@@ -11,9 +11,9 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-    from muster.emulator.audit import AuditResult, audit
     from muster.emulator.experiments.comparison import Comparison, compare, resume_comparison
     from muster.emulator.experiments.planning import Plan, plan
+    from muster.emulator.run_audit import AuditResult, audit
     from muster.emulator.runs.running import Run, resume, run
 
 __all__ = [
@@ -30,8 +30,8 @@ __all__ = [
 ]
 
 _WHERE = {
-    "AuditResult": "audit",
-    "audit": "audit",
+    "AuditResult": "run_audit",
+    "audit": "run_audit",
     "Comparison": "experiments.comparison",
     "Plan": "experiments.planning",
     "Run": "runs.running",

@@ -4,6 +4,7 @@ import asyncio
 import json
 import logging
 import os
+import sqlite3
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
@@ -73,9 +74,21 @@ async def serve(folder: Path, environment: ServerEnvironment) -> int:
         MusterError, OSError, sqlite3.Error: the run could not begin.
     """
     config = ServerProcess.from_json((folder / "setup/server.json").read_bytes())
+    ledger = Ledger(folder / "ledger.sqlite", environment.connect)
+    try:
+        return await _serve(folder, config, ledger, environment)
+    except Exception:
+        # Otherwise SQLite copies the log when it is released, and the checksums do not follow.
+        with suppress(sqlite3.Error):
+            ledger.close()
+        raise
+
+
+async def _serve(
+    folder: Path, config: ServerProcess, ledger: Ledger, environment: ServerEnvironment
+) -> int:
     clock = environment.clock
     schema = schema_of({tensor.name: tensor.shape for tensor in config.schema_})
-    ledger = Ledger(folder / "ledger.sqlite", environment.connect)
     incarnation = ledger.begin(
         config.run, members_of(config), clock.now(), len(config.population), config.moments
     )

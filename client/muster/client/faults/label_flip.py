@@ -17,21 +17,21 @@ Label = Annotated[int, Field(ge=0, le=1_000_000)]
 class LabelFlip(UpdateFault):
     """The device trains on wrong labels. Without settings it replaces every label y of k classes by
     k − 1 − y (Fang et al., Local model poisoning attacks to Byzantine-robust federated learning,
-    USENIX Security 2020). With `source` and `target` it replaces one label by another (Tolpegin et
+    USENIX Security 2020). With `source` and `into` it replaces one label by another (Tolpegin et
     al., Data poisoning attacks against federated learning systems, ESORICS 2020)."""
 
     source: Label | None = None
     """The label that is replaced; absent: all of them."""
 
-    target: Label | None = None
+    into: Label | None = None
     """The label that takes its place."""
 
     @model_validator(mode="after")
     def _both_or_none(self) -> Self:
-        if (self.source is None) != (self.target is None):
+        if (self.source is None) != (self.into is None):
             raise ValueError(
-                f"source and target belong together; found source = {self.source} and target = "
-                f"{self.target}"
+                f"source and into belong together; found source = {self.source} and into = "
+                f"{self.into}"
             )
         return self
 
@@ -46,11 +46,11 @@ class LabelFlip(UpdateFault):
             )
         if self.source is None:
             return Examples(examples.x, (classes - 1 - examples.y).astype(np.int64))
-        assert self.target is not None
-        if max(self.source, self.target) >= classes:
+        assert self.into is not None
+        if max(self.source, self.into) >= classes:
             raise ConfigError(
                 f"label-flip: expected labels below {classes}, the number of classes, found "
-                f"source = {self.source} and target = {self.target}"
+                f"source = {self.source} and into = {self.into}"
             )
-        flipped = np.where(examples.y == self.source, self.target, examples.y)
+        flipped = np.where(examples.y == self.source, self.into, examples.y)
         return Examples(examples.x, flipped.astype(np.int64))

@@ -6,7 +6,7 @@ from typing import Any
 
 APPLIED, HEALED = "fault_applied", "fault_healed"
 COMMITTED = "round_committed"
-EVENTS = (APPLIED, HEALED, COMMITTED)
+EVENTS = (APPLIED, HEALED, COMMITTED, "ended", "server_started")
 """The events of the journal from which windows follow."""
 
 
@@ -17,8 +17,8 @@ class FaultWindow:
     Attributes:
         name: the name of the fault.
         first: the round that was open when it was applied.
-        last: the last round that was committed before it was healed, or `first` if none was; None
-            if it was never healed.
+        last: the round before the one in which it was healed, or `first` if it was the same; None
+            if it was never healed before the run ended.
     """
 
     name: str
@@ -46,11 +46,14 @@ def fault_windows(events: Iterable[Mapping[str, Any]]) -> list[FaultWindow]:
             the fault, `fault`, and, where they are known, the `number` of the occurrence, its
             `targets` and the `round`. A heal without targets is one of all targets.
     """
-    committed, windows = 0, list[FaultWindow]()
+    committed, ended, windows = 0, False, list[FaultWindow]()
     open: dict[tuple[str, int], _Occurrence] = {}
     for event in events:
         if event.get("event") == COMMITTED:
             committed = max(committed, int(event["round"]))
+            continue
+        if event.get("event") in ("ended", "server_started"):
+            ended = event["event"] == "ended"
             continue
         name = event.get("fault")
         if not isinstance(name, str):
@@ -61,13 +64,13 @@ def fault_windows(events: Iterable[Mapping[str, Any]]) -> list[FaultWindow]:
             round = event.get("round")
             first = round if isinstance(round, int) else committed + 1
             open.setdefault(key, _Occurrence(first)).targets.update(targets)
-        elif key in open:
+        elif key in open and not ended:  # with the run, every fault ends
             occurrence = open[key]
             occurrence.targets -= targets or set(occurrence.targets)
             if not occurrence.targets:
-                windows.append(
-                    FaultWindow(name, occurrence.first, max(occurrence.first, committed))
-                )
+                healed = event.get("round")
+                last = healed - 1 if isinstance(healed, int) else committed
+                windows.append(FaultWindow(name, occurrence.first, max(occurrence.first, last)))
                 del open[key]
     windows += [FaultWindow(name, each.first, None) for (name, _), each in open.items()]
     return _merged(windows)

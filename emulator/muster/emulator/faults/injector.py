@@ -6,6 +6,7 @@ is wall time, because scenario time stands still while a round waits.
 """
 
 import asyncio
+import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -27,7 +28,7 @@ class _Injection:
 
     def __init__(self, name: str, do: InjectedFault, occurrence: Occurrence) -> None:
         self.name, self.do, self.occurrence = name, do, occurrence
-        self.begun = False
+        self.begun = self.observed = False
         self.targets: Sequence[str] = ()
         self.end = asyncio.Event()
         self.task: asyncio.Task[None] | None = None
@@ -111,6 +112,9 @@ class FaultInjector:
             begin_s = injection.occurrence.begin_s
             if begin_s is not None and injection.occurrence.first_round is None:
                 due = zero + begin_s / self._scale
+                ends = due + (injection.occurrence.lasts_s or math.inf) / self._scale
+                if ends < self._clock.monotonic():
+                    continue  # it passed while the run was stopped
                 self._timers.append(asyncio.create_task(self._begin_at(injection, due)))
 
     async def _begin_at(self, injection: _Injection, due: float) -> None:
@@ -153,7 +157,8 @@ class FaultInjector:
             since = site.moment
             await do.heal(site, injection.targets)
         self._tell(FaultHealed, injection, injection.targets)
-        await self._verify(injection, since)
+        if injection.observed:
+            await self._verify(injection, since)
 
     async def _until_end(self, injection: _Injection) -> None:
         lasts_s = injection.occurrence.lasts_s
@@ -177,6 +182,7 @@ class FaultInjector:
             seen = await injection.do.observe(self._site, injection.targets, before)
             if seen:
                 said = ", ".join(sorted(set(seen.values())))
+                injection.observed = True
                 self._tell(FaultObserved, injection, sorted(seen), said)
                 return
             await self._clock.sleep_until(self._clock.monotonic() + _LOOK_S)

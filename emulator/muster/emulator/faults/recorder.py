@@ -121,7 +121,8 @@ class FaultRecorder:
                 yield from self._round_committed(line["round"])
             case "ended":
                 yield from self._look_again()
-                for course in self._begun:
+                over = line["status"] in ("completed", "diverged")  # else it may be resumed
+                for course in self._begun if over else ():
                     if not course.healed:
                         yield from self._heal(course)
             case _:

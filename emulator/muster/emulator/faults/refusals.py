@@ -104,6 +104,12 @@ def _impossible_injection(scenario: ScenarioSettings, fault: ScheduledFault) -> 
             f"for_s: in lockstep a round waits for every device, so {fault.do.kind} needs for_s, "
             f"in seconds of wall time"
         )
+    elif (down_s := fault.when.mean_down_s) is not None and 10 * down_s > stall_s:
+        yield (
+            f"when.mean_down_s: {down_s:g} s, but a run in lockstep fails after server.stall_s = "
+            f"{stall_s:g} s without progress, and random times are sometimes ten times as long as "
+            f"their mean; expected at most {stall_s / 10:g}"
+        )
     elif fault.for_s is not None and fault.for_s >= stall_s:
         yield (
             f"for_s: {fault.for_s:g} s, but a run in lockstep fails after server.stall_s = "

@@ -5,7 +5,7 @@ files; `exact_total`, `formulas` and `next_model` derive again what the server h
 docs/audit.md says what is checked and what cannot be.
 """
 
-from muster.emulator.audit.auditing import audit
-from muster.emulator.audit.result import AuditCheck, AuditResult, Difference
+from muster.emulator.run_audit.auditing import audit
+from muster.emulator.run_audit.result import AuditCheck, AuditResult, Difference
 
 __all__ = ["AuditCheck", "AuditResult", "Difference", "audit"]

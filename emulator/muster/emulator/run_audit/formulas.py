@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
-from muster.emulator.audit.evidence import Row
+from muster.emulator.run_audit.evidence import Row
 
 _CONSTANT = {"kind": "constant"}
 

@@ -15,11 +15,11 @@ from muster.common.compression import CODECS, Codec, pread_of
 from muster.common.errors import MusterError
 from muster.common.schedules import SCHEDULES
 from muster.common.tensors import WIRE, Vector, safetensors_header, schema_of
-from muster.emulator.audit.evidence import Evidence
-from muster.emulator.audit.next_model import CountedUpdate, ModelChain, RuleForm
-from muster.emulator.audit.record_checks import sha256_of
-from muster.emulator.audit.result import CheckLog
 from muster.emulator.results.summary import MODEL
+from muster.emulator.run_audit.evidence import Evidence
+from muster.emulator.run_audit.next_model import CountedUpdate, ModelChain, RuleForm
+from muster.emulator.run_audit.record_checks import sha256_of
+from muster.emulator.run_audit.result import CheckLog
 from muster.emulator.scenario.own_code import make_importable
 from muster.server.account.store import model_name
 from muster.server.aggregators import AGGREGATORS, BUILT_IN, Aggregator

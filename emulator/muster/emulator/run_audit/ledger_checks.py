@@ -2,9 +2,9 @@
 
 import math
 
-from muster.emulator.audit.evidence import Evidence
-from muster.emulator.audit.formulas import FORMULAS, RoundContext, no_formula
-from muster.emulator.audit.result import CheckLog
+from muster.emulator.run_audit.evidence import Evidence
+from muster.emulator.run_audit.formulas import FORMULAS, RoundContext, no_formula
+from muster.emulator.run_audit.result import CheckLog
 
 _OUTCOMES = frozenset({"folded", "late", "duplicate", "refused", "dropped"})
 

@@ -13,7 +13,7 @@ import numpy as np
 
 from muster.common.seeds import FloatArray
 from muster.common.tensors import Vector
-from muster.emulator.audit.exact_total import ExactTotal, exact_sum_of
+from muster.emulator.run_audit.exact_total import ExactTotal, exact_sum_of
 
 _BLOCK = 16_384
 """Coordinates that are sorted at once."""

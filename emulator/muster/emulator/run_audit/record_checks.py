@@ -7,9 +7,9 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from muster.emulator.audit.evidence import Evidence, Row
-from muster.emulator.audit.result import CheckLog
 from muster.emulator.results.summary import MODEL, SUMMARY, read_summary
+from muster.emulator.run_audit.evidence import Evidence, Row
+from muster.emulator.run_audit.result import CheckLog
 
 _OF_ROUND = (
     "version",

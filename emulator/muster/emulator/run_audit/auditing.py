@@ -4,22 +4,22 @@ from collections.abc import Callable, Sequence
 from contextlib import closing
 from pathlib import Path
 
-from muster.emulator.audit.evidence import Evidence
-from muster.emulator.audit.ledger_checks import (
+from muster.emulator.run_audit.evidence import Evidence
+from muster.emulator.run_audit.ledger_checks import (
     check_contributions,
     check_evaluations,
     check_file,
     check_rounds,
     check_weights,
 )
-from muster.emulator.audit.model_checks import (
+from muster.emulator.run_audit.model_checks import (
     check_aggregation,
     check_memory,
     check_model,
     check_versions,
 )
-from muster.emulator.audit.record_checks import check_journal, check_summary
-from muster.emulator.audit.result import AuditCheck, AuditResult, CheckLog
+from muster.emulator.run_audit.record_checks import check_journal, check_summary
+from muster.emulator.run_audit.result import AuditCheck, AuditResult, CheckLog
 from muster.emulator.runs.run_folder import run_folder
 
 CHECKS: Sequence[tuple[str, Callable[[Evidence, CheckLog], None]]] = (
