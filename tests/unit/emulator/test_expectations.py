@@ -26,7 +26,10 @@ ACCURACIES = (0.5, 0.6, 0.7, 0.3, 0.4, 0.65, 0.71, 0.8)
 
 
 def fault(event: str, name: str, round: int, *targets: str) -> dict[str, Any]:
-    return {"event": f"fault_{event}", "fault": name, "targets": list(targets), "round": round}
+    more: dict[str, Any] = {"number": 1, "seen": "declined"}
+    if event == "planned":
+        more = {"do": "offline", "times": 1}
+    return {"event": f"fault_{event}", "fault": name, "targets": targets, "round": round, **more}
 
 
 def committed(round: int) -> dict[str, Any]:
@@ -303,6 +306,18 @@ def test_windows_follow_the_journal() -> None:
         FaultWindow("dip", 4, 4),
         FaultWindow("cut", 5, None),
     ]
+
+
+def test_a_window_ends_where_the_fault_was_healed_however_late_that_was_written() -> None:
+    events = [fault("applied", "cut", 2, "a"), *map(committed, (2, 3, 4, 5))]
+    events.append(fault("healed", "cut", 4, "a"))
+    assert fault_windows(events) == [FaultWindow("cut", 2, 3)]
+
+
+def test_a_fault_that_ends_with_the_run_was_never_healed() -> None:
+    over = {"event": "ended", "status": "completed"}
+    events = [fault("applied", "cut", 2, "a"), committed(2), over, fault("healed", "cut", 2, "a")]
+    assert fault_windows(events) == [FaultWindow("cut", 2, None)]
 
 
 def test_occurrences_that_overlap_have_one_window() -> None:

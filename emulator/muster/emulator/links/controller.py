@@ -13,7 +13,9 @@ from muster.emulator.gateway.faults import FaultName
 from muster.emulator.gateway.rates import Direction
 
 _LINE_BYTES = 64 * 1024 * 1024
-_PATIENCE_S = 10.0
+PATIENCE_S = 10.0
+"""Seconds after which a gateway that does not reply is given up."""
+
 _PINGS_A_LEASE = 4
 
 
@@ -166,12 +168,12 @@ class Controller:
             raise Interrupted(f"there is no connection to {where} any more")
         reader, writer = self._streams
         try:
-            async with asyncio.timeout(_PATIENCE_S):
+            async with asyncio.timeout(PATIENCE_S):
                 writer.write(line)
                 await writer.drain()
                 reply = await reader.readline()
         except TimeoutError:
-            raise Interrupted(f"{where} did not reply for {_PATIENCE_S:g} s") from None
+            raise Interrupted(f"{where} did not reply for {PATIENCE_S:g} s") from None
         except OSError as error:
             raise Interrupted(f"{where} is gone: {error}") from None
         if not reply.endswith(b"\n"):
