@@ -31,7 +31,7 @@ def test_the_scenario_of_the_readme_is_valid(tmp_path: Path) -> None:
 def test_the_readmes_other_tables_fit_into_its_scenario(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    scenario, lively, linked, fleet, aggregator, launch = blocks("toml")
+    scenario, lively, linked, fleet, aggregator, launch, faults = blocks("toml")
     (tmp_path / "my_rules.py").write_text(blocks("python")[0], encoding="utf-8")
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.delitem(sys.modules, "my_rules", raising=False)
@@ -54,6 +54,10 @@ def test_the_readmes_other_tables_fit_into_its_scenario(
     assert phones.availability.kind == "diurnal"
     file.write_text(f"{scenario}\n{linked}", encoding="utf-8")
     assert read_scenario(file).groups[-1].shared_link.up == 1.5e6
+    file.write_text(f"{scenario}\n{faults}", encoding="utf-8")
+    struck = read_scenario(file)
+    assert [fault.name for fault in struck.faults] == ["outage"]
+    assert len(struck.expect) == 1
 
 
 def test_an_aggregator_of_ones_own_is_short() -> None:
