@@ -32,8 +32,8 @@ test: check  ## everything a change must pass
 	$(BIN)/pytest --numprocesses auto tests/unit tests/property tests/studies
 	$(BIN)/pytest --ignore tests/unit --ignore tests/property --ignore tests/studies
 
-test-fast: install  ## unit and property tests alone, on all cores: for daily work
-	$(BIN)/pytest --numprocesses auto tests/unit tests/property
+test-fast: install  ## unit and property tests without the slowest, on all cores: for daily work
+	$(BIN)/pytest --numprocesses auto -m "not slow" tests/unit tests/property
 
 fix: install  ## format, and correct what the linter can correct
 	$(BIN)/ruff check --fix .

@@ -141,6 +141,7 @@ def stepped(
     return found
 
 
+@pytest.mark.slow
 @settings(max_examples=25, deadline=None)
 @given(fleets())
 def test_fluid_flows_end_when_a_simulation_in_tiny_steps_says(

@@ -430,6 +430,7 @@ LAST_WORD_THEN_WRONG = pb.DeviceMessage(
 ).SerializeToString()
 
 
+@pytest.mark.slow
 @settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(SAID, st.sampled_from(get_args(ClockKind)), st.booleans())
 @example([in_full(examples=2**63)], "rounds", True)

@@ -125,6 +125,7 @@ def test_everything_of_a_fleet_is_settled_beforehand(tmp_path: Path) -> None:
     }
 
 
+@pytest.mark.slow
 def test_the_example_is_what_the_code_says() -> None:
     command = [sys.executable, str(ROOT / "deploy/example.py"), "--check"]
     done = subprocess.run(command, capture_output=True, text=True, check=False)

@@ -126,6 +126,7 @@ def integrated(charge: float, seconds: float, *, plugged: bool, idle: bool) -> f
     return charge
 
 
+@pytest.mark.slow
 @given(st.floats(0, 1), st.floats(1, 20_000), st.booleans(), st.booleans())
 def test_the_charge_solves_its_equation(
     charge: float, seconds: float, plugged: bool, idle: bool
@@ -205,6 +206,7 @@ def share(of: BoolArray) -> float:
     return float(np.mean(of))
 
 
+@pytest.mark.slow
 def test_people_charge_at_night_as_often_as_the_scenario_says() -> None:
     n, nightly = 20_000, Charging(top_ups_per_day=0.0)
     found = surroundings(DeviceSettings(profile="phone", charging=nightly), n)
@@ -215,6 +217,7 @@ def test_people_charge_at_night_as_often_as_the_scenario_says() -> None:
     assert share(found.plugged(at(15, n))) == 0
 
 
+@pytest.mark.slow
 def test_top_ups_come_as_often_and_last_as_long_as_the_scenario_says() -> None:
     n, rate = 4000, 0.8
     charging = Charging(
@@ -239,6 +242,7 @@ def test_the_night_follows_local_time() -> None:
     assert list(lives.look(0).hour) == [0.0, 9.0]
 
 
+@pytest.mark.slow
 def test_use_and_networks_follow_their_probabilities() -> None:
     n = 20_000
     device = DeviceSettings(
@@ -289,6 +293,7 @@ def test_a_device_says_why_it_does_not_take_part(
     assert bool(verdict.accepted[0]) is (reason is Reason.DROP_OUT)
 
 
+@pytest.mark.slow
 def test_a_device_drops_out_as_often_as_its_profile_says() -> None:
     n = 20_000
     lively = life(

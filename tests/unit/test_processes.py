@@ -44,6 +44,7 @@ def comes(file: int, what: str) -> None:
     assert poll.poll(DEADLINE_S * 1000), f"waited {DEADLINE_S:g} s for {what}"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("program", PROGRAMS)
 def test_a_program_whose_parent_dies_while_it_imports_dies_too(
     program: str, tmp_path: Path

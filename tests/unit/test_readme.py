@@ -94,6 +94,7 @@ def test_each_table_of_aggregators_names_all_of_them(column: str) -> None:
     assert sorted(named) == sorted(BUILT_IN)
 
 
+@pytest.mark.slow
 def test_generated_parts_are_those_of_the_code() -> None:
     command = [sys.executable, str(ROOT / "docs/generate.py"), "--check"]
     done = subprocess.run(command, capture_output=True, text=True, check=False)

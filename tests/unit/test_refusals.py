@@ -248,6 +248,7 @@ def to_full(
         )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("buffered", [True, False])
 @pytest.mark.parametrize("arguments", [("--help",), ("--version",), ("doctor",)])
 def test_a_full_standard_output_is_told_in_a_line(
@@ -258,6 +259,7 @@ def test_a_full_standard_output_is_told_in_a_line(
     assert done.returncode == 1
 
 
+@pytest.mark.slow
 def test_a_full_standard_error_leaves_the_exit_status() -> None:
     assert to_full("run", stderr=True).returncode == 2
 

@@ -305,6 +305,7 @@ def test_a_table_without_a_number_at_its_bound_is_accepted(
     doctor.require(scenario_with(path, table, more))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("path", "table", "more"), list(cases()))
 def test_a_scenario_with_a_number_at_its_bound_is_refused_or_starts(
     path: str, table: dict[str, Any], more: dict[str, Any], tmp_path: Path

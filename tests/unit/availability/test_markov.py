@@ -53,6 +53,7 @@ def test_it_toggles_at_the_sums_of_its_dwells(make_cast: MakeCast) -> None:
         on = not on
 
 
+@pytest.mark.slow
 def test_a_life_does_not_depend_on_how_it_is_looked_at(make_cast: MakeCast) -> None:
     cast = make_cast(50)
     patient, hasty, restless = (MARKOV.process(cast) for _ in range(3))

@@ -21,6 +21,8 @@ from muster.emulator.runs import running
 from muster.emulator.scenario.reading import read_scenario
 from muster.emulator.scenario.scenario import Scenario
 
+pytestmark = pytest.mark.slow
+
 if TYPE_CHECKING:
     from tests.unit.emulator.conftest import RunFolder
 

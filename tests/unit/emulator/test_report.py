@@ -124,6 +124,7 @@ def test_the_same_run_gives_the_same_page(run: RunFolder) -> None:
     assert write_report(run.path).read_bytes() == before
 
 
+@pytest.mark.slow
 def test_hostile_names_are_shown_and_never_obeyed(run: RunFolder) -> None:
     run.scenario(
         f"name = '''{HOSTILE.replace(chr(27), '')}'''\n# <img src=x>\n"
@@ -265,6 +266,7 @@ def test_a_single_value_of_groups_and_devices_is_stated_and_not_drawn(run: RunFo
     assert section.points == ["The only device ended at 50.0 % (accuracy)."]
 
 
+@pytest.mark.slow
 def test_a_thousand_clients_have_a_report(drawn: Callable[..., Path]) -> None:
     folder = drawn({"phones": 700, "tablets": 305}, rounds=2, evaluate_every=5)
     text = Page(write_report(folder)).text

@@ -211,6 +211,7 @@ def test_a_group_that_was_never_called_is_in_the_plan_all_the_same(run: RunFolde
 # --- figures -------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_the_figures_of_a_life_are_written_and_say_what_they_show(run: RunFolder) -> None:
     folder = live(run)
     run.plan([(1, "phones", 3, 3, 0.0), (2, "phones", 3, 3, 1.0), (1, "gateways", 1, 1, 1.0)])
@@ -250,6 +251,7 @@ def test_rows_are_of_one_group_each_and_only_for_those_who_could_be_called() -> 
     assert rows[400:].tolist() == [199, 199, 200]
 
 
+@pytest.mark.slow
 def test_of_many_groups_the_most_called_are_shown_and_the_others_counted(run: RunFolder) -> None:
     names = [f"d{number}" for number in range(10)]
     for name in names:

@@ -383,6 +383,7 @@ def test_the_sections_say_how_long_and_for_whom(run: RunFolder) -> None:
     ]
 
 
+@pytest.mark.slow
 def test_the_figures_are_written_and_say_what_they_show(run: RunFolder) -> None:
     folder = contended(run)
     page = write_report(folder).read_text(encoding="utf-8")

@@ -345,6 +345,7 @@ def test_many_unknown_estimates_are_cut_off(run: RunFolder) -> None:
     assert section.table.note == "2 more are in ledger.sqlite, table estimates."
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["weights", "shares"])
 def test_a_thousand_rounds_are_drawn(run: RunFolder, name: str) -> None:
     run.clients(*(f"d{place}" for place in range(40)))

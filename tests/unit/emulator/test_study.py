@@ -32,6 +32,8 @@ from muster.emulator.studies.pace import Pace
 from muster.emulator.studies.plan import StudyPlan, make_plan, sizes
 from muster.emulator.studies.running import read_plan
 
+pytestmark = pytest.mark.slow
+
 if TYPE_CHECKING:
     from tests.unit.emulator.conftest import RunFolder
 

@@ -95,6 +95,7 @@ def test_units_own_every_coordinate_but_the_bias_of_the_outputs_once(name: str) 
     ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", MODELS)
 def test_a_unit_without_outgoing_weights_has_no_effect(name: str) -> None:
     """The declaration against the model itself, for a unit of every layer."""

@@ -285,6 +285,7 @@ def test_a_fading_link_carries_its_peaks_too(seed: int) -> None:
     assert moved == pytest.approx(rate.capacity(0.0, seconds - 0.3), rel=0.01)
 
 
+@pytest.mark.slow
 def test_a_lossy_link_delivers_what_the_formula_says() -> None:
     loss = Loss(0.01, 0.05)
     shaper = Shaper(Unlimited(), seed=3)

@@ -207,6 +207,7 @@ def test_a_covariate_is_numbers_or_words_in_all_groups() -> None:
 # --- size ----------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_a_hundred_thousand_devices_take_seconds(tmp_path: Path) -> None:
     enrollment = LogisticEnrollment(z={"age": 1.0, "os=14": -1.0})
     many = replace(PHONES, count=100_000, enrollment=enrollment)
