@@ -2,7 +2,8 @@
 
 from muster.client.faults.scheduled import DeviceFault, Window
 from muster.common.faults import TracedFault
-from muster.emulator.faults.timeline import FaultTimeline, Occurrence, RunTime, first_step
+from muster.emulator.faults.timeline import FaultTimeline, Occurrence
+from muster.emulator.faults.times import RunTime
 
 
 def device_faults(timeline: FaultTimeline, time: RunTime) -> list[DeviceFault]:
@@ -34,6 +35,6 @@ def window_of(occurrence: Occurrence, time: RunTime) -> Window:
     end_s = occurrence.end_s
     return Window(
         unit="step",
-        first=first_step(occurrence.begin_s, time),
-        end=None if end_s is None else first_step(end_s, time),
+        first=time.first_step(occurrence.begin_s),
+        end=None if end_s is None else time.first_step(end_s),
     )

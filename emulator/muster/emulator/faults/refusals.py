@@ -61,8 +61,9 @@ def _impossible_time(scenario: ScenarioSettings, fault: ScheduledFault) -> Itera
     when, kind = fault.when, fault.do.kind
     rounds, lockstep = scenario.server.rounds, scenario.clock.kind == "rounds"
     versions = scenario.server.mode.counts_versions
-    if when.round is not None and when.round > rounds and not versions:
-        yield f"when.round: the run has only {rounds} rounds, found {when.round}"
+    if when.round is not None and when.round > rounds:
+        sure = " that are sure to come" if versions else ""
+        yield f"when.round: the run has only {rounds} rounds{sure}, found {when.round}"
     events = {event.name for event in Event.__subclasses__()}
     if when.event is not None and when.event not in events:
         yield f"when.event: there is no event {when.event!r} (docs/results.md lists all events)"
