@@ -25,19 +25,29 @@ import json
 import logging
 import math
 from collections.abc import Callable, Mapping
-from contextlib import suppress
 from pathlib import Path
-from types import MappingProxyType
-from typing import Annotated, Any, Literal
-
-from pydantic import Field
+from typing import Any
 
 from muster.common.clock import Clock
 from muster.common.config import Section
 from muster.common.errors import ConfigError, Unauthenticated
-from muster.common.lines import Positive
-from muster.emulator.gateway.faults import Fault, FaultName
 from muster.emulator.gateway.gateway import Gateway
+from muster.emulator.gateway.requests import (
+    DEVICE_REQUESTS,
+    REQUESTS,
+    BeginFault,
+    Contend,
+    Give,
+    Heal,
+    Hello,
+    Ping,
+    SetShape,
+    SetShared,
+    Stats,
+    Take,
+    Upstream,
+    parse_request,
+)
 from muster.emulator.gateway.slots import DeviceRound, SlotAllocator
 from muster.emulator.gateway.words import Word, Words
 from muster.emulator.links.shape import Shape
@@ -48,107 +58,6 @@ _LINE_BYTES = 4 * 1024 * 1024
 _HELLO_S = 10.0
 _SAME_S = 0.001
 """Requests for a slot within the same millisecond count as sent at the same instant."""
-
-NotNegative = Annotated[float, Field(ge=0)]
-
-
-class Hello(Section):
-    """The first line of a connection, which presents a token."""
-
-    token: str
-    client: str | None = None
-
-
-class Ping(Section):
-    do: Literal["ping"]
-
-
-class Stats(Section):
-    do: Literal["stats"]
-
-
-class ShapeChange(Section):
-    """The fields of a Shape to change; absent fields stay as they are. null: no limit, no trace."""
-
-    down_bps: Positive | None = None
-    up_bps: Positive | None = None
-    rtt_s: NotNegative = 0.0
-    jitter_s: NotNegative = 0.0
-    fading: Annotated[float, Field(ge=0, le=2)] = 0.0
-    fading_time_s: Positive = 8.0
-    fading_step_s: Annotated[float, Field(ge=0.05)] = 0.25
-    loss: Annotated[float, Field(ge=0, le=0.5)] = 0.0
-    trace_down: str | None = None
-    trace_up: str | None = None
-
-
-class SetShape(Section):
-    do: Literal["set"]
-    clients: list[str] | None = None
-    """Null: all devices."""
-    shape: ShapeChange | None
-    """Null: the shape that each device had when the gateway started."""
-
-
-class SetShared(Section):
-    do: Literal["set_shared"]
-    down_bps: Positive | None
-    up_bps: Positive | None
-
-
-class BeginFault(Fault):
-    do: Literal["fault"]
-    clients: list[str] | None = None
-
-
-class Heal(Section):
-    do: Literal["heal"]
-    clients: list[str] | None = None
-    fault: FaultName | None = None
-    """Null: every fault."""
-
-
-class Upstream(Section):
-    do: Literal["upstream"]
-    address: str
-
-
-REQUESTS: Mapping[str, type[Section]] = MappingProxyType(
-    {
-        "ping": Ping,
-        "stats": Stats,
-        "set": SetShape,
-        "set_shared": SetShared,
-        "fault": BeginFault,
-        "heal": Heal,
-        "upstream": Upstream,
-    }
-)
-
-
-class Contend(Section):
-    do: Literal["contend"]
-    client: str
-    round: Annotated[int, Field(ge=0)]
-    active: bool
-    of: Annotated[int, Field(gt=0)]
-
-
-class Take(Section):
-    do: Literal["take"]
-    client: str
-    round: Annotated[int, Field(ge=0)]
-
-
-class Give(Section):
-    do: Literal["give"]
-    client: str
-    round: Annotated[int, Field(ge=0)]
-
-
-DEVICE_REQUESTS: Mapping[str, type[Section]] = MappingProxyType(
-    {"contend": Contend, "take": Take, "give": Give}
-)
 
 Say = Callable[[Mapping[str, Any]], None]
 
@@ -240,7 +149,7 @@ class ControlService:
 
     def _answer_controller(self, line: bytes, say: Say) -> None:
         self._heard = self._clock.monotonic()
-        say({"ok": self._done(_request(line, REQUESTS))})
+        say({"ok": self._done(parse_request(line, REQUESTS))})
 
     def _done(self, request: Section) -> Any:
         gateway = self._gateway
@@ -274,7 +183,7 @@ class ControlService:
     # -- devices --------------------------------------------------------------------------------
 
     def _answer(self, line: bytes, say: Say) -> None:
-        request = _request(line, DEVICE_REQUESTS)
+        request = parse_request(line, DEVICE_REQUESTS)
         match request:
             case Contend(client=client, round=round, active=active, of=of):
                 self._gateway.select_devices([client])
@@ -320,22 +229,6 @@ class ControlService:
         for device_round in [device_round for device_round, by in self._taken.items() if by is say]:
             del self._taken[device_round]
             self._now_hold(self._slots.give(*device_round))
-
-
-def _request(line: bytes, known: Mapping[str, type[Section]]) -> Section:
-    """Parse a line as one of the `known` requests.
-
-    Raises:
-        ConfigError: the line is not a known request, or it lacks something.
-    """
-    with suppress(ValueError):
-        asked = json.loads(line)
-        if isinstance(asked, dict):
-            do = asked.get("do")
-            if isinstance(do, str) and do in known:
-                return known[do].from_json(line)
-            raise ConfigError(f"do: expected one of {', '.join(known)}; found {do!r}")
-    raise ConfigError("expected a request: a JSON object on one line")
 
 
 def _sentence(error: Exception) -> str:
