@@ -187,10 +187,6 @@ def test_the_same_timeline_follows_whatever_else_the_scenario_has() -> None:
         ({"do": "restart", "for_s": 1.0}, "restart happens at one moment"),
         ({"do": "restart", "target": {"role": "gateway"}}, "no such group has a gateway"),
         (
-            {"do": "pause", "target": {"role": "gateway"}, "for_s": 12.0},
-            "is given up for the rest of the run, found 12 s",
-        ),
-        (
             {"do": "crash", "when": {"mean_up_s": 60.0, "mean_down_s": 30.0}},
             "when.mean_down_s: 30 s, but a run in lockstep fails after",
         ),

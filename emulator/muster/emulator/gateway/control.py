@@ -16,7 +16,8 @@ The gateway sends these replies once they are decided, so not always in order. I
 breaks, the slots that were taken over it are given back.
 
 If no controller sends a request for the time of a lease, the gateway heals itself, because a
-controller that died must not leave a fleet cut off.
+controller that died must not leave a fleet cut off. It then ends the connections of controllers.
+One that is alive after all connects again, and knows that nothing holds any more.
 """
 
 import asyncio
@@ -73,6 +74,7 @@ class ControlService:
             self._slots.contend(*word)
         self._asked: dict[tuple[str, DeviceRound], list[Say]] = {}
         self._taken: dict[DeviceRound, Say] = {}
+        self._controllers: set[asyncio.StreamWriter] = set()
         self._heard = clock.monotonic()
 
     async def listen(self) -> asyncio.Server:
@@ -92,6 +94,8 @@ class ControlService:
             await self._clock.sleep_until(self._heard + lease_s)
             if self._clock.monotonic() - self._heard >= lease_s:
                 self._heard = self._clock.monotonic()
+                for controller in self._controllers:
+                    controller.close()
                 if self._gateway.restore():
                     log.warning(
                         "no controller sent a request for %g s: all faults are healed, and links "
@@ -110,10 +114,13 @@ class ControlService:
             async with asyncio.timeout(_HELLO_S):
                 line = await reader.readline()
             try:
-                answer = self._answer_controller if self._is_controller(line) else self._answer
+                trusted = self._is_controller(line)
             except (ConfigError, Unauthenticated) as error:
                 say({"error": _sentence(error)})
                 return
+            answer = self._answer_controller if trusted else self._answer
+            if trusted:
+                self._controllers.add(writer)
             say({"ok": {"group": self._config.group}})
             while line := await reader.readline():
                 try:
@@ -129,6 +136,7 @@ class ControlService:
             writer.transport.abort()
         finally:
             self._forget(say)
+            self._controllers.discard(writer)
             writer.close()
 
     def _is_controller(self, line: bytes) -> bool:
@@ -165,7 +173,8 @@ class ControlService:
             case BeginFault():
                 gateway.fault(gateway.select_devices(request.clients), request)
             case Heal():
-                gateway.heal(gateway.select_devices(request.clients), request.fault)
+                devices = gateway.select_devices(request.clients)
+                gateway.heal(devices, request.fault, request.direction)
             case Upstream():
                 gateway.set_upstream(request.address)
         return {}

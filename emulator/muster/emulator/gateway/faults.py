@@ -88,10 +88,11 @@ class ActiveFaults:
         if fault.fault != "reset":
             self.faults[fault.key] = fault
 
-    def heal(self, name: FaultName | None = None) -> None:
-        """Heal the faults with this name, or all (None)."""
-        for key in [key for key in self.faults if name in (None, key[0])]:
-            del self.faults[key]
+    def heal(self, name: FaultName | None = None, direction: Direction | None = None) -> None:
+        """Heal the faults with this name, or all (None), in one direction or both (None)."""
+        for key in list(self.faults):
+            if name in (None, key[0]) and direction in (None, key[1]):
+                del self.faults[key]
 
     def expire(self, fault: Fault) -> bool:
         """Heal exactly this fault. Return whether it was still active, because a later one may have

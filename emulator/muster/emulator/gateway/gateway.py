@@ -22,7 +22,7 @@ from muster.emulator.gateway.device_link import DeviceLink, TrafficMeter
 from muster.emulator.gateway.faults import Fault, FaultName
 from muster.emulator.gateway.ports import DevicePorts
 from muster.emulator.gateway.pump import Pump
-from muster.emulator.gateway.rates import DIRECTIONS, ConstantRate, Rate, Unlimited
+from muster.emulator.gateway.rates import DIRECTIONS, ConstantRate, Direction, Rate, Unlimited
 from muster.emulator.gateway.relay import RelayedConnection
 from muster.emulator.links.shape import Shape
 
@@ -148,11 +148,17 @@ class Gateway:
         if fault.for_s is not None:
             self._pump.loop.call_later(fault.for_s, self._expire, devices, fault)
 
-    def heal(self, devices: Iterable[DeviceLink], name: FaultName | None = None) -> None:
-        """Heal the faults with this name, or all (None), on the links of some devices."""
+    def heal(
+        self,
+        devices: Iterable[DeviceLink],
+        name: FaultName | None = None,
+        direction: Direction | None = None,
+    ) -> None:
+        """Heal the faults with this name, or all (None), on the links of some devices, in one
+        direction or both (None)."""
         devices = list(devices)
         for device in devices:
-            device.active_faults.heal(name)
+            device.active_faults.heal(name, direction)
         self._healed(devices)
 
     def restore(self) -> bool:

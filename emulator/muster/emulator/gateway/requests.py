@@ -12,6 +12,7 @@ from muster.common.config import Section
 from muster.common.errors import ConfigError
 from muster.common.lines import Positive
 from muster.emulator.gateway.faults import Fault, FaultName
+from muster.emulator.gateway.rates import Direction
 
 NotNegative = Annotated[float, Field(ge=0)]
 
@@ -70,6 +71,8 @@ class Heal(Section):
     clients: list[str] | None = None
     fault: FaultName | None = None
     """Null: every fault."""
+    direction: Direction | None = None
+    """Null: both directions."""
 
 
 class Upstream(Section):

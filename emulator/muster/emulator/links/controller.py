@@ -14,7 +14,6 @@ from muster.emulator.gateway.rates import Direction
 
 _LINE_BYTES = 64 * 1024 * 1024
 PATIENCE_S = 10.0
-"""Seconds after which a gateway that does not reply is given up."""
 
 _PINGS_A_LEASE = 4
 
@@ -28,17 +27,24 @@ class Controller:
 
     Args:
         token: the controller's token, hexadecimal.
+        patience_s: seconds after which the connection to a gateway that does not reply is ended.
+
+    A request goes on if its caller is cancelled, so that the connection stays in order.
 
     Every method raises:
         ConfigError: the gateway refuses the request, and says why. Nothing has changed.
-        Interrupted: the gateway is gone, or does not reply.
+        Interrupted: the gateway is gone, or does not reply. The connection has ended.
     """
 
-    def __init__(self, ports: Ports, token: str, clock: Clock) -> None:
+    def __init__(
+        self, ports: Ports, token: str, clock: Clock, patience_s: float = PATIENCE_S
+    ) -> None:
+        self._patience_s = patience_s
         self._ports, self._token, self._clock = ports, token, clock
         self._streams: tuple[asyncio.StreamReader, asyncio.StreamWriter] | None = None
         self._turn = asyncio.Lock()
         self._pings: asyncio.Task[None] | None = None
+        self._asking: set[asyncio.Task[Any]] = set()
 
     @classmethod
     async def connect(cls, ports: Ports, token: str, clock: Clock) -> Self:
@@ -66,6 +72,9 @@ class Controller:
             await asyncio.wait([self._pings])
             self._pings = None
         self._hang_up()
+        for asking in self._asking:
+            asking.cancel()
+        await asyncio.gather(*self._asking, return_exceptions=True)
 
     async def stats(self) -> dict[str, Any]:
         """Return the bytes that were and that could have been delivered since the gateway began.
@@ -117,10 +126,14 @@ class Controller:
         await self._ask(do="fault", fault=fault, clients=_listed(clients), **rest)
 
     async def heal(
-        self, clients: Collection[str] | None = None, fault: FaultName | None = None
+        self,
+        clients: Collection[str] | None = None,
+        fault: FaultName | None = None,
+        direction: Direction | None = None,
     ) -> None:
-        """Heal a fault, or all faults (None). Links that were set stay as they are."""
-        await self._ask(do="heal", clients=_listed(clients), fault=fault)
+        """Heal a fault, or all faults (None), in one direction or both (None). Links that were set
+        stay as they are."""
+        await self._ask(do="heal", clients=_listed(clients), fault=fault, direction=direction)
 
     async def upstream(self, address: str) -> None:
         """Make the gateway connect to the server at `address`, host:port, from now on."""
@@ -152,15 +165,26 @@ class Controller:
                 await self.ping()
 
     async def _ask(self, **request: Any) -> Any:
-        async with self._turn:
-            try:
-                reply = await self._exchange(json.dumps(request).encode() + b"\n")
-            except BaseException:
-                self._hang_up()  # else an unread reply would be taken for the reply to the next
-                raise
+        asking = asyncio.create_task(self._in_turn(json.dumps(request).encode() + b"\n"))
+        self._asking.add(asking)
+        asking.add_done_callback(self._answered)
+        reply = await asyncio.shield(asking)
         if "error" in reply:
             raise ConfigError(reply["error"])
         return reply["ok"]
+
+    def _answered(self, asking: asyncio.Task[Any]) -> None:
+        self._asking.discard(asking)
+        if not asking.cancelled():
+            asking.exception()  # which nobody else may look at, if the caller was cancelled
+
+    async def _in_turn(self, line: bytes) -> Any:
+        async with self._turn:
+            try:
+                return await self._exchange(line)
+            except BaseException:
+                self._hang_up()  # else an unread reply would be taken for the reply to the next
+                raise
 
     async def _exchange(self, line: bytes) -> Any:
         where = "the gateway at {}:{}".format(*self._ports.controllers)
@@ -168,12 +192,12 @@ class Controller:
             raise Interrupted(f"there is no connection to {where} any more")
         reader, writer = self._streams
         try:
-            async with asyncio.timeout(PATIENCE_S):
+            async with asyncio.timeout(self._patience_s):
                 writer.write(line)
                 await writer.drain()
                 reply = await reader.readline()
         except TimeoutError:
-            raise Interrupted(f"{where} did not reply for {PATIENCE_S:g} s") from None
+            raise Interrupted(f"{where} did not reply for {self._patience_s:g} s") from None
         except OSError as error:
             raise Interrupted(f"{where} is gone: {error}") from None
         if not reply.endswith(b"\n"):
