@@ -209,6 +209,16 @@ async def test_a_gateway_whose_controller_is_silent_heals_itself(
     await talk.hang_up()
 
 
+async def test_a_caller_that_is_cancelled_leaves_the_connection_in_order(start: Start) -> None:
+    world = await start()
+    async with Controller(world.ports, "c0ffee", world.clock) as controller:
+        asking = asyncio.create_task(controller.stats())
+        await asyncio.sleep(0)  # it begins
+        asking.cancel()
+        assert await controller.ping() == 10.0
+        assert "devices" in await controller.stats()
+
+
 async def test_a_controller_keeps_the_lease_by_itself(start: Start) -> None:
     clock = ManualClock()
     world = await start(control_clock=clock, lease_s=10.0)

@@ -97,7 +97,7 @@ class LinkSite:
             stats = await controller.stats()
             for client in clients:
                 meter = self._meters.setdefault(client, _Meter(self._nominal[client]))
-                found[client] = meter.read(stats["at"], stats["devices"][client])
+                found[client] = meter.read(stats["at"], stats["began"], stats["devices"][client])
 
         await self._at_gateways(targets, measure)
         return found
@@ -187,9 +187,9 @@ class _Meter:
     """Reads the statistics of one link, also if its gateway has been started again."""
 
     def __init__(self, nominal: Shape) -> None:
-        self._way, self._bps = (
-            ("up", nominal.up_bps) if nominal.up_bps else ("down", nominal.down_bps)
-        )
+        up = nominal.up_bps is not None
+        self._way, self._bps = ("up", nominal.up_bps) if up else ("down", nominal.down_bps)
+        self._began: float | None = None
         self._struck = self._before = 0
         self._since: tuple[float, float] | None = None
         self._share: float | None = None
@@ -198,11 +198,17 @@ class _Meter:
         """Forget what was measured of the rate, because the link changes."""
         self._since = self._share = None
 
-    def read(self, at: float, stats: Mapping[str, Any]) -> LinkMeasures:
-        """Read the statistics of an instant."""
-        now = stats["struck"]
-        self._struck += now - self._before if now >= self._before else now
-        self._before = now
+    def read(self, at: float, began: float, stats: Mapping[str, Any]) -> LinkMeasures:
+        """Read the statistics of an instant.
+
+        Args:
+            began: when the gateway began.
+        """
+        if began != self._began:  # another process, which counts from 0
+            self._began, self._before = began, 0
+            self.begin_again()
+        self._struck += stats["struck"] - self._before
+        self._before = stats["struck"]
         self._read_rate(at, stats[self._way]["capacity"])
         return LinkMeasures(self._struck, self._share)
 
@@ -210,8 +216,6 @@ class _Meter:
         if self._bps is None or capacity is None:
             return
         since, before = self._since or (at, capacity)
-        if capacity < before:  # another process
-            since, before = at, capacity
         if at - since >= _LEAST_S:
             self._share = 8 * (capacity - before) / (at - since) / self._bps
             since, before = at, capacity

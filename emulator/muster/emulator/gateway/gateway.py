@@ -192,6 +192,7 @@ class Gateway:
         now = self._pump.now()
         return {
             "at": self._clock.monotonic(),
+            "began": self._pump.began,
             "shared": {each: {"capacity": self._meters[each].bytes(now)} for each in DIRECTIONS},
             "devices": {
                 device.client: {

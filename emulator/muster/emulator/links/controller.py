@@ -80,7 +80,7 @@ class Controller:
         """Return the bytes that were and that could have been delivered since the gateway began.
 
         Returns:
-            {"at": the gateway's monotonic seconds,
+            {"at": the gateway's monotonic seconds, "began": when it began,
             "shared": {"up" and "down": {"capacity": bytes, or None without a limit}},
             "devices": {client: {"up" and "down": {"bytes": delivered bytes, "capacity": bytes that
             its own rate allowed}, "connections": number of open connections, "struck": how often a
@@ -147,16 +147,20 @@ class Controller:
     async def open(self) -> None:
         host, port = self._ports.controllers
         try:
-            self._streams = await asyncio.open_connection(host, port, limit=_LINE_BYTES)
+            streams = await asyncio.open_connection(host, port, limit=_LINE_BYTES)
         except OSError as error:
             raise Unreachable(f"no gateway listens at {host}:{port}: {error}") from None
         try:
-            await self._ask(token=self._token)
-            lease_s = await self.ping()  # a device's token may not send this
-        except ConfigError as error:
-            self._hang_up()
-            raise Unauthenticated(str(error)) from None
-        self._pings = asyncio.create_task(self._ping_on(lease_s / _PINGS_A_LEASE))
+            # A device's token may not send a ping.
+            for request in ({"token": self._token}, {"do": "ping"}):
+                reply = await self._exchange(streams, json.dumps(request).encode() + b"\n")
+                if "error" in reply:
+                    raise Unauthenticated(reply["error"])
+        except BaseException:
+            streams[1].close()
+            raise
+        self._streams = streams
+        self._pings = asyncio.create_task(self._ping_on(reply["ok"]["lease_s"] / _PINGS_A_LEASE))
 
     async def _ping_on(self, every_s: float) -> None:
         with suppress(Interrupted):  # the next request raises it again
@@ -180,29 +184,34 @@ class Controller:
 
     async def _in_turn(self, line: bytes) -> Any:
         async with self._turn:
+            if self._streams is None:
+                raise Interrupted(f"there is no connection to {self._where} any more")
             try:
-                return await self._exchange(line)
+                return await self._exchange(self._streams, line)
             except BaseException:
                 self._hang_up()  # else an unread reply would be taken for the reply to the next
                 raise
 
-    async def _exchange(self, line: bytes) -> Any:
-        where = "the gateway at {}:{}".format(*self._ports.controllers)
-        if self._streams is None:
-            raise Interrupted(f"there is no connection to {where} any more")
-        reader, writer = self._streams
+    async def _exchange(
+        self, streams: tuple[asyncio.StreamReader, asyncio.StreamWriter], line: bytes
+    ) -> Any:
+        reader, writer = streams
         try:
             async with asyncio.timeout(self._patience_s):
                 writer.write(line)
                 await writer.drain()
                 reply = await reader.readline()
         except TimeoutError:
-            raise Interrupted(f"{where} did not reply for {self._patience_s:g} s") from None
+            raise Interrupted(f"{self._where} did not reply for {self._patience_s:g} s") from None
         except OSError as error:
-            raise Interrupted(f"{where} is gone: {error}") from None
+            raise Interrupted(f"{self._where} is gone: {error}") from None
         if not reply.endswith(b"\n"):
-            raise Interrupted(f"{where} ended the connection")
+            raise Interrupted(f"{self._where} ended the connection")
         return json.loads(reply)
+
+    @property
+    def _where(self) -> str:
+        return "the gateway at {}:{}".format(*self._ports.controllers)
 
     def _hang_up(self) -> None:
         if self._streams is not None:

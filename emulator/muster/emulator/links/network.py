@@ -200,20 +200,23 @@ class GatewayFleet:
             connected = await self._connect_again(group, program)
 
     async def _record_traffic(self, group: str) -> None:
-        cancelled = None
         while True:
-            now = await self._controllers[group].stats()
-            before = self._looks.get(group, now)
-            self._looks[group] = now
-            moved = traffic_between(group, before, now)
-            if moved.bytes_up or moved.bytes_down:
-                self._record(moved)
-            if cancelled is not None:
-                raise cancelled
+            await self._look(group)
             try:
                 await self._clock.sleep_until(self._clock.monotonic() + _EVERY_S)
-            except asyncio.CancelledError as error:
-                cancelled = error
+            except asyncio.CancelledError:
+                with suppress(TransportError):
+                    await self._look(group)
+                raise
+
+    async def _look(self, group: str) -> None:
+        """Record the traffic of a gateway since the look before."""
+        now = await self._controllers[group].stats()
+        before = self._looks.get(group, now)
+        self._looks[group] = now
+        moved = traffic_between(group, before, now)
+        if moved.bytes_up or moved.bytes_down:
+            self._record(moved)
 
     async def _connect_again(self, group: str, program: Program | None) -> bool:
         """Connect to a gateway whose connection was lost; return whether its process still lives.
