@@ -8,29 +8,14 @@ import asyncio
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Protocol
 
 from muster.common.errors import TransportError
-from muster.emulator.faults.link_changes import LinkChange, LinkState, state_of
+from muster.emulator.faults.link_changes import LinkChange, LinkState, shape_of, state_of
+from muster.emulator.faults.link_measures import LinkMeasures, LinkMeter
 from muster.emulator.gateway.faults import Fault
 from muster.emulator.links.controller import Controller
 from muster.emulator.links.shape import Shape
-
-_LEAST_S = 0.1
-"""Shortest time over which a rate is measured."""
-
-
-class LinkMeasures(NamedTuple):
-    """What a gateway has measured of a link.
-
-    Attributes:
-        struck: how often a fault has struck one of its connections.
-        rate_share: the rate at which it could deliver since its last change or the look before, as
-            a share of its nominal rate; None: it has no rate, or nobody has looked for long enough.
-    """
-
-    struck: int
-    rate_share: float | None = None
 
 
 class GatewayConnections(Protocol):
@@ -63,7 +48,7 @@ class LinkSite:
         self._changes: dict[str, list[LinkChange]] = defaultdict(list)
         self._brought: dict[str, LinkState | None] = {}
         self._turns: dict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
-        self._meters: dict[str, _Meter] = {}
+        self._meters: dict[str, LinkMeter] = {}
         network.on_connection(self._renew)
 
     async def begin(self, targets: Iterable[str], change: LinkChange) -> None:
@@ -85,7 +70,7 @@ class LinkSite:
         strike."""
 
         async def strike(controller: Controller, clients: Sequence[str]) -> None:
-            await controller.fault(clients, fault.fault)
+            await controller.fault(clients, fault=fault.fault)
 
         await self._at_gateways(targets, strike)
 
@@ -96,11 +81,25 @@ class LinkSite:
         async def measure(controller: Controller, clients: Sequence[str]) -> None:
             stats = await controller.stats()
             for client in clients:
-                meter = self._meters.setdefault(client, _Meter(self._nominal[client]))
+                meter = self._meters.setdefault(client, LinkMeter(self._nominal[client]))
                 found[client] = meter.read(stats["at"], stats["began"], stats["devices"][client])
 
         await self._at_gateways(targets, measure)
         return found
+
+    def shape(
+        self, client: str, *, but: LinkChange | None = None, with_: LinkChange | None = None
+    ) -> Shape:
+        """The shape that a link has now, according to its settings and the faults that act on it.
+
+        Args:
+            but: a change that acts, but is left out.
+            with_: a change that does not act, but is added.
+        """
+        changes = list(self._changes[client])
+        if but is not None:
+            changes.remove(but)
+        return shape_of(self._nominal[client], changes + ([] if with_ is None else [with_]))
 
     # --- gateways --------------------------------------------------------------------------------
 
@@ -138,7 +137,7 @@ class LinkSite:
         for client, state in wanted.items():
             requests.add(client, self._known(client), state)
             self._brought[client] = None  # until all requests have been answered
-            self._meters.setdefault(client, _Meter(self._nominal[client])).begin_again()
+            self._meters.setdefault(client, LinkMeter(self._nominal[client])).begin_again()
         await requests.send(controller)
         self._brought |= wanted
 
@@ -162,7 +161,7 @@ class _Requests:
             if key not in new.faults:
                 self._heals[key].append(client)
         if old is None or new.shape != old.shape:
-            self._shapes[tuple(new.shape.items())].append(client)
+            self._shapes[tuple(new.changed.items())].append(client)
         for key, fault in new.faults.items():
             if old is None or old.faults.get(key) != fault:
                 self._faults[fault].append(client)
@@ -173,50 +172,13 @@ class _Requests:
         for shape, clients in self._shapes.items():
             await controller.set(dict(shape), clients)
         for each, clients in self._faults.items():
-            await controller.fault(clients, each.fault, direction=each.direction, nbytes=each.bytes)
+            fields = each.model_dump(exclude_none=True, exclude_defaults=True)
+            await controller.fault(clients, **fields)
 
 
 _HELD = [
     ("offline", None), ("blackhole", None),
     ("cut", "up"), ("cut", "down"), ("limit", "up"), ("limit", "down"),
+    ("quota", "up"), ("quota", "down"), ("flap", None),
 ]  # fmt: skip
 """The keys of all faults that may be active at a gateway."""
-
-
-class _Meter:
-    """Reads the statistics of one link, also if its gateway has been started again."""
-
-    def __init__(self, nominal: Shape) -> None:
-        up = nominal.up_bps is not None
-        self._way, self._bps = ("up", nominal.up_bps) if up else ("down", nominal.down_bps)
-        self._began: float | None = None
-        self._struck = self._before = 0
-        self._since: tuple[float, float] | None = None
-        self._share: float | None = None
-
-    def begin_again(self) -> None:
-        """Forget what was measured of the rate, because the link changes."""
-        self._since = self._share = None
-
-    def read(self, at: float, began: float, stats: Mapping[str, Any]) -> LinkMeasures:
-        """Read the statistics of an instant.
-
-        Args:
-            began: when the gateway began.
-        """
-        if began != self._began:  # another process, which counts from 0
-            self._began, self._before = began, 0
-            self.begin_again()
-        self._struck += stats["struck"] - self._before
-        self._before = stats["struck"]
-        self._read_rate(at, stats[self._way]["capacity"])
-        return LinkMeasures(self._struck, self._share)
-
-    def _read_rate(self, at: float, capacity: float | None) -> None:
-        if self._bps is None or capacity is None:
-            return
-        since, before = self._since or (at, capacity)
-        if at - since >= _LEAST_S:
-            self._share = 8 * (capacity - before) / (at - since) / self._bps
-            since, before = at, capacity
-        self._since = since, before

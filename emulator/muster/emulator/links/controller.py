@@ -83,8 +83,9 @@ class Controller:
             {"at": the gateway's monotonic seconds, "began": when it began,
             "shared": {"up" and "down": {"capacity": bytes, or None without a limit}},
             "devices": {client: {"up" and "down": {"bytes": delivered bytes, "capacity": bytes that
-            its own rate allowed}, "connections": number of open connections, "struck": how often a
-            fault has struck a connection}}}
+            its own rate allowed, "delays": {"pieces", "least_s", "mean_s"} of what was sent since
+            the link changed, "stalls": number of stalls for lost packets}, "connections": number of
+            open connections, "struck": how often a fault has struck a connection}}}
         """
         reply: dict[str, Any] = await self._ask(do="stats")
         return reply
@@ -114,15 +115,17 @@ class Controller:
         direction: Direction | None = None,
         nbytes: int | None = None,
         for_s: float | None = None,
+        **more: float | bool | None,
     ) -> None:
         """Begin a fault; `muster.emulator.gateway.faults` describes all faults.
 
         Args:
             clients: None: all devices.
-            nbytes: for the fault `limit`.
+            nbytes: for the faults `limit` and `quota`.
             for_s: wall seconds after which the fault heals by itself.
+            more: further fields of the fault.
         """
-        rest = {"direction": direction, "bytes": nbytes, "for_s": for_s}
+        rest = {"direction": direction, "bytes": nbytes, "for_s": for_s, **more}
         await self._ask(do="fault", fault=fault, clients=_listed(clients), **rest)
 
     async def heal(

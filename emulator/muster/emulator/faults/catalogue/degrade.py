@@ -1,17 +1,19 @@
 """The fault `degrade`."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from typing import Annotated
 
 from pydantic import Field
 
 from muster.common.faults import FaultConditions
-from muster.emulator.faults.catalogue.link_fault import LinkFault
-from muster.emulator.faults.injection import FaultSite
+from muster.emulator.faults.catalogue.shape_fault import ShapeFault
 from muster.emulator.faults.link_changes import LinkChange
+from muster.emulator.faults.link_measures import LinkMeasures, way_of
+from muster.emulator.gateway.rates import rate_of
+from muster.emulator.links.shape import Shape
 
 
-class Degrade(LinkFault):
+class Degrade(ShapeFault):
     """The rates of the device's own link, up and down, are multiplied by a factor. Factors of
     faults that overlap multiply. In lockstep real transfers take longer, but not their modelled
     durations, so the model does not change."""
@@ -31,27 +33,12 @@ class Degrade(LinkFault):
     def change(self) -> LinkChange:
         return LinkChange(rate_factor=self.factor)
 
-    async def measure(self, site: FaultSite, targets: Sequence[str]) -> Mapping[str, float]:
-        """The rate that each link has had since the look before, in share of its nominal rate."""
-        measures = await site.links.measures(targets)
-        return {
-            client: link.rate_share
-            for client, link in measures.items()
-            if link.rate_share is not None
-        }
+    def measured(self, link: LinkMeasures) -> float | None:
+        return link.bps
 
-    async def observe(
-        self, site: FaultSite, targets: Sequence[str], before: Mapping[str, float]
-    ) -> Mapping[str, str]:
-        # Halfway between the factor and 1, because rates may vary by themselves.
-        limit = (1 + self.factor) / 2
-        now = await self.measure(site, targets)
-        return {
-            target: f"the gateway measured {100 * now[target]:.0f} % of the rate"
-            for target in targets
-            if now.get(target, 1.0) < limit
-        }
+    def expected(self, shape: Shape) -> float:
+        # The mean of a rate that varies does not depend on the seed and the client.
+        return 8 * rate_of(shape, way_of(shape), 0, "").mean
 
-    async def verify(self, site: FaultSite, targets: Sequence[str], since: int) -> Sequence[str]:
-        limit, now = (1 + self.factor) / 2, await self.measure(site, targets)
-        return [target for target in targets if now.get(target, 0.0) >= limit]
+    def told(self, value: float) -> str:
+        return f"{value / 1e6:.3g} Mbit/s"

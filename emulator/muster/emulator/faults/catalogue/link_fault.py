@@ -51,3 +51,13 @@ class ConnectionFault(LinkFault):
             for target in targets
             if now.get(target, 0) > before.get(target, 0)
         }
+
+    async def passing(self, site: FaultSite, targets: Sequence[str]) -> Sequence[str]:
+        """The targets whose links have delivered bytes, and struck no connection, since they
+        changed last."""
+        measures = await site.links.measures(targets)
+        return [
+            client
+            for client, link in measures.items()
+            if link.bytes_lately and not link.struck_lately
+        ]
