@@ -79,10 +79,7 @@ class LinkSite:
         found: dict[str, LinkMeasures] = {}
 
         async def measure(controller: Controller, clients: Sequence[str]) -> None:
-            stats = await controller.stats()
-            for client in clients:
-                meter = self._meters.setdefault(client, LinkMeter(self._nominal[client]))
-                found[client] = meter.read(stats["at"], stats["began"], stats["devices"][client])
+            found.update(await self._read(controller, clients))
 
         await self._at_gateways(targets, measure)
         return found
@@ -137,9 +134,25 @@ class LinkSite:
         for client, state in wanted.items():
             requests.add(client, self._known(client), state)
             self._brought[client] = None  # until all requests have been answered
-            self._meters.setdefault(client, LinkMeter(self._nominal[client])).begin_again()
         await requests.send(controller)
         self._brought |= wanted
+        for client in clients:
+            self._meter(client).begin_again()
+        await self._read(controller, clients)  # what follows is "lately"
+
+    async def _read(
+        self, controller: Controller, clients: Sequence[str]
+    ) -> Mapping[str, LinkMeasures]:
+        stats = await controller.stats(clients)
+        return {
+            client: self._meter(client).read(stats["at"], stats["began"], stats["devices"][client])
+            for client in clients
+        }
+
+    def _meter(self, client: str) -> LinkMeter:
+        if client not in self._meters:
+            self._meters[client] = LinkMeter(self._nominal[client])
+        return self._meters[client]
 
     def _known(self, client: str) -> LinkState | None:
         """What the gateway has of a link; None: that is not known."""

@@ -165,7 +165,7 @@ class ControlService:
             case Ping():
                 return {"lease_s": self._config.lease_s}
             case Stats():
-                return gateway.stats()
+                return gateway.stats(request.clients)
             case SetShape():
                 self._set_shape(request)
             case SetShared():

@@ -193,8 +193,12 @@ class Gateway:
         """
         self._ports.upstream = _address(address)
 
-    def stats(self) -> dict[str, Any]:
-        """Bytes that were and that could have been delivered since the gateway began."""
+    def stats(self, clients: Collection[str] | None = None) -> dict[str, Any]:
+        """What the links of the devices `clients` (None: all) and the shared link have measured.
+
+        Raises:
+            ConfigError: a client has no device behind this gateway.
+        """
         now = self._pump.now()
         return {
             "at": self._clock.monotonic(),
@@ -206,7 +210,7 @@ class Gateway:
                     "connections": len(self.connections_of(device)),
                     "struck": device.struck,
                 }
-                for device in self.devices.values()
+                for device in self.select_devices(clients)
             },
         }
 

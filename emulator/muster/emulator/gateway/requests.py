@@ -30,6 +30,8 @@ class Ping(Section):
 
 class Stats(Section):
     do: Literal["stats"]
+    clients: list[str] | None = None
+    """Null: all devices."""
 
 
 class ShapeChange(Section):

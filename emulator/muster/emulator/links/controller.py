@@ -72,12 +72,13 @@ class Controller:
             await asyncio.wait([self._pings])
             self._pings = None
         self._hang_up()
-        for asking in self._asking:
-            asking.cancel()
         await asyncio.gather(*self._asking, return_exceptions=True)
 
-    async def stats(self) -> dict[str, Any]:
+    async def stats(self, clients: Collection[str] | None = None) -> dict[str, Any]:
         """Return the bytes that were and that could have been delivered since the gateway began.
+
+        Args:
+            clients: None: all devices.
 
         Returns:
             {"at": the gateway's monotonic seconds, "began": when it began,
@@ -87,7 +88,7 @@ class Controller:
             the link changed, "stalls": number of stalls for lost packets}, "connections": number of
             open connections, "struck": how often a fault has struck a connection}}}
         """
-        reply: dict[str, Any] = await self._ask(do="stats")
+        reply: dict[str, Any] = await self._ask(do="stats", clients=_listed(clients))
         return reply
 
     async def set(
@@ -218,7 +219,7 @@ class Controller:
 
     def _hang_up(self) -> None:
         if self._streams is not None:
-            self._streams[1].close()
+            self._streams[1].transport.abort()  # which does not wait for a gateway that hangs
             self._streams = None
 
 
