@@ -138,7 +138,7 @@ def test_links_that_delay_lose_stop_and_flap_change_nothing_in_lockstep(
         },
         {"do": "flap", "down_s": 0.1, "up_s": 0.2, "when": {"round": 150}, "for_s": 0.8},
         {"do": "pause", "target": {"role": "gateway"}, "when": {"round": 180}, "for_s": 0.3},
-        {"do": "delay", "name": "while", "when": {"round": 181}, "for_s": 0.5},
+        {"do": "delay", "name": "meanwhile", "when": {"round": 180}, "for_s": 0.9},
     ]
     planned = scenario(
         groups=[{"name": "dev", "count": 3, "link": LINK}],

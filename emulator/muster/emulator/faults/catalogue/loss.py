@@ -31,4 +31,4 @@ class PacketLoss(ShapeFault):
         return loss.stall_ratio if loss is not None else 0.0
 
     def told(self, value: float) -> str:
-        return f"a stall in {1 / value:.0f} packets"
+        return f"{value:.2g} stalls per packet"
