@@ -53,7 +53,7 @@ def test_of_limits_the_smallest_counts_and_of_flaps_the_longest_down(order: int)
 def stats(
     nbytes: int, struck: int, stalls: int = 0, **delays: float | int | None
 ) -> dict[str, object]:
-    each = {"pieces": 0, "least_s": None, "mean_s": None, **delays}
+    each = {"pieces": 0, "least_s": None, "quartile_s": None, **delays}
     up = {"bytes": nbytes, "capacity": 1000.0 * nbytes, "delays": each, "stalls": stalls}
     down = {"bytes": 0, "capacity": None, "delays": each, "stalls": 0}
     return {"up": up, "down": down, "struck": struck}
@@ -82,10 +82,10 @@ def test_a_rate_is_measured_over_a_tenth_of_a_second_at_least() -> None:
 def test_delays_and_stalls_are_read_in_both_directions() -> None:
     meter = LinkMeter(NOMINAL)
     meter.read(1.0, 0.0, stats(0, 0))
-    seen = meter.read(2.0, 0.0, stats(14_600, 0, 2, pieces=8, least_s=0.05, mean_s=0.066))
+    seen = meter.read(2.0, 0.0, stats(14_600, 0, 2, pieces=8, least_s=0.05, quartile_s=0.066))
     assert seen.round_trip_s == pytest.approx(0.1)
     assert seen.excess_s == pytest.approx(0.016)
     assert seen.stalls_a_packet == pytest.approx(0.2)
-    few = meter.read(3.0, 0.0, stats(14_600, 0, 2, pieces=7, least_s=0.05, mean_s=0.066))
+    few = meter.read(3.0, 0.0, stats(14_600, 0, 2, pieces=7, least_s=0.05, quartile_s=0.066))
     assert few.excess_s is None
     assert math.isclose(few.round_trip_s or 0.0, 0.1)

@@ -24,8 +24,8 @@ class LinkMeasures(NamedTuple):
         bps: the rate at which it could deliver over the last 0.1 s or more, bits per second; None:
             it has no rate, or nobody has looked for long enough.
         round_trip_s: the least delays of both directions together, lately; None: nothing passed.
-        excess_s: by how much the mean delay lately is above the least one, in the direction with
-            more of it; None: less than 8 pieces of bytes passed in each direction.
+        excess_s: by how much the upper quartile of the delays lately is above the least one, in the
+            direction with more of it; None: less than 8 pieces passed in each direction.
         stalls_a_packet: stalls for lost packets that have begun lately, per packet of 1460 bytes;
             None: nothing passed.
     """
@@ -126,5 +126,7 @@ def _round_trip(delays: list[dict[str, Any]]) -> float | None:
 
 
 def _excess(delays: list[dict[str, Any]]) -> float | None:
-    found = [each["mean_s"] - each["least_s"] for each in delays if each["pieces"] >= _LEAST_PIECES]
+    found = [
+        each["quartile_s"] - each["least_s"] for each in delays if each["pieces"] >= _LEAST_PIECES
+    ]
     return max(found) if found else None

@@ -1,6 +1,5 @@
 """The fault `jitter`."""
 
-import math
 from typing import Annotated
 
 from pydantic import Field
@@ -11,8 +10,9 @@ from muster.emulator.faults.link_changes import LinkChange
 from muster.emulator.faults.link_measures import LinkMeasures
 from muster.emulator.links.shape import Shape
 
-_MEAN_EXCESS = 1 / math.sqrt(2 * math.pi)
-"""Mean of max(0, Z) for a standard normal Z, which is the jitter of a gateway in units of σ."""
+_UPPER_QUARTILE = 0.674
+"""Upper quartile of max(0, Z) for a standard normal Z, which is the jitter of a gateway in units of
+σ."""
 
 
 class Jitter(ShapeFault):
@@ -30,7 +30,7 @@ class Jitter(ShapeFault):
         return link.excess_s
 
     def expected(self, shape: Shape) -> float:
-        return _MEAN_EXCESS * shape.jitter_s
+        return _UPPER_QUARTILE * shape.jitter_s
 
     def told(self, value: float) -> str:
-        return f"delays {1000 * value:.0f} ms above the least in the mean"
+        return f"an upper quartile of delays {1000 * value:.0f} ms above the least"
