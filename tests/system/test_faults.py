@@ -117,7 +117,41 @@ def test_links_are_cut_with_their_connections_and_mend(
     assert len(folded) == 150 * 3
     seen = {fault["fault"]: fault["seen"] for fault in done.summary["faults"]}
     # A device has both factors, the others have the first.
-    assert "the gateway measured 20 % of the rate" in seen["degrade-1"]
+    assert "the gateway measured 0.08 Mbit/s" in seen["degrade-1"]
+
+
+def test_links_that_delay_lose_stop_and_flap_change_nothing_in_lockstep(
+    scenario: MakeScenario, tmp_path: Path
+) -> None:
+    faults: list[dict[str, Any]] = [
+        {"do": "delay", "rtt": "40 ms", "when": {"round": 4}, "for_s": 0.6},
+        {"do": "jitter", "jitter": "20 ms", "when": {"round": 30}, "for_s": 1.0},
+        {"do": "loss", "loss": 0.4, "when": {"round": 60}, "for_s": 1.0},
+        {"do": "limit-bytes", "bytes": 3000, "when": {"round": 90}, "for_s": 0.5},
+        {
+            "do": "limit-bytes",
+            "bytes": 2000,
+            "then": "silence",
+            "target": {"count": 1},
+            "when": {"round": 120},
+            "for_s": 0.5,
+        },
+        {"do": "flap", "down_s": 0.1, "up_s": 0.2, "when": {"round": 150}, "for_s": 0.8},
+        {"do": "pause", "target": {"role": "gateway"}, "when": {"round": 180}, "for_s": 0.3},
+        {"do": "delay", "name": "meanwhile", "when": {"round": 180}, "for_s": 0.9},
+    ]
+    planned = scenario(
+        groups=[{"name": "dev", "count": 3, "link": LINK}],
+        server={"rounds": 240, "evaluate_every": 80},
+        faults=faults,
+    )
+    done = run(planned, out=tmp_path / "run", report=False)
+    assert done.status == "completed"
+    assert done.summary["model_sha256"] == undisturbed(planned, tmp_path / "alone")
+    assert done.summary["vacuous"] == []
+    assert courses(done) == {fault["fault"]: STATES for fault in done.summary["faults"]}
+    folded = done.ledger.contributions.query("outcome == 'folded'")
+    assert len(folded) == 240 * 3
 
 
 def processes_with(text: str) -> list[Path]:

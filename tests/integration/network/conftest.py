@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
+from tests.integration.network.link_fleet import LinkFleet
 
 from muster.common.clock import Clock, WallClock
 from muster.common.lines import SharedLine
@@ -149,3 +150,20 @@ async def start() -> AsyncIterator[Start]:
     await asyncio.gather(*tasks, return_exceptions=True)
     while others := asyncio.all_tasks() - {asyncio.current_task()}:
         await asyncio.wait(others)
+
+
+MakeFleet = Callable[..., LinkFleet]
+
+
+@pytest.fixture
+async def fleets() -> AsyncIterator[MakeFleet]:
+    """Make fleets of gateways; arguments are those of LinkFleet."""
+    made: list[LinkFleet] = []
+
+    def make(**settings: Any) -> LinkFleet:
+        made.append(LinkFleet(**settings))
+        return made[-1]
+
+    yield make
+    for fleet in made:
+        await fleet.network.close()

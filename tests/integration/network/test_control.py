@@ -69,7 +69,8 @@ async def test_stats_tell_what_was_delivered_and_what_could_have_been(start: Sta
         a = stats["devices"]["a"]
         assert a["up"]["bytes"] == 1000
         assert 1000 <= a["up"]["capacity"]
-        assert a["down"] == {"bytes": 0, "capacity": None}
+        none = {"pieces": 0, "least_s": None, "quartile_s": None}
+        assert a["down"] == {"bytes": 0, "capacity": None, "delays": none, "stalls": 0}
         assert a["connections"] == 1
         assert stats["shared"]["up"] == {"capacity": None}
         later = await controller.stats()
@@ -207,6 +208,16 @@ async def test_a_gateway_whose_controller_is_silent_heals_itself(
     assert world.gateway.shapers["up"].shared.mean == float("inf")
     assert "no controller sent a request for 10 s" in caplog.text
     await talk.hang_up()
+
+
+async def test_a_caller_that_is_cancelled_leaves_the_connection_in_order(start: Start) -> None:
+    world = await start()
+    async with Controller(world.ports, "c0ffee", world.clock) as controller:
+        asking = asyncio.create_task(controller.stats())
+        await asyncio.sleep(0)  # it begins
+        asking.cancel()
+        assert await controller.ping() == 10.0
+        assert "devices" in await controller.stats()
 
 
 async def test_a_controller_keeps_the_lease_by_itself(start: Start) -> None:

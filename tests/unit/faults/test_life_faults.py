@@ -21,7 +21,7 @@ STEP_S = 600.0
 def fault(kind: str, first: int, end: int, clients: tuple[str, ...], **more: Any) -> DeviceFault:
     do = DEVICE_FAULTS.parse({"kind": kind, **more})
     windows = {client: [Window(unit="step", first=first, end=end)] for client in clients}
-    return DeviceFault(name=f"{kind}-1", do=do, windows=windows)  # type: ignore[arg-type]
+    return DeviceFault.on(f"{kind}-1", do, windows)  # type: ignore[arg-type]
 
 
 def lives(*faults: DeviceFault, require: tuple[str, ...] = (), **more: Any) -> DeviceSimulation:
@@ -142,7 +142,7 @@ def test_a_device_alone_lives_as_it_does_among_others() -> None:
     faults = fault("unplug", 3, 90, ("b",)), fault("battery-drain", 5, 40, ("b", "c"))
     together = lives(*faults)
     life = together.life.of(["b"])
-    assert [set(f.windows) for f in life.faults] == [{"b"}, {"b"}]
+    assert [set(f.devices) for f in life.faults] == [{"b"}, {"b"}]
     alone = DeviceSimulation(life, 3, [SimulatedDevice("b", 1, 0.0, {})])
     for step in range(0, 100, 7):
         assert alone.look(step).charge[0] == pytest.approx(together.look(step).charge[1], abs=0)

@@ -1,5 +1,6 @@
 """The timeline: targets from the seed, and times in rounds and seconds."""
 
+import tracemalloc
 from typing import Any
 
 import numpy as np
@@ -186,10 +187,6 @@ def test_the_same_timeline_follows_whatever_else_the_scenario_has() -> None:
         ({"do": "restart", "for_s": 1.0}, "restart happens at one moment"),
         ({"do": "restart", "target": {"role": "gateway"}}, "no such group has a gateway"),
         (
-            {"do": "pause", "target": {"role": "gateway"}, "for_s": 12.0},
-            "is given up for the rest of the run, found 12 s",
-        ),
-        (
             {"do": "crash", "when": {"mean_up_s": 60.0, "mean_down_s": 30.0}},
             "when.mean_down_s: 30 s, but a run in lockstep fails after",
         ),
@@ -240,3 +237,79 @@ def test_draws_spread_over_all_devices() -> None:
     # 300 · 3 / 10 = 90 each, with a standard deviation of about 8.
     assert counts.min() > 90 - 4 * 8
     assert counts.max() < 90 + 4 * 8
+
+
+def test_a_fault_acts_where_one_of_its_windows_is_whatever_it_shares() -> None:
+    every = {"round": 2, "every_rounds": 3}
+    (fault,) = resolved({"do": "nan", "when": every, "for_rounds": 2}).inside
+    assert len(fault.windows) == 1  # ten devices share it
+    acts = {r for r in range(1, 30) if fault.acts("a-0003", round=r, step=r - 1)}
+    assert acts == {2, 3, 5, 6, 8, 9, 11, 12, 14, 15, 17, 18, 20, 21}
+    assert not any(fault.acts("c-0001", r, r - 1) for r in range(1, 30))
+    when = {"mean_up_s": 300.0, "mean_down_s": 100.0}
+    found = resolved({"do": "nan", "when": when})
+    (own,), (planned,) = found.inside, found.timeline.faults
+    for client in ("a-0001", "b-0002"):
+        mine = [o for o in planned.occurrences if client in o.targets]
+        for step in range(20):
+            within = any(o.first_round - 1 <= step < o.end_round - 1 for o in mine)  # type: ignore[operator]
+            assert own.acts(client, step + 1, step) == within
+    part = own.of(["b-0002", "nobody"])
+    assert part is not None
+    assert (set(part.devices), len(part.windows)) == ({"b-0002"}, 1)
+    assert [part.acts("b-0002", s + 1, s) for s in range(20)] == [
+        own.acts("b-0002", s + 1, s) for s in range(20)
+    ]
+
+
+@pytest.mark.parametrize(
+    "when",
+    [
+        {"at_s": 0.0, "every_s": 1.0},
+        {"round": 1, "every_rounds": 2},
+        {"mean_up_s": 1.0, "mean_down_s": 1.0},
+        {"mean_up_s": 1.0, "mean_down_s": 1.0, "together": True},
+    ],
+    ids=str,
+)
+def test_too_many_occurrences_and_targets_are_refused_before_they_are_made(
+    when: dict[str, Any],
+) -> None:
+    lasts = {} if "mean_up_s" in when else {"for_s": 0.5} if "at_s" in when else {"for_rounds": 1}
+    groups = {"groups": [{"name": "a", "count": 1_000}]}
+    long = {"server": {"rounds": 1_000_000, "deadline_s": 1.0}, "clock": {"kind": "wall"}}
+    fault = {"do": "nan", "when": when, **lasts}
+    tracemalloc.start()
+    try:
+        with pytest.raises(ConfigError, match="choose longer times between them, or fewer targets"):
+            resolved(fault, **groups, **long)
+        assert tracemalloc.get_traced_memory()[1] < 32 * 2**20
+    finally:
+        tracemalloc.stop()
+
+
+def test_a_thousand_devices_share_the_windows_of_a_thousand_occurrences() -> None:
+    when = {"round": 1, "every_rounds": 2}
+    fault = {"do": "offline", "when": when, "for_rounds": 1}
+    many = {"groups": [{"name": "a", "count": 1_000}], "server": {"rounds": 2_000}}
+    tracemalloc.start()
+    try:
+        found = resolved(fault, **many)
+        # It was 609 MiB with a window of its own for each of a million pairs.
+        assert tracemalloc.get_traced_memory()[1] < 64 * 2**20
+    finally:
+        tracemalloc.stop()
+    assert sum(map(len, found.inside[0].windows)) == 1_000
+    with pytest.raises(ConfigError, match="1,000,000 of occurrences times targets"):
+        resolved(fault, {**fault, "for_rounds": 1}, **many)
+
+
+def test_in_the_buffered_mode_only_rounds_that_are_sure_to_come_have_faults() -> None:
+    server = {"rounds": 20, "mode": {"kind": "buffered", "k": 2, "concurrency": 4}}
+    nan = {"do": "nan", "for_rounds": 1}
+    found = occurrences({**nan, "when": {"round": 5, "every_rounds": 6}}, server=server)
+    assert [each.first_round for each in found] == [5, 11, 17]
+    (last,) = occurrences({**nan, "when": {"round": 20}}, server=server)
+    assert last.first_round == 20
+    with pytest.raises(ConfigError, match="only 20 rounds that are sure to come, found 21"):
+        resolved({**nan, "when": {"round": 21}}, server=server)

@@ -7,7 +7,7 @@ import numpy as np
 
 from muster.client.faults.contract import LifeFault
 from muster.client.faults.scheduled import DeviceFault, life_faults
-from muster.common.seeds import BoolArray, FloatArray
+from muster.common.seeds import BoolArray, FloatArray, IntArray
 
 _KEPT = 128
 """Number of steps whose effects are kept: more than a block of the foresight."""
@@ -35,18 +35,22 @@ class LifeEffects:
     def __init__(self, faults: Sequence[DeviceFault], clients: Sequence[str]) -> None:
         self._clients = clients
         places = {client: place for place, client in enumerate(clients)}
-        windows = [
-            (fault.do, places[client], window)
-            for fault in life_faults(faults)
-            for client, windows in fault.windows.items()
-            if client in places
-            for window in windows
-        ]
-        self._acting = [(do, place) for do, place, _ in windows]
+        self._acting: list[tuple[LifeFault, IntArray]] = []
         # Life faults have windows of steps alone; see `muster.emulator.faults.device_faults`.
-        self._first = np.array([window.first for *_, window in windows], dtype=np.int64)
-        ends = [_NEVER if window.end is None else window.end for *_, window in windows]
-        self._end = np.array(ends, dtype=np.int64)
+        firsts, ends, owners = list[int](), list[int](), list[int]()
+        for fault in life_faults(faults):
+            assert isinstance(fault.do, LifeFault)
+            struck: dict[int, list[int]] = {}
+            for client, number in fault.devices.items():
+                if client in places:
+                    struck.setdefault(number, []).append(places[client])
+            for number, devices in struck.items():
+                windows = fault.windows[number]
+                firsts += (window.first for window in windows)
+                ends += (_NEVER if window.end is None else window.end for window in windows)
+                owners += [len(self._acting)] * len(windows)
+                self._acting.append((fault.do, np.array(devices, dtype=np.int64)))
+        self._first, self._end, self._owner = np.array([firsts, ends, owners], dtype=np.int64)
         self._known: dict[int, StepEffects | None] = {}
 
     def at(self, step: int) -> StepEffects | None:
@@ -66,12 +70,11 @@ class LifeEffects:
         n = len(self._clients)
         offline, unplugged, metered = np.zeros((3, n), dtype=np.bool_)
         drain, slowdown = np.zeros(n), np.ones(n)
-        for do, place in (self._acting[number] for number in acting):
-            assert isinstance(do, LifeFault)
+        for do, places in (self._acting[owner] for owner in self._owner[acting]):
             effect = do.effect()
-            offline[place] |= effect.offline
-            unplugged[place] |= effect.unplugged
-            metered[place] |= effect.metered
-            drain[place] += effect.drain_per_h
-            slowdown[place] *= effect.slowdown
+            offline[places] |= effect.offline
+            unplugged[places] |= effect.unplugged
+            metered[places] |= effect.metered
+            drain[places] += effect.drain_per_h
+            slowdown[places] *= effect.slowdown
         return StepEffects(offline, unplugged, metered, drain, slowdown)

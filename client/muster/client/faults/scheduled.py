@@ -1,7 +1,8 @@
 """The faults of devices as a process gets them: each with its devices and its windows."""
 
-from collections.abc import Sequence
-from typing import Annotated, Literal
+from bisect import bisect_right
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Literal, Self
 
 from pydantic import Field
 
@@ -34,16 +35,47 @@ class DeviceFault(Section):
     """The name of the fault in the scenario; part of its random streams."""
 
     do: AnyDeviceFault
-    windows: dict[str, list[Window]]
-    """Where the fault acts on each of its devices, by client."""
+
+    windows: list[list[Window]]
+    """Where the fault acts: lists of windows of one unit, in order and without overlaps. Devices on
+    which it acts in the same windows share a list."""
+
+    devices: dict[str, int]
+    """The place in `windows` of each of its devices, by client."""
+
+    @classmethod
+    def on(
+        cls, name: str, do: LifeFault | UpdateFault, windows: Mapping[str, list[Window]]
+    ) -> Self:
+        """A fault that acts on each client in its windows, in order. Clients with the same
+        objects as windows share a list."""
+        places: dict[tuple[int, ...], int] = {}
+        lists, devices = list[list[Window]](), dict[str, int]()
+        for client, own in windows.items():
+            devices[client] = places.setdefault(tuple(map(id, own)), len(lists))
+            if devices[client] == len(lists):
+                lists.append(own)
+        return cls(name=name, do=do, windows=lists, devices=devices)
 
     def acts(self, client: str, round: int, step: int) -> bool:
-        return any(window.has(round, step) for window in self.windows.get(client, ()))
+        if client not in self.devices:
+            return False
+        windows = self.windows[self.devices[client]]
+        place = round if windows[0].unit == "round" else step
+        begun = bisect_right(windows, place, key=lambda window: window.first)
+        return begun > 0 and windows[begun - 1].has(round, step)
 
     def of(self, clients: Sequence[str]) -> "DeviceFault | None":
         """The same fault of these clients alone; None if it strikes none of them."""
-        windows = {client: self.windows[client] for client in clients if client in self.windows}
-        return self.model_copy(update={"windows": windows}) if windows else None
+        own = {client: self.devices[client] for client in clients if client in self.devices}
+        if not own:
+            return None
+        places = {old: new for new, old in enumerate(sorted(set(own.values())))}
+        changes = {
+            "windows": [self.windows[old] for old in places],
+            "devices": {client: places[old] for client, old in own.items()},
+        }
+        return self.model_copy(update=changes)
 
 
 def faults_of(faults: Sequence[DeviceFault], clients: Sequence[str]) -> list[DeviceFault]:

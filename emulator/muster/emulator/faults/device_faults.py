@@ -1,8 +1,9 @@
 """From a timeline to the faults that every device gets with its configuration."""
 
+from muster.client.faults.contract import LifeFault, UpdateFault
 from muster.client.faults.scheduled import DeviceFault, Window
-from muster.common.faults import TracedFault
-from muster.emulator.faults.timeline import FaultTimeline, Occurrence, RunTime, first_step
+from muster.emulator.faults.timeline import FaultTimeline, Occurrence, TimelineFault
+from muster.emulator.faults.times import RunTime
 
 
 def device_faults(timeline: FaultTimeline, time: RunTime) -> list[DeviceFault]:
@@ -11,16 +12,21 @@ def device_faults(timeline: FaultTimeline, time: RunTime) -> list[DeviceFault]:
     In lockstep, where rounds are steps, and for faults that begin at a scenario time, a window has
     steps; otherwise it has rounds.
     """
-    found = []
-    for fault in timeline.faults:
-        if not isinstance(fault.do, TracedFault):
-            continue
-        windows: dict[str, list[Window]] = {}
-        for occurrence in fault.occurrences:
-            for target in occurrence.targets:
-                windows.setdefault(target, []).append(window_of(occurrence, time))
-        found.append(DeviceFault(name=fault.name, do=fault.do, windows=windows))
-    return found
+    return [
+        DeviceFault.on(fault.name, fault.do, _windows(fault, time))
+        for fault in timeline.faults
+        if isinstance(fault.do, LifeFault | UpdateFault)
+    ]
+
+
+def _windows(fault: TimelineFault, time: RunTime) -> dict[str, list[Window]]:
+    """The windows of each target of a fault. Targets of one occurrence share the window."""
+    windows: dict[str, list[Window]] = {}
+    for occurrence in fault.occurrences:
+        window = window_of(occurrence, time)
+        for target in occurrence.targets:
+            windows.setdefault(target, []).append(window)
+    return windows
 
 
 def window_of(occurrence: Occurrence, time: RunTime) -> Window:
@@ -34,6 +40,6 @@ def window_of(occurrence: Occurrence, time: RunTime) -> Window:
     end_s = occurrence.end_s
     return Window(
         unit="step",
-        first=first_step(occurrence.begin_s, time),
-        end=None if end_s is None else first_step(end_s, time),
+        first=time.first_step(occurrence.begin_s),
+        end=None if end_s is None else time.first_step(end_s),
     )

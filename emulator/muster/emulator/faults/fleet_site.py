@@ -1,27 +1,26 @@
 """The running fleet of a supervisor, as injected faults see it."""
 
 import signal
-from collections import Counter, defaultdict
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from contextlib import suppress
+from collections import defaultdict
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Any
 
 from muster.client.config import PackProcess
 from muster.common.clock import Clock
-from muster.common.errors import TransportError
-from muster.emulator.faults.link_rates import LinkRates
+from muster.emulator.faults.link_site import LinkSite
 from muster.emulator.gateway.config import gateway_name
 from muster.emulator.launch.backend import Backend
 from muster.emulator.launch.pausing import Pauses
-from muster.emulator.links.controller import Controller
 from muster.emulator.links.network import GatewayFleet
+from muster.emulator.links.shape import Shape
 from muster.emulator.runs.process_configs import ProcessConfigs
+from muster.emulator.scenario.scenario import Scenario
 
 _POLL_S = 0.01
 
 
 class FleetSite:
-    """The programs of a running fleet.
+    """The programs of a running fleet, and its links.
 
     Args:
         network: the gateways.
@@ -39,7 +38,6 @@ class FleetSite:
         configs: ProcessConfigs,
     ) -> None:
         self._backend = backend
-        self._network = network
         self._clock = clock
         self._start = start
         self._serving = serving
@@ -47,7 +45,7 @@ class FleetSite:
         # A container ends with all its packs, and its death is reported under one of their names.
         self._shared: dict[str, str] = {}
         self._groups = {resident.client: resident.group for resident in configs.residents}
-        self._rates = LinkRates(configs.scenario)
+        self.links = LinkSite(network, self._groups, _shapes(configs.scenario, self._groups))
         self._pauses = Pauses(clock)
         self._programs: dict[str, str] = {}
         self._packs = set[str]()
@@ -56,7 +54,6 @@ class FleetSite:
         self._deaths: dict[str, int | None] = {}
         self._paused: dict[str, int] = defaultdict(int)
         self._back: dict[str, int] = {}
-        self._links = Counter[tuple[str, str]]()
         self.moment = 0
 
     def add_packs(self, packs: Iterable[PackProcess]) -> None:
@@ -154,33 +151,6 @@ class FleetSite:
     def back_since(self, target: str, moment: int) -> bool:
         return self._back.get(target, -1) > moment
 
-    def hold(self, targets: Iterable[str], fault: str) -> None:
-        self._links.update((target, fault) for target in targets)
-
-    def release(self, targets: Iterable[str], fault: str) -> list[str]:
-        targets = list(targets)
-        self._links.subtract((target, fault) for target in targets)
-        return [target for target in targets if not self._links[target, fault]]
-
-    async def scale_rates(self, targets: Iterable[str], factor: float) -> None:
-        await self._rates.scale(self.links(targets), factor)
-
-    async def restore_rates(self, targets: Iterable[str], factor: float) -> None:
-        with suppress(TransportError):  # a gateway that has died took its shapes with it
-            await self._rates.restore(self.links(targets), factor)
-
-    async def measured_rates(self, targets: Iterable[str]) -> Mapping[str, float]:
-        with suppress(TransportError):
-            return await self._rates.measure(self.links(targets))
-        return {}
-
-    def links(self, targets: Iterable[str]) -> Mapping[str, tuple[Controller, Sequence[str]]]:
-        found: dict[str, tuple[Controller, list[str]]] = {}
-        for target in targets:
-            group = self._groups[target]
-            found.setdefault(group, (self._network.controller(group), []))[1].append(target)
-        return found
-
     def end(self) -> None:
         """Start nothing any more."""
         self._over = True
@@ -188,3 +158,11 @@ class FleetSite:
     async def close(self) -> None:
         """Let everything go on."""
         await self._pauses.close()
+
+
+def _shapes(scenario: Scenario, groups: Mapping[str, str]) -> dict[str, Shape]:
+    """The shape of every client's link without faults."""
+    links = {group.name: group.link for group in scenario.groups}
+    return {
+        client: links[group].shape_of(scenario.seed, client) for client, group in groups.items()
+    }

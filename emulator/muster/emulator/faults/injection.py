@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Protocol
 
 from muster.common.faults import FaultKind
-from muster.emulator.links.controller import Controller
+from muster.emulator.faults.link_site import LinkSite
 
 
 class FaultSite(Protocol):
@@ -15,10 +15,14 @@ class FaultSite(Protocol):
 
     Attributes:
         moment: number of journal lines so far; a time that faults compare.
+        links: the links of the devices.
     """
 
     @property
     def moment(self) -> int: ...
+
+    @property
+    def links(self) -> LinkSite: ...
 
     def ready(self, targets: Iterable[str]) -> list[str]:
         """The targets whose programs are alive and not starting."""
@@ -53,32 +57,6 @@ class FaultSite(Protocol):
         """Whether the journal shows since a moment that the target works: a device has opened its
         stream, the server has started, or a device of the gateway's group has opened its
         stream."""
-        ...
-
-    def hold(self, targets: Iterable[str], fault: str) -> None:
-        """Enter that a fault acts on the links of these devices."""
-        ...
-
-    def release(self, targets: Iterable[str], fault: str) -> list[str]:
-        """Enter that it acts no longer; return the devices on which no fault of this name does."""
-        ...
-
-    async def scale_rates(self, targets: Iterable[str], factor: float) -> None:
-        """Multiply the rates of devices' links by one more factor."""
-        ...
-
-    async def restore_rates(self, targets: Iterable[str], factor: float) -> None:
-        """Take a factor away again."""
-        ...
-
-    async def measured_rates(self, targets: Iterable[str]) -> Mapping[str, float]:
-        """The rates that the gateways measured since the look before, as shares of the nominal
-        ones; without links at which nobody has looked for long enough."""
-        ...
-
-    def links(self, targets: Iterable[str]) -> Mapping[str, tuple[Controller, Sequence[str]]]:
-        """The controllers of the gateways through which these devices reach the server, by group,
-        each with its devices."""
         ...
 
 

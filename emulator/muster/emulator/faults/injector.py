@@ -14,7 +14,8 @@ from muster.common.clock import Clock
 from muster.common.events import Tell
 from muster.common.fault_events import FaultApplied, FaultHealed, FaultObserved, FaultVerified
 from muster.emulator.faults.injection import FaultSite, InjectedFault
-from muster.emulator.faults.timeline import FaultTimeline, Occurrence, RunTime
+from muster.emulator.faults.timeline import FaultTimeline, Occurrence
+from muster.emulator.faults.times import RunTime
 
 _LOOK_S = 0.02
 """Seconds between two looks at the effect of a fault."""

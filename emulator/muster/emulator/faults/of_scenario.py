@@ -7,7 +7,9 @@ from typing import NamedTuple, Self
 from muster.client.faults.scheduled import DeviceFault
 from muster.common.files import write_atomic
 from muster.emulator.faults.device_faults import device_faults
-from muster.emulator.faults.timeline import FaultTimeline, GatewayGroup, RunTime, resolve
+from muster.emulator.faults.targets import GatewayGroup
+from muster.emulator.faults.timeline import FaultTimeline, resolve
+from muster.emulator.faults.times import RunTime
 from muster.emulator.fleet.population import Resident
 from muster.emulator.gateway.config import gateway_name
 from muster.emulator.scenario.scenario import Scenario

@@ -21,7 +21,9 @@ from muster.common.fault_events import (
 )
 from muster.common.faults import LedgerTrace, TracedFault
 from muster.emulator.faults.device_faults import window_of
-from muster.emulator.faults.timeline import FaultTimeline, Occurrence, RunTime, step_at
+from muster.emulator.faults.timeline import FaultTimeline, Occurrence
+from muster.emulator.faults.times import RunTime
+from muster.server.rounds.steps import step_at
 
 Line = Mapping[str, Any]
 """A line of the journal."""
@@ -131,7 +133,7 @@ class FaultRecorder:
     # --- rounds ----------------------------------------------------------------------------------
 
     def _round_opened(self, round: int, scenario_s: float | None) -> Iterator[Event]:
-        step = step_at(scenario_s or 0.0, self._time)
+        step = step_at(scenario_s or 0.0, self._time.round_s)
         self._round = round
         self._opened[round] = scenario_s, step
         for past in [each for each in self._opened if each < round - 8]:

@@ -1,6 +1,5 @@
 """Finds faults that cannot happen in their scenario, before anything starts."""
 
-import math
 from collections.abc import Iterator
 
 import muster.common.fault_events  # noqa: F401 (its classes are events)
@@ -9,7 +8,6 @@ from muster.common.events import Event
 from muster.common.faults import FaultConditions, TargetGroup, TracedFault
 from muster.emulator.faults.settings import ScheduledFault
 from muster.emulator.fleet.population import names_of
-from muster.emulator.links.controller import PATIENCE_S
 from muster.emulator.scenario.settings import Group, ScenarioSettings
 from muster.server.aggregators import Need
 from muster.tasks.synthetic import Synthetic
@@ -61,8 +59,9 @@ def _impossible_time(scenario: ScenarioSettings, fault: ScheduledFault) -> Itera
     when, kind = fault.when, fault.do.kind
     rounds, lockstep = scenario.server.rounds, scenario.clock.kind == "rounds"
     versions = scenario.server.mode.counts_versions
-    if when.round is not None and when.round > rounds and not versions:
-        yield f"when.round: the run has only {rounds} rounds, found {when.round}"
+    if when.round is not None and when.round > rounds:
+        sure = " that are sure to come" if versions else ""
+        yield f"when.round: the run has only {rounds} rounds{sure}, found {when.round}"
     events = {event.name for event in Event.__subclasses__()}
     if when.event is not None and when.event not in events:
         yield f"when.event: there is no event {when.event!r} (docs/results.md lists all events)"
@@ -92,14 +91,7 @@ def _impossible_time(scenario: ScenarioSettings, fault: ScheduledFault) -> Itera
 
 
 def _impossible_injection(scenario: ScenarioSettings, fault: ScheduledFault) -> Iterator[str]:
-    """Report times that would make a round wait for ever, or lose a gateway."""
-    if fault.do.kind == "pause" and fault.target.role == "gateway":
-        found = "no for_s" if fault.for_s is None else f"{fault.for_s:g} s"
-        if (fault.for_s or math.inf) >= PATIENCE_S:
-            yield (
-                f"for_s: a gateway that does not answer for {PATIENCE_S:g} s is given up for the "
-                f"rest of the run, found {found}; expected less"
-            )
+    """Report times that would make a round wait for ever."""
     if scenario.clock.kind != "rounds" or not fault.do.lasts:
         return
     stall_s = scenario.server.stall_s

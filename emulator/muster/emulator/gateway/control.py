@@ -16,7 +16,8 @@ The gateway sends these replies once they are decided, so not always in order. I
 breaks, the slots that were taken over it are given back.
 
 If no controller sends a request for the time of a lease, the gateway heals itself, because a
-controller that died must not leave a fleet cut off.
+controller that died must not leave a fleet cut off. It then ends the connections of controllers.
+One that is alive after all connects again, and knows that nothing holds any more.
 """
 
 import asyncio
@@ -25,19 +26,29 @@ import json
 import logging
 import math
 from collections.abc import Callable, Mapping
-from contextlib import suppress
 from pathlib import Path
-from types import MappingProxyType
-from typing import Annotated, Any, Literal
-
-from pydantic import Field
+from typing import Any
 
 from muster.common.clock import Clock
 from muster.common.config import Section
 from muster.common.errors import ConfigError, Unauthenticated
-from muster.common.lines import Positive
-from muster.emulator.gateway.faults import Fault, FaultName
 from muster.emulator.gateway.gateway import Gateway
+from muster.emulator.gateway.requests import (
+    DEVICE_REQUESTS,
+    REQUESTS,
+    BeginFault,
+    Contend,
+    Give,
+    Heal,
+    Hello,
+    Ping,
+    SetShape,
+    SetShared,
+    Stats,
+    Take,
+    Upstream,
+    parse_request,
+)
 from muster.emulator.gateway.slots import DeviceRound, SlotAllocator
 from muster.emulator.gateway.words import Word, Words
 from muster.emulator.links.shape import Shape
@@ -48,107 +59,6 @@ _LINE_BYTES = 4 * 1024 * 1024
 _HELLO_S = 10.0
 _SAME_S = 0.001
 """Requests for a slot within the same millisecond count as sent at the same instant."""
-
-NotNegative = Annotated[float, Field(ge=0)]
-
-
-class Hello(Section):
-    """The first line of a connection, which presents a token."""
-
-    token: str
-    client: str | None = None
-
-
-class Ping(Section):
-    do: Literal["ping"]
-
-
-class Stats(Section):
-    do: Literal["stats"]
-
-
-class ShapeChange(Section):
-    """The fields of a Shape to change; absent fields stay as they are. null: no limit, no trace."""
-
-    down_bps: Positive | None = None
-    up_bps: Positive | None = None
-    rtt_s: NotNegative = 0.0
-    jitter_s: NotNegative = 0.0
-    fading: Annotated[float, Field(ge=0, le=2)] = 0.0
-    fading_time_s: Positive = 8.0
-    fading_step_s: Annotated[float, Field(ge=0.05)] = 0.25
-    loss: Annotated[float, Field(ge=0, le=0.5)] = 0.0
-    trace_down: str | None = None
-    trace_up: str | None = None
-
-
-class SetShape(Section):
-    do: Literal["set"]
-    clients: list[str] | None = None
-    """Null: all devices."""
-    shape: ShapeChange | None
-    """Null: the shape that each device had when the gateway started."""
-
-
-class SetShared(Section):
-    do: Literal["set_shared"]
-    down_bps: Positive | None
-    up_bps: Positive | None
-
-
-class BeginFault(Fault):
-    do: Literal["fault"]
-    clients: list[str] | None = None
-
-
-class Heal(Section):
-    do: Literal["heal"]
-    clients: list[str] | None = None
-    fault: FaultName | None = None
-    """Null: every fault."""
-
-
-class Upstream(Section):
-    do: Literal["upstream"]
-    address: str
-
-
-REQUESTS: Mapping[str, type[Section]] = MappingProxyType(
-    {
-        "ping": Ping,
-        "stats": Stats,
-        "set": SetShape,
-        "set_shared": SetShared,
-        "fault": BeginFault,
-        "heal": Heal,
-        "upstream": Upstream,
-    }
-)
-
-
-class Contend(Section):
-    do: Literal["contend"]
-    client: str
-    round: Annotated[int, Field(ge=0)]
-    active: bool
-    of: Annotated[int, Field(gt=0)]
-
-
-class Take(Section):
-    do: Literal["take"]
-    client: str
-    round: Annotated[int, Field(ge=0)]
-
-
-class Give(Section):
-    do: Literal["give"]
-    client: str
-    round: Annotated[int, Field(ge=0)]
-
-
-DEVICE_REQUESTS: Mapping[str, type[Section]] = MappingProxyType(
-    {"contend": Contend, "take": Take, "give": Give}
-)
 
 Say = Callable[[Mapping[str, Any]], None]
 
@@ -164,6 +74,7 @@ class ControlService:
             self._slots.contend(*word)
         self._asked: dict[tuple[str, DeviceRound], list[Say]] = {}
         self._taken: dict[DeviceRound, Say] = {}
+        self._controllers: set[asyncio.StreamWriter] = set()
         self._heard = clock.monotonic()
 
     async def listen(self) -> asyncio.Server:
@@ -183,6 +94,8 @@ class ControlService:
             await self._clock.sleep_until(self._heard + lease_s)
             if self._clock.monotonic() - self._heard >= lease_s:
                 self._heard = self._clock.monotonic()
+                for controller in self._controllers:
+                    controller.close()
                 if self._gateway.restore():
                     log.warning(
                         "no controller sent a request for %g s: all faults are healed, and links "
@@ -201,10 +114,13 @@ class ControlService:
             async with asyncio.timeout(_HELLO_S):
                 line = await reader.readline()
             try:
-                answer = self._answer_controller if self._is_controller(line) else self._answer
+                trusted = self._is_controller(line)
             except (ConfigError, Unauthenticated) as error:
                 say({"error": _sentence(error)})
                 return
+            answer = self._answer_controller if trusted else self._answer
+            if trusted:
+                self._controllers.add(writer)
             say({"ok": {"group": self._config.group}})
             while line := await reader.readline():
                 try:
@@ -220,6 +136,7 @@ class ControlService:
             writer.transport.abort()
         finally:
             self._forget(say)
+            self._controllers.discard(writer)
             writer.close()
 
     def _is_controller(self, line: bytes) -> bool:
@@ -240,7 +157,7 @@ class ControlService:
 
     def _answer_controller(self, line: bytes, say: Say) -> None:
         self._heard = self._clock.monotonic()
-        say({"ok": self._done(_request(line, REQUESTS))})
+        say({"ok": self._done(parse_request(line, REQUESTS))})
 
     def _done(self, request: Section) -> Any:
         gateway = self._gateway
@@ -248,7 +165,7 @@ class ControlService:
             case Ping():
                 return {"lease_s": self._config.lease_s}
             case Stats():
-                return gateway.stats()
+                return gateway.stats(request.clients)
             case SetShape():
                 self._set_shape(request)
             case SetShared():
@@ -256,7 +173,8 @@ class ControlService:
             case BeginFault():
                 gateway.fault(gateway.select_devices(request.clients), request)
             case Heal():
-                gateway.heal(gateway.select_devices(request.clients), request.fault)
+                devices = gateway.select_devices(request.clients)
+                gateway.heal(devices, request.fault, request.direction)
             case Upstream():
                 gateway.set_upstream(request.address)
         return {}
@@ -274,7 +192,7 @@ class ControlService:
     # -- devices --------------------------------------------------------------------------------
 
     def _answer(self, line: bytes, say: Say) -> None:
-        request = _request(line, DEVICE_REQUESTS)
+        request = parse_request(line, DEVICE_REQUESTS)
         match request:
             case Contend(client=client, round=round, active=active, of=of):
                 self._gateway.select_devices([client])
@@ -320,22 +238,6 @@ class ControlService:
         for device_round in [device_round for device_round, by in self._taken.items() if by is say]:
             del self._taken[device_round]
             self._now_hold(self._slots.give(*device_round))
-
-
-def _request(line: bytes, known: Mapping[str, type[Section]]) -> Section:
-    """Parse a line as one of the `known` requests.
-
-    Raises:
-        ConfigError: the line is not a known request, or it lacks something.
-    """
-    with suppress(ValueError):
-        asked = json.loads(line)
-        if isinstance(asked, dict):
-            do = asked.get("do")
-            if isinstance(do, str) and do in known:
-                return known[do].from_json(line)
-            raise ConfigError(f"do: expected one of {', '.join(known)}; found {do!r}")
-    raise ConfigError("expected a request: a JSON object on one line")
 
 
 def _sentence(error: Exception) -> str:

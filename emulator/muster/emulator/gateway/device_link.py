@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Mapping
+from typing import Any
 
 from muster.emulator.gateway.config import GatewayDevice
 from muster.emulator.gateway.faults import ActiveFaults
@@ -36,6 +37,7 @@ class DeviceLink:
         plain: by direction, whether bytes bypass the shaper.
         fitted: whether the buffer size of one of its sockets has been set.
         struck: how often a fault has struck one of its connections, established or new.
+        quota_from: by direction, the bytes that it had delivered when its quota began.
     """
 
     def __init__(
@@ -56,6 +58,7 @@ class DeviceLink:
         self.plain = dict.fromkeys(DIRECTIONS, True)
         self.fitted = False
         self.struck = 0
+        self.quota_from = dict.fromkeys(DIRECTIONS, 0)
         self.update_plain(shapers)
 
     def links(self, shape: Shape) -> dict[Direction, DirectionalLink]:
@@ -77,6 +80,18 @@ class DeviceLink:
         for each in DIRECTIONS:
             unshared = math.isinf(shapers[each].shared.mean)
             self.plain[each] = self.lanes[each].link.plain and unshared and not self.active_faults
+
+    def stats(self, now: float) -> dict[str, dict[str, Any]]:
+        """What the link has measured in each direction."""
+        return {
+            each: {
+                "bytes": self.delivered[each],
+                "capacity": self.meters[each].bytes(now),
+                "delays": self.lanes[each].delays.stats(),
+                "stalls": self.lanes[each].stalls,
+            }
+            for each in DIRECTIONS
+        }
 
     def rate_bytes(self, direction: Direction) -> float:
         """Mean rate of the device's own link, bytes per second."""

@@ -4,6 +4,8 @@
     blackhole  sockets stay open but nothing is forwarded; new connections are accepted but silent
     cut        bytes of one direction are read and thrown away
     limit      a connection is reset once it has delivered a number of bytes in one direction
+    quota      the link is a black hole once it has delivered a number of bytes in one direction
+    flap       the link is down and up in turn: while it is down, offline or a black hole
     reset      all connections are reset (RST) once; no fault stays active afterwards
 
 Several faults can be active at the same time. When a black hole or a cut is healed, the connections
@@ -17,11 +19,12 @@ from typing import Annotated, Literal, Self
 from pydantic import Field, model_validator
 
 from muster.common.config import Section
-from muster.emulator.gateway.rates import Direction
+from muster.emulator.gateway.rates import DIRECTIONS, Direction
 
-FaultName = Literal["offline", "blackhole", "cut", "limit", "reset"]
+FaultName = Literal["offline", "blackhole", "cut", "limit", "quota", "flap", "reset"]
 
-_DIRECTED = ("cut", "limit")
+_DIRECTED = ("cut", "limit", "quota")
+_COUNTED = ("limit", "quota")
 
 
 class Fault(Section):
@@ -30,11 +33,20 @@ class Fault(Section):
     fault: FaultName
 
     direction: Direction | None = None
-    """The direction that cut or limit affects."""
+    """The direction that cut, limit or quota affects."""
 
     bytes: Annotated[int, Field(gt=0)] | None = None
     """For limit, how many bytes a connection delivers before it is reset. Connections that already
-    exist count from now."""
+    exist count from now. For quota, how many bytes all connections deliver together from now on."""
+
+    down_s: Annotated[float, Field(gt=0)] | None = None
+    """For flap, wall seconds for which the link is down. It begins with this."""
+
+    up_s: Annotated[float, Field(gt=0)] | None = None
+    """For flap, wall seconds for which the link is up again."""
+
+    silent: bool = False
+    """For flap, whether the link is a black hole while it is down, rather than offline."""
 
     for_s: Annotated[float, Field(gt=0)] | None = None
     """Wall seconds after which the fault heals by itself; absent: active until it is healed."""
@@ -44,9 +56,14 @@ class Fault(Section):
         if (self.direction is not None) != (self.fault in _DIRECTED):
             verb = "needs" if self.direction is None else "has no"
             raise ValueError(f'{self.fault} {verb} direction ("up" or "down")')
-        if (self.bytes is not None) != (self.fault == "limit"):
+        if (self.bytes is not None) != (self.fault in _COUNTED):
             verb = "needs" if self.bytes is None else "has no"
             raise ValueError(f"{self.fault} {verb} bytes")
+        for name, given in (("down_s", self.down_s), ("up_s", self.up_s), ("silent", self.silent)):
+            if self.fault == "flap" and given is None:
+                raise ValueError(f"flap needs {name}")
+            if self.fault != "flap" and given:
+                raise ValueError(f"{self.fault} has no {name}")
         if self.fault == "reset" and self.for_s is not None:
             raise ValueError("reset happens once; it has no for_s")
         return self
@@ -59,20 +76,34 @@ class Fault(Section):
 
 @dataclass(slots=True)
 class ActiveFaults:
-    """The active faults of one device."""
+    """The active faults of one device.
+
+    Attributes:
+        spent: the directions whose quota has been used up.
+        down: the fault that flap makes active now.
+    """
 
     faults: dict[tuple[FaultName, Direction | None], Fault] = field(default_factory=dict)
+
+    spent: set[Direction] = field(default_factory=set)
+    down: FaultName | None = None
 
     def __bool__(self) -> bool:
         return bool(self.faults)
 
     @property
     def offline(self) -> bool:
-        return ("offline", None) in self.faults
+        return ("offline", None) in self.faults or self.down == "offline"
 
     @property
     def blackhole(self) -> bool:
-        return ("blackhole", None) in self.faults
+        whole = ("blackhole", None) in self.faults or self.down == "blackhole"
+        return whole or bool(self.spent)
+
+    @property
+    def strike_new(self) -> bool:
+        """Whether a connection that begins now is struck at once."""
+        return self.offline or self.blackhole or any(self.cut(each) for each in DIRECTIONS)
 
     def cut(self, direction: Direction) -> bool:
         """Whether bytes of this direction are thrown away."""
@@ -83,15 +114,22 @@ class ActiveFaults:
         fault = self.faults.get(("limit", direction))
         return fault.bytes if fault else None
 
+    def quota(self, direction: Direction) -> int | None:
+        """Bytes that the link delivers in this direction before it is silent; None: no quota."""
+        fault = self.faults.get(("quota", direction))
+        return fault.bytes if fault else None
+
     def add(self, fault: Fault) -> None:
         """Make a fault active; a reset never stays active."""
         if fault.fault != "reset":
             self.faults[fault.key] = fault
 
-    def heal(self, name: FaultName | None = None) -> None:
-        """Heal the faults with this name, or all (None)."""
-        for key in [key for key in self.faults if name in (None, key[0])]:
-            del self.faults[key]
+    def heal(self, name: FaultName | None = None, direction: Direction | None = None) -> None:
+        """Heal the faults with this name, or all (None), in one direction or both (None)."""
+        for key in list(self.faults):
+            if name in (None, key[0]) and direction in (None, key[1]):
+                del self.faults[key]
+        self._tidy()
 
     def expire(self, fault: Fault) -> bool:
         """Heal exactly this fault. Return whether it was still active, because a later one may have
@@ -99,4 +137,11 @@ class ActiveFaults:
         active = self.faults.get(fault.key) is fault
         if active:
             del self.faults[fault.key]
+            self._tidy()
         return active
+
+    def _tidy(self) -> None:
+        """Forget the state of faults that are not active any more."""
+        self.spent = {each for each in self.spent if self.quota(each) is not None}
+        if ("flap", None) not in self.faults:
+            self.down = None

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from muster.common import seeds
+from muster.emulator.gateway.delays import DelayMeter
 from muster.emulator.gateway.loss import Loss, Stalls
 from muster.emulator.gateway.rates import Rate, Unlimited
 
@@ -140,7 +141,9 @@ class Flow:
                 Stalls(link.loss, self.lane.seed, "loss", *self.name) if link.loss else None
             )
         if self._stalls is not None and (stall := self._stalls.after(nbytes)):
+            assert link.loss is not None
             self._stalled_until = left + stall
+            self.lane.stalls += round(stall / link.loss.stall_s)
         delay = link.delay_s
         if link.jitter_s:
             if self._draws is None:
@@ -156,7 +159,12 @@ class Flow:
 
 
 class Lane:
-    """One direction of a device's link, with its flows."""
+    """One direction of a device's link, with its flows.
+
+    Attributes:
+        delays: of what was sent since the link changed last.
+        stalls: number of stalls that loss has begun.
+    """
 
     def __init__(self, client: str, seed: int, link: DirectionalLink) -> None:
         self.client, self.seed, self.link = client, seed, link
@@ -168,6 +176,7 @@ class Lane:
         self.first = False  # whether its entry is among those that go first
         self.slice_bytes = self.queue_bytes = self.line_bytes = 0
         self.credit_bps = 0.0
+        self.delays, self.stalls = DelayMeter(), 0
 
     def bound(self, shared: Rate) -> None:
         """Set the sizes and the credit that depend on the rates."""

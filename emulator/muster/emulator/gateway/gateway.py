@@ -22,7 +22,7 @@ from muster.emulator.gateway.device_link import DeviceLink, TrafficMeter
 from muster.emulator.gateway.faults import Fault, FaultName
 from muster.emulator.gateway.ports import DevicePorts
 from muster.emulator.gateway.pump import Pump
-from muster.emulator.gateway.rates import DIRECTIONS, ConstantRate, Rate, Unlimited
+from muster.emulator.gateway.rates import DIRECTIONS, ConstantRate, Direction, Rate, Unlimited
 from muster.emulator.gateway.relay import RelayedConnection
 from muster.emulator.links.shape import Shape
 
@@ -142,17 +142,29 @@ class Gateway:
         devices = list(devices)
         for device in devices:
             device.active_faults.add(fault)
+            if fault.fault == "quota":
+                assert fault.direction is not None
+                device.quota_from[fault.direction] = device.delivered[fault.direction]
+                device.active_faults.spent.discard(fault.direction)
             for connection in self.connections_of(device):
                 self._strike(connection, fault)
         self._changed(devices)
+        if fault.fault == "flap":
+            self._flap(devices, fault, down=True)
         if fault.for_s is not None:
             self._pump.loop.call_later(fault.for_s, self._expire, devices, fault)
 
-    def heal(self, devices: Iterable[DeviceLink], name: FaultName | None = None) -> None:
-        """Heal the faults with this name, or all (None), on the links of some devices."""
+    def heal(
+        self,
+        devices: Iterable[DeviceLink],
+        name: FaultName | None = None,
+        direction: Direction | None = None,
+    ) -> None:
+        """Heal the faults with this name, or all (None), on the links of some devices, in one
+        direction or both (None)."""
         devices = list(devices)
         for device in devices:
-            device.active_faults.heal(name)
+            device.active_faults.heal(name, direction)
         self._healed(devices)
 
     def restore(self) -> bool:
@@ -181,31 +193,36 @@ class Gateway:
         """
         self._ports.upstream = _address(address)
 
-    def stats(self) -> dict[str, Any]:
-        """Bytes that were and that could have been delivered since the gateway began."""
+    def stats(self, clients: Collection[str] | None = None) -> dict[str, Any]:
+        """What the links of the devices `clients` (None: all) and the shared link have measured.
+
+        Raises:
+            ConfigError: a client has no device behind this gateway.
+        """
         now = self._pump.now()
         return {
             "at": self._clock.monotonic(),
+            "began": self._pump.began,
             "shared": {each: {"capacity": self._meters[each].bytes(now)} for each in DIRECTIONS},
             "devices": {
                 device.client: {
-                    **{
-                        each: {
-                            "bytes": device.delivered[each],
-                            "capacity": device.meters[each].bytes(now),
-                        }
-                        for each in DIRECTIONS
-                    },
+                    **device.stats(now),
                     "connections": len(self.connections_of(device)),
                     "struck": device.struck,
                 }
-                for device in self.devices.values()
+                for device in self.select_devices(clients)
             },
         }
 
     def _strike(self, connection: RelayedConnection, fault: Fault) -> None:
-        connection.device.struck += 1
         match fault.fault:
+            case "limit":
+                assert fault.direction is not None
+                half = connection.halves[fault.direction]
+                half.limit_from = half.delivered
+                return  # it strikes with the last byte
+            case "quota" | "flap":
+                return
             case "offline":
                 connection.close()
             case "blackhole":
@@ -215,10 +232,24 @@ class Gateway:
             case "cut":
                 assert fault.direction is not None
                 connection.halves[fault.direction].lose()
-            case "limit":
-                assert fault.direction is not None
-                half = connection.halves[fault.direction]
-                half.limit_from = half.delivered
+        connection.device.struck += 1
+
+    def _flap(self, devices: Collection[DeviceLink], fault: Fault, down: bool) -> None:
+        """Let links that still flap be down, or up again, for the time of the fault."""
+        flapping = [
+            device for device in devices if device.active_faults.faults.get(fault.key) is fault
+        ]
+        if not flapping:
+            return
+        name: FaultName = "blackhole" if fault.silent else "offline"
+        for device in flapping:
+            device.active_faults.down = name if down else None
+            for connection in self.connections_of(device) if down else ():
+                self._strike(connection, Fault(fault=name))
+        self._healed(flapping)
+        lasts_s = fault.down_s if down else fault.up_s
+        assert lasts_s is not None
+        self._pump.loop.call_later(lasts_s, self._flap, flapping, fault, not down)
 
     def _expire(self, devices: list[DeviceLink], fault: Fault) -> None:
         self._healed([device for device in devices if device.active_faults.expire(fault)])

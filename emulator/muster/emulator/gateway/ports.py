@@ -85,7 +85,7 @@ class DevicePorts:
         connection = RelayedConnection(self._pump, device, number, accepted, here.discard)
         connection.fit_buffers()
         here.add(connection)
-        device.struck += bool(device.active_faults)
+        device.struck += device.active_faults.strike_new
         if device.active_faults.offline:
             connection.close()
         elif device.active_faults.blackhole:

@@ -16,6 +16,9 @@ whole milliseconds."""
 class Pump:
     """The shapers of both directions of a gateway, and the timers at which their bytes are due.
 
+    Attributes:
+        began: the clock's monotonic seconds when the gateway began.
+
     Args:
         shared: the rate that all devices of the gateway share, by direction.
         seed: of the shapers' random numbers.
@@ -25,12 +28,12 @@ class Pump:
         self.loop = asyncio.get_running_loop()
         self.shapers = {each: Shaper(shared[each], seed) for each in DIRECTIONS}
         self._clock = clock
-        self._began = clock.monotonic()
+        self.began = clock.monotonic()
         self._timers: dict[Direction, tuple[float, asyncio.TimerHandle]] = {}
 
     def now(self) -> float:
         """Seconds since the gateway began."""
-        return self._clock.monotonic() - self._began
+        return self._clock.monotonic() - self.began
 
     def close(self) -> None:
         """Cancel the timers."""

@@ -49,7 +49,9 @@ class Half:
     def readable(self) -> None:
         """Read from the source, which has bytes, the end of the stream, or an error."""
         try:
-            if self.lost:
+            if self.device.active_faults.spent:
+                self.connection.freeze()
+            elif self.lost:
                 self._throw_away()
             elif self.device.plain[self.direction] and not (self.flow.queued or self.flow.flying):
                 self._straight()
@@ -67,6 +69,9 @@ class Half:
 
     def flush(self) -> None:
         """Deliver the bytes that are due, as far as the sink takes them."""
+        if self.device.active_faults.spent:
+            self.connection.freeze()
+            return
         try:
             while self.due:
                 self._send()
@@ -76,7 +81,7 @@ class Half:
         except OSError:
             self.connection.broken("upstream" if self.direction == "up" else "device")
             return
-        if self.connection.closed:  # by the fault `limit`
+        if self.connection.closed or self.connection.frozen:  # by the fault `limit` or `quota`
             return
         self._write_off()
         if self._end_due and not self.held and not self.finished:
@@ -162,15 +167,36 @@ class Half:
 
     def _send(self) -> None:
         nbytes = self.due
-        limit = self.device.active_faults.limit(self.direction)
-        if limit is not None:
-            nbytes = min(nbytes, limit - (self.delivered - self.limit_from))
+        left = self._left()
+        if left is not None:
+            nbytes = min(nbytes, left)
         with memoryview(self.held) as held, held[:nbytes] as piece:
             sent = self.sink.send(piece)
         del self.held[:sent]
         self.due -= sent
         self._count(sent)
-        if limit is not None and self.delivered - self.limit_from >= limit:
+        if left is not None and sent == left:
+            self.device.struck += 1
+            self._use_up()
+
+    def _left(self) -> int | None:
+        """Bytes that faults let this connection deliver yet; None: no limit."""
+        faults, way = self.device.active_faults, self.direction
+        left = []
+        if (limit := faults.limit(way)) is not None:
+            left.append(limit - (self.delivered - self.limit_from))
+        if (quota := faults.quota(way)) is not None:
+            left.append(quota - (self.device.delivered[way] - self.device.quota_from[way]))
+        return max(0, min(left)) if left else None
+
+    def _use_up(self) -> None:
+        """Do what follows when nothing is left: silence for a quota, otherwise a reset."""
+        faults, way = self.device.active_faults, self.direction
+        quota = faults.quota(way)
+        if quota is not None and self.device.delivered[way] - self.device.quota_from[way] >= quota:
+            faults.spent.add(way)
+            self.connection.freeze()
+        else:
             self.connection.abort()
 
     def _count(self, nbytes: int) -> None:

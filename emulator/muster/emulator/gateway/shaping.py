@@ -30,6 +30,7 @@ import math
 from collections.abc import Collection
 from itertools import count
 
+from muster.emulator.gateway.delays import DelayMeter
 from muster.emulator.gateway.flows import (
     SLICE_BYTES,
     SLICE_S,
@@ -55,8 +56,8 @@ class Shaper:
         self._waiting: list[tuple[float, int, int, Lane]] = []
         # (0, since) for lanes that go first, (1, tag) for the others, then order, version, lane.
         self._eligible: list[tuple[int, float, int, int, Lane]] = []
-        # (due at, order, bytes, flow); 0 bytes: the end of the flow.
-        self._line: list[tuple[float, int, int, Flow]] = []
+        # (due at, order, bytes, flow, left at, meter); 0 bytes: the end of the flow.
+        self._line: list[tuple[float, int, int, Flow, float, DelayMeter]] = []
 
     # -- lanes and flows ------------------------------------------------------------------------
 
@@ -83,6 +84,7 @@ class Shaper:
         """Give a lane another link. Bytes that are already on the old link arrive as they would
         have."""
         lane.link = link
+        lane.delays = DelayMeter()
         lane.free_at = min(lane.free_at, now)
         lane.bound(self.shared)
         self._again(lane)
@@ -142,9 +144,10 @@ class Shaper:
         due: list[tuple[Flow, int]] = []
         line = self._line
         while line and line[0][0] <= now:
-            _, _, nbytes, flow = heapq.heappop(line)
+            _, _, nbytes, flow, left, delays = heapq.heappop(line)
             if not flow.gone:
                 flow.flying -= nbytes
+                delays.add(now - left)
                 due.append((flow, nbytes))
         return due, served
 
@@ -209,7 +212,8 @@ class Shaper:
 
     def _fly(self, flow: Flow, nbytes: int, left: float) -> None:
         due_at = flow.due_at(left, nbytes)
-        heapq.heappush(self._line, (due_at, next(self._order), nbytes, flow))
+        entry = (due_at, next(self._order), nbytes, flow, left, flow.lane.delays)
+        heapq.heappush(self._line, entry)
 
     def _enter(self, lane: Lane, at: float, first: bool) -> None:
         """Let a lane compete for the shared link."""

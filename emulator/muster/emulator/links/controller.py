@@ -14,7 +14,6 @@ from muster.emulator.gateway.rates import Direction
 
 _LINE_BYTES = 64 * 1024 * 1024
 PATIENCE_S = 10.0
-"""Seconds after which a gateway that does not reply is given up."""
 
 _PINGS_A_LEASE = 4
 
@@ -28,17 +27,24 @@ class Controller:
 
     Args:
         token: the controller's token, hexadecimal.
+        patience_s: seconds after which the connection to a gateway that does not reply is ended.
+
+    A request goes on if its caller is cancelled, so that the connection stays in order.
 
     Every method raises:
         ConfigError: the gateway refuses the request, and says why. Nothing has changed.
-        Interrupted: the gateway is gone, or does not reply.
+        Interrupted: the gateway is gone, or does not reply. The connection has ended.
     """
 
-    def __init__(self, ports: Ports, token: str, clock: Clock) -> None:
+    def __init__(
+        self, ports: Ports, token: str, clock: Clock, patience_s: float = PATIENCE_S
+    ) -> None:
+        self._patience_s = patience_s
         self._ports, self._token, self._clock = ports, token, clock
         self._streams: tuple[asyncio.StreamReader, asyncio.StreamWriter] | None = None
         self._turn = asyncio.Lock()
         self._pings: asyncio.Task[None] | None = None
+        self._asking: set[asyncio.Task[Any]] = set()
 
     @classmethod
     async def connect(cls, ports: Ports, token: str, clock: Clock) -> Self:
@@ -66,18 +72,23 @@ class Controller:
             await asyncio.wait([self._pings])
             self._pings = None
         self._hang_up()
+        await asyncio.gather(*self._asking, return_exceptions=True)
 
-    async def stats(self) -> dict[str, Any]:
+    async def stats(self, clients: Collection[str] | None = None) -> dict[str, Any]:
         """Return the bytes that were and that could have been delivered since the gateway began.
 
+        Args:
+            clients: None: all devices.
+
         Returns:
-            {"at": the gateway's monotonic seconds,
+            {"at": the gateway's monotonic seconds, "began": when it began,
             "shared": {"up" and "down": {"capacity": bytes, or None without a limit}},
             "devices": {client: {"up" and "down": {"bytes": delivered bytes, "capacity": bytes that
-            its own rate allowed}, "connections": number of open connections, "struck": how often a
-            fault has struck a connection}}}
+            its own rate allowed, "delays": {"pieces", "least_s", "quartile_s"} of what was sent
+            since the link changed, "stalls": number of stalls for lost packets}, "connections":
+            number of open connections, "struck": how often a fault has struck a connection}}}
         """
-        reply: dict[str, Any] = await self._ask(do="stats")
+        reply: dict[str, Any] = await self._ask(do="stats", clients=_listed(clients))
         return reply
 
     async def set(
@@ -105,22 +116,28 @@ class Controller:
         direction: Direction | None = None,
         nbytes: int | None = None,
         for_s: float | None = None,
+        **more: float | bool | None,
     ) -> None:
         """Begin a fault; `muster.emulator.gateway.faults` describes all faults.
 
         Args:
             clients: None: all devices.
-            nbytes: for the fault `limit`.
+            nbytes: for the faults `limit` and `quota`.
             for_s: wall seconds after which the fault heals by itself.
+            more: further fields of the fault.
         """
-        rest = {"direction": direction, "bytes": nbytes, "for_s": for_s}
+        rest = {"direction": direction, "bytes": nbytes, "for_s": for_s, **more}
         await self._ask(do="fault", fault=fault, clients=_listed(clients), **rest)
 
     async def heal(
-        self, clients: Collection[str] | None = None, fault: FaultName | None = None
+        self,
+        clients: Collection[str] | None = None,
+        fault: FaultName | None = None,
+        direction: Direction | None = None,
     ) -> None:
-        """Heal a fault, or all faults (None). Links that were set stay as they are."""
-        await self._ask(do="heal", clients=_listed(clients), fault=fault)
+        """Heal a fault, or all faults (None), in one direction or both (None). Links that were set
+        stay as they are."""
+        await self._ask(do="heal", clients=_listed(clients), fault=fault, direction=direction)
 
     async def upstream(self, address: str) -> None:
         """Make the gateway connect to the server at `address`, host:port, from now on."""
@@ -134,16 +151,20 @@ class Controller:
     async def open(self) -> None:
         host, port = self._ports.controllers
         try:
-            self._streams = await asyncio.open_connection(host, port, limit=_LINE_BYTES)
+            streams = await asyncio.open_connection(host, port, limit=_LINE_BYTES)
         except OSError as error:
             raise Unreachable(f"no gateway listens at {host}:{port}: {error}") from None
         try:
-            await self._ask(token=self._token)
-            lease_s = await self.ping()  # a device's token may not send this
-        except ConfigError as error:
-            self._hang_up()
-            raise Unauthenticated(str(error)) from None
-        self._pings = asyncio.create_task(self._ping_on(lease_s / _PINGS_A_LEASE))
+            # A device's token may not send a ping.
+            for request in ({"token": self._token}, {"do": "ping"}):
+                reply = await self._exchange(streams, json.dumps(request).encode() + b"\n")
+                if "error" in reply:
+                    raise Unauthenticated(reply["error"])
+        except BaseException:
+            streams[1].close()
+            raise
+        self._streams = streams
+        self._pings = asyncio.create_task(self._ping_on(reply["ok"]["lease_s"] / _PINGS_A_LEASE))
 
     async def _ping_on(self, every_s: float) -> None:
         with suppress(Interrupted):  # the next request raises it again
@@ -152,37 +173,53 @@ class Controller:
                 await self.ping()
 
     async def _ask(self, **request: Any) -> Any:
-        async with self._turn:
-            try:
-                reply = await self._exchange(json.dumps(request).encode() + b"\n")
-            except BaseException:
-                self._hang_up()  # else an unread reply would be taken for the reply to the next
-                raise
+        asking = asyncio.create_task(self._in_turn(json.dumps(request).encode() + b"\n"))
+        self._asking.add(asking)
+        asking.add_done_callback(self._answered)
+        reply = await asyncio.shield(asking)
         if "error" in reply:
             raise ConfigError(reply["error"])
         return reply["ok"]
 
-    async def _exchange(self, line: bytes) -> Any:
-        where = "the gateway at {}:{}".format(*self._ports.controllers)
-        if self._streams is None:
-            raise Interrupted(f"there is no connection to {where} any more")
-        reader, writer = self._streams
+    def _answered(self, asking: asyncio.Task[Any]) -> None:
+        self._asking.discard(asking)
+        if not asking.cancelled():
+            asking.exception()  # which nobody else may look at, if the caller was cancelled
+
+    async def _in_turn(self, line: bytes) -> Any:
+        async with self._turn:
+            if self._streams is None:
+                raise Interrupted(f"there is no connection to {self._where} any more")
+            try:
+                return await self._exchange(self._streams, line)
+            except BaseException:
+                self._hang_up()  # else an unread reply would be taken for the reply to the next
+                raise
+
+    async def _exchange(
+        self, streams: tuple[asyncio.StreamReader, asyncio.StreamWriter], line: bytes
+    ) -> Any:
+        reader, writer = streams
         try:
-            async with asyncio.timeout(PATIENCE_S):
+            async with asyncio.timeout(self._patience_s):
                 writer.write(line)
                 await writer.drain()
                 reply = await reader.readline()
         except TimeoutError:
-            raise Interrupted(f"{where} did not reply for {PATIENCE_S:g} s") from None
+            raise Interrupted(f"{self._where} did not reply for {self._patience_s:g} s") from None
         except OSError as error:
-            raise Interrupted(f"{where} is gone: {error}") from None
+            raise Interrupted(f"{self._where} is gone: {error}") from None
         if not reply.endswith(b"\n"):
-            raise Interrupted(f"{where} ended the connection")
+            raise Interrupted(f"{self._where} ended the connection")
         return json.loads(reply)
+
+    @property
+    def _where(self) -> str:
+        return "the gateway at {}:{}".format(*self._ports.controllers)
 
     def _hang_up(self) -> None:
         if self._streams is not None:
-            self._streams[1].close()
+            self._streams[1].transport.abort()  # which does not wait for a gateway that hangs
             self._streams = None
 
 

@@ -3,16 +3,18 @@ their traffic."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from typing import Any
 
 from muster.common.clock import Clock
 from muster.common.errors import LaunchFailed, RunFailed, TransportError
-from muster.common.events import Tell, Traffic, Verified, Verifying
+from muster.common.events import Tell, Verified, Verifying
 from muster.emulator.gateway.config import GatewayProcess, Ports, gateway_name
-from muster.emulator.launch.backend import Backend
-from muster.emulator.links.controller import Controller
+from muster.emulator.launch.backend import Backend, Program
+from muster.emulator.links.controller import PATIENCE_S, Controller
+from muster.emulator.links.traffic import traffic_between
 from muster.emulator.links.verification import GatewayUnderTest, verify_gateways
 from muster.emulator.links.verification.tables import describe
 
@@ -25,15 +27,24 @@ _SHORT_S = 1.0
 """Seconds over which a rate is measured before a run."""
 
 
+Renew = Callable[[str], Awaitable[None]]
+
+
 class GatewayFleet:
     """The gateways of a run. A connection to each gateway keeps its faults and settings in force; a
-    gateway that loses the connection heals itself.
+    gateway that loses the connection heals itself. A connection that is lost, for example because
+    the gateway was paused, is made again for as long as the gateway's process lives.
 
     Args:
         record: records an event in the journal.
+        patience_s: seconds after which the connection to a gateway that does not reply is made
+            again.
     """
 
-    def __init__(self, backend: Backend, clock: Clock, record: Tell) -> None:
+    def __init__(
+        self, backend: Backend, clock: Clock, record: Tell, patience_s: float = PATIENCE_S
+    ) -> None:
+        self._patience_s = patience_s
         self._backend = backend
         self._clock = clock
         self._record = record
@@ -41,6 +52,13 @@ class GatewayFleet:
         self._controllers: dict[str, Controller] = {}
         self._upstream: str | None = None
         self._watches: dict[str, asyncio.Task[None]] | None = None
+        self._looks: dict[str, Mapping[str, Any]] = {}
+        self._renewals: list[Renew] = []
+
+    def on_connection(self, renew: Renew) -> None:
+        """Call `renew` with the name of a group whenever a connection to its gateway has been made
+        again. Nothing that was asked of the gateway before may hold any more."""
+        self._renewals.append(renew)
 
     @property
     def names(self) -> set[str]:
@@ -53,22 +71,35 @@ class GatewayFleet:
         Raises:
             LaunchFailed: the gateway is alive but does not answer.
         """
-        group, controller = config.group, Controller(ports, config.controller_token, self._clock)
-        earlier = self._controllers.get(group)
-        self._gateways[group] = GatewayUnderTest(config, ports, controller)
-        self._controllers[group] = controller
-        if earlier is not None:
-            await earlier.close()
+        group = config.group
+        again = group in self._gateways
+        await self._unwatch(group)
+        if again:
+            await self._controllers[group].close()
+        controller = self._new_controller(config, ports)
+        self._looks.pop(group, None)
 
         async def connect() -> None:
             if self._controllers[group] is controller:  # unless it has been replaced meanwhile
                 await controller.open()
+                if again:
+                    await self._renew(group)
 
         await self._ask(group, connect)
         if self._upstream is not None:
             await self.set_upstream(self._upstream, [group])
         if self._watches is not None:
             self._watch(group)
+
+    def _new_controller(self, config: GatewayProcess, ports: Ports) -> Controller:
+        controller = Controller(ports, config.controller_token, self._clock, self._patience_s)
+        self._gateways[config.group] = GatewayUnderTest(config, ports, controller)
+        self._controllers[config.group] = controller
+        return controller
+
+    async def _renew(self, group: str) -> None:
+        for renew in self._renewals:
+            await renew(group)
 
     def restart_config(self, name: str) -> GatewayProcess:
         """The settings with which to restart a gateway, so that it listens on the same ports."""
@@ -144,36 +175,64 @@ class GatewayFleet:
             )
 
     def watch(self) -> None:
-        """From now on record the traffic of every gateway about once per second. When its
-        connection is closed, record the traffic since the last record."""
+        """From now on keep the connection to every gateway, and record its traffic about once per
+        second. When its connection is closed, record the traffic since the last record."""
         self._watches = {}
         for group in self._gateways:
             self._watch(group)
 
     def _watch(self, group: str) -> None:
         assert self._watches is not None
-        if (earlier := self._watches.get(group)) is not None:
-            earlier.cancel()
-        self._watches[group] = asyncio.create_task(
-            self._record_traffic(group, self._controllers[group])
-        )
+        self._watches[group] = asyncio.create_task(self._keep(group))
 
-    async def _record_traffic(self, group: str, controller: Controller) -> None:
-        try:
-            before, cancelled = await controller.stats(), None
-            while cancelled is None:
-                try:
-                    await self._clock.sleep_until(self._clock.monotonic() + _EVERY_S)
-                except asyncio.CancelledError as error:
-                    cancelled = error
-                now = await controller.stats()
-                moved = _moved(group, before, now)
-                if moved.bytes_up or moved.bytes_down:
-                    self._record(moved)
-                before = now
-            raise cancelled
-        except TransportError:
-            return  # the supervisor records the gateway's death
+    async def _unwatch(self, group: str) -> None:
+        if self._watches is not None and (watch := self._watches.pop(group, None)) is not None:
+            watch.cancel()
+            await asyncio.gather(watch, return_exceptions=True)
+
+    async def _keep(self, group: str) -> None:
+        """Record the traffic of a gateway for as long as its process lives."""
+        program = self._backend.alive.get(gateway_name(group))
+        connected = True
+        while connected:
+            with suppress(TransportError):
+                await self._record_traffic(group)
+            connected = await self._connect_again(group, program)
+
+    async def _record_traffic(self, group: str) -> None:
+        while True:
+            await self._look(group)
+            try:
+                await self._clock.sleep_until(self._clock.monotonic() + _EVERY_S)
+            except asyncio.CancelledError:
+                with suppress(TransportError):
+                    await self._look(group)
+                raise
+
+    async def _look(self, group: str) -> None:
+        """Record the traffic of a gateway since the look before."""
+        now = await self._controllers[group].stats()
+        before = self._looks.get(group, now)
+        self._looks[group] = now
+        moved = traffic_between(group, before, now)
+        if moved.bytes_up or moved.bytes_down:
+            self._record(moved)
+
+    async def _connect_again(self, group: str, program: Program | None) -> bool:
+        """Connect to a gateway whose connection was lost; return whether its process still lives.
+        If it does not, the supervisor records its death and starts it again."""
+        gateway = self._gateways[group]
+        while program is not None and self._backend.alive.get(gateway_name(group)) is program:
+            await self._controllers[group].close()
+            controller = self._new_controller(gateway.config, gateway.ports)
+            with suppress(TransportError):
+                await controller.open()
+                if self._upstream is not None:
+                    await controller.upstream(self._upstream)
+                await self._renew(group)
+                return True
+            await self._clock.sleep_until(self._clock.monotonic() + _AGAIN_S)
+        return False
 
     async def close(self) -> None:
         """End the connections to the gateways."""
@@ -183,26 +242,3 @@ class GatewayFleet:
         await asyncio.gather(*watches, return_exceptions=True)
         for controller in self._controllers.values():
             await controller.close()
-
-
-def _moved(group: str, before: Mapping[str, Any], now: Mapping[str, Any]) -> Traffic:
-    """The traffic of a gateway between two of its statistics."""
-
-    def delivered(direction: str) -> int:
-        return sum(
-            each[direction]["bytes"] - before["devices"][client][direction]["bytes"]
-            for client, each in now["devices"].items()
-        )
-
-    def capacity(direction: str) -> float | None:
-        since, until = (look["shared"][direction]["capacity"] for look in (before, now))
-        return None if since is None or until is None else until - since
-
-    return Traffic(
-        group,
-        seconds=now["at"] - before["at"],
-        bytes_up=delivered("up"),
-        bytes_down=delivered("down"),
-        capacity_up=capacity("up"),
-        capacity_down=capacity("down"),
-    )

@@ -6,7 +6,12 @@ from muster.emulator.faults.catalogue.blackhole import Blackhole
 from muster.emulator.faults.catalogue.churn import Churn
 from muster.emulator.faults.catalogue.crash import Crash
 from muster.emulator.faults.catalogue.degrade import Degrade
+from muster.emulator.faults.catalogue.delay import AddedDelay
 from muster.emulator.faults.catalogue.disconnect import Disconnect
+from muster.emulator.faults.catalogue.flap import Flap
+from muster.emulator.faults.catalogue.jitter import Jitter
+from muster.emulator.faults.catalogue.limit_bytes import LimitBytes
+from muster.emulator.faults.catalogue.loss import PacketLoss
 from muster.emulator.faults.catalogue.partition import NetworkPartition
 from muster.emulator.faults.catalogue.pause import PauseProgram
 from muster.emulator.faults.catalogue.reset import Reset
@@ -22,6 +27,11 @@ INJECTED: dict[str, type[FaultKind]] = {
     "blackhole": Blackhole,
     "disconnect": Disconnect,
     "degrade": Degrade,
+    "delay": AddedDelay,
+    "flap": Flap,
+    "jitter": Jitter,
+    "limit-bytes": LimitBytes,
+    "loss": PacketLoss,
     "partition": NetworkPartition,
     "reset": Reset,
 }

@@ -1,12 +1,12 @@
 """The fault `disconnect`."""
 
-from typing import ClassVar
+from muster.emulator.faults.catalogue.link_fault import ConnectionFault
+from muster.emulator.faults.link_changes import LinkChange
+from muster.emulator.gateway.faults import Fault
 
-from muster.emulator.faults.catalogue.link_fault import LinkFault
-from muster.emulator.gateway.faults import FaultName
 
-
-class Disconnect(LinkFault):
+class Disconnect(ConnectionFault):
     """The link is down and says so: connections are closed in order, and new ones are refused."""
 
-    fault: ClassVar[FaultName] = "offline"
+    def change(self) -> LinkChange:
+        return LinkChange(faults=(Fault(fault="offline"),))

@@ -1,22 +1,21 @@
 """The fault `partition`."""
 
-from collections.abc import Sequence
-from typing import ClassVar, Literal
+from typing import Literal
 
-from muster.emulator.faults.catalogue.link_fault import LinkFault
-from muster.emulator.gateway.faults import FaultName
-from muster.emulator.gateway.rates import Direction
+from muster.emulator.faults.catalogue.link_fault import ConnectionFault
+from muster.emulator.faults.link_changes import LinkChange
+from muster.emulator.gateway.faults import Fault
+from muster.emulator.gateway.rates import DIRECTIONS
 
 
-class NetworkPartition(LinkFault):
+class NetworkPartition(ConnectionFault):
     """The network is cut between the targets and the server, without a word to either: what is sent
     is thrown away. With `way` "up" or "down", only in that direction: then an update may arrive
     whose receipt is lost, so that the device sends it again."""
 
-    fault: ClassVar[FaultName] = "cut"
-
     way: Literal["both", "up", "down"] = "both"
     """The direction that is cut: up is from the devices to the server."""
 
-    def directions(self) -> Sequence[Direction | None]:
-        return ["up", "down"] if self.way == "both" else [self.way]
+    def change(self) -> LinkChange:
+        ways = [way for way in DIRECTIONS if self.way in ("both", way)]
+        return LinkChange(faults=tuple(Fault(fault="cut", direction=way) for way in ways))

@@ -1,0 +1,132 @@
+"""What gateways measure of links, read from their statistics."""
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from muster.emulator.gateway.loss import PACKET_BYTES
+from muster.emulator.gateway.rates import DIRECTIONS
+from muster.emulator.links.shape import Shape
+
+_LEAST_S = 0.1
+"""Shortest time over which a rate is measured."""
+
+_LEAST_PIECES = 8
+"""Smallest number of pieces of bytes from which jitter is measured."""
+
+
+class LinkMeasures(NamedTuple):
+    """What a gateway has measured of a link. "Lately" means since the link changed last.
+
+    Attributes:
+        struck: how often a fault has struck one of its connections.
+        struck_lately: how often lately.
+        bytes_lately: bytes that were delivered lately, in both directions together.
+        bps: the rate at which it could deliver over the last 0.1 s or more, bits per second; None:
+            it has no rate, or nobody has looked for long enough.
+        round_trip_s: the least delays of both directions together, lately; None: nothing passed.
+        excess_s: by how much the upper quartile of the delays lately is above the least one, in the
+            direction with more of it; None: less than 8 pieces passed in each direction.
+        stalls_a_packet: stalls for lost packets that have begun lately, per packet of 1460 bytes;
+            None: nothing passed.
+    """
+
+    struck: int
+    struck_lately: int
+    bytes_lately: int
+    bps: float | None
+    round_trip_s: float | None
+    excess_s: float | None
+    stalls_a_packet: float | None
+
+
+class _Count:
+    """A count that goes on if its gateway is started again, and its part since a moment."""
+
+    def __init__(self) -> None:
+        self.total = self.lately = self._before = 0
+        self._fresh = True
+
+    def read(self, now: int, anew: bool) -> None:
+        """Read the count of a gateway.
+
+        Args:
+            anew: whether the gateway began to count at 0 since the last read.
+        """
+        more = now - (0 if anew else self._before)
+        self.total += more
+        self.lately = 0 if self._fresh else self.lately + more
+        self._before, self._fresh = now, False
+
+    def begin_again(self) -> None:
+        self.lately, self._fresh = 0, True
+
+
+class LinkMeter:
+    """Reads the statistics of one link."""
+
+    def __init__(self, nominal: Shape) -> None:
+        self._way = way_of(nominal)
+        self._began: float | None = None
+        self._counts = {name: _Count() for name in ("struck", "bytes", "stalls")}
+        self._since: tuple[float, float] | None = None
+        self._bps: float | None = None
+
+    def begin_again(self) -> None:
+        """Forget what was measured lately, because the link changes."""
+        self._since = self._bps = None
+        for count in self._counts.values():
+            count.begin_again()
+
+    def read(self, at: float, began: float, stats: Mapping[str, Any]) -> LinkMeasures:
+        """Read the statistics of an instant.
+
+        Args:
+            began: when the gateway began.
+        """
+        anew = began != self._began  # another process, which counts from 0
+        if anew:
+            self._began = began
+            self.begin_again()
+        ways = [stats[way] for way in DIRECTIONS]
+        now = {name: sum(way[name] for way in ways) for name in ("bytes", "stalls")}
+        for name, count in self._counts.items():
+            count.read({**now, "struck": stats["struck"]}[name], anew)
+        self._read_rate(at, stats[self._way]["capacity"])
+        struck, passed, stalls = self._counts.values()
+        delays = [way["delays"] for way in ways]
+        return LinkMeasures(
+            struck.total,
+            struck.lately,
+            passed.lately,
+            self._bps,
+            _round_trip(delays),
+            _excess(delays),
+            stalls.lately * PACKET_BYTES / passed.lately if passed.lately else None,
+        )
+
+    def _read_rate(self, at: float, capacity: float | None) -> None:
+        if capacity is None:
+            return
+        since, before = self._since or (at, capacity)
+        if at - since >= _LEAST_S:
+            self._bps = 8 * (capacity - before) / (at - since)
+            since, before = at, capacity
+        self._since = since, before
+
+
+def way_of(shape: Shape) -> Any:
+    """The direction in which the rate of a link is measured."""
+    return "up" if shape.up_bps is not None or shape.trace_up is not None else "down"
+
+
+def _round_trip(delays: list[dict[str, Any]]) -> float | None:
+    if not all(each["pieces"] for each in delays):
+        return None
+    return float(sum(each["least_s"] for each in delays))
+
+
+def _excess(delays: list[dict[str, Any]]) -> float | None:
+    found = [
+        each["quartile_s"] - each["least_s"] for each in delays if each["pieces"] >= _LEAST_PIECES
+    ]
+    return max(found) if found else None

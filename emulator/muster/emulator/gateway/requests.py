@@ -1,0 +1,136 @@
+"""The requests of a gateway's control port, as `control` describes them."""
+
+import json
+from collections.abc import Mapping
+from contextlib import suppress
+from types import MappingProxyType
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from muster.common.config import Section
+from muster.common.errors import ConfigError
+from muster.common.lines import Positive
+from muster.emulator.gateway.faults import Fault, FaultName
+from muster.emulator.gateway.rates import Direction
+
+NotNegative = Annotated[float, Field(ge=0)]
+
+
+class Hello(Section):
+    """The first line of a connection, which presents a token."""
+
+    token: str
+    client: str | None = None
+
+
+class Ping(Section):
+    do: Literal["ping"]
+
+
+class Stats(Section):
+    do: Literal["stats"]
+    clients: list[str] | None = None
+    """Null: all devices."""
+
+
+class ShapeChange(Section):
+    """The fields of a Shape to change; absent fields stay as they are. null: no limit, no trace."""
+
+    down_bps: Positive | None = None
+    up_bps: Positive | None = None
+    rtt_s: NotNegative = 0.0
+    jitter_s: NotNegative = 0.0
+    fading: Annotated[float, Field(ge=0, le=2)] = 0.0
+    fading_time_s: Positive = 8.0
+    fading_step_s: Annotated[float, Field(ge=0.05)] = 0.25
+    loss: Annotated[float, Field(ge=0, le=0.5)] = 0.0
+    trace_down: str | None = None
+    trace_up: str | None = None
+
+
+class SetShape(Section):
+    do: Literal["set"]
+    clients: list[str] | None = None
+    """Null: all devices."""
+    shape: ShapeChange | None
+    """Null: the shape that each device had when the gateway started."""
+
+
+class SetShared(Section):
+    do: Literal["set_shared"]
+    down_bps: Positive | None
+    up_bps: Positive | None
+
+
+class BeginFault(Fault):
+    do: Literal["fault"]
+    clients: list[str] | None = None
+
+
+class Heal(Section):
+    do: Literal["heal"]
+    clients: list[str] | None = None
+    fault: FaultName | None = None
+    """Null: every fault."""
+    direction: Direction | None = None
+    """Null: both directions."""
+
+
+class Upstream(Section):
+    do: Literal["upstream"]
+    address: str
+
+
+REQUESTS: Mapping[str, type[Section]] = MappingProxyType(
+    {
+        "ping": Ping,
+        "stats": Stats,
+        "set": SetShape,
+        "set_shared": SetShared,
+        "fault": BeginFault,
+        "heal": Heal,
+        "upstream": Upstream,
+    }
+)
+
+
+class Contend(Section):
+    do: Literal["contend"]
+    client: str
+    round: Annotated[int, Field(ge=0)]
+    active: bool
+    of: Annotated[int, Field(gt=0)]
+
+
+class Take(Section):
+    do: Literal["take"]
+    client: str
+    round: Annotated[int, Field(ge=0)]
+
+
+class Give(Section):
+    do: Literal["give"]
+    client: str
+    round: Annotated[int, Field(ge=0)]
+
+
+DEVICE_REQUESTS: Mapping[str, type[Section]] = MappingProxyType(
+    {"contend": Contend, "take": Take, "give": Give}
+)
+
+
+def parse_request(line: bytes, known: Mapping[str, type[Section]]) -> Section:
+    """Parse a line as one of the `known` requests.
+
+    Raises:
+        ConfigError: the line is not a known request, or it lacks something.
+    """
+    with suppress(ValueError):
+        asked = json.loads(line)
+        if isinstance(asked, dict):
+            do = asked.get("do")
+            if isinstance(do, str) and do in known:
+                return known[do].from_json(line)
+            raise ConfigError(f"do: expected one of {', '.join(known)}; found {do!r}")
+    raise ConfigError("expected a request: a JSON object on one line")
