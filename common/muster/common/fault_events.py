@@ -32,11 +32,12 @@ class FaultPlanned(Event):
 
 
 @dataclass(frozen=True)
-class FaultApplied(Event):
-    """A fault begins to act on its targets.
+class FaultEvent(Event):
+    """An occurrence of a fault reached a state; the base of the events below.
 
     Attributes:
         number: the number of the occurrence.
+        targets: those that the fault strikes.
     """
 
     fault: str
@@ -47,40 +48,29 @@ class FaultApplied(Event):
 
 
 @dataclass(frozen=True)
-class FaultObserved(Event):
-    """The effect of a fault was measured for the first time since it was applied.
+class FaultApplied(FaultEvent):
+    """A fault begins to act on its targets."""
+
+
+@dataclass(frozen=True)
+class FaultObserved(FaultEvent):
+    """The effect of a fault was measured for the first time since it was applied. For a fault that
+    acts inside devices, `round` is that of the call in which it showed.
 
     Attributes:
         targets: those on which it was measured.
         seen: what was measured.
     """
 
-    fault: str
-    number: int
-    targets: Sequence[str]
-    round: int | None
-    scenario_s: float | None
     seen: str
 
 
 @dataclass(frozen=True)
-class FaultHealed(Event):
+class FaultHealed(FaultEvent):
     """A fault no longer acts."""
-
-    fault: str
-    number: int
-    targets: Sequence[str]
-    round: int | None
-    scenario_s: float | None
 
 
 @dataclass(frozen=True)
-class FaultVerified(Event):
+class FaultVerified(FaultEvent):
     """After a fault was healed, all targets on which it had been observed were seen without its
-    effect."""
-
-    fault: str
-    number: int
-    targets: Sequence[str]
-    round: int | None
-    scenario_s: float | None
+    effect. `round` is as for `fault_observed`."""
