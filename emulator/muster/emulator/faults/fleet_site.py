@@ -128,6 +128,9 @@ class FleetSite:
         self._starting.add(program)
         try:
             await self._start(program)
+            if self._paused[program]:  # by another fault, which still holds the dead one
+                await self._pauses.resume(program)
+                await self._pause_alive(program)
         finally:
             self._starting.discard(program)
 
@@ -137,8 +140,12 @@ class FleetSite:
     async def pause(self, target: str) -> None:
         program = self._program(target)
         self._paused[program] += 1
+        if self._paused[program] == 1:
+            await self._pause_alive(program)
+
+    async def _pause_alive(self, program: str) -> None:
         handle = self._backend.alive.get(program)
-        if self._paused[program] == 1 and handle is not None:
+        if handle is not None:
             await self._pauses.pause(program, dict(handle.identity))
 
     async def resume(self, target: str) -> None:
