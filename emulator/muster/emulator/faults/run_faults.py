@@ -61,18 +61,24 @@ class RunFaults:
         write_timeline(self._folder, self._faults.timeline)
         for event in self._recorder.plan():
             self._record(event)
+        newest: Mapping[str, Any] = {}
         for line in journal_lines(self._folder / JOURNAL):
             if line["event"] != "ended":  # the run goes on
                 self._follow(line)
-        self._heal_earlier()
+            if line["event"] == "round_opened":
+                newest = line
+        self._heal_earlier(newest.get("round"), newest.get("scenario_s"))
 
-    def _heal_earlier(self) -> None:
-        """Record that what an earlier part of the run had injected ended with it."""
+    def _heal_earlier(self, round: int | None, scenario_s: float | None) -> None:
+        """Record that what an earlier part of the run had injected ended with it, in its newest
+        round."""
         for fault in self._faults.timeline.faults:
             for each in fault.occurrences if isinstance(fault.do, InjectedFault) else ():
                 key = fault.name, each.number
                 if key in self._applied - self._healed:
-                    self._record(FaultHealed(fault.name, each.number, each.targets, None, None))
+                    self._record(
+                        FaultHealed(fault.name, each.number, each.targets, round, scenario_s)
+                    )
 
     def add_packs(self, packs: Iterable[PackProcess]) -> None:
         """Enter the packs whose processes will run."""
