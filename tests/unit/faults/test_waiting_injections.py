@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from muster.emulator.faults.catalogue import Crash
+from muster.emulator.faults.catalogue.crash import Crash
 from muster.emulator.faults.timeline import Occurrence
 from muster.emulator.faults.waiting_injections import PlannedInjection, WaitingInjections
 
