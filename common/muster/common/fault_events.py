@@ -5,15 +5,17 @@ was open, and `scenario_s` the scenario time at which it opened; both are null w
 known.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from muster.common.events import Event
 
 
 @dataclass(frozen=True)
 class FaultPlanned(Event):
-    """Before the run, for every fault of the scenario: its targets were drawn.
+    """Before the run, for every fault of the scenario, and after `fault_injected`: its targets were
+    drawn.
 
     Attributes:
         fault: the name of the fault.
@@ -28,6 +30,27 @@ class FaultPlanned(Event):
     targets: Sequence[str]
     times: int
     round: int | None
+    scenario_s: float | None
+
+
+@dataclass(frozen=True)
+class FaultInjected(Event):
+    """A fault was injected by hand (`muster inject`). Its other events follow.
+
+    Attributes:
+        fault: the name of the fault.
+        table: the fault as a table of `[[faults]]`, with its settings, without its times.
+        targets: what it strikes.
+        lasts: whether it has a duration.
+        round: the round that was open.
+        scenario_s: the scenario time at that moment; in lockstep, that at which the round opened.
+    """
+
+    fault: str
+    table: Mapping[str, Any]
+    targets: Sequence[str]
+    lasts: bool
+    round: int
     scenario_s: float | None
 
 

@@ -47,10 +47,13 @@ class _Injection:
     """One occurrence that has begun, with what has become of it."""
 
     def __init__(self, planned: PlannedInjection) -> None:
+        self.planned = planned
         self.fault, self.do, self.occurrence = planned
         self.observed = False
         self.targets: Sequence[str] = ()
+        self.applied = asyncio.Event()
         self.end = asyncio.Event()
+        self.healed = asyncio.Event()
 
 
 class FaultInjector:
@@ -92,6 +95,20 @@ class FaultInjector:
         self._running: dict[asyncio.Task[None], _Injection] = {}
         self._ends: list[tuple[int, int, _Injection]] = []
         self._order = count()
+        self._zero: float | None = None
+
+    @property
+    def round(self) -> int | None:
+        """The round that opened last; None before the first."""
+        return self._round
+
+    @property
+    def scenario_s(self) -> float | None:
+        """The scenario time; in lockstep, that at which the round has opened. None before the first
+        round."""
+        if self._zero is None:
+            return self._scenario_s
+        return (self._clock.monotonic() - self._zero) * self._scale
 
     def happen(self, line: Mapping[str, Any]) -> None:
         """Begin and end what a line of the journal begins and ends."""
@@ -122,6 +139,7 @@ class FaultInjector:
         elif self._timer is None:
             clock = self._clock
             zero = clock.monotonic() - (clock.now() - at) - self._scenario_s / self._scale
+            self._zero = zero
             now_s = (clock.monotonic() - zero) * self._scale
             for planned in self._waiting.take_until(now_s):
                 begin_s, lasts_s = planned.occurrence.begin_s, planned.occurrence.lasts_s
@@ -136,7 +154,33 @@ class FaultInjector:
             for planned in self._waiting.take_until(next_s):
                 self._begin(planned)
 
-    def _begin(self, planned: PlannedInjection) -> None:
+    async def inject(self, planned: PlannedInjection) -> bool:
+        """Begin an occurrence now; return whether it acts, when that is known."""
+        if self._ended:
+            return False
+        task, injection = self._begin(planned)
+        await _first_of(injection.applied.wait(), asyncio.shield(task))
+        return injection.applied.is_set()
+
+    async def heal(self, chosen: Callable[[PlannedInjection], bool]) -> list[str]:
+        """End the faults that act and are chosen; return their names when they are healed."""
+        ending = [
+            each
+            for each in self._running.values()
+            if each.applied.is_set() and not each.healed.is_set() and chosen(each.planned)
+        ]
+        for injection in ending:
+            injection.end.set()
+        for injection in ending:
+            await injection.healed.wait()
+        return sorted({injection.fault for injection in ending})
+
+    def acting(self) -> list[str]:
+        """The names of the faults that act now."""
+        running = self._running.values()
+        return sorted({e.fault for e in running if e.applied.is_set() and not e.healed.is_set()})
+
+    def _begin(self, planned: PlannedInjection) -> tuple[asyncio.Task[None], _Injection]:
         injection = _Injection(planned)
         end_round = planned.occurrence.end_round
         if end_round is not None:
@@ -144,6 +188,7 @@ class FaultInjector:
         task = asyncio.create_task(self._run(injection))
         self._running[task] = injection
         task.add_done_callback(self._running.pop)
+        return task, injection
 
     # --- one occurrence --------------------------------------------------------------------------
 
@@ -161,6 +206,7 @@ class FaultInjector:
         before = await do.measure(site, injection.targets)
         await do.apply(site, injection.targets)
         self._tell(FaultApplied, injection, injection.targets)
+        injection.applied.set()
         try:
             observing = asyncio.create_task(self._observe(injection, before))
             try:
@@ -173,7 +219,10 @@ class FaultInjector:
                 await asyncio.gather(observing, return_exceptions=True)
         finally:
             since = site.moment
-            await do.heal(site, injection.targets)
+            try:
+                await do.heal(site, injection.targets)
+            finally:
+                injection.healed.set()
         self._tell(FaultHealed, injection, injection.targets)
         if injection.observed and not self._ended:
             await self._verify(injection, since)

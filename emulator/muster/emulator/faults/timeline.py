@@ -116,7 +116,7 @@ def resolve(
     for fault in faults:
         assert fault.name is not None
         try:
-            targets = _targets(fault, seed, residents, gateways)
+            targets = possible_targets(fault, seed, residents, gateways)
             occurrences = _occurrences(fault, seed, time, targets)
         except ValueError as error:
             raise ConfigError(f"faults.{fault.name}: {error}") from None
@@ -135,12 +135,17 @@ def resolve(
 # --- targets -------------------------------------------------------------------------------------
 
 
-def _targets(
+def possible_targets(
     fault: ScheduledFault,
     seed: int,
     residents: Sequence[Resident],
     gateways: Sequence[GatewayGroup],
 ) -> list[str]:
+    """All that a fault may strike.
+
+    Raises:
+        ValueError: nothing matches the target.
+    """
     target = fault.target
     if target.role == "server":
         return ["server"]
@@ -226,7 +231,7 @@ def _occurrences(
         found.append(
             Occurrence(
                 number=len(found) + 1,
-                targets=_each(fault, seed, len(found) + 1, struck),
+                targets=struck_targets(fault, seed, len(found) + 1, struck),
                 lasts_s=lasts_s if random_s is None else random_s,
                 **{**ends, **begins},
             )
@@ -234,8 +239,8 @@ def _occurrences(
     return found
 
 
-def _each(fault: ScheduledFault, seed: int, number: int, targets: list[str]) -> list[str]:
-    """The targets of one occurrence."""
+def struck_targets(fault: ScheduledFault, seed: int, number: int, targets: list[str]) -> list[str]:
+    """The targets of one occurrence, of those that the fault may strike."""
     percent = fault.do.each_percent()
     if percent is None:
         return targets
