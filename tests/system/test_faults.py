@@ -232,3 +232,23 @@ def test_nothing_stays_paused_after_the_supervisor_was_killed(
         running.communicate()
     # A stopped process that outlived its parents would stay for ever.
     wait_until(lambda: not processes_with(str(tmp_path)))
+
+
+def test_a_pause_holds_a_program_that_a_restart_starts_again(
+    scenario: MakeScenario, tmp_path: Path
+) -> None:
+    target = {"names": ["dev-0001"]}
+    faults: list[dict[str, Any]] = [
+        {"do": "pause", "target": target, "when": {"round": 5}, "for_s": 1.5},
+        {"do": "restart", "target": target, "when": {"event": "fault_observed"}},
+    ]
+    planned = scenario(
+        task={"name": "linear", "dimension": 5}, server={"rounds": 12}, faults=faults
+    )
+    done = run(planned, out=tmp_path / "run", report=False)
+    assert done.summary["vacuous"] == []
+    healed = {e["fault"]: e["at"] for e in done.ledger.events("fault_healed")}
+    attended = done.ledger.events("attended")
+    back = max(event["at"] for event in attended if event["client"] == "dev-0001")
+    assert healed["restart-1"] < healed["pause-1"] < back
+    assert done.summary["model_sha256"] == undisturbed(planned, tmp_path / "alone")

@@ -27,6 +27,13 @@ class Event:
         return vars(self)
 
 
+def event_kinds(base: type[Event] = Event) -> list[type[Event]]:
+    """The kinds of events of all modules that are imported, without classes that only other kinds
+    derive from."""
+    kinds = [(kind, event_kinds(kind)) for kind in base.__subclasses__()]
+    return [each for kind, below in kinds for each in below or [kind]]
+
+
 Tell = Callable[[Event], None]
 """Records an event in the journal, and forwards it to watchers if the server calls it."""
 

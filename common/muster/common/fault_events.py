@@ -5,15 +5,17 @@ was open, and `scenario_s` the scenario time at which it opened; both are null w
 known.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from muster.common.events import Event
 
 
 @dataclass(frozen=True)
 class FaultPlanned(Event):
-    """Before the run, for every fault of the scenario: its targets were drawn.
+    """Before the run, for every fault of the scenario, and after `fault_injected`: its targets were
+    drawn.
 
     Attributes:
         fault: the name of the fault.
@@ -32,11 +34,33 @@ class FaultPlanned(Event):
 
 
 @dataclass(frozen=True)
-class FaultApplied(Event):
-    """A fault begins to act on its targets.
+class FaultInjected(Event):
+    """A fault was injected by hand (`muster inject`). Its other events follow.
+
+    Attributes:
+        fault: the name of the fault.
+        table: the fault as a table of `[[faults]]`, with its settings, without its times.
+        targets: what it strikes.
+        lasts: whether it has a duration.
+        round: the round that was open.
+        scenario_s: the scenario time at that moment; in lockstep, that at which the round opened.
+    """
+
+    fault: str
+    table: Mapping[str, Any]
+    targets: Sequence[str]
+    lasts: bool
+    round: int
+    scenario_s: float | None
+
+
+@dataclass(frozen=True)
+class FaultEvent(Event):
+    """An occurrence of a fault reached a state; the base of the events below.
 
     Attributes:
         number: the number of the occurrence.
+        targets: those that the fault strikes.
     """
 
     fault: str
@@ -47,40 +71,29 @@ class FaultApplied(Event):
 
 
 @dataclass(frozen=True)
-class FaultObserved(Event):
-    """The effect of a fault was measured for the first time since it was applied.
+class FaultApplied(FaultEvent):
+    """A fault begins to act on its targets."""
+
+
+@dataclass(frozen=True)
+class FaultObserved(FaultEvent):
+    """The effect of a fault was measured for the first time since it was applied. For a fault that
+    acts inside devices, `round` is that of the call in which it showed.
 
     Attributes:
         targets: those on which it was measured.
         seen: what was measured.
     """
 
-    fault: str
-    number: int
-    targets: Sequence[str]
-    round: int | None
-    scenario_s: float | None
     seen: str
 
 
 @dataclass(frozen=True)
-class FaultHealed(Event):
+class FaultHealed(FaultEvent):
     """A fault no longer acts."""
-
-    fault: str
-    number: int
-    targets: Sequence[str]
-    round: int | None
-    scenario_s: float | None
 
 
 @dataclass(frozen=True)
-class FaultVerified(Event):
+class FaultVerified(FaultEvent):
     """After a fault was healed, all targets on which it had been observed were seen without its
-    effect."""
-
-    fault: str
-    number: int
-    targets: Sequence[str]
-    round: int | None
-    scenario_s: float | None
+    effect. `round` is as for `fault_observed`."""

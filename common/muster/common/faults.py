@@ -20,7 +20,7 @@ NO_ANSWER = ("", "absent", "silent")
 
 
 class LedgerTrace(NamedTuple):
-    """What the ledger has of a device in a round in which a fault should act on it.
+    """What one commit has entered in the ledger of a device's call.
 
     Attributes:
         decision: of the answer: accept, decline, abort, absent, silent; "" without an answer.
@@ -28,8 +28,8 @@ class LedgerTrace(NamedTuple):
         state: the device's reported state by name, as in the ledger; empty if it reports none.
         modelled_s: modelled seconds of its work; None without any.
         usual_s: median of its modelled seconds in rounds outside of the fault; None without any.
-        updates: outcome and reason of each of its updates for the round.
-        earlier: of each of its updates for the round before that did not count.
+        updates: outcome and reason of each of its updates for the call.
+        earlier: of each update of an earlier call that came once more after it had counted.
     """
 
     decision: str = ""
@@ -101,7 +101,7 @@ class TracedFault(FaultKind):
     injects all other faults.
 
     Attributes:
-        compares: whether `observed` needs `usual_s`, which costs a look at all earlier rounds.
+        compares: whether `observed` needs `usual_s`, which costs a look at earlier rounds.
     """
 
     compares: ClassVar[bool] = False

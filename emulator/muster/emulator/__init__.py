@@ -1,4 +1,5 @@
-"""The emulator: `plan` a scenario, `run` it, `resume` a run, `audit` it, `compare` variants.
+"""The emulator: `plan` a scenario, `run` it, `resume` a run, `audit` it, `compare` variants;
+`inject` and `heal` faults by hand, and get them as a scenario's tables with `exported_faults`.
 
 The command line is a thin layer over them. They are imported when they are asked for: a gateway
 lives in this package too, and needs none of what they need. Not even `typing` is imported, which
@@ -13,7 +14,9 @@ if TYPE_CHECKING:
 
     from muster.emulator.experiments.comparison import Comparison, compare, resume_comparison
     from muster.emulator.experiments.planning import Plan, plan
+    from muster.emulator.faults.exporting import exported_faults
     from muster.emulator.run_audit import AuditResult, audit
+    from muster.emulator.runs.fault_control import heal, inject
     from muster.emulator.runs.running import Run, resume, run
 
 __all__ = [
@@ -23,6 +26,9 @@ __all__ = [
     "Run",
     "audit",
     "compare",
+    "exported_faults",
+    "heal",
+    "inject",
     "plan",
     "resume",
     "resume_comparison",
@@ -36,6 +42,9 @@ _WHERE = {
     "Plan": "experiments.planning",
     "Run": "runs.running",
     "compare": "experiments.comparison",
+    "exported_faults": "faults.exporting",
+    "heal": "runs.fault_control",
+    "inject": "runs.fault_control",
     "plan": "experiments.planning",
     "resume": "runs.running",
     "resume_comparison": "experiments.comparison",

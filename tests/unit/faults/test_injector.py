@@ -22,6 +22,7 @@ class Noted(InjectedFault):
 
     needs_end: ClassVar[bool] = True
     shows: bool = True
+    returns: bool = True
     log: ClassVar[list[str]] = []
 
     async def apply(self, site: FaultSite, targets: Sequence[str]) -> None:
@@ -33,10 +34,14 @@ class Noted(InjectedFault):
     async def observe(
         self, site: FaultSite, targets: Sequence[str], before: Mapping[str, float]
     ) -> Mapping[str, str]:
+        self.log.append("look")
         return dict.fromkeys(targets, "noted") if self.shows else {}
 
     async def verify(self, site: FaultSite, targets: Sequence[str], since: int) -> Sequence[str]:
-        return targets
+        self.log.append("verify")
+        if self.returns:
+            return targets
+        return [target for target in targets if site.back_since(target, since)]
 
 
 class Paper:
@@ -46,6 +51,10 @@ class Paper:
 
     def __init__(self) -> None:
         self.alive = {"a", "b"}
+        self.back: set[str] = set()
+
+    def back_since(self, target: str, moment: int) -> bool:
+        return target in self.back
 
     def ready(self, targets: Sequence[str]) -> list[str]:
         return [target for target in targets if target in self.alive]
@@ -89,6 +98,11 @@ async def settle() -> None:
         await asyncio.sleep(0)
 
 
+def acts() -> list[str]:
+    """What was done to the fleet, without looks at it."""
+    return [each for each in Noted.log if each not in ("look", "verify")]
+
+
 def occurrence(**times: Any) -> Occurrence:
     return Occurrence(number=1, targets=["a", "b"], **times)
 
@@ -116,7 +130,7 @@ async def test_a_round_begins_a_fault_and_wall_time_ends_it_in_lockstep(
     bench.clock.advance(0.2)
     await settle()
     assert bench.states == ["applied", "observed", "healed", "verified"]
-    assert Noted.log == ["apply a b", "heal a b"]
+    assert acts() == ["apply a b", "heal a b"]
 
 
 async def test_on_a_clock_that_runs_scenario_time_begins_and_a_round_ends_a_fault(
@@ -161,7 +175,7 @@ async def test_only_targets_that_are_alive_are_struck(benches: list[Bench]) -> N
     benches.append(bench)
     bench.site.alive = {"b"}
     await bench.opened(1)
-    assert Noted.log == ["apply b"]
+    assert acts() == ["apply b"]
     nobody = Bench(LOCKSTEP, Noted(kind="noted"), occurrence(first_round=1, lasts_s=1.0))
     benches.append(nobody)
     nobody.site.alive = set()
@@ -174,7 +188,7 @@ async def test_the_end_of_the_run_heals_everything() -> None:
     await bench.opened(1)
     await bench.happen({"event": "ended"})
     await bench.injector.close()
-    assert Noted.log == ["apply a b", "heal a b"]
+    assert acts() == ["apply a b", "heal a b"]
     assert "healed" in bench.states
 
 
@@ -187,3 +201,62 @@ async def test_a_fault_that_cannot_be_applied_fails_the_run() -> None:
     await bench.opened(1)
     await bench.injector.close()
     assert [str(error) for error in bench.errors] == ["no such thing"]
+
+
+async def test_the_last_look_is_when_the_fault_ends(benches: list[Bench]) -> None:
+    hidden = Noted(kind="noted", shows=False)
+    bench = Bench(LOCKSTEP, hidden, occurrence(first_round=1, lasts_s=1.0))
+    benches.append(bench)
+    await bench.opened(1)
+    before = Noted.log.count("look")
+    await settle()
+    assert Noted.log.count("look") == before  # no time has passed
+    bench.clock.advance(1.0)
+    await settle()
+    looks = [place for place, each in enumerate(Noted.log) if each == "look"]
+    assert looks[-1] == Noted.log.index("heal a b") - 1
+
+
+async def test_looks_become_rare(benches: list[Bench]) -> None:
+    hidden = Noted(kind="noted", shows=False)
+    bench = Bench(LOCKSTEP, hidden, occurrence(first_round=1, lasts_s=101.0))
+    benches.append(bench)
+    await bench.opened(1)
+    for _ in range(1000):
+        bench.clock.advance(0.1)
+        await settle()
+    # 0.02 s, a quarter longer each time, until it is 0.5 s; then 2 a second.
+    assert 190 <= Noted.log.count("look") <= 225
+
+
+async def test_a_target_that_is_back_is_seen_soon_however_long_it_was_away(
+    benches: list[Bench],
+) -> None:
+    away = Noted(kind="noted", returns=False)
+    bench = Bench(LOCKSTEP, away, occurrence(first_round=1, lasts_s=1.0))
+    benches.append(bench)
+    await bench.opened(1)
+    for _ in range(600):
+        bench.clock.advance(0.1)
+        await settle()
+    assert bench.states[-1] == "healed"
+    looks = Noted.log.count("verify")
+    assert looks <= 150
+    bench.site.back = {"a", "b"}
+    await bench.happen({"event": "attended", "client": "b"})
+    for _ in range(2):
+        bench.clock.advance(0.02)
+        await settle()
+    assert bench.states[-1] == "verified"
+
+
+async def test_faults_of_scenario_times_that_passed_while_the_run_stood_do_not_begin(
+    benches: list[Bench],
+) -> None:
+    do = Noted(kind="noted")
+    passed, lasting = occurrence(begin_s=5.0, lasts_s=1.0), occurrence(begin_s=5.0)
+    for each, states in ((passed, []), (lasting, ["applied", "observed"])):
+        bench = Bench(WALL, do, each)
+        benches.append(bench)
+        await bench.opened(7, scenario_s=30.0)
+        assert bench.states == states

@@ -9,6 +9,7 @@ import click
 
 from muster.emulator.cli.auditing import audit
 from muster.emulator.cli.experiments import compare, plan, study
+from muster.emulator.cli.faults import export_faults, heal, inject, pause, unpause
 from muster.emulator.cli.following import report, status, stop, watch
 from muster.emulator.cli.machine import doctor, verify
 from muster.emulator.cli.options import Commands
@@ -33,6 +34,11 @@ for command in (
     status,
     watch,
     stop,
+    inject,
+    heal,
+    pause,
+    unpause,
+    export_faults,
     doctor,
     report,
     audit,

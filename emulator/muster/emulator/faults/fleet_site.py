@@ -18,6 +18,9 @@ from muster.emulator.scenario.scenario import Scenario
 
 _POLL_S = 0.01
 
+_START_S = 10.0
+"""Most seconds for which a process that was started is awaited to pause it."""
+
 
 class FleetSite:
     """The programs of a running fleet, and its links.
@@ -125,6 +128,8 @@ class FleetSite:
         self._starting.add(program)
         try:
             await self._start(program)
+            if self._paused[program]:
+                await self._pause_again(program)
         finally:
             self._starting.discard(program)
 
@@ -134,8 +139,21 @@ class FleetSite:
     async def pause(self, target: str) -> None:
         program = self._program(target)
         self._paused[program] += 1
+        if self._paused[program] == 1:
+            await self._pause_alive(program)
+
+    async def _pause_again(self, program: str) -> None:
+        """Pause a program that was started while another fault pauses it."""
+        limit = self._clock.monotonic() + _START_S
+        while program not in self._backend.alive and self._clock.monotonic() < limit:
+            await self._clock.sleep_until(self._clock.monotonic() + _POLL_S)
+        if self._paused[program]:
+            await self._pauses.resume(program)  # the watchdog still holds the dead one
+            await self._pause_alive(program)
+
+    async def _pause_alive(self, program: str) -> None:
         handle = self._backend.alive.get(program)
-        if self._paused[program] == 1 and handle is not None:
+        if handle is not None:
             await self._pauses.pause(program, dict(handle.identity))
 
     async def resume(self, target: str) -> None:

@@ -6,33 +6,55 @@ is wall time, because scenario time stands still while a round waits.
 """
 
 import asyncio
+import heapq
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from itertools import count
 from typing import Any
 
 from muster.common.clock import Clock
 from muster.common.events import Tell
 from muster.common.fault_events import FaultApplied, FaultHealed, FaultObserved, FaultVerified
-from muster.emulator.faults.injection import FaultSite, InjectedFault
-from muster.emulator.faults.timeline import FaultTimeline, Occurrence
+from muster.emulator.faults.injection import FaultSite
+from muster.emulator.faults.timeline import FaultTimeline
 from muster.emulator.faults.times import RunTime
+from muster.emulator.faults.waiting_injections import (
+    PlannedInjection,
+    WaitingInjections,
+    planned_injections,
+)
 
 _LOOK_S = 0.02
-"""Seconds between two looks at the effect of a fault."""
+"""Seconds between the first two looks at the effect of a fault."""
+
+_SLOWER = 1.25
+"""Factor of the time from one look to the next, so that what is seen is at most a quarter of the
+waiting late."""
+
+_RARELY_S = 0.5
+"""Most seconds between two looks."""
 
 _MOST_LOOK_S = 10.0
 """Most seconds for which the effect of a fault without duration is awaited."""
 
+_LAST_LOOK_S = 1.0
+"""Most seconds for which a fault that ends waits for the last look at its effect."""
+
+_BACK = frozenset({"attended", "server_started"})
+"""Events with which a target may be back."""
+
 
 class _Injection:
-    """One occurrence, with what has become of it."""
+    """One occurrence that has begun, with what has become of it."""
 
-    def __init__(self, name: str, do: InjectedFault, occurrence: Occurrence) -> None:
-        self.name, self.do, self.occurrence = name, do, occurrence
-        self.begun = self.observed = False
+    def __init__(self, planned: PlannedInjection) -> None:
+        self.planned = planned
+        self.fault, self.do, self.occurrence = planned
+        self.observed = False
         self.targets: Sequence[str] = ()
+        self.applied = asyncio.Event()
         self.end = asyncio.Event()
-        self.task: asyncio.Task[None] | None = None
+        self.healed = asyncio.Event()
 
 
 class FaultInjector:
@@ -64,70 +86,110 @@ class FaultInjector:
         self._round: int | None = None
         self._scenario_s: float | None = None
         self._ended = False
-        self._timers: list[asyncio.Task[None]] = []
-        self._timed = False
-        self._waiting = [
-            _Injection(fault.name, fault.do, occurrence)
-            for fault in timeline.faults
-            if isinstance(fault.do, InjectedFault)
-            for occurrence in fault.occurrences
-            if (fault.name, occurrence.number) not in done
-        ]
-        self._begun: list[_Injection] = []
+        self._news = asyncio.Event()
+        self._timer: asyncio.Task[None] | None = None
+        self._waiting = WaitingInjections(
+            each
+            for each in planned_injections(timeline)
+            if (each.fault, each.occurrence.number) not in done
+        )
+        self._running: dict[asyncio.Task[None], _Injection] = {}
+        self._ends: list[tuple[int, int, _Injection]] = []
+        self._order = count()
+        self._zero: float | None = None
+
+    @property
+    def round(self) -> int | None:
+        """The round that opened last; None before the first."""
+        return self._round
+
+    @property
+    def scenario_s(self) -> float | None:
+        """The scenario time; in lockstep, that at which the round has opened. None before the first
+        round."""
+        if self._zero is None:
+            return self._scenario_s
+        return (self._clock.monotonic() - self._zero) * self._scale
 
     def happen(self, line: Mapping[str, Any]) -> None:
         """Begin and end what a line of the journal begins and ends."""
         if self._ended:
             return
-        if line["event"] == "ended":
+        event = line["event"]
+        if event == "ended":
             self._end_all()
             return
-        if line["event"] == "round_opened":
+        if event in _BACK:
+            self._tell_news()
+        if event == "round_opened":
             self._round, self._scenario_s = line["round"], line["scenario_s"]
-            self._start_timers(line["at"])
-        for injection in self._waiting[:]:
-            if self._begins(injection.occurrence, line):
-                self._begin(injection)
-        for injection in self._begun:
-            end_round = injection.occurrence.end_round
-            if end_round is not None and self._round is not None and self._round >= end_round:
-                injection.end.set()
+            self._begin_timed(line["at"])
+        for planned in self._waiting.take_at(line):
+            self._begin(planned)
+        while self._ends and self._round is not None and self._ends[0][0] <= self._round:
+            heapq.heappop(self._ends)[2].end.set()
 
-    def _begins(self, occurrence: Occurrence, line: Mapping[str, Any]) -> bool:
-        if occurrence.event is not None:
-            here = occurrence.first_round in (None, line.get("round"))
-            return bool(line["event"] == occurrence.event and here)
-        if occurrence.first_round is not None:
-            opened = line["event"] == "round_opened"
-            return bool(opened and line["round"] == occurrence.first_round)
-        assert occurrence.begin_s is not None
-        return self._scenario_s is not None and self._scenario_s >= occurrence.begin_s
-
-    def _start_timers(self, at: float) -> None:
-        """On clocks that run, wait for the scenario times of faults, from the first round on."""
-        if self._timed or self._time.lockstep or self._scenario_s is None:
+    def _begin_timed(self, at: float) -> None:
+        """Begin what begins at the scenario time of the round that opens. On clocks that run, wait
+        from the first round on for the scenario times of the others."""
+        if self._scenario_s is None:
             return
-        self._timed = True
-        zero = self._clock.monotonic() - (self._clock.now() - at) - self._scenario_s / self._scale
-        for injection in self._waiting:
-            begin_s = injection.occurrence.begin_s
-            if begin_s is not None and injection.occurrence.first_round is None:
-                due = zero + begin_s / self._scale
-                ends = due + (injection.occurrence.lasts_s or math.inf) / self._scale
-                if ends < self._clock.monotonic():
-                    continue  # it passed while the run was stopped
-                self._timers.append(asyncio.create_task(self._begin_at(injection, due)))
+        if self._time.lockstep:
+            for planned in self._waiting.take_until(self._scenario_s):
+                self._begin(planned)
+        elif self._timer is None:
+            clock = self._clock
+            zero = clock.monotonic() - (clock.now() - at) - self._scenario_s / self._scale
+            self._zero = zero
+            now_s = (clock.monotonic() - zero) * self._scale
+            for planned in self._waiting.take_until(now_s):
+                begin_s, lasts_s = planned.occurrence.begin_s, planned.occurrence.lasts_s
+                assert begin_s is not None
+                if begin_s + (lasts_s or math.inf) >= now_s:  # else it passed while the run stood
+                    self._begin(planned)
+            self._timer = asyncio.create_task(self._follow_time(zero))
 
-    async def _begin_at(self, injection: _Injection, due: float) -> None:
-        await self._clock.sleep_until(due)
-        if not injection.begun and not self._ended:
-            self._begin(injection)
+    async def _follow_time(self, zero: float) -> None:
+        while (next_s := self._waiting.next_s) is not None and not self._ended:
+            await self._clock.sleep_until(zero + next_s / self._scale)
+            for planned in self._waiting.take_until(next_s):
+                self._begin(planned)
 
-    def _begin(self, injection: _Injection) -> None:
-        injection.begun = True
-        self._waiting.remove(injection)
-        self._begun.append(injection)
-        injection.task = asyncio.create_task(self._run(injection))
+    async def inject(self, planned: PlannedInjection) -> bool:
+        """Begin an occurrence now; return whether it acts, when that is known."""
+        if self._ended:
+            return False
+        task, injection = self._begin(planned)
+        await _first_of(injection.applied.wait(), asyncio.shield(task))
+        return injection.applied.is_set()
+
+    async def heal(self, chosen: Callable[[PlannedInjection], bool]) -> list[str]:
+        """End the faults that act and are chosen; return their names when they are healed."""
+        ending = [
+            each
+            for each in self._running.values()
+            if each.applied.is_set() and not each.healed.is_set() and chosen(each.planned)
+        ]
+        for injection in ending:
+            injection.end.set()
+        for injection in ending:
+            await injection.healed.wait()
+        return sorted({injection.fault for injection in ending})
+
+    def acting(self) -> list[str]:
+        """The names of the faults that act now."""
+        running = self._running.values()
+        return sorted({e.fault for e in running if e.applied.is_set() and not e.healed.is_set()})
+
+    def _begin(self, planned: PlannedInjection) -> tuple[asyncio.Task[None], _Injection]:
+        injection = _Injection(planned)
+        end_round = planned.occurrence.end_round
+        if end_round is not None:
+            heapq.heappush(self._ends, (end_round, next(self._order), injection))
+        task = asyncio.create_task(self._run(injection))
+        self._running[task] = injection
+        task.add_done_callback(self._running.pop)
+        return task, injection
 
     # --- one occurrence --------------------------------------------------------------------------
 
@@ -145,76 +207,111 @@ class FaultInjector:
         before = await do.measure(site, injection.targets)
         await do.apply(site, injection.targets)
         self._tell(FaultApplied, injection, injection.targets)
+        injection.applied.set()
         try:
             observing = asyncio.create_task(self._observe(injection, before))
             try:
                 await self._until_end(injection)
-                if not do.lasts:  # its effect follows at once
-                    await asyncio.wait([observing], timeout=_MOST_LOOK_S)
+                # The effect of a fault without duration follows at once.
+                wait_s = _LAST_LOOK_S if do.lasts else _MOST_LOOK_S
+                await _first_of(observing, self._sleep(wait_s))
             finally:
                 observing.cancel()
                 await asyncio.gather(observing, return_exceptions=True)
         finally:
             since = site.moment
-            await do.heal(site, injection.targets)
+            try:
+                await do.heal(site, injection.targets)
+            finally:
+                injection.healed.set()
         self._tell(FaultHealed, injection, injection.targets)
-        if injection.observed:
+        if injection.observed and not self._ended:
             await self._verify(injection, since)
 
     async def _until_end(self, injection: _Injection) -> None:
-        lasts_s = injection.occurrence.lasts_s
-        if injection.do.lasts and lasts_s is None:
+        if not injection.do.lasts:
+            return
+        if (lasts_s := injection.occurrence.lasts_s) is None:
             await injection.end.wait()
-        elif injection.do.lasts:
-            assert lasts_s is not None
-            scale = 1.0 if self._time.lockstep else self._scale
-            ending = asyncio.create_task(injection.end.wait())
-            timer = asyncio.create_task(
-                self._clock.sleep_until(self._clock.monotonic() + lasts_s / scale)
-            )
-            await asyncio.wait([ending, timer], return_when=asyncio.FIRST_COMPLETED)
-            for task in (ending, timer):
-                task.cancel()
-            await asyncio.gather(ending, timer, return_exceptions=True)
+            return
+        scale = 1.0 if self._time.lockstep else self._scale
+        await self._sleep(lasts_s / scale, injection.end)
+        injection.end.set()
 
     async def _observe(self, injection: _Injection, before: Mapping[str, float]) -> None:
-        """Look until the effect shows, and tell it."""
+        """Look until the effect shows, and tell it. The last look is at the end of the fault, or of
+        the run."""
+        wait_s = _LOOK_S
         while True:
+            last = injection.end.is_set()
             seen = await injection.do.observe(self._site, injection.targets, before)
             if seen:
                 said = ", ".join(sorted(set(seen.values())))
                 injection.observed = True
                 self._tell(FaultObserved, injection, sorted(seen), said)
+            if seen or last:
                 return
-            await self._clock.sleep_until(self._clock.monotonic() + _LOOK_S)
+            await self._sleep(wait_s, injection.end)
+            wait_s = min(_RARELY_S, wait_s * _SLOWER)
 
     async def _verify(self, injection: _Injection, since: int) -> None:
-        """Look until all targets work again, or the run is over."""
-        while not self._ended:
+        """Look until all targets work again, or the run is over: soon after every event with which
+        a target may be back, and otherwise from time to time."""
+        wait_s = _LOOK_S
+        while True:
+            news, last = self._news, self._ended
             targets = injection.targets
             back = await injection.do.verify(self._site, targets, since)
             if set(back) >= set(targets):
                 self._tell(FaultVerified, injection, targets)
                 return
-            await self._clock.sleep_until(self._clock.monotonic() + _LOOK_S)
+            if last:
+                return
+            await self._sleep(_LOOK_S)
+            await self._sleep(wait_s, news)
+            wait_s = min(_RARELY_S, wait_s * _SLOWER)
+
+    async def _sleep(self, seconds: float, unless: asyncio.Event | None = None) -> None:
+        """Sleep, but not longer than until the event."""
+        timer = self._clock.sleep_until(self._clock.monotonic() + seconds)
+        if unless is None:
+            await timer
+        else:
+            await _first_of(unless.wait(), timer)
 
     def _tell(self, kind: Any, injection: _Injection, targets: Sequence[str], *more: str) -> None:
         number = injection.occurrence.number
         self._record(
-            kind(injection.name, number, list(targets), self._round, self._scenario_s, *more)
+            kind(injection.fault, number, list(targets), self._round, self._scenario_s, *more)
         )
+
+    def _tell_news(self) -> None:
+        self._news.set()
+        self._news = asyncio.Event()
 
     # --- the end ---------------------------------------------------------------------------------
 
     def _end_all(self) -> None:
         self._ended = True
-        for injection in self._begun:
+        self._tell_news()
+        for injection in self._running.values():
             injection.end.set()
 
     async def close(self) -> None:
         """Heal everything, and wait until it is healed."""
         self._end_all()
-        for timer in self._timers:
-            timer.cancel()
-        tasks = [*self._timers, *(each.task for each in self._begun if each.task is not None)]
+        if self._timer is not None:
+            self._timer.cancel()
+            await asyncio.gather(self._timer, return_exceptions=True)
+        await asyncio.gather(*self._running, return_exceptions=True)
+
+
+async def _first_of(*waits: Awaitable[Any]) -> None:
+    """Wait until one of these is done, and cancel the others."""
+    tasks = [asyncio.ensure_future(each) for each in waits]
+    try:
+        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for task in tasks:
+            task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)

@@ -37,11 +37,14 @@ class ScenarioFaults(NamedTuple):
             ConfigError: a fault has no target, or acts in no round.
         """
         time = run_time(scenario)
-        gateways = [
-            GatewayGroup(g.name, gateway_name(g.name)) for g in scenario.groups if g.gateway
-        ]
+        gateways = gateway_groups(scenario)
         timeline = resolve(scenario.faults, scenario.seed, time, residents, gateways)
         return cls(timeline, time, device_faults(timeline, time))
+
+
+def gateway_groups(scenario: Scenario) -> list[GatewayGroup]:
+    """The groups of a scenario that have a gateway, with its name."""
+    return [GatewayGroup(g.name, gateway_name(g.name)) for g in scenario.groups if g.gateway]
 
 
 def run_time(scenario: Scenario) -> RunTime:

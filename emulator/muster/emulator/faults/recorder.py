@@ -1,17 +1,23 @@
 """Records what becomes of the faults that act inside devices: applied, observed, healed, verified.
 
-The recorder follows the journal. A round that opens in a fault's window applies it; the ledger's
-rows of a committed round show whether it was observed; the first round after the window heals it;
-and it is verified when every target on which it was observed has been seen without its effect. The
-recorder has no clock, so a run and its simulation record the same.
+The recorder follows the journal. A round that opens in a fault's window applies it, and the first
+round after the window heals it. The rows that a commit enters in the ledger show whether a fault
+was observed, if they are about a call of a round in its window; some modes enter them long after
+that round. It is verified when every target on which it was observed has been seen without its
+effect, in a call of a later round. The recorder has no clock, so a run and its simulation record
+the same.
+
+A device works for one call after the other. As soon as an update of a later call was entered, or
+the device has declined one without being busy, nothing about the calls before is still to come.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from muster.client.faults.scheduled import Window
 from muster.common.events import Event
+from muster.common.exchange import Reason
 from muster.common.fault_events import (
     FaultApplied,
     FaultHealed,
@@ -19,11 +25,15 @@ from muster.common.fault_events import (
     FaultPlanned,
     FaultVerified,
 )
-from muster.common.faults import LedgerTrace, TracedFault
+from muster.common.faults import NO_ANSWER, LedgerTrace, TracedFault
 from muster.emulator.faults.device_faults import window_of
 from muster.emulator.faults.timeline import FaultTimeline, Occurrence
 from muster.emulator.faults.times import RunTime
+from muster.emulator.faults.traces import CallTrace
 from muster.server.rounds.steps import step_at
+
+_REMEMBERED = 10_000
+"""Rounds whose scenario time is remembered for events about them."""
 
 Line = Mapping[str, Any]
 """A line of the journal."""
@@ -32,34 +42,55 @@ Line = Mapping[str, Any]
 class Traces(Protocol):
     """Reads traces of faults from the ledger."""
 
-    def of_round(self, round: int) -> Mapping[str, LedgerTrace]:
-        """The traces of all devices that have any in a committed round, by client."""
+    def entered(self, round: int | None, clients: Collection[str]) -> Sequence[CallTrace]:
+        """The traces of these devices' calls that were entered with the commit of a round, in the
+        order of the rounds of the calls; None: after the commit of the newest round."""
         ...
 
-    def usual_s(self, clients: Sequence[str], before: int) -> Mapping[str, float]:
-        """The median of each device's modelled seconds in the rounds before `before`."""
+    def usual_s(self, clients: Iterable[str], before: int) -> Mapping[str, float]:
+        """The median of each device's modelled seconds in rounds before `before`."""
         ...
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class _Course:
-    """The course of one occurrence of a fault."""
+    """The course of one occurrence of a fault.
+
+    Attributes:
+        first, end: the first round in which it acts, and the first one in which it no longer does.
+        waiting: targets about which something may still be to come.
+        fresh, seen: traces of targets on which it was observed: in the rows of the newest commit,
+            each with the round of its call; in all rows.
+        unseen: traces of targets in its rounds that do not show it, if it compares.
+        clean: targets that were seen without its effect afterwards, each with the round.
+    """
 
     name: str
     do: TracedFault
     occurrence: Occurrence
     window: Window
-    healed: bool = False
-    observed: dict[str, LedgerTrace] = field(default_factory=dict)
+    first: int = 0
+    end: int | None = None
+    waiting: set[str] = field(default_factory=set)
+    fresh: dict[str, tuple[int, LedgerTrace]] = field(default_factory=dict)
+    seen: dict[str, LedgerTrace] = field(default_factory=dict)
     unseen: dict[str, LedgerTrace] = field(default_factory=dict)
-    clean: set[str] = field(default_factory=set)
+    clean: dict[str, int] = field(default_factory=dict)
     usual: Mapping[str, float] | None = None
-    done: bool = False
+    told: bool = False
 
     @property
-    def complete(self) -> bool:
-        """Whether the fault was observed on all its targets."""
-        return len(self.observed) == len(self.occurrence.targets)
+    def needs_rows(self) -> bool:
+        """Whether rows of the ledger could say more about it."""
+        return self.end is not None or len(self.seen) < len(self.occurrence.targets)
+
+    def has(self, round: int) -> bool:
+        """Whether it acts on the calls of a round."""
+        return self.first <= round and (self.end is None or round < self.end)
+
+    def show(self, call: int, client: str, trace: LedgerTrace) -> None:
+        """Enter a trace that shows the effect."""
+        self.fresh[client], self.seen[client] = (call, trace), trace
 
 
 class FaultRecorder:
@@ -82,14 +113,14 @@ class FaultRecorder:
         self._traces = traces
         self._recorded = recorded or set()
         self._round: int | None = None
-        self._opened: dict[int, tuple[float | None, int]] = {}
+        self._opened: dict[int, float | None] = {}
         courses = [
             _Course(fault.name, fault.do, occurrence, window_of(occurrence, time))
             for fault in timeline.faults
             if isinstance(fault.do, TracedFault)
             for occurrence in fault.occurrences
         ]
-        # Those that begin later, the next one last; and those that have begun and are not done.
+        # Those that begin later, the next one last.
         self._later = {
             unit: sorted(
                 (course for course in reversed(courses) if course.window.unit == unit),
@@ -97,7 +128,12 @@ class FaultRecorder:
             )
             for unit in ("round", "step")
         }
-        self._begun: list[_Course] = []
+        self._acting: list[_Course] = []
+        self._healed: dict[_Course, None] = {}
+        # By client, the courses that wait for something about it; and the newest call that it has
+        # accepted.
+        self._watched: dict[str, dict[_Course, None]] = {}
+        self._called: dict[str, int] = {}
 
     def plan(self) -> Iterator[Event]:
         """The events that say what is planned, for all faults."""
@@ -120,13 +156,12 @@ class FaultRecorder:
             case "round_opened":
                 yield from self._round_opened(line["round"], line["scenario_s"])
             case "round_committed":
-                yield from self._round_committed(line["round"])
+                yield from self._rows_entered(line["round"])
             case "ended":
-                yield from self._look_again()
-                over = line["status"] in ("completed", "diverged")  # else it may be resumed
-                for course in self._begun if over else ():
-                    if not course.healed:
-                        yield from self._heal(course)
+                yield from self._rows_entered(None)
+                if line["status"] in ("completed", "diverged"):  # else it may be resumed
+                    for course in self._acting:
+                        yield from self._event(FaultHealed, course, self._round)
             case _:
                 pass
 
@@ -135,119 +170,134 @@ class FaultRecorder:
     def _round_opened(self, round: int, scenario_s: float | None) -> Iterator[Event]:
         step = step_at(scenario_s or 0.0, self._time.round_s)
         self._round = round
-        self._opened[round] = scenario_s, step
-        for past in [each for each in self._opened if each < round - 8]:
-            del self._opened[past]
-        for course in self._begun:
-            if not course.healed and not course.window.has(round, step):
-                yield from self._heal(course)
+        self._opened[round] = scenario_s
+        self._opened.pop(round - _REMEMBERED, None)
+        for course in self._acting[:]:
+            if not course.window.has(round, step):
+                self._acting.remove(course)
+                self._healed[course] = None
+                course.end = round
+                yield from self._event(FaultHealed, course, round)
         for unit, now in (("round", round), ("step", step)):
             later = self._later[unit]
             while later and later[-1].window.first <= now:
                 course = later.pop()
                 if course.window.has(round, step):  # else it passed between two rounds
-                    self._begun.append(course)
-                    yield from self._event(FaultApplied, course, course.occurrence.targets)
+                    self._begin(course, round)
+                    yield from self._event(FaultApplied, course, round)
 
-    def _heal(self, course: _Course) -> Iterator[Event]:
-        course.healed = True
-        yield from self._event(FaultHealed, course, course.occurrence.targets)
+    def _begin(self, course: _Course, round: int) -> None:
+        course.first = round
+        course.waiting = set(course.occurrence.targets)
+        self._acting.append(course)
+        for client in course.occurrence.targets:
+            self._watched.setdefault(client, {})[course] = None
 
-    def _round_committed(self, round: int) -> Iterator[Event]:
-        self._round = round
-        step = self._step(round)
-        self._begun = [course for course in self._begun if not course.done]
-        watched = [
-            course
-            for course in self._begun
-            if not (course.complete and course.window.has(round, step))
-        ]
-        if not watched:
+    # --- rows of the ledger ----------------------------------------------------------------------
+
+    def _rows_entered(self, round: int | None) -> Iterator[Event]:
+        """Look at what was entered with the commit of a round; None: after the newest commit."""
+        if not self._healed and not any(course.needs_rows for course in self._acting):
             return
-        traces = self._traces.of_round(round)
-        for course in watched:
-            struck = _of(course, traces)
-            if course.window.has(round, step):
-                yield from self._observe(course, struck)
-            elif course.healed:
-                yield from self._look_again(course)
-                yield from self._verify(course, struck)
+        touched: dict[_Course, None] = {}
+        for row in self._traces.entered(round, self._watched.keys()):
+            for call, trace in self._calls_of(row):
+                for course in [*self._watched.get(row.client, ())]:
+                    touched[course] = None
+                    self._see(course, call, row.client, trace)
+        for course in touched:
+            yield from self._tell(course)
 
-    def _step(self, round: int) -> int:
-        return self._opened.get(round, (None, round - 1))[1]
+    def _calls_of(self, row: CallTrace) -> Iterator[tuple[int, LedgerTrace]]:
+        """The round of the call to which a trace belongs, with the trace. An update that came once
+        more has come with a later call of the device: the newest that it has accepted, or else one
+        of the round that is open."""
+        call, client, trace = row
+        if trace.updates or trace.decision not in NO_ANSWER:
+            self._called[client] = max(call, self._called.get(client, 0))
+        yield call, trace._replace(earlier=())
+        if trace.earlier:
+            later = self._called.get(client, 0)
+            yield later if later > call else self._round or 0, LedgerTrace(earlier=trace.earlier)
 
-    def _look_again(self, only: _Course | None = None) -> Iterator[Event]:
-        """Look again at the newest rounds, because updates that are sent twice may be recorded with
-        the next commit."""
-        if self._round is None:
-            return
-        courses = self._begun if only is None else [only]
-        for course in courses:
-            if course.observed:
-                continue
-            for round in (self._round - 1, self._round):
-                if round > 0 and course.window.has(round, self._step(round)):
-                    yield from self._observe(course, _of(course, self._traces.of_round(round)))
-
-    def _observe(self, course: _Course, traces: Mapping[str, LedgerTrace]) -> Iterator[Event]:
-        """Look whether the fault shows in a round in which it acts."""
-        if course.complete:
-            return
-        first, fresh = not course.observed, dict[str, LedgerTrace]()
-        for client, trace in traces.items():
-            if client in course.observed:
-                continue
-            trace = trace._replace(usual_s=self._usual_s(course, client))
-            if course.do.observed(trace):
-                fresh[client] = trace
-            elif trace.modelled_s is not None:
-                course.unseen[client] = trace
-        course.observed |= fresh
-        if first and fresh:
-            yield from self._event(
-                FaultObserved, course, sorted(fresh), course.do.seen(list(fresh.values()))
+    def _see(self, course: _Course, call: int, client: str, trace: LedgerTrace) -> None:
+        if course.has(call):
+            self._observe(course, call, client, trace)
+        elif course.end is not None and call >= course.end:
+            self._look_whether_gone(course, call, client, trace)
+            moved_on = trace.updates or (
+                trace.decision == "decline" and trace.reason != Reason.BUSY.value
             )
+            if moved_on and (client in course.clean or client not in course.seen):
+                self._forget(course, client)
+
+    def _observe(self, course: _Course, call: int, client: str, trace: LedgerTrace) -> None:
+        """Look whether the fault shows in a call on which it acts."""
+        if client in course.seen:
+            return
+        trace = trace._replace(usual_s=self._usual_s(course, client))
+        if course.do.observed(trace):
+            course.show(call, client, trace)
+        elif course.do.compares and trace.modelled_s is not None:
+            course.unseen[client] = trace
 
     def _usual_s(self, course: _Course, client: str) -> float | None:
         if not course.do.compares:
             return None
         if course.usual is None:
-            first = course.occurrence.first_round or self._round or 1
-            course.usual = self._traces.usual_s(course.occurrence.targets, first)
+            before = course.occurrence.first_round or course.first
+            course.usual = self._traces.usual_s(course.occurrence.targets, before)
         return course.usual.get(client)
 
-    def _verify(self, course: _Course, traces: Mapping[str, LedgerTrace]) -> Iterator[Event]:
-        """Look whether the effect is gone, in a round after the fault."""
-        late = {
-            client: old._replace(usual_s=traces[client].modelled_s)
-            for client, old in course.unseen.items()
-            if client in traces and old.usual_s is None
-        }
-        shown = {client: old for client, old in late.items() if course.do.observed(old)}
-        if shown and not course.observed:
-            course.observed |= shown
-            yield from self._event(
-                FaultObserved, course, sorted(shown), course.do.seen(list(shown.values()))
-            )
-        if not course.observed:
-            return
-        for client, trace in traces.items():
-            usual_s = course.observed[client].usual_s if client in course.observed else None
-            if course.do.gone(trace._replace(usual_s=usual_s)):
-                course.clean.add(client)
-        if course.clean >= course.observed.keys():
-            course.done = True
-            yield from self._event(FaultVerified, course, sorted(course.observed))
+    def _look_whether_gone(
+        self, course: _Course, call: int, client: str, trace: LedgerTrace
+    ) -> None:
+        """Look whether the effect is gone in a call after the fault."""
+        before = course.unseen.get(client)
+        if before is not None and before.usual_s is None:  # compared with the time afterwards
+            late = before._replace(usual_s=trace.modelled_s)
+            if course.do.observed(late):
+                course.show(call, client, late)
+        usual_s = course.seen[client].usual_s if client in course.seen else None
+        if course.do.gone(trace._replace(usual_s=usual_s)):
+            course.clean.setdefault(client, call)
+
+    def _forget(self, course: _Course, client: str) -> None:
+        """Expect nothing more about a target."""
+        course.waiting.discard(client)
+        if not course.waiting:
+            self._healed.pop(course, None)
+        watched = self._watched[client]
+        watched.pop(course, None)
+        if not watched:
+            del self._watched[client]
+            self._called.pop(client, None)
 
     # --- events ----------------------------------------------------------------------------------
 
+    def _tell(self, course: _Course) -> Iterator[Event]:
+        fresh, course.fresh = course.fresh, {}
+        if fresh and not course.told:
+            course.told = True
+            said = course.do.seen([trace for _, trace in fresh.values()])
+            first = min(call for call, _ in fresh.values())
+            yield from self._event(FaultObserved, course, first, sorted(fresh), said)
+        if course.seen and course.end is not None and course.clean.keys() >= course.seen.keys():
+            last = max(course.clean[client] for client in course.seen)
+            yield from self._event(FaultVerified, course, last, sorted(course.seen))
+
     def _event(
-        self, kind: Any, course: _Course, targets: Sequence[str], *more: str
+        self,
+        kind: Any,
+        course: _Course,
+        round: int | None,
+        targets: Sequence[str] | None = None,
+        *more: str,
     ) -> Iterator[Event]:
-        round = self._round
-        scenario_s = self._opened.get(round or 0, (None, 0))[0]
-        if self._is_new(kind.name, course.name, course.occurrence.number):
-            number = course.occurrence.number
+        number = course.occurrence.number
+        if self._is_new(kind.name, course.name, number):
+            targets = course.occurrence.targets if targets is None else targets
+            scenario_s = self._opened.get(round or 0)
             yield kind(course.name, number, list(targets), round, scenario_s, *more)
 
     def _is_new(self, event: str, fault: str, number: int) -> bool:
@@ -255,8 +305,3 @@ class FaultRecorder:
         new = key not in self._recorded
         self._recorded.add(key)
         return new
-
-
-def _of(course: _Course, traces: Mapping[str, LedgerTrace]) -> dict[str, LedgerTrace]:
-    """The traces of the targets of a course."""
-    return {client: traces[client] for client in course.occurrence.targets if client in traces}

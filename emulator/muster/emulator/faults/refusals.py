@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import muster.common.fault_events  # noqa: F401 (its classes are events)
 from muster.client.faults import LifeFault
-from muster.common.events import Event
+from muster.common.events import event_kinds
 from muster.common.faults import FaultConditions, TargetGroup, TracedFault
 from muster.emulator.faults.settings import ScheduledFault
 from muster.emulator.fleet.population import names_of
@@ -62,7 +62,7 @@ def _impossible_time(scenario: ScenarioSettings, fault: ScheduledFault) -> Itera
     if when.round is not None and when.round > rounds:
         sure = " that are sure to come" if versions else ""
         yield f"when.round: the run has only {rounds} rounds{sure}, found {when.round}"
-    events = {event.name for event in Event.__subclasses__()}
+    events = {kind.name for kind in event_kinds()}
     if when.event is not None and when.event not in events:
         yield f"when.event: there is no event {when.event!r} (docs/results.md lists all events)"
     if not isinstance(fault.do, TracedFault):

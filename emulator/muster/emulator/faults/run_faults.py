@@ -1,16 +1,19 @@
 """The faults of a run as the supervisor has them: what it records of them, and what it injects."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from muster.client.config import PackProcess
 from muster.common.clock import Clock
+from muster.common.config import validate
+from muster.common.errors import ConfigError
 from muster.common.events import Tell
-from muster.common.fault_events import FaultHealed
+from muster.common.fault_events import FaultApplied, FaultHealed
 from muster.emulator.faults.fleet_site import FleetSite
 from muster.emulator.faults.injection import InjectedFault
 from muster.emulator.faults.injector import FaultInjector
+from muster.emulator.faults.manual_faults import FaultRequest, HealRequest, ManualFaults
 from muster.emulator.faults.of_scenario import write_timeline
 from muster.emulator.faults.recording import recorder_of
 from muster.emulator.faults.traces import journal_lines, recorded_events
@@ -41,12 +44,15 @@ class RunFaults:
         self._faults = faults = configs.faults
         self._site = site
         scale = configs.scenario.clock.scale
-        self._recorder = recorder_of(folder, faults) if faults.timeline else None
-        recorded = recorded_events(folder / JOURNAL) if faults.timeline else set()
-        self._applied = {key[1:] for key in recorded if key[0] == "fault_applied"}
-        self._healed = {key[1:] for key in recorded if key[0] == "fault_healed"}
+        self._recorder = recorder_of(folder, faults)
+        recorded = recorded_events(folder / JOURNAL)
+        applied = {key[1:] for key in recorded if key[0] == "fault_applied"}
         self._injector = FaultInjector(
-            faults.timeline, faults.time, site, clock, scale, record, failed, self._applied
+            faults.timeline, faults.time, site, clock, scale, record, failed, applied
+        )
+        taken = {fault.name for fault in faults.timeline.faults} | {key[1] for key in recorded}
+        self._manual = ManualFaults(
+            configs.scenario, configs.residents, site, self._injector, record, taken
         )
 
     @property
@@ -56,23 +62,25 @@ class RunFaults:
 
     def begin(self) -> None:
         """Write the timeline, and record what the journal of an earlier part of the run implies."""
-        if self._recorder is None:
-            return
         write_timeline(self._folder, self._faults.timeline)
         for event in self._recorder.plan():
             self._record(event)
+        newest: Mapping[str, Any] = {}
+        acting: dict[tuple[str, int], Sequence[str]] = {}
         for line in journal_lines(self._folder / JOURNAL):
             if line["event"] != "ended":  # the run goes on
                 self._follow(line)
-        self._heal_earlier()
-
-    def _heal_earlier(self) -> None:
-        """Record that what an earlier part of the run had injected ended with it."""
-        for fault in self._faults.timeline.faults:
-            for each in fault.occurrences if isinstance(fault.do, InjectedFault) else ():
-                key = fault.name, each.number
-                if key in self._applied - self._healed:
-                    self._record(FaultHealed(fault.name, each.number, each.targets, None, None))
+            if line["event"] == "round_opened":
+                newest = line
+            elif line["event"] == FaultApplied.name:
+                acting[line["fault"], line["number"]] = line["targets"]
+            elif line["event"] == FaultHealed.name:
+                acting.pop((line["fault"], line["number"]), None)
+        inside = {fault.name for fault in self._faults.inside}
+        for (name, number), targets in acting.items():
+            if name not in inside:  # what was injected ended with that part of the run
+                now = newest.get("round"), newest.get("scenario_s")
+                self._record(FaultHealed(name, number, targets, *now))
 
     def add_packs(self, packs: Iterable[PackProcess]) -> None:
         """Enter the packs whose processes will run."""
@@ -80,15 +88,28 @@ class RunFaults:
 
     def happen(self, line: Mapping[str, Any]) -> None:
         """Take notice of a line of the journal."""
-        if self._recorder is not None:
-            self._site.happen(line)
-            self._injector.happen(line)
-            self._follow(line)
+        self._site.happen(line)
+        self._injector.happen(line)
+        self._follow(line)
 
     def _follow(self, line: Mapping[str, Any]) -> None:
-        if self._recorder is not None:
-            for event in self._recorder.happen(line):
-                self._record(event)
+        for event in self._recorder.happen(line):
+            self._record(event)
+
+    async def handle(self, request: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Inject or heal faults at the request of a person.
+
+        Raises:
+            ConfigError: the request is wrong, or cannot be met now.
+        """
+        match request:
+            case {"inject": dict() as asked}:
+                return await self._manual.inject(validate(FaultRequest, asked, "the request"))
+            case {"heal": dict() as asked}:
+                chosen = validate(HealRequest, asked, "the request")
+                return {"healed": await self._manual.heal(chosen)}
+            case _:
+                raise ConfigError("expected a request to inject or to heal faults")
 
     def died(self, program: str, status: int) -> bool:
         """Take notice of a death; return whether a fault has ordered it."""

@@ -155,7 +155,7 @@ def _occurrences(
         found.append(
             Occurrence(
                 number=len(found) + 1,
-                targets=_each(fault, seed, len(found) + 1, struck),
+                targets=struck_targets(fault, seed, len(found) + 1, struck),
                 lasts_s=lasts_s if random_s is None else random_s,
                 **{**ends, **begins},
             )
@@ -163,8 +163,8 @@ def _occurrences(
     return found
 
 
-def _each(fault: ScheduledFault, seed: int, number: int, targets: list[str]) -> list[str]:
-    """The targets of one occurrence."""
+def struck_targets(fault: ScheduledFault, seed: int, number: int, targets: list[str]) -> list[str]:
+    """The targets of one occurrence, of those that the fault may strike."""
     percent = fault.do.each_percent()
     if percent is None:
         return targets

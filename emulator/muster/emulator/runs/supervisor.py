@@ -27,6 +27,7 @@ from muster.emulator.links.network import GatewayFleet
 from muster.emulator.runs.journal_tail import Tail
 from muster.emulator.runs.process_configs import ProcessConfigs
 from muster.emulator.runs.resumption import last_incarnation
+from muster.emulator.runs.supervisor_socket import SupervisorSocket
 from muster.emulator.scenario.scenario import Scenario
 from muster.server.config import ServerProcess
 from muster.wire import INLINE_BYTES
@@ -103,6 +104,7 @@ class Supervisor:
             self._configs,
         )
         self._faults = RunFaults(folder, self._configs, site, clock, self._record, self._fail)
+        self._socket = SupervisorSocket(folder, self._faults.handle)
         if self._faults.injects:  # a fault begins when the journal is read
             self._show_every_s = min(show_every_s, _SOON_S)
 
@@ -112,6 +114,7 @@ class Supervisor:
         Raises:
             RunFailed: the run failed; no process is left running.
         """
+        await self._socket.open()
         watching = asyncio.create_task(self._watch())
         handling = asyncio.create_task(self._handle_deaths())
         starting = asyncio.create_task(self._start())
@@ -127,6 +130,7 @@ class Supervisor:
                 await self._devices_left()
         finally:
             self._stopping = True
+            await self._socket.close()
             await self._faults.close()
             for task in (handling, starting, ended):
                 task.cancel()

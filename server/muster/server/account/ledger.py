@@ -16,6 +16,7 @@ from muster.common.errors import LedgerError
 from muster.server.account.ledger_reader import LedgerReader
 from muster.server.account.page_sums import PageSums, require_page_sums
 from muster.server.account.rows import (
+    COUNT_CONTRIBUTIONS,
     INSERT_ANSWER,
     INSERT_ROUND,
     AnswerRow,
@@ -30,7 +31,7 @@ from muster.server.account.rows import (
     version_statement,
 )
 
-SCHEMA_VERSION = 9
+SCHEMA_VERSION = 10
 
 LOG_BYTES = 4 << 20
 """Length of the log from which on it is copied into the file: SQLite's own default, 1,000 pages."""
@@ -217,6 +218,7 @@ class Ledger(LedgerReader):
             (INSERT_ROUND, [row]),
             (INSERT_ANSWER, answers),
             *pending.statements(),
+            (COUNT_CONTRIBUTIONS, [(row.round,)]),
         ]
         if model is not None:
             statements.append(version_statement(row.version, row.round, model))

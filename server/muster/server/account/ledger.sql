@@ -51,8 +51,10 @@ CREATE TABLE rounds (
     opened_at REAL NOT NULL,
     closed_at REAL NOT NULL,       -- when the next version had been computed, before the commit
     seconds REAL NOT NULL,         -- wall seconds from opening to closed_at, without the commit
-    epsilon REAL                   -- of differential privacy, spent up to this round; NULL without
+    epsilon REAL,                  -- of differential privacy, spent up to this round; NULL without
                                    -- server.privacy, or with noise 0
+    contributions INTEGER          -- rows of contributions that were entered up to and with the commit
+                                   -- of this round; the rowid of the newest one
 );
 
 CREATE TABLE answers (
@@ -73,8 +75,11 @@ CREATE TABLE answers (
     at REAL NOT NULL,
     away_steps INTEGER NOT NULL DEFAULT 0,  -- in lockstep, of a device that declined because it is
                                    -- offline: further steps of its life for which it will be
+    entered INTEGER,               -- the round with whose commit the row was entered, if that is not
+                                   -- `round`: the device had answered late
     PRIMARY KEY (round, client)
 ) WITHOUT ROWID;
+CREATE INDEX entered_later ON answers (entered) WHERE entered IS NOT NULL;
 
 CREATE TABLE contributions (
     round INTEGER NOT NULL,        -- in which the update counted; of others, the round of their call

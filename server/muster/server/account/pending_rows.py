@@ -152,6 +152,7 @@ class PendingRows:
                     member.model_bytes,
                     answered_at.get(client, at),
                     answer.away_steps,
+                    None if member.round == round.number else round.number,
                 )
             )
         return rows

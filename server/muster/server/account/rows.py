@@ -71,6 +71,7 @@ class AnswerRow(NamedTuple):
     bytes_down: int
     at: float
     away_steps: int = 0
+    entered: int | None = None
 
 
 class ContributionRow(NamedTuple):
@@ -252,6 +253,10 @@ def _insert(table: str, names: Sequence[str]) -> str:
 
 INSERT_ROUND = _insert("rounds", RoundRow._fields)
 INSERT_ANSWER = _insert("answers", AnswerRow._fields)
+COUNT_CONTRIBUTIONS = (
+    "UPDATE rounds SET contributions = (SELECT coalesce(max(rowid), 0) FROM contributions) "
+    "WHERE round = ?"
+)
 _INSERT_CONTRIBUTION = _insert("contributions", ContributionRow._fields)
 _INSERT_TRANSFER = _insert("transfers", TransferRow._fields)
 _INSERT_ESTIMATE = _insert("estimates", EstimateRow._fields)

@@ -1,0 +1,69 @@
+"""The injections that have not begun, found by what begins them."""
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from typing import Any, NamedTuple
+
+from muster.emulator.faults.injection import InjectedFault
+from muster.emulator.faults.timeline import FaultTimeline, Occurrence
+
+
+class PlannedInjection(NamedTuple):
+    """One occurrence of a fault that the supervisor injects."""
+
+    fault: str
+    do: InjectedFault
+    occurrence: Occurrence
+
+
+def planned_injections(timeline: FaultTimeline) -> list[PlannedInjection]:
+    """The occurrences of all faults of a timeline that the supervisor injects."""
+    return [
+        PlannedInjection(fault.name, fault.do, occurrence)
+        for fault in timeline.faults
+        if isinstance(fault.do, InjectedFault)
+        for occurrence in fault.occurrences
+    ]
+
+
+class WaitingInjections:
+    """Injections that wait for an event, a round, or a scenario time. A look costs what it finds,
+    however many of them wait."""
+
+    def __init__(self, planned: Iterable[PlannedInjection]) -> None:
+        self._by_event = defaultdict[tuple[str, int | None], list[PlannedInjection]](list)
+        self._by_time: list[PlannedInjection] = []
+        for each in planned:
+            occurrence = each.occurrence
+            if occurrence.event is not None:
+                self._by_event[occurrence.event, occurrence.first_round].append(each)
+            elif occurrence.first_round is not None:
+                self._by_event["round_opened", occurrence.first_round].append(each)
+            else:
+                self._by_time.append(each)
+        self._by_time.sort(key=_begin_s)
+        self._by_time.reverse()  # the next one last
+
+    def take_at(self, line: Mapping[str, Any]) -> list[PlannedInjection]:
+        """Take those that a line of the journal begins."""
+        event, round = line["event"], line.get("round")
+        keys = [(event, None), (event, round)] if round is not None else [(event, None)]
+        return [each for key in keys for each in self._by_event.pop(key, ())]
+
+    def take_until(self, scenario_s: float) -> list[PlannedInjection]:
+        """Take those that begin at this scenario time or before."""
+        found = []
+        while self._by_time and _begin_s(self._by_time[-1]) <= scenario_s:
+            found.append(self._by_time.pop())
+        return found
+
+    @property
+    def next_s(self) -> float | None:
+        """The scenario time at which the next one begins, of those that begin at a time."""
+        return _begin_s(self._by_time[-1]) if self._by_time else None
+
+
+def _begin_s(planned: PlannedInjection) -> float:
+    begin_s = planned.occurrence.begin_s
+    assert begin_s is not None
+    return begin_s

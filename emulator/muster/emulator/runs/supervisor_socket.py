@@ -1,0 +1,128 @@
+"""The socket on which a running supervisor takes requests of its own user, and its client.
+
+It is a Unix socket in `setup/` of the run folder, which only its user may enter. A connection has
+one request and one reply, each a JSON object on a line. If the supervisor dies, nobody answers any
+more.
+"""
+
+import asyncio
+import os
+import socket
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import orjson
+
+from muster.common.errors import ConfigError, MusterError, Unreachable
+from muster.emulator.launch import COMPOSE
+from muster.emulator.runs.run_folder import run_folder, shown
+
+_NAME = "supervisor.sock"
+_MOST_BYTES = 1 << 20
+_PATIENCE_S = 60.0
+"""Seconds for which a client waits for a reply: what a fault does to programs may take a while."""
+
+Handle = Callable[[Mapping[str, Any]], Awaitable[Mapping[str, Any]]]
+"""Handles a request and returns the reply. A MusterError refuses the request."""
+
+
+class SupervisorSocket:
+    """Takes requests while a run goes on."""
+
+    def __init__(self, folder: Path, handle: Handle) -> None:
+        self._setup = folder / "setup"
+        self._handle = handle
+        self._server: asyncio.Server | None = None
+
+    async def open(self) -> None:
+        """Begin to take requests. On a file system without sockets there is none, and the run goes
+        on without."""
+        listening = socket.socket(socket.AF_UNIX)
+        try:
+            with _address(self._setup) as address, suppress(FileNotFoundError):
+                os.unlink(address)  # of a supervisor that was killed; the folder is locked
+            with _address(self._setup) as address:
+                listening.bind(address)
+                os.chmod(address, 0o600)
+            self._server = await asyncio.start_unix_server(
+                self._serve, sock=listening, limit=_MOST_BYTES
+            )
+        except OSError:
+            listening.close()
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            reply = await self._reply(await reader.readline())
+            writer.write(orjson.dumps(reply) + b"\n")
+            await writer.drain()
+        except (OSError, ValueError):  # the client has gone, or its line is too long
+            pass
+        finally:
+            writer.close()
+
+    async def _reply(self, line: bytes) -> dict[str, Any]:
+        try:
+            request = orjson.loads(line)
+            return {"done": await self._handle(request)}
+        except MusterError as error:
+            return {"refused": str(error)}
+
+    async def close(self) -> None:
+        """Take no more requests."""
+        if self._server is not None:
+            self._server.close()
+            with suppress(OSError), _address(self._setup) as address:
+                os.unlink(address)
+
+
+def ask_supervisor(folder: Path, request: Mapping[str, Any]) -> dict[str, Any]:
+    """Send a request to the supervisor of the run in a folder, and return what it did.
+
+    Raises:
+        ConfigError: there is no run folder, or the supervisor refuses the request.
+        Unreachable: no supervisor runs there.
+    """
+    folder = run_folder(folder)
+    with socket.socket(socket.AF_UNIX) as connection:
+        connection.settimeout(_PATIENCE_S)
+        try:
+            with _address(folder / "setup") as address:
+                connection.connect(address)
+            connection.sendall(orjson.dumps(request) + b"\n")
+            with connection.makefile("rb") as reply:
+                line = reply.readline(_MOST_BYTES)
+        except OSError:
+            line = b""
+    if not line:
+        raise Unreachable(_why_nobody(folder))
+    answer: dict[str, Any] = orjson.loads(line)
+    if "refused" in answer:
+        raise ConfigError(answer["refused"])
+    return dict(answer["done"])
+
+
+def _why_nobody(folder: Path) -> str:
+    where = shown(folder)
+    if (folder / COMPOSE).is_file():
+        return (
+            f"the fleet in {where} was started with `muster up`, which leaves no supervisor that "
+            f"could inject and heal faults; use muster run --backend docker"
+        )
+    return (
+        f"no `muster run` is under way in {where}, or it does not answer; faults can only be "
+        f"injected and healed while a run goes on. `muster status {where}` shows how it stands, "
+        f"and `muster run --resume {where}` resumes a run that is not complete"
+    )
+
+
+@contextmanager
+def _address(setup: Path) -> Iterator[str]:
+    """The address of the socket. Addresses have at most 107 bytes, and paths of folders may have
+    more; a file descriptor of the folder stands for its path."""
+    descriptor = os.open(setup, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        yield f"/proc/self/fd/{descriptor}/{_NAME}"
+    finally:
+        os.close(descriptor)

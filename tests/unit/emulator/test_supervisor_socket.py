@@ -1,0 +1,73 @@
+"""The socket of a supervisor: private, in folders of any length, silent when nobody is there."""
+
+import asyncio
+import os
+import stat
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from muster.common.errors import ConfigError, Unreachable
+from muster.emulator.runs.supervisor_socket import SupervisorSocket, ask_supervisor
+
+
+async def handle(request: Mapping[str, Any]) -> Mapping[str, Any]:
+    if "wrong" in request:
+        raise ConfigError("expected something else")
+    return {"heard": request["say"]}
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    path = tmp_path / ("long" * 40)
+    (path / "setup").mkdir(parents=True)
+    (path / "scenario.toml").write_text('name = "x"')
+    return path
+
+
+async def ask(folder: Path, request: dict[str, Any]) -> dict[str, Any]:
+    return await asyncio.to_thread(ask_supervisor, folder, request)
+
+
+async def test_a_request_gets_its_reply_or_its_refusal(folder: Path) -> None:
+    door = SupervisorSocket(folder, handle)
+    await door.open()
+    assert await ask(folder, {"say": "hello"}) == {"heard": "hello"}
+    with pytest.raises(ConfigError, match="expected something else"):
+        await ask(folder, {"wrong": 1})
+    assert await ask(folder, {"say": "again"}) == {"heard": "again"}
+    mode = os.stat(folder / "setup" / "supervisor.sock").st_mode
+    assert stat.S_IMODE(mode) == 0o600
+    await door.close()
+    assert list((folder / "setup").iterdir()) == []
+
+
+async def test_nobody_answers_before_the_run_after_it_or_for_a_dead_supervisor(
+    folder: Path,
+) -> None:
+    with pytest.raises(Unreachable, match="no `muster run` is under way"):
+        await ask(folder, {"say": "hello"})
+    door = SupervisorSocket(folder, handle)
+    await door.open()
+    (folder / "setup" / "supervisor.sock").rename(folder / "kept")
+    await door.close()
+    (folder / "kept").rename(folder / "setup" / "supervisor.sock")  # as after SIGKILL
+    with pytest.raises(Unreachable):
+        await ask(folder, {"say": "hello"})
+    again = SupervisorSocket(folder, handle)
+    await again.open()
+    assert await ask(folder, {"say": "hello"}) == {"heard": "hello"}
+    await again.close()
+
+
+def test_a_fleet_of_muster_up_has_no_supervisor(folder: Path) -> None:
+    (folder / "docker-compose.yml").touch()
+    with pytest.raises(Unreachable, match="started with `muster up`, which leaves no supervisor"):
+        ask_supervisor(folder, {"say": "hello"})
+
+
+def test_a_folder_without_a_run_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="is not a run folder"):
+        ask_supervisor(tmp_path, {"say": "hello"})
