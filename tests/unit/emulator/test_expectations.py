@@ -11,7 +11,7 @@ from muster.common.config import parse_toml, validate
 from muster.common.errors import ConfigError
 from muster.emulator.expectations.fact_values import FactValues
 from muster.emulator.expectations.facts import FACTS
-from muster.emulator.expectations.fault_windows import FaultWindow, fault_windows
+from muster.emulator.results.fault_windows import FaultWindow, fault_windows
 from muster.emulator.expectations.judging import Judgement, judge_run, judgement_text
 from muster.emulator.expectations.language import Fact
 from muster.emulator.results.account import Account

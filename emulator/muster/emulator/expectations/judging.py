@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from muster.emulator.expectations.fact_values import FactValues
-from muster.emulator.expectations.fault_windows import EVENTS, FaultWindow, fault_windows
+from muster.emulator.results.fault_windows import EVENTS, FaultWindow, fault_windows
 from muster.emulator.expectations.judged_rounds import JudgedRounds, RoundVerdict
 from muster.emulator.expectations.language import ROUNDS_UNTIL
 from muster.emulator.expectations.settings import Expectation
