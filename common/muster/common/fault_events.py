@@ -65,13 +65,18 @@ class FaultObserved(Event):
 
 @dataclass(frozen=True)
 class FaultHealed(Event):
-    """A fault no longer acts."""
+    """A fault no longer acts.
+
+    Attributes:
+        with_run: whether it lasted until the run ended, so that no round shows what comes after it.
+    """
 
     fault: str
     number: int
     targets: Sequence[str]
     round: int | None
     scenario_s: float | None
+    with_run: bool = False
 
 
 @dataclass(frozen=True)

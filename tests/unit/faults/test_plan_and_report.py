@@ -74,8 +74,9 @@ def test_the_report_has_a_row_for_every_fault(folder: Path) -> None:
     assert found.table is not None
     rows = {row[0]: list(row[1:]) for row in found.table.rows}
     assert rows["gone"] == [
-        "offline", "3 × decline (offline)", "round 2", "round 3", "3", "3", "3", "3", "3", "2",
+        "offline", "3 × decline (offline)", "round 2", "round 3", "3", "3", "3", "3", "2", "2",
     ]  # fmt: skip
+    assert rows["nan-1"][2:4] == ["round 3", "to the end"]
     assert rows["metered-1"][1] == "never observed"
     assert found.points == ["metered-1 was never observed, so this run proves nothing about it."]
 
@@ -112,10 +113,15 @@ def test_progress_tells_the_first_time_of_a_fault_alone() -> None:
         lines.show({"event": "fault_applied", "number": number, **fault})
         lines.show({"event": "fault_observed", "number": number, "seen": "1 × x", **fault})
         lines.show({"event": "fault_healed", "number": number, **fault})
+        lines.show({"event": "fault_verified", "number": number, **fault})
+    fault["fault"] = "stays"
+    lines.show({"event": "fault_healed", "number": 1, "with_run": True, **fault})
     assert stream.getvalue().splitlines() == [
         "run: fault gone: applied to dev-0001",
         "run: fault gone: observed: 1 × x",
         "run: fault gone: healed",
+        "run: fault gone: verified to be over",
+        "run: fault stays: lasted to the end",
     ]
 
 

@@ -5,10 +5,10 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from muster.emulator.expectations.fact_values import FactValues
-from muster.emulator.results.fault_windows import EVENTS, FaultWindow, fault_windows
 from muster.emulator.expectations.judged_rounds import JudgedRounds, RoundVerdict
 from muster.emulator.expectations.language import ROUNDS_UNTIL
 from muster.emulator.expectations.settings import Expectation
+from muster.emulator.results.fault_windows import FaultWindow, fault_windows, occurrences_of
 from muster.emulator.results.parts import finite
 
 if TYPE_CHECKING:
@@ -52,7 +52,7 @@ def judge_run(account: "Account") -> list[Judgement]:
     tables = account.scenario.get("expect", [])
     if not tables:
         return []
-    windows = fault_windows(account.events(*EVENTS))
+    windows = fault_windows(occurrences_of(account))
     facts = FactValues(account)
     return [judge(Expectation.model_validate(table), facts, windows) for table in tables]
 
@@ -66,7 +66,7 @@ def judge(expectation: Expectation, facts: FactValues, windows: Sequence[FaultWi
     """
     stated = expectation.that, expectation.where
     name = expectation.fault
-    struck = [window for window in windows if name is None or window.name == name]
+    struck = [window for window in windows if name is None or window.fault == name]
     parts = _parts(expectation, facts, struck)
     if not parts:
         reason = f"the fault {name!r} was never applied" if name else "no fault was ever applied"
@@ -89,8 +89,7 @@ def _parts(
     newest = facts.rounds[-1] if facts.rounds else 0
 
     def part(first: int, last: int, before: int | None = None) -> JudgedRounds:
-        rounds = [round for round in facts.rounds if first <= round <= last]
-        return JudgedRounds(facts, rounds, before)
+        return JudgedRounds(facts, facts.between(first, last), before)
 
     if expectation.always:
         return [part(1, newest)]

@@ -156,7 +156,7 @@ class FaultInjector:
         finally:
             since = site.moment
             await do.heal(site, injection.targets)
-        self._tell(FaultHealed, injection, injection.targets)
+        self._tell(FaultHealed, injection, injection.targets, self._ended and do.lasts)
         if injection.observed:
             await self._verify(injection, since)
 
@@ -197,7 +197,9 @@ class FaultInjector:
                 return
             await self._clock.sleep_until(self._clock.monotonic() + _LOOK_S)
 
-    def _tell(self, kind: Any, injection: _Injection, targets: Sequence[str], *more: str) -> None:
+    def _tell(
+        self, kind: Any, injection: _Injection, targets: Sequence[str], *more: str | bool
+    ) -> None:
         number = injection.occurrence.number
         self._record(
             kind(injection.name, number, list(targets), self._round, self._scenario_s, *more)

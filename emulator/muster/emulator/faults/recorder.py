@@ -124,7 +124,7 @@ class FaultRecorder:
                 over = line["status"] in ("completed", "diverged")  # else it may be resumed
                 for course in self._begun if over else ():
                     if not course.healed:
-                        yield from self._heal(course)
+                        yield from self._heal(course, with_run=True)
             case _:
                 pass
 
@@ -147,9 +147,9 @@ class FaultRecorder:
                     self._begun.append(course)
                     yield from self._event(FaultApplied, course, course.occurrence.targets)
 
-    def _heal(self, course: _Course) -> Iterator[Event]:
+    def _heal(self, course: _Course, with_run: bool = False) -> Iterator[Event]:
         course.healed = True
-        yield from self._event(FaultHealed, course, course.occurrence.targets)
+        yield from self._event(FaultHealed, course, course.occurrence.targets, with_run)
 
     def _round_committed(self, round: int) -> Iterator[Event]:
         self._round = round
@@ -240,7 +240,7 @@ class FaultRecorder:
     # --- events ----------------------------------------------------------------------------------
 
     def _event(
-        self, kind: Any, course: _Course, targets: Sequence[str], *more: str
+        self, kind: Any, course: _Course, targets: Sequence[str], *more: str | bool
     ) -> Iterator[Event]:
         round = self._round
         scenario_s = self._opened.get(round or 0, (None, 0))[0]
