@@ -155,9 +155,9 @@ def test_a_fault_that_is_never_healed_lasts_to_the_end(run: RunFolder) -> None:
         'that = "accuracy >= 0.1"\nwithin = { rounds = 3, fault = "dark" }',
     )
     assert (during.holds, during.judged) == (True, 2)
-    assert (after.holds, after.reason) == (False, "there was no round with these values")
-    assert not within.holds
-    assert "no round after the fault" in within.reason
+    stays = "the fault 'dark' lasted to the end of the run, so there is no round after it"
+    assert (after.holds, after.reason) == (False, stays)
+    assert (within.holds, within.reason) == (False, stays)
 
 
 def test_every_window_of_a_fault_counts_with_its_own_before(run: RunFolder) -> None:
@@ -415,19 +415,53 @@ def test_the_scenario_refuses_all_wrong_expectations_at_once() -> None:
             {"that": "loss < 1", "within": {"rounds": 3, "fault": "cut"}},
             {"that": 'loss("phones") < 1'},
         )
+    none = (
+        "there is no fault 'cut', because the scenario has none; add [[faults]], or leave out the "
+        "expectations about them: --set faults=[] needs --set expect=[]"
+    )
     expected = (
         (0, 'that: share("tablets") names no group of the scenario; there are: phones'),
         (1, "that: `before` is the value before a fault, but the expectation names none"),
-        (2, "during: there is no fault 'cut'; there are: none; add [[faults]]"),
+        (2, f"during: {none}"),
         (3, "after: expected one of always, before, during, after, within, found always and after"),
-        (3, "after: there is no fault 'cut'; there are: none; add [[faults]]"),
-        (4, "within: the scenario has no faults; expected [[faults]], or another key"),
-        (5, "within.fault: there is no fault 'cut'; there are: none; add [[faults]]"),
+        (3, f"after: {none}"),
+        (4, "within: the scenario has no faults; add [[faults]], or leave out the expectations"),
+        (5, f"within.fault: {none}"),
         (6, 'that: loss("phones") is measured only with server.evaluate_groups = true'),
     )
     found = str(refusal.value).splitlines()[1:]
     for line, (number, mistake) in zip(found, expected, strict=True):
         assert line.startswith(f"  expect[{number}].{mistake}")
+
+
+def test_what_comes_after_a_fault_that_stays_is_refused_before_the_start() -> None:
+    def expecting_after(expect: dict[str, Any], **lasts: int) -> Scenario:
+        fault = {"name": "cut", "do": "offline", "when": {"round": 2}, **lasts}
+        values = {
+            "name": "expecting",
+            "task": {"name": "digits"},
+            "server": {"rounds": 6},
+            "groups": [{"name": "phones", "count": 4}],
+            "faults": [fault, {**fault, "name": "other", "for_rounds": 1}],
+            "expect": [{"that": "loss < 1", **expect}],
+        }
+        return validate(Scenario, values, "test")
+
+    never = "the fault 'cut' is never healed, because it"
+    for expect, mistake in (
+        ({"after": "cut"}, f"after: {never} has neither for_rounds nor for_s; give it an end"),
+        ({"within": {"rounds": 2, "fault": "cut"}}, f"within: {never} has neither"),
+        ({"within": {"rounds": 2}}, "or name another fault in within.fault"),
+    ):
+        with pytest.raises(ConfigError) as refusal:
+            expecting_after(expect)
+        assert mistake in str(refusal.value)
+    with pytest.raises(ConfigError, match="because it lasts up to round 6 and the run has 6"):
+        expecting_after({"after": "cut"}, for_rounds=5)
+    assert expecting_after({"after": "cut"}, for_rounds=4)
+    assert expecting_after({"during": "cut"})
+    assert expecting_after({"within": {"rounds": 2, "after": "applied"}})
+    assert expecting_after({"within": {"rounds": 2, "fault": "other"}})
 
 
 def test_texts_that_are_no_conditions_are_refused_with_their_places() -> None:

@@ -219,6 +219,19 @@ def test_a_clock_that_runs_knows_no_scenario_time_of_a_round(
         resolved(fault, **WALL)
 
 
+@pytest.mark.parametrize("kind", ["scaled", "false-examples"])
+def test_a_factor_that_changes_nothing_is_refused(kind: str) -> None:
+    with pytest.raises(ConfigError, match="1 changes nothing; expected another factor"):
+        scenario({"do": kind, "factor": 1.0, "when": {"round": 3}})
+
+
+def test_one_table_in_place_of_a_list_of_tables_gets_a_hint() -> None:
+    expected = "faults: expected a list of tables, found one table; write [[faults]] above it"
+    with pytest.raises(ConfigError) as refusal:
+        scenario(faults=OFFLINE)
+    assert expected in str(refusal.value)
+
+
 def test_two_faults_cannot_have_the_same_name() -> None:
     with pytest.raises(ConfigError, match="two faults are called 'x'"):
         scenario({**OFFLINE, "name": "x"}, {**OFFLINE, "name": "x"})

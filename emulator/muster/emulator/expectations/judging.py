@@ -71,6 +71,10 @@ def judge(expectation: Expectation, facts: FactValues, windows: Sequence[FaultWi
     if not parts:
         reason = f"the fault {name!r} was never applied" if name else "no fault was ever applied"
         return Judgement(*stated, holds=False, reason=reason)
+    if expectation.after_healing and all(window.last is None for window in struck):
+        which = f"the fault {name!r}" if name else "every fault"
+        reason = f"{which} lasted to the end of the run, so there is no round after it"
+        return Judgement(*stated, holds=False, reason=reason)
     verdicts = [list(part.verdicts(expectation.condition)) for part in parts]
     if expectation.within is not None:
         return _judge_once(stated, verdicts)
