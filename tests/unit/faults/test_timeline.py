@@ -129,6 +129,15 @@ def test_a_targets_times_do_not_depend_on_the_other_targets() -> None:
     assert mine == [(o.begin_s, o.end_s) for o in one]
 
 
+def test_a_mean_time_without_end_loses_devices_for_good_one_by_one() -> None:
+    when = {"mean_up_s": 300.0, "mean_down_s": 1e9}
+    found = occurrences({"do": "offline", "when": when}, server={"rounds": 40, "deadline_s": 10.0})
+    lost = [target for each in found for target in each.targets]
+    assert len(lost) == len(set(lost)) > 5
+    assert [each.first_round for each in found] == sorted(each.first_round or 0 for each in found)
+    assert all(each.end_round is not None and each.end_round > 40 for each in found)
+
+
 def test_on_the_wall_clock_times_stay_as_they_are() -> None:
     (found,) = occurrences({"do": "offline", "when": {"at_s": 12.0}, "for_s": 20.0}, **WALL)
     assert (found.first_round, found.begin_s, found.end_s) == (None, 12.0, 32.0)
