@@ -17,7 +17,9 @@ PAGE = (ROOT / "docs/tutorial-resilience.md").read_text(encoding="utf-8")
 EXAMPLES = ROOT / "examples/resilience"
 MUSTER = [sys.executable, "-c", "from muster.emulator.cli.commands import main; main()"]
 
-SHOWN = re.findall(r"^```sh\nmuster (.*); echo \$\?\n```\n\n```text\n(.*?)^```$", PAGE, re.M | re.S)
+SHOWN = re.findall(
+    r"^```sh\nmuster ([^\n]*); echo \$\?\n```\n\n```text\n(.*?)^```$", PAGE, re.M | re.S
+)
 TIMED = re.compile(r"^  (rounds|traffic) .*", re.MULTILINE)
 """Lines that differ from run to run: times, and models that were sent again."""
 
@@ -34,7 +36,9 @@ def test_the_page_shows_the_files_as_they_are() -> None:
     assert blocks("python")[0] == (EXAMPLES / "my_rules.py").read_text(encoding="utf-8")
 
 
-@pytest.mark.parametrize(("command", "text"), SHOWN, ids=[command for command, _ in SHOWN])
+@pytest.mark.parametrize(
+    ("command", "text"), SHOWN, ids=[command.split()[4] for command, _ in SHOWN]
+)
 def test_a_command_prints_what_the_page_shows(command: str, text: str, tmp_path: Path) -> None:
     words = command.replace("examples/", f"{ROOT}/examples/").split()
     words[words.index("--out") + 1] = str(tmp_path / "run")
