@@ -9,7 +9,7 @@ from muster.emulator.scenario.scenario import Scenario
 from muster.emulator.simulation.whole_run import simulate_run
 
 
-def judged(folder: Path, *expect: dict[str, Any]) -> list[dict[str, Any]]:
+def judged(folder: Path, *expect: dict[str, Any], **more: Any) -> list[dict[str, Any]]:
     scenario = validate(
         Scenario,
         {
@@ -24,6 +24,7 @@ def judged(folder: Path, *expect: dict[str, Any]) -> list[dict[str, Any]]:
                 {"name": "slow", "count": 2, "device": {"examples_per_s": 1}},
             ],
             "expect": list(expect),
+            **more,
         },
         "test",
     )
@@ -49,3 +50,22 @@ def test_a_run_is_judged_by_what_its_devices_did(tmp_path: Path) -> None:
     assert fair["values"] == {'share("slow")': 0.0}
     assert late["values"] == {"total(late)": 12.0, 'total(folded("phones"))': 18.0}
     assert kept["judged"] == 6
+
+
+def test_what_holds_after_a_fault_is_judged_in_the_rounds_after_it(tmp_path: Path) -> None:
+    away = {"do": "offline", "name": "away", "target": {"names": ["phones-0001"]},
+            "when": {"round": 2}, "for_rounds": 2}  # fmt: skip
+    gone = {**away, "name": "gone", "when": {"round": 6}, "target": {"names": ["phones-0002"]}}
+    del gone["for_rounds"]
+    during, after, within, at_end = judged(
+        tmp_path / "run",
+        {"that": "folded == 2", "during": "away"},
+        {"that": "folded >= 2", "after": "away"},
+        {"that": "folded == before", "within": {"rounds": 1, "fault": "away"}},
+        {"that": "folded == 2", "during": "gone"},
+        faults=[away, gone],
+    )
+    assert (during["holds"], during["judged"]) == (True, 2)
+    assert (after["holds"], after["judged"], after["round"]) == (True, 3, 6)
+    assert (within["holds"], within["round"]) == (True, 4)
+    assert (at_end["holds"], at_end["judged"]) == (True, 1)

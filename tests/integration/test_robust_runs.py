@@ -12,7 +12,7 @@ from muster.emulator.scenario.reading import read_scenario
 from muster.emulator.simulation.whole_run import simulate_run
 
 ATTACK = Path(__file__).parents[2] / "examples/attack/attack.toml"
-HONEST = "faults.0.factor=1"
+HONEST = "faults=[]"
 
 
 def rule(kind: str, *settings: str) -> str:

@@ -76,6 +76,10 @@ def test_a_run_that_was_killed_and_resumed_passes_its_audit(
         assert run.poll() is None
     run.kill()
     run.wait(60)
+    status = subprocess.run([*MUSTER, "status", tmp_path / "run"], capture_output=True,
+                            text=True, check=False)  # fmt: skip
+    assert status.returncode == 1
+    assert f"`muster run --resume {tmp_path / 'run'}` continues it" in status.stderr
     killed = audit(tmp_path / "run")
     assert killed.agrees, killed.first
     resumed = subprocess.run([*MUSTER, "run", "--resume", tmp_path / "run", "--quiet"],

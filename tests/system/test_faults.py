@@ -154,6 +154,28 @@ def test_links_that_delay_lose_stop_and_flap_change_nothing_in_lockstep(
     assert len(folded) == 240 * 3
 
 
+def test_damaged_updates_are_sent_again_over_real_connections(
+    scenario: MakeScenario, tmp_path: Path
+) -> None:
+    first = {"target": {"names": ["dev-0000"]}, "when": {"round": 2}, "for_rounds": 2}
+    planned = scenario(
+        task={"name": "linear", "dimension": 100_000, "examples_per_client": 4},
+        training={"learning_rate": 1e-6, "local_steps": 1, "batch_size": 4},
+        groups=[{"name": "dev", "count": 2}],
+        server={"rounds": 5, "evaluate_every": 5},
+        faults=[{"do": "corrupt", **first}, {"do": "reordered", **first}],
+    )
+    done = run(planned, out=tmp_path / "run", report=False)
+    assert done.status == "completed"
+    assert done.summary["model_sha256"] == undisturbed(planned, tmp_path / "alone")
+    assert courses(done) == {"corrupt-1": STATES, "reordered-1": STATES}
+    refused = done.ledger.contributions.query("outcome == 'refused'")
+    assert refused["client"].unique().tolist() == ["dev-0000"]
+    assert refused["reason"].tolist() == ["checksum"] * 4
+    assert sorted(refused["call_round"]) == [2, 2, 3, 3]
+    assert done.summary["outcomes"]["folded"] == 10
+
+
 def processes_with(text: str) -> list[Path]:
     """The processes, zombies aside, whose command line or open files name `text`."""
     found = []

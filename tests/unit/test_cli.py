@@ -14,6 +14,7 @@ from click.testing import CliRunner, Result
 
 from muster.emulator.cli.commands import main
 from muster.emulator.launch import COMPOSE
+from muster.emulator.runs.run_folder import own
 from muster.emulator.scenario.reading import DATA_VARIABLE
 
 PLAIN = """
@@ -356,6 +357,15 @@ def test_a_run_whose_server_never_started_answers_nothing(muster: Muster, comman
     result = muster(command, "run")
     assert result.exit_code == 1
     assert result.stderr.startswith("error: no server has been started in ")
+
+
+def test_status_says_how_a_run_goes_on_whose_supervisor_was_killed(muster: Muster) -> None:
+    Path("run/setup").mkdir(parents=True)
+    Path("run/scenario.toml").write_text(PLAIN)
+    hint = "If it was killed, `muster run --resume run` continues it"
+    assert hint in muster("status", "run").stderr
+    with own(Path("run")):  # as a supervisor that is still starting does
+        assert "--resume" not in muster("status", "run").stderr
 
 
 def ended_run(folder: Path) -> None:

@@ -1,8 +1,10 @@
 import importlib.metadata
+import re
 
 import pytest
 
 from muster.common.plugins import Registry
+from muster.emulator.faults.registry import FAULTS
 from muster.server.aggregators import AGGREGATORS
 from muster.server.testing import PlusOne
 
@@ -33,3 +35,20 @@ def test_a_registry_without_a_group_of_that_name_finds_only_what_it_holds() -> N
     assert empty.names() == {"one"}
     with pytest.raises(ValueError, match="there is no rule called 'two'; there are: one"):
         empty.find("two")
+
+
+def test_a_registry_names_the_closest_name_and_what_is_planned() -> None:
+    rules = Registry("rule", "muster.nothing", {"median": PlusOne}, planned=["mode"])
+    with pytest.raises(ValueError, match=r"called 'medain' \(did you mean 'median'\?\); there are"):
+        rules.find("medain")
+    with pytest.raises(ValueError, match="the rule 'mode' is planned, but not there yet"):
+        rules.find("mode")
+
+
+def test_a_class_of_another_sort_is_no_fault() -> None:
+    expected = (
+        "'muster.server.testing:PlusOne' is not a fault; derive its class from "
+        "muster.client.faults.contract.UpdateFault or "
+    )
+    with pytest.raises(ValueError, match=re.escape(expected)):
+        FAULTS.find("muster.server.testing:PlusOne")

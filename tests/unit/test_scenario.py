@@ -83,7 +83,7 @@ training.batch_size: expected a whole number from 1 to 100,000,000 or "full", fo
 server.rounds: required, but missing
 server.transfers: expected at least 1, found 0
 server.selection.k: required, but missing
-server.aggregator: there is no aggregator called 'fedavgg'; there are: \
+server.aggregator: there is no aggregator called 'fedavgg' (did you mean 'fedavg'?); there are: \
 agnostic, fedavg, or your own as 'module:Class'
 groups[0].count: expected a valid integer, found '3'
 groups[1].count: required, but missing

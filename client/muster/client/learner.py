@@ -252,6 +252,10 @@ class Learner:
         ]
         return [*(older[-1:] if faults.repeats_last else []), *[stored] * faults.copies]
 
+    def damaged(self, call: Call, step: int, body: Body) -> list[Body]:
+        """What faults let arrive in place of the body of its update before it arrives whole."""
+        return self._faults.at(call.key.round, step).damage(body)
+
     def gives_up_after(self, call: Call, step: int) -> bool:
         """Whether faults make the device give up after its update for a call."""
         return self._faults.at(call.key.round, step).gives_up

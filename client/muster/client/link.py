@@ -199,17 +199,21 @@ class ServerLink:
             fetching.cancel()  # else the server would keep the turn for a device that reads no more
         return began_at
 
-    async def submit(self, update: Update, body: Body) -> Receipt:
+    async def submit(self, update: Update, body: Body, damaged: Sequence[Body] = ()) -> Receipt:
         """Upload an update, resuming where an earlier try broke off, and return the receipt.
+
+        Args:
+            damaged: what a fault lets arrive in place of the body, one after the other.
 
         Raises:
             TransportError: the transfer broke too often.
         """
         offset, retries = 0, _RetryPolicy(self._clock)
+        bodies = [*damaged, body]
         self._sending, self._judged = update.key, None
         while self._judged is None:
             try:
-                receipt = await self._upload(update, body, offset)
+                receipt = await self._upload(update, bodies[0], offset)
             except grpc.aio.AioRpcError as error:
                 await retries.wait_after(error_of(error), 0 if offset == _UNKNOWN else offset)
                 # Only the server knows how much arrived. It answers a wrong offset with the right
@@ -218,7 +222,7 @@ class ServerLink:
                 continue
             if receipt.reason is Reason.CHECKSUM:  # damaged on the way: send all of it again
                 await retries.wait_after(Interrupted(receipt.detail), 0)
-                offset = 0
+                offset, bodies = 0, bodies[1:] or bodies
             elif receipt.outcome is not Outcome.RESUME:
                 return receipt
             else:

@@ -137,6 +137,9 @@ class Worker:
         choices = self._choose(batch)
         for number, (call, choice) in enumerate(zip(batch.calls, choices, strict=True), start=1):
             if (said := await self._answer_with_update(call, choice, batch)) is not None:
+                answer, body = said
+                for damaged in self._damaged(call, choice, body) if answer.update else ():
+                    await batch.attendance.answer([(answer, damaged)])
                 together.append(said)
                 size += len(said[1]) + _ENVELOPE_BYTES
                 resent = self._devices[call.key.client].resent(call, choice.step)
@@ -180,7 +183,8 @@ class Worker:
             if stored := await self._update_for(call, choice, batch):
                 async with self._hold_slot(call) as waited_s:
                     update = stored.update._replace(slot_wait_s=waited_s)
-                    warn_of_refusal(await batch.link.submit(update, stored.body))
+                    damaged = self._damaged(call, choice, stored.body)
+                    warn_of_refusal(await batch.link.submit(update, stored.body, damaged))
                     for again in self._devices[call.key.client].resent(call, choice.step):
                         warn_of_refusal(await batch.link.submit(again.update, again.body))
                 if self._gives_up_after(call, choice):
@@ -206,6 +210,9 @@ class Worker:
 
     def _gives_up_after(self, call: Call, choice: Choice) -> bool:
         return self._devices[call.key.client].gives_up_after(call, choice.step)
+
+    def _damaged(self, call: Call, choice: Choice, body: Body) -> list[Body]:
+        return self._devices[call.key.client].damaged(call, choice.step, body)
 
     def _hold_slot(self, call: Call) -> AbstractAsyncContextManager[float]:
         """Hold a channel slot during a transfer; gives the seconds that it was waited for."""

@@ -141,6 +141,8 @@ def _mistake(detail: ErrorDetails, cls: type[Section]) -> str:
     if detail["type"] == "value_error":
         reason = message.removeprefix("Value error, ")
         return f"{path}: {reason}" if path else reason
+    if detail["type"] == "list_type" and isinstance(found, Mapping) and _is_tables(cls, path):
+        return f"{path}: expected a list of tables, found one table; write [[{path}]] above it"
     if detail["type"] in _BOUNDS:
         words, key = _BOUNDS[detail["type"]]
         bound = detail["ctx"][key]
@@ -148,6 +150,12 @@ def _mistake(detail: ErrorDetails, cls: type[Section]) -> str:
         return f"{path}: expected {words} {text}, found {_short(found)}"
     expected = re.sub(r"^\w+ should ", "to ", re.sub(r"^\w+ should be ", "", message))
     return f"{path}: expected {expected}, found {_short(found)}"
+
+
+def _is_tables(cls: type[Section], path: str) -> bool:
+    """Whether a key of a file stands for a list of tables."""
+    field = cls.model_fields.get(path)
+    return field is not None and bool(_sections(field.annotation))
 
 
 def _short(value: object) -> str:

@@ -90,7 +90,13 @@ class FaultObserved(FaultEvent):
 
 @dataclass(frozen=True)
 class FaultHealed(FaultEvent):
-    """A fault no longer acts."""
+    """A fault no longer acts.
+
+    Attributes:
+        with_run: whether it lasted until the run ended, so that no round shows what comes after it.
+    """
+
+    with_run: bool = False
 
 
 @dataclass(frozen=True)

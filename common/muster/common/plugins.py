@@ -9,9 +9,10 @@ A plug-in is a `Section`: its settings are its fields, and a scenario has them b
         aggregator: Annotated[SerializeAsAny[Aggregator], BeforeValidator(AGGREGATORS.parse)]
 """
 
+import difflib
 import importlib
 import importlib.metadata
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping, Sequence
 from typing import Generic, TypeVar
 
 from muster.common.config import Section
@@ -33,12 +34,23 @@ class Registry(Generic[P]):
         noun: the word for such a plug-in in messages, for example "aggregator".
         group: entry-point group in which installed packages add plug-ins.
         built_in: the built-in classes by name; the table is the documentation.
+        bases: the classes from one of which a plug-in derives; empty: any class of plug-ins.
+        planned: names that will have a class. They get a message of their own.
     """
 
-    def __init__(self, noun: str, group: str, built_in: Mapping[str, type[P]]) -> None:
+    def __init__(
+        self,
+        noun: str,
+        group: str,
+        built_in: Mapping[str, type[P]],
+        bases: Sequence[type] = (),
+        planned: Collection[str] = (),
+    ) -> None:
         self.noun = noun
         self.group = group
         self.built_in = built_in
+        self.bases = tuple(bases)
+        self.planned = frozenset(planned)
 
     def find(self, kind: str) -> type[P]:
         """Return the class called `kind`.
@@ -53,11 +65,16 @@ class Registry(Generic[P]):
             return self._checked(kind, _import(kind))
         for point in importlib.metadata.entry_points(group=self.group, name=kind):
             return self._checked(kind, point.load())
-        names = ", ".join(sorted(self.names()))
-        raise ValueError(
-            f"there is no {self.noun} called {kind!r}; there are: {names}, or your own as "
-            f"'module:Class'"
-        )
+        raise ValueError(self._not_there(kind))
+
+    def _not_there(self, kind: str) -> str:
+        names = sorted(self.names())
+        there = f"there are: {', '.join(names)}, or your own as 'module:Class'"
+        if kind in self.planned:
+            return f"the {self.noun} {kind!r} is planned, but not there yet; {there}"
+        close = difflib.get_close_matches(kind, names, n=1)
+        meant = f" (did you mean {close[0]!r}?)" if close else ""
+        return f"there is no {self.noun} called {kind!r}{meant}; {there}"
 
     def names(self) -> set[str]:
         """The names of built-in and installed plug-ins."""
@@ -83,6 +100,9 @@ class Registry(Generic[P]):
             raise ValueError(
                 f"{kind!r} is {found!r}; expected a class derived from muster's {self.noun} class"
             )
+        if self.bases and not issubclass(found, self.bases):
+            bases = " or ".join(f"{base.__module__}.{base.__name__}" for base in self.bases)
+            raise ValueError(f"{kind!r} is not a {self.noun}; derive its class from {bases}")
         return found  # type: ignore[return-value]
 
 

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from tests.integration.faults.playing import CLIENTS, STRUCK, WHOLE, Play, on_struck, scenario
 
+from muster.client.faults.update_effects import MOST_DAMAGE
 from muster.client.training import train
 from muster.emulator.fleet.lives import task_of
 from muster.emulator.fleet.population import population
@@ -111,6 +112,40 @@ def test_updates_that_come_again_count_once(play: Play, kind: str, size: str) ->
     assert {outcome for _, outcome, _ in done.outcomes(STRUCK)} <= {"duplicate", "late"}
     assert len(done.outcomes(STRUCK)) == 2
     assert done.summary["outcomes"]["folded"] == usual.summary["outcomes"]["folded"] == 24
+
+
+@pytest.mark.parametrize(
+    "fault", [{"do": "corrupt", "times": 2}, {"do": "reordered"}], ids=lambda fault: fault["do"]
+)
+@pytest.mark.parametrize("size", ["small", "large"])
+def test_updates_that_are_damaged_on_their_way_are_sent_again(
+    play: Play, fault: dict[str, Any], size: str
+) -> None:
+    more: dict[str, Any] = {}
+    if size == "large":  # updates travel in chunks
+        more = {"task": {"name": "linear", "dimension": 17_000, "examples_per_client": 4}}
+        more |= {"training": {"learning_rate": 1e-6, "local_steps": 1, "batch_size": 4}}
+    usual, done = play(**more), play({**on_struck(fault["do"]), **fault}, **more)
+    assert done.summary["model_sha256"] == usual.summary["model_sha256"]
+    damaged = [
+        (call, "refused", "checksum") for call in (3, 4) for _ in range(fault.get("times", 1))
+    ]
+    assert done.outcomes(STRUCK) == damaged
+    assert done.states(f"{fault['do']}-1") == WHOLE
+    assert done.summary["outcomes"]["folded"] == usual.summary["outcomes"]["folded"] == 24
+    # Damaged bodies travel too: each of them has the size of an update.
+    size_of_update = usual.summary["bytes_up"] // 24
+    sent_again = done.summary["bytes_up"] - usual.summary["bytes_up"]
+    assert sent_again == len(damaged) * size_of_update
+
+
+def test_damage_by_several_faults_ends_before_the_device_gives_up(play: Play) -> None:
+    faults = [on_struck("corrupt", name=f"c{number}", times=3) for number in range(3)]
+    more: dict[str, Any] = {"task": {"name": "linear", "dimension": 17_000}}
+    more |= {"training": {"learning_rate": 1e-6, "local_steps": 1, "batch_size": 4}}
+    done = play(*faults, **more)
+    assert len(done.outcomes(STRUCK)) == 2 * MOST_DAMAGE
+    assert done.summary["outcomes"]["folded"] == 24
 
 
 def expected_first_round(change: Any, factor_of_weight: float = 1.0) -> np.ndarray:

@@ -92,6 +92,33 @@ def test_what_is_not_a_condition_is_refused(text: str, mistake: str) -> None:
 
 
 @pytest.mark.parametrize(
+    ("text", "hint"),
+    [
+        ("accuracy = 0.5", "; write == in place of ="),
+        ("accuracy => 0.5", "; write >= in place of =>"),
+        ("accuracy >= 50%", "; write 0.5 in place of 50 %"),
+        ("participation < 12.5 % * 2", "; write 0.125 in place of 12.5 %"),
+        ("loss < 50 % 2", "; write 0.5 in place of 50 %"),
+        ("accuracy > 0.5 and loss < 1", "; write each condition in an [[expect]] of its own"),
+        ("accuracy > 0.5, loss < 1", "; write each condition in an [[expect]] of its own"),
+        ("accuracy > 0.5; loss < 1", "; write each condition in an [[expect]] of its own"),
+        ("accuracy > 0.5 && loss < 1", "; write each condition in an [[expect]] of its own"),
+        ("acuracy > 0.5", "there is no fact acuracy (did you mean accuracy?)"),
+        ("totl(lost) < 1", "there is no fact totl (did you mean total?)"),
+    ],
+)
+def test_usual_mistakes_get_a_hint(text: str, hint: str) -> None:
+    with pytest.raises(ValueError) as refusal:  # noqa: PT011
+        read_condition(text)
+    assert hint in str(refusal.value)
+
+
+def test_a_text_without_a_usual_mistake_gets_no_hint() -> None:
+    with pytest.raises(ValueError, match=r"found 'loss < \('$"):
+        read_condition("loss < (")
+
+
+@pytest.mark.parametrize(
     "text",
     [
         "__import__('os').system('true') == 0",
@@ -117,7 +144,7 @@ def test_python_does_not_get_in(text: str) -> None:
 
 
 def test_all_mistakes_are_named_at_once() -> None:
-    with pytest.raises(ValueError, match=r"no fact los;.*no fact accurcy"):
+    with pytest.raises(ValueError, match=r"no fact los .*no fact accurcy "):
         read_condition("los < accurcy + 1")
 
 

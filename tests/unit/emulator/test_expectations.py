@@ -11,10 +11,16 @@ from muster.common.config import parse_toml, validate
 from muster.common.errors import ConfigError
 from muster.emulator.expectations.fact_values import FactValues
 from muster.emulator.expectations.facts import FACTS
-from muster.emulator.expectations.fault_windows import FaultWindow, fault_windows
+from muster.emulator.expectations.judged_rounds import JudgedRounds
 from muster.emulator.expectations.judging import Judgement, judge_run, judgement_text
-from muster.emulator.expectations.language import Fact
+from muster.emulator.expectations.language import Fact, read_condition
 from muster.emulator.results.account import Account
+from muster.emulator.results.fault_windows import (
+    FaultOccurrence,
+    FaultWindow,
+    fault_occurrences,
+    fault_windows,
+)
 from muster.emulator.results.summary import describe, failed_expectations, summarise
 from muster.emulator.scenario.scenario import Scenario
 
@@ -149,9 +155,9 @@ def test_a_fault_that_is_never_healed_lasts_to_the_end(run: RunFolder) -> None:
         'that = "accuracy >= 0.1"\nwithin = { rounds = 3, fault = "dark" }',
     )
     assert (during.holds, during.judged) == (True, 2)
-    assert (after.holds, after.reason) == (False, "there was no round with these values")
-    assert not within.holds
-    assert "no round after the fault" in within.reason
+    stays = "the fault 'dark' lasted to the end of the run, so there is no round after it"
+    assert (after.holds, after.reason) == (False, stays)
+    assert (within.holds, within.reason) == (False, stays)
 
 
 def test_every_window_of_a_fault_counts_with_its_own_before(run: RunFolder) -> None:
@@ -199,9 +205,10 @@ def test_a_loss_that_is_not_a_number_fails_every_comparison(run: RunFolder) -> N
     run.round({"a": "folded"})
     run.add("evaluations", version=1, round=1, loss=None, accuracy=None, metrics="{}", seconds=0.1,
             at=0.0)  # fmt: skip
-    less, more = judged(run, 'that = "loss < 5"', 'that = "loss > 5"')
+    less, more, other = judged(run, 'that = "loss < 5"', 'that = "loss > 5"', 'that = "loss != 0"')
     assert not less.holds
     assert not more.holds
+    assert not other.holds
     assert less.as_json()["values"] == {"loss": None}
 
 
@@ -287,6 +294,10 @@ def occurrence(event: str, name: str, number: int, round: int | None) -> dict[st
             "round": round}  # fmt: skip
 
 
+def windows(events: list[dict[str, Any]]) -> list[FaultWindow]:
+    return fault_windows(fault_occurrences(events))
+
+
 def test_windows_follow_the_journal() -> None:
     events = [
         committed(1),
@@ -301,7 +312,7 @@ def test_windows_follow_the_journal() -> None:
         fault("applied", "cut", 5, "a"),
         {"event": "fault_applied"},
     ]
-    assert fault_windows(events) == [
+    assert windows(events) == [
         FaultWindow("cut", 2, 3),
         FaultWindow("dip", 4, 4),
         FaultWindow("cut", 5, None),
@@ -311,13 +322,15 @@ def test_windows_follow_the_journal() -> None:
 def test_a_window_ends_where_the_fault_was_healed_however_late_that_was_written() -> None:
     events = [fault("applied", "cut", 2, "a"), *map(committed, (2, 3, 4, 5))]
     events.append(fault("healed", "cut", 4, "a"))
-    assert fault_windows(events) == [FaultWindow("cut", 2, 3)]
+    assert windows(events) == [FaultWindow("cut", 2, 3)]
 
 
 def test_a_fault_that_ends_with_the_run_was_never_healed() -> None:
-    over = {"event": "ended", "status": "completed"}
-    events = [fault("applied", "cut", 2, "a"), committed(2), over, fault("healed", "cut", 2, "a")]
-    assert fault_windows(events) == [FaultWindow("cut", 2, None)]
+    ends = {**fault("healed", "cut", 2, "a"), "with_run": True}
+    events = [fault("applied", "cut", 2, "a"), committed(2), ends]
+    assert windows(events) == [FaultWindow("cut", 2, None)]
+    # The same run, resumed: the fault does not act in round 3.
+    assert fault_occurrences([*events, committed(3)]) == [FaultOccurrence("cut", 1, 2, 3)]
 
 
 def test_occurrences_that_overlap_have_one_window() -> None:
@@ -334,7 +347,7 @@ def test_occurrences_that_overlap_have_one_window() -> None:
         committed(5),
         occurrence("healed", "churn", 3, 6),
     ]
-    assert fault_windows(events) == [FaultWindow("churn", 2, 3), FaultWindow("churn", 5, 5)]
+    assert windows(events) == [FaultWindow("churn", 2, 3), FaultWindow("churn", 5, 5)]
 
 
 def test_the_summary_and_the_terminal_have_every_expectation(run: RunFolder) -> None:
@@ -402,19 +415,53 @@ def test_the_scenario_refuses_all_wrong_expectations_at_once() -> None:
             {"that": "loss < 1", "within": {"rounds": 3, "fault": "cut"}},
             {"that": 'loss("phones") < 1'},
         )
+    none = (
+        "there is no fault 'cut', because the scenario has none; add [[faults]], or leave out the "
+        "expectations about them: --set faults=[] needs --set expect=[]"
+    )
     expected = (
         (0, 'that: share("tablets") names no group of the scenario; there are: phones'),
         (1, "that: `before` is the value before a fault, but the expectation names none"),
-        (2, "during: there is no fault 'cut'; there are: none; add [[faults]]"),
+        (2, f"during: {none}"),
         (3, "after: expected one of always, before, during, after, within, found always and after"),
-        (3, "after: there is no fault 'cut'; there are: none; add [[faults]]"),
-        (4, "within: the scenario has no faults; expected [[faults]], or another key"),
-        (5, "within.fault: there is no fault 'cut'; there are: none; add [[faults]]"),
+        (3, f"after: {none}"),
+        (4, "within: the scenario has no faults; add [[faults]], or leave out the expectations"),
+        (5, f"within.fault: {none}"),
         (6, 'that: loss("phones") is measured only with server.evaluate_groups = true'),
     )
     found = str(refusal.value).splitlines()[1:]
     for line, (number, mistake) in zip(found, expected, strict=True):
         assert line.startswith(f"  expect[{number}].{mistake}")
+
+
+def test_what_comes_after_a_fault_that_stays_is_refused_before_the_start() -> None:
+    def expecting_after(expect: dict[str, Any], **lasts: int) -> Scenario:
+        fault = {"name": "cut", "do": "offline", "when": {"round": 2}, **lasts}
+        values = {
+            "name": "expecting",
+            "task": {"name": "digits"},
+            "server": {"rounds": 6},
+            "groups": [{"name": "phones", "count": 4}],
+            "faults": [fault, {**fault, "name": "other", "for_rounds": 1}],
+            "expect": [{"that": "loss < 1", **expect}],
+        }
+        return validate(Scenario, values, "test")
+
+    never = "the fault 'cut' is never healed, because it"
+    for expect, mistake in (
+        ({"after": "cut"}, f"after: {never} has neither for_rounds nor for_s; give it an end"),
+        ({"within": {"rounds": 2, "fault": "cut"}}, f"within: {never} has neither"),
+        ({"within": {"rounds": 2}}, "or name another fault in within.fault"),
+    ):
+        with pytest.raises(ConfigError) as refusal:
+            expecting_after(expect)
+        assert mistake in str(refusal.value)
+    with pytest.raises(ConfigError, match="because it lasts up to round 6 and the run has 6"):
+        expecting_after({"after": "cut"}, for_rounds=5)
+    assert expecting_after({"after": "cut"}, for_rounds=4)
+    assert expecting_after({"during": "cut"})
+    assert expecting_after({"within": {"rounds": 2, "after": "applied"}})
+    assert expecting_after({"within": {"rounds": 2, "fault": "other"}})
 
 
 def test_texts_that_are_no_conditions_are_refused_with_their_places() -> None:
@@ -437,3 +484,31 @@ def test_a_resolved_scenario_keeps_its_expectations() -> None:
     resolved = scenario(given, evaluate_groups=True).to_toml()
     [kept] = validate(Scenario, parse_toml(resolved, "test"), "test").expect
     assert (kept.that, kept.always) == (given["that"], True)
+
+
+class CountingFacts(FactValues):
+    """Facts of many rounds that count how often they are read."""
+
+    def __init__(self, rounds: int) -> None:
+        self.rounds = list(range(1, rounds + 1))
+        self.reads = 0
+
+    def of(self, fact: Fact) -> dict[int, float]:
+        self.reads += 1
+        return {}
+
+    def newest(self, fact: Fact, round: int) -> float | None:
+        self.reads += 1
+        return 1.0
+
+
+@pytest.mark.parametrize(
+    "condition",
+    ["mean(loss) > loss", "loss < before", "rounds_until(loss < before) < loss"],
+)
+def test_judging_reads_each_fact_a_few_times_per_round(condition: str) -> None:
+    facts = CountingFacts(1_000)
+    part = JudgedRounds(facts, facts.rounds, before=0)
+    assert not list(part.verdicts(read_condition(condition)))
+    # Once for the round itself and once for all rounds together, not once for each pair of rounds.
+    assert facts.reads <= 3_000

@@ -54,11 +54,24 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_a_plan_shows_the_timeline_and_what_each_round_misses() -> None:
     text = describe(plan(validate(Scenario, VALUES, "shown")))
     assert "round 2, and 2 times later" in text
+    assert "happens" not in text  # the others follow from the first
     assert "round 4 to 5" in text
     assert "round 3 to the end" in text
     assert "Updates in time, without and with faults (9 fewer in all)" in text
     for round in (2, 5, 8):
         assert f"round {round}: 4 → 1" in text
+
+
+def test_a_plan_shows_the_first_occurrences_of_a_fault_at_random() -> None:
+    when = {"mean_up_s": 120.0, "mean_down_s": 60.0}
+    gone = {"name": "gone", "do": "offline", "target": {"names": ["dev-0001"]}, "when": when}
+    planned = plan(validate(Scenario, {**VALUES, "faults": [gone], "server": {"rounds": 60}}, "x"))
+    [fault] = planned.timeline.faults
+    spans = [(each.first_round, (each.end_round or 0) - 1) for each in fault.occurrences]
+    assert len(spans) > 4
+    told = [f"round {a}{'' if a == b else f' to {b}'}: dev-0001" for a, b in spans[:4]]
+    line = f"gone happens {len(spans)} times: {'; '.join(told)}; and {len(spans) - 4} more"
+    assert line in describe(planned)
 
 
 def test_a_plan_without_faults_says_nothing_of_them() -> None:
@@ -74,8 +87,9 @@ def test_the_report_has_a_row_for_every_fault(folder: Path) -> None:
     assert found.table is not None
     rows = {row[0]: list(row[1:]) for row in found.table.rows}
     assert rows["gone"] == [
-        "offline", "3 × decline (offline)", "round 2", "round 3", "3", "3", "3", "3", "3", "2",
+        "offline", "3 × decline (offline)", "round 2", "round 3", "3", "3", "3", "3", "2", "2",
     ]  # fmt: skip
+    assert rows["nan-1"][2:4] == ["round 3", "to the end"]
     assert rows["metered-1"][1] == "never observed"
     assert found.points == ["metered-1 was never observed, so this run proves nothing about it."]
 
@@ -101,7 +115,10 @@ def test_the_page_of_the_report_names_vacuous_faults(folder: Path) -> None:
 def test_the_terminal_names_vacuous_faults(folder: Path) -> None:
     summary = json.loads((folder / "summary.json").read_text())
     text = describe_run(summary, folder)
-    assert "2 of 3 observed; vacuous, because never observed: metered-1" in text
+    assert (
+        "2 of 3 observed, 1 of 2 verified to be over; vacuous, because never observed: metered-1"
+        in text
+    )
 
 
 def test_progress_tells_the_first_time_of_a_fault_alone() -> None:
@@ -112,10 +129,15 @@ def test_progress_tells_the_first_time_of_a_fault_alone() -> None:
         lines.show({"event": "fault_applied", "number": number, **fault})
         lines.show({"event": "fault_observed", "number": number, "seen": "1 × x", **fault})
         lines.show({"event": "fault_healed", "number": number, **fault})
+        lines.show({"event": "fault_verified", "number": number, **fault})
+    fault["fault"] = "stays"
+    lines.show({"event": "fault_healed", "number": 1, "with_run": True, **fault})
     assert stream.getvalue().splitlines() == [
         "run: fault gone: applied to dev-0001",
         "run: fault gone: observed: 1 × x",
         "run: fault gone: healed",
+        "run: fault gone: verified to be over",
+        "run: fault stays: lasted to the end",
     ]
 
 

@@ -130,6 +130,15 @@ def test_a_targets_times_do_not_depend_on_the_other_targets() -> None:
     assert mine == [(o.begin_s, o.end_s) for o in one]
 
 
+def test_a_mean_time_without_end_loses_devices_for_good_one_by_one() -> None:
+    when = {"mean_up_s": 300.0, "mean_down_s": 1e9}
+    found = occurrences({"do": "offline", "when": when}, server={"rounds": 40, "deadline_s": 10.0})
+    lost = [target for each in found for target in each.targets]
+    assert len(lost) == len(set(lost)) > 5
+    assert [each.first_round for each in found] == sorted(each.first_round or 0 for each in found)
+    assert all(each.end_round is not None and each.end_round > 40 for each in found)
+
+
 def test_on_the_wall_clock_times_stay_as_they_are() -> None:
     (found,) = occurrences({"do": "offline", "when": {"at_s": 12.0}, "for_s": 20.0}, **WALL)
     assert (found.first_round, found.begin_s, found.end_s) == (None, 12.0, 32.0)
@@ -214,6 +223,19 @@ def test_a_clock_that_runs_knows_no_scenario_time_of_a_round(
 ) -> None:
     with pytest.raises(ConfigError, match=message):
         resolved(fault, **WALL)
+
+
+@pytest.mark.parametrize("kind", ["scaled", "false-examples"])
+def test_a_factor_that_changes_nothing_is_refused(kind: str) -> None:
+    with pytest.raises(ConfigError, match="1 changes nothing; expected another factor"):
+        scenario({"do": kind, "factor": 1.0, "when": {"round": 3}})
+
+
+def test_one_table_in_place_of_a_list_of_tables_gets_a_hint() -> None:
+    expected = "faults: expected a list of tables, found one table; write [[faults]] above it"
+    with pytest.raises(ConfigError) as refusal:
+        scenario(faults=OFFLINE)
+    assert expected in str(refusal.value)
 
 
 def test_two_faults_cannot_have_the_same_name() -> None:

@@ -7,6 +7,7 @@ from pydantic import BeforeValidator, SerializeAsAny
 
 from muster.client.faults.battery_drain import BatteryDrain
 from muster.client.faults.contract import LifeFault, UpdateFault
+from muster.client.faults.corrupt import CorruptUpdate
 from muster.client.faults.duplicate import DuplicateUpdate
 from muster.client.faults.false_examples import FalseExamples
 from muster.client.faults.free_rider import FreeRider
@@ -15,6 +16,7 @@ from muster.client.faults.label_flip import LabelFlip
 from muster.client.faults.metered import Metered
 from muster.client.faults.nan_update import NanUpdate
 from muster.client.faults.offline import Offline
+from muster.client.faults.reordered import ReorderedUpdate
 from muster.client.faults.replay import ReplayedUpdate
 from muster.client.faults.scaled import Scaled
 from muster.client.faults.sign_flip import SignFlip
@@ -41,6 +43,8 @@ BUILT_IN: dict[str, type[FaultKind]] = {
     "label-flip": LabelFlip,
     "false-examples": FalseExamples,
     "wrong-shape": WrongShape,
+    "corrupt": CorruptUpdate,
+    "reordered": ReorderedUpdate,
     "duplicate": DuplicateUpdate,
     "replay": ReplayedUpdate,
 }

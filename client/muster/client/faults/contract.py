@@ -5,10 +5,11 @@ Whether a fault acts is therefore a function of the round or of the step alone, 
 was killed and works for a round again does the same again.
 """
 
-from collections.abc import Iterator
-from typing import NamedTuple
+from collections.abc import Iterator, Sequence
+from typing import Annotated, NamedTuple
 
 import numpy as np
+from pydantic import Field
 
 from muster.client.trainer import Trained
 from muster.common.exchange import Body
@@ -72,6 +73,11 @@ class UpdateFault(TracedFault):
         """The bytes that the device sends as its update."""
         return body
 
+    def damage(self, body: Body, draws: np.random.Generator) -> Sequence[Body]:
+        """What arrives in place of the body before it arrives whole, one after the other; without
+        what equals the body."""
+        return ()
+
     def copies(self) -> int:
         """How often the device sends its update once more."""
         return 0
@@ -92,6 +98,18 @@ class UpdateFault(TracedFault):
     def gone(self, trace: LedgerTrace) -> bool:
         """The server took an update that the device sent after the fault."""
         return any(outcome in ("folded", "late", "dropped") for outcome, _ in trace.updates)
+
+
+class DamagedUpdate(UpdateFault):
+    """A fault of the way of an update: its header is right, and its body does not match it."""
+
+    times: Annotated[int, Field(ge=1, le=4)] = 1
+    """How often an update is damaged before it arrives whole. A device that has failed five times
+    begins a new session."""
+
+    def observed(self, trace: LedgerTrace) -> bool:
+        """The server refused a body because of its checksum."""
+        return ("refused", "checksum") in trace.updates
 
 
 def without_battery(kind: str, conditions: FaultConditions) -> Iterator[str]:

@@ -5,7 +5,7 @@ from dataclasses import replace
 from typing import Annotated
 
 import numpy as np
-from pydantic import Field
+from pydantic import Field, field_validator
 
 from muster.client.faults.contract import UpdateFault
 from muster.client.trainer import Trained
@@ -19,7 +19,15 @@ class FalseExamples(UpdateFault):
     server refuses more examples than the device enrolled with, so only a factor below 1 passes."""
 
     factor: Annotated[float, Field(gt=0, le=1e6)] = 10.0
-    """Factor of the number of examples; at least one example is reported."""
+    """Factor of the number of examples; at least one example is reported. 1 would change
+    nothing."""
+
+    @field_validator("factor")
+    @classmethod
+    def _changes(cls, factor: float) -> float:
+        if factor == 1:
+            raise ValueError("1 changes nothing; expected another factor, or leave out the fault")
+        return factor
 
     def tamper(self, trained: Trained, draws: np.random.Generator) -> Trained:
         claimed = min(max(1, math.floor(trained.examples * self.factor)), _MOST)

@@ -4,7 +4,7 @@ from dataclasses import replace
 from typing import Annotated
 
 import numpy as np
-from pydantic import Field
+from pydantic import Field, field_validator
 
 from muster.client.faults.contract import UpdateFault
 from muster.client.trainer import Trained
@@ -17,7 +17,14 @@ class Scaled(UpdateFault):
     learning."""
 
     factor: Annotated[float, Field(ge=-LARGEST, le=LARGEST)] = 10.0
-    """Factor of the update."""
+    """Factor of the update; 1 would change nothing."""
+
+    @field_validator("factor")
+    @classmethod
+    def _changes(cls, factor: float) -> float:
+        if factor == 1:
+            raise ValueError("1 changes nothing; expected another factor, or leave out the fault")
+        return factor
 
     def tamper(self, trained: Trained, draws: np.random.Generator) -> Trained:
         return replace(trained, delta=trained.delta * np.float32(self.factor))

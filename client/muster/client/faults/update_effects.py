@@ -9,6 +9,10 @@ from muster.common.exchange import Body
 from muster.common.seeds import stream
 from muster.tasks.task import Examples
 
+MOST_DAMAGE = 4
+"""Most times that an update arrives damaged, whatever the number of faults: after five failures the
+device would begin a new session and send all of it again."""
+
 
 class ActingFaults:
     """The faults that act on the update of a device in a round, in the order of the scenario.
@@ -41,6 +45,15 @@ class ActingFaults:
         for _, fault in self._faults:
             body = fault.rewrite(body)
         return body
+
+    def damage(self, body: Body) -> list[Body]:
+        """What arrives in place of the body before it arrives whole."""
+        client, seed, round = self._stream
+        return [
+            damaged
+            for name, fault in self._faults
+            for damaged in fault.damage(body, stream(seed, "fault", name, client, round, "damage"))
+        ][:MOST_DAMAGE]
 
     @property
     def copies(self) -> int:

@@ -1,5 +1,6 @@
 """The values of facts in the rounds of a run, from its ledger."""
 
+from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Mapping
 from functools import cached_property
 from types import MappingProxyType
@@ -27,12 +28,26 @@ class FactValues:
         self._account = account
         self.rounds: list[int] = account.rounds["round"].tolist()
         self._known: dict[Fact, Values] = {}
+        self._rounds_of: dict[Fact, list[int]] = {}
 
     def of(self, fact: Fact) -> Values:
         """The values of a fact."""
         if fact not in self._known:
             self._known[fact] = _READERS[fact.name](self, fact)
         return self._known[fact]
+
+    def newest(self, fact: Fact, round: int) -> float | None:
+        """The value of a fact in the newest round up to `round` in which it has one."""
+        values = self.of(fact)
+        if fact not in self._rounds_of:
+            self._rounds_of[fact] = sorted(values)
+        rounds = self._rounds_of[fact]
+        place = bisect_right(rounds, round)
+        return values[rounds[place - 1]] if place else None
+
+    def between(self, first: int, last: int) -> list[int]:
+        """The committed rounds from `first` to `last`."""
+        return self.rounds[bisect_left(self.rounds, first) : bisect_right(self.rounds, last)]
 
     # --- tables ----------------------------------------------------------------------------------
 

@@ -5,10 +5,10 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from muster.emulator.expectations.fact_values import FactValues
-from muster.emulator.expectations.fault_windows import EVENTS, FaultWindow, fault_windows
 from muster.emulator.expectations.judged_rounds import JudgedRounds, RoundVerdict
 from muster.emulator.expectations.language import ROUNDS_UNTIL
 from muster.emulator.expectations.settings import Expectation
+from muster.emulator.results.fault_windows import FaultWindow, fault_windows, occurrences_of
 from muster.emulator.results.parts import finite
 
 if TYPE_CHECKING:
@@ -52,7 +52,7 @@ def judge_run(account: "Account") -> list[Judgement]:
     tables = account.scenario.get("expect", [])
     if not tables:
         return []
-    windows = fault_windows(account.events(*EVENTS))
+    windows = fault_windows(occurrences_of(account))
     facts = FactValues(account)
     return [judge(Expectation.model_validate(table), facts, windows) for table in tables]
 
@@ -66,10 +66,14 @@ def judge(expectation: Expectation, facts: FactValues, windows: Sequence[FaultWi
     """
     stated = expectation.that, expectation.where
     name = expectation.fault
-    struck = [window for window in windows if name is None or window.name == name]
+    struck = [window for window in windows if name is None or window.fault == name]
     parts = _parts(expectation, facts, struck)
     if not parts:
         reason = f"the fault {name!r} was never applied" if name else "no fault was ever applied"
+        return Judgement(*stated, holds=False, reason=reason)
+    if expectation.after_healing and all(window.last is None for window in struck):
+        which = f"the fault {name!r}" if name else "every fault"
+        reason = f"{which} lasted to the end of the run, so there is no round after it"
         return Judgement(*stated, holds=False, reason=reason)
     verdicts = [list(part.verdicts(expectation.condition)) for part in parts]
     if expectation.within is not None:
@@ -89,8 +93,7 @@ def _parts(
     newest = facts.rounds[-1] if facts.rounds else 0
 
     def part(first: int, last: int, before: int | None = None) -> JudgedRounds:
-        rounds = [round for round in facts.rounds if first <= round <= last]
-        return JudgedRounds(facts, rounds, before)
+        return JudgedRounds(facts, facts.between(first, last), before)
 
     if expectation.always:
         return [part(1, newest)]

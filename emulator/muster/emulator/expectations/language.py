@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 
 from muster.emulator.expectations.facts import FACTS
+from muster.emulator.expectations.hints import hint_of_node, hint_of_text, meant, with_hint
 
 BEFORE, ROUNDS_UNTIL = "before", "rounds_until"
 
@@ -138,9 +139,8 @@ def read_condition(text: str) -> Condition:
     try:
         node = ast.parse(text.strip(), mode="eval").body
     except (SyntaxError, ValueError, RecursionError, MemoryError):
-        raise ValueError(
-            f"expected a condition such as accuracy >= before - 0.02, found {text!r}"
-        ) from None
+        mistake = f"expected a condition such as accuracy >= before - 0.02, found {text!r}"
+        raise ValueError(with_hint(mistake, hint_of_text(text))) from None
     reader = _Reader()
     condition = reader.condition(node)
     if reader.mistakes or condition is None:
@@ -159,7 +159,8 @@ class _Reader:
 
     def condition(self, node: ast.expr) -> Condition | None:
         if not isinstance(node, ast.Compare):
-            self._mistake(f"expected a comparison such as loss < 1, found {_text(node)}")
+            mistake = f"expected a comparison such as loss < 1, found {_text(node)}"
+            self._mistake(mistake, hint_of_node(node))
             return None
         signs = [_SIGNS.get(type(sign), "") for sign in node.ops]
         if "" in signs:
@@ -191,9 +192,8 @@ class _Reader:
             case ast.Compare():
                 self._mistake(f"expected a number, found the condition {_text(node)}")
             case _:
-                self._mistake(
-                    f"expected numbers, facts, + - * / and comparisons, found {_text(node)}"
-                )
+                mistake = f"expected numbers, facts, + - * / and comparisons, found {_text(node)}"
+                self._mistake(mistake, hint_of_node(node))
         return NumberLiteral(0.0)
 
     def _call(self, node: ast.Call) -> Expression:
@@ -230,6 +230,9 @@ class _Reader:
                 func=ast.Name(id=name), args=[ast.Constant(value=str() as group)], keywords=[]
             ):
                 pass
+            case ast.Call(func=ast.Name(id=name)) if name not in FACTS:
+                self._mistake(_unknown_fact(name))
+                return None
             case _:
                 self._mistake(
                     f'expected a fact, or a fact with the name of a group as in share("phones"), '
@@ -237,8 +240,7 @@ class _Reader:
                 )
                 return None
         if name not in FACTS:
-            known = ", ".join([*FACTS, *FUNCTIONS, BEFORE, ROUNDS_UNTIL])
-            self._mistake(f"there is no fact {name}; there are: {known}")
+            self._mistake(_unknown_fact(name))
             return None
         if group is None and FACTS[name].of_group == "always":
             self._mistake(f'expected the name of a group, as in {name}("phones")')
@@ -260,8 +262,13 @@ class _Reader:
         [fact] = facts
         return tuple(_with_before(side, fact) for side in sides)
 
-    def _mistake(self, sentence: str) -> None:
-        self.mistakes.append(sentence)
+    def _mistake(self, sentence: str, hint: str = "") -> None:
+        self.mistakes.append(with_hint(sentence, hint))
+
+
+def _unknown_fact(name: str) -> str:
+    known = [*FACTS, *FUNCTIONS, BEFORE, ROUNDS_UNTIL]
+    return f"there is no fact {name}{meant(name, known)}; there are: {', '.join(known)}"
 
 
 def _bare_befores(node: ast.expr) -> Iterator[ast.Name]:

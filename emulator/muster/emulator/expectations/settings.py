@@ -1,6 +1,6 @@
 """The table `[[expect]]` of a scenario."""
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from functools import cached_property
 from typing import Annotated, Literal, NamedTuple
 
@@ -14,18 +14,26 @@ from muster.emulator.expectations.language import Before, Condition, facts_of, r
 FaultName = Annotated[str, Field(min_length=1, max_length=100)]
 
 
+_WITHOUT_FAULTS = (
+    "add [[faults]], or leave out the expectations about them: --set faults=[] needs --set "
+    "expect=[]"
+)
+
+
 class KnownNames(NamedTuple):
     """The names that a condition may use, and what the run measures.
 
     Attributes:
         groups: the groups of the scenario.
         faults: the names of its faults.
+        endless: why some of them last to the end of the run, by name.
         accuracy: whether the task has an accuracy.
         of_groups: whether the run evaluates the model for each group.
     """
 
     groups: Collection[str]
     faults: Collection[str]
+    endless: Mapping[str, str]
     accuracy: bool
     of_groups: bool
 
@@ -107,17 +115,21 @@ class Expectation(Section):
             )
 
     def _mistakes_of_faults(self, known: KnownNames) -> Iterator[str]:
-        there = ", ".join(known.faults) or "none; add [[faults]]"
         for key in ("before", "during", "after"):
-            name = getattr(self, key)
-            if name is not None and name not in known.faults:
-                yield f"{key}: there is no fault {name!r}; there are: {there}"
-        if self.within is None:
+            if (name := getattr(self, key)) is not None:
+                yield from (f"{key}: {mistake}" for mistake in _unknown(name, known))
+        if self.after is not None and self.after in known.endless:
+            yield f"after: {known.endless[self.after]}; give it an end, or write during"
+        if (within := self.within) is None:
             return
-        if self.within.fault is not None and self.within.fault not in known.faults:
-            yield f"within.fault: there is no fault {self.within.fault!r}; there are: {there}"
+        if within.fault is not None:
+            yield from (f"within.fault: {mistake}" for mistake in _unknown(within.fault, known))
         elif not known.faults:
-            yield "within: the scenario has no faults; expected [[faults]], or another key"
+            yield f"within: the scenario has no faults; {_WITHOUT_FAULTS}"
+        for name in known.endless if within.after == "healed" else ():
+            if within.fault in (None, name):
+                other = "" if within.fault else ", or name another fault in within.fault"
+                yield f"within: {known.endless[name]}; give it an end{other}"
 
     @property
     def fault(self) -> str | None:
@@ -125,6 +137,11 @@ class Expectation(Section):
         if self.within is not None:
             return self.within.fault
         return self.before or self.during or self.after
+
+    @property
+    def after_healing(self) -> bool:
+        """Whether it is about the rounds after a fault was healed."""
+        return self.after is not None or (self.within is not None and self.within.after == "healed")
 
     @property
     def where(self) -> str:
@@ -137,3 +154,11 @@ class Expectation(Section):
             if (name := getattr(self, key)) is not None:
                 return f"in every round {key} {name!r}"
         return "in every round" if self.always else "in the last round"
+
+
+def _unknown(name: str, known: KnownNames) -> Iterator[str]:
+    """Report the name of a fault that the scenario does not have."""
+    if not known.faults:
+        yield f"there is no fault {name!r}, because the scenario has none; {_WITHOUT_FAULTS}"
+    elif name not in known.faults:
+        yield f"there is no fault {name!r}; there are: {', '.join(known.faults)}"

@@ -224,7 +224,7 @@ class FaultInjector:
                 await do.heal(site, injection.targets)
             finally:
                 injection.healed.set()
-        self._tell(FaultHealed, injection, injection.targets)
+        self._tell(FaultHealed, injection, injection.targets, self._ended and do.lasts)
         if injection.observed and not self._ended:
             await self._verify(injection, since)
 
@@ -279,7 +279,9 @@ class FaultInjector:
         else:
             await _first_of(unless.wait(), timer)
 
-    def _tell(self, kind: Any, injection: _Injection, targets: Sequence[str], *more: str) -> None:
+    def _tell(
+        self, kind: Any, injection: _Injection, targets: Sequence[str], *more: str | bool
+    ) -> None:
         number = injection.occurrence.number
         self._record(
             kind(injection.fault, number, list(targets), self._round, self._scenario_s, *more)

@@ -161,7 +161,7 @@ class FaultRecorder:
                 yield from self._rows_entered(None)
                 if line["status"] in ("completed", "diverged"):  # else it may be resumed
                     for course in self._acting:
-                        yield from self._event(FaultHealed, course, self._round)
+                        yield from self._event(FaultHealed, course, self._round, None, True)
             case _:
                 pass
 
@@ -292,7 +292,7 @@ class FaultRecorder:
         course: _Course,
         round: int | None,
         targets: Sequence[str] | None = None,
-        *more: str,
+        *more: str | bool,
     ) -> Iterator[Event]:
         number = course.occurrence.number
         if self._is_new(kind.name, course.name, number):

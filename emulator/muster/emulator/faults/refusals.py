@@ -33,6 +33,22 @@ def fault_refusals(scenario: ScenarioSettings) -> Iterator[str]:
         )
 
 
+def endless_faults(scenario: ScenarioSettings) -> Iterator[tuple[str, str]]:
+    """Yield the name of every fault that lasts to the end of the run, with the reason in words."""
+    rounds, versions = scenario.server.rounds, scenario.server.mode.counts_versions
+    for fault in scenario.faults:
+        when, name = fault.when, str(fault.name)
+        if not fault.do.lasts or when.mean_up_s is not None:
+            continue
+        ends = f"the fault {name!r} is never healed, because it"
+        if fault.for_rounds is None and fault.for_s is None:
+            yield name, f"{ends} has neither for_rounds nor for_s"
+        elif fault.for_rounds is not None and when.round is not None and not versions:
+            last = when.round + fault.for_rounds - 1
+            if last >= rounds:
+                yield name, f"{ends} lasts up to round {last} and the run has {rounds}"
+
+
 def _impossible_target(scenario: ScenarioSettings, fault: ScheduledFault) -> Iterator[str]:
     target = fault.target
     groups = [group.name for group in scenario.groups]

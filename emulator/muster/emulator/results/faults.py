@@ -3,13 +3,15 @@
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from muster.emulator.results.fault_windows import occurrences_of
+
 if TYPE_CHECKING:
     from muster.emulator.results.account import Account
 
 STATES = ("applied", "observed", "healed", "verified")
 """The states that an occurrence of a fault passes, after it was planned."""
 
-_EVENTS = ("fault_planned", *(f"fault_{state}" for state in STATES))
+_EVENTS = ("fault_planned", "fault_applied", "fault_observed", "fault_verified")
 
 
 def faults_of(account: "Account") -> list[dict[str, Any]]:
@@ -18,7 +20,7 @@ def faults_of(account: "Account") -> list[dict[str, Any]]:
     Each has its name (`fault`), its kind (`do`), its `targets`, the number of occurrences that were
     `planned`, and how many of them were applied, observed, healed and verified; `seen` says what
     was measured when it was observed first, and `rounds` has for each occurrence its `number`, its
-    `first` round and the round in which it had `healed`, as far as they are known.
+    `first` round and the round in which it had `healed`: null if it lasted to the end of the run.
     """
     found: dict[str, dict[str, Any]] = {}
     states: dict[str, dict[str, set[int]]] = {}
@@ -37,6 +39,12 @@ def faults_of(account: "Account") -> list[dict[str, Any]]:
             states[name] = {state: set() for state in STATES}
         elif name in found:
             _enter(found[name], states[name], event)
+    for each in occurrences_of(account) if found else ():
+        if each.fault in found:
+            fault = found[each.fault]
+            fault["healed"] += each.healed is not None
+            place = {"number": each.number, "first": each.first, "healed": each.healed}
+            fault["rounds"].append(place)
     return list(found.values())
 
 
@@ -46,14 +54,6 @@ def _enter(fault: dict[str, Any], states: Mapping[str, set[int]], event: Mapping
     fault[state] = len(states[state])
     if state == "observed" and fault["seen"] is None:
         fault["seen"] = event["seen"]
-    # The occurrences of a fault are applied in the order of their numbers, and heal in any order.
-    places = fault["rounds"]
-    if state == "applied":
-        places.append({"number": number, "first": event["round"], "healed": None})
-    elif state == "healed":
-        for place in places:
-            if place["number"] == number:
-                place["healed"] = event["round"]
 
 
 def vacuous(faults: Sequence[Mapping[str, Any]]) -> list[str]:

@@ -241,11 +241,15 @@ def _result_facts(summary: Mapping[str, Any]) -> dict[str, str]:
 
 
 def _fault_facts(summary: Mapping[str, Any]) -> dict[str, str]:
-    """Which faults were observed, and which were not."""
+    """How many faults were observed, how many of those that were healed were verified (at least
+    once each), and which were not observed."""
     if "faults" not in summary:
         return {}
-    never = summary["vacuous"]
-    observed = f"{len(summary['faults']) - len(never)} of {len(summary['faults'])} observed"
+    never, faults = summary["vacuous"], summary["faults"]
+    healed = [fault for fault in faults if fault["healed"]]
+    verified = sum(fault["verified"] > 0 for fault in healed)
+    observed = f"{len(faults) - len(never)} of {len(faults)} observed"
+    observed += f", {verified} of {len(healed)} verified to be over" if healed else ""
     more = f"; vacuous, because never observed: {', '.join(map(clean, never))}" if never else ""
     return {"faults": observed + more}
 

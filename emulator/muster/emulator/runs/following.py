@@ -19,7 +19,7 @@ from muster.emulator.launch import COMPOSE
 from muster.emulator.results.summary import describe, read_summary
 from muster.emulator.runs import control
 from muster.emulator.runs.progress import ending_of, facts_of, time_left
-from muster.emulator.runs.run_folder import run_folder, shown
+from muster.emulator.runs.run_folder import is_free, run_folder, shown
 from muster.emulator.runs.run_progress import RunProgress
 
 _OVERLAP = 10_000
@@ -90,7 +90,7 @@ def status_of(folder: Path) -> RunStatus:
     Raises:
         ConfigError: the folder is no run folder.
         Unreachable: the run has not ended, and no server of it answers. The message also names the
-            containers of the run that do not run.
+            containers of the run that do not run, or how a run goes on that was killed.
     """
     folder = run_folder(folder)
     progress = _replayed(folder)
@@ -98,7 +98,8 @@ def status_of(folder: Path) -> RunStatus:
         server = control.server_status(folder)
     except Unreachable as error:
         if progress.status is None:
-            raise Unreachable("\n".join([str(error), *_missing_containers(folder)])) from None
+            more = [*_missing_containers(folder), *_way_on(folder)]
+            raise Unreachable("\n".join([str(error), *more])) from None
         return _ended(folder, progress)
     open_round = None
     if server.round:
@@ -230,6 +231,13 @@ def _journal(folder: Path) -> Iterator[dict[str, Any]]:
                 continue
             if isinstance(event, dict) and "event" in event:
                 yield event
+
+
+def _way_on(folder: Path) -> list[str]:
+    """How a run goes on that has not ended and that no muster process runs any more."""
+    if (folder / COMPOSE).is_file() or not is_free(folder):
+        return []
+    return [f"If it was killed, `muster run --resume {shown(folder)}` continues it"]
 
 
 def _missing_containers(folder: Path) -> list[str]:

@@ -202,3 +202,15 @@ def own(folder: Path) -> IO[str]:
             f"`muster stop {folder}` ends it"
         ) from None
     return lock
+
+
+def is_free(folder: Path) -> bool:
+    """Whether no process has locked the folder, so that its run has ended or was killed."""
+    try:
+        with open(folder / "setup" / "lock") as lock:
+            fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    except OSError:  # nobody has locked it yet
+        return True
+    return True

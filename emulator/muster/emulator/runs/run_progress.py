@@ -157,7 +157,10 @@ class RunProgress:
         self._fault(event, f"observed: {clean(event['seen'])}")
 
     def _fault_healed(self, event: Event) -> None:
-        self._fault(event, "healed")
+        self._fault(event, "lasted to the end" if event.get("with_run") else "healed")
+
+    def _fault_verified(self, event: Event) -> None:
+        self._fault(event, "verified to be over")
 
     def _fault(self, event: Event, what: str) -> None:
         if event["number"] == 1:  # a fault may come and go a thousand times
@@ -191,5 +194,6 @@ _HANDLERS: dict[str, Callable[[RunProgress, Event], None]] = {
     "fault_applied": RunProgress._fault_applied,
     "fault_observed": RunProgress._fault_observed,
     "fault_healed": RunProgress._fault_healed,
+    "fault_verified": RunProgress._fault_verified,
     "ended": RunProgress._ended,
 }

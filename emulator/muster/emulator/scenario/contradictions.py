@@ -6,7 +6,7 @@ from muster.client.covariates import column_names
 from muster.client.logit import Logit
 from muster.common.bounds import DEVICES
 from muster.emulator.expectations.settings import KnownNames
-from muster.emulator.faults.refusals import fault_refusals
+from muster.emulator.faults.refusals import endless_faults, fault_refusals
 from muster.emulator.scenario.settings import Group, ScenarioSettings
 from muster.server.aggregators import Need
 from muster.server.config import ServerSettings
@@ -194,6 +194,7 @@ def _impossible_expectations(scenario: ScenarioSettings) -> Iterator[str]:
     known = KnownNames(
         groups=[group.name for group in scenario.groups],
         faults=[fault.name for fault in scenario.faults if fault.name is not None],
+        endless=dict(endless_faults(scenario)),
         accuracy=scenario.task.has_accuracy,
         of_groups=scenario.server.evaluate_groups,
     )

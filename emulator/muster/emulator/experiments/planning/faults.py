@@ -1,14 +1,17 @@
 """The faults of a plan as text: the timeline, and what each round misses."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
 
 import numpy as np
 
 from muster.emulator.experiments.planning.result import Plan
-from muster.emulator.faults.timeline import TimelineFault
+from muster.emulator.faults.timeline import Occurrence, TimelineFault
 from muster.emulator.results.summary import seconds_text
 
 _ROUNDS = 12
+_OCCURRENCES = 4
+"""Most occurrences of a fault that comes and goes at random that are shown."""
 
 
 def fault_lines(plan: Plan) -> Iterator[tuple[str, str, str, str]]:
@@ -23,28 +26,65 @@ def _targets(targets: list[str]) -> str:
 
 
 def _times(fault: TimelineFault) -> str:
+    """When a fault acts first, and how often again."""
     if not fault.occurrences:
         return "never: it occurs by chance, and does not before the last round"
-    first = fault.occurrences[0]
-    if first.event is not None:
-        where = "" if first.first_round is None else f" of round {first.first_round}"
-        begins = f"at the event {first.event}{where}"
-    elif first.first_round is not None:
-        begins = f"round {first.first_round}"
-    else:
-        begins = f"from {seconds_text(first.begin_s or 0.0)}"
-    if first.end_round is not None and first.first_round is not None:
-        last = first.end_round - 1
-        lasts = "" if last == first.first_round else f" to {last}"
-    elif first.lasts_s is not None:
-        lasts = f" for {seconds_text(first.lasts_s)}"
-    elif first.end_s is not None:
-        lasts = f" to {seconds_text(first.end_s)}"
-    else:
-        lasts = "" if not fault.do.lasts else " to the end"
     more = len(fault.occurrences) - 1
     again = f", and {more:,} {'time' if more == 1 else 'times'} later" if more else ""
-    return f"{begins}{lasts}{again}"
+    return _time(fault.occurrences[0], fault.do.lasts) + again
+
+
+def occurrence_lines(plan: Plan) -> Iterator[str]:
+    """The first occurrences of each fault whose occurrences do not follow from the first one."""
+    for fault in plan.timeline.faults:
+        occurrences = fault.occurrences
+        if _is_periodic(occurrences):
+            continue
+        told = [
+            f"{_time(each, fault.do.lasts)}: {_targets(each.targets)}"
+            for each in occurrences[:_OCCURRENCES]
+        ]
+        if len(occurrences) > _OCCURRENCES:
+            told.append(f"and {len(occurrences) - _OCCURRENCES:,} more")
+        yield f"{fault.name} happens {len(occurrences):,} times: {'; '.join(told)}"
+
+
+def _is_periodic(occurrences: Sequence[Occurrence]) -> bool:
+    """Whether the occurrences have equal distances, lengths and targets."""
+    if len(occurrences) < 2:
+        return True
+    begins = [each.first_round or each.begin_s or 0.0 for each in occurrences]
+    distances = {round(after - before, 6) for before, after in pairwise(begins)}
+    lengths = {
+        (
+            each.end_round is not None and each.end_round - (each.first_round or 0),
+            each.end_s is not None and round(each.end_s - (each.begin_s or 0.0), 6),
+            each.lasts_s,
+        )
+        for each in occurrences
+    }
+    same = all(each.targets == occurrences[0].targets for each in occurrences)
+    return len(distances) <= 1 and len(lengths) == 1 and same
+
+
+def _time(occurrence: Occurrence, lasts: bool) -> str:
+    """When one occurrence begins and ends."""
+    first = occurrence.first_round
+    if occurrence.event is not None:
+        where = "" if first is None else f" of round {first}"
+        begins = f"at the event {occurrence.event}{where}"
+    elif first is not None:
+        begins = f"round {first}"
+    else:
+        begins = f"from {seconds_text(occurrence.begin_s or 0.0)}"
+    if occurrence.end_round is not None and first is not None:
+        last = occurrence.end_round - 1
+        return begins if last == first else f"{begins} to {last}"
+    if occurrence.lasts_s is not None:
+        return f"{begins} for {seconds_text(occurrence.lasts_s)}"
+    if occurrence.end_s is not None:
+        return f"{begins} to {seconds_text(occurrence.end_s)}"
+    return f"{begins} to the end" if lasts else begins
 
 
 def missed_lines(plan: Plan) -> Iterator[str]:

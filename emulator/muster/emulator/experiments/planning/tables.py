@@ -9,7 +9,7 @@ import numpy as np
 
 from muster.common.files import write_atomic
 from muster.common.overlap import overlap
-from muster.emulator.experiments.planning.faults import fault_lines, missed_lines
+from muster.emulator.experiments.planning.faults import fault_lines, missed_lines, occurrence_lines
 from muster.emulator.experiments.planning.result import GroupPlan, Plan
 from muster.emulator.fleet.population import write_population
 from muster.emulator.results.summary import percent_text, seconds_text
@@ -68,7 +68,8 @@ def describe(plan: Plan) -> str:
         *_overlap(plan),
     ]
     if plan.timeline:
-        lines += ["", "Faults", *_table(list(fault_lines(plan))), *_indented(missed_lines(plan))]
+        lines += ["", "Faults", *_table(list(fault_lines(plan)))]
+        lines += [*_indented(occurrence_lines(plan)), *_indented(missed_lines(plan))]
     if warned := list(warnings(plan)):
         lines += ["", *warned]
     return "\n".join(lines)

@@ -6,7 +6,7 @@ from typing import Any
 from matplotlib.figure import Figure
 
 from muster.emulator.results.account import Account
-from muster.emulator.results.faults import faults_of
+from muster.emulator.results.fault_windows import fault_windows, occurrences_of
 from muster.emulator.results.report import style
 from muster.emulator.results.report.section import ReportSection, ReportTable, Summary
 from muster.emulator.results.summary import clean
@@ -25,8 +25,7 @@ def section(account: Account, summary: Summary) -> ReportSection | None:
             clean(fault["fault"]),
             clean(fault["do"]),
             clean(fault["seen"] or "never observed"),
-            _round(fault, "first"),
-            _round(fault, "healed"),
+            *_rounds(fault),
             *(f"{fault[key]:,}" for key in ("targets", "planned", "applied", "observed")),
             *(f"{fault[key]:,}" for key in ("healed", "verified")),
         ]
@@ -40,32 +39,26 @@ def section(account: Account, summary: Summary) -> ReportSection | None:
         "The faults of the scenario, and how often each was asked for, applied, observed where its "
         "effect should appear, healed, and verified to be over. Figures over rounds shade the "
         "rounds in which a fault acted; the first and the healing round here are those of its "
-        "first occurrence."
+        "first occurrence. A fault that lasts to the end of the run is not healed."
     )
     table = ReportTable(columns, rows, words=5, wraps=True)
     return ReportSection("Faults", text, table=table, points=points)
 
 
-def _round(fault: dict[str, Any], key: str) -> str:
-    rounds = fault["rounds"]
-    found = rounds[0][key] if rounds else None
-    return "–" if found is None else f"round {found}"
+def _rounds(fault: dict[str, Any]) -> tuple[str, str]:
+    """The round in which the first occurrence began, and the one in which it was healed."""
+    if not fault["rounds"]:
+        return "–", "–"
+    first, healed = (fault["rounds"][0][key] for key in ("first", "healed"))
+    return f"round {first}", "to the end" if healed is None else f"round {healed}"
 
 
 def shaded_rounds(account: Account) -> list[tuple[int, int]]:
     """The intervals of rounds in which any fault acted, first and last, merged."""
     last = int(account.rounds["round"].max()) if len(account.rounds) else 0
-    spans = sorted(
-        (
-            place["first"],
-            last if place["healed"] is None else max(place["first"], place["healed"] - 1),
-        )
-        for fault in faults_of(account)
-        for place in fault["rounds"]
-        if place["first"] is not None
-    )
     merged: list[tuple[int, int]] = []
-    for first, end in spans:
+    for window in fault_windows(occurrences_of(account)):
+        first, end = window.first, window.last or max(last, window.first)
         if merged and first <= merged[-1][1] + 1:
             merged[-1] = merged[-1][0], max(merged[-1][1], end)
         else:

@@ -44,7 +44,8 @@ def write_report(run_folder: Path) -> Path:
         summary = _summary(account)
         sections = [section for make in SECTIONS if (section := make(account, summary))]
         names = [section.figure for section in sections if section.figure]
-        figures = {name: _draw(account, name) for name in names}
+        spans = shaded_rounds(account)
+        figures = {name: _draw(account, name, spans) for name in names}
     for name in FIGURES.keys() - figures.keys():  # of an earlier report, which had more to show
         _figure_path(run_folder, name).unlink(missing_ok=True)
     path = run_folder / REPORT
@@ -52,11 +53,11 @@ def write_report(run_folder: Path) -> Path:
     return path
 
 
-def _draw(account: Account, name: str) -> dict[str, str]:
-    """Write a figure; return what the page needs to show it."""
+def _draw(account: Account, name: str, spans: Sequence[tuple[int, int]]) -> dict[str, str]:
+    """Write a figure, with shades on intervals of rounds; return what the page needs to show it."""
     with noting_names() as shortened:
         figure = FIGURES[name](account)
-        shade(figure, shaded_rounds(account))
+        shade(figure, spans)
         drawn = save_figure(_figure_path(account.folder, name), figure)
     full = [f"{clean(label)} is {clean(whole)}" for label, whole in sorted(shortened.items())]
     return drawn | {"names": "; ".join(full)}
