@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from muster.emulator import Run, run
+from muster.emulator.chaos.run_processes import processes_with
 from muster.emulator.scenario.scenario import Scenario
 from muster.emulator.simulation.whole_run import simulate_run
 
@@ -118,21 +119,6 @@ def test_links_are_cut_with_their_connections_and_mend(
     seen = {fault["fault"]: fault["seen"] for fault in done.summary["faults"]}
     # A device has both factors, the others have the first.
     assert "the gateway measured 20 % of the rate" in seen["degrade-1"]
-
-
-def processes_with(text: str) -> list[Path]:
-    """The processes, zombies aside, whose command line or open files name `text`."""
-    found = []
-    for folder in Path("/proc").iterdir():
-        if folder.name.isdigit() and int(folder.name) != os.getpid():
-            try:
-                links = [os.readlink(link) for link in (folder / "fd").iterdir()]
-                command = (folder / "cmdline").read_bytes().decode()
-            except OSError:
-                continue
-            if text in command or any(text in link for link in links):
-                found.append(folder)
-    return found
 
 
 def is_stopped(pid: int) -> bool:

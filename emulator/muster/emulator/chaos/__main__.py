@@ -67,31 +67,40 @@ def main() -> int:
     parser.add_argument("--number", type=int, default=20, help="seeds to play")
     parser.add_argument("--first", type=int, default=0, help="the first of them")
     parser.add_argument("--seed", type=int, help="play this one alone")
-    parser.add_argument("--folder", type=Path, help="where folders go; default a temporary one")
-    parser.add_argument("--keep", action="store_true", help="keep the folders of all runs")
+    parser.add_argument("--lockstep", action="store_true", help="draw only fleets in lockstep")
+    parser.add_argument("--folder", type=Path, help="keep the folders of all runs here")
     arguments = parser.parse_args()
     first, number = arguments.first, arguments.number
     seeds = range(first, first + number) if arguments.seed is None else [arguments.seed]
-    work, clock, sums = arguments.folder or Path(tempfile.mkdtemp(prefix="muster-chaos-")), WallClock(), _Sums()
+    work = arguments.folder or Path(tempfile.mkdtemp(prefix="muster-chaos-"))
+    sums = _Sums()
     for seed in seeds:
-        plan, began = draw_plan(seed), clock.monotonic()
-        folder = work / f"seed-{seed}"
-        outcome = play(plan, folder, clock)
+        plan, folder = draw_plan(seed, arguments.lockstep), work / f"seed-{seed}"
+        outcome = _played(plan, folder)
         sums.add(plan, outcome)
-        _print(
-            f"seed {seed}: {_about(plan)}; kills: {_counts(Counter(outcome.kills))}; "
-            f"{clock.monotonic() - began:.1f} s"
-        )
-        for violation in outcome.violations:
-            _print(f"  violates: {violation}")
         if outcome.violations:
-            _print(f"  again: make chaos SEED={seed}    its folder: {folder}")
-        elif not arguments.keep:
+            more = " LOCKSTEP=1" if arguments.lockstep else ""
+            _print(f"  again: make chaos SEED={seed}{more}    its folder: {folder}")
+        elif not arguments.folder:
             shutil.rmtree(folder)
-    if not sums.violating and not arguments.keep:
-        shutil.rmtree(work)
+    if not arguments.folder and not sums.violating:
+        work.rmdir()
     _print(str(sums))
     return 1 if sums.violating else 0
+
+
+def _played(plan: ChaosPlan, folder: Path) -> ChaosOutcome:
+    """Play a plan, and print what became of it."""
+    clock = WallClock()
+    began = clock.monotonic()
+    outcome = play(plan, folder, clock)
+    _print(
+        f"seed {plan.seed}: {_about(plan)}; kills: {_counts(Counter(outcome.kills))}; "
+        f"{clock.monotonic() - began:.1f} s"
+    )
+    for violation in outcome.violations:
+        _print(f"  violates: {violation}")
+    return outcome
 
 
 def _print(line: str) -> None:

@@ -82,9 +82,7 @@ def _able_groups(fault: FaultKind, scenario: Scenario) -> Iterator[str]:
     """The groups on which a fault can act."""
     labels = not isinstance(scenario.task, Synthetic)
     for group in scenario.groups:
-        conditions = FaultConditions(
-            scenario.clock.kind == "rounds", [target_group(group)], labels
-        )
+        conditions = FaultConditions(scenario.clock.kind == "rounds", [target_group(group)], labels)
         if not list(fault.refusals(conditions)):
             yield group.name
 

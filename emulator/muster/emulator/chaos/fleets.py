@@ -28,7 +28,7 @@ _TASKS: list[tuple[float, Values, Values]] = [
 ]
 """Shares, tasks, and the local training of each."""
 
-_RULES = {
+_RULES: dict[str, list[Any]] = {
     "synchronous": [
         "fedavg",
         "agnostic",
@@ -66,29 +66,36 @@ _MASKS: list[Values] = [
     {"kind": "random", "schedule": "drawn"},
 ]
 _WALL_ROUND_S = 1.0
+_STALL_S = 240.0
+"""Longer than any pause of a busy machine."""
 
 
-def draw_fleet(random: Random, seed: int) -> Values:
+def draw_fleet(random: Random, seed: int, lockstep: bool) -> Values:
     """Draw the scenario of a fleet without faults. It may contain a contradiction.
 
     Args:
         seed: of the scenario.
+        lockstep: whether its clock is that of lockstep.
     """
-    task, training = _drawn(random, [(share, (t, l)) for share, t, l in _TASKS])
+    task, training = _drawn(random, [(share, (each, local)) for share, each, local in _TASKS])
     large = task.get("dimension") == _LARGE
     clock = _drawn(random, [(0.7, "rounds"), (0.2, "wall"), (0.1, "scaled")])
+    clock = "rounds" if lockstep else clock
     mode = _drawn(random, [(0.6, "synchronous"), (0.2, "opportunistic"), (0.2, "buffered")])
     masked = mode == "synchronous" and not large and random.random() < 0.15
     rule = "fedplt" if masked else random.choice(_RULES[mode])
     linked = clock != "scaled" and random.random() < 0.6
     names = ["near", "far"][: random.choice([1, 1, 2])]
-    groups = [_group(random, name, clock, masked, linked and not at) for at, name in enumerate(names)]
+    groups = [
+        _group(random, name, clock, masked, linked and not at) for at, name in enumerate(names)
+    ]
     server: Values = {
         "rounds": _rounds(random, clock, mode, large),
         "evaluate_every": random.choice([3, 5, 10]),
         "aggregator": rule,
         "mode": _mode(random, mode),
         "keep_updates": not masked and random.random() < 0.7,
+        "stall_s": _STALL_S,
     }
     if clock != "rounds":
         server |= {"deadline_s": _WALL_ROUND_S, "heartbeat_s": 0.5}

@@ -34,13 +34,21 @@ class ChaosPlan(NamedTuple):
     refused: int
 
 
-def draw_plan(seed: int) -> ChaosPlan:
-    """Draw the plan of a seed. The same seed gives the same plan."""
+def draw_plan(seed: int, lockstep: bool = False) -> ChaosPlan:
+    """Draw the plan of a seed. The same seed gives the same plan, until a kind of fault is added.
+
+    Args:
+        lockstep: whether to draw only fleets in lockstep, whose end does not depend on the speed of
+            the machine.
+
+    Raises:
+        ConfigError: every fleet that was drawn is refused.
+    """
     random = Random(f"chaos {seed}")
     drawn = refused = 0
     for _ in range(_ATTEMPTS):
         drawn += 1
-        values = draw_fleet(random, seed)
+        values = draw_fleet(random, seed, lockstep)
         scenario = _accepted(values)
         if scenario is not None:
             break

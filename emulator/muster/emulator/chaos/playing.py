@@ -62,7 +62,7 @@ def play(plan: ChaosPlan, folder: Path, clock: Clock) -> ChaosOutcome:
     outcome = ChaosOutcome(kills=course.killer.done)
     outcome.violations += course.follow()
     if not outcome.violations:
-        outcome.violations += _judge(plan.scenario, folder, outcome)
+        outcome.violations += judge(plan.scenario, folder, outcome)
     return outcome
 
 
@@ -135,8 +135,13 @@ class _Course:
             output.write(f"{line}\n")
 
 
-def _judge(scenario: Scenario, folder: Path, outcome: ChaosOutcome) -> Iterator[str]:
-    """Check a run that has come to its end, and enter in `outcome` what it shows."""
+def judge(scenario: Scenario, folder: Path, outcome: ChaosOutcome) -> Iterator[str]:
+    """Check a run that has come to its end; yield what is wrong.
+
+    Args:
+        folder: has the run folder as `run`.
+        outcome: gets the states of the faults, and whether the model is right.
+    """
     run = folder / "run"
     summary = _summary(run)
     for fault in summary.get("faults", []):
