@@ -1,10 +1,8 @@
-"""What a fleet survives: the numbers of docs/reliability.md.
+"""What a fleet survives, and how fast it recovers: numbers of docs/reliability.md.
 
 python benchmarks/reliability.py kills --server 1000 --device 5000 --gateway 200 --supervisor 200
 python benchmarks/reliability.py churn --rounds 10000
-python benchmarks/reliability.py recovery
-python benchmarks/reliability.py memory --rounds 100000
-python benchmarks/reliability.py restart --devices 100000 --contributions 1000000
+python benchmarks/reliability.py recovery --times 20
 
 Each prints its numbers while it works, so it may be stopped at any time, and ends with a line of
 JSON.
@@ -14,6 +12,7 @@ import argparse
 import json
 import shutil
 import sqlite3
+import statistics
 import sys
 import tempfile
 from contextlib import closing
@@ -23,6 +22,7 @@ from typing import Any
 
 from muster.common.clock import WallClock
 from muster.common.config import validate
+from muster.emulator import Run, audit, run
 from muster.emulator.chaos.killer import PlannedKill, Victim
 from muster.emulator.chaos.plans import ChaosPlan
 from muster.emulator.chaos.playing import play
@@ -110,6 +110,113 @@ def counted(run: Path) -> tuple[int, int]:
     return int(folded), int(different)
 
 
+# --- churn ---------------------------------------------------------------------------------------
+
+CHURN = {"do": "churn", "share_percent": 30.0, "for_s": 0.5, "when": {"at_s": 1.0, "every_s": 1.0}}
+DEADLINE_S = 1.0
+
+
+def churn(arguments: dict[str, Any]) -> dict[str, Any]:
+    """Play rounds on the wall clock, while 30 % of the devices die every second for half a second,
+    and measure how long a round takes at most."""
+    rounds, longest, played = arguments["rounds"], 0.0, 0
+
+    def show(event: dict[str, Any]) -> None:
+        nonlocal longest, played
+        if event["event"] == "round_committed":
+            played, longest = event["round"], max(longest, event["seconds"])
+            if played % 500 == 0:
+                say(f"round {played}: the longest took {longest:.2f} s")
+
+    fleet = scenario(
+        "churn",
+        clock={"kind": "wall", "round_s": DEADLINE_S},
+        server={
+            "rounds": rounds,
+            "evaluate_every": rounds,
+            "deadline_s": DEADLINE_S,
+            "heartbeat_s": 0.5,
+        },
+        groups=[{"name": "dev", "count": 10}],
+        faults=[CHURN],
+    )
+    with tempfile.TemporaryDirectory(prefix="muster-churn-") as work:
+        done = run(fleet, out=Path(work) / "run", report=False, show=show)
+        table = done.ledger.rounds
+        [fault] = done.summary["faults"]
+        return {
+            "rounds": len(table),
+            "status": done.status,
+            "audit": audit(done.folder).agrees,
+            "deaths": len(list(done.ledger.events("restarted"))),
+            "occurrences": fault["applied"],
+            "verified": fault["verified"],
+            "empty": int((table["folded"] == 0).sum()),
+            "folded_mean": round(float(table["folded"].mean()), 2),
+            "seconds_median": round(float(table["seconds"].median()), 4),
+            "seconds_most": round(float(table["seconds"].max()), 3),
+        }
+
+
+# --- time to recover -----------------------------------------------------------------------------
+
+FAULTS: list[dict[str, Any]] = [
+    *({"do": do, "target": {"count": 1}, "for_s": 0.3} for do in ("crash", "stop", "pause")),
+    {"do": "restart", "target": {"count": 1}},
+    {"do": "churn", "share_percent": 30.0, "for_s": 0.3},
+    *(
+        {"do": do, "target": {"role": role}, "for_s": 0.3, "name": f"{do}-{role}"}
+        for role in ("server", "gateway")
+        for do in ("crash", "pause")
+    ),
+    *(
+        {"do": "restart", "target": {"role": role}, "name": f"restart-{role}"}
+        for role in ("server", "gateway")
+    ),
+    *(
+        {"do": do, "target": {"count": 1}, "for_s": 0.3}
+        for do in ("blackhole", "disconnect", "partition")
+    ),
+    {"do": "reset", "target": {"count": 1}},
+    {"do": "degrade", "factor": 0.2, "target": {"count": 1}, "for_s": 1.0},
+]
+"""The faults that the supervisor injects. Those inside devices end with a round."""
+
+
+def recovery(arguments: dict[str, Any]) -> dict[str, Any]:
+    """Measure the seconds from the heal of each fault to its verification."""
+    found, times = {}, arguments["times"]
+    link = {"rtt": "2 ms", "up": "400 kbit/s", "down": "400 kbit/s"}
+    for each in FAULTS:
+        # Each occurrence begins when the one before has been over for long enough.
+        fault = {**each, "when": {"round": 3, "every_rounds": 200}}
+        fleet = scenario(
+            "recovery",
+            server={"rounds": 200 * times, "evaluate_every": 1000},
+            groups=[{"name": "dev", "count": DEVICES, "link": link}],
+            faults=[fault],
+        )
+        with tempfile.TemporaryDirectory(prefix="muster-recovery-") as work:
+            done = run(fleet, out=Path(work) / "run", report=False)
+            name = done.summary["faults"][0]["fault"]
+            found[name] = recovered(done)
+            say(f"{name}: {found[name]}")
+    return found
+
+
+def recovered(done: Run) -> dict[str, Any]:
+    """The seconds from heal to verification, of all occurrences of all faults of a run."""
+    healed = {event["number"]: event["at"] for event in done.ledger.events("fault_healed")}
+    verified = {event["number"]: event["at"] for event in done.ledger.events("fault_verified")}
+    seconds = sorted(verified[number] - healed[number] for number in verified)
+    return {
+        "verified": len(seconds),
+        "of": len(healed),
+        "median_s": round(statistics.median(seconds), 3) if seconds else None,
+        "most_s": round(seconds[-1], 3) if seconds else None,
+    }
+
+
 # --- the command ---------------------------------------------------------------------------------
 
 
@@ -125,8 +232,14 @@ def main() -> int:
     command = commands.add_parser("kills")
     for victim in KILLS_A_RUN:
         command.add_argument(f"--{victim}", type=int, default=0)
+    command = commands.add_parser("churn")
+    command.add_argument("--rounds", type=int, default=10_000)
+    command = commands.add_parser("recovery")
+    command.add_argument("--times", type=int, default=20, help="occurrences of each fault")
     arguments = parser.parse_args()
-    found = {"kills": kills}[arguments.command](vars(arguments))
+    found = {"kills": kills, "churn": churn, "recovery": recovery}[arguments.command](
+        vars(arguments)
+    )
     say(json.dumps({arguments.command: found}))
     return 0
 
