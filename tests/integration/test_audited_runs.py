@@ -345,7 +345,7 @@ def test_what_cannot_be_checked_is_told_with_the_reason(tmp_path: Path) -> None:
     assert result.agrees
     text = describe(result)
     assert "not checked: the scenario does not set server.keep_updates" in text
-    assert "not checked: weights by formula: the weights of 'q-fedavg' follow from more" in text
+    assert "not checked: weights by formula: those of 'q-fedavg' follow from the updates" in text
 
 
 def test_a_folder_without_a_run_is_refused(tmp_path: Path, run: Path) -> None:
