@@ -2,7 +2,7 @@
 
 python benchmarks/reliability.py kills --server 1000 --device 5000 --gateway 200 --supervisor 200
 python benchmarks/reliability.py churn --rounds 10000
-python benchmarks/reliability.py recovery --times 20
+python benchmarks/reliability.py recovery --times 5
 
 Each prints its numbers while it works, so it may be stopped at any time, and ends with a line of
 JSON.
@@ -189,31 +189,40 @@ FAULTS: list[dict[str, Any]] = [
 """The faults that the supervisor injects. Those inside devices end with a round."""
 
 
+APART = 100
+"""Rounds from one fault to the next, so that each is over before."""
+
+
 def recovery(arguments: dict[str, Any]) -> dict[str, Any]:
-    """Measure the seconds from the heal of each fault to its verification."""
-    found, times = {}, arguments["times"]
+    """Measure the seconds from the heal of each fault to its verification, in one run in lockstep
+    in which the faults come by turns."""
+    period = APART * len(FAULTS)
+    faults = [
+        {**each, "when": {"round": 3 + APART * number, "every_rounds": period}}
+        for number, each in enumerate(FAULTS)
+    ]
     link = {"rtt": "2 ms", "up": "400 kbit/s", "down": "400 kbit/s"}
-    for each in FAULTS:
-        # Each occurrence begins when the one before has been over for long enough.
-        fault = {**each, "when": {"round": 3, "every_rounds": 200}}
-        fleet = scenario(
-            "recovery",
-            server={"rounds": 200 * times, "evaluate_every": 1000},
-            groups=[{"name": "dev", "count": DEVICES, "link": link}],
-            faults=[fault],
-        )
-        with tempfile.TemporaryDirectory(prefix="muster-recovery-") as work:
-            done = run(fleet, out=Path(work) / "run", report=False)
-            name = done.summary["faults"][0]["fault"]
-            found[name] = recovered(done)
-            say(f"{name}: {found[name]}")
+    fleet = scenario(
+        "recovery",
+        server={"rounds": period * arguments["times"], "evaluate_every": 1000},
+        groups=[{"name": "dev", "count": DEVICES, "link": link}],
+        faults=faults,
+    )
+    with tempfile.TemporaryDirectory(prefix="muster-recovery-") as work:
+        done = run(fleet, out=Path(work) / "run", report=False)
+        found = {}
+        for fault in done.summary["faults"]:
+            found[fault["fault"]] = recovered(done, fault["fault"])
+            say(f"{fault['fault']}: {found[fault['fault']]}")
     return found
 
 
-def recovered(done: Run) -> dict[str, Any]:
-    """The seconds from heal to verification, of all occurrences of all faults of a run."""
-    healed = {event["number"]: event["at"] for event in done.ledger.events("fault_healed")}
-    verified = {event["number"]: event["at"] for event in done.ledger.events("fault_verified")}
+def recovered(done: Run, fault: str) -> dict[str, Any]:
+    """The seconds from heal to verification, of all occurrences of a fault."""
+    healed, verified = (
+        {e["number"]: e["at"] for e in done.ledger.events(f"fault_{state}") if e["fault"] == fault}
+        for state in ("healed", "verified")
+    )
     seconds = sorted(verified[number] - healed[number] for number in verified)
     return {
         "verified": len(seconds),
@@ -241,7 +250,7 @@ def main() -> int:
     command = commands.add_parser("churn")
     command.add_argument("--rounds", type=int, default=10_000)
     command = commands.add_parser("recovery")
-    command.add_argument("--times", type=int, default=20, help="occurrences of each fault")
+    command.add_argument("--times", type=int, default=5, help="occurrences of each fault")
     arguments = parser.parse_args()
     found = {"kills": kills, "churn": churn, "recovery": recovery}[arguments.command](
         vars(arguments)
