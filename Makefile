@@ -78,6 +78,11 @@ FIRST ?= 0
 simulate: install  ## whole runs in virtual time with faults: N=2000 seeds from FIRST=0, or SEED=17 again with a trace, or EVERY=inline (PAIRS=1)
 	$(BIN)/python -m muster.emulator.simulation $(if $(SEED),--seed $(SEED),$(if $(EVERY),--every $(EVERY) $(if $(PAIRS),--pairs),--number $(N) --first $(FIRST)))
 
+# Real processes are slower than virtual time, so there are fewer seeds by default.
+CHAOS_SEEDS = $(if $(filter file,$(origin N)),20,$(N))
+chaos: install  ## random faults and kills in random fleets over real processes: N=20 seeds from FIRST=0, or SEED=17 again (LOCKSTEP=1: only such fleets)
+	$(BIN)/python -m muster.emulator.chaos $(if $(SEED),--seed $(SEED),--number $(CHAOS_SEEDS) --first $(FIRST)) $(if $(LOCKSTEP),--lockstep)
+
 bench: install  ## round overhead, bulk transfer, scale, device life, links, selection: tables, and benchmarks/out/*.json (about 35 minutes)
 	$(BIN)/python benchmarks/rounds.py
 	$(BIN)/python benchmarks/scale.py
@@ -112,4 +117,4 @@ layout-check:  ## source roots are portions of one namespace
 	@if ls */muster/__init__.py 2>/dev/null; then echo "a file */muster/__init__.py would hide the other roots: remove it"; exit 1; fi
 	@for part in */muster/*/; do case $$part in *__pycache__*) ;; *) [ -f "$${part}py.typed" ] || { echo "$${part}py.typed is missing"; exit 1; };; esac; done
 
-.PHONY: help install run up down test test-fast fix soak mutations rates simulate check proto proto-check docs docs-check layout-check bench bench-peers images images-check wheels test-docker
+.PHONY: help install run up down test test-fast fix soak mutations rates simulate chaos check proto proto-check docs docs-check layout-check bench bench-peers images images-check wheels test-docker

@@ -1,6 +1,5 @@
 """Runs of the whole system with real processes and real sockets."""
 
-import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -8,6 +7,7 @@ from typing import Any
 import pytest
 
 from muster.common.config import validate
+from muster.emulator.chaos.run_processes import processes_with
 from muster.emulator.scenario.scenario import Scenario
 
 MakeScenario = Callable[..., Scenario]
@@ -36,23 +36,6 @@ def scenario() -> MakeScenario:
         return validate(Scenario, {**values, **sections}, "test")
 
     return make
-
-
-def processes_with(text: str) -> list[str]:
-    """Return the command lines of running processes whose command line or open files name
-    `text`."""
-    found = []
-    for folder in Path("/proc").iterdir():
-        if folder.name.isdigit() and int(folder.name) != os.getpid():
-            try:
-                command = (folder / "cmdline").read_bytes().replace(b"\0", b" ").decode()
-                links = [os.readlink(link) for link in (folder / "fd").iterdir()]
-                state = (folder / "stat").read_text().rpartition(")")[2].split()[0]
-            except OSError:
-                continue
-            if state != "Z" and (text in command or any(text in link for link in links)):
-                found.append(command)
-    return found
 
 
 @pytest.fixture

@@ -15,6 +15,7 @@ from muster.client.memory import Memory
 from muster.common import seeds
 from muster.common.errors import RunFailed
 from muster.emulator import Run, run
+from muster.emulator.chaos.run_processes import RunProcess, kill_process, run_processes
 from muster.emulator.scenario.scenario import Scenario
 
 if TYPE_CHECKING:
@@ -54,30 +55,13 @@ class Killer:
             self._wait = int(self._draws.integers(3, self._most))
 
     def _kill(self) -> None:
-        pids = self._pids()
-        if pids:
-            os.kill(int(self._draws.choice(pids)), signal.SIGKILL)
+        victims = [each for each in run_processes(self._folder) if self._is_victim(each)]
+        if victims and kill_process(victims[self._draws.integers(len(victims))], self._folder):
             self.left -= 1
 
-    def _pids(self) -> list[int]:
-        found = []
-        for process in Path("/proc").iterdir():
-            if process.name.isdigit():
-                try:
-                    command = (process / "cmdline").read_bytes().split(b"\0")
-                    log = os.readlink(process / "fd/2")
-                except OSError:
-                    continue
-                ours = log.startswith(str(self._folder))
-                if ours and self._is_victim(command, Path(log).stem):
-                    found.append(int(process.name))
-        return sorted(found)
-
-    def _is_victim(self, command: list[bytes], log: str) -> bool:
-        if b"muster.server" in command:
-            return self._victims in ("server", "all")
-        device = log.startswith("dev-")
-        return device if self._victims == "devices" else device or log.startswith("gateway-")
+    def _is_victim(self, process: RunProcess) -> bool:
+        wanted = {"server": ["server"], "devices": ["device"]}
+        return process.part in wanted.get(self._victims, ["server", "gateway", "device"])
 
 
 def assert_every_contribution_counts_once(done: Run, scenario: Scenario) -> None:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from muster.emulator import Run, run
+from muster.emulator.chaos.run_processes import processes_with
 from muster.emulator.scenario.scenario import Scenario
 from muster.emulator.simulation.whole_run import simulate_run
 
@@ -174,21 +175,6 @@ def test_damaged_updates_are_sent_again_over_real_connections(
     assert refused["reason"].tolist() == ["checksum"] * 4
     assert sorted(refused["call_round"]) == [2, 2, 3, 3]
     assert done.summary["outcomes"]["folded"] == 10
-
-
-def processes_with(text: str) -> list[Path]:
-    """The processes, zombies aside, whose command line or open files name `text`."""
-    found = []
-    for folder in Path("/proc").iterdir():
-        if folder.name.isdigit() and int(folder.name) != os.getpid():
-            try:
-                links = [os.readlink(link) for link in (folder / "fd").iterdir()]
-                command = (folder / "cmdline").read_bytes().decode()
-            except OSError:
-                continue
-            if text in command or any(text in link for link in links):
-                found.append(folder)
-    return found
 
 
 def is_stopped(pid: int) -> bool:

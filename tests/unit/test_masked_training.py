@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from muster.client.config import PackMember, Training
-from muster.client.learner import Download, Learner, TrainingConfig
+from muster.client.learner import DownloadTimes, Learner, TrainingConfig
 from muster.client.memory import State
 from muster.client.optimizers import Optimizer
 from muster.client.training import minibatches, train
@@ -137,7 +137,7 @@ def test_the_residual_of_a_device_keeps_what_is_outside_the_mask(
     for round in range(1, 7):
         inside = masks.of("dev", 1, round).whole()
         call = Call(Key("dev", round, 1), 0, 0.0, bytes(16))
-        stored = device.train(call, RECEIVED.tobytes(), work, state, (), Download())
+        stored = device.train(call, RECEIVED.tobytes(), work, state, (), DownloadTimes())
         named: dict[str, Any] = {
             "seed": 5,
             "client": "dev",
@@ -194,7 +194,7 @@ def test_a_device_with_a_slice_trains_a_narrower_model(tmp_path: Path, schedule:
         call = Call(Key("dev", round, 1), 0, 0.0, bytes(16))
         assert device.download_bytes(call, work) == 4 * mask.size
         body = received[mask.whole()].tobytes()
-        sent = device.train(call, body, work, State(), (), Download()).body
+        sent = device.train(call, body, work, State(), (), DownloadTimes()).body
         before = narrower(mask.compact(received), layout, mask)
         after = narrower(mask.compact(received), layout, mask)
         step = torch.optim.SGD(after.parameters(), lr=work.training.learning_rate_at(round))

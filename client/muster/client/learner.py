@@ -51,7 +51,7 @@ class TrainingConfig:
         return self.schema.parameters * self.training.vectors
 
 
-class Download(NamedTuple):
+class DownloadTimes(NamedTuple):
     """How a device got a model, and how long that took.
 
     Attributes:
@@ -122,7 +122,7 @@ class Learner:
         work: TrainingConfig,
         before: State,
         life: Row,
-        download: Download,
+        download: DownloadTimes,
         step: int = 0,
         slowdown: float = 1.0,
     ) -> StoredUpdate:

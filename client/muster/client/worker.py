@@ -9,7 +9,7 @@ from functools import partial
 from muster.client.attendance import Attendance
 from muster.client.config import ClockSettings as ClockSettings
 from muster.client.device_policy import AlwaysAccept, Choice, DevicePolicy
-from muster.client.learner import Download, Learner, TrainingConfig
+from muster.client.learner import DownloadTimes, Learner, TrainingConfig
 from muster.client.life_clock import LifeClock
 from muster.client.link import ServerLink
 from muster.client.memory import StoredUpdate
@@ -36,7 +36,7 @@ log = logging.getLogger("muster.client")
 _ENVELOPE_BYTES = 200
 """Bytes of an answer without the body of its update; roughly an upper bound."""
 
-_NONE = Download()
+_NONE = DownloadTimes()
 """The download of a model that came with the calls."""
 
 _SILENT = frozenset({Reason.DROP_OUT, Reason.POWERED_OFF})
@@ -75,7 +75,7 @@ class CallBatch:
 
     async def fetch(
         self, call: Call, length: int, clock: Clock, at: float, asked: float
-    ) -> Download | None:
+    ) -> DownloadTimes | None:
         """Fetch the model and return its download; None if the server no longer has the version.
 
         Args:
@@ -85,7 +85,7 @@ class CallBatch:
         if (fetched := await self.link.fetch(call, length)) is None:
             return None
         self.model, came_at = fetched
-        return Download(at, came_at - asked, clock.monotonic() - asked)
+        return DownloadTimes(at, came_at - asked, clock.monotonic() - asked)
 
 
 class Worker:
@@ -266,7 +266,7 @@ class Worker:
             device.give_up(call, choice.before, choice.life)
             device.session.happen(SessionEvent.GAVE_UP)
             return None
-        download: Download | None = _NONE
+        download: DownloadTimes | None = _NONE
         if batch.model is None:
             asked = self._clock.now(), self._clock.monotonic()
             async with self._hold_slot(call):

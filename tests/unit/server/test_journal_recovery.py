@@ -6,7 +6,7 @@ from pathlib import Path
 import orjson
 import pytest
 
-from muster.common.events import RoundCommitted
+from muster.common.events import Evaluated, RoundCommitted
 from muster.server.account.journal_recovery import missing_events, newest, numbers
 from muster.server.account.ledger import Ledger
 from muster.server.account.rows import PendingTransaction, RoundRow, StoredVector
@@ -53,5 +53,17 @@ def test_torn_lines_are_no_rounds(tmp_path: Path, ledger: Ledger) -> None:
     text = journal.read_text()
     journal.write_text(text.replace('"round":2', '"round":}') + '{"event":"round_committed","r')
     assert newest(journal, RoundCommitted, "round") == 3
-    assert numbers(journal, RoundCommitted, "round") == {1, 3}
+    assert numbers(journal, {RoundCommitted: "round"}) == {RoundCommitted: {1, 3}}
     assert [vars(event)["round"] for _, event in missing_events(journal, ledger)] == [2, 4, 5]
+
+
+def test_one_pass_tells_all_kinds_apart(tmp_path: Path) -> None:
+    journal = told(tmp_path / "journal.jsonl", 1, 2)
+    with journal.open("a") as file:
+        file.write('{"event":"round_committed_twice","round":9}\n')
+        file.write('{"event":"evaluated","round":2,"version":7}\n')
+        file.write('{"event":"died","name":"round_committed","round":8}\n')
+    found = numbers(journal, {RoundCommitted: "round", Evaluated: "version"})
+    assert found == {RoundCommitted: {1, 2}, Evaluated: {7}}
+    assert numbers(tmp_path / "none.jsonl", {Evaluated: "version"}) == {Evaluated: set()}
+    assert newest(tmp_path / "none.jsonl", Evaluated, "version") == -1

@@ -140,13 +140,14 @@ def _groups(scenario: ScenarioSettings, fault: ScheduledFault) -> list[TargetGro
     known = names_of(scenario.groups)
     named_groups = {group for client, group in known if client in names}
     return [
-        _target_group(group)
+        target_group(group)
         for group in scenario.groups
         if target.group in (None, group.name) and (not names or group.name in named_groups)
     ]
 
 
-def _target_group(group: Group) -> TargetGroup:
+def target_group(group: Group) -> TargetGroup:
+    """A group as faults see it."""
     return TargetGroup(
         name=group.name,
         battery=group.device.battery is not None,

@@ -128,6 +128,17 @@ class Evidence:
         query = "SELECT client FROM clients WHERE enrolled ORDER BY position"
         return [row["client"] for row in self.rows(query)]
 
+    def folded(self, round: int) -> list[Row]:
+        """The updates that count in a round, by client: the columns of `contributions`, and
+        `group`, and `x`, the covariates X that the server knew of the device in that round."""
+        query = (
+            'SELECT c.*, k."group" AS "group", a.x AS x FROM contributions c '
+            "JOIN clients k USING (client) "
+            "LEFT JOIN answers a ON a.round = c.round AND a.client = c.client "
+            "WHERE c.round = ? AND c.outcome = 'folded' ORDER BY c.client"
+        )
+        return list(self.rows(query, round))
+
     def events(self) -> Iterator[dict[str, Any]]:
         """Yield the events of the journal. Lines that a kill or a power cut has torn are left
         out."""

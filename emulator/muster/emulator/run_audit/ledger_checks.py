@@ -3,8 +3,8 @@
 import math
 
 from muster.emulator.run_audit.evidence import Evidence
-from muster.emulator.run_audit.formulas import FORMULAS, RoundContext, no_formula
 from muster.emulator.run_audit.result import CheckLog
+from muster.emulator.run_audit.weights import compare_weights, weights_of
 
 _OUTCOMES = frozenset({"folded", "late", "duplicate", "refused", "dropped"})
 
@@ -99,21 +99,11 @@ def check_contributions(evidence: Evidence, log: CheckLog) -> None:
 
 def check_weights(evidence: Evidence, log: CheckLog) -> None:
     """The weights and normalisers are those of the rule's formula, and their sums are right."""
-    settings = evidence.rule
-    privacy = evidence.server.get("privacy") or {}
-    reason = no_formula(settings, bool(privacy) and privacy.get("where", "server") == "server")
-    if reason is not None:
-        log.skip(f"weights by formula: {reason}")
-    context = RoundContext(settings, evidence.mode, evidence.enrolled)
+    derive = weights_of(evidence)
+    if isinstance(derive, str):
+        log.skip(f"weights by formula: {derive}")
     for row in evidence.rows("SELECT * FROM rounds WHERE outcome = 'aggregated' ORDER BY round"):
-        round = row["round"]
-        folded = list(
-            evidence.rows(
-                "SELECT * FROM contributions WHERE round = ? AND outcome = 'folded' "
-                "ORDER BY client",
-                round,
-            )
-        )
+        round, folded = row["round"], evidence.folded(row["round"])
         weights = [update["weight"] for update in folded]
         if None in weights or not weights:
             continue  # another check reports it
@@ -122,12 +112,8 @@ def check_weights(evidence: Evidence, log: CheckLog) -> None:
         log.compare("largest weight", max(weights), row["weight_max"], round)
         effective = total**2 / squares if squares else 0.0
         log.compare("effective size", effective, row["effective_size"], round)
-        if reason is not None:
-            continue
-        derived = FORMULAS[settings["kind"]](context, folded)
-        for update, weight in zip(folded, derived.weights, strict=True):
-            log.compare("weight", weight, update["weight"], round, update["client"])
-        log.compare("normaliser", derived.normaliser, row["normaliser"], round)
+        if not isinstance(derive, str):
+            compare_weights(derive(round, folded), folded, row, log)
 
 
 def check_evaluations(evidence: Evidence, log: CheckLog) -> None:

@@ -17,9 +17,12 @@ from muster.common.schedules import SCHEDULES
 from muster.common.tensors import WIRE, Vector, safetensors_header, schema_of
 from muster.emulator.results.summary import MODEL
 from muster.emulator.run_audit.evidence import Evidence
+from muster.emulator.run_audit.formulas import RoundContext
 from muster.emulator.run_audit.next_model import CountedUpdate, ModelChain, RuleForm
 from muster.emulator.run_audit.record_checks import sha256_of
 from muster.emulator.run_audit.result import CheckLog
+from muster.emulator.run_audit.vector_formulas import VECTOR_FORMULAS
+from muster.emulator.run_audit.weights import clips, compare_weights
 from muster.emulator.scenario.own_code import make_importable
 from muster.server.account.store import model_name
 from muster.server.aggregators import AGGREGATORS, BUILT_IN, Aggregator
@@ -101,7 +104,8 @@ def _make_again(evidence: Evidence, log: CheckLog, form: RuleForm, rule: Aggrega
     header = safetensors_header(schema_of(dict(zip(names, shapes, strict=True))))
     chain = ModelChain(form, {0: initial})
     log.compare("SHA-256 of version 0", _sha_of(evidence, 0), _sha256(header, initial.tobytes()))
-    codecs = _codecs(evidence)
+    codecs, context = _codecs(evidence), RoundContext.of(evidence)
+    formula = None if clips(evidence) else VECTOR_FORMULAS.get(evidence.rule["kind"])
     versions, total = 0, np.zeros(len(initial))
     oldest = int(evidence.mode.get("max_staleness") or 0)
     for row in evidence.rows("SELECT * FROM rounds WHERE outcome = 'aggregated' ORDER BY round"):
@@ -109,6 +113,10 @@ def _make_again(evidence: Evidence, log: CheckLog, form: RuleForm, rule: Aggrega
         updates = list(_updates(evidence, log, row["round"], codecs, entries))
         if len(updates) != row["folded"]:
             return  # the reason is in the log; nothing after it can be made
+        if formula is not None:
+            folded = evidence.folded(row["round"])
+            derived = formula(context, folded, [update.vector for update in updates])
+            compare_weights(derived, folded, row, log)
         made = chain.advance(
             updates, row["normaliser"], _scale(evidence, row["round"]), chain.newest - oldest
         )
@@ -155,12 +163,7 @@ def _updates(
     evidence: Evidence, log: CheckLog, round: int, codecs: Mapping[str, Codec], parameters: int
 ) -> Iterator[CountedUpdate]:
     """Yield the updates of a round, by client; fewer if some are missing or damaged."""
-    path = evidence.folder / UPDATES / kept_name(round)
-    query = (
-        'SELECT c.*, k."group" FROM contributions c JOIN clients k USING (client) '
-        "WHERE c.round = ? AND c.outcome = 'folded' ORDER BY c.client"
-    )
-    rows = list(evidence.rows(query, round))
+    path, rows = evidence.folder / UPDATES / kept_name(round), evidence.folded(round)
     try:
         with safe_open(path, "numpy") as file:
             stated = file.metadata() or {}

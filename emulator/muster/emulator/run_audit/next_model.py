@@ -14,6 +14,7 @@ import numpy as np
 from muster.common.seeds import FloatArray
 from muster.common.tensors import Vector
 from muster.emulator.run_audit.exact_total import ExactTotal, exact_sum_of
+from muster.emulator.run_audit.vector_formulas import tolerated
 
 _BLOCK = 16_384
 """Coordinates that are sorted at once."""
@@ -161,21 +162,13 @@ class ModelChain:
     ) -> Vector:
         """model + what the rule makes of the sorted values of each coordinate."""
         chosen = [update.vector for update in updates if update.weight]
-        wrong = self._tolerated(len(updates))
+        wrong = tolerated(self.form.settings, len(updates))
         step = np.empty(len(model))
         for start in range(0, len(model), _BLOCK):
             block = slice(start, start + _BLOCK)
             values = np.sort(np.array([vector[block] for vector in chosen]), axis=0)
             step[block] = _COMBINE[self.form.settings["kind"]](values, wrong)
         return _rounded(model + step * scale)
-
-    def _tolerated(self, size: int) -> int:
-        """The number of wrong updates that a robust rule tolerates in a round."""
-        settings = self.form.settings
-        stated = settings.get("byzantine")
-        if stated is not None:
-            return int(stated)
-        return int(settings.get("byzantine_ratio", 0.0) * size + 1e-9)
 
     def _by_memory(
         self, model: Vector, updates: Sequence[CountedUpdate], normaliser: float, scale: float

@@ -1,5 +1,6 @@
 """What an audit has checked, what it could not check, and the differences that it found."""
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -106,6 +107,20 @@ class CheckLog:
             if len(self._differences) < MOST_DIFFERENCES:
                 texts = _text(expected), _text(found)
                 self._differences.append(Difference(what, *texts, round, device))
+
+    def compare_numbers(
+        self,
+        what: str,
+        expected: float,
+        found: float | None,
+        tolerance: float,
+        round: int | None = None,
+        device: str | None = None,
+    ) -> None:
+        """Count a comparison of two numbers, and record a difference if they differ by more than a
+        relative tolerance."""
+        close = found is not None and math.isclose(expected, found, rel_tol=tolerance)
+        self.compare(what, found if close else expected, found, round, device)
 
     def require(
         self,

@@ -6,7 +6,7 @@ every round and every evaluation once.
 """
 
 import mmap
-from collections.abc import Iterator, Set
+from collections.abc import Mapping, Set
 from contextlib import suppress
 from pathlib import Path
 
@@ -23,10 +23,7 @@ def missing_events(journal: Path, ledger: Ledger) -> list[tuple[float, Event]]:
     Returns:
         For each event, the UNIX time at which the round was closed or the version evaluated.
     """
-    told, evaluated = (
-        numbers(journal, RoundCommitted, "round"),
-        numbers(journal, Evaluated, "version"),
-    )
+    told, evaluated = numbers(journal, {RoundCommitted: "round", Evaluated: "version"}).values()
     rounds = [row for row in ledger.rounds_after(_whole(told, 1)) if row.round not in told]
     evaluations = [
         (at, event)
@@ -45,26 +42,37 @@ def _whole(numbers: Set[int], first: int) -> int:
     return last
 
 
+def numbers(journal: Path, fields: Mapping[type[Event], str]) -> dict[type[Event], set[int]]:
+    """Return a field of all events of some kinds, by kind, in one pass through the journal. Lines
+    that are torn are left out."""
+    found: dict[type[Event], set[int]] = {event: set() for event in fields}
+    begins = {_begin(event): event for event in fields}
+    if not journal.exists():
+        return found
+    prefixes = tuple(begins)
+    with journal.open("rb") as lines:
+        for line in lines:
+            if line.startswith(prefixes):
+                event = begins[line[: line.index(b",") + 1]]
+                with suppress(ValueError, LookupError, TypeError):  # a part of a line, or damaged
+                    found[event].add(int(orjson.loads(line)[fields[event]]))
+    return found
+
+
 def newest(journal: Path, event: type[Event], field: str) -> int:
-    """Return a field of the last event of a kind; -1 if there is none."""
-    return next(_backwards(journal, event, field), -1)
-
-
-def numbers(journal: Path, event: type[Event], field: str) -> set[int]:
-    """Return a field of all events of a kind."""
-    return set(_backwards(journal, event, field))
-
-
-def _backwards(journal: Path, event: type[Event], field: str) -> Iterator[int]:
-    """Yield a field of the events of a kind, the last one first. Lines that are torn are left
-    out."""
+    """Return a field of the last event of a kind that is whole; -1 if there is none."""
     if not journal.exists() or not journal.stat().st_size:
-        return
-    name = orjson.dumps({"event": event.name})[1:-1]
+        return -1
     with journal.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as lines:
-        at = lines.rfind(name)
+        at = lines.rfind(_begin(event))
         while at >= 0:
-            begin, end = lines.rfind(b"\n", 0, at) + 1, lines.find(b"\n", at)
-            with suppress(ValueError, LookupError, TypeError):  # a part of a line, or damaged
-                yield int(orjson.loads(lines[begin : end if end >= 0 else None])[field])
-            at = lines.rfind(name, 0, begin)
+            end = lines.find(b"\n", at)
+            with suppress(ValueError, LookupError, TypeError):
+                return int(orjson.loads(lines[at : end if end >= 0 else None])[field])
+            at = lines.rfind(_begin(event), 0, at)
+    return -1
+
+
+def _begin(event: type[Event]) -> bytes:
+    """The first bytes of the line of an event."""
+    return b'{"event":%b,' % orjson.dumps(event.name)

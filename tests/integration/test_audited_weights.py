@@ -1,0 +1,160 @@
+"""Audits derive the weights of rules again, and find a weight that is wrong."""
+
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from muster.common.config import validate
+from muster.emulator.run_audit import audit
+from muster.emulator.scenario.scenario import Scenario
+from muster.emulator.simulation.whole_run import simulate_run
+
+LINEAR = {"name": "linear", "dimension": 5, "heterogeneity": 1.0}
+TRAINING = {"learning_rate": 0.05, "local_steps": 3, "batch_size": 8}
+OPPORTUNISTIC = {
+    "kind": "opportunistic",
+    "staleness_weight": {"kind": "polynomial", "exponent": 0.5},
+}
+BERNOULLI = {"kind": "bernoulli", "probability": 0.7}
+EIGHT = [0.2, 0.2, 0.1, 0.1, 0.1, 0.1, 0.1, 0.1]
+
+
+def unequal(**more: Any) -> list[dict[str, Any]]:
+    """Devices that take different numbers of local steps, some of them too late."""
+    return [
+        {"name": "quick", "count": 5, "device": {"examples_per_s": 20}, **more},
+        {
+            "name": "slow",
+            "count": 3,
+            "device": {"examples_per_s": {"kind": "uniform", "low": 2, "high": 6}},
+            "training": {"local_steps": 5},
+            **more,
+        },
+    ]
+
+
+def selected() -> list[dict[str, Any]]:
+    """Devices whose enrollment and participation depend on their covariates."""
+    return [
+        {
+            "name": "dev",
+            "count": 24,
+            "availability": {"kind": "logistic", "intercept": 0.5, "z": {"age": 0.7}},
+            "covariates": {"z": {"age": {"kind": "normal"}}, "x": {"load": {"kind": "normal"}}},
+            "participation": {"drop_out": 0.2},
+            "enrollment": {"kind": "logistic", "intercept": 0.5, "z": {"age": 1.0}},
+        },
+        {"name": "plain", "count": 8, "availability": BERNOULLI},
+    ]
+
+
+def scenario(rule: Any, **sections: Any) -> Scenario:
+    server = {
+        "rounds": 10,
+        "aggregator": rule,
+        "deadline_s": 6.0,
+        "keep_updates": True,
+        **sections.pop("server", {}),
+    }
+    values: dict[str, Any] = {
+        "name": "audited",
+        "seed": 4,
+        "clock": {"round_s": 4.0},
+        "task": LINEAR,
+        "training": TRAINING,
+        "server": server,
+        "groups": unequal(),
+    }
+    return validate(Scenario, {**values, **sections}, "test")
+
+
+FULL = {"server": {"information": "full"}, "groups": selected()}
+CLOSED: dict[str, Any] = {
+    "server": {"deadline_s": None},
+    "groups": [
+        {"name": "often", "count": 4, "availability": {**BERNOULLI, "probability": 0.9}},
+        {"name": "rarely", "count": 3, "availability": {**BERNOULLI, "probability": 0.3}},
+    ],
+}
+"""Devices whose shares of participation are known exactly."""
+
+RULES: dict[str, tuple[Any, dict[str, Any]]] = {
+    "krum": ({"kind": "krum", "byzantine": 1}, {}),
+    "multi-krum": ({"kind": "multi-krum", "byzantine": 1}, {"server": {"mode": OPPORTUNISTIC}}),
+    "multi-krum-m": ({"kind": "multi-krum", "byzantine": 1, "m": 2}, {}),
+    "bulyan": ({"kind": "bulyan", "byzantine": 1}, {"server": {"deadline_s": None}}),
+    "q-fedavg": ({"kind": "q-fedavg", "q": 0.7}, {"server": {"mode": OPPORTUNISTIC}}),
+    "q-fedavg-smooth": ({"kind": "q-fedavg", "smoothness": 3.0}, {}),
+    "fednova": ("fednova", {"server": {"mode": OPPORTUNISTIC}}),
+    "fednova-momentum": (
+        {"kind": "fednova", "effective_steps": 2.0},
+        {"training": {**TRAINING, "optimizer": {"kind": "sgd", "momentum": 0.5}}},
+    ),
+    "fednova-proximal": ("fednova", {"training": {**TRAINING, "proximal_mu": 0.3}}),
+    "weighted": (
+        {"kind": "weighted", "p": EIGHT},
+        {"training": {**TRAINING, "projection_radius": 9.0}},
+    ),
+    "weighted-normalised": ({"kind": "weighted-normalised", "p": EIGHT}, {}),
+    "weighted-exact": ("weighted-normalised", CLOSED),
+    "importance-exact": (
+        {"kind": "importance", "shares": "exact"},
+        CLOSED,
+    ),
+    "oracle-ipw": ("oracle-ipw", FULL),
+    "oracle-ipw-horvitz-thompson": (
+        {"kind": "oracle-ipw", "normalise": "horvitz-thompson"},
+        FULL,
+    ),
+    "participation-ipw": ("participation-ipw", FULL),
+    "fedipw": ("fedipw", FULL),
+    "fedipw-one-column": (
+        {"kind": "fedipw", "participation": {"x": []}, "normalise": "horvitz-thompson"},
+        FULL,
+    ),
+}
+"""Rules, and the sections of the scenario in which they run."""
+
+
+@pytest.mark.parametrize("name", RULES)
+def test_weights_are_derived_again_and_a_wrong_one_is_found(tmp_path: Path, name: str) -> None:
+    rule, sections = RULES[name]
+    assert simulate_run(scenario(rule, **sections), tmp_path / "run") == "completed"
+    result = audit(tmp_path / "run")
+    assert result.agrees, result.first
+    skipped = [why for check in result.checks for why in check.skipped if "by formula" in why]
+    assert not skipped or "checked with them" in skipped[0]
+    with closing(sqlite3.connect(tmp_path / "run/ledger.sqlite")) as ledger, ledger:
+        query = "SELECT max(round) FROM contributions WHERE outcome = 'folded'"
+        [(round,)] = ledger.execute(query).fetchall()
+        change = "UPDATE rounds SET normaliser = normaliser * 1.001 WHERE round = ?"
+        ledger.execute(change, (round,))
+    found = audit(tmp_path / "run").first
+    assert found is not None
+    assert (found.what, found.round) == ("normaliser", round)
+
+
+@pytest.mark.parametrize("name", ["krum", "bulyan", "fednova", "oracle-ipw", "fedipw"])
+def test_the_weight_of_another_device_is_found(tmp_path: Path, name: str) -> None:
+    rule, sections = RULES[name]
+    simulate_run(scenario(rule, **sections), tmp_path / "run")
+    with closing(sqlite3.connect(tmp_path / "run/ledger.sqlite")) as ledger, ledger:
+        rows = ledger.execute(
+            "SELECT client, weight FROM contributions WHERE round = 2 AND outcome = 'folded' "
+            "ORDER BY weight"
+        ).fetchall()
+        (low, least), (high, most) = rows[0], rows[-1]
+        assert least < most
+        # Exchanged, so that their sum and their largest value remain.
+        change = "UPDATE contributions SET weight = ? WHERE round = 2 AND client = ?"
+        ledger.executemany(change, [(most, low), (least, high)])
+    found = [
+        difference.device
+        for check in audit(tmp_path / "run").checks
+        for difference in check.differences
+        if difference.what == "weight"
+    ]
+    assert sorted(map(str, found)) == sorted([low, high])
