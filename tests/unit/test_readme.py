@@ -65,7 +65,7 @@ def test_an_aggregator_of_ones_own_is_short() -> None:
 
 
 def test_the_readme_lists_the_commands_that_exist() -> None:
-    listed = re.findall(r"^\| `muster (\w+)", README, re.MULTILINE)
+    listed = re.findall(r"^\| `muster ([\w-]+)", README, re.MULTILINE)
     assert sorted(listed) == sorted(main.commands)
 
 
