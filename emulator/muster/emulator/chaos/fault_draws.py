@@ -44,6 +44,8 @@ SETTINGS: Mapping[str, Draw] = MappingProxyType(
         "label-flip": _none,
         "false-examples": _of(factor=[0.5, 3.0]),
         "wrong-shape": _of(extra_bytes=[4, 1000]),
+        "corrupt": _of(flipped_bytes=[1, 100], times=[1, 3]),
+        "reordered": _of(pieces=[2, 8]),
         "duplicate": _of(times=[1, 3]),
         "replay": _none,
         "crash": _none,
@@ -56,6 +58,11 @@ SETTINGS: Mapping[str, Draw] = MappingProxyType(
         "partition": _of(way=["both", "up", "down"]),
         "reset": _none,
         "degrade": _of(factor=[0.2, 0.5]),
+        "delay": _of(rtt=[0.02, 0.1]),
+        "jitter": _of(jitter=[0.01, 0.05]),
+        "loss": _of(loss=[0.01, 0.1]),
+        "limit-bytes": _of(bytes=[5_000, 100_000], way=["both", "up"], then=["reset", "silence"]),
+        "flap": _of(down_s=[0.05, 0.2], up_s=[0.1], silent=[False, True]),
     }
 )
 """The settings of each kind. They are mild, because a model that diverges ends its run early."""
