@@ -203,7 +203,9 @@ async def test_a_fault_that_cannot_be_applied_fails_the_run() -> None:
     assert [str(error) for error in bench.errors] == ["no such thing"]
 
 
-async def test_the_last_look_is_when_the_fault_ends(benches: list[Bench]) -> None:
+async def test_the_last_looks_are_when_the_fault_ends_and_when_it_is_healed(
+    benches: list[Bench],
+) -> None:
     hidden = Noted(kind="noted", shows=False)
     bench = Bench(LOCKSTEP, hidden, occurrence(first_round=1, lasts_s=1.0))
     benches.append(bench)
@@ -213,8 +215,26 @@ async def test_the_last_look_is_when_the_fault_ends(benches: list[Bench]) -> Non
     assert Noted.log.count("look") == before  # no time has passed
     bench.clock.advance(1.0)
     await settle()
-    looks = [place for place, each in enumerate(Noted.log) if each == "look"]
-    assert looks[-1] == Noted.log.index("heal a b") - 1
+    assert Noted.log[-3:] == ["look", "heal a b", "look"]
+
+
+async def test_a_program_that_ends_only_while_it_is_healed_was_observed(
+    benches: list[Bench],
+) -> None:
+    class Slow(Noted):
+        """Its effect shows when it is healed."""
+
+        async def observe(
+            self, site: FaultSite, targets: Sequence[str], before: Mapping[str, float]
+        ) -> Mapping[str, str]:
+            return dict.fromkeys(targets, "ended") if "heal a b" in self.log else {}
+
+    bench = Bench(LOCKSTEP, Slow(kind="slow"), occurrence(first_round=1, lasts_s=1.0))
+    benches.append(bench)
+    await bench.opened(1)
+    bench.clock.advance(1.5)
+    await settle()
+    assert bench.states == ["applied", "observed", "healed", "verified"]
 
 
 async def test_looks_become_rare(benches: list[Bench]) -> None:

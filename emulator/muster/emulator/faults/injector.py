@@ -224,6 +224,9 @@ class FaultInjector:
                 await do.heal(site, injection.targets)
             finally:
                 injection.healed.set()
+        if not injection.observed and not self._ended:
+            # A program that was asked to end may take longer than the fault; healing waits for it.
+            await self._look(injection, before)
         self._tell(FaultHealed, injection, injection.targets, self._ended and do.lasts)
         if injection.observed and not self._ended:
             await self._verify(injection, since)
@@ -244,15 +247,19 @@ class FaultInjector:
         wait_s = _LOOK_S
         while True:
             last = injection.end.is_set()
-            seen = await injection.do.observe(self._site, injection.targets, before)
-            if seen:
-                said = ", ".join(sorted(set(seen.values())))
-                injection.observed = True
-                self._tell(FaultObserved, injection, sorted(seen), said)
-            if seen or last:
+            if await self._look(injection, before) or last:
                 return
             await self._sleep(wait_s, injection.end)
             wait_s = min(_RARELY_S, wait_s * _SLOWER)
+
+    async def _look(self, injection: _Injection, before: Mapping[str, float]) -> bool:
+        """Look once whether the effect shows, and tell it; return whether it does."""
+        seen = await injection.do.observe(self._site, injection.targets, before)
+        if seen:
+            said = ", ".join(sorted(set(seen.values())))
+            injection.observed = True
+            self._tell(FaultObserved, injection, sorted(seen), said)
+        return bool(seen)
 
     async def _verify(self, injection: _Injection, since: int) -> None:
         """Look until all targets work again, or the run is over: soon after every event with which
