@@ -128,6 +128,8 @@ def churn(arguments: dict[str, Any]) -> dict[str, Any]:
         sums.update(played)
         longest = max(longest, seconds)
         say(f"{dict(sums)}, the longest round took {longest:.3f} s")
+        if not played["completed"]:  # somebody has stopped it
+            break
     return {**sums, "longest_s": longest}
 
 
