@@ -250,11 +250,14 @@ class Died(Event):
     Attributes:
         status: its exit status; a negative status is the signal that killed it.
         devices: the number of devices in the process.
+        cause: what the system knows of the reason, for example "out of memory" if the kernel killed
+            a container at its memory limit; empty if it knows nothing.
     """
 
     process: str
     status: int
     devices: int
+    cause: str = ""
 
 
 @dataclass(frozen=True)

@@ -1,5 +1,6 @@
 """The running fleet of a supervisor, as injected faults see it."""
 
+import asyncio
 import signal
 from collections import Counter, defaultdict
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
@@ -11,7 +12,7 @@ from muster.common.clock import Clock
 from muster.common.errors import TransportError
 from muster.emulator.faults.link_rates import LinkRates
 from muster.emulator.gateway.config import gateway_name
-from muster.emulator.launch.backend import Backend
+from muster.emulator.launch.backend import Backend, Program
 from muster.emulator.launch.pausing import Pauses
 from muster.emulator.links.controller import Controller
 from muster.emulator.links.network import GatewayFleet
@@ -139,7 +140,11 @@ class FleetSite:
         self._paused[program] += 1
         handle = self._backend.alive.get(program)
         if self._paused[program] == 1 and handle is not None:
-            await self._pauses.pause(program, dict(handle.identity))
+            await self._pause(program, handle)
+
+    async def _pause(self, program: str, handle: Program) -> None:
+        identity = await asyncio.to_thread(lambda: dict(handle.identity))
+        await self._pauses.pause(program, identity)
 
     async def resume(self, target: str) -> None:
         program = self._program(target)
@@ -147,9 +152,19 @@ class FleetSite:
         if not self._paused[program]:
             await self._pauses.resume(program)
 
-    def is_paused(self, target: str) -> bool:
-        handle = self._backend.alive.get(self._program(target))
-        return handle is not None and handle.is_paused()
+    async def paused(self, targets: Iterable[str]) -> list[str]:
+        handles = [(each, self._backend.alive.get(self._program(each))) for each in targets]
+        return await asyncio.to_thread(
+            lambda: [each for each, handle in handles if handle is not None and handle.is_paused()]
+        )
+
+    async def started(self, program: str) -> None:
+        """Pause a program that has just been started, if a fault keeps it paused."""
+        while self._paused.get(program) and not self._over:
+            if (handle := self._backend.alive.get(program)) is not None:
+                await self._pause(program, handle)
+                return
+            await self._clock.sleep_until(self._clock.monotonic() + _POLL_S)
 
     def back_since(self, target: str, moment: int) -> bool:
         return self._back.get(target, -1) > moment

@@ -45,8 +45,8 @@ class FaultSite(Protocol):
         """Let a paused program go on, unless another fault keeps it paused."""
         ...
 
-    def is_paused(self, target: str) -> bool:
-        """Whether the kernel says that the program of a target is stopped."""
+    async def paused(self, targets: Iterable[str]) -> list[str]:
+        """The targets whose programs are stopped, as the kernel or Docker says."""
         ...
 
     def back_since(self, target: str, moment: int) -> bool:

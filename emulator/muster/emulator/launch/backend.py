@@ -32,10 +32,14 @@ class EndedBeforeReady(LaunchFailed):
         self.name, self.status = name, status
 
 
-def ending(status: int) -> str:
-    """How a program with this exit status ended, for a message."""
+def ending(status: int, cause: str = "") -> str:
+    """How a program with this exit status ended, for a message.
+
+    Args:
+        cause: as `Backend.cause_of` returns it.
+    """
     how = f"by signal {-status}" if status < 0 else f"with status {status}"
-    return f"ended unexpectedly {how}"
+    return f"ended unexpectedly {how}" + (f" ({cause})" if cause else "")
 
 
 BackendName = Literal["processes", "docker"]
@@ -131,6 +135,11 @@ class Backend(Protocol):
 
     async def close(self) -> None:
         """End all programs that are still alive, and wait until they are gone."""
+        ...
+
+    def cause_of(self, name: str) -> str:
+        """What the system knows of why a program died last, for example "out of memory"; "" if it
+        knows nothing."""
         ...
 
     def last_lines(self, name: str) -> str:

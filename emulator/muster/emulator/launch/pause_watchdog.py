@@ -71,7 +71,9 @@ class Watchdog:
     def handle(self, request: dict[str, Any]) -> str:
         """Do what a request asks, and return why that was impossible; "" if it was done."""
         try:
-            if "pause" in request and request["pause"] not in self._held:
+            if "pause" in request:
+                if request["pause"] in self._held:  # the program died and was started again
+                    self._held.pop(request["pause"]).resume()
                 pid, container = request.get("pid"), request.get("container")
                 held = _HeldProcess(pid) if pid is not None else _HeldContainer(str(container))
                 self._held[request["pause"]] = held

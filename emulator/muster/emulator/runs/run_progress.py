@@ -140,7 +140,8 @@ class RunProgress:
         self.measuring = ""
 
     def _died(self, event: Event) -> None:
-        self.notices.append(f"problem: {clean(event['process'])} died ({clean(event['status'])})")
+        how = ", ".join(filter(None, [clean(event["status"]), clean(event.get("cause", ""))]))
+        self.notices.append(f"problem: {clean(event['process'])} died ({how})")
         if event["process"] == "server":
             # Sessions and the open round end with their server.
             self.enrolled.clear()

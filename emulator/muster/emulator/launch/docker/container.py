@@ -1,10 +1,16 @@
-"""Starts one container."""
+"""One container: how it is started, and the handle of it while it is alive."""
 
 import os
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
 
 import docker
 import docker.errors
 import docker.types
+import requests.exceptions
 
 from muster.emulator.launch.docker.services import (
     FOLDER_LABEL,
@@ -14,6 +20,41 @@ from muster.emulator.launch.docker.services import (
     docker_name,
     project_of,
 )
+
+
+@dataclass(frozen=True)
+class ContainerProgram:
+    """A container.
+
+    Args:
+        find: returns Docker's object of the container.
+        later: runs a function in a thread.
+    """
+
+    find: Callable[[], Any]
+    later: Callable[[Callable[[], None]], object]
+
+    def signal(self, number: int) -> None:
+        # Docker takes some tenths of a second for it. The supervisor has more to do meanwhile, and
+        # a fault may strike many containers.
+        self.later(partial(self._signal, number))
+
+    def _signal(self, number: int) -> None:
+        with suppress(docker.errors.DockerException, requests.exceptions.RequestException):
+            found = self.find()
+            if found.status == "paused":  # a frozen process gets no signal
+                found.unpause()
+            found.kill(number)
+
+    @property
+    def identity(self) -> Mapping[str, Any]:
+        return {"container": self.find().id}
+
+    def is_paused(self) -> bool:
+        try:
+            return bool(self.find().status == "paused")
+        except docker.errors.APIError:
+            return False
 
 
 def run_container(client: docker.DockerClient, site: Site, service: Service) -> None:
