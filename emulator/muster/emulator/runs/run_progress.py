@@ -164,6 +164,13 @@ class RunProgress:
         if event["number"] == 1:  # a fault may come and go a thousand times
             self.notices.append(f"fault {clean(event['fault'])}: {what}")
 
+    def _disk_ran_full(self, event: Event) -> None:
+        what, reason = clean(event["what"]), clean(event["reason"])
+        self.notices.append(f"problem: {what} could not be written ({reason}); waiting for room")
+
+    def _disk_has_room(self, event: Event) -> None:
+        self.notices.append(f"there is room on the disk again, after {event['seconds']:.0f} s")
+
     def _ended(self, event: Event) -> None:
         self.status, self.detail = clean(event["status"]), clean(event["detail"] or "")
         self.bytes_up += event["bytes_up"]
@@ -192,5 +199,7 @@ _HANDLERS: dict[str, Callable[[RunProgress, Event], None]] = {
     "fault_applied": RunProgress._fault_applied,
     "fault_observed": RunProgress._fault_observed,
     "fault_healed": RunProgress._fault_healed,
+    "disk_ran_full": RunProgress._disk_ran_full,
+    "disk_has_room": RunProgress._disk_has_room,
     "ended": RunProgress._ended,
 }
