@@ -117,6 +117,9 @@ class SignalledProgram:
     def is_paused(self) -> bool:
         return False
 
+    def use(self) -> None:
+        return None
+
 
 Make = Callable[..., tuple[Supervisor, Backend]]
 

@@ -29,7 +29,7 @@ def refusal(number: int = errno.ENOSPC) -> OSError:
 class Bench:
     """A disk without room, and somebody who writes to it."""
 
-    def __init__(self, patience_s: float) -> None:
+    def __init__(self, sign: Path, patience_s: float) -> None:
         self.clock, self.told = ManualClock(), list[Event]()
         self.signals = RunSignals(self.clock)
         self.receiver = SimpleNamespace(progress_at=0.0)
@@ -41,6 +41,7 @@ class Bench:
             self.told.append,
             cast(UpdateReceiver, self.receiver),
             self.signals,
+            sign,
         )
 
     async def write(self) -> str:
@@ -59,8 +60,10 @@ class Bench:
             await asyncio.sleep(0)
 
 
-async def test_a_write_is_repeated_until_there_is_room_and_the_wait_is_no_stall() -> None:
-    bench = Bench(patience_s=60.0)
+async def test_a_write_is_repeated_until_there_is_room_and_the_wait_is_no_stall(
+    tmp_path: Path,
+) -> None:
+    bench = Bench(tmp_path / "sign", patience_s=60.0)
     writing = bench.begin()
     for _ in range(4):
         await bench.look()
@@ -73,8 +76,8 @@ async def test_a_write_is_repeated_until_there_is_room_and_the_wait_is_no_stall(
     assert again == DiskHasRoom("round 3", 5 * LOOK_S)
 
 
-async def test_patience_ends_and_then_nothing_waits_again() -> None:
-    bench = Bench(patience_s=2 * LOOK_S)
+async def test_patience_ends_and_then_nothing_waits_again(tmp_path: Path) -> None:
+    bench = Bench(tmp_path / "sign", patience_s=2 * LOOK_S)
     writing = bench.begin()
     for _ in range(3):
         await bench.look()
@@ -84,8 +87,8 @@ async def test_patience_ends_and_then_nothing_waits_again() -> None:
         await bench.begin()
 
 
-async def test_a_run_that_is_to_stop_waits_no_longer() -> None:
-    bench = Bench(patience_s=1e6)
+async def test_a_run_that_is_to_stop_waits_no_longer(tmp_path: Path) -> None:
+    bench = Bench(tmp_path / "sign", patience_s=1e6)
     writing = bench.begin()
     await bench.look()
     bench.signals.stop("stopped", "asked")
@@ -94,8 +97,8 @@ async def test_a_run_that_is_to_stop_waits_no_longer() -> None:
         await writing
 
 
-async def test_another_error_is_not_waited_for() -> None:
-    bench = Bench(patience_s=60.0)
+async def test_another_error_is_not_waited_for(tmp_path: Path) -> None:
+    bench = Bench(tmp_path / "sign", patience_s=60.0)
     bench.error = refusal(errno.EIO)
     with pytest.raises(OSError, match="Input/output error"):
         await bench.begin()

@@ -9,14 +9,18 @@ from typing import Any
 
 from muster.client.config import PackProcess
 from muster.common.clock import Clock
-from muster.common.errors import TransportError
+from muster.common.errors import LaunchFailed, TransportError
+from muster.emulator.faults.injection import MeasuredUse
 from muster.emulator.faults.link_rates import LinkRates
+from muster.emulator.faults.program_limits import ProgramLimits
 from muster.emulator.gateway.config import gateway_name
 from muster.emulator.launch.backend import Backend, Program
+from muster.emulator.launch.holds import Limited
 from muster.emulator.launch.pausing import Pauses
 from muster.emulator.links.controller import Controller
 from muster.emulator.links.network import GatewayFleet
 from muster.emulator.runs.process_configs import ProcessConfigs
+from muster.server.config import NO_ROOM
 
 _POLL_S = 0.01
 
@@ -50,6 +54,9 @@ class FleetSite:
         self._groups = {resident.client: resident.group for resident in configs.residents}
         self._rates = LinkRates(configs.scenario)
         self._pauses = Pauses(clock)
+        self._limits = ProgramLimits(backend, self._pauses, clock)
+        self._starved = set[str]()
+        self._no_room = configs.folder / NO_ROOM
         self._programs: dict[str, str] = {}
         self._packs = set[str]()
         self._starting = set[str]()
@@ -84,10 +91,21 @@ class FleetSite:
     def died(self, program: str, status: int) -> bool:
         """Take notice of a death; return whether a fault has ordered it."""
         program = self._shared.get(program, program)
+        if self._is_starved(program, status):
+            self._starved.add(program)
+            self._down[program] += 1
         if not self._down.get(program):
             return False
         self._deaths[program] = status
         return True
+
+    def _is_starved(self, program: str, status: int) -> bool:
+        """Whether a program has ended because of its limit of memory. The kernel says so of a
+        container. A process fails by itself when it gets no memory, and not by a signal from
+        outside."""
+        limited = self._limits.has(program, "memory") and not self._down.get(program)
+        from_outside = status in (0, -signal.SIGKILL, -signal.SIGTERM)
+        return limited and bool(self._backend.cause_of(program) or not from_outside)
 
     # --- what faults do --------------------------------------------------------------------------
 
@@ -159,12 +177,39 @@ class FleetSite:
         )
 
     async def started(self, program: str) -> None:
-        """Pause a program that has just been started, if a fault keeps it paused."""
-        while self._paused.get(program) and not self._over:
-            if (handle := self._backend.alive.get(program)) is not None:
-                await self._pause(program, handle)
-                return
+        """Pause or limit a program that has just been started, if faults still do so."""
+        if not (self._paused.get(program) or self._limits.any(program)):
+            return
+        while not self._over and program not in self._backend.alive:
             await self._clock.sleep_until(self._clock.monotonic() + _POLL_S)
+        await self._limits.renew(program)
+        handle = self._backend.alive.get(program)
+        if handle is not None and self._paused.get(program):
+            await self._pause(program, handle)
+
+    async def limit(self, targets: Iterable[str], what: Limited, value: float) -> None:
+        for program in dict.fromkeys(map(self._program, targets)):
+            refused = await self._limits.add(program, what, value)
+            if refused and what == "memory":  # it uses more already
+                self._starved.add(program)
+                self.kill(program, signal.SIGKILL)
+            elif refused:
+                raise LaunchFailed(f"{program} cannot be limited: {refused}")
+
+    async def free(self, targets: Iterable[str], what: Limited, value: float) -> None:
+        for program in dict.fromkeys(map(self._program, targets)):
+            await self._limits.remove(program, what, value)
+            if program in self._starved and not self._limits.has(program, "memory"):
+                self._starved.discard(program)
+                await self.start(program)
+
+    async def use(self, targets: Iterable[str]) -> Mapping[str, MeasuredUse]:
+        found = {target: await self._limits.use(self._program(target)) for target in targets}
+        return {target: use for target, use in found.items() if use is not None}
+
+    @property
+    def lacks_room(self) -> bool:
+        return self._no_room.exists()
 
     def back_since(self, target: str, moment: int) -> bool:
         return self._back.get(target, -1) > moment

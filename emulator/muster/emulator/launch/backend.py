@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal, Protocol
+from typing import Any, Literal, NamedTuple, Protocol
 
 from muster.client.config import NurseryProcess, PackProcess
 from muster.common.clock import Clock
@@ -45,6 +45,22 @@ def ending(status: int, cause: str = "") -> str:
 BackendName = Literal["processes", "docker"]
 
 
+class ProgramUse(NamedTuple):
+    """What a program uses, as the kernel counts it.
+
+    Attributes:
+        cpu_s: seconds of a core since it was started.
+        held_back: how often the kernel has held it back because of its share of cores; 0 for a
+            process, which the watchdog holds back.
+        memory_limit: bytes of memory that it may use.
+    """
+
+    cpu_s: float
+    held_back: int
+    memory_bytes: int
+    memory_limit: int
+
+
 class Program(Protocol):
     """A handle of a program that is alive."""
 
@@ -58,6 +74,10 @@ class Program(Protocol):
 
     def is_paused(self) -> bool:
         """Whether the program is stopped and can go on."""
+        ...
+
+    def use(self) -> ProgramUse | None:
+        """What the program uses; None if it has ended."""
         ...
 
 

@@ -21,7 +21,7 @@ from muster.server.account.ledger import Ledger
 from muster.server.account.rows import EvaluationRow
 from muster.server.account.store import Store
 from muster.server.aggregators import Need
-from muster.server.config import ServerProcess
+from muster.server.config import NO_ROOM, ServerProcess
 from muster.server.evaluation.evaluator import Evaluator
 from muster.server.evaluation.schedule import EvaluationSchedule
 from muster.server.fleet import ConnectedPack, Fleet
@@ -112,7 +112,9 @@ class Coordinator:
             config, formats, fleet, worker.executor, UploadFiles(run_folder / "models"),
             clock, tell, self._signals.notify,
         )  # fmt: skip
-        self.room = RoomOnDisk(settings.stall_s, clock, tell, self.receiver, self._signals)
+        self.room = RoomOnDisk(
+            settings.stall_s, clock, tell, self.receiver, self._signals, run_folder / NO_ROOM
+        )
         self._shared_links = links_of(config, fleet, formats.sizes)
         self._dispatch = Dispatch(config, fleet, self.receiver, self.versions, inline)
         self._presence = Presence(

@@ -2,6 +2,8 @@
 
 import sqlite3
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from pathlib import Path
 from typing import TypeVar
 
 from muster.common.clock import Clock
@@ -22,6 +24,7 @@ class RoomOnDisk:
 
     Args:
         patience_s: seconds to wait each time that there is no room.
+        sign: an empty file that is there while the wait lasts, for other processes to see.
     """
 
     def __init__(
@@ -31,12 +34,15 @@ class RoomOnDisk:
         tell: Tell,
         receiver: UpdateReceiver,
         signals: RunSignals,
+        sign: Path,
     ) -> None:
         self._patience_s = patience_s
         self._clock = clock
         self._tell = tell
         self._receiver = receiver
         self._signals = signals
+        self._sign = sign
+        sign.unlink(missing_ok=True)  # of a server that was killed
         self._since: float | None = None
         self._gave_up = False
 
@@ -73,11 +79,14 @@ class RoomOnDisk:
     def _begin(self, what: str, error: Exception) -> None:
         if self._since is None:
             self._since = self._clock.monotonic()
+            with suppress(OSError):  # a full disk still takes an empty file, mostly
+                self._sign.touch()
             self._tell(DiskRanFull(what, reason_of(error)))
 
     def _end(self, what: str) -> None:
         if self._since is not None:
             seconds, self._since = self._clock.monotonic() - self._since, None
+            self._sign.unlink(missing_ok=True)
             self._tell(DiskHasRoom(what, seconds))
 
     def _require_patience(self, error: Exception) -> None:

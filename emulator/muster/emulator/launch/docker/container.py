@@ -12,6 +12,7 @@ import docker.errors
 import docker.types
 import requests.exceptions
 
+from muster.emulator.launch.backend import ProgramUse
 from muster.emulator.launch.docker.services import (
     FOLDER_LABEL,
     NAME_LABEL,
@@ -20,6 +21,8 @@ from muster.emulator.launch.docker.services import (
     docker_name,
     project_of,
 )
+
+_QUOTA_PERIOD_US = 100_000
 
 
 @dataclass(frozen=True)
@@ -50,6 +53,19 @@ class ContainerProgram:
     def identity(self) -> Mapping[str, Any]:
         return {"container": self.find().id}
 
+    def use(self) -> ProgramUse | None:
+        try:
+            found = self.find().client.api.stats(self.find().id, stream=False, one_shot=True)
+            cpu, memory = found["cpu_stats"], found["memory_stats"]
+            return ProgramUse(
+                cpu["cpu_usage"]["total_usage"] / 1e9,
+                cpu["throttling_data"]["throttled_periods"],
+                memory["usage"],
+                memory["limit"],
+            )
+        except (docker.errors.DockerException, requests.exceptions.RequestException, KeyError):
+            return None  # it has ended
+
     def is_paused(self) -> bool:
         try:
             return bool(self.find().status == "paused")
@@ -77,7 +93,9 @@ def run_container(client: docker.DockerClient, site: Site, service: Service) -> 
         cap_drop=["ALL"],
         security_opt=["no-new-privileges"],
         init=True,
-        nano_cpus=int(min(service.limits.cpus, os.cpu_count() or 1) * 1e9),
+        # Not nano_cpus, because Docker does not change it together with a quota.
+        cpu_period=_QUOTA_PERIOD_US,
+        cpu_quota=int(min(service.limits.cpus, os.cpu_count() or 1) * _QUOTA_PERIOD_US),
         mem_limit=service.limits.memory_bytes,
         pids_limit=service.limits.processes,
         environment=dict(service.environment),
