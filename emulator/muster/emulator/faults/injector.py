@@ -156,6 +156,9 @@ class FaultInjector:
         finally:
             since = site.moment
             await do.heal(site, injection.targets)
+        # A short fault may show only now: Docker takes a while to end a container.
+        if not injection.observed:
+            await self._look(injection, before)
         self._tell(FaultHealed, injection, injection.targets)
         if injection.observed:
             await self._verify(injection, since)
@@ -177,15 +180,18 @@ class FaultInjector:
             await asyncio.gather(ending, timer, return_exceptions=True)
 
     async def _observe(self, injection: _Injection, before: Mapping[str, float]) -> None:
-        """Look until the effect shows, and tell it."""
-        while True:
-            seen = await injection.do.observe(self._site, injection.targets, before)
-            if seen:
-                said = ", ".join(sorted(set(seen.values())))
-                injection.observed = True
-                self._tell(FaultObserved, injection, sorted(seen), said)
-                return
+        """Look until the effect shows."""
+        while not await self._look(injection, before):
             await self._clock.sleep_until(self._clock.monotonic() + _LOOK_S)
+
+    async def _look(self, injection: _Injection, before: Mapping[str, float]) -> bool:
+        """Tell the effect if it shows now, and return whether it does."""
+        seen = await injection.do.observe(self._site, injection.targets, before)
+        if seen:
+            injection.observed = True
+            said = ", ".join(sorted(set(seen.values())))
+            self._tell(FaultObserved, injection, sorted(seen), said)
+        return bool(seen)
 
     async def _verify(self, injection: _Injection, since: int) -> None:
         """Look until all targets work again, or the run is over."""

@@ -6,7 +6,7 @@ from collections import defaultdict
 
 from muster.common.clock import Clock
 from muster.emulator.faults.injection import MeasuredUse
-from muster.emulator.launch.backend import Backend, Program
+from muster.emulator.launch.backend import Backend, ProgramUse
 from muster.emulator.launch.holds import Limited
 from muster.emulator.launch.pausing import Pauses
 
@@ -55,8 +55,8 @@ class ProgramLimits:
         value = math.prod(values) if what == "cpu" else min(values)
         identity = await asyncio.to_thread(lambda: dict(handle.identity))
         refused = await self._pauses.limit(program, what, value, identity)
-        if what == "cpu" and (now := await self._measured(program, handle)) is not None:
-            self._since[program] = now
+        if what == "cpu" and (use := await asyncio.to_thread(handle.use)) is not None:
+            self._since[program] = await self._now(program, use)
         return refused if program in self._backend.alive else ""
 
     async def use(self, program: str) -> MeasuredUse | None:
@@ -66,16 +66,13 @@ class ProgramLimits:
         if handle is None or (use := await asyncio.to_thread(handle.use)) is None:
             return None
         seconds, share, held_back = 0.0, 0.0, 0
-        now, since = await self._measured(program, handle), self._since.get(program)
-        if now is not None and since is not None and now[0] > since[0]:
+        now, since = await self._now(program, use), self._since.get(program)
+        if since is not None and now[0] > since[0]:
             seconds, held_back = now[0] - since[0], now[2] - since[2]
             share = (now[1] - since[1]) / seconds
         return MeasuredUse(seconds, share, held_back, use.memory_bytes, use.memory_limit)
 
-    async def _measured(self, program: str, handle: Program) -> tuple[float, float, int] | None:
+    async def _now(self, program: str, use: ProgramUse) -> tuple[float, float, int]:
         """Monotonic seconds, seconds of a core, and how often the program was held back."""
-        use = await asyncio.to_thread(handle.use)
-        if use is None:
-            return None
         held_back = use.held_back + await self._pauses.held_back(program)
         return self._clock.monotonic(), use.cpu_s, held_back

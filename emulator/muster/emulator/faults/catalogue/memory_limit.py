@@ -38,9 +38,10 @@ class MemoryLimit(InjectedFault):
         self, site: FaultSite, targets: Sequence[str], before: Mapping[str, float]
     ) -> Mapping[str, str]:
         ended = {t: "ended at its limit" for t in targets if site.death_of(t) is not None}
+        alive = [target for target in targets if target not in ended]
         return ended | {
             target: f"limited to {self.mib:g} MiB"
-            for target, use in (await site.use(targets)).items()
+            for target, use in (await site.use(alive)).items()
             if 0 <= use.memory_limit <= self._bytes
         }
 
