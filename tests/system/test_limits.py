@@ -72,7 +72,7 @@ class Watched:
         assert self.program.stdout is not None
         self.program.stdin.write("?\n")
         self.program.stdin.flush()
-        return self.program.stdout.readline().strip()
+        return str(self.program.stdout.readline()).strip()
 
     def end_watchdog(self) -> None:
         self.watchdog.communicate()  # closes its input, as the kernel does when a supervisor dies

@@ -100,9 +100,16 @@ def _impossible_injection(scenario: ScenarioSettings, fault: ScheduledFault) -> 
                 f"for_s: a gateway that does not answer for {PATIENCE_S:g} s is given up for the "
                 f"rest of the run, found {found}; expected less"
             )
+    stall_s = scenario.server.stall_s
+    if fault.do.kind == "disk-full" and scenario.clock.kind != "rounds":
+        wall_s = math.inf if fault.for_s is None else fault.for_s / scenario.clock.scale
+        if wall_s >= stall_s:
+            yield (
+                f"for_s: the server gives up when it has waited for room for server.stall_s = "
+                f"{stall_s:g} s of wall time, found {wall_s:g} s; expected less"
+            )
     if scenario.clock.kind != "rounds" or not fault.do.lasts:
         return
-    stall_s = scenario.server.stall_s
     if fault.for_rounds is not None:
         yield (
             f"for_rounds: in lockstep a round waits for every device, so no round passes while "
