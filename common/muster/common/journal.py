@@ -12,6 +12,7 @@ import orjson
 
 from muster.common.clock import Clock
 from muster.common.events import Event
+from muster.common.full_disk import is_full
 
 
 class Journal:
@@ -70,6 +71,14 @@ class Journal:
             raise
         self._lines.clear()
         self._torn = self._refused = False
+
+    def flush_if_room(self) -> None:
+        """Flush, but leave the lines to the next flush if the disk is full."""
+        try:
+            self.flush()
+        except OSError as error:
+            if not is_full(error):
+                raise
 
     def _forget(self, written: bytes) -> None:
         """Forget the lines that are whole in the file. A part of a line stays there, and its line

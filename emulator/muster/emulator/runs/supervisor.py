@@ -16,7 +16,6 @@ from muster.common.clock import Clock
 from muster.common.errors import LaunchFailed, RunFailed
 from muster.common.events import Died, Event, Restarted, Started
 from muster.common.files import write_atomic
-from muster.common.full_disk import is_full
 from muster.common.journal import Journal
 from muster.common.tensors import schema_of
 from muster.emulator.faults.fleet_site import FleetSite
@@ -340,11 +339,7 @@ class Supervisor:
 
     def _record(self, event: Event) -> None:
         self._journal.add(event)
-        try:
-            self._journal.flush()
-        except OSError as error:
-            if not is_full(error):  # otherwise the next event writes this one too
-                raise
+        self._journal.flush_if_room()
 
 
 def _next_incarnation(folder: Path) -> int:
