@@ -3,25 +3,64 @@
 from __future__ import annotations
 
 import json
+import os
+import shutil
 import sqlite3
 import subprocess
 import sys
-from contextlib import closing
+import threading
+from contextlib import closing, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
 from muster.common.errors import RunFailed
-from muster.emulator import resume, run
+from muster.emulator import audit, resume, run
 from muster.emulator.results.summary import read_summary
+from muster.emulator.simulation.whole_run import simulate_run
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from tests.system.conftest import MakeScenario
 
 REFUSED = "cannot be written: the operating system refused:"
 
 pytestmark = pytest.mark.usefixtures("nothing_left")
+
+ROOT_ONLY = pytest.mark.skipif(os.geteuid() != 0, reason="only root can make a small disk")
+
+
+class SmallDisk:
+    """A disk of 32 MiB in memory, which a large file fills."""
+
+    def __init__(self, place: Path) -> None:
+        self.place = place
+        self._ballast = place / "ballast"
+
+    def fill(self) -> None:
+        with open(self._ballast, "wb", buffering=0) as file:
+            for length in (1 << 20, 1 << 12):
+                with suppress(OSError):
+                    while True:
+                        file.write(bytes(length))
+
+    def free(self) -> None:
+        self._ballast.unlink(missing_ok=True)
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[SmallDisk]:
+    place = tmp_path / "small"
+    place.mkdir()
+    command = ["mount", "-t", "tmpfs", "-o", "size=32m", "none", str(place)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode:
+        pytest.skip(f"this machine mounts no disks: {done.stderr.strip()}")
+    yield SmallDisk(place)
+    subprocess.run(["umount", "--lazy", str(place)], check=False, capture_output=True)
+
 
 # No file may grow beyond 100 bytes once the server has ended the run.
 LIMITED = """
@@ -62,6 +101,50 @@ def test_a_run_whose_summary_does_not_fit_on_the_disk_says_so_and_can_be_conclud
     assert read_summary(folder) == {}
     assert resume(folder, report=False).status == "completed"
     assert read_summary(folder)["status"] == "completed"
+
+
+@ROOT_ONLY
+@pytest.mark.parametrize("dimension", [2000, 30_000])
+def test_a_run_waits_for_room_on_a_full_disk_and_goes_on_to_the_same_model(
+    small_disk: SmallDisk, scenario: MakeScenario, tmp_path: Path, dimension: int
+) -> None:
+    planned = scenario(
+        task={"name": "linear", "dimension": dimension},
+        training={"learning_rate": 1e-6},
+        groups=[{"name": "dev", "count": 2}],
+        server={"rounds": 50, "evaluate_every": 10, "keep_updates": True},
+    )
+    assert simulate_run(planned, tmp_path / "alone") == "completed"
+    seen = list[str]()
+
+    def show(event: dict[str, object]) -> None:
+        seen.append(str(event["event"]))
+        if event["event"] == "round_committed" and event["round"] == 3:
+            small_disk.fill()
+        if event["event"] == "disk_ran_full":
+            small_disk.free()
+
+    def free_if_silent() -> None:
+        """Make room also if the disk has no room for the event that says so."""
+        full = 0
+        while not over.wait(1.0):
+            full = 0 if shutil.disk_usage(small_disk.place).free else full + 1
+            if full == 3:
+                small_disk.free()
+
+    over = threading.Event()
+    freeing = threading.Thread(target=free_if_silent)
+    freeing.start()
+    try:
+        done = run(planned, out=small_disk.place / "run", show=show, report=False)
+    finally:
+        over.set()
+        freeing.join()
+    assert done.status == "completed"
+    assert {"disk_ran_full", "disk_has_room"} <= set(seen)
+    alone = json.loads((tmp_path / "alone/summary.json").read_text())
+    assert done.summary["model_sha256"] == alone["model_sha256"]
+    assert audit(done.folder).agrees
 
 
 def test_an_error_of_the_operating_system_fails_the_run_and_nothing_is_left(

@@ -47,6 +47,37 @@ def test_what_could_not_be_written_is_told_once_and_closing_goes_on(
     journal.close()
 
 
+def test_lines_that_found_no_room_wait_for_it_and_none_is_written_twice(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, room = tmp_path / "journal.jsonl", [130]
+    journal = Journal(path, "server", 1, ManualClock())
+
+    def write(file: int, data: bytes, write: Any = os.write) -> int:
+        if not room[0]:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        written = write(file, data[: room[0]])
+        room[0] -= written
+        return int(written)
+
+    monkeypatch.setattr(os, "write", write)
+    for name in "abc":
+        journal.add(Started(name))
+    with pytest.raises(OSError, match="No space"):
+        journal.flush()
+    assert journal.waiting
+    first = path.read_bytes()
+    assert len(first) == 130
+    assert 0 < first.count(b"\n") < 3
+    assert not first.endswith(b"\n")
+    with open(path, "ab") as other:  # another process finds room first
+        other.write(b'\n{"event":"other","process":"x"}\n')
+    room[0] = 10_000
+    journal.close()
+    whole = [line for line in path.read_bytes().splitlines() if line.endswith(b"}")]
+    assert [json.loads(line)["process"] for line in whole] in (["a", "x", "b", "c"],)
+
+
 def test_a_line_that_was_torn_does_not_tear_the_next(tmp_path: Path) -> None:
     path = tmp_path / "journal.jsonl"
     path.write_bytes(b'{"event":"a"}\n{"ev')

@@ -1,4 +1,6 @@
+import errno
 import math
+import os
 from pathlib import Path
 
 import pytest
@@ -34,6 +36,26 @@ def test_a_device_that_comes_back_remembers_its_two_newest_rounds(tmp_path: Path
     for round_ in range(2, 6):
         memory.hold(held(round_))
         assert memory.held == Memory(tmp_path).held == (held(round_ - 1), held(round_))
+
+
+def test_a_record_that_finds_no_room_can_be_stored_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    memory = Memory(tmp_path)
+    memory.hold(held(1))
+
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    longer = held(2, bytes(4000))  # needs a larger file
+    with monkeypatch.context() as patched:
+        patched.setattr("muster.client.memory.write_atomic", full)
+        for _ in range(2):
+            with pytest.raises(OSError, match="No space"):
+                memory.hold(longer)
+    assert memory.held == Memory(tmp_path).held == (held(1),)
+    memory.hold(longer)
+    assert memory.held == Memory(tmp_path).held == (held(1), longer)
 
 
 @pytest.mark.parametrize("loss", [None, 0.0, 2.5])

@@ -37,12 +37,10 @@ def test_a_registry_without_a_group_of_that_name_finds_only_what_it_holds() -> N
         empty.find("two")
 
 
-def test_a_registry_names_the_closest_name_and_what_is_planned() -> None:
-    rules = Registry("rule", "muster.nothing", {"median": PlusOne}, planned=["mode"])
+def test_a_registry_names_the_closest_name() -> None:
+    rules = Registry("rule", "muster.nothing", {"median": PlusOne})
     with pytest.raises(ValueError, match=r"called 'medain' \(did you mean 'median'\?\); there are"):
         rules.find("medain")
-    with pytest.raises(ValueError, match="the rule 'mode' is planned, but not there yet"):
-        rules.find("mode")
 
 
 def test_a_class_of_another_sort_is_no_fault() -> None:

@@ -1,5 +1,6 @@
 """The learning of one device: its examples, its memory and its training."""
 
+import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -20,13 +21,20 @@ from muster.client.training import train
 from muster.common.body_sizes import BodySizes, body_sizes
 from muster.common.clock import Clock
 from muster.common.compression import Codec, compress
+from muster.common.errors import reason_of
 from muster.common.exchange import Body, Call, Update
+from muster.common.full_disk import is_full
 from muster.common.lines import LinkModel
 from muster.common.masks import GroupMasks, Mask
 from muster.common.seeds import stream
 from muster.common.tensors import WIRE, Schema, Vector
 from muster.tasks.task import OpenTask
 from muster.wire.bodies import checksum, decode_vector
+
+log = logging.getLogger(__name__)
+
+_ROOM_S = 0.5
+"""Seconds between two attempts to write to a disk that is full."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,16 +193,25 @@ class Learner:
             initial_loss=trained.initial_loss,
         )
         after = State(before.trained + 1, residual, life, kept)
-        self.memory.hold(
-            RoundRecord(call.key.round, call.model_checksum, before, after, update, body)
-        )
+        self._hold(RoundRecord(call.key.round, call.model_checksum, before, after, update, body))
         return StoredUpdate(update, body)
 
     def give_up(self, call: Call, before: State, life: Row) -> None:
         """Remember a round whose work was lost; only the device's simulated state has changed."""
         before = self._settled(call, before)
         after = before._replace(life=life)
-        self.memory.hold(RoundRecord(call.key.round, call.model_checksum, before, after))
+        self._hold(RoundRecord(call.key.round, call.model_checksum, before, after))
+
+    def _hold(self, record: RoundRecord) -> None:
+        """Store a record, and wait if there is no room for it: what is not stored is not sent."""
+        while True:
+            try:
+                return self.memory.hold(record)
+            except OSError as error:
+                if not is_full(error):
+                    raise
+                log.warning("%s; waiting for room", reason_of(error))
+                self._clock.pause(_ROOM_S)
 
     def _settled(self, call: Call, before: State) -> State:
         """The state before a round, with the control variate that follows from what counted."""

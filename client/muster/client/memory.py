@@ -166,18 +166,23 @@ class Memory:
         return None
 
     def hold(self, held: RoundRecord) -> None:
-        """Store the record of a round; it replaces the older of the two stored records."""
-        self._number += 1
-        record = self._record(self._number, held)
+        """Store the record of a round; it replaces the older of the two stored records.
+
+        Raises:
+            OSError: the disk is full. Nothing has changed.
+        """
+        number = self._number + 1
+        record = self._record(number, held)
         size = sum(map(len, record))
         if self._file is None or size > self._slot_bytes:
-            self._begin_file(size, record)
+            self._begin_file(number, size, record)
         else:
             # Writing destroys the old record of this slot. The other slot's record stays whole.
-            at = self._offset(self._number)
+            at = self._offset(number)
             for part in record:
                 self._file[at : at + len(part)] = part
                 at += len(part)
+        self._number = number
         self.held = *map(self._lasting, self.held[-1:]), held
 
     def _lasting(self, held: RoundRecord) -> RoundRecord:
@@ -201,17 +206,18 @@ class Memory:
     def _offset(self, number: int) -> int:
         return _SLOT_TABLE.size + (number % _SLOTS) * self._slot_bytes
 
-    def _begin_file(self, slot_bytes: int, record: tuple[bytes, Body]) -> None:
+    def _begin_file(self, number: int, slot_bytes: int, record: tuple[bytes, Body]) -> None:
         """Replace the file by one with larger slots, with `record` and the record before it."""
-        before = [self._record(self._number - 1, held) for held in self.held[-1:]]
-        self._slot_bytes = max([slot_bytes, *(sum(map(len, parts)) for parts in before)])
+        before = [self._record(number - 1, held) for held in self.held[-1:]]
+        slot_bytes = max([slot_bytes, *(sum(map(len, parts)) for parts in before)])
         slots = [record, before[0] if before else (b"", b"")]
-        if self._number % _SLOTS:
+        if number % _SLOTS:
             slots.reverse()
-        parts: list[Body] = [_SLOT_TABLE.pack(self._slot_bytes)]
+        parts: list[Body] = [_SLOT_TABLE.pack(slot_bytes)]
         for facts, body in slots:
-            parts += facts, body, bytes(self._slot_bytes - len(facts) - len(body))
+            parts += facts, body, bytes(slot_bytes - len(facts) - len(body))
         write_atomic(self._path, *parts)
+        self._slot_bytes = slot_bytes
         self.close()
         self._open()
 

@@ -223,6 +223,33 @@ class Evaluated(Event):
 
 
 @dataclass(frozen=True)
+class DiskRanFull(Event):
+    """The server found no room on the disk, and waits for some. It writes this event when there is
+    room again.
+
+    Attributes:
+        what: what was to be written.
+        reason: the reason that the system gave.
+    """
+
+    what: str
+    reason: str
+
+
+@dataclass(frozen=True)
+class DiskHasRoom(Event):
+    """The server could write again, and goes on.
+
+    Attributes:
+        what: what was written.
+        seconds: how long the server waited, in wall time.
+    """
+
+    what: str
+    seconds: float
+
+
+@dataclass(frozen=True)
 class Ended(Event):
     """The run is over.
 
@@ -257,11 +284,14 @@ class Died(Event):
     Attributes:
         status: its exit status; a negative status is the signal that killed it.
         devices: the number of devices in the process.
+        cause: what the system knows of the reason, for example "out of memory" if the kernel killed
+            a container at its memory limit; empty if it knows nothing.
     """
 
     process: str
     status: int
     devices: int
+    cause: str = ""
 
 
 @dataclass(frozen=True)

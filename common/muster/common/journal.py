@@ -12,6 +12,7 @@ import orjson
 
 from muster.common.clock import Clock
 from muster.common.events import Event
+from muster.common.full_disk import is_full
 
 
 class Journal:
@@ -30,6 +31,7 @@ class Journal:
         self._writer = {"role": role, "incarnation": incarnation}
         self._clock = clock
         self._lines: list[bytes] = []
+        self._refused = False  # whether the newest flush failed
 
     def add(self, event: Event, at: float | None = None) -> bytes:
         """Record `event` and return its line, a JSON object. `flush` writes it to the file.
@@ -53,25 +55,47 @@ class Journal:
         """Write the lines to the file; they then survive the death of this process.
 
         Raises:
-            OSError: for example because the disk is full; the lines are lost.
+            OSError: for example because the disk is full. The lines that are not whole in the file
+                wait for the next flush.
         """
         if not self._lines:
             return
-        data = b"\n".join([*([b""] if self._torn else []), *self._lines, b""])
-        self._lines.clear()
-        self._torn = True
+        data = rest = b"\n".join([*([b""] if self._torn else []), *self._lines, b""])
+        self._refused = True
         try:
-            while data := data[os.write(self._file, data) :]:
+            while rest := rest[os.write(self._file, rest) :]:
                 pass
         except OSError as error:
+            self._forget(data[: len(data) - len(rest)])
             error.filename = str(self._path)
             raise
-        self._torn = False
+        self._lines.clear()
+        self._torn = self._refused = False
 
-    def close(self) -> None:
-        """Flush and close."""
+    def flush_if_room(self) -> None:
+        """Flush, but leave the lines to the next flush if the disk is full."""
         try:
             self.flush()
+        except OSError as error:
+            if not is_full(error):
+                raise
+
+    def _forget(self, written: bytes) -> None:
+        """Forget the lines that are whole in the file. A part of a line stays there, and its line
+        is written again after it, because other processes may write in between."""
+        if written:
+            del self._lines[: written.count(b"\n") - self._torn]
+            self._torn = not written.endswith(b"\n")
+
+    def close(self) -> None:
+        """Flush and close. Lines that the last flush could not write are tried once more, and
+        lost if there is still no room."""
+        refused = self._refused
+        try:
+            self.flush()
+        except OSError:
+            if not refused:
+                raise
         finally:
             self._close_file()
 

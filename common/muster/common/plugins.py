@@ -12,7 +12,7 @@ A plug-in is a `Section`: its settings are its fields, and a scenario has them b
 import difflib
 import importlib
 import importlib.metadata
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Generic, TypeVar
 
 from muster.common.config import Section
@@ -35,7 +35,6 @@ class Registry(Generic[P]):
         group: entry-point group in which installed packages add plug-ins.
         built_in: the built-in classes by name; the table is the documentation.
         bases: the classes from one of which a plug-in derives; empty: any class of plug-ins.
-        planned: names that will have a class. They get a message of their own.
     """
 
     def __init__(
@@ -44,13 +43,11 @@ class Registry(Generic[P]):
         group: str,
         built_in: Mapping[str, type[P]],
         bases: Sequence[type] = (),
-        planned: Collection[str] = (),
     ) -> None:
         self.noun = noun
         self.group = group
         self.built_in = built_in
         self.bases = tuple(bases)
-        self.planned = frozenset(planned)
 
     def find(self, kind: str) -> type[P]:
         """Return the class called `kind`.
@@ -70,8 +67,6 @@ class Registry(Generic[P]):
     def _not_there(self, kind: str) -> str:
         names = sorted(self.names())
         there = f"there are: {', '.join(names)}, or your own as 'module:Class'"
-        if kind in self.planned:
-            return f"the {self.noun} {kind!r} is planned, but not there yet; {there}"
         close = difflib.get_close_matches(kind, names, n=1)
         meant = f" (did you mean {close[0]!r}?)" if close else ""
         return f"there is no {self.noun} called {kind!r}{meant}; {there}"

@@ -19,6 +19,9 @@ from muster.server.rounds.modes import MODES, Mode
 from muster.server.rounds.modes.synchronous import Synchronous
 from muster.server.rounds.selection import SELECTIONS, SelectAll, Selection
 
+NO_ROOM = "setup/no-room"
+"""An empty file in the run folder while the server waits for room on the disk."""
+
 
 class Target(Section):
     """The run stops when every value given here is reached. With a target, the run waits for each

@@ -17,6 +17,7 @@ from muster.common.clock import Clock
 from muster.common.errors import ConfigError, MusterError, reason_of
 from muster.common.events import Ended, Event
 from muster.common.files import write_atomic
+from muster.common.full_disk import is_full
 from muster.common.journal import Journal
 from muster.common.lines import LinkModel
 from muster.common.tensors import schema_of
@@ -95,11 +96,26 @@ async def _serve(
     journal = Journal(folder / "journal.jsonl", "server", incarnation, clock)
     loop = asyncio.get_running_loop()
 
+    flushing: list[asyncio.Task[None]] = []
+
     def flush() -> None:
         try:
             journal.flush()
         except OSError as error:
+            if not is_full(error):
+                coordinator.fail(error)
+            elif not flushing:
+                flushing.append(loop.create_task(flush_later()))
+
+    async def flush_later() -> None:
+        async def flush_again() -> None:
+            journal.flush()
+
+        try:
+            await coordinator.room.write("the journal", flush_again)
+        except Exception as error:
             coordinator.fail(error)
+        flushing.clear()
 
     watchers = Watchers(flush)
 
@@ -154,6 +170,8 @@ async def _serve(
     await _wait_until_all_left(fleet, clock)
     await server.stop(grace=1.0)
     await evaluator.close()
+    for task in flushing:
+        task.cancel()
     coordinator.close()
     with suppress(OSError):  # a full disk; `finish` has reported it
         journal.close()

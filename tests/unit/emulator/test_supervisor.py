@@ -44,6 +44,7 @@ class Backend:
         self.died: Died
         self.happened = asyncio.Event()
         self.ports: list[int] = []
+        self.causes: dict[str, str] = {}
         self.folder: Path
 
     def made(self, scenario: Scenario, folder: Path, clock: Clock, died: Died) -> "Backend":
@@ -93,6 +94,9 @@ class Backend:
     async def close(self) -> None:
         self.started.append("close")
 
+    def cause_of(self, name: str) -> str:
+        return self.causes.get(name, "")
+
     def last_lines(self, name: str) -> str:
         return ". No lines"
 
@@ -112,6 +116,9 @@ class SignalledProgram:
 
     def is_paused(self) -> bool:
         return False
+
+    def use(self) -> None:
+        return None
 
 
 Make = Callable[..., tuple[Supervisor, Backend]]
@@ -197,6 +204,19 @@ async def test_deaths_before_and_after_a_program_is_ready_use_up_the_same_restar
     backend.died("dev-0001", 1)
     with pytest.raises(LaunchFailed, match="dev-0001 ended unexpectedly with status 1"):
         await running
+
+
+async def test_the_cause_of_a_death_is_told_where_the_system_knows_it(make: Make) -> None:
+    supervisor, backend = make(0)
+    running = asyncio.create_task(supervisor.run())
+    await backend.times(1, "dev-0001")
+    backend.causes["dev-0001"] = "out of memory"
+    backend.died("dev-0001", -9)
+    with pytest.raises(LaunchFailed, match=r"dev-0001 ended .* by signal 9 \(out of memory\)\."):
+        await running
+    lines = (supervisor.folder / "journal.jsonl").read_text().splitlines()
+    (died,) = [line for line in map(json.loads, lines) if line["event"] == "died"]
+    assert (died["status"], died["cause"]) == (-9, "out of memory")
 
 
 async def test_a_nursery_that_dies_with_its_devices_ends_the_run(make: Make) -> None:

@@ -159,6 +159,24 @@ async def test_an_event_begins_a_fault_once(benches: list[Bench]) -> None:
     assert bench.states == ["applied", "observed"]
 
 
+async def test_an_effect_that_shows_only_when_a_short_fault_is_healed_is_observed(
+    benches: list[Bench],
+) -> None:
+    class Slow(Noted):
+        async def observe(
+            self, site: FaultSite, targets: Sequence[str], before: Mapping[str, float]
+        ) -> Mapping[str, str]:
+            return dict.fromkeys(targets, "ended") if "heal a b" in self.log else {}
+
+    bench = Bench(LOCKSTEP, Slow(kind="slow"), occurrence(first_round=3, lasts_s=0.2))
+    benches.append(bench)
+    await bench.opened(3)
+    assert bench.states == ["applied"]
+    bench.clock.advance(0.3)
+    await settle()
+    assert bench.states == ["applied", "observed", "healed", "verified"]
+
+
 async def test_a_fault_without_an_effect_is_never_observed(benches: list[Bench]) -> None:
     silent = Noted(kind="noted", shows=False)
     bench = Bench(LOCKSTEP, silent, occurrence(first_round=1, lasts_s=1.0))

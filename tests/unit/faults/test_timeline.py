@@ -193,6 +193,10 @@ def test_the_same_timeline_follows_whatever_else_the_scenario_has() -> None:
         ({"do": "crash"}, "crash needs for_s, in seconds of wall time"),
         ({"do": "pause", "for_rounds": 2}, "no round passes while pause lasts"),
         ({"do": "pause", "for_s": 120.0}, "fails after server.stall_s = 120 s"),
+        ({"do": "disk-full", "for_s": 1.0}, "disk-full strikes server, found 'device'"),
+        ({"do": "memory-limit", "for_s": 1.0}, "mib: "),
+        ({"do": "memory-limit", "mib": 64}, "memory-limit needs for_s"),
+        ({"do": "cpu-limit", "share": 1.5, "for_s": 1.0}, "share: "),
         ({"do": "restart", "for_s": 1.0}, "restart happens at one moment"),
         ({"do": "restart", "target": {"role": "gateway"}}, "no such group has a gateway"),
         (

@@ -1,5 +1,6 @@
 """The running fleet of a supervisor, as injected faults see it."""
 
+import asyncio
 import signal
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Iterable, Mapping
@@ -7,14 +8,19 @@ from typing import Any
 
 from muster.client.config import PackProcess
 from muster.common.clock import Clock
+from muster.common.errors import LaunchFailed
+from muster.emulator.faults.injection import MeasuredUse
 from muster.emulator.faults.link_site import LinkSite
+from muster.emulator.faults.program_limits import ProgramLimits
 from muster.emulator.gateway.config import gateway_name
-from muster.emulator.launch.backend import Backend
+from muster.emulator.launch.backend import Backend, Program
+from muster.emulator.launch.holds import Limited
 from muster.emulator.launch.pausing import Pauses
 from muster.emulator.links.network import GatewayFleet
 from muster.emulator.links.shape import Shape
 from muster.emulator.runs.process_configs import ProcessConfigs
 from muster.emulator.scenario.scenario import Scenario
+from muster.server.config import NO_ROOM
 
 _POLL_S = 0.01
 
@@ -50,6 +56,9 @@ class FleetSite:
         self._groups = {resident.client: resident.group for resident in configs.residents}
         self.links = LinkSite(network, self._groups, _shapes(configs.scenario, self._groups))
         self._pauses = Pauses(clock)
+        self._limits = ProgramLimits(backend, self._pauses, clock)
+        self._starved = set[str]()
+        self._no_room = configs.folder / NO_ROOM
         self._programs: dict[str, str] = {}
         self._packs = set[str]()
         self._starting = set[str]()
@@ -83,10 +92,21 @@ class FleetSite:
     def died(self, program: str, status: int) -> bool:
         """Take notice of a death; return whether a fault has ordered it."""
         program = self._shared.get(program, program)
+        if self._is_starved(program, status):
+            self._starved.add(program)
+            self._down[program] += 1
         if not self._down.get(program):
             return False
         self._deaths[program] = status
         return True
+
+    def _is_starved(self, program: str, status: int) -> bool:
+        """Whether a program has ended because of its limit of memory. The kernel says so of a
+        container. A process fails by itself when it gets no memory, and not by a signal from
+        outside."""
+        limited = self._limits.has(program, "memory") and not self._down.get(program)
+        from_outside = status in (0, -signal.SIGKILL, -signal.SIGTERM)
+        return limited and bool(self._backend.cause_of(program) or not from_outside)
 
     # --- what faults do --------------------------------------------------------------------------
 
@@ -128,8 +148,6 @@ class FleetSite:
         self._starting.add(program)
         try:
             await self._start(program)
-            if self._paused[program]:
-                await self._pause_again(program)
         finally:
             self._starting.discard(program)
 
@@ -139,22 +157,13 @@ class FleetSite:
     async def pause(self, target: str) -> None:
         program = self._program(target)
         self._paused[program] += 1
-        if self._paused[program] == 1:
-            await self._pause_alive(program)
-
-    async def _pause_again(self, program: str) -> None:
-        """Pause a program that was started while another fault pauses it."""
-        limit = self._clock.monotonic() + _START_S
-        while program not in self._backend.alive and self._clock.monotonic() < limit:
-            await self._clock.sleep_until(self._clock.monotonic() + _POLL_S)
-        if self._paused[program]:
-            await self._pauses.resume(program)  # the watchdog still holds the dead one
-            await self._pause_alive(program)
-
-    async def _pause_alive(self, program: str) -> None:
         handle = self._backend.alive.get(program)
-        if handle is not None:
-            await self._pauses.pause(program, dict(handle.identity))
+        if self._paused[program] == 1 and handle is not None:
+            await self._pause(program, handle)
+
+    async def _pause(self, program: str, handle: Program) -> None:
+        identity = await asyncio.to_thread(lambda: dict(handle.identity))
+        await self._pauses.pause(program, identity)
 
     async def resume(self, target: str) -> None:
         program = self._program(target)
@@ -162,9 +171,49 @@ class FleetSite:
         if not self._paused[program]:
             await self._pauses.resume(program)
 
-    def is_paused(self, target: str) -> bool:
-        handle = self._backend.alive.get(self._program(target))
-        return handle is not None and handle.is_paused()
+    async def paused(self, targets: Iterable[str]) -> list[str]:
+        handles = [(each, self._backend.alive.get(self._program(each))) for each in targets]
+        return await asyncio.to_thread(
+            lambda: [each for each, handle in handles if handle is not None and handle.is_paused()]
+        )
+
+    async def started(self, program: str) -> None:
+        """Pause or limit a program that has just been started, if faults still do so."""
+        if not (self._paused.get(program) or self._limits.any(program)):
+            return
+        limit = self._clock.monotonic() + _START_S
+        while program not in self._backend.alive and self._clock.monotonic() < limit:
+            if self._over:
+                return
+            await self._clock.sleep_until(self._clock.monotonic() + _POLL_S)
+        await self._limits.renew(program)
+        handle = self._backend.alive.get(program)
+        if handle is not None and self._paused.get(program):
+            await self._pause(program, handle)
+
+    async def limit(self, targets: Iterable[str], what: Limited, value: float) -> None:
+        for program in dict.fromkeys(map(self._program, targets)):
+            refused = await self._limits.add(program, what, value)
+            if refused and what == "memory":  # it uses more already
+                self._starved.add(program)
+                self.kill(program, signal.SIGKILL)
+            elif refused:
+                raise LaunchFailed(f"{program} cannot be limited: {refused}")
+
+    async def free(self, targets: Iterable[str], what: Limited, value: float) -> None:
+        for program in dict.fromkeys(map(self._program, targets)):
+            await self._limits.remove(program, what, value)
+            if program in self._starved and not self._limits.has(program, "memory"):
+                self._starved.discard(program)
+                await self.start(program)
+
+    async def use(self, targets: Iterable[str]) -> Mapping[str, MeasuredUse]:
+        found = {target: await self._limits.use(self._program(target)) for target in targets}
+        return {target: use for target, use in found.items() if use is not None}
+
+    @property
+    def lacks_room(self) -> bool:
+        return self._no_room.exists()
 
     def back_since(self, target: str, moment: int) -> bool:
         return self._back.get(target, -1) > moment

@@ -1,10 +1,29 @@
 """The contract of faults that the supervisor injects from outside, and what they may do."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from muster.common.faults import FaultKind
 from muster.emulator.faults.link_site import LinkSite
+from muster.emulator.launch.holds import Limited
+
+
+class MeasuredUse(NamedTuple):
+    """What a limited program uses, as the kernel measures it.
+
+    Attributes:
+        seconds: how long ago its share of a core was limited last.
+        share: cores that it has used on average since then.
+        held_back: how often it was held back since then, although it could have run.
+        memory_bytes, memory_limit: bytes that it uses and may use. For a process these are its
+            private writable memory, for a container all memory.
+    """
+
+    seconds: float
+    share: float
+    held_back: int
+    memory_bytes: int
+    memory_limit: int
 
 
 class FaultSite(Protocol):
@@ -49,8 +68,27 @@ class FaultSite(Protocol):
         """Let a paused program go on, unless another fault keeps it paused."""
         ...
 
-    def is_paused(self, target: str) -> bool:
-        """Whether the kernel says that the program of a target is stopped."""
+    async def paused(self, targets: Iterable[str]) -> list[str]:
+        """The targets whose programs are stopped, as the kernel or Docker says."""
+        ...
+
+    async def limit(self, targets: Iterable[str], what: Limited, value: float) -> None:
+        """Limit the programs of targets, until `free`. A program that uses more memory than its new
+        limit, where the system does not end it for that, is killed. A program that ends because of
+        its limit of memory stays down until `free`."""
+        ...
+
+    async def free(self, targets: Iterable[str], what: Limited, value: float) -> None:
+        """Take a limit away again, and start the programs that have ended because of it."""
+        ...
+
+    async def use(self, targets: Iterable[str]) -> Mapping[str, MeasuredUse]:
+        """What the programs of targets use; without those that are not alive."""
+        ...
+
+    @property
+    def lacks_room(self) -> bool:
+        """Whether the server waits for room on its disk."""
         ...
 
     def back_since(self, target: str, moment: int) -> bool:

@@ -225,7 +225,7 @@ class FaultInjector:
             finally:
                 injection.healed.set()
         if not injection.observed and not self._ended:
-            # A program that was asked to end may take longer than the fault; healing waits for it.
+            # A program that was asked to end, or a container, may take longer than the fault.
             await self._look(injection, before)
         self._tell(FaultHealed, injection, injection.targets, self._ended and do.lasts)
         if injection.observed and not self._ended:

@@ -1,5 +1,6 @@
 """Finds faults that cannot happen in their scenario, before anything starts."""
 
+import math
 from collections.abc import Iterator
 
 import muster.common.fault_events  # noqa: F401 (its classes are events)
@@ -108,9 +109,16 @@ def _impossible_time(scenario: ScenarioSettings, fault: ScheduledFault) -> Itera
 
 def _impossible_injection(scenario: ScenarioSettings, fault: ScheduledFault) -> Iterator[str]:
     """Report times that would make a round wait for ever."""
+    stall_s = scenario.server.stall_s
+    if fault.do.kind == "disk-full" and scenario.clock.kind != "rounds":
+        wall_s = math.inf if fault.for_s is None else fault.for_s / scenario.clock.scale
+        if wall_s >= stall_s:
+            yield (
+                f"for_s: the server gives up when it has waited for room for server.stall_s = "
+                f"{stall_s:g} s of wall time, found {wall_s:g} s; expected less"
+            )
     if scenario.clock.kind != "rounds" or not fault.do.lasts:
         return
-    stall_s = scenario.server.stall_s
     if fault.for_rounds is not None:
         yield (
             f"for_rounds: in lockstep a round waits for every device, so no round passes while "

@@ -13,12 +13,9 @@ from muster.emulator.faults.injection import InjectedFault
 
 BUILT_IN: dict[str, type[FaultKind]] = {**OF_DEVICES, **INJECTED}
 
-PLANNED = ("loss", "jitter", "delay", "limit-bytes", "limit-memory", "limit-cpu", "disk-full")
-"""Kinds that docs/faults.md lists as not there yet."""
-
 BASES = (UpdateFault, LifeFault, InjectedFault)
 """The classes from which faults derive."""
 
-FAULTS = Registry("fault", GROUP, BUILT_IN, BASES, PLANNED)
+FAULTS = Registry("fault", GROUP, BUILT_IN, BASES)
 AnyFault = Annotated[SerializeAsAny[FaultKind], BeforeValidator(FAULTS.parse)]
 """A fault as a setting."""

@@ -115,6 +115,10 @@ class RunFaults:
         """Take notice of a death; return whether a fault has ordered it."""
         return self._site.died(program, status)
 
+    async def started(self, program: str) -> None:
+        """Take notice that a program that had died was started again."""
+        await self._site.started(program)
+
     async def close(self) -> None:
         """Heal everything."""
         self._site.end()

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal, Protocol
+from typing import Any, Literal, NamedTuple, Protocol
 
 from muster.client.config import NurseryProcess, PackProcess
 from muster.common.clock import Clock
@@ -32,13 +32,33 @@ class EndedBeforeReady(LaunchFailed):
         self.name, self.status = name, status
 
 
-def ending(status: int) -> str:
-    """How a program with this exit status ended, for a message."""
+def ending(status: int, cause: str = "") -> str:
+    """How a program with this exit status ended, for a message.
+
+    Args:
+        cause: as `Backend.cause_of` returns it.
+    """
     how = f"by signal {-status}" if status < 0 else f"with status {status}"
-    return f"ended unexpectedly {how}"
+    return f"ended unexpectedly {how}" + (f" ({cause})" if cause else "")
 
 
 BackendName = Literal["processes", "docker"]
+
+
+class ProgramUse(NamedTuple):
+    """What a program uses, as the kernel counts it.
+
+    Attributes:
+        cpu_s: seconds of a core since it was started.
+        held_back: how often the kernel has held it back because of its share of cores; 0 for a
+            process, which the watchdog holds back.
+        memory_limit: bytes of memory that it may use.
+    """
+
+    cpu_s: float
+    held_back: int
+    memory_bytes: int
+    memory_limit: int
 
 
 class Program(Protocol):
@@ -54,6 +74,10 @@ class Program(Protocol):
 
     def is_paused(self) -> bool:
         """Whether the program is stopped and can go on."""
+        ...
+
+    def use(self) -> ProgramUse | None:
+        """What the program uses; None if it has ended."""
         ...
 
 
@@ -131,6 +155,11 @@ class Backend(Protocol):
 
     async def close(self) -> None:
         """End all programs that are still alive, and wait until they are gone."""
+        ...
+
+    def cause_of(self, name: str) -> str:
+        """What the system knows of why a program died last, for example "out of memory"; "" if it
+        knows nothing."""
         ...
 
     def last_lines(self, name: str) -> str:

@@ -1,13 +1,16 @@
-"""The pause watchdog: a small process that pauses programs for the supervisor, and lets them go on
-if the supervisor does not.
+"""The watchdog: a small process that pauses and limits programs for the supervisor, and lets them
+go on if the supervisor does not.
 
-It is the only one that pauses. It first gets a lasting hold of a program (a pidfd, or the id of a
-container) and then pauses it. It lets everything go on when its standard input ends, because then
-the supervisor has died, and when it has heard nothing for LEASE_S. The supervisor writes lines of
-JSON and reads a line for each:
+It is the only one that pauses and limits. It first gets a lasting hold of a program (`holds`) and
+then pauses it. It lets everything go on when its standard input ends, because then the supervisor
+has died, and when it has heard nothing for LEASE_S. The supervisor writes lines of JSON and reads a
+line for each:
 
     {"pause": name, "pid": 12}  or  {"pause": name, "container": id}
     {"resume": name}
+    {"limit": name, "what": "cpu", "value": 0.2, "pid": 12}
+    {"free": name, "what": "cpu"}
+    {"held_back": name}
     {"keep": true}
 """
 
@@ -15,98 +18,92 @@ import json
 import os
 import select
 import signal
+import time
 from contextlib import suppress
-from typing import Any, Protocol
+from typing import Any
+
+from muster.emulator.launch.holds import HeldContainer, HeldProcess, Hold
 
 LEASE_S = 10.0
 """Seconds of silence after which everything goes on."""
 
 
-class _Hold(Protocol):
-    def pause(self) -> None: ...
-    def resume(self) -> None: ...
-
-
-class _HeldProcess:
-    """A process of this machine. A pidfd never means another process, whatever ids are reused."""
-
-    def __init__(self, pid: int) -> None:
-        self._file = os.pidfd_open(pid)
-
-    def pause(self) -> None:
-        signal.pidfd_send_signal(self._file, signal.SIGSTOP)
-
-    def resume(self) -> None:
-        with suppress(ProcessLookupError):
-            signal.pidfd_send_signal(self._file, signal.SIGCONT)
-        os.close(self._file)
-
-
-class _HeldContainer:
-    """A container. Docker freezes all its processes."""
-
-    def __init__(self, container: str) -> None:
-        import docker  # only where containers are paused
-
-        self._client = docker.from_env()
-        self._container = container
-
-    def pause(self) -> None:
-        self._client.api.pause(self._container)
-
-    def resume(self) -> None:
-        import docker.errors
-
-        with suppress(docker.errors.APIError):  # it has ended, or goes on already
-            self._client.api.unpause(self._container)
-        self._client.close()
-
-
 class Watchdog:
-    """Holds the paused programs by name."""
+    """Holds the paused and limited programs by name."""
 
     def __init__(self) -> None:
-        self._held: dict[str, _Hold] = {}
+        self._held: dict[str, tuple[object, Hold]] = {}
 
-    def handle(self, request: dict[str, Any]) -> str:
-        """Do what a request asks, and return why that was impossible; "" if it was done."""
+    def handle(self, request: dict[str, Any]) -> dict[str, Any]:
+        """Do what a request asks.
+
+        Returns:
+            failed: why that was impossible; "" if it was done.
+            held_back: for a request of this name, how often the program was held back.
+        """
         try:
-            if "pause" in request and request["pause"] not in self._held:
-                pid, container = request.get("pid"), request.get("container")
-                held = _HeldProcess(pid) if pid is not None else _HeldContainer(str(container))
-                self._held[request["pause"]] = held
-                held.pause()
-            elif "resume" in request and request["resume"] in self._held:
-                self._held.pop(request["resume"]).resume()
+            match request:
+                case {"pause": name}:
+                    self._hold(name, request).pause()
+                case {"resume": name} if name in self._held:
+                    self._held[name][1].resume()
+                case {"limit": name, "what": what, "value": value}:
+                    self._hold(name, request).limit(what, value)
+                case {"free": name, "what": what} if name in self._held:
+                    self._held[name][1].free(what)
+                case {"held_back": name} if name in self._held:
+                    return {"failed": "", "held_back": self._held[name][1].held_back}
         except Exception as error:  # the program has ended, or Docker does not answer
-            return str(error) or type(error).__name__
-        return ""
+            return {"failed": str(error) or type(error).__name__}
+        return {"failed": ""}
 
-    def resume_all(self) -> None:
+    def _hold(self, name: str, request: dict[str, Any]) -> Hold:
+        """The hold of a program. If it died and was started again, the old hold is released."""
+        identity = request.get("pid") or str(request.get("container"))
+        held = self._held.get(name)
+        if held is None or held[0] != identity:
+            if held is not None:
+                self._held.pop(name)[1].release()
+            hold = HeldProcess(identity) if isinstance(identity, int) else HeldContainer(identity)
+            held = self._held[name] = identity, hold
+        return held[1]
+
+    def tick(self, now: float) -> float | None:
+        """Do what is due, and return the time when something is due next; None: nothing is."""
+        due = [at for _, hold in self._held.values() if (at := hold.tick(now)) is not None]
+        return min(due, default=None)
+
+    def release_all(self) -> None:
         for name in list(self._held):
-            self._held.pop(name).resume()
+            self._held.pop(name)[1].release()
 
 
 def main() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # a Ctrl-C is the supervisor's to handle
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
-    watchdog, rest = Watchdog(), b""
+    watchdog, rest, heard = Watchdog(), b"", time.monotonic()
     poll = select.poll()
     poll.register(0, select.POLLIN)
     try:
         while True:
-            if not poll.poll(LEASE_S * 1000):
-                watchdog.resume_all()
+            now, ends = time.monotonic(), heard + LEASE_S
+            if now >= ends:
+                watchdog.release_all()
+                heard = now
+                continue
+            next_s = min(ends, watchdog.tick(now) or ends) - now
+            if not poll.poll(max(0.0, next_s) * 1000):
                 continue
             if not (received := os.read(0, 1 << 16)):
                 return
+            heard = time.monotonic()
             *lines, rest = (rest + received).split(b"\n")
             for line in lines:
-                answer = {"failed": watchdog.handle(json.loads(line))}
+                answer = watchdog.handle(json.loads(line))
                 with suppress(BrokenPipeError):
                     os.write(1, json.dumps(answer).encode() + b"\n")
     finally:
-        watchdog.resume_all()
+        watchdog.release_all()
 
 
 if __name__ == "__main__":

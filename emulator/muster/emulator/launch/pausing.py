@@ -7,13 +7,14 @@ from typing import Any
 
 from muster.common.clock import Clock
 from muster.common.errors import LaunchFailed
+from muster.emulator.launch.holds import Limited
 from muster.emulator.launch.pause_watchdog import LEASE_S
 
 _KEEPS_A_LEASE = 5
 
 
 class Pauses:
-    """Pauses programs through a watchdog, which is started with the first pause."""
+    """Pauses and limits programs through a watchdog, which is started when it is first needed."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -23,13 +24,26 @@ class Pauses:
 
     async def pause(self, name: str, handle: dict[str, Any]) -> bool:
         """Pause a program; return whether it was there to be paused."""
-        return not await self._ask({"pause": name, **handle})
+        return not (await self._ask({"pause": name, **handle}))["failed"]
 
     async def resume(self, name: str) -> None:
         """Let a program go on."""
         await self._ask({"resume": name})
 
-    async def _ask(self, request: dict[str, Any]) -> str:
+    async def limit(self, name: str, what: Limited, value: float, handle: dict[str, Any]) -> str:
+        """Limit a program; return why that was impossible, "" if it was done."""
+        request = {"limit": name, "what": what, "value": value, **handle}
+        return str((await self._ask(request))["failed"])
+
+    async def free(self, name: str, what: Limited) -> None:
+        """Take a limit away."""
+        await self._ask({"free": name, "what": what})
+
+    async def held_back(self, name: str) -> int:
+        """How often a process was stopped by its share of a core while it was running."""
+        return int((await self._ask({"held_back": name})).get("held_back", 0))
+
+    async def _ask(self, request: dict[str, Any]) -> dict[str, Any]:
         async with self._turn:
             if self._watchdog is None:
                 self._watchdog = await asyncio.create_subprocess_exec(
@@ -51,7 +65,8 @@ class Pauses:
                 raise LaunchFailed(f"the pause watchdog is gone: {error}") from None
             if not line:
                 raise LaunchFailed("the pause watchdog is gone")
-            return str(json.loads(line)["failed"])
+            answer: dict[str, Any] = json.loads(line)
+            return answer
 
     async def _keep(self) -> None:
         """Renew the lease of all pauses."""

@@ -10,8 +10,6 @@ import json
 import os
 import socket
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -22,34 +20,12 @@ from muster.common.processes import PARENT, child_command
 from muster.emulator.gateway.config import GatewayProcess, Ports, gateway_name
 from muster.emulator.gateway.words import no_words
 from muster.emulator.launch.backend import Died, EndedBeforeReady
+from muster.emulator.launch.local_program import LocalProgram
 from muster.emulator.launch.starting import READY_S, StartingPrograms, quoted
 from muster.server.config import ServerProcess
 from muster.wire.channels import ENVIRONMENT
 
 _POLL_S = 0.01
-
-
-@dataclass(frozen=True)
-class LocalProgram:
-    """A process of this machine."""
-
-    pid: int
-
-    def signal(self, number: int) -> None:
-        with suppress(ProcessLookupError):
-            os.kill(self.pid, number)
-
-    @property
-    def identity(self) -> Mapping[str, Any]:
-        return {"pid": self.pid}
-
-    def is_paused(self) -> bool:
-        """Whether the kernel says that the process is stopped."""
-        try:
-            facts = Path(f"/proc/{self.pid}/stat").read_text()
-        except OSError:
-            return False
-        return facts.rpartition(")")[2].split()[0] == "T"
 
 
 class Processes:
@@ -262,6 +238,10 @@ class Processes:
         child of this process."""
         while _state(pid) != "Z":
             await self._clock.sleep_until(self._clock.monotonic() + _POLL_S)
+
+    def cause_of(self, name: str) -> str:
+        """Nothing, because the kernel does not say why it killed a process."""
+        return ""
 
     def last_lines(self, name: str) -> str:
         """The end of a process's log, for a message."""

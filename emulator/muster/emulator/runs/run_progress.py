@@ -140,7 +140,8 @@ class RunProgress:
         self.measuring = ""
 
     def _died(self, event: Event) -> None:
-        self.notices.append(f"problem: {clean(event['process'])} died ({clean(event['status'])})")
+        how = ", ".join(filter(None, [clean(event["status"]), clean(event.get("cause", ""))]))
+        self.notices.append(f"problem: {clean(event['process'])} died ({how})")
         if event["process"] == "server":
             # Sessions and the open round end with their server.
             self.enrolled.clear()
@@ -165,6 +166,13 @@ class RunProgress:
     def _fault(self, event: Event, what: str) -> None:
         if event["number"] == 1:  # a fault may come and go a thousand times
             self.notices.append(f"fault {clean(event['fault'])}: {what}")
+
+    def _disk_ran_full(self, event: Event) -> None:
+        what, reason = clean(event["what"]), clean(event["reason"])
+        self.notices.append(f"problem: {what} could not be written ({reason}); waiting for room")
+
+    def _disk_has_room(self, event: Event) -> None:
+        self.notices.append(f"there is room on the disk again, after {event['seconds']:.0f} s")
 
     def _ended(self, event: Event) -> None:
         self.status, self.detail = clean(event["status"]), clean(event["detail"] or "")
@@ -195,5 +203,7 @@ _HANDLERS: dict[str, Callable[[RunProgress, Event], None]] = {
     "fault_observed": RunProgress._fault_observed,
     "fault_healed": RunProgress._fault_healed,
     "fault_verified": RunProgress._fault_verified,
+    "disk_ran_full": RunProgress._disk_ran_full,
+    "disk_has_room": RunProgress._disk_has_room,
     "ended": RunProgress._ended,
 }

@@ -273,7 +273,8 @@ class Supervisor:
                 self._ended.set()
 
     async def _handle_death(self, name: str, status: int) -> None:
-        if self._tail_says_ended():
+        self._look()
+        if self._saw_end:
             if name == "server":
                 self._ended.set()
             return
@@ -297,6 +298,7 @@ class Supervisor:
             else:
                 await self.backend.start_packs([self._packs[name]])
             self._record(Restarted(name))
+        await self._faults.started(name)
 
     def _use_up_a_restart(self, name: str, status: int, replaceable: bool = True) -> None:
         """Record the death of a program, and use up one restart for it.
@@ -305,19 +307,16 @@ class Supervisor:
             LaunchFailed: no restart is left, or the program cannot be restarted.
         """
         devices = len(self._packs[name].devices) if name in self._packs else 0
-        self._record(Died(name, status, devices))
+        cause = self.backend.cause_of(name)
+        self._record(Died(name, status, devices, cause))
         if replaceable and self._restarts_left and not self._stopping:
             self._restarts_left -= 1
             return
         who = f"{name} ({devices} devices)" if devices > 1 else name
         raise LaunchFailed(
-            f"{who} {ending(status)}{self.backend.last_lines(name)}\n"
+            f"{who} {ending(status, cause)}{self.backend.last_lines(name)}\n"
             f"Resume the run with: muster run --resume {self.folder}"
         )
-
-    def _tail_says_ended(self) -> bool:
-        self._look()
-        return self._saw_end
 
     async def _devices_left(self) -> None:
         everybody_hears = self.scenario.clock.kind == "rounds"
@@ -344,7 +343,7 @@ class Supervisor:
 
     def _record(self, event: Event) -> None:
         self._journal.add(event)
-        self._journal.flush()
+        self._journal.flush_if_room()
 
 
 def _next_incarnation(folder: Path) -> int:

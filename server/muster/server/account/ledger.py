@@ -7,12 +7,13 @@ before 3.51.3 can corrupt the log when it is reset.
 
 import json
 import sqlite3
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from importlib import resources
 from pathlib import Path
 
 from muster.common.errors import LedgerError
+from muster.common.full_disk import is_full
 from muster.server.account.ledger_reader import LedgerReader
 from muster.server.account.page_sums import PageSums, require_page_sums
 from muster.server.account.rows import (
@@ -38,6 +39,16 @@ LOG_BYTES = 4 << 20
 
 Connect = Callable[..., sqlite3.Connection]
 """Opens a database, with the parameters of `sqlite3.connect`."""
+
+
+@contextmanager
+def _unless_full() -> Iterator[None]:
+    """Do nothing more if the disk is full."""
+    try:
+        yield
+    except sqlite3.Error as error:
+        if not is_full(error):
+            raise
 
 
 class Ledger(LedgerReader):
@@ -96,20 +107,23 @@ class Ledger(LedgerReader):
             for statement, rows in statements:
                 if rows:
                     self._db.executemany(statement, rows)
+            self._db.execute("COMMIT")
         except BaseException:
-            self._db.execute("ROLLBACK")
+            if self._db.in_transaction:  # on a full disk SQLite has ended it already
+                self._db.execute("ROLLBACK")
             raise
-        self._db.execute("COMMIT")
         with suppress(FileNotFoundError):  # another program may have removed the log
             if self._log.stat().st_size > LOG_BYTES:
                 self._checkpoint()
 
     def _checkpoint(self) -> None:
-        """Copy the log into the file, as far as readers allow, and record the sums of its pages."""
+        """Copy the log into the file, as far as readers and the disk allow, and record the sums of
+        its pages. What could not be copied stays in the log."""
         changed = self._sums.logged()
-        _, frames, copied = self._db.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()
-        if frames == copied:
-            self._sums.record(changed)
+        with _unless_full():
+            _, frames, copied = self._db.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()
+            if frames == copied:
+                self._sums.record(changed)
 
     def begin(
         self,
@@ -188,9 +202,10 @@ class Ledger(LedgerReader):
         """Fold the log into the file and close."""
         self._checkpoint()
         changed = self._sums.logged()
-        busy, *_ = self._db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
-        if not busy:  # a reader may have held up the first checkpoint
-            self._sums.record(changed)
+        with _unless_full():
+            busy, *_ = self._db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
+            if not busy:  # a reader may have held up the first checkpoint
+                self._sums.record(changed)
         self._db.close()
 
     # --- writing ---------------------------------------------------------------------------------

@@ -20,6 +20,7 @@ from muster.server.knowledge.population import Population
 from muster.server.privacy.accountant import Accountant
 from muster.server.privacy.mechanism import clipped_weights, noise_of
 from muster.server.privacy.settings import Privacy
+from muster.server.rounds.room_on_disk import RoomOnDisk
 from muster.server.rounds.round import Round
 from muster.server.rounds.versions import ModelVersions
 from muster.server.updates.blocks import combined, squared_distances
@@ -69,6 +70,7 @@ class Aggregation:
         population: Population,
         participation: ParticipationHistory,
         worker: WorkerThread,
+        room: RoomOnDisk,
         clock: Clock,
         tell: Tell,
         memory: UpdateMemory | None = None,
@@ -86,6 +88,7 @@ class Aggregation:
         self._population = population
         self._participation = participation
         self._worker = worker
+        self._room = room
         self._clock = clock
         self._tell = tell
         privacy = config.server.privacy
@@ -123,7 +126,8 @@ class Aggregation:
         round = updates.round
         counted = await self._receiver.counted()
         if self._kept is not None:
-            await self._worker.run(self._kept.keep, round.number, counted)
+            keep = self._kept.keep
+            await self._room.write("updates", lambda: self._worker.run(keep, round.number, counted))
         weighing = await self._weigh(updates, counted)
         weights, normaliser = weighing.weights, weighing.normaliser
         if not normaliser:

@@ -21,7 +21,7 @@ from muster.server.account.ledger import Ledger
 from muster.server.account.rows import EvaluationRow
 from muster.server.account.store import Store
 from muster.server.aggregators import Need
-from muster.server.config import ServerProcess
+from muster.server.config import NO_ROOM, ServerProcess
 from muster.server.evaluation.evaluator import Evaluator
 from muster.server.evaluation.schedule import EvaluationSchedule
 from muster.server.fleet import ConnectedPack, Fleet
@@ -41,6 +41,7 @@ from muster.server.rounds.preparation import (
     rules_of,
 )
 from muster.server.rounds.presence import Presence
+from muster.server.rounds.room_on_disk import RoomOnDisk
 from muster.server.rounds.round import Round
 from muster.server.rounds.round_commit import RoundCommit
 from muster.server.rounds.scenario_time import ScenarioTime
@@ -67,6 +68,7 @@ class Coordinator:
         receiver: receives the answers and updates of devices.
         versions: the versions of the model.
         evaluations: the schedule of the evaluations of versions; set by `load`.
+        room: waits for room on the disk.
     """
 
     def __init__(
@@ -110,6 +112,9 @@ class Coordinator:
             config, formats, fleet, worker.executor, UploadFiles(run_folder / "models"),
             clock, tell, self._signals.notify,
         )  # fmt: skip
+        self.room = RoomOnDisk(
+            settings.stall_s, clock, tell, self.receiver, self._signals, run_folder / NO_ROOM
+        )
         self._shared_links = links_of(config, fleet, formats.sizes)
         self._dispatch = Dispatch(config, fleet, self.receiver, self.versions, inline)
         self._presence = Presence(
@@ -119,17 +124,17 @@ class Coordinator:
         self._participation = ParticipationHistory(columns_of(config.x))
         self._aggregation = Aggregation(
             config, self.versions, self.receiver, population_of(config, fleet),
-            self._participation, worker, clock, tell,
+            self._participation, worker, self.room, clock, tell,
             memory_of(config, schema.parameters, fleet, run_folder),
             KeptUpdates(run_folder / UPDATES) if settings.keep_updates else None,
         )  # fmt: skip
         self._commit = RoundCommit(
             settings.mode, config.round_s, self._aggregation, ledger, self.versions, self.receiver,
-            self._shared_links, worker, clock, tell,
+            self._shared_links, worker, self.room, clock, tell,
         )  # fmt: skip
         self._ending = RunEnding(
-            run_folder, ledger, store, self.versions, self.receiver, fleet, worker, clock, tell,
-            settings.mode.carries,
+            run_folder, ledger, store, self.versions, self.receiver, fleet, worker, self.room,
+            clock, tell, settings.mode.carries,
         )  # fmt: skip
         self.bulk = self._dispatch.bulk
         self.part_for = self._dispatch.part_for
@@ -292,7 +297,8 @@ class Coordinator:
         self.receiver.close_and_stop_senders(self.committed)
 
     async def _enter_evaluation(self, row: EvaluationRow) -> None:
-        await self._worker.run(self._ledger.evaluated, row)
+        entering = self._ledger.evaluated, row
+        await self.room.write("an evaluation", lambda: self._worker.run(*entering))
 
     # --- the journal -----------------------------------------------------------------------------
 

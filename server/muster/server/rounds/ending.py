@@ -12,6 +12,7 @@ from muster.server.account.ledger import Ledger
 from muster.server.account.rows import PendingTransaction
 from muster.server.account.store import Store
 from muster.server.fleet import Fleet
+from muster.server.rounds.room_on_disk import RoomOnDisk
 from muster.server.rounds.versions import ModelVersions
 from muster.server.updates.receiver import UpdateReceiver
 from muster.server.worker import WorkerThread
@@ -42,6 +43,7 @@ class RunEnding:
         receiver: UpdateReceiver,
         fleet: Fleet,
         worker: WorkerThread,
+        room: RoomOnDisk,
         clock: Clock,
         tell: Tell,
         carries: bool,
@@ -54,6 +56,7 @@ class RunEnding:
         self._receiver = receiver
         self._fleet = fleet
         self._worker = worker
+        self._room = room
         self._clock = clock
         self._tell = tell
         # The rows after the newest commit; empty until the ledger has them.
@@ -94,16 +97,22 @@ class RunEnding:
 
     async def _write_result(self) -> None:
         offered = self._versions.offered(self._versions.committed.version)
-        write_atomic(self._run_folder / "model.safetensors", *self._store.model_file(offered))
+        path, parts = self._run_folder / "model.safetensors", self._store.model_file(offered)
+
+        async def write() -> None:
+            write_atomic(path, *parts)
+
+        await self._room.write("the result", write)
 
     async def _end_account(self, status: str, detail: str) -> None:
         last = await self._receiver.last_rows(self._clock.monotonic() + _LAST_TRANSFERS_S)
-        await self._worker.run(self._ledger.note, last)
+        await self._room.write("the account", lambda: self._worker.run(self._ledger.note, last))
         self._last = last
         needed = {self._versions.committed.version}
         # A run that is not complete may be resumed with the assignments that are open.
         if self._carries and status != "completed":
             needed |= await self._worker.run(self._ledger.open_bases)
         forget = self._versions.superseded(needed)
-        await self._worker.run(self._ledger.end, status, detail, self._clock.now(), forget)
+        ending = self._ledger.end, status, detail, self._clock.now(), forget
+        await self._room.write("the end", lambda: self._worker.run(*ending))
         self._versions.remove(forget)

@@ -16,6 +16,7 @@ from muster.server.rounds.aggregation import Aggregation
 from muster.server.rounds.closed_round import ClosedRound
 from muster.server.rounds.modes import Mode
 from muster.server.rounds.phases import RoundEvent
+from muster.server.rounds.room_on_disk import RoomOnDisk
 from muster.server.rounds.round import Round
 from muster.server.rounds.shared_links import SharedLinks
 from muster.server.rounds.versions import ModelVersions
@@ -52,9 +53,11 @@ class RoundCommit:
         receiver: UpdateReceiver,
         links: SharedLinks,
         worker: WorkerThread,
+        room: RoomOnDisk,
         clock: Clock,
         tell: Tell,
     ) -> None:
+        self._room = room
         self._mode = mode
         self._links = links
         self._round_s = round_s
@@ -141,7 +144,8 @@ class RoundCommit:
         row = closed.row(rows.bytes_up, rows.bytes_down)
         open = self._receiver.round
         bases = {member.base_version for member in open.cohort.values()} if open else set()
-        await self._worker.run(self._write, row, answers, rows, closed.model, closed.state, bases)
+        writing = self._write, row, answers, rows, closed.model, closed.state, bases
+        await self._room.write(f"round {row.round}", lambda: self._worker.run(*writing))
         updates.round.happen(RoundEvent.COMMITTED)
         self._tell(row.committed())
         if closed.model is not None:
@@ -159,7 +163,7 @@ class RoundCommit:
     ) -> None:
         versions = self._versions
         stored = versions.put(row.version, model, state)
-        rows.memory = self._aggregation.remembered()
+        rows.memory = rows.memory or self._aggregation.remembered()
         needed = {row.version, row.base_version, *self.evaluations.waiting(), *bases}
         forget = versions.superseded(needed)
         self._ledger.commit(row, answers, rows, stored.model, stored.state, forget)

@@ -7,6 +7,7 @@ import sqlite3
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
+from functools import partial
 from typing import Any
 
 import grpc
@@ -17,6 +18,7 @@ from muster.common.errors import (
     Interrupted,
     MusterError,
     RemoteProtocolError,
+    RunFailed,
     Unauthenticated,
 )
 from muster.common.exchange import Outcome, Reason, Receipt, Update
@@ -60,8 +62,8 @@ async def errors_as_status(
     """Abort the call with the gRPC status of its error.
 
     An error without a row in STATUS is a bug in muster: the status is INTERNAL, and the log gets a
-    traceback. An error of the operating system or of the ledger is not the peer's fault; it ends
-    the run.
+    traceback. An error of the operating system or of the ledger, or a disk that was full for too
+    long, is not the peer's fault; it ends the run.
 
     Args:
         fail: ends the run with an error.
@@ -70,7 +72,7 @@ async def errors_as_status(
         yield
     except tuple(STATUS) as error:
         await context.abort(STATUS[type(error)], str(error))
-    except (OSError, sqlite3.Error) as error:
+    except (OSError, sqlite3.Error, RunFailed) as error:
         fail(error)
         await context.abort(grpc.StatusCode.UNAVAILABLE, "the run fails")
     except MusterError as error:
@@ -297,6 +299,12 @@ class FleetService(fleet_pb2_grpc.FleetServicer):
             with receiver.sending(upload) as transfer:
                 await context.send_initial_metadata(())  # it is the device's turn
                 sender = upload.senders
+
+                async def keep(chunk: bytes) -> None:
+                    # While it waited for room on the disk, its file may have gone to another.
+                    if upload.verdict is None and upload.senders == sender:
+                        upload.write(chunk)
+
                 while not upload.complete:
                     message = await context.read()
                     ended = message is grpc.aio.EOF
@@ -312,7 +320,7 @@ class FleetService(fleet_pb2_grpc.FleetServicer):
                     # call would no longer be in order.
                     if ended or upload.senders != sender:
                         return Receipt(update.key, Outcome.RESUME, offset=upload.received)
-                    upload.write(message.chunk)
+                    await self._coordinator.room.write("an update", partial(keep, message.chunk))
                     turn.moved_at = receiver.progress_at = pack.heard_at = clock.monotonic()
                 else:
                     transfer.ending = "complete"

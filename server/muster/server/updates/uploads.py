@@ -180,6 +180,7 @@ class Upload:
         Raises:
             RemoteProtocolError: the chunk is empty, longer than a chunk may be, cuts a number in
                 two, or goes beyond the length that the header stated.
+            OSError: the disk is full. The chunk can be written again.
         """
         end = self.received + len(chunk)
         cuts_a_number = len(chunk) % WIRE.itemsize and end < self._length
@@ -194,9 +195,12 @@ class Upload:
                 f"a chunk of {len(chunk)} bytes at {self.received} of {self._length}: the header "
                 f"stated fewer"
             )
+        rest, at = memoryview(chunk), self.received
+        while rest:  # a disk that is almost full takes a part
+            written = os.pwrite(self._file, rest, at)
+            rest, at = rest[written:], at + written
         self._hash.update(chunk)
         self._check.add(chunk)
-        os.pwrite(self._file, chunk, self.received)
         self.received = end
 
     @property

@@ -27,7 +27,8 @@ class PauseProgram(InjectedFault):
     async def observe(
         self, site: FaultSite, targets: Sequence[str], before: Mapping[str, float]
     ) -> Mapping[str, str]:
-        return {target: "process stopped" for target in targets if site.is_paused(target)}
+        return dict.fromkeys(await site.paused(targets), "process stopped")
 
     async def verify(self, site: FaultSite, targets: Sequence[str], since: int) -> Sequence[str]:
-        return [target for target in site.ready(targets) if not site.is_paused(target)]
+        paused = await site.paused(targets)
+        return [target for target in site.ready(targets) if target not in paused]

@@ -1,11 +1,18 @@
-"""Starts one container."""
+"""One container: how it is started, and the handle of it while it is alive."""
 
 import os
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
 
 import docker
 import docker.errors
 import docker.types
+import requests.exceptions
 
+from muster.emulator.launch.backend import ProgramUse
 from muster.emulator.launch.docker.services import (
     FOLDER_LABEL,
     NAME_LABEL,
@@ -14,6 +21,56 @@ from muster.emulator.launch.docker.services import (
     docker_name,
     project_of,
 )
+
+_QUOTA_PERIOD_US = 100_000
+
+
+@dataclass(frozen=True)
+class ContainerProgram:
+    """A container.
+
+    Args:
+        find: returns Docker's object of the container.
+        later: runs a function in a thread.
+    """
+
+    find: Callable[[], Any]
+    later: Callable[[Callable[[], None]], object]
+
+    def signal(self, number: int) -> None:
+        # Docker takes some tenths of a second for it. The supervisor has more to do meanwhile, and
+        # a fault may strike many containers.
+        self.later(partial(self._signal, number))
+
+    def _signal(self, number: int) -> None:
+        with suppress(docker.errors.DockerException, requests.exceptions.RequestException):
+            found = self.find()
+            if found.status == "paused":  # a frozen process gets no signal
+                found.unpause()
+            found.kill(number)
+
+    @property
+    def identity(self) -> Mapping[str, Any]:
+        return {"container": self.find().id}
+
+    def use(self) -> ProgramUse | None:
+        try:
+            found = self.find().client.api.stats(self.find().id, stream=False, one_shot=True)
+            cpu, memory = found["cpu_stats"], found["memory_stats"]
+            return ProgramUse(
+                cpu["cpu_usage"]["total_usage"] / 1e9,
+                cpu["throttling_data"]["throttled_periods"],
+                memory["usage"],
+                memory["limit"],
+            )
+        except (docker.errors.DockerException, requests.exceptions.RequestException, KeyError):
+            return None  # it has ended
+
+    def is_paused(self) -> bool:
+        try:
+            return bool(self.find().status == "paused")
+        except docker.errors.APIError:
+            return False
 
 
 def run_container(client: docker.DockerClient, site: Site, service: Service) -> None:
@@ -36,7 +93,9 @@ def run_container(client: docker.DockerClient, site: Site, service: Service) -> 
         cap_drop=["ALL"],
         security_opt=["no-new-privileges"],
         init=True,
-        nano_cpus=int(min(service.limits.cpus, os.cpu_count() or 1) * 1e9),
+        # Not nano_cpus, because Docker does not change it together with a quota.
+        cpu_period=_QUOTA_PERIOD_US,
+        cpu_quota=int(min(service.limits.cpus, os.cpu_count() or 1) * _QUOTA_PERIOD_US),
         mem_limit=service.limits.memory_bytes,
         pids_limit=service.limits.processes,
         environment=dict(service.environment),

@@ -10,7 +10,6 @@ import socket
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
@@ -26,7 +25,7 @@ from muster.common.errors import LaunchFailed
 from muster.emulator.gateway.config import GatewayProcess, Ports, gateway_name
 from muster.emulator.gateway.words import no_words
 from muster.emulator.launch.backend import Died
-from muster.emulator.launch.docker.container import run_container
+from muster.emulator.launch.docker.container import ContainerProgram, run_container
 from muster.emulator.launch.docker.daemon import (
     connect,
     containers_of,
@@ -58,34 +57,6 @@ _POLL_S = 0.05
 _SIGNALS = 128
 
 
-@dataclass(frozen=True)
-class ContainerProgram:
-    """A container.
-
-    Args:
-        find: returns Docker's object of the container.
-    """
-
-    find: Callable[[], Any]
-
-    def signal(self, number: int) -> None:
-        with suppress(docker.errors.APIError):
-            found = self.find()
-            if found.status == "paused":  # a frozen process gets no signal
-                found.unpause()
-            found.kill(number)
-
-    @property
-    def identity(self) -> Mapping[str, Any]:
-        return {"container": self.find().id}
-
-    def is_paused(self) -> bool:
-        try:
-            return bool(self.find().status == "paused")
-        except docker.errors.APIError:
-            return False
-
-
 class Containers:
     """The backend that runs a fleet's programs in containers.
 
@@ -104,6 +75,7 @@ class Containers:
         self._client = connect()
         self._project = project_of(folder)
         self._alive: dict[str, ContainerProgram] = {}
+        self._starved = set[str]()
         self._packs: dict[str, str] = {}
         self._services: dict[str, Service] = {}
         self._turns: dict[str, asyncio.Lock] = {}
@@ -231,8 +203,11 @@ class Containers:
     async def _start(self, service: Service) -> None:
         # A container that ends at once may be restarted before its first start has returned.
         async with self._turns.setdefault(service.name, asyncio.Lock()):
+            self._starved.discard(service.name)
             # Set this first, because a container's death may be reported before its start returns.
-            self._alive[service.name] = ContainerProgram(partial(self._container, service.name))
+            self._alive[service.name] = ContainerProgram(
+                partial(self._container, service.name), self._in_thread
+            )
             try:
                 await self._call(self._run, service)
             except LaunchFailed as error:
@@ -272,9 +247,13 @@ class Containers:
         """Report every container that ends. Runs in a thread."""
         client = connect()
         try:
-            filters = {"label": f"{FOLDER_LABEL}={self._folder}", "event": "die"}
+            label = f"{FOLDER_LABEL}={self._folder}"
+            filters = {"label": label, "event": ["oom", "die"]}
             for event in client.events(decode=True, since=self._since, filters=filters):
                 attributes = event["Actor"]["Attributes"]
+                if event["Action"] == "oom":  # the kernel has killed a process of the container
+                    self._starved.add(attributes[NAME_LABEL])
+                    continue
                 status = int(attributes["exitCode"])
                 status = _SIGNALS - status if status > _SIGNALS else status
                 if self._closing.is_set():
@@ -308,6 +287,9 @@ class Containers:
         remove_all(self._client, self._folder, self._clock)
         hand_over(self._folder, (os.geteuid(), os.getegid()))
 
+    def cause_of(self, name: str) -> str:
+        return "out of memory" if self._packs.get(name, name) in self._starved else ""
+
     def last_lines(self, name: str) -> str:
         """The end of a container's log, for a message."""
         try:
@@ -316,6 +298,12 @@ class Containers:
             return ". Its log is gone"
         return quoted(found.decode(errors="replace"))
 
+    def _in_thread(self, call: Callable[..., T], *args: Any) -> "asyncio.Future[T]":
+        calling = asyncio.ensure_future(asyncio.to_thread(call, *args))
+        self._calls.add(calling)
+        calling.add_done_callback(self._calls.discard)
+        return calling
+
     async def _call(self, call: Callable[..., T], *args: Any) -> T:
         """Run a call in a thread. It runs to its end even if the caller is cancelled.
 
@@ -323,11 +311,8 @@ class Containers:
             LaunchFailed: Docker refused a request or does not answer, or a file could not be
                 written.
         """
-        calling = asyncio.ensure_future(asyncio.to_thread(call, *args))
-        self._calls.add(calling)
-        calling.add_done_callback(self._calls.discard)
         try:
-            return await asyncio.shield(calling)
+            return await asyncio.shield(self._in_thread(call, *args))
         except docker.errors.APIError as error:
             raise LaunchFailed(str(error.explanation)) from None
         except (docker.errors.DockerException, requests.exceptions.RequestException) as error:

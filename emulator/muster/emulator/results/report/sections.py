@@ -146,7 +146,10 @@ def disturbances(account: Account, summary: Summary) -> ReportSection | None:
         for fault in account.faults.itertuples()
     ]
     deaths = [
-        (event["at"], [event["event"], event["process"], "", event.get("status", "")])
+        (
+            event["at"],
+            [event["event"], event["process"], event.get("cause", ""), event.get("status", "")],
+        )
         for event in account.events("died", "restarted")
     ]
     found = sorted([*faults, *deaths], key=lambda row: row[0])

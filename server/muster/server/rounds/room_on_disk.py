@@ -1,0 +1,101 @@
+"""The wait for room on the disk: nothing is lost, and the run goes on when there is some."""
+
+import sqlite3
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import TypeVar
+
+from muster.common.clock import Clock
+from muster.common.errors import RunFailed, reason_of
+from muster.common.events import DiskHasRoom, DiskRanFull, Tell
+from muster.common.full_disk import is_full
+from muster.server.rounds.signals import RunSignals
+from muster.server.updates.receiver import UpdateReceiver
+
+T = TypeVar("T")
+
+LOOK_S = 0.5
+"""Seconds between two attempts to write."""
+
+
+class RoomOnDisk:
+    """Repeats writes that find no room, until they succeed or patience ends.
+
+    Args:
+        patience_s: seconds to wait each time that there is no room.
+        sign: an empty file that is there while the wait lasts, for other processes to see.
+    """
+
+    def __init__(
+        self,
+        patience_s: float,
+        clock: Clock,
+        tell: Tell,
+        receiver: UpdateReceiver,
+        signals: RunSignals,
+        sign: Path,
+    ) -> None:
+        self._patience_s = patience_s
+        self._clock = clock
+        self._tell = tell
+        self._receiver = receiver
+        self._signals = signals
+        self._sign = sign
+        sign.unlink(missing_ok=True)  # of a server that was killed
+        self._since: float | None = None
+        self._gave_up = False
+
+    async def write(self, what: str, write: Callable[[], Awaitable[T]]) -> T:
+        """Write something, and wait for room on the disk if there is none.
+
+        Args:
+            what: what is written, for the journal.
+            write: is called again as long as it finds no room. A failed call must leave nothing
+                behind that a later one would repeat.
+
+        Raises:
+            RunFailed: there was no room for too long, or the run is to stop.
+        """
+        try:
+            return await write()
+        except (OSError, sqlite3.Error) as error:
+            if not is_full(error) or self._gave_up:
+                raise
+            self._begin(what, error)
+        while True:
+            await self._clock.sleep_until(self._clock.monotonic() + LOOK_S)
+            self._receiver.progress_at = self._clock.monotonic()  # a wait is no stall
+            try:
+                written = await write()
+            except (OSError, sqlite3.Error) as error:
+                if not is_full(error):
+                    raise
+                self._require_patience(error)
+            else:
+                self._end(what)
+                return written
+
+    def _begin(self, what: str, error: Exception) -> None:
+        if self._since is None:
+            self._since = self._clock.monotonic()
+            with suppress(OSError):  # a full disk still takes an empty file, mostly
+                self._sign.touch()
+            self._tell(DiskRanFull(what, reason_of(error)))
+
+    def _end(self, what: str) -> None:
+        if self._since is not None:
+            seconds, self._since = self._clock.monotonic() - self._since, None
+            self._sign.unlink(missing_ok=True)
+            self._tell(DiskHasRoom(what, seconds))
+
+    def _require_patience(self, error: Exception) -> None:
+        since = self._clock.monotonic() if self._since is None else self._since
+        waited_s = self._clock.monotonic() - since
+        if waited_s >= self._patience_s or self._signals.stop_request is not None:
+            self._gave_up = True
+            raise RunFailed(
+                f"there was no room on the disk for {waited_s:.0f} s ({reason_of(error)}); nothing "
+                f"that was acknowledged is lost. Free some space, and resume the run. "
+                f"server.stall_s sets the patience"
+            )

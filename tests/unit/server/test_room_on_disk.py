@@ -1,0 +1,137 @@
+"""The wait for room on a full disk: what is repeated, how long, and what is told of it."""
+
+import asyncio
+import errno
+import os
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from muster.common.errors import RunFailed
+from muster.common.events import DiskHasRoom, DiskRanFull, Event
+from muster.common.full_disk import is_full
+from muster.common.testing import ManualClock
+from muster.server.account.ledger import Ledger
+from muster.server.account.rows import PendingTransaction, StoredVector
+from muster.server.rounds.room_on_disk import LOOK_S, RoomOnDisk
+from muster.server.rounds.signals import RunSignals
+from muster.server.updates.receiver import UpdateReceiver
+
+
+def refusal(number: int = errno.ENOSPC) -> OSError:
+    return OSError(number, os.strerror(number))
+
+
+class Bench:
+    """A disk without room, and somebody who writes to it."""
+
+    def __init__(self, sign: Path, patience_s: float) -> None:
+        self.clock, self.told = ManualClock(), list[Event]()
+        self.signals = RunSignals(self.clock)
+        self.receiver = SimpleNamespace(progress_at=0.0)
+        self.error: Exception | None = refusal()
+        self.writes = 0
+        self.room = RoomOnDisk(
+            patience_s,
+            self.clock,
+            self.told.append,
+            cast(UpdateReceiver, self.receiver),
+            self.signals,
+            sign,
+        )
+
+    async def write(self) -> str:
+        self.writes += 1
+        if self.error is not None:
+            raise self.error
+        return "written"
+
+    def begin(self) -> "asyncio.Task[str]":
+        return asyncio.create_task(self.room.write("round 3", self.write))
+
+    async def look(self) -> None:
+        await asyncio.sleep(0)
+        self.clock.advance(LOOK_S)
+        for _ in range(5):
+            await asyncio.sleep(0)
+
+
+async def test_a_write_is_repeated_until_there_is_room_and_the_wait_is_no_stall(
+    tmp_path: Path,
+) -> None:
+    bench = Bench(tmp_path / "sign", patience_s=60.0)
+    writing = bench.begin()
+    for _ in range(4):
+        await bench.look()
+    assert (bench.writes, bench.receiver.progress_at) == (5, bench.clock.monotonic())
+    bench.error = None
+    await bench.look()
+    assert await writing == "written"
+    full, again = bench.told
+    assert full == DiskRanFull("round 3", "the operating system refused: No space left on device")
+    assert again == DiskHasRoom("round 3", 5 * LOOK_S)
+
+
+async def test_patience_ends_and_then_nothing_waits_again(tmp_path: Path) -> None:
+    bench = Bench(tmp_path / "sign", patience_s=2 * LOOK_S)
+    writing = bench.begin()
+    for _ in range(3):
+        await bench.look()
+    with pytest.raises(RunFailed, match=r"no room on the disk for 1 s .*No space left on device"):
+        await writing
+    with pytest.raises(OSError, match="No space"):
+        await bench.begin()
+
+
+async def test_a_run_that_is_to_stop_waits_no_longer(tmp_path: Path) -> None:
+    bench = Bench(tmp_path / "sign", patience_s=1e6)
+    writing = bench.begin()
+    await bench.look()
+    bench.signals.stop("stopped", "asked")
+    await bench.look()
+    with pytest.raises(RunFailed, match="no room on the disk"):
+        await writing
+
+
+async def test_another_error_is_not_waited_for(tmp_path: Path) -> None:
+    bench = Bench(tmp_path / "sign", patience_s=60.0)
+    bench.error = refusal(errno.EIO)
+    with pytest.raises(OSError, match="Input/output error"):
+        await bench.begin()
+    assert not bench.told
+
+
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT, errno.EFBIG])
+def test_a_full_disk_a_quota_and_a_limit_of_files_are_alike(number: int) -> None:
+    assert is_full(refusal(number))
+    assert not is_full(refusal(errno.EACCES))
+    assert not is_full(ValueError())
+
+
+def test_a_ledger_that_found_no_room_commits_when_there_is_some(tmp_path: Path) -> None:
+    path, made = tmp_path / "ledger.sqlite", list[sqlite3.Connection]()
+
+    def connect(*args: Any, **options: Any) -> sqlite3.Connection:
+        made.append(sqlite3.connect(*args, **options))
+        return made[0]
+
+    ledger = Ledger(path, connect)
+    ledger.begin("run", [], 0.0, 1, {})
+    (pages,) = made[0].execute("PRAGMA page_count").fetchone()
+    made[0].execute(f"PRAGMA max_page_count = {pages + 1}")  # SQLite's own full disk
+    body = bytes(100_000)
+    for _ in range(2):
+        with pytest.raises(sqlite3.OperationalError, match="full") as refused:
+            ledger.enter_initial(StoredVector("0" * 64, len(body), body), None)
+        assert is_full(refused.value)
+        assert not made[0].in_transaction
+    ledger.note(PendingTransaction())
+    made[0].execute("PRAGMA max_page_count = 100000")
+    ledger.enter_initial(StoredVector("0" * 64, len(body), body), None)
+    ledger.close()
+    with closing(sqlite3.connect(path)) as again:
+        assert again.execute("SELECT count(*) FROM versions").fetchone() == (1,)
