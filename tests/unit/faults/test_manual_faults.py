@@ -1,6 +1,6 @@
 """Faults by hand: what is refused before anything happens, and what is injected otherwise."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterable
 from typing import Any, cast
 
 import pytest
@@ -30,16 +30,16 @@ class PausedFleet(Paper):
     def __init__(self) -> None:
         super().__init__()
         self.alive = {*CLIENTS, "server"}
-        self.paused = set[str]()
+        self.held = set[str]()
 
     async def pause(self, target: str) -> None:
-        self.paused.add(target)
+        self.held.add(target)
 
     async def resume(self, target: str) -> None:
-        self.paused.discard(target)
+        self.held.discard(target)
 
-    def is_paused(self, target: str) -> bool:
-        return target in self.paused
+    async def paused(self, targets: Iterable[str]) -> list[str]:
+        return [target for target in targets if target in self.held]
 
 
 class Bench:
@@ -106,7 +106,7 @@ async def test_what_a_scenario_could_not_have_is_refused_and_leaves_no_trace(
     with pytest.raises(ConfigError, match=why):
         await bench.inject(**request_)
     assert bench.told == []
-    assert bench.site.paused == set()
+    assert bench.site.held == set()
 
 
 async def test_nothing_is_injected_before_the_first_round_or_without_a_program(
@@ -129,17 +129,17 @@ async def test_a_fault_heals_itself_when_its_lease_is_over(benches: list[Bench])
     await bench.opened(2, 60.0)
     done = await bench.inject("pause", target={"count": 2})
     assert (done["name"], len(done["targets"]), done["for_s"]) == ("pause-1", 2, 5.0)
-    assert bench.site.paused == set(done["targets"])
+    assert bench.site.held == set(done["targets"])
     await settle()
     names = [event.name for event in bench.told]
     states = ["fault_injected", "fault_planned", "fault_applied", "fault_observed"]
     assert names == states
     bench.clock.advance(4.9)
     await settle()
-    assert bench.site.paused == set(done["targets"])
+    assert bench.site.held == set(done["targets"])
     bench.clock.advance(0.2)
     await settle()
-    assert bench.site.paused == set()
+    assert bench.site.held == set()
     assert [event.name for event in bench.told][4:] == ["fault_healed", "fault_verified"]
     assert {event.fields()["round"] for event in bench.told} == {2}
     assert {event.fields()["scenario_s"] for event in bench.told} == {60.0}
@@ -155,9 +155,9 @@ async def test_faults_that_are_chosen_are_healed_and_names_are_never_used_twice(
         await bench.inject("pause", target={"names": [client]}, until_healed=True)
     bench.clock.advance(1000.0)
     await settle()
-    assert bench.site.paused == {"dev-0001", "dev-0002"}
+    assert bench.site.held == {"dev-0001", "dev-0002"}
     assert await bench.faults.heal(HealRequest(name="pause-2")) == ["pause-2"]
-    assert bench.site.paused == {"dev-0001"}
+    assert bench.site.held == {"dev-0001"}
     with pytest.raises(ConfigError, match=r"no fault 'pause-2' .* acts now; these do: pause-1"):
         await bench.faults.heal(HealRequest(name="pause-2"))
     assert await bench.faults.heal(HealRequest(kind="pause")) == ["pause-1"]
@@ -178,4 +178,4 @@ async def test_on_a_scaled_clock_durations_and_times_are_scenario_time(
     assert bench.told[0].fields()["scenario_s"] == pytest.approx(130.0)
     bench.clock.advance(5.1)
     await settle()
-    assert bench.site.paused == set()
+    assert bench.site.held == set()
