@@ -107,10 +107,10 @@ def test_all_mistakes_are_reported_with_their_paths() -> None:
 
 def test_unknown_names_are_reported_with_the_names_that_there_are() -> None:
     [task] = mistakes(name="digit")
-    assert f"no task called 'digit'; there are: {NAMES}" in task
+    assert f"no task called 'digit' (did you mean 'digits'?); there are: {NAMES}" in task
     model, partition = mistakes(name="digits", model="cn", partition="rows")
     assert model.startswith(
-        "task.model: there is no model called 'cn'; there are: cnn, linear, lstm"
+        "task.model: there is no model called 'cn' (did you mean 'cnn'?); there are: cnn, linear, lstm"
     )
     assert partition.startswith("task.partition: there is no partition called 'rows'; there are:")
 
