@@ -4,6 +4,7 @@ import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
 from matplotlib.ticker import PercentFormatter
 
 from muster.emulator.results.report.style import (
@@ -14,10 +15,10 @@ from muster.emulator.results.report.style import (
     LIGHT,
     MUTED,
     ORANGE,
-    key_above,
     new_figure,
     tidy,
 )
+from muster.emulator.results.report.timeline import key
 from muster.emulator.studies.staleness.fleet import SHARE
 from muster.emulator.studies.staleness.measures import ALIKE, APART_PART, CHANGED, PICTURES
 
@@ -42,28 +43,30 @@ def draw_courses(courses: pd.DataFrame, pictures: bool = False) -> Figure:
     figure = new_figure(3.8)
     panels = figure.subplots(1, len(parts), sharey=True, squeeze=False)[0]
     methods = list(courses["method"].unique())
+    lines: dict[str, Line2D] = {}
     for axes, part in zip(panels, parts, strict=True):
         rows = courses[courses["part"] == part]
-        tidy(axes, _TITLES[part], x="seconds of scenario time", key=True,
+        tidy(axes, _TITLES[part], x="seconds of scenario time",
              y=("" if part == APART_PART else "accuracy" if pictures else "gap"))  # fmt: skip
         for method, colour in zip(methods, _COLOURS, strict=False):
             mine = rows[rows["method"] == method]
             if len(mine):
-                _course(axes, mine, method, colour)
+                lines[method] = _course(axes, mine, method, colour)
         if not pictures:
             axes.set_yscale("log")
         else:
             axes.yaxis.set_major_formatter(PercentFormatter(xmax=1, symbol=" %"))
-        key_above(axes, columns=3)
+    key(figure, [lines[method] for method in methods if method in lines])
     return figure
 
 
-def _course(axes: Axes, rows: pd.DataFrame, method: str, colour: str) -> None:
+def _course(axes: Axes, rows: pd.DataFrame, method: str, colour: str) -> Line2D:
     """Draw the mean over the seeds, until the first seed ends."""
     seeds = [course for _, course in rows.groupby("seed")]
     moments = np.linspace(0, min(course["seconds"].max() for course in seeds), _MOMENTS)
     values = [_at(course, moments) for course in seeds]
-    axes.plot(moments, np.mean(values, axis=0), color=colour, linewidth=1.6, label=method)
+    (line,) = axes.plot(moments, np.mean(values, axis=0), color=colour, linewidth=1.6, label=method)
+    return line
 
 
 def _at(course: pd.DataFrame, moments: np.ndarray) -> np.ndarray:
@@ -81,15 +84,15 @@ def draw_pulls(runs: pd.DataFrame) -> Figure:
     figure = new_figure(4.2)
     axes = figure.subplots()
     tidy(axes, "The limit follows the weight that counts", x="weight of the slow devices",
-         y="pull of the slow devices", key=True)  # fmt: skip
+         y="pull of the slow devices")  # fmt: skip
     top = 1.25 * SHARE
-    axes.plot([0, top], [0, top], color=INK, linewidth=1, label="alike")
+    axes.plot([0, top], [0, top], color=INK, linewidth=1, label="pull = weight")
     rows = runs.dropna(subset=["pull"])
     for method, colour in zip(rows["method"].unique(), _COLOURS, strict=False):
         mine = rows[rows["method"] == method]
         axes.scatter(mine["weight"], mine["pull"], s=18, color=colour, label=method, zorder=3)
     axes.axhline(SHARE, color=MUTED, linewidth=1, linestyle="--", label="share of the population")
-    key_above(axes, columns=7)
+    key(figure, axes.get_legend_handles_labels()[0])
     return figure
 
 
