@@ -14,7 +14,7 @@ from muster.emulator.faults.link_site import LinkSite
 from muster.emulator.faults.program_limits import ProgramLimits
 from muster.emulator.gateway.config import gateway_name
 from muster.emulator.launch.backend import Backend, Program
-from muster.emulator.launch.holds import Limited
+from muster.emulator.launch.limits import Limited
 from muster.emulator.launch.pausing import Pauses
 from muster.emulator.links.network import GatewayFleet
 from muster.emulator.links.shape import Shape

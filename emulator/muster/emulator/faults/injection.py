@@ -5,7 +5,7 @@ from typing import NamedTuple, Protocol
 
 from muster.common.faults import FaultKind
 from muster.emulator.faults.link_site import LinkSite
-from muster.emulator.launch.holds import Limited
+from muster.emulator.launch.limits import Limited
 
 
 class MeasuredUse(NamedTuple):

@@ -7,7 +7,7 @@ from collections import defaultdict
 from muster.common.clock import Clock
 from muster.emulator.faults.injection import MeasuredUse
 from muster.emulator.launch.backend import Backend, ProgramUse
-from muster.emulator.launch.holds import Limited
+from muster.emulator.launch.limits import Limited
 from muster.emulator.launch.pausing import Pauses
 
 

@@ -9,14 +9,12 @@ import resource
 import signal
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, Final, Literal, Protocol
+from typing import Any, Final, Protocol
+
+from muster.emulator.launch.limits import Limited
 
 PERIOD_S: Final = 0.05
 """Period of the duty cycle by which a process gets a share of a core."""
-
-Limited = Literal["cpu", "memory", "files"]
-"""What a limit is about: the share of a core, bytes of memory, or bytes of each file that is
-written."""
 
 _RESOURCES: Final = {"memory": resource.RLIMIT_DATA, "files": resource.RLIMIT_FSIZE}
 
