@@ -33,7 +33,7 @@ test: check  ## everything a change must pass
 	$(BIN)/pytest --ignore tests/unit --ignore tests/property --ignore tests/studies
 
 test-fast: install  ## unit and property tests without the slowest, on all cores: for daily work
-	$(BIN)/pytest --numprocesses auto -m "not slow" tests/unit tests/property
+	$(BIN)/pytest --numprocesses auto -m "not slow" --hypothesis-profile fast tests/unit tests/property
 
 fix: install  ## format, and correct what the linter can correct
 	$(BIN)/ruff check --fix .

@@ -8,9 +8,11 @@ from hypothesis import HealthCheck, settings
 
 # There is no deadline per example, because a test must not depend on the machine's speed. Examples
 # are derived from the test itself, so that a failure on one machine is a failure on every machine.
+# `make test-fast` takes the profile `fast`.
 settings.register_profile(
     "muster", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow]
 )
+settings.register_profile("fast", settings.get_profile("muster"), max_examples=20)
 settings.load_profile("muster")
 
 # A shell starts commands in the background with SIGINT ignored, and programs inherit that. The

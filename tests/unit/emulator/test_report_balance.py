@@ -21,6 +21,8 @@ from muster.emulator.results.summary import outline
 if TYPE_CHECKING:
     from tests.unit.emulator.conftest import RunFolder
 
+pytestmark = pytest.mark.slow
+
 
 def fleet(run: RunFolder, z: Mapping[str, Mapping[str, float]], enrolled: str = "abc") -> None:
     for client, columns in z.items():

@@ -19,6 +19,8 @@ from muster.emulator.results.report.timeline import key
 if TYPE_CHECKING:
     from tests.unit.emulator.conftest import RunFolder
 
+pytestmark = pytest.mark.slow
+
 REPOSITORY = Path(__file__).parents[3]
 REPORT = REPOSITORY / "emulator/muster/emulator/results/report"
 
@@ -130,7 +132,6 @@ def test_a_legend_of_long_names_takes_several_rows() -> None:
     assert box.height > 60  # several rows
 
 
-@pytest.mark.slow
 def test_the_page_gives_the_full_names_below_the_figure(run: RunFolder) -> None:
     page = write_report(named(run)).read_text(encoding="utf-8")
     notes = " ".join(re.findall(r"<small>Shortened names: (.*?)</small>", page))

@@ -20,6 +20,8 @@ from muster.emulator.results.summary import outline
 if TYPE_CHECKING:
     from tests.unit.emulator.conftest import RunFolder
 
+pytestmark = pytest.mark.slow
+
 ALL = (
     weight_sections.weights,
     weight_sections.propensities,
@@ -345,7 +347,6 @@ def test_many_unknown_estimates_are_cut_off(run: RunFolder) -> None:
     assert section.table.note == "2 more are in ledger.sqlite, table estimates."
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("name", ["weights", "shares"])
 def test_a_thousand_rounds_are_drawn(run: RunFolder, name: str) -> None:
     run.clients(*(f"d{place}" for place in range(40)))
