@@ -83,13 +83,14 @@ CHAOS_SEEDS = $(if $(filter file,$(origin N)),20,$(N))
 chaos: install  ## random faults and kills in random fleets over real processes: N=20 seeds from FIRST=0, or SEED=17 again (LOCKSTEP=1: only such fleets)
 	$(BIN)/python -m muster.emulator.chaos $(if $(SEED),--seed $(SEED),--number $(CHAOS_SEEDS) --first $(FIRST)) $(if $(LOCKSTEP),--lockstep)
 
-bench: install  ## round overhead, bulk transfer, scale, device life, links, selection: tables, and benchmarks/out/*.json (about 35 minutes)
+bench: install  ## round overhead, bulk transfer, scale, device life, links, selection: tables, and benchmarks/out/*.json (about 40 minutes)
 	$(BIN)/python benchmarks/rounds.py
 	$(BIN)/python benchmarks/scale.py
 	$(BIN)/python benchmarks/life.py
 	$(BIN)/python benchmarks/links.py
 	$(BIN)/python benchmarks/selection.py
 	$(BIN)/python benchmarks/robust.py
+	$(BIN)/python benchmarks/updates.py
 	$(BIN)/python benchmarks/rounds.py --beside unshaped
 
 bench-peers: install  ## the same work beside Flower, in environments of its own (.bench-peers)
