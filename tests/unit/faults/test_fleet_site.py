@@ -53,9 +53,7 @@ class FakePauses:
     async def resume(self, name: str) -> None:
         self.holds.discard("pause")
 
-    async def limit(
-        self, name: str, what: Limited, value: float, handle: Mapping[str, Any]
-    ) -> str:
+    async def limit(self, name: str, what: Limited, value: float, handle: Mapping[str, Any]) -> str:
         self.asked.set()
         await self.slow.wait()
         self.holds.add(what)
