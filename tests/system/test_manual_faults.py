@@ -127,7 +127,8 @@ def test_a_signal_ends_a_run_whose_server_is_held(scenario: MakeScenario, tmp_pa
     (tmp_path / "scenario.toml").write_text(planned.to_toml())
     folder, limit = tmp_path / "run", time.monotonic() + 60
     start = "from muster.emulator.cli.entry import main; main()"
-    words = [sys.executable, "-c", start, "run", tmp_path / "scenario.toml", "--out", folder]
+    arguments = "run", str(tmp_path / "scenario.toml"), "--out", str(folder)
+    words = [sys.executable, "-c", start, *arguments]
     with subprocess.Popen(words, stderr=subprocess.PIPE, text=True) as process:
         while paused_server(folder) is None:
             assert time.monotonic() < limit
