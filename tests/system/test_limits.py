@@ -3,6 +3,7 @@ in lockstep whose model they do not change."""
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import resource
@@ -13,8 +14,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from muster.common.clock import WallClock
 from muster.emulator import audit, run
 from muster.emulator.launch.local_program import LocalProgram
+from muster.emulator.launch.pausing import Pauses
 from muster.emulator.simulation.whole_run import simulate_run
 
 if TYPE_CHECKING:
@@ -159,6 +162,31 @@ def test_memory_and_files_have_limits_until_they_are_freed(
         watched.end_watchdog()
     assert watched.ask() == "True True"
     assert resource.prlimit(watched.program.pid, resource.RLIMIT_DATA) == before
+
+
+def test_a_process_that_has_ended_refuses_no_limit(watch: Callable[[str], Watched]) -> None:
+    watched = watch("")
+    watched.program.communicate()
+    pid = watched.program.pid
+    for request in ({"limit": "x", "what": "cpu", "value": 0.5}, {"pause": "x"}):
+        assert watched.order(**request, pid=pid) == {"failed": "", "ended": True}
+
+
+async def test_an_answer_whose_asker_was_cancelled_is_not_taken_for_the_next_one(
+    watch: Callable[[str], Watched],
+) -> None:
+    program, pauses = watch(ASKING).program, Pauses(WallClock())
+    try:
+        await pauses.resume("x")  # starts the watchdog
+        asking = asyncio.create_task(pauses.limit("x", "cpu", 0.5, {"pid": -1}))
+        for _ in range(5):  # until it waits for the answer
+            await asyncio.sleep(0)
+        asking.cancel()
+        await asyncio.gather(asking, return_exceptions=True)
+        assert asking.cancelled()
+        assert await pauses.limit("y", "files", MEBI, {"pid": program.pid}) == ""
+    finally:
+        await pauses.close()
 
 
 def test_programs_that_lack_resources_change_nothing_in_lockstep(

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import json
+import signal
 import subprocess
 import sys
 import threading
+import time
 import tomllib
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +17,7 @@ from tests.system.test_faults import STATES, courses, undisturbed
 from muster.common.config import validate
 from muster.common.errors import ConfigError, Unreachable
 from muster.emulator import Run, exported_faults, heal, inject, run
+from muster.emulator.runs.fault_control import InjectedByHand
 from muster.emulator.scenario.scenario import Scenario
 
 if TYPE_CHECKING:
@@ -116,3 +120,31 @@ def test_faults_by_hand_have_an_effect_are_healed_and_can_be_repeated(
     assert pause.when.round == begun["round"]
     assert pause.for_s == pytest.approx(ended["at"] - begun["at"], abs=1e-3)
     assert (restart.name, restart.target.role, restart.for_s) == ("again", "server", None)
+
+
+def test_a_signal_ends_a_run_whose_server_is_held(scenario: MakeScenario, tmp_path: Path) -> None:
+    planned = scenario(clock={"kind": "wall"}, server={"rounds": 100_000, "deadline_s": 60.0})
+    (tmp_path / "scenario.toml").write_text(planned.to_toml())
+    folder, limit = tmp_path / "run", time.monotonic() + 60
+    start = "from muster.emulator.cli.entry import main; main()"
+    arguments = "run", str(tmp_path / "scenario.toml"), "--out", str(folder)
+    words = [sys.executable, "-c", start, *arguments]
+    with subprocess.Popen(words, stderr=subprocess.PIPE, text=True) as process:
+        while paused_server(folder) is None:
+            assert time.monotonic() < limit
+            assert process.poll() is None
+            time.sleep(0.1)
+        process.send_signal(signal.SIGINT)
+        _, errors = process.communicate(timeout=60)
+    assert process.returncode == 1
+    assert "Traceback" not in errors
+    summary = json.loads((folder / "summary.json").read_text())
+    assert (summary["status"], summary["vacuous"]) == ("stopped", [])
+
+
+def paused_server(folder: Path) -> InjectedByHand | None:
+    """Pause the server until it is healed; None if no round has opened yet."""
+    try:
+        return inject(folder, "pause", target={"role": "server"}, until_healed=True)
+    except (ConfigError, Unreachable):
+        return None

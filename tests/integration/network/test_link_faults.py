@@ -98,6 +98,16 @@ async def test_delays_add_up_and_end_one_by_one(struck: Struck) -> None:
     assert await struck.gone(short)
 
 
+@pytest.mark.parametrize("kind", ["degrade", "delay", "jitter", "loss"])
+async def test_the_last_look_comes_after_the_heal_and_sees_nothing(
+    struck: Struck, kind: str
+) -> None:
+    each = fault(kind)
+    await struck.begin(each)
+    await struck.end(each)
+    assert not await struck.seen(each)
+
+
 async def test_jitter_delays_by_the_positive_part_of_a_normal_number(struck: Struck) -> None:
     device, server = await struck.world.connect()
     jitter = fault("jitter", jitter="20 ms")

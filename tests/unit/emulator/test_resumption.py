@@ -16,9 +16,11 @@ from click.testing import CliRunner, Result
 
 from muster.client.memory import Memory, RoundRecord, State
 from muster.emulator.cli.commands import main
+from muster.emulator.results.ledger_file import open_ledger
 from muster.emulator.runs import running
 from muster.emulator.runs.journal_tail import Tail
 from muster.emulator.scenario.reading import DATA_VARIABLE
+from muster.server.account.ledger import SCHEMA_VERSION
 
 if TYPE_CHECKING:
     from tests.unit.emulator.conftest import RunFolder
@@ -163,6 +165,13 @@ def test_a_ledger_of_another_schema_is_refused(run: RunFolder, resume: Resume) -
     with closing(sqlite3.connect(run.path / "ledger.sqlite")) as db:
         db.execute("PRAGMA user_version = 1")
     assert_refused(resume(), "expected schema version", "found 1")
+
+
+def test_a_ledger_that_can_only_be_read_is_refused(run: RunFolder, resume: Resume) -> None:
+    with closing(sqlite3.connect(run.path / "ledger.sqlite")) as db:
+        db.execute("PRAGMA user_version = 9")
+    open_ledger(run.path / "ledger.sqlite").close()
+    assert_refused(resume(), f"expected schema version {SCHEMA_VERSION} to resume", "found 9")
 
 
 def test_another_runs_ledger_is_refused(run: RunFolder, resume: Resume) -> None:

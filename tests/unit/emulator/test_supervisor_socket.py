@@ -62,6 +62,25 @@ async def test_nobody_answers_before_the_run_after_it_or_for_a_dead_supervisor(
     await again.close()
 
 
+async def test_a_half_written_request_does_not_outlive_the_socket(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    complaints = list[dict[str, Any]]()
+    asyncio.get_running_loop().set_exception_handler(lambda loop, what: complaints.append(what))
+    door = SupervisorSocket(folder, handle)
+    await door.open()
+    monkeypatch.chdir(folder / "setup")  # the path of the folder is too long for a socket
+    reader, writer = await asyncio.open_unix_connection("supervisor.sock")
+    assert await ask(folder, {"say": "hello"}) == {"heard": "hello"}
+    writer.write(b'{"say": "hel')
+    await writer.drain()
+    assert await ask(folder, {"say": "hello"}) == {"heard": "hello"}
+    await door.close()
+    assert await reader.read() == b""
+    writer.close()
+    assert complaints == []
+
+
 def test_a_fleet_of_muster_up_has_no_supervisor(folder: Path) -> None:
     (folder / "docker-compose.yml").touch()
     with pytest.raises(Unreachable, match="started with `muster up`, which leaves no supervisor"):

@@ -210,6 +210,18 @@ async def test_the_end_of_the_run_heals_everything() -> None:
     assert "healed" in bench.states
 
 
+async def test_nothing_begins_between_the_end_of_the_rounds_and_that_of_the_run(
+    benches: list[Bench],
+) -> None:
+    bench = Bench(WALL, Noted(kind="noted"), occurrence(begin_s=5.0, lasts_s=1.0))
+    benches.append(bench)
+    await bench.opened(1)
+    await bench.happen({"event": "ended"})
+    bench.clock.advance(6.0)
+    await settle()
+    assert bench.states == []
+
+
 async def test_a_fault_that_cannot_be_applied_fails_the_run() -> None:
     class Broken(Noted):
         async def apply(self, site: FaultSite, targets: Sequence[str]) -> None:

@@ -179,3 +179,21 @@ async def test_on_a_scaled_clock_durations_and_times_are_scenario_time(
     bench.clock.advance(5.1)
     await settle()
     assert bench.site.held == set()
+
+
+async def test_nothing_is_recorded_of_a_request_that_comes_when_the_run_is_over() -> None:
+    bench = Bench()
+    await bench.opened(1)
+    bench.injector.end()
+    with pytest.raises(ConfigError, match="the run is over"):
+        await bench.inject("pause")
+    assert bench.told == []
+
+
+@pytest.mark.parametrize("name", ["target", "do"])
+async def test_a_setting_cannot_take_the_place_of_the_kind_or_of_the_target(name: str) -> None:
+    bench = Bench()
+    await bench.opened(1)
+    with pytest.raises(ConfigError, match=f"{name}: expected a setting of crash itself"):
+        await bench.inject("crash", settings={name: {"count": 1}})
+    await bench.injector.close()

@@ -4,6 +4,7 @@ import asyncio
 import errno
 import os
 import sqlite3
+from collections.abc import Awaitable, Callable
 from contextlib import closing
 from pathlib import Path
 from types import SimpleNamespace
@@ -60,6 +61,17 @@ class Bench:
             await asyncio.sleep(0)
 
 
+def small_write(refusals: int) -> Callable[[], Awaitable[None]]:
+    """A write that is refused so often, and then finds room."""
+    left = [refusal() for _ in range(refusals)]
+
+    async def write() -> None:
+        if left:
+            raise left.pop()
+
+    return write
+
+
 async def test_a_write_is_repeated_until_there_is_room_and_the_wait_is_no_stall(
     tmp_path: Path,
 ) -> None:
@@ -95,6 +107,42 @@ async def test_a_run_that_is_to_stop_waits_no_longer(tmp_path: Path) -> None:
     await bench.look()
     with pytest.raises(RunFailed, match="no room on the disk"):
         await writing
+
+
+async def test_a_small_write_that_finds_room_does_not_end_the_wait_of_a_large_one(
+    tmp_path: Path,
+) -> None:
+    bench = Bench(tmp_path / "sign", patience_s=5 * LOOK_S)
+    large = bench.begin()
+    await bench.look()
+    small = asyncio.create_task(bench.room.write("the journal", small_write(refusals=1)))
+    await bench.look()
+    await small
+    assert (tmp_path / "sign").exists()
+    assert [type(event) for event in bench.told] == [DiskRanFull]
+    for _ in range(5):
+        await bench.look()
+    with pytest.raises(RunFailed, match="no room on the disk"):
+        await large
+    assert not (tmp_path / "sign").exists()
+
+
+async def test_a_wait_that_is_cancelled_leaves_nothing_to_the_next_one(tmp_path: Path) -> None:
+    bench = Bench(tmp_path / "sign", patience_s=4 * LOOK_S)
+    cancelled = bench.begin()
+    await bench.look()
+    cancelled.cancel()
+    await asyncio.gather(cancelled, return_exceptions=True)
+    assert not (tmp_path / "sign").exists()
+    for _ in range(10):
+        await bench.look()
+    writing = bench.begin()
+    await bench.look()
+    await bench.look()
+    bench.error = None
+    await bench.look()
+    assert await writing == "written"
+    assert bench.told[-1] == DiskHasRoom("round 3", 3 * LOOK_S)
 
 
 async def test_another_error_is_not_waited_for(tmp_path: Path) -> None:

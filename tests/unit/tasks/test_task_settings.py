@@ -110,7 +110,8 @@ def test_unknown_names_are_reported_with_the_names_that_there_are() -> None:
     assert f"no task called 'digit' (did you mean 'digits'?); there are: {NAMES}" in task
     model, partition = mistakes(name="digits", model="cn", partition="rows")
     assert model.startswith(
-        "task.model: there is no model called 'cn' (did you mean 'cnn'?); there are: cnn, linear"
+        "task.model: there is no model called 'cn' (did you mean 'cnn'?); "
+        "there are: cnn, linear, lstm"
     )
     assert partition.startswith("task.partition: there is no partition called 'rows'; there are:")
 

@@ -13,7 +13,7 @@ from muster.emulator.faults.injection import MeasuredUse
 from muster.emulator.faults.link_site import LinkSite
 from muster.emulator.faults.program_limits import ProgramLimits
 from muster.emulator.gateway.config import gateway_name
-from muster.emulator.launch.backend import Backend, Program
+from muster.emulator.launch.backend import Backend
 from muster.emulator.launch.limits import Limited
 from muster.emulator.launch.pausing import Pauses
 from muster.emulator.links.network import GatewayFleet
@@ -65,6 +65,7 @@ class FleetSite:
         self._down: dict[str, int] = defaultdict(int)
         self._deaths: dict[str, int | None] = {}
         self._paused: dict[str, int] = defaultdict(int)
+        self._turns: dict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
         self._back: dict[str, int] = {}
         self.moment = 0
 
@@ -115,6 +116,7 @@ class FleetSite:
         return self._shared.get(program, program)
 
     def ready(self, targets: Iterable[str]) -> list[str]:
+        self._find_shared()
         return [target for target in targets if self._is_ready(self._program(target))]
 
     def _is_ready(self, program: str) -> bool:
@@ -122,14 +124,19 @@ class FleetSite:
             return False
         return program in self._backend.alive and program not in self._starting
 
+    def _find_shared(self) -> None:
+        """Find the packs that share a container, so that faults of two of them overlap in it."""
+        alive, together = self._backend.alive, defaultdict[int, list[str]](list)
+        for name, handle in alive.items():
+            together[id(handle)].append(name)
+        for names in together.values():
+            if len(names) > 1:
+                packs = [name for name in names if name in self._packs] or names
+                self._shared |= dict.fromkeys(names, min(packs))
+
     def kill(self, target: str, number: int) -> None:
-        alive = self._backend.alive
-        handle = alive.get(self._program(target))
-        if handle is not None:
-            together = [name for name, other in alive.items() if other is handle]
-            packs = [name for name in together if name in self._packs] or together
-            self._shared |= dict.fromkeys(together, min(packs))
         program = self._program(target)
+        handle = self._backend.alive.get(program)
         self._down[program] += 1
         if handle is None:
             return
@@ -157,19 +164,22 @@ class FleetSite:
     async def pause(self, target: str) -> None:
         program = self._program(target)
         self._paused[program] += 1
-        handle = self._backend.alive.get(program)
-        if self._paused[program] == 1 and handle is not None:
-            await self._pause(program, handle)
+        await self._bring_pause(program)
 
-    async def _pause(self, program: str, handle: Program) -> None:
-        identity = await asyncio.to_thread(lambda: dict(handle.identity))
-        await self._pauses.pause(program, identity)
+    async def _bring_pause(self, program: str) -> None:
+        """Let a program pause or go on, whichever holds, one after the other: a pause may be healed
+        while it is on its way to a program that has been started again."""
+        async with self._turns[program]:
+            if not self._paused[program]:
+                await self._pauses.resume(program)
+            elif (handle := self._backend.alive.get(program)) is not None:
+                identity = await asyncio.to_thread(lambda: dict(handle.identity))
+                await self._pauses.pause(program, identity)
 
     async def resume(self, target: str) -> None:
         program = self._program(target)
         self._paused[program] -= 1
-        if not self._paused[program]:
-            await self._pauses.resume(program)
+        await self._bring_pause(program)
 
     async def paused(self, targets: Iterable[str]) -> list[str]:
         handles = [(each, self._backend.alive.get(self._program(each))) for each in targets]
@@ -179,6 +189,7 @@ class FleetSite:
 
     async def started(self, program: str) -> None:
         """Pause or limit a program that has just been started, if faults still do so."""
+        program = self._shared.get(program, program)
         if not (self._paused.get(program) or self._limits.any(program)):
             return
         limit = self._clock.monotonic() + _START_S
@@ -187,12 +198,13 @@ class FleetSite:
                 return
             await self._clock.sleep_until(self._clock.monotonic() + _POLL_S)
         await self._limits.renew(program)
-        handle = self._backend.alive.get(program)
-        if handle is not None and self._paused.get(program):
-            await self._pause(program, handle)
+        if self._paused.get(program):
+            await self._bring_pause(program)
 
     async def limit(self, targets: Iterable[str], what: Limited, value: float) -> None:
         for program in dict.fromkeys(map(self._program, targets)):
+            if what == "memory" and not self._down.get(program):
+                self._deaths.pop(program, None)  # of an earlier fault
             refused = await self._limits.add(program, what, value)
             if refused and what == "memory":  # it uses more already
                 self._starved.add(program)

@@ -56,8 +56,8 @@ class FaultSite(Protocol):
         ...
 
     def death_of(self, target: str) -> int | None:
-        """The exit status with which the target's program ended since it was killed last; None if
-        it has not ended yet."""
+        """The exit status with which the target's program ended since it was killed, or its memory
+        limited, last; None if it has not ended yet."""
         ...
 
     async def pause(self, target: str) -> None:

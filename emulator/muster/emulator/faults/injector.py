@@ -117,7 +117,7 @@ class FaultInjector:
             return
         event = line["event"]
         if event == "ended":
-            self._end_all()
+            self.end()
             return
         if event in _BACK:
             self._tell_news()
@@ -150,8 +150,10 @@ class FaultInjector:
             self._timer = asyncio.create_task(self._follow_time(zero))
 
     async def _follow_time(self, zero: float) -> None:
-        while (next_s := self._waiting.next_s) is not None and not self._ended:
+        while (next_s := self._waiting.next_s) is not None:
             await self._clock.sleep_until(zero + next_s / self._scale)
+            if self._ended:
+                return
             for planned in self._waiting.take_until(next_s):
                 self._begin(planned)
 
@@ -300,7 +302,13 @@ class FaultInjector:
 
     # --- the end ---------------------------------------------------------------------------------
 
-    def _end_all(self) -> None:
+    @property
+    def ended(self) -> bool:
+        """Whether nothing begins any more."""
+        return self._ended
+
+    def end(self) -> None:
+        """End everything that acts, and begin nothing any more."""
         self._ended = True
         self._tell_news()
         for injection in self._running.values():
@@ -308,7 +316,7 @@ class FaultInjector:
 
     async def close(self) -> None:
         """Heal everything, and wait until it is healed."""
-        self._end_all()
+        self.end()
         if self._timer is not None:
             self._timer.cancel()
             await asyncio.gather(self._timer, return_exceptions=True)

@@ -90,11 +90,11 @@ class LinkSite:
         """The shape that a link has now, according to its settings and the faults that act on it.
 
         Args:
-            but: a change that acts, but is left out.
+            but: a change that is left out if it acts.
             with_: a change that does not act, but is added.
         """
         changes = list(self._changes[client])
-        if but is not None:
+        if but in changes:
             changes.remove(but)
         return shape_of(self._nominal[client], changes + ([] if with_ is None else [with_]))
 

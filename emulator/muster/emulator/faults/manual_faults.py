@@ -90,6 +90,8 @@ class ManualFaults:
             ConfigError: it is wrong, or cannot happen now; nothing was changed.
         """
         round = self._injector.round
+        if self._injector.ended:
+            raise ConfigError("the run is over; no fault can begin any more")
         if round is None:
             raise ConfigError("no round has opened yet; inject faults when the run goes on")
         fault = self._validated(request, round)
@@ -142,6 +144,11 @@ class ManualFaults:
             raise ConfigError(
                 f"{strange[0]}: a fault that is injected by hand begins now; it lasts for the "
                 f"seconds of --for-s, and --name names it"
+            )
+        if strange := sorted({"do", "target"} & request.settings.keys()):
+            raise ConfigError(
+                f"{strange[0]}: expected a setting of {request.kind} itself; its target is given "
+                f"with --target"
             )
         if request.name is not None:
             values["name"] = request.name

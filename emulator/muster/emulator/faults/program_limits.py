@@ -3,6 +3,7 @@
 import asyncio
 import math
 from collections import defaultdict
+from collections.abc import Sequence
 
 from muster.common.clock import Clock
 from muster.emulator.faults.injection import MeasuredUse
@@ -20,6 +21,7 @@ class ProgramLimits:
         self._pauses = pauses
         self._clock = clock
         self._values: dict[tuple[str, Limited], list[float]] = defaultdict(list)
+        self._turns: dict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
         self._since: dict[str, tuple[float, float, int]] = {}
 
     def has(self, program: str, what: Limited) -> bool:
@@ -31,27 +33,31 @@ class ProgramLimits:
     async def add(self, program: str, what: Limited, value: float) -> str:
         """Limit a program; return why the system refuses it, "" if it does not."""
         self._values[program, what].append(value)
-        return await self._apply(program, what)
+        return await self._bring(program, what)
 
     async def remove(self, program: str, what: Limited, value: float) -> None:
-        values = self._values[program, what]
-        values.remove(value)
-        if values:
-            await self._apply(program, what)
-        else:
-            await self._pauses.free(program, what)
+        self._values[program, what].remove(value)
+        await self._bring(program, what)
 
     async def renew(self, program: str) -> None:
         """Limit a program again that has been started again."""
         for limited, what in list(self._values):
             if limited == program and self._values[limited, what]:
-                await self._apply(program, what)
+                await self._bring(program, what)
 
-    async def _apply(self, program: str, what: Limited) -> str:
+    async def _bring(self, program: str, what: Limited) -> str:
+        """Bring the limit that holds to a program, one after the other: a fault may be healed while
+        its limit is on its way to a program that has been started again."""
+        async with self._turns[program]:
+            if self._values[program, what]:
+                return await self._apply(program, what, self._values[program, what])
+            await self._pauses.free(program, what)
+            return ""
+
+    async def _apply(self, program: str, what: Limited, values: Sequence[float]) -> str:
         handle = self._backend.alive.get(program)
         if handle is None:
             return ""
-        values = self._values[program, what]
         value = math.prod(values) if what == "cpu" else min(values)
         identity = await asyncio.to_thread(lambda: dict(handle.identity))
         refused = await self._pauses.limit(program, what, value, identity)

@@ -119,8 +119,13 @@ class RunFaults:
         """Take notice that a program that had died was started again."""
         await self._site.started(program)
 
+    def end(self) -> None:
+        """Heal everything soon, and begin nothing any more."""
+        self._site.end()
+        self._injector.end()
+
     async def close(self) -> None:
         """Heal everything."""
-        self._site.end()
+        self.end()
         await self._injector.close()
         await self._site.close()

@@ -38,7 +38,8 @@ class Watchdog:
         """Do what a request asks.
 
         Returns:
-            failed: why that was impossible; "" if it was done.
+            failed: why that was impossible; "" if it was done, or if the process has ended.
+            ended: true if the process has ended.
             held_back: for a request of this name, how often the program was held back.
         """
         try:
@@ -53,7 +54,9 @@ class Watchdog:
                     self._held[name][1].free(what)
                 case {"held_back": name} if name in self._held:
                     return {"failed": "", "held_back": self._held[name][1].held_back}
-        except Exception as error:  # the program has ended, or Docker does not answer
+        except ProcessLookupError:
+            return {"failed": "", "ended": True}
+        except Exception as error:  # the container has ended, or Docker does not answer
             return {"failed": str(error) or type(error).__name__}
         return {"failed": ""}
 
@@ -87,12 +90,11 @@ def main() -> None:
     try:
         while True:
             now, ends = time.monotonic(), heard + LEASE_S
-            if now >= ends:
-                watchdog.release_all()
-                heard = now
-                continue
             next_s = min(ends, watchdog.tick(now) or ends) - now
             if not poll.poll(max(0.0, next_s) * 1000):
+                if now >= ends:  # nothing has come meanwhile, even if Docker took long
+                    watchdog.release_all()
+                    heard = now
                 continue
             if not (received := os.read(0, 1 << 16)):
                 return

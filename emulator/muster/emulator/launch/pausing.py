@@ -21,17 +21,20 @@ class Pauses:
         self._watchdog: asyncio.subprocess.Process | None = None
         self._keeping: asyncio.Task[None] | None = None
         self._turn = asyncio.Lock()
+        self._asking = set[asyncio.Future[dict[str, Any]]]()
 
     async def pause(self, name: str, handle: dict[str, Any]) -> bool:
         """Pause a program; return whether it was there to be paused."""
-        return not (await self._ask({"pause": name, **handle}))["failed"]
+        answer = await self._ask({"pause": name, **handle})
+        return not (answer["failed"] or answer.get("ended"))
 
     async def resume(self, name: str) -> None:
         """Let a program go on."""
         await self._ask({"resume": name})
 
     async def limit(self, name: str, what: Limited, value: float, handle: dict[str, Any]) -> str:
-        """Limit a program; return why that was impossible, "" if it was done."""
+        """Limit a program; return why that was impossible, "" if it was done or if the program has
+        ended."""
         request = {"limit": name, "what": what, "value": value, **handle}
         return str((await self._ask(request))["failed"])
 
@@ -44,6 +47,14 @@ class Pauses:
         return int((await self._ask({"held_back": name})).get("held_back", 0))
 
     async def _ask(self, request: dict[str, Any]) -> dict[str, Any]:
+        """Send a request and read its answer. The answer is read even if the caller is cancelled,
+        because the next one would take it for its own."""
+        asking = asyncio.ensure_future(self._exchange(request))
+        self._asking.add(asking)
+        asking.add_done_callback(self._asking.discard)
+        return await asyncio.shield(asking)
+
+    async def _exchange(self, request: dict[str, Any]) -> dict[str, Any]:
         async with self._turn:
             if self._watchdog is None:
                 self._watchdog = await asyncio.create_subprocess_exec(
@@ -79,6 +90,7 @@ class Pauses:
         if self._keeping is not None:
             self._keeping.cancel()
             await asyncio.gather(self._keeping, return_exceptions=True)
+        await asyncio.gather(*self._asking, return_exceptions=True)
         if self._watchdog is not None:
             assert self._watchdog.stdin is not None
             self._watchdog.stdin.close()

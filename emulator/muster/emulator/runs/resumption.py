@@ -18,6 +18,7 @@ from muster.emulator.results.ledger_file import damaged, open_ledger
 from muster.emulator.runs.run_folder import JOURNAL, LEDGER, PARTS, afresh, read_setup
 from muster.emulator.scenario.scenario import Scenario
 from muster.server.account.journal_recovery import newest
+from muster.server.account.ledger import SCHEMA_VERSION
 from muster.server.account.page_sums import require_page_sums
 from muster.server.account.store import model_name, state_name
 from muster.server.updates.memory import MEMORY
@@ -85,6 +86,7 @@ def _read_ledger(folder: Path, scenario: Scenario, journaled: int) -> str | None
     require_page_sums(path)
     try:
         with closing(open_ledger(path)) as ledger:
+            _require_schema(path, ledger)
             problems = ledger.execute("PRAGMA quick_check(1)").fetchone()[0]
             if problems != "ok":
                 raise damaged(path, problems)
@@ -97,6 +99,17 @@ def _read_ledger(folder: Path, scenario: Scenario, journaled: int) -> str | None
     except sqlite3.DatabaseError as error:
         raise damaged(path, error) from None
     return run[0] if run else None
+
+
+def _require_schema(path: Path, ledger: sqlite3.Connection) -> None:
+    """Check that the server of today can go on with the ledger. Older ones can only be read."""
+    found = ledger.execute("PRAGMA user_version").fetchone()[0]
+    if found != SCHEMA_VERSION:
+        raise LedgerError(
+            f"{path}: expected schema version {SCHEMA_VERSION} to resume the run, found {found}; "
+            f"resume it with the version of muster that began it (muster report and muster audit "
+            f"read it as it is), or {afresh(path.parent)}"
+        )
 
 
 def _require_rounds(path: Path, rounds: int, journaled: int) -> None:

@@ -96,13 +96,9 @@ class Supervisor:
         self._network = GatewayFleet(self.backend, clock, self._record)
         self._placing: asyncio.Task[None] | None = None
         site = FleetSite(
-            self.backend,
-            self._network,
-            clock,
-            self._start_again,
-            lambda: self._serving,
+            self.backend, self._network, clock, self._start_again, lambda: self._serving,
             self._configs,
-        )
+        )  # fmt: skip
         self._faults = RunFaults(folder, self._configs, site, clock, self._record, self._fail)
         self._socket = SupervisorSocket(folder, self._faults.handle)
         if self._faults.injects:  # a fault begins when the journal is read
@@ -149,18 +145,18 @@ class Supervisor:
             raise self._failure
 
     def stop(self) -> None:
-        """Ask the server for an orderly end, after which the run's status is `stopped`. A second
-        call ends the run at once."""
-        if self._stopping or not self._serving or "server" not in self.backend.alive:
-            when = "at once" if self._serving else "before the run began"
-            if self._served and not self._serving:
-                when = "while the server started again"
+        """End all faults, so that nothing holds the server, and ask it for an orderly end. The
+        run's status is then `stopped`. A second call ends the run at once."""
+        server = self.backend.alive.get("server")
+        if self._stopping or not self._serving or server is None:
+            when = "while the server started again" if self._served else "before the run began"
+            when = "at once" if self._serving else when
             self._failure = self._failure or RunFailed(f"stopped {when}")
             self._ended.set()
         self._stopping = True
-        if self._serving:  # a server that is still starting has no handler for the signal yet
-            if server := self.backend.alive.get("server"):
-                server.signal(signal.SIGTERM)
+        if self._serving and server is not None:  # else it has no handler for the signal yet
+            self._faults.end()
+            server.signal(signal.SIGTERM)
 
     # --- starting --------------------------------------------------------------------------------
 

@@ -35,6 +35,7 @@ class SupervisorSocket:
         self._setup = folder / "setup"
         self._handle = handle
         self._server: asyncio.Server | None = None
+        self._reading = set[asyncio.StreamReader]()
 
     async def open(self) -> None:
         """Begin to take requests. On a file system without sockets there is none, and the run goes
@@ -54,12 +55,16 @@ class SupervisorSocket:
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
-            reply = await self._reply(await reader.readline())
+            self._reading.add(reader)
+            line = await reader.readline()
+            self._reading.discard(reader)
+            reply = await self._reply(line)
             writer.write(orjson.dumps(reply) + b"\n")
             await writer.drain()
-        except (OSError, ValueError):  # the client has gone, or its line is too long
+        except (OSError, ValueError):  # the client or the run has gone, or the line is wrong
             pass
         finally:
+            self._reading.discard(reader)
             writer.close()
 
     async def _reply(self, line: bytes) -> dict[str, Any]:
@@ -70,9 +75,11 @@ class SupervisorSocket:
             return {"refused": str(error)}
 
     async def close(self) -> None:
-        """Take no more requests."""
+        """Take no more requests. Those that have not arrived whole are left unanswered."""
         if self._server is not None:
             self._server.close()
+            for reader in self._reading:
+                reader.set_exception(ConnectionAbortedError())
             with suppress(OSError), _address(self._setup) as address:
                 os.unlink(address)
 

@@ -20,7 +20,8 @@ LOOK_S = 0.5
 
 
 class RoomOnDisk:
-    """Repeats writes that find no room, until they succeed or patience ends.
+    """Repeats writes that find no room, until they succeed or patience ends. Several may wait at
+    the same time.
 
     Args:
         patience_s: seconds to wait each time that there is no room.
@@ -43,7 +44,8 @@ class RoomOnDisk:
         self._signals = signals
         self._sign = sign
         sign.unlink(missing_ok=True)  # of a server that was killed
-        self._since: float | None = None
+        self._waits = 0
+        self._since = 0.0
         self._gave_up = False
 
     async def write(self, what: str, write: Callable[[], Awaitable[T]]) -> T:
@@ -63,35 +65,40 @@ class RoomOnDisk:
             if not is_full(error) or self._gave_up:
                 raise
             self._begin(what, error)
-        while True:
-            await self._clock.sleep_until(self._clock.monotonic() + LOOK_S)
-            self._receiver.progress_at = self._clock.monotonic()  # a wait is no stall
-            try:
-                written = await write()
-            except (OSError, sqlite3.Error) as error:
-                if not is_full(error):
-                    raise
-                self._require_patience(error)
-            else:
-                self._end(what)
-                return written
+        began, found_room = self._clock.monotonic(), False
+        try:
+            while True:
+                await self._clock.sleep_until(self._clock.monotonic() + LOOK_S)
+                self._receiver.progress_at = self._clock.monotonic()  # a wait is no stall
+                try:
+                    written = await write()
+                except (OSError, sqlite3.Error) as error:
+                    if not is_full(error):
+                        raise
+                    self._require_patience(self._clock.monotonic() - began, error)
+                else:
+                    found_room = True
+                    return written
+        finally:  # also if the call of a device that waits is cancelled
+            self._end(what, found_room)
 
     def _begin(self, what: str, error: Exception) -> None:
-        if self._since is None:
+        self._waits += 1
+        if self._waits == 1:
             self._since = self._clock.monotonic()
             with suppress(OSError):  # a full disk still takes an empty file, mostly
                 self._sign.touch()
             self._tell(DiskRanFull(what, reason_of(error)))
 
-    def _end(self, what: str) -> None:
-        if self._since is not None:
-            seconds, self._since = self._clock.monotonic() - self._since, None
+    def _end(self, what: str, found_room: bool) -> None:
+        """End one wait. What is small may find room while something else still waits for it."""
+        self._waits -= 1
+        if not self._waits:
             self._sign.unlink(missing_ok=True)
-            self._tell(DiskHasRoom(what, seconds))
+            if found_room:
+                self._tell(DiskHasRoom(what, self._clock.monotonic() - self._since))
 
-    def _require_patience(self, error: Exception) -> None:
-        since = self._clock.monotonic() if self._since is None else self._since
-        waited_s = self._clock.monotonic() - since
+    def _require_patience(self, waited_s: float, error: Exception) -> None:
         if waited_s >= self._patience_s or self._signals.stop_request is not None:
             self._gave_up = True
             raise RunFailed(

@@ -36,7 +36,7 @@ class CpuLimit(InjectedFault):
         return {
             target: f"held back, at {100 * use.share:.0f} % of a core"
             for target, use in (await site.use(targets)).items()
-            if use.held_back and use.seconds >= _MEASURED_S and use.share < limit
+            if use.held_back > 0 and use.seconds >= _MEASURED_S and use.share < limit
         }
 
     async def verify(self, site: FaultSite, targets: Sequence[str], since: int) -> Sequence[str]:
