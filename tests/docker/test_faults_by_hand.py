@@ -87,4 +87,4 @@ def test_faults_by_hand_strike_containers_and_are_told(running: Running, tmp_pat
     for name in names:
         assert name in watched
         assert name in page
-    assert "agrees" in works(muster("audit", folder))
+    assert "the journal" in works(muster("audit", folder))

@@ -28,9 +28,7 @@ pytestmark = [pytest.mark.system, pytest.mark.usefixtures("nothing_left")]
 class Running:
     """A run in another thread."""
 
-    def __init__(
-        self, planned: Scenario, folder: Path, backend: BackendName = "processes"
-    ) -> None:
+    def __init__(self, planned: Scenario, folder: Path, backend: BackendName = "processes") -> None:
         self._arguments = planned, folder, backend
         self._seen = threading.Condition()
         self._events: list[dict[str, Any]] = []
@@ -41,7 +39,8 @@ class Running:
     def _run(self) -> None:
         planned, folder, backend = self._arguments
         try:
-            self._done.append(run(planned, out=folder, backend=backend, report=False, show=self._show))
+            done = run(planned, out=folder, backend=backend, report=False, show=self._show)
+            self._done.append(done)
         finally:
             self._show({"event": "over"})
 
