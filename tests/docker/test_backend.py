@@ -15,7 +15,7 @@ from muster.common.config import validate
 from muster.common.errors import ConfigError
 from muster.emulator import run
 from muster.emulator.launch.docker.daemon import connect, remove_all
-from muster.emulator.launch.docker.services import project_of
+from muster.emulator.launch.docker.services import FOLDER_LABEL, NAME_LABEL, project_of
 from muster.emulator.links.verification import verify
 from muster.emulator.scenario.scenario import Scenario
 
@@ -68,17 +68,23 @@ def plain(rounds: int, count: int = 2, **group: Any) -> Scenario:
     )
 
 
+def folder_of(thing: Any) -> str:
+    """The run folder of a container or a network."""
+    labels = thing.attrs.get("Labels") or thing.attrs["Config"]["Labels"]
+    return str(labels[FOLDER_LABEL])
+
+
 @pytest.fixture(autouse=True)
 def nothing_left(tmp_path: Path) -> Iterator[None]:
     yield
     client = connect()
-    left = client.containers.list(all=True, filters={"label": "muster.folder"})
-    networks = client.networks.list(filters={"label": "muster.folder"})
-    names = [each.name for each in left] + [each.name for each in networks]
+    there: list[Any] = client.containers.list(all=True, filters={"label": FOLDER_LABEL})
+    there += client.networks.list(filters={"label": FOLDER_LABEL})
+    left = [each.name for each in there if str(tmp_path) in folder_of(each)]
     for folder in tmp_path.iterdir():
         remove_all(client, folder, WallClock())
     client.close()
-    assert not names
+    assert not left
 
 
 def on_round(number: int, deed: Callable[[], None]) -> Callable[[dict[str, Any]], None]:
@@ -189,7 +195,8 @@ def test_a_container_that_is_killed_while_it_starts_is_started_again(
     def reap() -> None:
         """Kill the container as soon as it runs, until it was killed so often."""
         client = connect()
-        filters = {"label": f"muster.name={name}", "event": "start"}
+        labels = [f"{NAME_LABEL}={name}", f"{FOLDER_LABEL}={folder}"]
+        filters = {"label": labels, "event": "start"}
         for _, _ in zip(range(kills), client.events(decode=True, filters=filters), strict=False):
             client.containers.get(f"{project_of(folder)}-{name}").kill()
         client.close()

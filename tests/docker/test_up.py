@@ -29,6 +29,7 @@ dimension = 5
 [server]
 rounds = 1_000_000
 evaluate_every = 1_000_000
+stall_s = 300.0
 [[groups]]
 name = "dev"
 count = {count}

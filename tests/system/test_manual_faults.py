@@ -17,6 +17,7 @@ from tests.system.test_faults import STATES, courses, undisturbed
 from muster.common.config import validate
 from muster.common.errors import ConfigError, Unreachable
 from muster.emulator import Run, exported_faults, heal, inject, run
+from muster.emulator.launch.backend import BackendName
 from muster.emulator.runs.fault_control import InjectedByHand
 from muster.emulator.scenario.scenario import Scenario
 
@@ -31,8 +32,8 @@ pytestmark = [pytest.mark.system, pytest.mark.usefixtures("nothing_left")]
 class Running:
     """A run in another thread."""
 
-    def __init__(self, planned: Scenario, folder: Path) -> None:
-        self._arguments = planned, folder
+    def __init__(self, planned: Scenario, folder: Path, backend: BackendName = "processes") -> None:
+        self._arguments = planned, folder, backend
         self._seen = threading.Condition()
         self._events: list[dict[str, Any]] = []
         self._done: list[Run] = []
@@ -40,9 +41,10 @@ class Running:
         self._thread.start()
 
     def _run(self) -> None:
-        planned, folder = self._arguments
+        planned, folder, backend = self._arguments
         try:
-            self._done.append(run(planned, out=folder, report=False, show=self._show))
+            done = run(planned, out=folder, backend=backend, report=False, show=self._show)
+            self._done.append(done)
         finally:
             self._show({"event": "over"})
 
@@ -59,7 +61,7 @@ class Running:
             return [e for e in self._events if wanted <= e.items() or e["event"] == "over"]
 
         with self._seen:
-            assert self._seen.wait_for(found, timeout=60)
+            assert self._seen.wait_for(found, timeout=200)
             event = found()[0]
         assert event["event"] != "over", fields
         return event

@@ -50,8 +50,8 @@ def inject(
 ) -> None:
     """Inject a fault of programs or links into the run in DIR, which must go on.
 
-    KIND is crash, stop, restart, pause, churn, blackhole, disconnect, degrade, partition or reset
-    (docs/faults.md). KEY=VALUE are its settings, for example factor=0.5.
+    KIND is any of these faults in docs/faults.md, for example crash, pause, cpu-limit, partition or
+    delay. KEY=VALUE are its settings, for example share=0.1.
     """
     target, *more = _targets_of(targets)
     if more:

@@ -20,6 +20,9 @@ _RESOURCES: Final = {"memory": resource.RLIMIT_DATA, "files": resource.RLIMIT_FS
 
 _QUOTA_PERIOD_US: Final = 100_000
 
+_FREEZES: Final = 10
+"""How often Docker is asked to freeze a container at most."""
+
 _IN_CONTAINER: Final = """
 import os, resource, sys
 name, soft = sys.argv[1].encode(), int(sys.argv[2])
@@ -136,7 +139,17 @@ class HeldContainer:
         self._limited = set[Limited]()
 
     def pause(self) -> None:
-        self._client.api.pause(self._container)
+        """Freeze the container. With version 1 of control groups Docker gives up on a busy machine
+        ("unable to freeze"), and is asked again."""
+        import docker.errors
+
+        for left in reversed(range(_FREEZES)):
+            try:
+                self._client.api.pause(self._container)
+                break
+            except docker.errors.APIError as error:
+                if not left or not error.is_server_error() or "unable to freeze" not in str(error):
+                    raise
         self._paused = True
 
     def resume(self) -> None:

@@ -22,7 +22,12 @@ if TYPE_CHECKING:
 
 _LOOK_S = 0.2
 _SAY_EVERY_S = 2.0
-_TOLD_S = 1.0
+_TOLD_S = 5.0
+"""Most seconds for which Docker may not know yet of a death that the server has noticed."""
+
+_DEATHS_TOLD = 2
+"""Most containers, besides the server, whose last lines are told."""
+
 _RESTARTS = 2
 """A device that was restarted so often before the first round counts as dead."""
 
@@ -43,48 +48,68 @@ def wait_for_a_round(
     """
     committed, said, say_at = False, "", 0.0
     while starting.poll() is None or not (committed or run_progress.status):
+        dead = _dead(client, folder)  # before the journal, in which a server says why it ends
         for event in tail.new():
             run_progress.happen(event)
             committed = committed or event["event"] == "round_committed"
+        if run_progress.status == "failed":
+            break  # whatever compose still waits for
         if starting.poll():
             raise LaunchFailed(
                 f"Docker Compose ended with status {starting.returncode}"
                 f"{quoted((folder / 'logs/compose.log').read_text(errors='replace'))}"
             )
-        if run_progress.status in (None, "failed"):  # a death is the reason of a run that failed
-            _look_for_deaths(client, folder, clock)
+        if dead and run_progress.status is None:
+            raise LaunchFailed("\n".join(_told_of(dead, client, folder, clock)))
         line = f"{len(run_progress.enrolled)} of {run_progress.population} devices enrolled"
         if run_progress.population and line != said and clock.monotonic() >= say_at:
             say(line)
             said, say_at = line, clock.monotonic() + _SAY_EVERY_S
         clock.pause(_LOOK_S)
     if run_progress.status == "failed":
-        _look_for_deaths(client, folder, clock)
-        raise LaunchFailed(f"the run failed: {run_progress.detail}")
+        why = [f"the run failed: {run_progress.detail}", *_behind_the_end(client, folder, clock)]
+        raise LaunchFailed("\n".join(why))
 
 
-def _look_for_deaths(client: docker.DockerClient, folder: Path, clock: Clock) -> None:
-    """Raise LaunchFailed if a container has ended that should run."""
-    dead = _dead(client, folder)
-    # The server may have ended because another container died, which Docker reports later.
-    # Docker may also be about to start that one again.
-    if list(dead) == ["server"]:
-        clock.pause(_TOLD_S)
-        dead = _dead(client, folder, patient=False)
-    for name in sorted(dead, key=lambda name: name == "server"):
-        said = [f"{name} ended with status {dead[name]}"]
-        if name == "server":
-            said += _restarted(client, folder)
-        raise LaunchFailed("\n".join(said))
+def _told_of(
+    dead: dict[str, str], client: docker.DockerClient, folder: Path, clock: Clock
+) -> list[str]:
+    """What to tell of containers that have ended but should run."""
+    if list(dead) == ["server"]:  # perhaps because another container died
+        return _behind_the_end(client, folder, clock)
+    return [f"{name} ended with status {how}" for name, how in dead.items() if name != "server"][:1]
 
 
-def _restarted(client: docker.DockerClient, folder: Path) -> list[str]:
-    """The containers that died and that Docker has started again, with their last lines."""
-    return [
-        f"{name_of(container)} died and was started again{_log_of(container)}"
+def _behind_the_end(client: docker.DockerClient, folder: Path, clock: Clock) -> list[str]:
+    """What died, with last lines, when the server ends or has ended, in the order of its
+    importance.
+
+    Docker may know of a death only some time after the server has noticed it, and it may have
+    started that container again by then. So this waits until Docker knows that the server has
+    ended, and that the evaluation has died, which ends the server. It does not wait without end,
+    because the server may also have failed for another reason.
+    """
+    limit = clock.monotonic() + _TOLD_S
+    while True:
+        dead, restarted = _dead(client, folder, patient=False), _restarted(client, folder)
+        server = dead.pop("server", None)
+        if (server and "evaluation" in {*dead, *restarted}) or clock.monotonic() >= limit:
+            break
+        clock.pause(_LOOK_S)
+    told = {name: f"{name} died and was started again{log}" for name, log in restarted.items()}
+    told |= {name: f"{name} ended with status {how}" for name, how in dead.items()}
+    first = sorted(told, key=lambda name: (name != "evaluation", name))[:_DEATHS_TOLD]
+    own = [f"server ended with status {server}"] if server else []
+    return [*(told[name] for name in first), *own]
+
+
+def _restarted(client: docker.DockerClient, folder: Path) -> dict[str, str]:
+    """The last lines of containers that died and that Docker has started again, by name."""
+    return {
+        name_of(container): _log_of(container)
         for container in containers_of(client, folder)
         if container.attrs["RestartCount"] and container.status == "running"
-    ]
+    }
 
 
 def _dead(client: docker.DockerClient, folder: Path, patient: bool = True) -> dict[str, str]:
