@@ -78,6 +78,7 @@ def test_faults_by_hand_strike_containers_and_are_told(running: Running, tmp_pat
     works(muster("stop", folder))
     done = running.join()
     watched, _ = watching.communicate(timeout=60)
+    assert "stopped: the operator asked for it" in watched
     names = ["crash-1", "cpu-limit-1", "pause-1", "partition-1"]
     assert courses(done) == dict.fromkeys(names, STATES)
     assert (done.status, done.summary["vacuous"]) == ("stopped", [])
@@ -85,6 +86,6 @@ def test_faults_by_hand_strike_containers_and_are_told(running: Running, tmp_pat
     works(muster("report", folder))
     page = (folder / "report.html").read_text()
     for name in names:
-        assert name in watched
+        assert f"fault {name}: healed" in watched
         assert name in page
     assert "the journal" in works(muster("audit", folder))

@@ -18,6 +18,8 @@ from muster.common.errors import Unreachable
 from muster.emulator.launch import COMPOSE
 from muster.emulator.results.summary import describe, read_summary
 from muster.emulator.runs import control
+from muster.emulator.runs.journal_tail import Tail
+from muster.emulator.runs.live_events import live_events
 from muster.emulator.runs.progress import ending_of, facts_of, time_left
 from muster.emulator.runs.run_folder import is_free, run_folder, shown
 from muster.emulator.runs.run_progress import RunProgress
@@ -198,15 +200,16 @@ def watch(folder: Path) -> Iterator[dict[str, Any]]:
                 raise
             live = iter(())
         recent: deque[dict[str, Any]] = deque(maxlen=_OVERLAP)
+        tail = Tail(folder / "journal.jsonl")
         for event in _journal(folder):
             recent.append(event)
             yield event
-        for line in live:
-            event = orjson.loads(line)
+        for event in live_events(live, tail):
             # What happened while the journal was read is in the journal and in the stream.
             if event in recent:
                 continue
-            recent.clear()
+            if event.get("role") != "supervisor":
+                recent.clear()
             yield event
 
 
