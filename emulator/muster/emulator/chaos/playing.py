@@ -135,6 +135,15 @@ class _Course:
             output.write(f"{line}\n")
 
 
+def _never_healed(run: Path) -> set[tuple[str, int]]:
+    """The occurrences of faults that act even after the run, by their events in the journal."""
+    events: dict[str, set[tuple[str, int]]] = {"fault_applied": set(), "fault_healed": set()}
+    for line in Tail(run / JOURNAL).new():
+        if line["event"] in events:
+            events[line["event"]].add((line["fault"], line["number"]))
+    return events["fault_applied"] - events["fault_healed"]
+
+
 def judge(scenario: Scenario, folder: Path, outcome: ChaosOutcome) -> Iterator[str]:
     """Check a run that has come to its end; yield what is wrong.
 
@@ -147,11 +156,8 @@ def judge(scenario: Scenario, folder: Path, outcome: ChaosOutcome) -> Iterator[s
     for fault in summary.get("faults", []):
         outcome.states.update({state: fault[state] for state in ("applied", "observed")})
         outcome.states.update({state: fault[state] for state in ("healed", "verified")})
-        if fault["applied"] != fault["healed"]:
-            yield (
-                f"{fault['fault']} was applied {fault['applied']} times and healed "
-                f"{fault['healed']} times"
-            )
+    for name, number in sorted(_never_healed(run)):
+        yield f"occurrence {number} of {name} was applied and never healed"
     audited = audit(run)
     if not audited.agrees:
         yield f"the audit found a difference: {audited.first}"
