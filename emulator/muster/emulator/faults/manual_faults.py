@@ -143,6 +143,8 @@ class ManualFaults:
                 f"{strange[0]}: a fault that is injected by hand begins now; it lasts for the "
                 f"seconds of --for-s, and --name names it"
             )
+        if request.until_healed and request.for_s is not None:
+            raise ConfigError("for_s and until_healed both say how long the fault lasts; give one")
         if request.name is not None:
             values["name"] = request.name
         if request.for_s is not None:
