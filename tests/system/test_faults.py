@@ -155,6 +155,20 @@ def test_links_that_delay_lose_stop_and_flap_change_nothing_in_lockstep(
     assert len(folded) == 240 * 3
 
 
+def test_a_loss_that_is_too_small_to_show_leaves_the_run_vacuous(
+    scenario: MakeScenario, tmp_path: Path
+) -> None:
+    planned = scenario(
+        groups=[{"name": "dev", "count": 2, "link": LINK}],
+        server={"rounds": 60, "evaluate_every": 60},
+        faults=[{"do": "loss", "loss": 1e-4, "when": {"round": 2}, "for_s": 0.3}],
+    )
+    done = run(planned, out=tmp_path / "run", report=False)
+    assert done.status == "completed"
+    assert done.summary["vacuous"] == ["loss-1"]
+    assert done.summary["faults"][0]["healed"] == 1
+
+
 def test_damaged_updates_are_sent_again_over_real_connections(
     scenario: MakeScenario, tmp_path: Path
 ) -> None:

@@ -3,6 +3,7 @@
 import json
 import os
 import pickle
+import re
 import socket
 from collections.abc import Callable
 from pathlib import Path
@@ -13,6 +14,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from muster.emulator.cli.commands import main
+from muster.emulator.faults.catalogue import INJECTED
 from muster.emulator.launch import COMPOSE
 from muster.emulator.runs.run_folder import own
 from muster.emulator.scenario.reading import DATA_VARIABLE
@@ -448,6 +450,21 @@ HELP = {
     "audit": ("Check the run in FOLDER", "--json"),
     "trace": ("recordings of availability", "import", "export"),
 }
+
+
+def test_the_help_of_inject_has_every_kind_of_fault(muster: Muster) -> None:
+    text = " ".join(muster("inject", "--help").stdout.split())
+    kinds = text.partition("KIND is ")[2].partition(" (docs/faults.md)")[0].replace("- ", "-")
+    assert set(re.split(r", | or ", kinds)) == INJECTED.keys()
+
+
+@pytest.mark.parametrize("command", [("inject", "run", "pause", "--target"), ("pause", "run")])
+def test_a_target_with_two_values_of_a_key_is_refused(
+    muster: Muster, command: tuple[str, ...]
+) -> None:
+    again = ["--target"] if "--target" in command else []
+    refused = muster(*command, "group=phones", *again, "group=far")
+    assert_refused(refused, "group=far: the target has group already")
 
 
 def test_every_command_is_known_to_these_tests() -> None:

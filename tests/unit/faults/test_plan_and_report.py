@@ -74,6 +74,16 @@ def test_a_plan_shows_the_first_occurrences_of_a_fault_at_random() -> None:
     assert line in describe(planned)
 
 
+def test_a_plan_names_the_targets_that_a_fault_strikes_if_it_occurs_once() -> None:
+    churn = {"do": "churn", "share_percent": 25, "when": {"round": 3}, "for_s": 0.5}
+    planned = plan(validate(Scenario, {**VALUES, "faults": [churn]}, "once"))
+    [fault] = planned.timeline.faults
+    [struck] = fault.occurrences[0].targets
+    [line] = [line for line in describe(planned).splitlines() if "churn-1" in line]
+    assert struck in line
+    assert [name for name in fault.targets if name in line] == [struck]
+
+
 def test_a_plan_without_faults_says_nothing_of_them() -> None:
     found = plan(validate(Scenario, {**VALUES, "faults": []}, "shown"))
     assert found.undisturbed is None

@@ -32,7 +32,7 @@ _UNTIL_HEALED = click.option(
     multiple=True,
     help=(
         "A device, `server`, or a key of target: group=NAME, count=N, percent=P, role=gateway. "
-        "Default: all devices."
+        "May be repeated: two devices, or group=NAME and count=N. Default: all devices."
     ),
 )
 @_FOR_S
@@ -50,8 +50,9 @@ def inject(
 ) -> None:
     """Inject a fault of programs or links into the run in DIR, which must go on.
 
-    KIND is any of these faults in docs/faults.md, for example crash, pause, cpu-limit, partition or
-    delay. KEY=VALUE are its settings, for example share=0.1.
+    KIND is crash, stop, restart, pause, churn, cpu-limit, memory-limit, disk-full, blackhole,
+    disconnect, partition, reset, limit-bytes, flap, degrade, delay, jitter or loss
+    (docs/faults.md). KEY=VALUE are its settings, for example factor=0.5.
     """
     target, *more = _targets_of(targets)
     if more:
@@ -130,13 +131,21 @@ def _inject(folder: Path, kind: str, **options: Any) -> None:
 
 def _targets_of(words: Sequence[str]) -> list[dict[str, Any]]:
     """The targets that words name, each as `target` of a scenario: one for devices, and one for the
-    server. Without words, all devices."""
+    server. Without words, all devices.
+
+    Raises:
+        ConfigError: a key has two values.
+    """
     from muster.emulator.scenario.reading import setting_value
 
     target: dict[str, Any] = {}
     for word in words:
         key, equals, value = word.partition("=")
         if equals:
+            if key in target:
+                raise ConfigError(
+                    f"{word}: the target has {key} already; inject one fault for each"
+                )
             target[key] = setting_value(value)
         elif word != "server":
             target.setdefault("names", []).append(word)
@@ -149,5 +158,7 @@ def _pair(setting: str) -> tuple[str, Any]:
 
     key, equals, value = setting.partition("=")
     if not equals:
-        raise ConfigError(f"{setting}: expected KEY=VALUE, for example factor=0.5")
+        raise ConfigError(
+            f"{setting}: expected KEY=VALUE, for example factor=0.5; --target names a device"
+        )
     return key, setting_value(value)

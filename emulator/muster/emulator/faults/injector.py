@@ -226,7 +226,7 @@ class FaultInjector:
                 await do.heal(site, injection.targets)
             finally:
                 injection.healed.set()
-        if not injection.observed and not self._ended:
+        if do.shows_after_heal and not injection.observed and not self._ended:
             # A program that was asked to end, or a container, may take longer than the fault.
             await self._look(injection, before)
         self._tell(FaultHealed, injection, injection.targets, self._ended and do.lasts)

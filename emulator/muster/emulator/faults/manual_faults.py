@@ -150,6 +150,8 @@ class ManualFaults:
                 f"{strange[0]}: expected a setting of {request.kind} itself; its target is given "
                 f"with --target"
             )
+        if request.until_healed and request.for_s is not None:
+            raise ConfigError("for_s and until_healed both say how long the fault lasts; give one")
         if request.name is not None:
             values["name"] = request.name
         if request.for_s is not None:

@@ -64,7 +64,8 @@ def _impossible_target(scenario: ScenarioSettings, fault: ScheduledFault) -> Ite
         known = dict(names_of(scenario.groups))
         for name in target.names:
             if name not in known:
-                yield f"target.names: there is no device {name!r}"
+                meant = f"; for the group, give target.group = {name!r}" if name in groups else ""
+                yield f"target.names: there is no device {name!r}{meant}"
             elif target.group not in (None, known[name]):
                 yield f"target.names: {name!r} is not in group {target.group!r}"
     devices = sum(g.count for g in scenario.groups if target.group in (None, g.name))

@@ -169,9 +169,9 @@ class ScheduledFault(Section):
                     "so the fault would never end"
                 )
         if self.target.role not in self.do.roles:
-            able = ", ".join(sorted(self.do.roles))
+            able = " or ".join(sorted(self.do.roles))
             raise ValueError(
-                f"target.role: {self.do.kind} strikes {able}, found {self.target.role!r}"
+                f"target.role: {self.do.kind} strikes a {able}, found {self.target.role!r}"
             )
         return self
 

@@ -72,7 +72,8 @@ def describe(result: AuditResult) -> str:
         if check.differing:
             found = [f"{check.differing:,} of {check.compared:,} values DIFFER"]
         elif check.compared:
-            found = [f"{check.compared:,} values agree"]
+            some = "1 value agrees" if check.compared == 1 else f"{check.compared:,} values agree"
+            found = [some]
         found += [f"not checked: {what}" for what in check.skipped]
         titles = [check.title, *[""] * len(found)]
         lines += [f"{title:<{width}}  {text}" for title, text in zip(titles, found, strict=False)]

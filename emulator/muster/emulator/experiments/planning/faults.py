@@ -15,9 +15,15 @@ _OCCURRENCES = 4
 
 
 def fault_lines(plan: Plan) -> Iterator[tuple[str, str, str, str]]:
-    """A row for every fault: its name, its kind, its targets, and when it acts."""
+    """A row for every fault: its name, its kind, its targets, and when it acts.
+
+    If a fault occurs only once, the targets are those that it then strikes. Otherwise they are all
+    that it may strike.
+    """
     for fault in plan.timeline.faults:
-        yield fault.name, fault.do.kind, _targets(fault.targets), _times(fault)
+        once = len(fault.occurrences) == 1
+        targets = fault.occurrences[0].targets if once else fault.targets
+        yield fault.name, fault.do.kind, _targets(targets), _times(fault)
 
 
 def _targets(targets: list[str]) -> str:

@@ -18,8 +18,8 @@ def section(account: Account, summary: Summary) -> ReportSection | None:
     """What was asked for, what was observed, and what became of it."""
     if not (faults := summary.get("faults")):
         return None
-    columns = ["fault", "kind", "effect", "first", "healed", "targets", "asked for", "applied",
-               "observed", "healed again", "verified"]  # fmt: skip
+    columns = ["fault", "kind", "effect", "from", "until", "targets", "planned", "applied",
+               "observed", "healed", "verified"]  # fmt: skip
     rows = [
         [
             clean(fault["fault"]),
@@ -36,10 +36,10 @@ def section(account: Account, summary: Summary) -> ReportSection | None:
         f"{clean(name)} was never observed, so this run proves nothing about it." for name in never
     ]
     text = (
-        "The faults of the scenario, and how often each was asked for, applied, observed where its "
-        "effect should appear, healed, and verified to be over. Figures over rounds shade the "
-        "rounds in which a fault acted; the first and the healing round here are those of its "
-        "first occurrence. A fault that lasts to the end of the run is not healed."
+        "The faults of the run, and how often each was planned, applied, observed where its effect "
+        "should appear, healed, and verified to be over. The columns `from` and `until` have the "
+        "rounds in which its first occurrence began and was healed. Figures over rounds shade the "
+        "rounds in which a fault acted. A fault that lasts to the end of the run is not healed."
     )
     table = ReportTable(columns, rows, words=5, wraps=True)
     return ReportSection("Faults", text, table=table, points=points)
