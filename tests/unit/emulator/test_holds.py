@@ -32,7 +32,7 @@ def held(monkeypatch: pytest.MonkeyPatch) -> Any:
             if left:
                 raise left.pop(0)
 
-        inspect = {"HostConfig": {}}
+        inspect: dict[str, Any] = {"HostConfig": {}}
         api = SimpleNamespace(inspect_container=lambda container: inspect, pause=pause)
         monkeypatch.setattr(docker, "from_env", lambda: SimpleNamespace(api=api))
         return HeldContainer("x"), asked
