@@ -25,13 +25,13 @@ FAULTS: list[dict[str, Any]] = [
     {"do": "restart", "target": {"role": "server"}, "when": {"round": 16}},
     {"do": "partition", "target": {"count": 1}, "when": {"round": 24}, "for_s": 0.5},
     {"do": "memory-limit", "mib": 16, "target": {"count": 1}, "when": {"round": 32}, "for_s": 1.0},
-    {"do": "disk-full", "target": {"role": "server"}, "when": {"round": 40}, "for_s": 2.0},
+    {"do": "disk-full", "target": {"role": "server"}, "when": {"round": 120}, "for_s": 2.0},
     # A device needs more than 2 ms of a core in 100 ms, however busy the machine is.
     {
         "do": "cpu-limit",
         "share": 0.02,
         "target": {"names": ["dev-0000"]},
-        "when": {"round": 60},
+        "when": {"round": 240},
         "for_s": 3.0,
     },
 ]
@@ -50,7 +50,7 @@ def scenario(rounds: int, faults: list[dict[str, Any]], restarts: int = 0) -> Sc
 
 
 def test_faults_strike_containers_as_processes_and_the_model_is_the_same(tmp_path: Path) -> None:
-    planned = scenario(400, FAULTS)
+    planned = scenario(600, FAULTS)
     done = run(planned, out=tmp_path / "run", backend="docker", report=False)
     assert done.summary["vacuous"] == []
     assert not list(done.ledger.events("died"))
