@@ -18,6 +18,7 @@ from muster.common.processes import PARENT, child_command
 from muster.emulator.chaos.killer import ProcessKiller, Victim
 from muster.emulator.chaos.plans import ChaosPlan
 from muster.emulator.chaos.run_processes import processes_with
+from muster.emulator.results.account import Account
 from muster.emulator.run_audit import audit
 from muster.emulator.runs.journal_tail import Tail
 from muster.emulator.runs.run_folder import JOURNAL
@@ -137,11 +138,11 @@ class _Course:
 
 def _never_healed(run: Path) -> set[tuple[str, int]]:
     """The occurrences of faults that act even after the run, by their events in the journal."""
-    events: dict[str, set[tuple[str, int]]] = {"fault_applied": set(), "fault_healed": set()}
-    for line in Tail(run / JOURNAL).new():
-        if line["event"] in events:
-            events[line["event"]].add((line["fault"], line["number"]))
-    return events["fault_applied"] - events["fault_healed"]
+    found: dict[str, set[tuple[str, int]]] = {"fault_applied": set(), "fault_healed": set()}
+    with Account(run) as account:
+        for event in account.events(*found):
+            found[event["event"]].add((event["fault"], event["number"]))
+    return found["fault_applied"] - found["fault_healed"]
 
 
 def judge(scenario: Scenario, folder: Path, outcome: ChaosOutcome) -> Iterator[str]:
