@@ -183,3 +183,33 @@ def test_a_ledger_that_found_no_room_commits_when_there_is_some(tmp_path: Path) 
     ledger.close()
     with closing(sqlite3.connect(path)) as again:
         assert again.execute("SELECT count(*) FROM versions").fetchone() == (1,)
+
+
+async def test_who_calls_again_and_again_does_not_renew_the_patience(tmp_path: Path) -> None:
+    bench = Bench(tmp_path / "sign", patience_s=4 * LOOK_S)
+    for _ in range(3):  # each call is cancelled after one look
+        writing = bench.begin()
+        await asyncio.sleep(0)
+        await bench.look()
+        writing.cancel()
+        await asyncio.gather(writing, return_exceptions=True)
+    writing = bench.begin()
+    await asyncio.sleep(0)
+    await bench.look()
+    with pytest.raises(RunFailed, match="there was no room on the disk for 2 s"):
+        await writing
+
+
+async def test_a_write_that_finds_room_at_once_gives_the_whole_patience_again(
+    tmp_path: Path,
+) -> None:
+    bench = Bench(tmp_path / "sign", patience_s=4 * LOOK_S)
+    for full in (True, True, True, False, True, True):
+        bench.error = refusal() if full else None
+        writing = bench.begin()
+        await asyncio.sleep(0)
+        await bench.look()
+        if full:
+            assert not writing.done()
+            writing.cancel()
+        await asyncio.gather(writing, return_exceptions=True)

@@ -46,6 +46,9 @@ class RoomOnDisk:
         sign.unlink(missing_ok=True)  # of a server that was killed
         self._waits = 0
         self._since = 0.0
+        # Seconds that were waited in vain for each thing, by callers that were cancelled. A device
+        # that calls again and again does not renew the patience.
+        self._in_vain: dict[str, float] = {}
         self._gave_up = False
 
     async def write(self, what: str, write: Callable[[], Awaitable[T]]) -> T:
@@ -60,12 +63,16 @@ class RoomOnDisk:
             RunFailed: there was no room for too long, or the run is to stop.
         """
         try:
-            return await write()
+            written = await write()
         except (OSError, sqlite3.Error) as error:
             if not is_full(error) or self._gave_up:
                 raise
             self._begin(what, error)
-        began, found_room = self._clock.monotonic(), False
+        else:
+            self._in_vain.pop(what, None)
+            return written
+        began = self._clock.monotonic() - self._in_vain.get(what, 0.0)
+        found_room = False
         try:
             while True:
                 await self._clock.sleep_until(self._clock.monotonic() + LOOK_S)
@@ -80,7 +87,7 @@ class RoomOnDisk:
                     found_room = True
                     return written
         finally:  # also if the call of a device that waits is cancelled
-            self._end(what, found_room)
+            self._end(what, began, found_room)
 
     def _begin(self, what: str, error: Exception) -> None:
         self._waits += 1
@@ -90,8 +97,13 @@ class RoomOnDisk:
                 self._sign.touch()
             self._tell(DiskRanFull(what, reason_of(error)))
 
-    def _end(self, what: str, found_room: bool) -> None:
+    def _end(self, what: str, began: float, found_room: bool) -> None:
         """End one wait. What is small may find room while something else still waits for it."""
+        if found_room:
+            self._in_vain.pop(what, None)
+        else:
+            waited_s = self._clock.monotonic() - began
+            self._in_vain[what] = max(waited_s, self._in_vain.get(what, 0.0))
         self._waits -= 1
         if not self._waits:
             self._sign.unlink(missing_ok=True)
