@@ -28,9 +28,12 @@ up: install  ## the same fleet in containers, left running (SCENARIO=examples/di
 down: install  ## end the newest fleet in containers; nothing of it is left in Docker
 	$(BIN)/muster down
 
+# Tests in virtual time or without any; the others start processes and measure.
+ON_ALL_CORES = tests/unit tests/property tests/studies tests/simulation tests/conformance
+
 test: check  ## everything a change must pass
-	$(BIN)/pytest --numprocesses auto tests/unit tests/property tests/studies
-	$(BIN)/pytest --ignore tests/unit --ignore tests/property --ignore tests/studies
+	$(BIN)/pytest --numprocesses auto $(ON_ALL_CORES)
+	$(BIN)/pytest $(ON_ALL_CORES:%=--ignore %)
 
 test-fast: install  ## unit and property tests without the slowest, on all cores: for daily work
 	$(BIN)/pytest --numprocesses auto -m "not slow" --hypothesis-profile fast tests/unit tests/property

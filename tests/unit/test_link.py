@@ -100,6 +100,7 @@ async def test_a_body_that_was_damaged_once_is_fetched_again() -> None:
     assert breaks.offsets == [0, 0]
 
 
+@pytest.mark.slow
 async def test_a_stream_that_ends_early_is_not_tried_for_ever() -> None:
     with pytest.raises(TransportError, match=r"0 of 25600 bytes"):
         await fetched(Breaks(), lambda request: b"")

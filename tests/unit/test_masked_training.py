@@ -173,6 +173,7 @@ def test_models_of_links_take_the_largest_mask(learner: Callable[..., Learner]) 
     assert learner("float16", "width").body_sizes(work) == (4 * units, 2 * units)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("schedule", ["static", "rotating", "drawn"])
 def test_a_device_with_a_slice_trains_a_narrower_model(tmp_path: Path, schedule: str) -> None:
     """A perceptron that really has fewer units, with the slice's weights, trained by torch."""

@@ -81,6 +81,7 @@ def trained_delta(**values: Any) -> np.ndarray:
     return run(DIGITS, received, local_steps=STEPS, **values).delta
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "settings",
     [

@@ -54,6 +54,7 @@ def fitted(features: FloatArray, taken: BoolArray, ridge: float = 0.01) -> Float
     return found["coefficients"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("ridge", [0.01, 30.0])
 def test_a_fit_is_exact(ridge: float) -> None:
     features, taken = drawn(200_000, [-1.0, 0.5, -0.3, 0.0, 1.0, 0.2, 0.1])

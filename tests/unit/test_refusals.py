@@ -182,6 +182,7 @@ DEEP = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("text", DEEP.values(), ids=DEEP.keys())
 def test_a_scenario_that_is_nested_too_deeply_is_refused(muster: Muster, text: str) -> None:
     Path("deep.toml").write_text(text)

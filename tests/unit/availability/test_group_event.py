@@ -44,6 +44,7 @@ def test_effective_weights_of_the_correlated_setting_by_enumeration() -> None:
     assert empty == pytest.approx(EMPTY, abs=5e-11)
 
 
+@pytest.mark.slow
 def test_the_process_has_the_effective_weights_of_the_correlated_setting(
     make_cast: MakeCast,
 ) -> None:
@@ -76,6 +77,7 @@ def test_groups_have_events_of_their_own(make_cast: MakeCast) -> None:
     assert abs(np.corrcoef(happened)[0, 1]) < 0.09
 
 
+@pytest.mark.slow
 def test_the_latent_factor_is_normal_and_fades_with_its_time_constant(make_cast: MakeCast) -> None:
     cast = make_cast(2000, step_s=600.0)
     process = latent(0.5, tau_s=1800.0).process(cast)
@@ -103,6 +105,7 @@ def test_the_latent_chance_is_the_mean_over_the_factor(
     np.testing.assert_allclose(chance, np.full(2, expected), atol=1e-9)
 
 
+@pytest.mark.slow
 def test_the_latent_form_comes_as_often_as_its_chance(make_cast: MakeCast) -> None:
     casts = [make_cast(1, seed=seed) for seed in range(4000)]
     processes = [latent(0.2, beta=1.5).process(cast) for cast in casts]

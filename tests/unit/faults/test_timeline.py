@@ -315,6 +315,7 @@ def test_too_many_occurrences_and_targets_are_refused_before_they_are_made(
         tracemalloc.stop()
 
 
+@pytest.mark.slow
 def test_a_thousand_devices_share_the_windows_of_a_thousand_occurrences() -> None:
     when = {"round": 1, "every_rounds": 2}
     fault = {"do": "offline", "when": when, "for_rounds": 1}

@@ -102,6 +102,7 @@ def test_sums_that_cannot_be_written_are_removed(
     require_page_sums(path)
 
 
+@pytest.mark.slow
 def test_sums_that_are_renewed_are_those_of_the_whole_file(path: Path) -> None:
     ledger = Ledger(path)
     metrics = {f"m{n}": 0.5 for n in range(4_000)}

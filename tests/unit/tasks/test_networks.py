@@ -127,6 +127,7 @@ TASKS = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("task", TASKS, ids=["cnn", "resnet", "lstm"])
 def test_training_in_a_flat_vector_is_that_of_torchs_own_parameters(task: Classification) -> None:
     opened = task.open(population=2, seed=1)
