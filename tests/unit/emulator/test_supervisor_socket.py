@@ -44,6 +44,20 @@ async def test_a_request_gets_its_reply_or_its_refusal(folder: Path) -> None:
     assert list((folder / "setup").iterdir()) == []
 
 
+async def test_a_request_that_is_not_json_is_refused(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    door = SupervisorSocket(folder, handle)
+    await door.open()
+    monkeypatch.chdir(folder / "setup")  # the whole path may be too long for an address
+    reader, writer = await asyncio.open_unix_connection("supervisor.sock")
+    writer.write(b"inject\n")
+    assert b"expected a JSON object on a line" in await reader.readline()
+    writer.close()
+    await writer.wait_closed()
+    await door.close()
+
+
 async def test_nobody_answers_before_the_run_after_it_or_for_a_dead_supervisor(
     folder: Path,
 ) -> None:

@@ -21,7 +21,12 @@ def written(folder: Path, *lines: dict[str, Any], **more: Any) -> Path:
 
 
 def course(
-    name: str, table: dict[str, Any], begun: float, ended: float | None, lasts: bool = True
+    name: str,
+    table: dict[str, Any],
+    begun: float,
+    ended: float,
+    lasts: bool = True,
+    with_run: bool = False,
 ) -> list[dict[str, Any]]:
     shared = {"fault": name, "targets": ["dev-0001"], "round": 7, "scenario_s": 400.0}
     found = [
@@ -29,8 +34,8 @@ def course(
         {"event": "fault_planned", **shared},
         {"event": "fault_applied", "at": begun, **shared},
     ]
-    healed = {"event": "fault_healed", "at": ended, **shared, "round": 9}
-    return [*found, *([healed] if ended is not None else [])]
+    healed = {"event": "fault_healed", "at": ended, "with_run": with_run, **shared, "round": 9}
+    return [*found, healed]
 
 
 def tables(folder: Path) -> list[dict[str, Any]]:
@@ -59,9 +64,8 @@ def test_in_lockstep_rounds_and_wall_seconds_are_written_and_drawn_devices_named
 
 
 def test_on_a_scaled_clock_scenario_times_are_written(tmp_path: Path) -> None:
-    lines = [*course("a", PAUSE, 10.0, 12.5), *course("b", PAUSE, 50.0, 200.1)]
+    lines = [*course("a", PAUSE, 10.0, 12.5), *course("b", PAUSE, 50.0, 200.1, with_run=True)]
     clock = {"kind": "scaled", "scale": 10.0}
-    lines.insert(-1, OVER)
     server = {"rounds": 6, "deadline_s": 60.0}
     first, second = tables(written(tmp_path / "run", *lines, clock=clock, server=server))
     assert (first["when"], first["for_s"]) == ({"at_s": 400.0}, 25.0)

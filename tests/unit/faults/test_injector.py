@@ -248,42 +248,6 @@ async def test_the_last_looks_are_when_the_fault_ends_and_when_it_is_healed(
     assert Noted.log[-3:] == ["look", "heal a b", "look"]
 
 
-async def test_the_last_look_is_before_the_heal_if_nothing_can_show_afterwards(
-    benches: list[Bench],
-) -> None:
-    class Shape(Noted):
-        """Its effect is gone when it is healed."""
-
-        shows_after_heal: ClassVar[bool] = False
-
-    bench = Bench(LOCKSTEP, Shape(kind="shape", shows=False), occurrence(first_round=1, lasts_s=1))
-    benches.append(bench)
-    await bench.opened(1)
-    bench.clock.advance(1.0)
-    await settle()
-    assert Noted.log[-2:] == ["look", "heal a b"]
-    assert bench.states == ["applied", "healed"]
-
-
-async def test_a_program_that_ends_only_while_it_is_healed_was_observed(
-    benches: list[Bench],
-) -> None:
-    class Slow(Noted):
-        """Its effect shows when it is healed."""
-
-        async def observe(
-            self, site: FaultSite, targets: Sequence[str], before: Mapping[str, float]
-        ) -> Mapping[str, str]:
-            return dict.fromkeys(targets, "ended") if "heal a b" in self.log else {}
-
-    bench = Bench(LOCKSTEP, Slow(kind="slow"), occurrence(first_round=1, lasts_s=1.0))
-    benches.append(bench)
-    await bench.opened(1)
-    bench.clock.advance(1.5)
-    await settle()
-    assert bench.states == ["applied", "observed", "healed", "verified"]
-
-
 async def test_looks_become_rare(benches: list[Bench]) -> None:
     hidden = Noted(kind="noted", shows=False)
     bench = Bench(LOCKSTEP, hidden, occurrence(first_round=1, lasts_s=101.0))

@@ -100,6 +100,17 @@ class UpdateFault(TracedFault):
         return any(outcome in ("folded", "late", "dropped") for outcome, _ in trace.updates)
 
 
+def not_one(factor: float) -> float:
+    """The factor of a fault, which must change something.
+
+    Raises:
+        ValueError: it is 1.
+    """
+    if factor == 1:
+        raise ValueError("1 changes nothing; expected another factor, or leave out the fault")
+    return factor
+
+
 class DamagedUpdate(UpdateFault):
     """A fault of the way of an update: its header is right, and its body does not match it."""
 

@@ -5,9 +5,9 @@ from dataclasses import replace
 from typing import Annotated
 
 import numpy as np
-from pydantic import Field, field_validator
+from pydantic import AfterValidator, Field
 
-from muster.client.faults.contract import UpdateFault
+from muster.client.faults.contract import UpdateFault, not_one
 from muster.client.trainer import Trained
 from muster.common.faults import LedgerTrace
 
@@ -18,16 +18,9 @@ class FalseExamples(UpdateFault):
     """The device reports another number of examples than it holds, to weigh more or less. The
     server refuses more examples than the device enrolled with, so only a factor below 1 passes."""
 
-    factor: Annotated[float, Field(gt=0, le=1e6)] = 10.0
+    factor: Annotated[float, Field(gt=0, le=1e6), AfterValidator(not_one)] = 10.0
     """Factor of the number of examples; at least one example is reported. 1 would change
     nothing."""
-
-    @field_validator("factor")
-    @classmethod
-    def _changes(cls, factor: float) -> float:
-        if factor == 1:
-            raise ValueError("1 changes nothing; expected another factor, or leave out the fault")
-        return factor
 
     def tamper(self, trained: Trained, draws: np.random.Generator) -> Trained:
         claimed = min(max(1, math.floor(trained.examples * self.factor)), _MOST)

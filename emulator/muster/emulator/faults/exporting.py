@@ -33,12 +33,9 @@ def _tables(journal: Path, lockstep: bool, scale: float) -> Iterator[dict[str, A
     """The tables of the faults that were applied, in their order."""
     injected: dict[str, Mapping[str, Any]] = {}
     states: dict[tuple[str, str], Mapping[str, Any]] = {}
-    ended_at: float | None = None
     for line in journal_lines(journal):
         if line["event"] == "fault_injected":
             injected[line["fault"]] = line
-        elif line["event"] == "ended":
-            ended_at = line["at"]
         elif line.get("fault") in injected:
             states[line["fault"], line["event"]] = line
     for name, fault in injected.items():
@@ -48,9 +45,8 @@ def _tables(journal: Path, lockstep: bool, scale: float) -> Iterator[dict[str, A
         when = {"round": applied["round"]} if lockstep else {"at_s": fault["scenario_s"]}
         target = _target(fault["table"], states[name, "fault_planned"]["targets"])
         table: dict[str, Any] = {**fault["table"], "name": name, "target": target, "when": when}
-        # A fault that was healed by the end of the run lasts to the end there too.
-        to_the_end = healed is None or (ended_at is not None and healed["at"] >= ended_at)
-        if fault["lasts"] and healed is not None and (lockstep or not to_the_end):
+        # What lasted to the end of the run lasts to the end there too.
+        if fault["lasts"] and healed is not None and (lockstep or not healed["with_run"]):
             table["for_s"] = round((healed["at"] - applied["at"]) * scale, 3)
         yield table
 

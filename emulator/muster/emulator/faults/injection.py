@@ -1,7 +1,7 @@
 """The contract of faults that the supervisor injects from outside, and what they may do."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import ClassVar, NamedTuple, Protocol
+from typing import NamedTuple, Protocol
 
 from muster.common.faults import FaultKind
 from muster.emulator.faults.link_site import LinkSite
@@ -99,13 +99,7 @@ class FaultSite(Protocol):
 
 
 class InjectedFault(FaultKind):
-    """A fault that the supervisor injects into programs or links.
-
-    Attributes:
-        shows_after_heal: whether its effect may still be measured when it has been healed.
-    """
-
-    shows_after_heal: ClassVar[bool] = True
+    """A fault that the supervisor injects into programs or links."""
 
     async def apply(self, site: FaultSite, targets: Sequence[str]) -> None:
         """Begin to act on the targets, all of which are ready."""

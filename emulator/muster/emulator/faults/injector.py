@@ -56,6 +56,11 @@ class _Injection:
         self.end = asyncio.Event()
         self.healed = asyncio.Event()
 
+    @property
+    def acts(self) -> bool:
+        """Whether it has been applied and not healed."""
+        return self.applied.is_set() and not self.healed.is_set()
+
 
 class FaultInjector:
     """Injects faults into a running fleet.
@@ -167,11 +172,7 @@ class FaultInjector:
 
     async def heal(self, chosen: Callable[[PlannedInjection], bool]) -> list[str]:
         """End the faults that act and are chosen; return their names when they are healed."""
-        ending = [
-            each
-            for each in self._running.values()
-            if each.applied.is_set() and not each.healed.is_set() and chosen(each.planned)
-        ]
+        ending = [each for each in self._running.values() if each.acts and chosen(each.planned)]
         for injection in ending:
             injection.end.set()
         for injection in ending:
@@ -180,8 +181,7 @@ class FaultInjector:
 
     def acting(self) -> list[str]:
         """The names of the faults that act now."""
-        running = self._running.values()
-        return sorted({e.fault for e in running if e.applied.is_set() and not e.healed.is_set()})
+        return sorted({each.fault for each in self._running.values() if each.acts})
 
     def _begin(self, planned: PlannedInjection) -> tuple[asyncio.Task[None], _Injection]:
         injection = _Injection(planned)
@@ -226,7 +226,7 @@ class FaultInjector:
                 await do.heal(site, injection.targets)
             finally:
                 injection.healed.set()
-        if do.shows_after_heal and not injection.observed and not self._ended:
+        if not injection.observed and not self._ended:
             # A program that was asked to end, or a container, may take longer than the fault.
             await self._look(injection, before)
         self._tell(FaultHealed, injection, injection.targets, self._ended and do.lasts)

@@ -26,8 +26,7 @@ from muster.emulator.fleet.population import Resident
 from muster.emulator.scenario.scenario import Scenario
 
 LEASE_S = 5.0
-"""Wall seconds for which a fault lasts if the person gives no duration. It is less than the time
-for which a gateway may be silent."""
+"""Wall seconds for which a fault lasts if the person gives no duration."""
 
 _SOURCE = "the fault"
 

@@ -69,8 +69,9 @@ class SupervisorSocket:
 
     async def _reply(self, line: bytes) -> dict[str, Any]:
         try:
-            request = orjson.loads(line)
-            return {"done": await self._handle(request)}
+            return {"done": await self._handle(orjson.loads(line))}
+        except orjson.JSONDecodeError as error:
+            return {"refused": f"expected a JSON object on a line, found {error}"}
         except MusterError as error:
             return {"refused": str(error)}
 

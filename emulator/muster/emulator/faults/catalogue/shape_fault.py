@@ -1,7 +1,6 @@
 """What all faults have that change the shape of links: their rates, delays and losses."""
 
 from collections.abc import Mapping, Sequence
-from typing import ClassVar
 
 from muster.emulator.faults.catalogue.link_fault import LinkFault
 from muster.emulator.faults.injection import FaultSite
@@ -13,9 +12,6 @@ class ShapeFault(LinkFault):
     """A fault that changes the shape of links. It was observed when what the gateway measures is
     nearer to the link with the fault than to the link without it, and it is verified when it is
     nearer to the latter. Both are the link under all other faults that act at that moment."""
-
-    shows_after_heal: ClassVar[bool] = False
-    """A gateway measures a link anew when its shape changes."""
 
     def measured(self, link: LinkMeasures) -> float | None:
         """What the gateway has measured of the fault's effect; None: nothing yet."""
