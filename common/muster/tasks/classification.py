@@ -11,8 +11,8 @@ from pydantic import field_validator
 from muster.tasks import datasets
 from muster.tasks.files import directory_of, verified
 from muster.tasks.models import AnyModel, initial_module
-from muster.tasks.partitions import AnyPartition, Iid, Indices, Labels, Natural, once_each
-from muster.tasks.task import Examples, OpenTask, Task, held_out, predict
+from muster.tasks.partitions import AnyPartition, Iid, Indices, Labels, Natural, Share, once_each
+from muster.tasks.task import Examples, OpenTask, Task, predict
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -67,7 +67,8 @@ class Classification(Task):
             dataset = dataset.restricted(self.labels)
         # Partitions are defined by the data set's own labels.
         labels = dataset.train_y if self.labels is None else np.array(self.labels)[dataset.train_y]
-        shares = self.partition.split_of(labels, dataset.train_user, population, seed)
+        users, units, ratio = dataset.train_user, dataset.train_unit, self.validation_ratio
+        shares = self.partition.shares(labels, users, units, population, seed, ratio)
         return OpenClassification(self, dataset, shares, seed)
 
 
@@ -152,26 +153,20 @@ class OpenClassification(OpenTask):
     """An open classification task, with the examples in memory and each client's share of them."""
 
     def __init__(
-        self, task: Classification, dataset: datasets.Dataset, shares: list[Indices], seed: int
+        self, task: Classification, dataset: datasets.Dataset, shares: list[Share], seed: int
     ) -> None:
         self._dataset = dataset
         self._model = task.model
         self._seed = seed
-        # The indices of each client's training and validation examples.
-        self._shares, self._validation = [], []
-        for index, share in enumerate(shares):
-            units = len(share) if dataset.train_unit is None else dataset.train_unit[share]
-            rows, out = held_out(units, task.validation_ratio, seed, index)
-            self._shares.append(share[rows])
-            self._validation.append(share[out])
-        self.examples = [len(share) for share in self._shares]
+        self._shares = shares
+        self.examples = [len(share.training) for share in shares]
         self._on_training = task.evaluate_on == "training"
 
     def client(self, index: int) -> Examples:
-        return self._taken(self._shares[index])
+        return self._taken(self._shares[index].training)
 
     def validation(self, index: int) -> Examples:
-        return self._taken(self._validation[index])
+        return self._taken(self._shares[index].validation)
 
     def _taken(self, rows: Indices) -> Examples:
         dataset = self._dataset
@@ -179,7 +174,7 @@ class OpenClassification(OpenTask):
 
     def test(self) -> Examples:
         if self._on_training:
-            return self._taken(np.concatenate(self._shares))
+            return self._taken(np.concatenate([share.training for share in self._shares]))
         return Examples(self._dataset.scaled(self._dataset.test_x), self._dataset.test_y.copy())
 
     def module(self) -> nn.Module:

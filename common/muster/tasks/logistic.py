@@ -64,7 +64,7 @@ class OpenLogisticRegression(OpenSynthetic):
         return binary_cross_entropy_with_logits(outputs.squeeze(1), y)
 
     def slope(self, outputs: Tensor, y: Tensor) -> Tensor:
-        return (outputs.sigmoid() - y.unsqueeze(1)) / len(y)
+        return (outputs.sigmoid() - y.unsqueeze(1)) / y.shape[0]
 
     def scores(self, outputs: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
         from torch.nn.functional import binary_cross_entropy_with_logits

@@ -102,7 +102,7 @@ class _LeastSquares(OpenSynthetic):
         return error.square().mean() / 2
 
     def slope(self, outputs: Tensor, y: Tensor) -> Tensor:
-        return (outputs - y.unsqueeze(1)) / len(y)
+        return (outputs - y.unsqueeze(1)) / y.shape[0]
 
     def scores(self, outputs: Tensor, y: Tensor) -> tuple[Tensor, None]:
         return (outputs.squeeze(1) - y).square() / 2, None
@@ -163,7 +163,7 @@ class OpenLeastAbsolute(OpenLinearRegression):
 
     def slope(self, outputs: Tensor, y: Tensor) -> Tensor:
         """Return a subgradient: 0 where an error is 0."""
-        return (outputs - y.unsqueeze(1)).sign() / len(y)
+        return (outputs - y.unsqueeze(1)).sign() / y.shape[0]
 
     def scores(self, outputs: Tensor, y: Tensor) -> tuple[Tensor, None]:
         return (outputs.squeeze(1) - y).abs(), None

@@ -10,6 +10,7 @@ from muster.client.config import PackMember
 from muster.common.errors import ConfigError
 from muster.emulator.experiments.planning import plan
 from muster.emulator.fleet.lives import task_of
+from muster.emulator.fleet.packs import DeviceFolders
 from muster.emulator.fleet.population import population
 from muster.emulator.runs import process_configs
 from muster.emulator.runs.process_configs import ProcessConfigs
@@ -58,7 +59,8 @@ def test_every_process_is_given_the_same_task(path: Path, tmp_path: Path) -> Non
     (tmp_path / "setup").mkdir()
     prepared = {"examples": [50] * 9, "schema": [{"name": "output.weight", "shape": [1, 2]}]}
     server = made.server(prepared)
-    packs = list(made.packs(server, "127.0.0.1:1", lambda group: None, "devices"))
+    folders = DeviceFolders("devices", "credentials")
+    packs = list(made.packs(server, "127.0.0.1:1", lambda group: None, folders))
     texts = {made.nursery().task, server.task, *(pack.task for pack in packs)}
     assert texts == {made.task.to_json()}
     [text] = texts
