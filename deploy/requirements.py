@@ -36,7 +36,7 @@ BOTH = {
 }
 SERVER = BOTH | {"cvxpy", "dp-accounting"}
 CLIENT = BOTH | {"torch"}
-COMMAND = {"click", "docker", "jinja2", "matplotlib", "pandas", "pyyaml", "rich"}
+COMMAND = {"click", "cryptography", "docker", "jinja2", "matplotlib", "pandas", "pyyaml", "rich"}
 """What only the `muster` command needs, which is in neither image."""
 
 IMAGES = {"server": SERVER, "client": CLIENT}

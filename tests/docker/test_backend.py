@@ -119,8 +119,8 @@ def test_containers_and_processes_give_the_same(tmp_path: Path) -> None:
     assert (contained.folder / "devices/country-0000/state.bin").is_file()
 
 
-@pytest.mark.parametrize("name", ["asynchronous", "opportunistic", "masks"])
-def test_modes_and_masks_give_the_same_in_containers(name: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("name", ["asynchronous", "opportunistic", "masks", "rational", "feduca"])
+def test_examples_give_the_same_in_containers(name: str, tmp_path: Path) -> None:
     read = tomllib.loads((EXAMPLES / f"{name}.toml").read_text())
     read["server"].update(rounds=12, evaluate_every=6)
     for group in read["groups"]:
@@ -142,6 +142,8 @@ def test_modes_and_masks_give_the_same_in_containers(name: str, tmp_path: Path) 
     carried = (first["round"] > first["call_round"]).any()
     assert carried == bool(mode)
     assert (first["mask_ratio"] < 1).any() == (name == "masks")
+    declined = set(contained.ledger.answers["reason"].dropna())
+    assert ("no gain" in declined) == (name in ("rational", "feduca"))
     pd.testing.assert_frame_equal(first, second)
 
 

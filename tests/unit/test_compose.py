@@ -13,10 +13,10 @@ import yaml
 from muster.common.config import validate
 from muster.emulator.launch.docker.compose import Project, compose_text
 from muster.emulator.launch.docker.compose_project import fleet
+from muster.emulator.launch.docker.container_limits import Limits
 from muster.emulator.launch.docker.services import (
     FOLDER_LABEL,
     NAME_LABEL,
-    Limits,
     Mount,
     Service,
     Site,
@@ -123,6 +123,37 @@ def test_everything_of_a_fleet_is_settled_beforehand(tmp_path: Path) -> None:
         "a-0002",
         "b-0000",
     }
+
+
+def test_a_folder_of_code_shows_no_container_the_secrets_below_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The run folder and the user's own authority are often beside the code of a scenario."""
+    folder = tmp_path / "mine/runs/x"
+    for each in (folder / "setup", folder / "devices"):
+        each.mkdir(parents=True)
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path / "mine"))
+    values = {
+        "name": "x",
+        "task": {"name": "digits"},
+        "server": {"rounds": 1},
+        "launch": {"authority": str(tmp_path / "mine/authority")},
+        "groups": [{"name": "a", "count": 1}],
+    }
+    site = Site(validate(Scenario, values, "test"), folder)
+    prepared, ports = {"examples": [1], "schema": []}, iter(range(40001, 50000))
+    services = fleet(ProcessConfigs(site.scenario, folder), site, prepared, lambda: next(ports))
+    hidden = {service.role: set(service.hidden) for service in services}
+    inside_code = {"/own/0/runs/x", "/own/0/authority"}
+    assert hidden == {
+        "server": {"/run/muster/setup/secrets", *inside_code},
+        "evaluation": inside_code,
+        "gateway": set(),
+        "device": inside_code,
+    }
+    for service in services:
+        mounted = [mount.source for mount in service.mounts]
+        assert len([each for each in mounted if "/setup/secrets/" in each]) == 1
 
 
 @pytest.mark.slow

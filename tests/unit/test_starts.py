@@ -19,7 +19,7 @@ from muster.client.config import ClockSettings, PackProcess, Training
 from muster.client.device import Battery, Charging, DeviceSettings, Use
 from muster.client.nursery import prepare
 from muster.client.optimizers import OPTIMIZERS
-from muster.client.participation import ParticipationSettings
+from muster.client.participation import ParticipationSettings, UtilitySettings
 from muster.client.training import train
 from muster.common.compression import CODECS
 from muster.common.config import Section, validate
@@ -30,6 +30,7 @@ from muster.common.schedules import SCHEDULES
 from muster.emulator.experiments.planning import plan
 from muster.emulator.experiments.planning.result import Learning
 from muster.emulator.fleet.enrollment import ENROLLMENTS
+from muster.emulator.fleet.packs import DeviceFolders
 from muster.emulator.gateway.config import GatewayProcess
 from muster.emulator.links.settings import LinkSettings, SharedLink
 from muster.emulator.runs import doctor
@@ -59,6 +60,12 @@ BASE: dict[str, Any] = {
 
 PHONE = {"device": {"profile": "phone"}, "participation": {"require": ["charging", "idle"]}}
 DIGITS = {"task": {"name": "digits", "model": "softmax", "partition": {"kind": "iid"}}}
+
+RATIONAL: dict[str, Any] = {
+    "task": {**DIGITS["task"], "validation_ratio": 0.5},
+    "server": {"deadline_s": None},
+    "groups": {"covariates": {}, "participation": {"kind": "rational"}},
+}
 
 REQUIRED: dict[tuple[str, str], dict[str, Any]] = {
     ("selection", "uniform"): {"k": 1},
@@ -117,6 +124,7 @@ TABLES: dict[type[Section], Place] = {
     Charging: ("groups.0.device.charging", {"groups": PHONE}),
     Use: ("groups.0.device.use", {"groups": PHONE}),
     ParticipationSettings: ("groups.0.participation", {"groups": PHONE}),
+    UtilitySettings: ("groups.0.participation.utility", RATIONAL),
     LinkSettings: ("groups.0.link", {}),
     SharedLink: ("groups.0.shared_link", {}),
 }
@@ -208,7 +216,9 @@ def places() -> Iterator[tuple[type[Section], str, dict[str, Any], dict[str, Any
                 needed = REQUIRED.get((registry.noun, kind), {})
                 # These refuse what the other aggregators share.
                 refusing = kind in ("fednova", "scaffold")
-                yield plug_in, path, {key: kind, **needed}, {} if refusing else more
+                for_rational = getattr(plug_in, "announces", False)
+                beside = RATIONAL if for_rational else {} if refusing else more
+                yield plug_in, path, {key: kind, **needed}, beside
 
 
 def cases() -> Iterator[Any]:
@@ -268,11 +278,13 @@ def start(scenario: Scenario, folder: Path) -> None:
     doctor.require(scenario)
     blueprint = ProcessConfigs(scenario, folder)
     task = blueprint.task.open(scenario.devices, scenario.seed)
-    prepared = prepare(task, folder)
+    prepared = prepare(task, folder, {})
     server = ServerProcess.from_json(blueprint.server(prepared).to_json())
-    for gateway in blueprint.gateways("00", everywhere=False):
+    for gateway in blueprint.gateways(everywhere=False):
         GatewayProcess.from_json(gateway.to_json())
-    for pack in blueprint.packs(server, "127.0.0.1:1", lambda group: None, str(folder)):
+    for pack in blueprint.packs(
+        server, "127.0.0.1:1", lambda group: None, DeviceFolders(str(folder), "")
+    ):
         PackProcess.from_json(pack.to_json())
     module = task.module()
     plan(scenario, Learning(task.examples, len(initial_vector(module))))

@@ -3,7 +3,7 @@
 This package makes no decisions: it decodes a message, or refuses it and says what is wrong.
 """
 
-PROTOCOL_VERSION = 3
+PROTOCOL_VERSION = 5
 """Version of the protocol. Both ends of a run must have the same; a server refuses another one."""
 
 CHUNK_BYTES = 1 << 20
@@ -26,5 +26,5 @@ ledger."""
 
 SESSION = "muster-session-bin"
 TOKEN = "muster-token-bin"
-OPERATOR = "muster-operator-bin"
-"""Metadata keys of the session and of the tokens. Values of keys that end in -bin are bytes."""
+"""Metadata keys of the session, and of the caller's token and name
+(`muster.common.credentials.Credentials.shown`). Values of keys that end in -bin are bytes."""

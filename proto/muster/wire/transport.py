@@ -9,7 +9,9 @@ from typing import Any, Protocol
 
 import grpc
 
+from muster.common.credentials import CredentialsSource
 from muster.wire.channels import Options
+from muster.wire.connections.calls import add_port, open_channel
 
 
 class Transport(Protocol):
@@ -26,15 +28,37 @@ class Transport(Protocol):
         """A server that does not listen yet, like that of `grpc.aio.server`."""
         ...
 
+    def listen(self, server: Any, address: str) -> int:
+        """Let a server of this transport listen at host:port, and return the port. Port 0 stands
+        for a free one.
+
+        Raises:
+            ConfigError: the address may not be listened at without TLS.
+            RuntimeError: the port cannot be opened.
+        """
+        ...
+
 
 class GrpcTransport:
-    """The transport over TCP, by gRPC."""
+    """The transport over TCP, by gRPC.
+
+    Args:
+        source: the credentials of this program; None: there is no TLS.
+    """
+
+    def __init__(self, source: CredentialsSource | None = None) -> None:
+        self._source = source
 
     def channel(self, address: str, options: Options) -> grpc.aio.Channel:
-        return grpc.aio.insecure_channel(address, options=options)
+        credentials = None if self._source is None else self._source.current()
+        return open_channel(address, options, credentials)
 
     def server(self, options: Options) -> grpc.aio.Server:
         return grpc.aio.server(options=options)
 
+    def listen(self, server: Any, address: str) -> int:
+        return add_port(server, address, self._source)
+
 
 GRPC = GrpcTransport()
+"""The transport without TLS."""

@@ -8,10 +8,12 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
-from tests.integration.network.link_fleet import LinkFleet
+from tests.integration.network.link_fleet import CONTROLLER, LinkFleet
 
 from muster.common.clock import Clock, WallClock
+from muster.common.credentials import GivenCredentials
 from muster.common.lines import SharedLine
+from muster.common.testing import made_credentials
 from muster.emulator.gateway.config import GatewayDevice, GatewayProcess, Ports
 from muster.emulator.gateway.control import ControlService
 from muster.emulator.gateway.gateway import Gateway
@@ -19,7 +21,8 @@ from muster.emulator.links.controller import Controller
 from muster.emulator.links.shape import Shape
 
 HOST = "127.0.0.1"
-CONTROLLER, DEVICE = "c0ffee", "decaf0"
+DEVICE = made_credentials("device/abc", byte=1)
+GATEWAY = made_credentials("gateway/phones", [CONTROLLER, DEVICE], "abc", byte=2)
 
 
 @dataclass
@@ -123,14 +126,13 @@ async def start() -> AsyncIterator[Start]:
             shared=shared or SharedLine(),
             upstream=f"{HOST}:{server.sockets[0].getsockname()[1]}",
             ready="",
-            controller_token=CONTROLLER,
-            device_token=DEVICE,
+            credentials="",
             **settings,
         )
         clock = clock or WallClock()
         gateway = Gateway(config, clock)
         devices = gateway.listen()
-        control = ControlService(gateway, control_clock or clock)
+        control = ControlService(gateway, control_clock or clock, GivenCredentials(GATEWAY))
         port = await control.listen()
         tasks.append(asyncio.create_task(control.keep_lease()))
         closing.extend([server.close, port.close, gateway.close])

@@ -6,6 +6,7 @@ import asyncio
 from typing import TYPE_CHECKING, cast
 
 from muster.common.clock import WallClock
+from muster.common.testing import made_credentials
 from muster.emulator.faults.link_site import LinkSite
 from muster.emulator.gateway.config import gateway_name
 from muster.emulator.links.network import GatewayFleet
@@ -19,6 +20,9 @@ if TYPE_CHECKING:
     from muster.emulator.gateway.config import GatewayProcess, Ports
     from muster.emulator.launch.backend import Backend
     from muster.emulator.links.shape import Shape
+
+
+CONTROLLER = made_credentials("supervisor")
 
 
 class Programs:
@@ -35,7 +39,9 @@ class LinkFleet:
         self.programs = Programs()
         self.recorded: list[Event] = []
         backend = cast("Backend", self.programs)
-        self.network = GatewayFleet(backend, WallClock(), self.recorded.append, patience_s)
+        self.network = GatewayFleet(
+            backend, WallClock(), self.recorded.append, lambda: CONTROLLER, patience_s
+        )
         self.groups: dict[str, str] = {}
         self.shapes: dict[str, Shape] = {}
         self.links = LinkSite(self.network, self.groups, self.shapes)

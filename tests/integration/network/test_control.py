@@ -9,10 +9,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from tests.integration.network.conftest import DEVICE
+from tests.integration.network.link_fleet import CONTROLLER
 
+from muster.common.credentials import Credentials
 from muster.common.errors import ConfigError, Interrupted, Unauthenticated, Unreachable
 from muster.common.lines import SharedLine, granted
-from muster.common.testing import ManualClock
+from muster.common.testing import ManualClock, made_credentials
 from muster.emulator.gateway.config import Ports
 from muster.emulator.links.controller import Controller
 from muster.emulator.links.shape import Shape
@@ -28,10 +31,10 @@ class Talk:
         self.reader, self.writer = reader, writer
 
     @classmethod
-    async def begin(cls, world: World, token: str | None) -> Talk:
+    async def begin(cls, world: World, credentials: Credentials | None) -> Talk:
         talk = cls(*await asyncio.open_connection(world.ports.host, world.ports.control))
-        if token is not None:
-            talk.say(token=token)
+        if credentials is not None:
+            talk.say(token=credentials.shown.hex())
             assert "ok" in await talk.hear()
         return talk
 
@@ -61,7 +64,7 @@ def capacities(stats: Mapping[str, Any]) -> tuple[float, float]:
 
 async def test_stats_tell_what_was_delivered_and_what_could_have_been(start: Start) -> None:
     world = await start(Shape(up_bps=8e6), SharedLine(down_bps=16e6))
-    async with Controller(world.ports, "c0ffee", world.clock) as controller:
+    async with Controller(world.ports, CONTROLLER, world.clock) as controller:
         device, server = await world.connect()
         await device.send(bytes(1000))
         await server.receive(1000)
@@ -83,7 +86,7 @@ async def test_stats_tell_what_was_delivered_and_what_could_have_been(start: Sta
 
 async def test_a_link_is_set_and_set_back(start: Start) -> None:
     world = await start(Shape(rtt_s=0.002))
-    async with Controller(world.ports, "c0ffee", world.clock) as controller:
+    async with Controller(world.ports, CONTROLLER, world.clock) as controller:
         await controller.set({"up_bps": 80e6, "loss": 0.01}, ["a"])
         assert world.gateway.devices["a"].shape == Shape(rtt_s=0.002, up_bps=80e6, loss=0.01)
         assert world.gateway.devices["b"].shape == Shape(rtt_s=0.002)
@@ -98,7 +101,7 @@ async def test_a_link_is_set_and_set_back(start: Start) -> None:
 
 async def test_new_connections_go_to_the_server_that_was_named_last(start: Start) -> None:
     world, other = await start(), await start()
-    async with Controller(world.ports, "c0ffee", world.clock) as controller:
+    async with Controller(world.ports, CONTROLLER, world.clock) as controller:
         await controller.upstream(":".join(map(str, other.gateway.upstream)))
         device = await world.dial()
         await device.send(b"here")
@@ -133,7 +136,7 @@ async def test_what_cannot_be_is_refused_and_changes_nothing(
     start: Start, request_: dict[str, Any], says: str
 ) -> None:
     world = await start()
-    talk = await Talk.begin(world, "c0ffee")
+    talk = await Talk.begin(world, CONTROLLER)
     told = await talk.ask(**request_)
     assert says in told["error"]
     assert "\n" not in told["error"]
@@ -147,7 +150,7 @@ async def test_what_cannot_be_is_refused_and_changes_nothing(
 
 async def test_nonsense_is_refused(start: Start) -> None:
     world = await start()
-    talk = await Talk.begin(world, "c0ffee")
+    talk = await Talk.begin(world, CONTROLLER)
     for line in (b"nonsense\n", b"[1]\n", b"\n", b"\xff\n"):
         talk.writer.write(line)
         assert "JSON object" in (await talk.hear())["error"]
@@ -156,19 +159,20 @@ async def test_nonsense_is_refused(start: Start) -> None:
 
 async def test_who_shows_no_token_is_sent_away(start: Start) -> None:
     world = await start()
-    for hello in ({"token": "wrong"}, {"do": "stats"}):
+    for hello in ({"token": "wrong"}, {"token": "00"}, {"do": "stats"}):
         talk = await Talk.begin(world, None)
         assert "error" in await talk.ask(**hello)
         assert await talk.reader.read() == b""
         await talk.hang_up()
-    for token in ("wrong", "decaf0"):
+    stranger = made_credentials("supervisor", byte=9)
+    for credentials in (stranger, DEVICE):
         with pytest.raises(Unauthenticated):
-            await Controller.connect(world.ports, token, world.clock)
+            await Controller.connect(world.ports, credentials, world.clock)
 
 
 async def test_a_device_cannot_change_anything(start: Start) -> None:
     world = await start()
-    talk = await Talk.begin(world, "decaf0")
+    talk = await Talk.begin(world, DEVICE)
     assert "do: expected one of contend" in (await talk.ask(do="fault", fault="offline"))["error"]
     await talk.hang_up()
 
@@ -177,8 +181,8 @@ async def test_a_controller_says_what_is_wrong(start: Start) -> None:
     world = await start()
     nobody = Ports(host="127.0.0.1", control=1, devices={})
     with pytest.raises(Unreachable):
-        await Controller.connect(nobody, "c0ffee", world.clock)
-    controller = await Controller.connect(world.ports, "c0ffee", world.clock)
+        await Controller.connect(nobody, CONTROLLER, world.clock)
+    controller = await Controller.connect(world.ports, CONTROLLER, world.clock)
     with pytest.raises(ConfigError, match="no client 'x'"):
         await controller.fault(["x"], "offline")
     await controller.ping()
@@ -192,7 +196,7 @@ async def test_a_gateway_whose_controller_is_silent_heals_itself(
 ) -> None:
     clock = ManualClock()
     world = await start(Shape(rtt_s=0.002), control_clock=clock, lease_s=10.0)
-    talk = await Talk.begin(world, "c0ffee")
+    talk = await Talk.begin(world, CONTROLLER)
     await talk.ask(do="fault", clients=["a"], fault="offline")
     await talk.ask(do="set", clients=["b"], shape={"loss": 0.1})
     await talk.ask(do="set_shared", up_bps=1e6, down_bps=None)
@@ -212,7 +216,7 @@ async def test_a_gateway_whose_controller_is_silent_heals_itself(
 
 async def test_a_caller_that_is_cancelled_leaves_the_connection_in_order(start: Start) -> None:
     world = await start()
-    async with Controller(world.ports, "c0ffee", world.clock) as controller:
+    async with Controller(world.ports, CONTROLLER, world.clock) as controller:
         asking = asyncio.create_task(controller.stats())
         await asyncio.sleep(0)  # it begins
         asking.cancel()
@@ -223,7 +227,7 @@ async def test_a_caller_that_is_cancelled_leaves_the_connection_in_order(start: 
 async def test_a_controller_keeps_the_lease_by_itself(start: Start) -> None:
     clock = ManualClock()
     world = await start(control_clock=clock, lease_s=10.0)
-    controller = await Controller.connect(world.ports, "c0ffee", clock)
+    controller = await Controller.connect(world.ports, CONTROLLER, clock)
     await controller.fault(["a"], "offline")
     for _ in range(20):
         clock.advance(2.5)
@@ -236,7 +240,7 @@ async def test_a_controller_keeps_the_lease_by_itself(start: Start) -> None:
 async def test_slots_are_granted_when_all_have_spoken(start: Start) -> None:
     shared = SharedLine(slots=1, overflow="subset")
     world = await start(shared=shared)
-    both, other = await Talk.begin(world, "decaf0"), await Talk.begin(world, "decaf0")
+    both, other = await Talk.begin(world, DEVICE), await Talk.begin(world, DEVICE)
     assert await both.contend("c", 4, False, 3) == {"round": 4, "client": "c", "granted": False}
     both.say(do="contend", client="a", round=4, active=True, of=3)
     last = await other.contend("b", 4, True, 3)
@@ -255,19 +259,19 @@ async def test_a_gateway_that_is_started_again_knows_what_devices_have_said(
     shared, words = SharedLine(slots=1, overflow="subset"), str(tmp_path / "words.jsonl")
     granted_of_4 = granted(shared, 7, "phones", 4, {"a", "b"})
     world = await start(shared=shared, words=words)
-    talk = await Talk.begin(world, "decaf0")
+    talk = await Talk.begin(world, DEVICE)
     assert (await talk.contend("c", 4, False, 3))["granted"] is False
     talk.say(do="contend", client="a", round=4, active=True, of=3)
     assert (await talk.ask(do="take", client="x", round=4))["error"]  # so it has heard of a
     # c has its answer and says nothing more; a asks again.
     world = await start(shared=shared, words=words)
-    one, other = await Talk.begin(world, "decaf0"), await Talk.begin(world, "decaf0")
+    one, other = await Talk.begin(world, DEVICE), await Talk.begin(world, DEVICE)
     one.say(do="contend", client="a", round=4, active=True, of=3)
     assert (await other.contend("b", 4, True, 3))["granted"] == ("b" in granted_of_4)
     assert (await one.hear())["granted"] == ("a" in granted_of_4)
     # All have spoken, and only b has not got its answer.
     world = await start(shared=shared, words=words)
-    last = await Talk.begin(world, "decaf0")
+    last = await Talk.begin(world, DEVICE)
     assert (await last.contend("b", 4, True, 3))["granted"] == ("b" in granted_of_4)
     for each in (talk, one, other, last):
         await each.hang_up()
@@ -275,7 +279,7 @@ async def test_a_gateway_that_is_started_again_knows_what_devices_have_said(
 
 async def test_a_broken_connection_gives_its_slot_back(start: Start) -> None:
     world = await start(shared=SharedLine(slots=1, overflow="queue"))
-    first, second, third = [await Talk.begin(world, "decaf0") for _ in range(3)]
+    first, second, third = [await Talk.begin(world, DEVICE) for _ in range(3)]
     assert (await first.contend("a", 1, True, 3))["granted"] is True
     assert await first.ask(do="take", client="a", round=1) == {
         "round": 1, "client": "a", "taken": True,
@@ -295,7 +299,7 @@ async def test_a_broken_connection_gives_its_slot_back(start: Start) -> None:
 @pytest.mark.parametrize(
     ("line", "says"),
     [
-        ({"do": "contend", "client": "x", "round": 1, "active": True, "of": 1}, "no client 'x'"),
+        ({"do": "contend", "client": "x", "round": 1, "active": True, "of": 1}, "own devices"),
         ({"do": "contend", "client": "a", "round": 1, "active": True, "of": 4}, "has 3"),
         ({"do": "contend", "client": "a", "round": -1, "active": True, "of": 1}, "round"),
         ({"do": "take", "client": "a"}, "round: required"),
@@ -305,6 +309,6 @@ async def test_a_device_that_asks_nonsense_is_told(
     start: Start, line: dict[str, Any], says: str
 ) -> None:
     world = await start()
-    talk = await Talk.begin(world, "decaf0")
+    talk = await Talk.begin(world, DEVICE)
     assert says in (await talk.ask(**line))["error"]
     await talk.hang_up()

@@ -10,7 +10,9 @@ import sys
 from typing import TYPE_CHECKING
 
 import pytest
+from tests.integration.network.conftest import GATEWAY
 
+from muster.common.credentials import write_credentials
 from muster.common.testing import ManualClock
 from muster.emulator.faults.link_changes import LinkChange
 from muster.emulator.gateway.config import GatewayDevice, GatewayProcess, Ports
@@ -131,14 +133,15 @@ async def test_a_gateway_that_was_stopped_for_longer_than_the_patience_is_connec
     tmp_path: Path, fleets: MakeFleet
 ) -> None:
     fleet, ready = fleets(patience_s=0.2), tmp_path / "ready.json"
+    credentials = tmp_path / "credentials.json"
+    write_credentials(credentials, GATEWAY)
     config = GatewayProcess(
         group="phones",
         seed=7,
         devices=[GatewayDevice(client="a", shape=SHAPE)],
         upstream="127.0.0.1:9",
         ready=str(ready),
-        controller_token="c0ffee",
-        device_token="decaf0",
+        credentials=str(credentials),
         lease_s=60.0,
     )
     gateway = subprocess.Popen([sys.executable, "-m", "muster.emulator.gateway"], stdin=-1)

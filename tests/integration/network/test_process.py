@@ -7,24 +7,31 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.integration.network.conftest import GATEWAY
+from tests.integration.network.link_fleet import CONTROLLER
 
 from muster.common.clock import WallClock
+from muster.common.credentials import write_credentials
 from muster.emulator.gateway.config import GatewayDevice, GatewayProcess, Ports
 from muster.emulator.links.controller import Controller
 from muster.emulator.links.shape import Shape
+
+TAKEN = Ports(host="127.0.0.1", control=0, devices={"a": 1, "b": 1})
+"""Only one of the devices can have this port."""
 
 PROGRAM = (sys.executable, "-m", "muster.emulator.gateway")
 
 
 def config(ready: Path, **settings: Any) -> GatewayProcess:
+    credentials = ready.parent / "credentials.json"
+    write_credentials(credentials, GATEWAY)
     values: dict[str, Any] = {
         "group": "phones",
         "seed": 7,
         "devices": [GatewayDevice(client="a"), GatewayDevice(client="b")],
         "upstream": "127.0.0.1:9",
         "ready": str(ready),
-        "controller_token": "c0ffee",
-        "device_token": "decaf0",
+        "credentials": str(credentials),
         **settings,
     }
     return GatewayProcess(**values)
@@ -51,7 +58,7 @@ async def test_it_says_where_it_listens_and_ends_when_told(tmp_path: Path) -> No
         await clock.sleep_until(clock.monotonic() + 0.01)
     ports = Ports.from_json(ready.read_bytes())
     assert set(ports.devices) == {"a", "b"}
-    async with Controller(ports, "c0ffee", clock) as controller:
+    async with Controller(ports, CONTROLLER, clock) as controller:
         reader, writer = await asyncio.open_connection(ports.host, ports.devices["a"])
         writer.write(b"hello")
         writer.write_eof()
@@ -69,7 +76,8 @@ async def test_it_says_where_it_listens_and_ends_when_told(tmp_path: Path) -> No
 @pytest.mark.parametrize(
     ("settings", "says"),
     [
-        ({"host": "192.0.2.1"}, "cannot open 3 ports on 192.0.2.1"),
+        ({"host": "192.0.2.1"}, "without TLS, a port is opened on the loopback address only"),
+        ({"host": "127.0.0.1", "again": TAKEN}, "cannot open 3 ports on 127.0.0.1"),
         ({"upstream": "nowhere"}, "expected host:port of the server"),
         (
             {"devices": [GatewayDevice(client="a", shape=Shape(trace_up="/nowhere"))]},

@@ -8,6 +8,7 @@ a flag or a folder is wrong, in which case nothing was started or is left.
 import click
 
 from muster.emulator.cli.auditing import audit
+from muster.emulator.cli.certificates import certs
 from muster.emulator.cli.experiments import compare, plan, study
 from muster.emulator.cli.faults import export_faults, heal, inject, pause, unpause
 from muster.emulator.cli.following import report, status, stop, watch
@@ -40,6 +41,7 @@ for command in (
     unpause,
     export_faults,
     doctor,
+    certs,
     report,
     audit,
     trace,

@@ -116,6 +116,8 @@ def _of_devices(scenario: Scenario, group: Group) -> Iterator[str]:
             "participation.require: expected conditions that always hold, found 'unmetered' on a "
             "metered network"
         )
+    if rules.rational:
+        yield "participation.kind: expected 'compliant', found 'rational'"
     if rules.willing != 1.0:
         yield "participation.willing: expected 1, found another willingness"
     if (drop_out := life_of(scenario, group).drop_out) > 0:

@@ -18,11 +18,13 @@ from pathlib import Path
 import uvloop
 
 from muster.common.clock import WallClock
+from muster.common.credentials import CredentialsFile
 from muster.common.errors import LaunchFailed, MusterError
 from muster.common.files import write_atomic
 from muster.emulator.gateway.config import GatewayProcess, Ports
 from muster.emulator.gateway.control import ControlService
 from muster.emulator.gateway.gateway import Gateway
+from muster.wire.connections.encryption import require_encrypted
 
 log = logging.getLogger("muster.gateway")
 
@@ -31,14 +33,17 @@ async def serve(config: GatewayProcess) -> None:
     """Run the gateway until SIGTERM.
 
     Raises:
-        ConfigError: a trace cannot be read, or the server's address is not host:port.
+        ConfigError: a trace or the gateway's credentials cannot be read, the server's address is
+            not host:port, or the gateway would listen without TLS where others could listen in.
         LaunchFailed: a port cannot be opened.
     """
     clock, stopped = WallClock(), asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stopped.set)
+    source = CredentialsFile(Path(config.credentials))
+    require_encrypted(config.host, source.current().tls)  # of what the devices' ports forward
     gateway = Gateway(config, clock)
-    control = ControlService(gateway, clock)
+    control = ControlService(gateway, clock, source)
     try:
         ports = gateway.listen()
         server = await control.listen()

@@ -45,11 +45,9 @@ class GatewayProcess(Section):
     """A file in which the gateway keeps the slot requests of devices, so that it can read them when
     it is started again; absent: there are no slots."""
 
-    controller_token: str
-    """Hexadecimal. A controller that presents it may change settings."""
-
-    device_token: str
-    """The fleet's token, hexadecimal. A device that presents it may ask for slots."""
+    credentials: str
+    """The file with the gateway's credentials and the callers that it knows: the supervisor may
+    change settings, and devices may ask for slots."""
 
     lease_s: float = 10.0
     """Wall seconds without a request from a controller after which the gateway heals itself."""

@@ -1,12 +1,11 @@
 """The control port of a gateway: requests and replies are JSON lines.
 
-The first line of a connection presents a token, {"token": hex}. The gateway replies {"ok": ...}, or
-{"error": ...} and closes the connection. A controller that presents the controller's token may send
-any request in REQUESTS. The gateway replies to each in order, {"ok": ...} or {"error": a sentence}.
-A refused request changes nothing.
+The first line of a connection has the caller's token and name, {"token": hex}. The gateway replies
+{"ok": ...}, or {"error": ...} and closes the connection. With TLS, the caller's certificate must
+have the same name. The supervisor may send any request in REQUESTS. The gateway replies to each in
+order, {"ok": ...} or {"error": a sentence}. A refused request changes nothing.
 
-A peer that presents the devices' token may ask for slots for any device of the group (`slots` has
-the rules):
+A process of devices may ask for slots for its own devices (`slots` has the rules):
 
     {"do": "contend", "client", "round", "active", "of"}  ->  {"round", "client", "granted"}
     {"do": "take", "client", "round"}                     ->  {"round", "client", "taken": true}
@@ -21,16 +20,17 @@ One that is alive after all connects again, and knows that nothing holds any mor
 """
 
 import asyncio
-import hmac
 import json
 import logging
 import math
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from muster.common.clock import Clock
 from muster.common.config import Section
+from muster.common.credentials import SUPERVISOR, Caller, Callers, CredentialsSource
 from muster.common.errors import ConfigError, Unauthenticated
 from muster.emulator.gateway.gateway import Gateway
 from muster.emulator.gateway.requests import (
@@ -52,6 +52,8 @@ from muster.emulator.gateway.requests import (
 from muster.emulator.gateway.slots import DeviceRound, SlotAllocator
 from muster.emulator.gateway.words import Word, Words
 from muster.emulator.links.shape import Shape
+from muster.wire.connections.encryption import require_peer
+from muster.wire.connections.streams import listen
 
 log = logging.getLogger("muster.gateway")
 
@@ -64,9 +66,14 @@ Say = Callable[[Mapping[str, Any]], None]
 
 
 class ControlService:
-    """Serves the control port of a gateway for controllers and devices."""
+    """Serves the control port of a gateway for controllers and devices.
 
-    def __init__(self, gateway: Gateway, clock: Clock) -> None:
+    Args:
+        source: the gateway's credentials, with the callers that it knows.
+    """
+
+    def __init__(self, gateway: Gateway, clock: Clock, source: CredentialsSource) -> None:
+        self._source, self._callers = source, Callers(source)
         self._gateway, self._clock, self._config = gateway, clock, gateway.config
         self._slots = SlotAllocator(self._config.shared, self._config.seed, self._config.group)
         self._words = Words(Path(self._config.words)) if self._config.words else None
@@ -81,11 +88,12 @@ class ControlService:
         """Open the control port.
 
         Raises:
+            ConfigError: it may not be opened without TLS.
             OSError: it cannot be opened.
         """
         again, host, port = self._config.again, self._config.host, self._config.first_port
         port = again.control if again else port
-        return await asyncio.start_server(self._talk, host, port, limit=_LINE_BYTES)
+        return await listen(self._talk, host, port, self._source, _LINE_BYTES)
 
     async def keep_lease(self) -> None:
         """Heal the gateway whenever no controller sends a request for a lease; never returns."""
@@ -114,11 +122,12 @@ class ControlService:
             async with asyncio.timeout(_HELLO_S):
                 line = await reader.readline()
             try:
-                trusted = self._is_controller(line)
+                caller = self._recognise(line, writer)
             except (ConfigError, Unauthenticated) as error:
                 say({"error": _sentence(error)})
                 return
-            answer = self._answer_controller if trusted else self._answer
+            trusted = caller.name == SUPERVISOR
+            answer = self._answer_controller if trusted else partial(self._answer, caller)
             if trusted:
                 self._controllers.add(writer)
             say({"ok": {"group": self._config.group}})
@@ -139,19 +148,22 @@ class ControlService:
             self._controllers.discard(writer)
             writer.close()
 
-    def _is_controller(self, line: bytes) -> bool:
-        """Whether the first line of a connection has the controller's token and not the devices'.
+    def _recognise(self, line: bytes, writer: asyncio.StreamWriter) -> Caller:
+        """The caller of a connection, by its first line and its certificate.
 
         Raises:
             ConfigError: the line is not a Hello.
-            Unauthenticated: the line has neither token.
+            Unauthenticated: the token is nobody's, or the certificate is somebody else's.
         """
-        token = Hello.from_json(line).token.encode()
-        if hmac.compare_digest(token, self._config.controller_token.encode()):
-            return True
-        if hmac.compare_digest(token, self._config.device_token.encode()):
-            return False
-        raise Unauthenticated("expected the controller's or the devices' token, found another")
+        token = Hello.from_json(line).token
+        try:
+            shown = bytes.fromhex(token)
+        except ValueError:
+            raise ConfigError("token: expected hexadecimal digits, found others") from None
+        caller, credentials = self._callers.recognise(shown), self._source.current()
+        if credentials.tls is not None:
+            require_peer(writer.get_extra_info("ssl_object"), credentials.run, caller.name)
+        return caller
 
     # -- controllers ----------------------------------------------------------------------------
 
@@ -191,8 +203,12 @@ class ControlService:
 
     # -- devices --------------------------------------------------------------------------------
 
-    def _answer(self, line: bytes, say: Say) -> None:
+    def _answer(self, caller: Caller, line: bytes, say: Say) -> None:
         request = parse_request(line, DEVICE_REQUESTS)
+        if request.client not in caller.clients:
+            raise ConfigError(
+                f"client: {caller.name} asks for its own devices only, found {request.client!r}"
+            )
         match request:
             case Contend(client=client, round=round, active=active, of=of):
                 self._gateway.select_devices([client])

@@ -33,7 +33,7 @@ class Gateway:
     """The gateway of a group.
 
     Args:
-        config: the gateway's settings; `ready` and the tokens are not used here.
+        config: the gateway's settings; `ready` and `credentials` are not used here.
     """
 
     def __init__(self, config: GatewayProcess, clock: Clock) -> None:

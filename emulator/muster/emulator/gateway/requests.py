@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from muster.common.config import Section
+from muster.common.config import S, Section
 from muster.common.errors import ConfigError
 from muster.common.lines import Positive
 from muster.emulator.gateway.faults import Fault, FaultName
@@ -18,10 +18,10 @@ NotNegative = Annotated[float, Field(ge=0)]
 
 
 class Hello(Section):
-    """The first line of a connection, which presents a token."""
+    """The first line of a connection."""
 
     token: str
-    client: str | None = None
+    """What the caller shows (`Credentials.shown`), hexadecimal."""
 
 
 class Ping(Section):
@@ -95,32 +95,33 @@ REQUESTS: Mapping[str, type[Section]] = MappingProxyType(
 )
 
 
-class Contend(Section):
-    do: Literal["contend"]
+class SlotRequest(Section):
+    """A request of a device for a slot."""
+
     client: str
     round: Annotated[int, Field(ge=0)]
+
+
+class Contend(SlotRequest):
+    do: Literal["contend"]
     active: bool
     of: Annotated[int, Field(gt=0)]
 
 
-class Take(Section):
+class Take(SlotRequest):
     do: Literal["take"]
-    client: str
-    round: Annotated[int, Field(ge=0)]
 
 
-class Give(Section):
+class Give(SlotRequest):
     do: Literal["give"]
-    client: str
-    round: Annotated[int, Field(ge=0)]
 
 
-DEVICE_REQUESTS: Mapping[str, type[Section]] = MappingProxyType(
+DEVICE_REQUESTS: Mapping[str, type[SlotRequest]] = MappingProxyType(
     {"contend": Contend, "take": Take, "give": Give}
 )
 
 
-def parse_request(line: bytes, known: Mapping[str, type[Section]]) -> Section:
+def parse_request(line: bytes, known: Mapping[str, type[S]]) -> S:
     """Parse a line as one of the `known` requests.
 
     Raises:

@@ -7,6 +7,7 @@ from typing import Any, Literal, NamedTuple, Protocol
 from muster.client.config import NurseryProcess, PackProcess
 from muster.common.clock import Clock
 from muster.common.errors import LaunchFailed
+from muster.emulator.fleet.packs import DeviceFolders
 from muster.emulator.gateway.config import GatewayProcess, Ports
 from muster.emulator.scenario.scenario import Scenario
 from muster.server.config import ServerProcess
@@ -86,11 +87,11 @@ class Backend(Protocol):
 
     Attributes:
         isolates: whether devices can reach the server only through a gateway.
-        devices: the folder of the devices' states, as the devices see it.
+        folders: folders of the run, as the devices see them.
     """
 
     isolates: bool
-    devices: str
+    folders: DeviceFolders
 
     @property
     def here(self) -> str:

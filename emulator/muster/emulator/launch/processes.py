@@ -15,8 +15,10 @@ from typing import Any
 
 from muster.client.config import NurseryProcess, PackProcess
 from muster.common.clock import Clock
+from muster.common.credentials import SECRETS
 from muster.common.errors import ConfigError, LaunchFailed
 from muster.common.processes import PARENT, child_command
+from muster.emulator.fleet.packs import DeviceFolders
 from muster.emulator.gateway.config import GatewayProcess, Ports, gateway_name
 from muster.emulator.gateway.words import no_words
 from muster.emulator.launch.backend import Died, EndedBeforeReady
@@ -38,7 +40,7 @@ class Processes:
     isolates = False
 
     def __init__(self, folder: Path, clock: Clock, died: Died, spawn: bool = False) -> None:
-        self.devices = str(folder / "devices")
+        self.folders = DeviceFolders(str(folder / "devices"), str(folder / SECRETS))
         self._spawn = spawn
         self._folder = folder
         self._clock = clock

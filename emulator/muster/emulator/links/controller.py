@@ -7,10 +7,12 @@ from contextlib import suppress
 from typing import Any, Self
 
 from muster.common.clock import Clock
+from muster.common.credentials import Credentials
 from muster.common.errors import ConfigError, Interrupted, Unauthenticated, Unreachable
 from muster.emulator.gateway.config import Ports
 from muster.emulator.gateway.faults import FaultName
 from muster.emulator.gateway.rates import Direction
+from muster.wire.connections.streams import open_stream
 
 _LINE_BYTES = 64 * 1024 * 1024
 PATIENCE_S = 10.0
@@ -22,11 +24,12 @@ class Controller:
     """A connection to a gateway's control port. It sends pings, so that the gateway keeps its
     faults and settings while the connection is open.
 
-        async with Controller(ports, token, clock) as controller:
+        async with Controller(ports, credentials, clock) as controller:
             await controller.fault(["phones-0001"], "cut", direction="up")
 
     Args:
-        token: the controller's token, hexadecimal.
+        credentials: those of the supervisor.
+        gateway: the name under which the gateway is known; its certificate must have it.
         patience_s: seconds after which the connection to a gateway that does not reply is ended.
 
     A request goes on if its caller is cancelled, so that the connection stays in order.
@@ -37,24 +40,30 @@ class Controller:
     """
 
     def __init__(
-        self, ports: Ports, token: str, clock: Clock, patience_s: float = PATIENCE_S
+        self,
+        ports: Ports,
+        credentials: Credentials,
+        clock: Clock,
+        patience_s: float = PATIENCE_S,
+        gateway: str = "",
     ) -> None:
+        self._gateway = gateway
         self._patience_s = patience_s
-        self._ports, self._token, self._clock = ports, token, clock
+        self._ports, self._credentials, self._clock = ports, credentials, clock
         self._streams: tuple[asyncio.StreamReader, asyncio.StreamWriter] | None = None
         self._turn = asyncio.Lock()
         self._pings: asyncio.Task[None] | None = None
         self._asking: set[asyncio.Task[Any]] = set()
 
     @classmethod
-    async def connect(cls, ports: Ports, token: str, clock: Clock) -> Self:
+    async def connect(cls, ports: Ports, credentials: Credentials, clock: Clock) -> Self:
         """Return a connected controller, which the caller must `close`.
 
         Raises:
             Unreachable: no gateway listens on the port.
-            Unauthenticated: this is not the controller's token.
+            Unauthenticated: these are not the supervisor's credentials.
         """
-        controller = cls(ports, token, clock)
+        controller = cls(ports, credentials, clock)
         await controller.open()
         return controller
 
@@ -151,12 +160,18 @@ class Controller:
     async def open(self) -> None:
         host, port = self._ports.controllers
         try:
-            streams = await asyncio.open_connection(host, port, limit=_LINE_BYTES)
+            async with asyncio.timeout(self._patience_s):
+                streams = await open_stream(
+                    host, port, self._credentials, self._gateway, _LINE_BYTES
+                )
+        except TimeoutError:  # in the handshake of TLS: the gateway is stopped, for example
+            raise self._silent() from None
         except OSError as error:
             raise Unreachable(f"no gateway listens at {host}:{port}: {error}") from None
         try:
-            # A device's token may not send a ping.
-            for request in ({"token": self._token}, {"do": "ping"}):
+            # Only the supervisor may send a ping.
+            hello = {"token": self._credentials.shown.hex()}
+            for request in (hello, {"do": "ping"}):
                 reply = await self._exchange(streams, json.dumps(request).encode() + b"\n")
                 if "error" in reply:
                     raise Unauthenticated(reply["error"])
@@ -206,12 +221,15 @@ class Controller:
                 await writer.drain()
                 reply = await reader.readline()
         except TimeoutError:
-            raise Interrupted(f"{self._where} did not reply for {self._patience_s:g} s") from None
+            raise self._silent() from None
         except OSError as error:
             raise Interrupted(f"{self._where} is gone: {error}") from None
         if not reply.endswith(b"\n"):
             raise Interrupted(f"{self._where} ended the connection")
         return json.loads(reply)
+
+    def _silent(self) -> Interrupted:
+        return Interrupted(f"{self._where} did not reply for {self._patience_s:g} s")
 
     @property
     def _where(self) -> str:

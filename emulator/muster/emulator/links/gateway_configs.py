@@ -1,9 +1,9 @@
 """Computes the settings of the gateways of a scenario."""
 
-import secrets
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from muster.common.credentials import credentials_path, gateway_identity
 from muster.emulator.fleet.lives import by_group
 from muster.emulator.fleet.population import Resident
 from muster.emulator.gateway.config import GatewayDevice, GatewayProcess, gateway_name
@@ -18,7 +18,7 @@ def gateways_of(
     scenario: Scenario,
     residents: Sequence[Resident],
     setup: Path,
-    device_token: str,
+    credentials: str,
     everywhere: bool = False,
 ) -> Iterator[GatewayProcess]:
     """Yield the settings of a gateway for every group whose devices have links or share one.
@@ -26,7 +26,7 @@ def gateways_of(
     Args:
         residents: the population; only enrolled devices have links.
         setup: folder of the files into which gateways write their ports.
-        device_token: the fleet's token, hexadecimal.
+        credentials: the folder of all credentials of the run.
         everywhere: whether groups without links also get a gateway, because it is their only way
             to the server.
     """
@@ -44,8 +44,7 @@ def gateways_of(
                 upstream=_NOWHERE,
                 ready=str(setup / f"{gateway_name(group.name)}.json"),
                 words=_words(group, setup),
-                controller_token=secrets.token_hex(16),
-                device_token=device_token,
+                credentials=str(credentials_path(credentials, gateway_identity(group.name))),
             )
 
 

@@ -9,6 +9,7 @@ from functools import partial
 from typing import Any
 
 from muster.common.clock import Clock
+from muster.common.credentials import Credentials, gateway_identity
 from muster.common.errors import LaunchFailed, RunFailed, TransportError
 from muster.common.events import Tell, Verified, Verifying
 from muster.emulator.gateway.config import GatewayProcess, Ports, gateway_name
@@ -37,13 +38,20 @@ class GatewayFleet:
 
     Args:
         record: records an event in the journal.
+        credentials: returns the supervisor's credentials.
         patience_s: seconds after which the connection to a gateway that does not reply is made
             again.
     """
 
     def __init__(
-        self, backend: Backend, clock: Clock, record: Tell, patience_s: float = PATIENCE_S
+        self,
+        backend: Backend,
+        clock: Clock,
+        record: Tell,
+        credentials: Callable[[], Credentials],
+        patience_s: float = PATIENCE_S,
     ) -> None:
+        self._credentials = credentials
         self._patience_s = patience_s
         self._backend = backend
         self._clock = clock
@@ -92,7 +100,8 @@ class GatewayFleet:
             self._watch(group)
 
     def _new_controller(self, config: GatewayProcess, ports: Ports) -> Controller:
-        controller = Controller(ports, config.controller_token, self._clock, self._patience_s)
+        credentials, peer = self._credentials(), gateway_identity(config.group)
+        controller = Controller(ports, credentials, self._clock, self._patience_s, peer)
         self._gateways[config.group] = GatewayUnderTest(config, ports, controller)
         self._controllers[config.group] = controller
         return controller

@@ -8,12 +8,14 @@ from typing import Any
 
 import grpc
 
+from muster.common.credentials import OPERATOR, SECRETS, credentials_path, read_credentials
 from muster.common.errors import ConfigError, RunFailed, Unreachable
-from muster.emulator.runs.run_folder import read_setup, run_folder
+from muster.emulator.runs.run_folder import read_setup, run_folder, shown
 from muster.v1 import operator_pb2 as pb
 from muster.v1 import operator_pb2_grpc
-from muster.wire import OPERATOR
+from muster.wire import TOKEN
 from muster.wire.channels import client_options
+from muster.wire.connections.calls import open_blocking_channel
 
 _PATIENCE_S = 5.0
 
@@ -26,29 +28,37 @@ def _operator(folder: Path) -> Iterator[tuple[Any, Metadata]]:
 
     Raises:
         Unreachable: no server is running there.
-        ConfigError: the folder's files about the server cannot be read.
+        ConfigError: the folder's files about the server, or the operator's credentials, cannot be
+            read.
     """
     folder = run_folder(folder)
     anew = f"`muster run --resume {folder}` writes it anew"
     try:
         address = read_setup(folder, "address.json", {"host": str, "port": int}, anew)
-        token = read_setup(folder, "server.json", {"operator_token": str}, anew)["operator_token"]
-        metadata = ((OPERATOR, bytes.fromhex(token)),)
     except FileNotFoundError:
         raise Unreachable(f"no server has been started in {folder}") from None
-    except ValueError:
-        raise ConfigError(
-            f"{folder}/setup/server.json: expected a hexadecimal operator_token; {anew}"
-        ) from None
-    channel = grpc.insecure_channel(f"{address['host']}:{address['port']}", client_options())
+    where = f"{address['host']}:{address['port']}"
+    gone = Unreachable(
+        f"no server of this run answers at {where}; it has ended or was killed. Its files: {folder}"
+    )
+    path = credentials_path(folder / SECRETS, OPERATOR)
     try:
-        yield operator_pb2_grpc.OperatorStub(channel), metadata
+        credentials = read_credentials(path)
+    except ConfigError:
+        if path.exists():
+            raise
+        raise gone from None  # it was removed when the run ended
+    channel = open_blocking_channel(where, client_options(), credentials)
+    try:
+        yield operator_pb2_grpc.OperatorStub(channel), ((TOKEN, credentials.shown),)
     except grpc.RpcError as error:
         call: Any = error
         if call.code() in (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.UNAUTHENTICATED):
-            raise Unreachable(
-                f"no server of this run answers at {address['host']}:{address['port']}; it has "
-                f"ended or was killed. Its files: {folder}"
+            raise gone from None
+        if call.code() is grpc.StatusCode.DEADLINE_EXCEEDED:
+            raise RunFailed(
+                f"the server of this run has not answered for {_PATIENCE_S:.0f} s; it may be busy, "
+                f"or a fault may hold it. `muster heal {shown(folder)}` ends faults that act"
             ) from None
         raise RunFailed(f"{call.code().name}: {call.details()}") from None
     finally:

@@ -58,6 +58,7 @@ class RunStatus:
         epsilon: ε of `server.privacy` that the run has spent; None without it.
         bytes_up, bytes_down: of all updates and models that travelled so far.
         seconds_left: an estimate; None if it is too early to say, or if the run has ended.
+        faults: faults that act at the moment, each with its targets.
         problems: containers of the run that do not run, a line each.
     """
 
@@ -76,6 +77,7 @@ class RunStatus:
     bytes_up: int
     bytes_down: int
     seconds_left: float | None
+    faults: list[str]
     problems: list[str]
     lines: list[str]
 
@@ -108,6 +110,7 @@ def status_of(folder: Path) -> RunStatus:
         open_round = OpenRound(
             server.round, server.phase, server.called, server.answered, server.updates
         )
+    faults = [f"{name} on {targets}" for (name, _), targets in progress.acting.items()]
     problems = _missing_containers(folder)
     lines = [
         f"run {server.run}, server incarnation {server.incarnation}",
@@ -121,6 +124,8 @@ def status_of(folder: Path) -> RunStatus:
         )
     if facts := [*facts_of(progress), *time_left(progress)]:
         lines.append(", ".join(facts))
+    if faults:
+        lines.append(f"faults that act: {'; '.join(faults)}")
     return RunStatus(
         run=folder.name,
         state="running",
@@ -132,6 +137,7 @@ def status_of(folder: Path) -> RunStatus:
         population=server.population,
         open_round=open_round,
         seconds_left=progress.left_s,
+        faults=faults,
         problems=problems,
         lines=[*lines, *problems],
         **_measured(progress),
@@ -178,6 +184,7 @@ def _ended(folder: Path, progress: RunProgress) -> RunStatus:
         population=progress.population,
         open_round=None,
         seconds_left=None,
+        faults=[],
         problems=[],
         lines=lines,
         **_measured(progress),

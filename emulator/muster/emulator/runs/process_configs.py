@@ -9,10 +9,20 @@ from typing import Any
 from muster.client.config import NurseryProcess, PackProcess, SlotsPort
 from muster.client.faults.scheduled import faults_of, update_faults
 from muster.client.life import Life
+from muster.common.credentials import (
+    SECRETS,
+    SUPERVISOR,
+    Credentials,
+    credentials_path,
+    device_name,
+    gateway_identity,
+    read_credentials,
+)
 from muster.common.errors import ConfigError
 from muster.common.exchange import PROPENSITY
 from muster.common.files import write_atomic
 from muster.common.lines import LinkModel
+from muster.emulator.credentials.issuing import Certifier, Issuer
 from muster.emulator.experiments.planning import plan
 from muster.emulator.experiments.planning.plan import Progress, instants
 from muster.emulator.experiments.planning.result import Learning
@@ -22,6 +32,7 @@ from muster.emulator.fleet.lives import by_group, life_of, line_of, members_of, 
 from muster.emulator.fleet.local_work import announced_training, most_steps
 from muster.emulator.fleet.masks import check_masks, layout_of
 from muster.emulator.fleet.oracle import oracle_of
+from muster.emulator.fleet.packs import DeviceFolders, pack_name, packs_by_group, split_into_packs
 from muster.emulator.fleet.population import population, write_population
 from muster.emulator.fleet.sampling import sample_of
 from muster.emulator.fleet.server_view import moments_of
@@ -78,20 +89,44 @@ class ProcessConfigs:
             population=scenario.devices,
             seed=scenario.seed,
             folder=str(self.folder),
+            rational={
+                resident.client: resident.index
+                for group, residents in by_group(scenario, self.residents)
+                for resident in residents
+                if group.participation.rational and resident.enrolled
+            },
         )
 
-    def gateways(self, token: str, everywhere: bool) -> Iterator[GatewayProcess]:
+    @property
+    def credentials(self) -> str:
+        """The folder of the credentials of all programs."""
+        return str(self.folder / SECRETS)
+
+    def issue_credentials(self, certifier: Certifier | None) -> Issuer:
+        """Write new credentials for every program of the run, and return who can renew them.
+
+        Args:
+            certifier: None: there is no TLS.
+        """
+        issuer = Issuer(Path(self.credentials), self._run_identity(), certifier)
+        issuer.issue(packs_by_group(self.scenario, self.residents))
+        return issuer
+
+    def supervisor(self) -> Credentials:
+        """The credentials with which the supervisor controls gateways, as last issued."""
+        return read_credentials(credentials_path(self.credentials, SUPERVISOR))
+
+    def gateways(self, everywhere: bool) -> Iterator[GatewayProcess]:
         """Yield the settings of a gateway for every group that has links.
 
         Args:
-            token: the fleet's token, hexadecimal.
             everywhere: whether every group gets a gateway, also without links.
         """
-        setup = self.folder / "setup"
-        return gateways_of(self.scenario, self.residents, setup, token, everywhere)
+        setup, folder = self.folder / "setup", self.credentials
+        return gateways_of(self.scenario, self.residents, setup, folder, everywhere)
 
     def server(self, prepared: Mapping[str, Any]) -> ServerProcess:
-        """Settings of the server, with new tokens; also writes population.csv.
+        """Settings of the server; also writes population.csv.
 
         Args:
             prepared: `examples`, `schema` and `units` of the task, as the nursery reported them.
@@ -140,7 +175,7 @@ class ProcessConfigs:
             moments=moments_of(scenario, residents),
             oracle=oracle_of(scenario, residents),
             x={group.name: _reported_x(scenario, group) for group in scenario.groups},
-            calls_ahead=scenario.clock.kind == "rounds" and not self._eventful(),
+            calls_ahead=scenario.clock.kind == "rounds" and not self._declines(),
             shared={g.name: g.shared_link.line() for g in scenario.groups if g.shaped},
             compression={group.name: group.link.compression for group in scenario.groups},
             masks={
@@ -150,8 +185,6 @@ class ProcessConfigs:
             },
             units=list(layout.layers) if scenario.conditions.masked else [],
             schema_=[TensorShape(**tensor) for tensor in prepared["schema"]],
-            fleet_token=secrets.token_hex(16),
-            operator_token=secrets.token_hex(16),
         )
 
     def _eventful(self) -> bool:
@@ -159,12 +192,17 @@ class ProcessConfigs:
         groups = self.scenario.groups
         return any(self._life(group).eventful for group in groups)
 
+    def _declines(self) -> bool:
+        """Whether devices may decline, so that not the server alone decides who takes part."""
+        groups = self.scenario.groups
+        return self._eventful() or any(group.participation.rational for group in groups)
+
     def _life(self, group: Group) -> Life:
         return life_of(self.scenario, group, self.faults.inside)
 
     def _sample(self) -> DeviceSampling | None:
         enrolled = sum(resident.enrolled for resident in self.residents)
-        return None if self._eventful() else sample_of(self.scenario, enrolled)
+        return None if self._declines() else sample_of(self.scenario, enrolled)
 
     def _run_identity(self) -> str:
         path = self.folder / "setup/run"
@@ -177,31 +215,31 @@ class ProcessConfigs:
         server: ServerProcess,
         address: str,
         ports: Callable[[str], Ports | None],
-        folder: str,
+        folders: DeviceFolders,
     ) -> Iterator[PackProcess]:
         """Yield the settings of the packs of enrolled devices.
 
         Args:
             address: the server's, host:port.
             ports: returns the ports of a group's gateway, or None if it has no gateway.
-            folder: the folder `devices` of the run folder, as the devices see it.
+            folders: where the devices find their states and their credentials.
         """
         gpus = cycle(range(doctor.gpus()))
         for group, residents in by_group(self.scenario, self.residents):
             devices = members_of(self.scenario, group, residents)
             life, reached = self._life(group), ports(group.name)
-            for start in range(0, len(devices), group.devices_per_process):
-                together = devices[start : start + group.devices_per_process]
-                first, last = together[0].client, together[-1].client
+            for together in split_into_packs(group, devices):
                 clients = [device.client for device in together]
+                first, name = clients[0], pack_name(clients)
                 where = f"{reached.host}:{reached.devices[first]}" if reached else address
                 yield PackProcess(
-                    name=first if first == last else f"{first}..{last}",
-                    devices=together,
+                    name=name,
+                    devices=list(together),
                     compression=group.link.compression,
                     life=life.of(clients) if life.eventful else None,
                     faults=faults_of(update_faults(self.faults.inside), clients),
                     clock=self.scenario.clock,
+                    utility=group.participation.rational,
                     capacity=group.device.capacity,
                     length=group.training,
                     mask=group.mask,
@@ -216,8 +254,8 @@ class ProcessConfigs:
                     ),
                     slots=_slots_port(group, reached),
                     address=where,
-                    token=server.fleet_token,
-                    folder=folder,
+                    credentials=str(credentials_path(folders.credentials, device_name(name))),
+                    folder=folders.devices,
                 )
 
     def write_plan(self, prepared: Mapping[str, Any], progress: Progress) -> None:
@@ -250,4 +288,5 @@ def _slots_port(group: Group, ports: Ports | None) -> SlotsPort | None:
     if shared.slots is None or ports is None:
         return None
     address = f"{ports.host}:{ports.control}"
-    return SlotsPort(address=address, queue=shared.overflow == "queue")
+    queue = shared.overflow == "queue"
+    return SlotsPort(address=address, gateway=gateway_identity(group.name), queue=queue)

@@ -40,7 +40,7 @@ def new_run_folder(name: str, out: Path | None, scenario: str) -> Iterator[Path]
         with making(folder, undo_on=(ConfigError, OSError)):
             for part in PARTS:
                 (folder / part).mkdir(exist_ok=True)
-            # setup/ holds tokens, which no other user of the machine may read.
+            # setup/ gets the credentials of the run, which no other user of the machine may read.
             (folder / "setup").chmod(0o700)
             write_atomic(folder / SCENARIO, scenario.encode())
             if out is None:

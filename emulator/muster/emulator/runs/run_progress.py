@@ -29,6 +29,7 @@ class RunProgress:
         bytes_up, bytes_down: bytes of the bodies that devices sent and received in the whole run.
         arriving: bytes of the updates that have arrived in the open round.
         measuring: the step of measuring links before the run; empty if none is measured.
+        acting: the faults that act, by name and number of the occurrence, each with its targets.
         notices: messages for a person, one line each; the displays remove them.
     """
 
@@ -54,6 +55,7 @@ class RunProgress:
     status: str | None = None
     detail: str = ""
     measuring: str = ""
+    acting: dict[tuple[str, int], str] = field(default_factory=dict)
     notices: list[str] = field(default_factory=list)
     _committed_at: float | None = None
     _pace_s: float | None = None
@@ -152,12 +154,14 @@ class RunProgress:
         self.notices.append(f"{clean(event['process'])} was restarted")
 
     def _fault_applied(self, event: Event) -> None:
+        self.acting[clean(event["fault"]), event["number"]] = _targets(event)
         self._fault(event, f"applied to {_targets(event)}")
 
     def _fault_observed(self, event: Event) -> None:
         self._fault(event, f"observed: {clean(event['seen'])}")
 
     def _fault_healed(self, event: Event) -> None:
+        self.acting.pop((clean(event["fault"]), event["number"]), None)
         self._fault(event, "lasted to the end" if event.get("with_run") else "healed")
 
     def _fault_verified(self, event: Event) -> None:

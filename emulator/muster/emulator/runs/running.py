@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from muster.common.clock import Clock, WallClock
 from muster.common.errors import ConfigError, RunFailed, reason_of
+from muster.emulator.credentials.issuing import certifier_of, remove_credentials
 from muster.emulator.launch.backend import BackendName
 from muster.emulator.launch.choice import backend_of
 from muster.emulator.runs import doctor
@@ -115,6 +116,7 @@ def require(scenario: Scenario, backend: BackendName) -> None:
         checks.require(scenario)
     else:
         doctor.require(scenario)
+        certifier_of(scenario.launch, required=False, clock=WallClock())
 
 
 def _run_in(
@@ -173,7 +175,17 @@ async def _supervise(
         loop = asyncio.get_running_loop()
         for number in (signal.SIGINT, signal.SIGTERM):
             loop.add_signal_handler(number, supervisor.stop)
-    await supervisor.run()
+    certifier = certifier_of(scenario.launch, supervisor.backend.isolates, clock)
+    try:
+        issuer = supervisor.configs.issue_credentials(certifier)
+        renewing = asyncio.create_task(issuer.keep_renewing())
+        try:
+            await supervisor.run()
+        finally:
+            renewing.cancel()
+            await asyncio.gather(renewing, return_exceptions=True)
+    finally:
+        remove_credentials(folder)
 
 
 def _loop_is_running() -> bool:

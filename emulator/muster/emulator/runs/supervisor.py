@@ -76,7 +76,7 @@ class Supervisor:
     ) -> None:
         self.scenario = scenario
         self.folder = folder
-        self._configs = ProcessConfigs(scenario, folder)
+        self.configs = ProcessConfigs(scenario, folder)
         self._clock = clock
         self._show = show
         self._show_every_s = show_every_s
@@ -93,13 +93,13 @@ class Supervisor:
         self._server: ServerProcess
         self._packs: dict[str, PackProcess] = {}
         self._deaths: asyncio.Queue[tuple[str, int]] = asyncio.Queue()
-        self._network = GatewayFleet(self.backend, clock, self._record)
+        self._network = GatewayFleet(self.backend, clock, self._record, self.configs.supervisor)
         self._placing: asyncio.Task[None] | None = None
         site = FleetSite(
             self.backend, self._network, clock, self._start_again, lambda: self._serving,
-            self._configs,
+            self.configs,
         )  # fmt: skip
-        self._faults = RunFaults(folder, self._configs, site, clock, self._record, self._fail)
+        self._faults = RunFaults(folder, self.configs, site, clock, self._record, self._fail)
         self._socket = SupervisorSocket(folder, self._faults.handle)
         if self._faults.injects:  # a fault begins when the journal is read
             self._show_every_s = min(show_every_s, _SOON_S)
@@ -162,16 +162,16 @@ class Supervisor:
 
     async def _start(self) -> None:
         self._faults.begin()
-        nursery = self._configs.nursery()
+        nursery = self.configs.nursery()
         prepared = await self._until_ready(
             "nursery", lambda: self.backend.start_nursery(nursery), Started
         )
-        self._server = server = self.backend.with_addresses(self._configs.server(prepared))
+        self._server = server = self.backend.with_addresses(self.configs.server(prepared))
         self._write_server()
         await self._start_network(server)
         address = await self._start_server(Started)
         await self._network.set_upstream(address)
-        packs = self._configs.packs(server, address, self._network.ports, self.backend.devices)
+        packs = self.configs.packs(server, address, self._network.ports, self.backend.folders)
         self._packs = {config.name: config for config in packs}
         self._faults.add_packs(self._packs.values())
         await self.backend.start_packs(list(self._packs.values()))
@@ -223,7 +223,7 @@ class Supervisor:
         This is done before the server starts, because the server waits for devices, and before the
         first device starts.
         """
-        for config in self._configs.gateways(server.fleet_token, self.backend.isolates):
+        for config in self.configs.gateways(self.backend.isolates):
             await self._network.add(config, await self._start_gateway(config, Started))
         if self.scenario.verify:
             await self._network.verify(self.scenario.name)
@@ -236,7 +236,7 @@ class Supervisor:
     async def _write_plan(self, prepared: dict[str, Any]) -> None:
         def write() -> None:
             with suppress(_RunIsOver):
-                self._configs.write_plan(prepared, self._require_running)
+                self.configs.write_plan(prepared, self._require_running)
 
         await asyncio.to_thread(write)
 

@@ -18,3 +18,6 @@ class Host:
 
     def server(self, options: Options) -> InMemoryServer:
         return InMemoryServer(self._network, self.name)
+
+    def listen(self, server: InMemoryServer, address: str) -> int:
+        return server.add_insecure_port(address)

@@ -7,11 +7,13 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from muster.common.clock import Clock
+from muster.common.credentials import EVALUATION, Credentials
 from muster.common.errors import RunFailed
 from muster.common.processes import PARENT, child_command
 from muster.common.tensors import Vector
 from muster.server.evaluation.process import EvaluationResult, Order, Setup
 from muster.wire.bodies import body_view, chunks
+from muster.wire.connections.streams import open_stream
 
 _BACKLOG = 8
 """The most models that may wait. Then the rounds wait, so that a slow evaluation cannot fill the
@@ -106,10 +108,12 @@ class RemoteEvaluation:
 
     Args:
         address: host:port at which it listens.
+        credentials: those of the server.
     """
 
-    def __init__(self, address: str, clock: Clock) -> None:
+    def __init__(self, address: str, credentials: Credentials, clock: Clock) -> None:
         self._address = address
+        self._credentials = credentials
         self._clock = clock
         self._writer: asyncio.StreamWriter | None = None
 
@@ -118,8 +122,8 @@ class RemoteEvaluation:
         limit = self._clock.monotonic() + _CONNECT_S
         while True:
             try:
-                reader, self._writer = await asyncio.open_connection(
-                    host, int(port), limit=_LONGEST_LINE
+                reader, self._writer = await open_stream(
+                    host, int(port), self._credentials, EVALUATION, _LONGEST_LINE
                 )
             except OSError as error:
                 if self._clock.monotonic() > limit:

@@ -6,15 +6,17 @@ It reads from standard input a line of JSON (`Setup`), and then for each model a
 for each model. It ends when its input ends.
 
 If it is not a child of the server, because it has its own container, it is started with host:port
-as its argument. It then listens there and does the same over a connection, for one server after the
-other.
+and the file of its credentials as arguments. It then listens there and does the same over a
+connection, for one server after the other.
 """
 
 import json
+import logging
 import socket
 import sys
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
+from pathlib import Path
 from typing import BinaryIO
 
 import numpy as np
@@ -22,9 +24,15 @@ from pydantic import Field
 
 from muster.common.clock import Clock, WallClock
 from muster.common.config import Section
+from muster.common.credentials import SERVER, Credentials, CredentialsFile, CredentialsSource
+from muster.common.errors import MusterError, Unauthenticated
 from muster.common.tensors import WIRE
 from muster.server.evaluation.breakdown import Breakdown, Part, by_group
 from muster.tasks.tasks import read_task
+from muster.wire.connections.encryption import require_encrypted
+from muster.wire.connections.streams import HANDSHAKE_S, wrap_blocking
+
+log = logging.getLogger("muster.evaluation")
 
 
 class Setup(Section):
@@ -131,12 +139,22 @@ def main(orders: BinaryIO, results: BinaryIO) -> None:
         results.flush()
 
 
-def serve(address: str) -> None:
-    """Listen at `address` and evaluate for one server after the other, without end."""
+def serve(address: str, source: CredentialsSource) -> None:
+    """Listen at `address` and evaluate for one server after the other, without end.
+
+    Raises:
+        ConfigError: the address is not a loopback address, and there is no TLS.
+    """
     host, _, port = address.rpartition(":")
+    require_encrypted(host, source.current().tls)
     with socket.create_server((host, int(port))) as listening:
         while True:
             connection, _ = listening.accept()
+            try:
+                connection = _accepted(connection, source.current())
+            except (OSError, Unauthenticated) as error:
+                log.warning("a connection is refused: %s", error)
+                continue
             with (
                 connection,
                 connection.makefile("rb") as orders,
@@ -146,8 +164,25 @@ def serve(address: str) -> None:
                 main(orders, results)
 
 
+def _accepted(connection: socket.socket, credentials: Credentials) -> socket.socket:
+    """The connection, if the server of the run has made it.
+
+    Raises:
+        OSError, Unauthenticated: somebody else has.
+    """
+    connection.settimeout(HANDSHAKE_S)
+    wrapped = wrap_blocking(connection, credentials, SERVER, server_side=True)
+    wrapped.settimeout(None)
+    return wrapped
+
+
 if __name__ == "__main__":
     if len(sys.argv) > 1:
-        serve(sys.argv[1])
+        logging.basicConfig(stream=sys.stderr, level=logging.INFO)
+        try:
+            serve(sys.argv[1], CredentialsFile(Path(sys.argv[2])))
+        except MusterError as error:
+            log.error("%s", error)
+            sys.exit(1)
     else:
         main(sys.stdin.buffer, sys.stdout.buffer)

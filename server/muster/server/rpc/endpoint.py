@@ -1,48 +1,46 @@
-"""Adds both services to a gRPC server and checks their callers.
+"""Adds services to a gRPC server, and checks their callers.
 
 gRPC reads the request of a unary call, up to the largest message, before it calls the method. The
-caller is therefore checked earlier, when the method is looked up, so that a call without a valid
-credential costs no memory.
+caller is therefore checked earlier, so that a call without valid credentials costs no memory: by
+its metadata when the method is looked up, and by its certificate in a method that reads nothing
+before that.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Sequence
 from typing import Any
 
 import grpc
 
-from muster.common.errors import Unauthenticated
+from muster.common.errors import Forbidden, Unauthenticated
+from muster.server.rpc.authentication import Authentication, Context
 from muster.server.rpc.operator import OperatorService
-from muster.server.rpc.service import Context, FleetService, Metadata
+from muster.server.rpc.service import STATUS, FleetService
 from muster.v1 import operator_pb2_grpc
 from muster.wire.handlers import add_fleet_to_server
 
-Authenticate = Callable[[str, Metadata], None]
-"""Checks the metadata of a call. Takes the method's name and the metadata; raises
-`Unauthenticated`."""
 
-
-def add_services(server: Any, fleet: FleetService, operator: OperatorService) -> None:
-    """Add both services to `server`, for callers that present a valid credential.
+def add_services(
+    server: Any, fleet: FleetService, operator: OperatorService, authentication: Authentication
+) -> None:
+    """Add both services to `server`, for callers that present valid credentials.
 
     Args:
         server: a server made by `muster.wire.transport.Transport.server`.
     """
-    add_fleet_to_server(fleet, _Guard(server, fleet.authenticate))  # type: ignore[arg-type]
-    operator_pb2_grpc.add_OperatorServicer_to_server(
-        operator,
-        _Guard(server, operator.authenticate),  # type: ignore[arg-type]
-    )
+    guard: Any = AuthenticatedServer(server, authentication)
+    add_fleet_to_server(fleet, guard)
+    operator_pb2_grpc.add_OperatorServicer_to_server(operator, guard)
 
 
-class _Guard:
-    """Stands in for a gRPC server; adds an authentication check to the handlers added to it."""
+class AuthenticatedServer:
+    """Stands in for a gRPC server to which handlers are added; lets it check every caller."""
 
-    def __init__(self, server: Any, authenticate: Authenticate) -> None:
+    def __init__(self, server: Any, authentication: Authentication) -> None:
         self._server = server
-        self._authenticate = authenticate
+        self._authentication = authentication
 
     def add_generic_rpc_handlers(self, handlers: Sequence[grpc.GenericRpcHandler]) -> None:
-        guarded = tuple(_Guarded(handler, self._authenticate) for handler in handlers)
+        guarded = tuple(_Guarded(handler, self._authentication) for handler in handlers)
         self._server.add_generic_rpc_handlers(guarded)
 
     def add_registered_method_handlers(self, service: str, handlers: object) -> None:
@@ -51,28 +49,69 @@ class _Guard:
 
 
 class _Guarded(grpc.GenericRpcHandler):
-    """Handlers that refuse an unauthenticated caller before any of the request is read."""
+    """Handlers that refuse a caller before any of the request is read."""
 
-    def __init__(self, handlers: grpc.GenericRpcHandler, authenticate: Authenticate) -> None:
+    def __init__(self, handlers: grpc.GenericRpcHandler, authentication: Authentication) -> None:
         self._handlers = handlers
-        self._authenticate = authenticate
+        self._authentication = authentication
 
     def service(self, handler_call_details: grpc.HandlerCallDetails) -> Any:
         handler = self._handlers.service(handler_call_details)
         if handler is None:  # the method of another service, or unknown
             return None
-        method = handler_call_details.method.rpartition("/")[2]
+        method, shown = handler_call_details.method, handler_call_details.invocation_metadata
         try:
-            self._authenticate(method, handler_call_details.invocation_metadata)
-        except Unauthenticated as error:
-            return _refusal(str(error))
+            name = self._authentication.identify(method, shown)
+        except (Unauthenticated, Forbidden) as error:
+            return _refusal(error)
+        if self._authentication.certified:
+            return _confirmed(handler, name, self._authentication)
         return handler
 
 
-def _refusal(detail: str) -> Any:
-    """Return a method that answers UNAUTHENTICATED and reads nothing."""
+def _refusal(error: Unauthenticated | Forbidden) -> Any:
+    """Return a method that answers with the error's status and reads nothing."""
 
     async def refuse(requests: Any, context: Context) -> None:
-        await context.abort(grpc.StatusCode.UNAUTHENTICATED, detail)
+        await context.abort(STATUS[type(error)], str(error))
 
     return grpc.stream_stream_rpc_method_handler(refuse)
+
+
+def _confirmed(handler: Any, name: str, authentication: Authentication) -> Any:
+    """Return a method that checks the certificate of its caller, and then does what `handler` does.
+
+    A certificate can be seen only in a method, and a method with one request begins when gRPC has
+    read it. So this method takes a stream of requests, and reads the one itself.
+    """
+
+    async def request_of(requests: Any, context: Context) -> Any:
+        try:
+            authentication.confirm(name, context)
+        except Forbidden as error:
+            await context.abort(STATUS[Forbidden], str(error))
+        if handler.request_streaming:
+            return requests
+        request = await context.read()
+        if request is grpc.aio.EOF:
+            await context.abort(grpc.StatusCode.INVALID_ARGUMENT, "the call has no request")
+        return request
+
+    async def with_one_reply(requests: Any, context: Context) -> Any:
+        request = await request_of(requests, context)
+        return await (handler.stream_unary or handler.unary_unary)(request, context)
+
+    async def with_replies(requests: Any, context: Context) -> None:
+        request = await request_of(requests, context)
+        replies: AsyncIterator[Any] | Awaitable[None]
+        replies = (handler.stream_stream or handler.unary_stream)(request, context)
+        if isinstance(replies, AsyncIterator):
+            async for reply in replies:
+                await context.write(reply)
+        else:
+            await replies
+
+    encoding = handler.request_deserializer, handler.response_serializer
+    if handler.response_streaming:
+        return grpc.stream_stream_rpc_method_handler(with_replies, *encoding)
+    return grpc.stream_unary_rpc_method_handler(with_one_reply, *encoding)

@@ -1,11 +1,10 @@
-"""The Fleet service: authenticates, decodes, calls the coordinator, and encodes. It takes no
-decisions itself."""
+"""The Fleet service: decodes, calls the coordinator, and encodes. It takes no decisions itself."""
 
 import asyncio
 import logging
 import sqlite3
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
 from typing import Any
@@ -13,8 +12,10 @@ from typing import Any
 import grpc
 
 from muster.common.clock import Clock
+from muster.common.credentials import Caller
 from muster.common.errors import (
     ConfigError,
+    Forbidden,
     Interrupted,
     MusterError,
     RemoteProtocolError,
@@ -23,36 +24,30 @@ from muster.common.errors import (
 )
 from muster.common.exchange import Outcome, Reason, Receipt, Update
 from muster.server.account.traffic import Transfer
-from muster.server.fleet import ConnectedPack, Outbox, same_token
+from muster.server.fleet import ConnectedPack, Outbox
 from muster.server.rounds.coordinator import Coordinator
 from muster.server.rounds.shared_links import least_lines
+from muster.server.rpc.authentication import Authentication, Context
 from muster.server.rpc.downloads import Downloads
 from muster.server.rpc.probe import probe
 from muster.server.rpc.transfers import TransferQueue
 from muster.v1 import fleet_pb2 as pb
 from muster.v1 import fleet_pb2_grpc
-from muster.wire import INLINE_BYTES, PROTOCOL_VERSION, SESSION, TOKEN, messages
+from muster.wire import INLINE_BYTES, PROTOCOL_VERSION, messages
 
 log = logging.getLogger(__name__)
 
 STATUS: dict[type[MusterError], grpc.StatusCode] = {
     RemoteProtocolError: grpc.StatusCode.INVALID_ARGUMENT,
     Unauthenticated: grpc.StatusCode.UNAUTHENTICATED,
+    Forbidden: grpc.StatusCode.PERMISSION_DENIED,
     ConfigError: grpc.StatusCode.INVALID_ARGUMENT,
     Interrupted: grpc.StatusCode.UNAVAILABLE,
 }
 """The gRPC status that a peer gets for an error. An error without a row is a bug in muster."""
 
-Context = grpc.aio.ServicerContext[Any, Any]
-
-Metadata = Iterable[tuple[str, str | bytes]]
-"""The metadata of a call: (key, value) pairs that travel beside its messages."""
-
 _SHOWN = 200
 """The most characters of a peer's text that an error message repeats."""
-
-_WITH_TOKEN = frozenset({"Enroll", "Probe"})
-"""Methods whose callers present the fleet's token; callers of all others present a session."""
 
 
 @asynccontextmanager
@@ -80,53 +75,33 @@ async def errors_as_status(
         await context.abort(grpc.StatusCode.INTERNAL, f"internal error: {type(error).__name__}")
 
 
-def metadata(context: Context, key: str) -> bytes | None:
-    """The value of a key in the metadata of the call; None if it is not there."""
-    return credential(context.invocation_metadata() or (), key)
-
-
-def credential(shown: Metadata, key: str) -> bytes | None:
-    """The value of a key in a call's metadata; None if it is not there."""
-    for name, value in shown:
-        if name == key:
-            return value if isinstance(value, bytes) else value.encode()
-    return None
-
-
 class FleetService(fleet_pb2_grpc.FleetServicer):
-    """The Fleet service of one run."""
+    """The Fleet service of one run.
 
-    def __init__(self, coordinator: Coordinator, clock: Clock) -> None:
+    Args:
+        authentication: knows who calls. A call comes here only after it has let it pass
+            (`endpoint.add_services`).
+    """
+
+    def __init__(
+        self, coordinator: Coordinator, clock: Clock, authentication: Authentication
+    ) -> None:
         self._coordinator = coordinator
+        self._authentication = authentication
         self._fleet = coordinator.fleet
         self._clock = clock
         settings, shared = coordinator.settings, coordinator.config.shared
         lines = least_lines(shared, self._fleet, settings.transfers)
         self._transfers = TransferQueue(settings.transfers, settings.transfer_idle_s, lines, clock)
         self._downloads = Downloads(coordinator, self._transfers, clock)
-        self._token = bytes.fromhex(coordinator.config.fleet_token)
         self._z = frozenset(coordinator.config.z)
-
-    def authenticate(self, method: str, shown: Metadata) -> None:
-        """Check the credential of a method's caller.
-
-        Raises:
-            Unauthenticated: the fleet's token or the session is missing or wrong.
-        """
-        if method not in _WITH_TOKEN:
-            self._fleet.of_session(credential(shown, SESSION))
-        elif not same_token(credential(shown, TOKEN), self._token):
-            raise Unauthenticated("the fleet's token is missing or wrong")
-
-    def _pack(self, context: Context) -> ConnectedPack:
-        return self._fleet.of_session(metadata(context, SESSION))
 
     # --- Enroll ----------------------------------------------------------------------------------
 
     async def Enroll(self, request: pb.EnrollRequest, context: Context) -> pb.EnrollReply:
         async with errors_as_status(context, self._coordinator.fail):
-            self.authenticate("Enroll", context.invocation_metadata() or ())
-            refusal = self._refusal_of(request)
+            caller = self._authentication.enrolling(context)
+            refusal = self._refusal_of(request, caller)
             if refusal is not None:
                 return pb.EnrollReply(refusal=refusal)
             fingerprint = messages.decode_fingerprint(request.fingerprint)
@@ -134,11 +109,11 @@ class FleetService(fleet_pb2_grpc.FleetServicer):
             for old in self._fleet.packs_of(identity.client for identity in identities):
                 self._transfers.end(old, "its device enrolled again")
                 self._leave(old, "its device enrolled again")
-            pack = self._fleet.enroll(identities, fingerprint)
+            pack = self._fleet.enroll(identities, fingerprint, caller.name)
             self._coordinator.enrolled(pack)
             return pb.EnrollReply(enrolled=self._enrolled(pack))
 
-    def _refusal_of(self, request: pb.EnrollRequest) -> pb.Refusal | None:
+    def _refusal_of(self, request: pb.EnrollRequest, caller: Caller) -> pb.Refusal | None:
         """Return why these devices may not enroll, or None if they may."""
         if request.protocol_version != PROTOCOL_VERSION:
             return _refusal(
@@ -153,6 +128,12 @@ class FleetService(fleet_pb2_grpc.FleetServicer):
                     Reason.UNKNOWN_CLIENT,
                     f"{identity.client[:_SHOWN]!r} is not one of the {len(self._fleet.devices)} "
                     "devices that may enroll",
+                )
+            if identity.client not in caller.clients:
+                return _refusal(
+                    Reason.UNKNOWN_CLIENT,
+                    f"{caller.name} may not enroll {device.client}: its credentials are for "
+                    f"{len(caller.clients)} other devices",
                 )
             if identity.examples != device.examples:
                 return _refusal(
@@ -205,7 +186,7 @@ class FleetService(fleet_pb2_grpc.FleetServicer):
 
     async def Attend(self, request_iterator: Any, context: Context) -> None:  # type: ignore[override]
         async with errors_as_status(context, self._coordinator.fail):
-            pack = self._pack(context)
+            pack = self._authentication.pack(context)
             self._leave(pack, "it opened another stream")
             outbox = self._fleet.attend(pack, self._clock.monotonic())
             self._coordinator.attended(pack)
@@ -254,14 +235,13 @@ class FleetService(fleet_pb2_grpc.FleetServicer):
 
     async def Fetch(self, request: pb.FetchRequest, context: Context) -> None:  # type: ignore[override]
         async with errors_as_status(context, self._coordinator.fail):
-            pack = self._pack(context)
+            pack = self._authentication.pack(context)
             await self._downloads.send(request, pack, context)
 
     # --- Probe -----------------------------------------------------------------------------------
 
     async def Probe(self, request_iterator: Any, context: Context) -> AsyncIterator[pb.ProbeReply]:
         async with errors_as_status(context, self._coordinator.fail):
-            self.authenticate("Probe", context.invocation_metadata() or ())
             async for reply in probe(request_iterator, self._clock):
                 yield reply
 
@@ -269,7 +249,7 @@ class FleetService(fleet_pb2_grpc.FleetServicer):
 
     async def Submit(self, request_iterator: Any, context: Context) -> pb.Receipt:
         async with errors_as_status(context, self._coordinator.fail):
-            pack = self._pack(context)
+            pack = self._authentication.pack(context)
             first = await context.read()
             if first is grpc.aio.EOF:
                 raise RemoteProtocolError("Submit ended before its header")

@@ -7,7 +7,9 @@ import docker
 import docker.errors
 import docker.types
 
+from muster.common.clock import WallClock
 from muster.common.errors import ConfigError
+from muster.emulator.credentials.issuing import certifier_of
 from muster.emulator.fleet import server_view
 from muster.emulator.launch.docker.daemon import (
     connected,
@@ -38,6 +40,7 @@ def require(scenario: Scenario) -> None:
     server_view.require(scenario)
     doctor.require_gpus(scenario)
     doctor.require_port(scenario.server.port)
+    certifier_of(scenario.launch, required=True, clock=WallClock())
     if scenario.verify:
         require_reach()
 

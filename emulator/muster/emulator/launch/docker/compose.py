@@ -33,6 +33,8 @@ _HEALTH: Final = {"interval": "2s", "timeout": "10s", "retries": 60}
 """Every health check starts a Python process in the container, which takes some 50 ms of a core.
 Devices wait for the first check."""
 
+_TMP: Final = "/tmp:mode=1777"
+
 _GPUS: Final = {"driver": "nvidia", "count": "all", "capabilities": ["gpu"]}
 
 _OF_ONE: Final = ("volumes", "labels")
@@ -120,7 +122,7 @@ def _common(project: Project, services: Sequence[Service]) -> dict[str, Any]:
     return {
         "user": "{}:{}".format(*project.user),
         "read_only": True,
-        "tmpfs": _line("/tmp:mode=1777"),
+        "tmpfs": _line(_TMP),
         "cap_drop": _line("ALL"),
         "security_opt": _line("no-new-privileges:true"),
         "init": True,
@@ -154,6 +156,8 @@ def _body(project: Project, service: Service) -> dict[str, Any]:
         body["restart"] = f"{_RESTART}:{project.restarts}"
     if service.ports:
         body["ports"] = [f"127.0.0.1:{out}:{inside}" for inside, out in service.ports.items()]
+    if service.hidden:
+        body["tmpfs"] = _line(_TMP, *service.hidden)
     if service.mounts:
         body["volumes"] = [_volume(project, mount) for mount in service.mounts]
     body["labels"] = _Line({FOLDER_LABEL: str(project.folder), NAME_LABEL: service.name})

@@ -19,7 +19,13 @@ from muster.emulator.launch.docker.compose import (
 from muster.emulator.launch.docker.daemon import (
     free_port,
 )
-from muster.emulator.launch.docker.services import SERVER_PORT, STATE, Service, Site, project_of
+from muster.emulator.launch.docker.services import (
+    INSIDE,
+    SERVER_PORT,
+    Service,
+    Site,
+    project_of,
+)
 from muster.emulator.launch.processes import Processes
 from muster.emulator.runs.process_configs import ProcessConfigs
 from muster.emulator.runs.run_folder import shown
@@ -63,12 +69,12 @@ def fleet(
     write_atomic(site.folder / "setup/server.json", server.to_json().encode())
     services = [site.server(outside), site.evaluation()]
     address, ports = f"server:{SERVER_PORT}", dict[str, Ports]()
-    for config in configs.gateways(server.fleet_token, everywhere=True):
+    for config in configs.gateways(everywhere=True):
         no_words(config.words)
         leading = config.model_copy(update={"upstream": address})
         gateway, ports[config.group] = site.gateway(leading, free_port())
         services.append(gateway)
-    packs = list(configs.packs(server, address, ports.get, STATE))
+    packs = list(configs.packs(server, address, ports.get, INSIDE))
     for member in (member for pack in packs for member in pack.devices):
         (site.folder / "devices" / member.client).mkdir(exist_ok=True)
     return [*services, *(service for service, _ in site.devices(packs))]

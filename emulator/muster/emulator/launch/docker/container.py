@@ -101,7 +101,7 @@ def run_container(client: docker.DockerClient, site: Site, service: Service) -> 
         hostname=name[:63],
         user=f"{user}:{group}",
         read_only=True,
-        tmpfs={"/tmp": "mode=1777"},
+        tmpfs={"/tmp": "mode=1777", **dict.fromkeys(service.hidden, "mode=0755")},
         cap_drop=["ALL"],
         security_opt=["no-new-privileges"],
         init=True,

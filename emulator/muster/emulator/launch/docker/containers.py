@@ -6,7 +6,6 @@ command. Those that an earlier command left for the same folder are removed at t
 
 import asyncio
 import os
-import socket
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
@@ -21,7 +20,14 @@ import requests.exceptions
 
 from muster.client.config import NurseryProcess, PackProcess
 from muster.common.clock import Clock
-from muster.common.errors import LaunchFailed
+from muster.common.credentials import (
+    SECRETS,
+    SUPERVISOR,
+    credentials_path,
+    gateway_identity,
+    read_credentials,
+)
+from muster.common.errors import LaunchFailed, Unauthenticated
 from muster.emulator.gateway.config import GatewayProcess, Ports, gateway_name
 from muster.emulator.gateway.words import no_words
 from muster.emulator.launch.backend import Died
@@ -38,8 +44,8 @@ from muster.emulator.launch.docker.services import (
     BACKBONE,
     CONTROL_PORT,
     FOLDER_LABEL,
+    INSIDE,
     NAME_LABEL,
-    STATE,
     Service,
     Site,
     docker_name,
@@ -50,11 +56,13 @@ from muster.emulator.launch.processes import Processes
 from muster.emulator.launch.starting import LAST_LINES, StartingPrograms, quoted
 from muster.emulator.scenario.scenario import Scenario
 from muster.server.config import ServerProcess
+from muster.wire.connections.streams import connect_blocking
 
 T = TypeVar("T")
 
 _POLL_S = 0.05
 _SIGNALS = 128
+_ANSWER_S = 1.0
 
 
 class Containers:
@@ -65,7 +73,7 @@ class Containers:
     """
 
     isolates = True
-    devices = STATE
+    folders = INSIDE
 
     def __init__(self, scenario: Scenario, folder: Path, clock: Clock, died: Died) -> None:
         self._folder = folder
@@ -132,6 +140,8 @@ class Containers:
             return
         self._opened = True
         remove_all(self._client, self._folder, self._clock)
+        # Gateways read their credentials before the whole folder is handed over.
+        hand_over(self._folder / SECRETS, self._site.user)
         threading.Thread(target=self._watch, daemon=True).start()
         for name, internal in self._site.networks().items():
             self._client.networks.create(
@@ -148,13 +158,27 @@ class Containers:
         # A restarted gateway is published on the same port.
         outside = config.again.controllers[1] if config.again is not None else free_port()
         service, ports = self._site.gateway(config, outside)
-        await self._start_until(service, partial(_answers, *ports.controllers))
+        await self._start_until(service, partial(self._answers, config.group, *ports.controllers))
         return ports
 
     def _no_words(self, config: GatewayProcess) -> None:
         no_words(config.words)
         if config.words is not None:
             os.chown(Path(config.words).parent, *self._site.user)
+
+    def _answers(self, group: str, host: str, port: int) -> bool:
+        """Whether a gateway answers a request. A connection alone is not enough, because Docker's
+        proxy accepts connections before the gateway does."""
+        path = credentials_path(self._folder / SECRETS, SUPERVISOR)
+        try:
+            credentials = read_credentials(path)
+            with connect_blocking(
+                host, port, credentials, gateway_identity(group), _ANSWER_S
+            ) as connection:
+                connection.sendall(b"{}\n")
+                return bool(connection.recv(1))
+        except (OSError, Unauthenticated):
+            return False
 
     async def start_server(self) -> str:
         """Start the server, and the evaluation if it does not run yet."""
@@ -319,15 +343,3 @@ class Containers:
             raise LaunchFailed(f"Docker does not answer: {error}") from None
         except OSError as error:
             raise LaunchFailed(str(error)) from None
-
-
-def _answers(host: str, port: int) -> bool:
-    """Whether a gateway answers a request. A connection alone is not enough, because Docker's proxy
-    accepts connections before the gateway does."""
-    try:
-        with socket.create_connection((host, port), 1.0) as connection:
-            connection.settimeout(1.0)
-            connection.sendall(b"{}\n")
-            return bool(connection.recv(1))
-    except OSError:
-        return False

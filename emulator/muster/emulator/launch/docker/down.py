@@ -13,6 +13,7 @@ import docker.errors
 
 from muster.common.clock import WallClock
 from muster.common.errors import ConfigError
+from muster.emulator.credentials.issuing import remove_credentials
 from muster.emulator.launch.docker.daemon import (
     connected,
     containers_of,
@@ -83,6 +84,7 @@ def end(folder: Path, say: Say) -> None:
             keep_log(container, folder)
         remove_all(client, folder, WallClock())
     hand_over(folder, (os.geteuid(), os.getegid()))
+    remove_credentials(folder)
 
 
 def _stop_server(client: docker.DockerClient, folder: Path) -> None:

@@ -17,8 +17,23 @@ from typing import Final, Literal
 
 from muster.client.config import PackContainer, PackProcess
 from muster.common.config import Section
+from muster.common.credentials import (
+    EVALUATION,
+    SECRETS,
+    SERVER,
+    credentials_path,
+    device_name,
+    gateway_identity,
+)
 from muster.common.files import write_atomic
+from muster.emulator.fleet.packs import DeviceFolders
 from muster.emulator.gateway.config import GatewayProcess, Ports, gateway_name
+from muster.emulator.launch.docker.container_limits import (
+    DEVICE_LIMITS,
+    GATEWAY_LIMITS,
+    SERVER_LIMITS,
+    Limits,
+)
 from muster.emulator.scenario.scenario import Scenario
 from muster.emulator.scenario.settings import Group
 from muster.server.config import ServerProcess
@@ -37,6 +52,8 @@ STATE: Final = "/state"
 WORDS: Final = "/words"
 CONFIG: Final = "/config.json"
 OWN: Final = "/own"
+CREDENTIALS: Final = "/credentials"
+INSIDE: Final = DeviceFolders(STATE, CREDENTIALS)
 
 FOLDER_LABEL: Final = "muster.folder"
 """Label of everything that belongs to a run; its value is the run folder."""
@@ -47,40 +64,6 @@ NAME_LABEL: Final = "muster.name"
 UNPRIVILEGED: Final = 10001
 """User id of containers that root starts, as in the images. Containers of other users run with the
 id of that user."""
-
-_MEBI: Final = 1 << 20
-
-
-@dataclass(frozen=True, slots=True)
-class Limits:
-    """The resources that a container may use.
-
-    Attributes:
-        cpus: number of cores.
-        processes: number of processes and threads.
-    """
-
-    cpus: float
-    memory_bytes: int
-    processes: int
-
-    def times(self, n: int) -> "Limits":
-        """The limits of n devices together."""
-        return Limits(n * self.cpus, n * self.memory_bytes, n * self.processes)
-
-
-LIMITS: Final[Mapping[str, Limits]] = {
-    "phone": Limits(1.0, 1024 * _MEBI, 128),
-    "tablet": Limits(1.0, 1536 * _MEBI, 128),
-    "gateway": Limits(1.0, 1024 * _MEBI, 128),
-    "silo": Limits(4.0, 8192 * _MEBI, 512),
-    "always-on": Limits(2.0, 4096 * _MEBI, 256),
-}
-"""Limits of one device by its profile. torch alone takes some 300 MiB. Like the profiles, these
-limits are assumptions."""
-
-_SERVER = Limits(4.0, 8192 * _MEBI, 512)
-_GATEWAY = Limits(2.0, 1024 * _MEBI, 64)
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,6 +85,7 @@ class Service:
         health: a command that succeeds once the container serves; empty: none.
         after: services that must be healthy before it starts.
         gpus: whether it gets the machine's GPUs.
+        hidden: folders of its mounts that are empty inside the container.
     """
 
     name: str
@@ -116,6 +100,7 @@ class Service:
     health: Sequence[str] = ()
     after: Sequence[str] = ()
     gpus: bool = False
+    hidden: Sequence[str] = ()
 
 
 class Site:
@@ -144,6 +129,7 @@ class Site:
                 "port": SERVER_PORT,
                 "outside": f"127.0.0.1:{outside}",
                 "evaluation": f"evaluation:{EVALUATION_PORT}",
+                "credentials": _inside(SERVER),
             }
         )
 
@@ -155,8 +141,13 @@ class Site:
             image=self.scenario.launch.server_image,
             command=["python", "-m", "muster.server", RUN],
             networks=[BACKBONE],
-            limits=_SERVER,
-            mounts=[Mount(str(self.folder), RUN, writable=True), *self._own()],
+            limits=SERVER_LIMITS,
+            mounts=[
+                Mount(str(self.folder), RUN, writable=True),
+                self._credentials(SERVER),
+                *self._own(),
+            ],
+            hidden=[f"{RUN}/{SECRETS}", *self._private_in(self._own())],
             environment=self._environment(),
             ports={SERVER_PORT: outside},
             health=_listens(SERVER_PORT),
@@ -165,14 +156,22 @@ class Site:
     def evaluation(self) -> Service:
         """The container of the evaluation, which is not the server's because it needs torch."""
         address = f"0.0.0.0:{EVALUATION_PORT}"
+        folders = [*self._data(), *self._own()]
         return Service(
             name="evaluation",
             role="evaluation",
             image=self.scenario.launch.client_image,
-            command=["python", "-m", "muster.server.evaluation.process", address],
+            command=[
+                "python",
+                "-m",
+                "muster.server.evaluation.process",
+                address,
+                _inside(EVALUATION),
+            ],
             networks=[BACKBONE],
-            limits=_SERVER,
-            mounts=[*self._data(), *self._own()],
+            limits=SERVER_LIMITS,
+            mounts=[self._credentials(EVALUATION), *folders],
+            hidden=self._private_in(folders),
             environment=self._environment(),
         )
 
@@ -180,8 +179,15 @@ class Site:
         """The container of a group's gateway, and its ports. Its control port is published at port
         `outside` of this machine."""
         name = gateway_name(config.group)
+        identity = gateway_identity(config.group)
         inside = config.model_copy(
-            update={"host": "0.0.0.0", "first_port": CONTROL_PORT, "ready": None, "again": None}
+            update={
+                "host": "0.0.0.0",
+                "first_port": CONTROL_PORT,
+                "ready": None,
+                "again": None,
+                "credentials": _inside(identity),
+            }
         )
         words: list[Mount] = []
         if config.words is not None:
@@ -200,8 +206,13 @@ class Site:
             image=self.scenario.launch.server_image,
             command=_reading("muster.emulator.gateway"),
             networks=[BACKBONE, group_network(config.group)],
-            limits=_GATEWAY,
-            mounts=[self._config(name, inside), *words, *(Mount(trace, trace) for trace in traces)],
+            limits=GATEWAY_LIMITS,
+            mounts=[
+                self._config(name, inside),
+                self._credentials(identity),
+                *words,
+                *(Mount(trace, trace) for trace in traces),
+            ],
             environment=self._environment(),
             ports={CONTROL_PORT: outside},
             health=_listens(CONTROL_PORT),
@@ -230,8 +241,8 @@ class Site:
         first, last = packs[0].devices[0].client, packs[-1].devices[-1].client
         name = first if first == last else f"{first}..{last}"
         clients = [member.client for pack in packs for member in pack.devices]
-        limits = LIMITS[group.device.profile]
-        many = limits.times(len(packs))
+        limits = DEVICE_LIMITS[group.device.profile]
+        many, folders = limits.times(len(packs)), [*self._data(), *self._own()]
         program = "muster.client.spawned" if len(packs) == 1 else "muster.client.household"
         config = packs[0] if len(packs) == 1 else PackContainer(packs=list(packs))
         states = [
@@ -245,7 +256,13 @@ class Site:
             command=_reading(program),
             networks=[group_network(group.name)],
             limits=many,
-            mounts=[self._config(name, config), *states, *self._data(), *self._own()],
+            mounts=[
+                self._config(name, config),
+                *(self._credentials(device_name(pack.name)) for pack in packs),
+                *states,
+                *folders,
+            ],
+            hidden=self._private_in(folders),
             environment=self._environment(),
             after=[gateway_name(group.name)],
             gpus=any(pack.torch_device != "cpu" for pack in packs),
@@ -261,6 +278,11 @@ class Site:
         os.chown(path, *self.user)
         return Mount(str(path), CONFIG)
 
+    def _credentials(self, name: str) -> Mount:
+        """The folder with a program's credentials, which only its container sees."""
+        source = credentials_path(self.folder / SECRETS, name)
+        return Mount(str(source.parent), str(Path(_inside(name)).parent))
+
     def _data(self) -> list[Mount]:
         directory = self.scenario.task.data.directory
         return [Mount(directory, directory)] if directory is not None else []
@@ -268,6 +290,19 @@ class Site:
     def _own(self) -> list[Mount]:
         """Mounts of the user's own code, which PYTHONPATH names."""
         return [Mount(path, f"{OWN}/{number}") for number, path in enumerate(_python_path())]
+
+    def _private_in(self, mounts: Sequence[Mount]) -> list[str]:
+        """The run folder and the user's own authority where they are below folders of code or data,
+        as a container sees them. It runs as their user, so the modes of files hide nothing."""
+        private = [self.folder]
+        if self.scenario.launch.authority is not None:
+            private.append(Path(self.scenario.launch.authority))
+        return [
+            str(Path(mount.target) / path.resolve().relative_to(source))
+            for mount in mounts
+            for path in private
+            if (source := Path(mount.source).resolve()) in path.resolve().parents
+        ]
 
     def _environment(self) -> dict[str, str]:
         own = [f"{OWN}/{number}" for number, _ in enumerate(_python_path())]
@@ -298,6 +333,11 @@ def _user() -> tuple[int, int]:
 def _python_path() -> list[str]:
     given = os.environ.get("PYTHONPATH", "")
     return [str(Path(path).resolve()) for path in given.split(os.pathsep) if path]
+
+
+def _inside(name: str) -> str:
+    """The file of a program's credentials in its container."""
+    return str(credentials_path(CREDENTIALS, name))
 
 
 def _reading(module: str) -> list[str]:

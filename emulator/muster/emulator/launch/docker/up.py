@@ -19,6 +19,7 @@ from pathlib import Path
 from muster.common.clock import Clock, WallClock
 from muster.common.errors import ConfigError, LaunchFailed
 from muster.common.processes import die_with_parent
+from muster.emulator.credentials.issuing import UNATTENDED_LIFETIME_S, certifier_of
 from muster.emulator.launch import COMPOSE
 from muster.emulator.launch.docker import checks
 from muster.emulator.launch.docker.compose_command import (
@@ -37,6 +38,7 @@ from muster.emulator.launch.docker.down import Say, end
 from muster.emulator.launch.docker.services import Site
 from muster.emulator.runs.conclusion import conclude
 from muster.emulator.runs.journal_tail import Tail
+from muster.emulator.runs.process_configs import ProcessConfigs
 from muster.emulator.runs.resumption import require_resumable
 from muster.emulator.runs.run_folder import new_run_folder, own, run_folder, shown
 from muster.emulator.runs.run_progress import RunProgress
@@ -164,6 +166,8 @@ def _start(
     tail, run_progress = Tail(folder / "journal.jsonl"), RunProgress()
     for left in (folder / "setup/address.json", *folder.glob("setup/*.words/*")):
         left.unlink(missing_ok=True)
+    certifier = certifier_of(scenario.launch, True, clock, UNATTENDED_LIFETIME_S)
+    ProcessConfigs(scenario, folder).issue_credentials(certifier)
     hand_over(folder, Site(scenario, folder).user)
     log = folder / "logs/compose.log"
     say("starting containers")

@@ -8,16 +8,22 @@ shared limits in force   all devices of a group at once: sum and fairness
 
 import asyncio
 import math
-import secrets
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
 
 from muster.common import seeds
 from muster.common.clock import Clock
+from muster.common.credentials import Credentials
 from muster.common.errors import TransportError
+from muster.emulator.credentials.issuing import Certifier
 from muster.emulator.gateway.rates import Direction
 from muster.emulator.links.verification.expectations import batches
-from muster.emulator.links.verification.grpc_probe import GrpcBulk, GrpcEcho, ProbeServer
+from muster.emulator.links.verification.grpc_probe import (
+    GrpcBulk,
+    GrpcEcho,
+    ProbeIdentities,
+    ProbeServer,
+)
 from muster.emulator.links.verification.judging import (
     RoundTrips,
     expected_rtt_s,
@@ -74,6 +80,7 @@ async def verify_gateways(
     devices: int = DEVICES,
     grpc: bool = True,
     here: str = _LOOPBACK,
+    certifier: Certifier | None = None,
     show: Show = lambda step: None,
 ) -> Verification:
     """Measure the links of running gateways that carry no other traffic.
@@ -88,6 +95,7 @@ async def verify_gateways(
             0: all.
         here: this machine's address as gateways reach it, because the other end of the links is
             here.
+        certifier: certifies both ends of gRPC; None: they use no TLS.
         grpc: whether to also measure what gRPC achieves on one link of each gateway.
         show: called with a description of each step, for people.
 
@@ -95,7 +103,7 @@ async def verify_gateways(
         TransportError: a gateway does not accept connections.
     """
     tolerances = tolerances or Tolerances()
-    work = _Verifier(gateways, clock, seconds, tolerances, devices, here, show)
+    work = _Verifier(gateways, clock, seconds, tolerances, devices, here, certifier, show)
     rows = await work.all(grpc)
     order = {gateway.group: place for place, gateway in enumerate(gateways)}
 
@@ -114,11 +122,12 @@ class _Verifier:
         tolerances: Tolerances,
         devices: int,
         here: str,
+        certifier: Certifier | None,
         show: Show,
     ) -> None:
         self._gateways, self._clock, self._seconds = gateways, clock, seconds
         self._tolerances, self._show = tolerances, show
-        self._here = here
+        self._here, self._identities = here, ProbeIdentities.drawn(certifier)
         self._reflector = Reflector(clock, here)
         self._lines = [_chosen(gateway, devices) for gateway in gateways]
 
@@ -254,8 +263,8 @@ class _Verifier:
     async def _grpc(self) -> list[Row]:
         lines = _firsts([line for of_gateway in self._lines for line in of_gateway])
         self._show("what gRPC achieves on links")
-        async with self._probe_server(lines) as token:
-            trips = await asyncio.gather(*(self._grpc_round_trip(each, token) for each in lines))
+        async with self._probe_server(lines) as device:
+            trips = await asyncio.gather(*(self._grpc_round_trip(each, device) for each in lines))
         rows = [grpc_rtt_row(line, each) for line, each in zip(lines, trips, strict=True)]
         for direction in _DIRECTIONS:
             for batch in _batches(lines, direction):
@@ -267,32 +276,32 @@ class _Verifier:
         return rows
 
     @asynccontextmanager
-    async def _probe_server(self, lines: Sequence[MeasuredLink]) -> AsyncIterator[bytes]:
-        """Run a server to which the gateways connect, and yield its token. Closing it also ends the
-        connections that gateways still hold, so nothing is left of its calls."""
-        token = secrets.token_bytes(16)
-        server = ProbeServer(token, self._clock, lines, self._here)
+    async def _probe_server(self, lines: Sequence[MeasuredLink]) -> AsyncIterator[Credentials]:
+        """Run a server to which the gateways connect, and yield the credentials of a device.
+        Closing it also ends the connections that gateways still hold, so nothing is left of its
+        calls."""
+        server = ProbeServer(self._identities, self._clock, lines, self._here)
         try:
             await self._set_upstream(await server.start())
-            yield token
+            yield self._identities.device
         finally:
             await server.close()
         await emptied(lines, self._clock)
 
-    async def _grpc_round_trip(self, line: MeasuredLink, token: bytes) -> RoundTrips:
-        return await self._round_trip(line, GrpcEcho(line, token, self._clock))
+    async def _grpc_round_trip(self, line: MeasuredLink, device: Credentials) -> RoundTrips:
+        return await self._round_trip(line, GrpcEcho(line, device, self._clock))
 
     async def _grpc_bulk(
         self, lines: Sequence[MeasuredLink], direction: Direction
     ) -> list[LinkMeasurement]:
         limited = all(line.mean_bps(direction) is not None for line in lines)
         seconds = self._seconds if limited else min(self._seconds, _OPEN_S)
-        async with self._probe_server(lines) as token:
+        async with self._probe_server(lines) as device:
             transfers = [
                 MeasuredTransfer(
                     line,
                     direction,
-                    GrpcBulk(line, token, direction, self._clock),
+                    GrpcBulk(line, device, direction, self._clock),
                     line.mean_bps(direction),
                 )
                 for line in lines

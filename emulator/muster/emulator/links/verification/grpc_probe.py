@@ -3,25 +3,31 @@
 import asyncio
 import logging
 import math
+import secrets
 import sys
 from collections.abc import AsyncIterator, Iterable
-from typing import Any
+from typing import Any, NamedTuple
 
 import grpc
 
 from muster.common.clock import Clock
-from muster.common.errors import Interrupted, Unauthenticated
+from muster.common.credentials import SERVER, Credentials, GivenCredentials, device_name
+from muster.common.errors import Interrupted
+from muster.emulator.credentials.issuing import Certifier, drawn_credentials
 from muster.emulator.gateway.rates import Direction
 from muster.emulator.links.model import model_of
 from muster.emulator.links.verification.measuring import MeasuredLink
 from muster.emulator.links.verification.meter import RateMeter
-from muster.server.fleet import same_token
+from muster.server.fleet import Fleet
+from muster.server.rpc.authentication import Authentication, Context
+from muster.server.rpc.endpoint import AuthenticatedServer
 from muster.server.rpc.probe import probe
-from muster.server.rpc.service import Context, errors_as_status, metadata
+from muster.server.rpc.service import errors_as_status
 from muster.v1 import fleet_pb2 as pb
 from muster.v1 import fleet_pb2_grpc
 from muster.wire import TOKEN, UPLOAD_BYTES
 from muster.wire.channels import client_options, server_options
+from muster.wire.transport import GrpcTransport
 
 log = logging.getLogger(__name__)
 
@@ -41,42 +47,61 @@ def message_bytes(rate_bps: float | None) -> int:
     return int(min(UPLOAD_BYTES, max(_LEAST_MESSAGE_BYTES, _MESSAGE_S * rate_bps / 8)))
 
 
+class ProbeIdentities(NamedTuple):
+    """The credentials of the two ends of a measurement."""
+
+    server: Credentials
+    device: Credentials
+
+    @classmethod
+    def drawn(cls, certifier: Certifier | None = None) -> "ProbeIdentities":
+        """New credentials, for a measurement only.
+
+        Args:
+            certifier: None: there is no TLS.
+        """
+        run = secrets.token_hex(8)
+        device = drawn_credentials(run, device_name("probe"), certifier)
+        return cls(drawn_credentials(run, SERVER, certifier, [device.as_caller()]), device)
+
+
 class ProbeServer:
     """A server that only has the RPC Probe, on a free port of `host`.
 
     Args:
-        token: the fleet's token; calls without it are refused.
+        identities: only their device may call.
         lines: the links of the devices that will call.
     """
 
     def __init__(
         self,
-        token: bytes,
+        identities: ProbeIdentities,
         clock: Clock,
         lines: Iterable[MeasuredLink] = (),
         host: str = "127.0.0.1",
     ) -> None:
-        self._token, self._clock, self._host = token, clock, host
-        self._server = grpc.aio.server(
-            options=server_options(model_of(line.shape) for line in lines)
+        self._clock, self._host = clock, host
+        source = GivenCredentials(identities.server)
+        self._transport = GrpcTransport(source)
+        self._server = self._transport.server(
+            server_options(model_of(line.shape) for line in lines)
         )
         handler = grpc.stream_stream_rpc_method_handler(
             self._probe, pb.ProbeMessage.FromString, pb.ProbeReply.SerializeToString
         )
-        self._server.add_generic_rpc_handlers(
+        guarded = AuthenticatedServer(self._server, Authentication(source, Fleet([])))
+        guarded.add_generic_rpc_handlers(
             (grpc.method_handlers_generic_handler(_FLEET, {"Probe": handler}),)
         )
 
     async def _probe(self, requests: Any, context: Context) -> AsyncIterator[pb.ProbeReply]:
         async with errors_as_status(context, log.exception):
-            if not same_token(metadata(context, TOKEN), self._token):
-                raise Unauthenticated("the fleet's token is missing or wrong")
             async for reply in probe(requests, self._clock):
                 yield reply
 
     async def start(self) -> str:
         """Listen; return the address, host:port."""
-        port = self._server.add_insecure_port(f"{self._host}:0")
+        port = self._transport.listen(self._server, f"{self._host}:0")
         await self._server.start()
         return f"{self._host}:{port}"
 
@@ -88,15 +113,15 @@ class _Call:
     """A call of Probe over a channel of its own, through a device's link.
 
     Args:
-        token: the fleet's token.
+        credentials: those of the device that calls.
     """
 
-    def __init__(self, line: MeasuredLink, token: bytes, clock: Clock) -> None:
-        self._channel = grpc.aio.insecure_channel(
-            f"{line.host}:{line.port}", options=client_options(model_of(line.shape))
+    def __init__(self, line: MeasuredLink, credentials: Credentials, clock: Clock) -> None:
+        self._channel = GrpcTransport(GivenCredentials(credentials)).channel(
+            f"{line.host}:{line.port}", client_options(model_of(line.shape))
         )
         stub: Any = fleet_pb2_grpc.FleetStub(self._channel)
-        self._stream = stub.Probe(metadata=((TOKEN, token),))
+        self._stream = stub.Probe(metadata=((TOKEN, credentials.shown),))
         self._clock = clock
 
     async def start(self) -> None:
@@ -115,9 +140,9 @@ class GrpcBulk(_Call):
     """
 
     def __init__(
-        self, line: MeasuredLink, token: bytes, direction: Direction, clock: Clock
+        self, line: MeasuredLink, credentials: Credentials, direction: Direction, clock: Clock
     ) -> None:
-        super().__init__(line, token, clock)
+        super().__init__(line, credentials, clock)
         self._direction = direction
         rate_bps = line.mean_bps(direction)
         size = message_bytes(rate_bps)

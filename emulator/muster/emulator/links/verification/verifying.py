@@ -11,7 +11,16 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from muster.common.clock import Clock, WallClock
+from muster.common.credentials import (
+    SECRETS,
+    SUPERVISOR,
+    credentials_path,
+    gateway_identity,
+    read_credentials,
+)
 from muster.common.errors import ConfigError, LaunchFailed, RunFailed
+from muster.emulator.credentials.issuing import Issuer, certifier_of
+from muster.emulator.fleet.packs import packs_by_group
 from muster.emulator.fleet.population import population
 from muster.emulator.launch.backend import BackendName, MakeBackend, ending
 from muster.emulator.launch.choice import backend_of
@@ -115,21 +124,25 @@ async def _with_gateways(
         if not died.done():
             died.set_result(f"{name} {ending(status)}")
 
-    token = secrets.token_hex(16)
     with TemporaryDirectory(prefix="muster-verify-", ignore_cleanup_errors=True) as made:
         folder = Path(made)
         for part in ("logs", "setup"):
             (folder / part).mkdir()
         backend = make_backend(scenario, folder, clock, on_death)
+        certifier = certifier_of(scenario.launch, backend.isolates, clock)
+        residents, credentials = population(scenario), folder / SECRETS
+        issuer = Issuer(credentials, secrets.token_hex(8), certifier)
+        issuer.issue(packs_by_group(scenario, residents))
+        supervisor = read_credentials(credentials_path(credentials, SUPERVISOR))
         async with AsyncExitStack() as stack:
             stack.push_async_callback(backend.close)
             gateways = []
-            configs = gateways_of(scenario, population(scenario), folder / "setup", token)
+            configs = gateways_of(scenario, residents, folder / "setup", str(credentials))
             for config in configs:
                 show(f"starting the gateway of {config.group}")
                 ports = await backend.start_gateway(config)
                 controller = await stack.enter_async_context(
-                    Controller(ports, config.controller_token, clock)
+                    Controller(ports, supervisor, clock, gateway=gateway_identity(config.group))
                 )
                 reached = backend.reachable_ports(config.group, ports)
                 gateways.append(GatewayUnderTest(config, reached, controller))
@@ -144,6 +157,7 @@ async def _with_gateways(
                     tolerances=tolerances,
                     devices=devices,
                     here=backend.here,
+                    certifier=certifier,
                     show=show,
                 )
             )
