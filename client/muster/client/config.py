@@ -13,6 +13,7 @@ from pydantic import BeforeValidator, Field, model_validator
 from muster.client.faults.scheduled import DeviceFault
 from muster.client.life import Life, SimulatedDevice
 from muster.client.optimizers import PLAIN, AnyOptimizer
+from muster.client.participation import UtilitySettings
 from muster.client.trainer import AnyTrainer
 from muster.common.bounds import MOST_EXAMPLES, Count, ExampleCount, NotNegative, Positive
 from muster.common.compression import AnyCodec, Whole
@@ -236,6 +237,9 @@ class SlotsPort(Section):
     address: str
     """host:port."""
 
+    gateway: str
+    """The name under which the gateway is known."""
+
     queue: bool
     """Whether devices wait for a slot (overflow "queue") instead of being denied one."""
 
@@ -255,6 +259,9 @@ class PackProcess(Section):
 
     clock: ClockSettings = ClockSettings()
     """The clock of the simulated lives."""
+
+    utility: UtilitySettings | None = None
+    """How the devices decide whether a model serves them. Absent: they do not ask."""
 
     faults: list[DeviceFault] = Field(default_factory=list)
     """The faults of the devices' updates."""
@@ -291,8 +298,8 @@ class PackProcess(Section):
     address: str
     """host:port of the server or of the pack's gateway."""
 
-    token: str
-    """The fleet's token, hexadecimal."""
+    credentials: str
+    """The file with the credentials of this process."""
 
     folder: str
     """The folder `devices` of the run folder, with a folder for each device."""
@@ -314,3 +321,6 @@ class NurseryProcess(Section):
     seed: int
     folder: str
     """The run folder."""
+
+    rational: dict[str, int] = Field(default_factory=dict)
+    """The index of each enrolled device that is rational, by its name."""

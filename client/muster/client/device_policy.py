@@ -7,9 +7,11 @@ import numpy as np
 
 from muster.client.config import PackMember
 from muster.client.device_simulation import DeviceSimulation
-from muster.client.learner import Learner, TrainingConfig
-from muster.client.life import Effort, Life, Row, effort_of
+from muster.client.learner import Learner
+from muster.client.life import Decided, Effort, Life, Row, effort_of
 from muster.client.memory import State
+from muster.client.rational import Judgement
+from muster.client.training_config import DownloadTimes, TrainingConfig
 from muster.common.exchange import Call, Decision, DeviceState, Observation, Reason
 from muster.common.seeds import IntArray
 
@@ -27,6 +29,12 @@ class Choice(NamedTuple):
         away: number of rounds after this one that it will decline for the same reason.
         step: the step of its life at which it was called.
         slowdown: factor of its modelled seconds of training, from faults.
+        metered: whether its network costs money.
+        alone: the row of its simulated state if it trains its own model instead (rational devices).
+        lost: whether it declines, and the training of its own model is lost.
+        judgement: what a rational device thinks of the model; None for all others, and until it has
+            judged the model.
+        download: how it got the model, if it has judged it.
     """
 
     decision: Decision
@@ -39,6 +47,11 @@ class Choice(NamedTuple):
     away: int = 0
     step: int = 0
     slowdown: float = 1.0
+    metered: bool = False
+    alone: Row = ()
+    lost: bool = False
+    judgement: Judgement | None = None
+    download: DownloadTimes = DownloadTimes()
 
 
 _OFFLINE = Choice(Decision.DECLINE, Reason.OFFLINE, State())
@@ -46,6 +59,12 @@ _OFFLINE = Choice(Decision.DECLINE, Reason.OFFLINE, State())
 
 def _denied(choice: Choice) -> Choice:
     return choice._replace(decision=Decision.DECLINE, reason=Reason.SLOT_TAKEN, share=1.0, life=())
+
+
+def _declined(choice: Choice) -> Choice:
+    lost = choice.decision is Decision.ABORT
+    choice = choice._replace(decision=Decision.DECLINE, reason=Reason.NO_GAIN)
+    return choice._replace(life=choice.alone, lost=lost)
 
 
 class AlwaysAccept:
@@ -68,6 +87,10 @@ class AlwaysAccept:
     def denied(self, call: Call, choice: Choice) -> Choice:
         """The choice of a device that got no channel slot: it declines."""
         return _denied(choice)
+
+    def declined(self, call: Call, choice: Choice) -> Choice:
+        """The choice of a device that the model does not serve: it declines."""
+        return _declined(choice)
 
     def observe(self, step: int) -> list[Observation]:
         """The observations that heartbeats report: none."""
@@ -117,22 +140,24 @@ class DevicePolicy:
             if offline[called].all():  # usual for an absent device, so it should be cheap
                 away = self._away(step)[called]
                 return [_OFFLINE._replace(away=int(rounds)) for rounds in away]
-        stands = [not self._lockstep and self._holds_update_for(call) for call in calls]
+        held = [not self._lockstep and self._holds_update_for(call) for call in calls]
         befores = [
             State() if kept else self._state_before(call)
-            for call, kept in zip(calls, stands, strict=True)
+            for call, kept in zip(calls, held, strict=True)
         ]
         effort, slowdown = lives.slowed(step, self._effort(work)), lives.slowdown(step)
         look, verdict = lives.look(step), lives.decide(step, effort)
         places = np.array([self._places[call.key.client] for call in calls])
-        working = places[verdict.accepted[places] & ~np.array(stands)]
+        working = places[verdict.accepted[places] & ~np.array(held)]
         entered = {int(place): lives.row(place) for place in working}
+        alone = self._rows_alone(verdict, effort, entered)
         lives.take_part(working, verdict, effort)
         for call, place in zip(calls, map(int, places), strict=True):
             if place in entered:
                 self._entered[call.key.client] = call.key.round, entered[place]
-        choices, away = [], self._away(step)
-        for place, before, kept in zip(map(int, places), befores, stands, strict=True):
+        choices, nobody_away = [], look.available[places].all()
+        away = np.zeros(len(self._places), np.int64) if nobody_away else self._away(step)
+        for place, before, kept in zip(map(int, places), befores, held, strict=True):
             reason, seen, x = verdict.reason(place), look.state(place), look.covariates(place)
             if kept:
                 choices.append(Choice(Decision.ACCEPT, None, before, seen=seen, x=x, step=step))
@@ -146,8 +171,9 @@ class DevicePolicy:
             before = before._replace(life=entered[place])
             share = float(verdict.share[place])
             factor = 1.0 if slowdown is None else float(slowdown[place])
-            row = lives.row(place)
-            choices.append(Choice(decision, reason, before, row, share, seen, x, 0, step, factor))
+            row, metered = lives.row(place), not bool(look.unmetered[place])
+            told = Choice(decision, reason, before, row, share, seen, x, 0, step, factor, metered)
+            choices.append(told._replace(alone=alone.get(place, ())))
         return choices
 
     def denied(self, call: Call, choice: Choice) -> Choice:
@@ -155,6 +181,31 @@ class DevicePolicy:
         if choice.before.life:
             self._lives.settle(self._places[call.key.client], choice.before.life)
         return _denied(choice)
+
+    def declined(self, call: Call, choice: Choice) -> Choice:
+        """The choice of a device that the model does not serve: it declines, and works for itself,
+        which its state tells."""
+        if choice.alone:
+            self._lives.settle(self._places[call.key.client], choice.alone)
+        return _declined(choice)
+
+    def _rows_alone(
+        self, verdict: Decided, effort: Effort, entered: Mapping[int, Row]
+    ) -> Mapping[int, Row]:
+        """The rows of rational devices after their work if they do it for themselves, by place.
+
+        Args:
+            entered: the rows before the work, in which the devices are left.
+        """
+        if self._lives.life.participation.rational is None:
+            return {}
+        self._lives.take_part(
+            np.array(list(entered), np.int64), verdict.unwilling(), effort.alone()
+        )
+        alone = {place: self._lives.row(place) for place in entered}
+        for place, row in entered.items():
+            self._lives.settle(place, row)
+        return alone
 
     def _away(self, step: int) -> IntArray:
         """Number of rounds after this one in which each offline device will be offline too."""

@@ -98,8 +98,9 @@ class DeviceSimulation:
     def advance(self, step: int) -> None:
         """Advance all devices to the beginning of `step`."""
         while (behind := int(self._at.min())) < step:
-            rows = np.flatnonzero(self._at == behind)
-            self._advance_rows(slice(None) if len(rows) == len(self._at) else rows, behind)
+            together = behind == self._at.max()  # usual
+            rows = slice(None) if together else np.flatnonzero(self._at == behind)
+            self._advance_rows(rows, behind)
             self._seen = None
 
     def _advance_rows(self, rows: slice | IntArray, step: int) -> None:
@@ -290,6 +291,9 @@ class DeviceSimulation:
         Enters the reasons into `code`, and returns the share of the work that each device does.
         """
         rules, battery = self.life.participation, self.life.device.battery
+        takes_time = effort.work_s.any()
+        if not (self.life.drop_out or battery or takes_time):
+            return share  # nothing can go wrong
         lost, how_far = self._luck.at(step).T
         dropped = (code == 0) & (lost < self.life.drop_out)
         code[dropped] = CODE[Reason.DROP_OUT]
@@ -301,8 +305,8 @@ class DeviceSimulation:
             empty = (code == 0) & (affordable <= 1)
             code[empty] = CODE[Reason.POWERED_OFF]
             share = np.where(empty, affordable, share)
-        if (work_s := effort.work_s).any():
-            until = step * self.cast.step_s + work_s
+        if takes_time:
+            until = step * self.cast.step_s + effort.work_s
             state = self._conditions(until) if rules.require else {}
             fine = self.process.still_on(self.cast.scene(step, look.x), until)
             for name in rules.require:

@@ -7,8 +7,8 @@ of a step is autograd's bookkeeping.
 
 from collections.abc import Callable
 
-import torch
 from torch import Tensor, nn
+from torch.nn.functional import linear
 
 from muster.tasks.task import OpenTask
 
@@ -62,16 +62,22 @@ class WrittenGradient:
     """
 
     def __init__(self, task: OpenTask, layer: nn.Linear) -> None:
-        self._task, self._layer = task, layer
+        # A module looks its parameters up in dictionaries, which takes as long as the arithmetic.
+        # Detached tensors share their values, and need no `no_grad` around every step.
+        weight, bias = layer.weight, layer.bias
+        assert weight.grad is not None
+        self._task = task
+        self._weight, self._weight_gradient = weight.detach(), weight.grad
+        self._bias, self._bias_gradient = None, None
+        if bias is not None:
+            assert bias.grad is not None
+            self._bias, self._bias_gradient = bias.detach(), bias.grad
 
-    @torch.no_grad()
     def __call__(self, x: Tensor, y: Tensor) -> float:
-        layer, x = self._layer, x.flatten(1)
-        outputs = layer(x)
+        x = x.flatten(1)
+        outputs = linear(x, self._weight, self._bias)
         slope = self._task.slope(outputs, y)
-        assert layer.weight.grad is not None
-        layer.weight.grad.addmm_(slope.t(), x)
-        if layer.bias is not None:
-            assert layer.bias.grad is not None
-            layer.bias.grad.add_(slope.sum(0))
+        self._weight_gradient.addmm_(slope.t(), x)
+        if self._bias_gradient is not None:
+            self._bias_gradient.add_(slope.sum(0))
         return self._task.loss(outputs, y).item()

@@ -2,22 +2,23 @@
 
 import logging
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import NamedTuple
 
 import numpy as np
 from torch import nn
 
-from muster.client.config import PackMember, Training
+from muster.client.config import PackMember
 from muster.client.control import Control
 from muster.client.faults.scheduled import DeviceFault
 from muster.client.faults.update_effects import UpdateEffects
 from muster.client.life import Row
 from muster.client.memory import Memory, RoundRecord, State, StoredUpdate
+from muster.client.participation import UtilitySettings
+from muster.client.rational import Judgement, ModelJudge
 from muster.client.session import Session
 from muster.client.training import train
+from muster.client.training_config import DownloadTimes, TrainingConfig
 from muster.common.body_sizes import BodySizes, body_sizes
 from muster.common.clock import Clock
 from muster.common.compression import Codec, compress
@@ -27,8 +28,8 @@ from muster.common.full_disk import is_full
 from muster.common.lines import LinkModel
 from muster.common.masks import GroupMasks, Mask
 from muster.common.seeds import stream
-from muster.common.tensors import WIRE, Schema, Vector
-from muster.tasks.task import OpenTask
+from muster.common.tensors import WIRE, Vector
+from muster.tasks.task import Examples, OpenTask
 from muster.wire.bodies import checksum, decode_vector
 
 log = logging.getLogger(__name__)
@@ -37,44 +38,11 @@ _ROOM_S = 0.5
 """Seconds between two attempts to write to a disk that is full."""
 
 
-@dataclass(frozen=True, slots=True)
-class TrainingConfig:
-    """The training that the server announced when the device enrolled.
-
-    Attributes:
-        inline: whether models and updates travel inside the Attend stream.
-        entries: number of entries of a download of the whole model, and of an update of it: its
-            parameters, or twice as many with control variates.
-    """
-
-    run: str
-    seed: int
-    training: Training
-    schema: Schema
-    inline: bool
-    heartbeat_s: float
-
-    @property
-    def entries(self) -> int:
-        return self.schema.parameters * self.training.vectors
-
-
-class DownloadTimes(NamedTuple):
-    """How a device got a model, and how long that took.
-
-    Attributes:
-        at: UNIX seconds when the device asked for the model; 0: it came with the call.
-        wait_s: the part of `seconds` before the first byte.
-        seconds: wall seconds from asking for the model to its last byte.
-    """
-
-    at: float = 0.0
-    wait_s: float = 0.0
-    seconds: float = 0.0
-
-
 class Learner:
     """The learning side of one device.
+
+    Attributes:
+        faulty: whether the scenario has faults of the device's updates.
 
     Args:
         module: the pack's scratch module; its parameters on entry do not matter.
@@ -86,6 +54,7 @@ class Learner:
         masks: the masks of the device's group; None: it trains the whole model.
         faults: the faults of its updates.
         seed: the scenario's, for these faults.
+        utility: how the device decides whether a model serves it; None: it does not ask.
     """
 
     def __init__(
@@ -102,6 +71,7 @@ class Learner:
         masks: GroupMasks | None = None,
         faults: Sequence[DeviceFault] = (),
         seed: int = 0,
+        utility: UtilitySettings | None = None,
     ) -> None:
         self.client = config.client
         self.session = Session(config.client, lockstep)
@@ -114,10 +84,15 @@ class Learner:
         self._masks = masks
         self._narrow = masks is not None and masks.narrow
         self._faults = UpdateEffects(faults, config.client, seed)
+        self.faulty = bool(self._faults)
         self.line = line
         self._speed = config.examples_per_s
         self._clock = clock
         self._modelled: tuple[TrainingConfig | None, float, float] = None, 0.0, 0.0
+        self._judge: ModelJudge | None = None
+        if utility is not None:
+            validation = task.validation(config.index)
+            self._judge = ModelJudge(utility, task, module, validation, config.client, seed)
 
     def held_for(self, call: Call) -> StoredUpdate | None:
         """The stored update for a call; None if there is none."""
@@ -133,6 +108,7 @@ class Learner:
         download: DownloadTimes,
         step: int = 0,
         slowdown: float = 1.0,
+        judgement: Judgement | None = None,
     ) -> StoredUpdate:
         """Train from the base version's model, and remember the round with its update.
 
@@ -142,13 +118,12 @@ class Learner:
             download: how the model came.
             step: the step of the device's life at which it was called.
             slowdown: factor of the modelled seconds of training, from faults.
+            judgement: the decision of a rational device, which accepts.
         """
         began, mask, round = self._clock.monotonic(), self._mask(call.key.round), call.key.round
         received = self._received(model, mask, work.entries)
         before = self._settled(call, before)
-        faults, examples = self._faults.at(round, step), self.examples
-        if faults:
-            examples = faults.poison(examples, _outputs(self._module))
+        faults, examples = self._faults.at(round, step), self._examples(call, step)
         control = None
         if work.training.control_variates:
             received, of_server = np.split(received, 2)
@@ -170,6 +145,9 @@ class Learner:
         if control is not None:
             change = control.change(trained, work.training.learning_rate_at(round))
             sent, kept = np.concatenate([sent, change]), (control.own + change).tobytes()
+        own = before.own
+        if judgement is not None and self._judge is not None:
+            own = self._judge.conclude(call, judgement, received, trained.delta).to_bytes()
         compressed = (mask, before, work.seed, round)
         body, residual = self._compressed(sent, *compressed)
         if faults:
@@ -192,14 +170,89 @@ class Learner:
             steps=trained.train_steps,
             initial_loss=trained.initial_loss,
         )
-        after = State(before.trained + 1, residual, life, kept)
+        after = State(before.trained + 1, residual, life, kept, own)
         self._hold(RoundRecord(call.key.round, call.model_checksum, before, after, update, body))
         return StoredUpdate(update, body)
 
-    def give_up(self, call: Call, before: State, life: Row) -> None:
-        """Remember a round whose work was lost; only the device's simulated state has changed."""
+    @property
+    def rational(self) -> bool:
+        """Whether the device asks if a model serves it."""
+        return self._judge is not None
+
+    def judgement_of(self, call: Call) -> Judgement | None:
+        """The decision about a call that the device has remembered, with the update if it accepted;
+        None if there is none, or if the device gave up before it had a model of its own."""
+        for held in self.memory.records_of(call):
+            judgement = Judgement.from_bytes(held.after.own) if held.after.own else None
+            if judgement is not None and (not judgement.accepts or self.memory.update_for(call)):
+                return judgement
+        return None
+
+    def judge(
+        self, call: Call, model: Body, work: TrainingConfig, before: State, metered: bool
+    ) -> Judgement:
+        """Decide whether the received model serves a rational device, which then trains, with
+        `train` or `train_own`.
+
+        Args:
+            before: the state in which the device entered the round.
+            metered: whether the device's network costs money.
+        """
+        assert self._judge is not None
+        before = self._settled(call, before)
+        received = decode_vector(model, work.entries)
+        transfers = sum(self.body_sizes(work)) if metered else 0
+        return self._judge.decide(call, received, before.own, transfers)
+
+    def train_own(
+        self,
+        call: Call,
+        work: TrainingConfig,
+        before: State,
+        life: Row,
+        judgement: Judgement,
+        step: int,
+    ) -> None:
+        """Train the own model of a rational device that declined, and remember the round.
+
+        The arguments are those of `train`; `judgement` is the decision.
+        """
+        assert self._judge is not None
+        before = self._settled(call, before)
+        examples = self._examples(call, step)
+        trained = train(
+            self._task,
+            self._module,
+            judgement.own,
+            examples,
+            work.training,
+            seed=work.seed,
+            client=self.client,
+            round=call.key.round,
+            base_version=call.base_version,
+        )
+        judgement = self._judge.conclude(call, judgement, judgement.own, trained.delta)
+        after = before._replace(life=life, own=judgement.to_bytes())
+        self._hold(RoundRecord(call.key.round, call.model_checksum, before, after))
+
+    def _examples(self, call: Call, step: int) -> Examples:
+        """The examples on which the device trains for a call, which faults may have poisoned."""
+        faults = self._faults.at(call.key.round, step)
+        return faults.poison(self.examples, _outputs(self._module)) if faults else self.examples
+
+    def give_up(
+        self, call: Call, before: State, life: Row, judgement: Judgement | None = None
+    ) -> None:
+        """Remember a round whose work was lost. The device's simulated state has changed, and what
+        a rational device thinks of the received model, but not its own model.
+
+        Args:
+            judgement: what a rational device has decided.
+        """
         before = self._settled(call, before)
         after = before._replace(life=life)
+        if judgement is not None and before.own:  # otherwise it has no model of its own yet
+            after = after._replace(own=judgement.to_bytes())
         self._hold(RoundRecord(call.key.round, call.model_checksum, before, after))
 
     def _hold(self, record: RoundRecord) -> None:
@@ -214,8 +267,13 @@ class Learner:
                 self._clock.pause(_ROOM_S)
 
     def _settled(self, call: Call, before: State) -> State:
-        """The state before a round, with the control variate that follows from what counted."""
-        return before._replace(control=self.memory.control_for(call))
+        """The state before a round, with what follows from the updates that counted: the control
+        variate, and for a rational device what is in the model of it."""
+        counted = self.memory.counted_for(call)
+        if call.weight is not None and before.own and counted.own is not before.own:
+            sent = Judgement.from_bytes(counted.own).sent if counted.own else None
+            before = before._replace(own=Judgement.from_bytes(before.own).having(sent).to_bytes())
+        return before._replace(control=counted.control)
 
     def _received(self, model: Body, mask: Mask | None, entries: int) -> Vector:
         """The entries of a download; those that the device did not download are 0."""

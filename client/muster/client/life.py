@@ -60,6 +60,11 @@ class Effort(NamedTuple):
         """The effort of devices whose training takes `factor` times as long, shape (n,)."""
         return self._replace(train_s=self.train_s * factor)
 
+    def alone(self) -> "Effort":
+        """The effort of devices that train a model of their own, and send no update. It decides
+        what their batteries lose."""
+        return self._replace(up_s=np.zeros_like(self.up_s))
+
     @property
     def work_s(self) -> FloatArray:
         """Seconds from the call to the end of the work."""
@@ -125,7 +130,14 @@ class Life(Section):
             or self.drop_out > 0
             or self.tells_propensity
             or bool(life_faults(self.faults))
+            or self.asks_for_costs
         )
+
+    @property
+    def asks_for_costs(self) -> bool:
+        """Whether devices ask if their network costs money before they judge a model."""
+        utility = self.participation.rational
+        return utility is not None and utility.cost_per_mb > 0
 
     @property
     def drop_out(self) -> float:
@@ -203,6 +215,12 @@ class Decided:
     code: IntArray
     accepted: BoolArray
     share: FloatArray
+
+    def unwilling(self) -> "Decided":
+        """The same results, except that no device takes part: those that are called work for
+        themselves."""
+        code = np.where(self.code == 0, CODE[Reason.UNWILLING], self.code)
+        return Decided(code, self.accepted, self.share)
 
     def reason(self, k: int) -> Reason | None:
         """Why the k-th device does not take part; None if it does."""

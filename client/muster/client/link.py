@@ -57,7 +57,7 @@ class ServerLink:
 
     Args:
         address: "host:port" of the server or of the pack's gateway.
-        token: the fleet's token, sent when enrolling.
+        token: what the process shows when it enrolls (`Credentials.shown`).
         line: the model of the connection; decides timeouts and how much to send at once.
         transport: carries the calls.
     """

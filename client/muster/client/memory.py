@@ -27,7 +27,7 @@ from muster.wire.bodies import checksum as body_checksum
 _CHECKSUM = struct.Struct("<8s")
 """A record begins with the XXH3-64 of everything up to the body. The body's checksum is a fact."""
 
-_FACTS = struct.Struct("<QQ16s QQ QQ16sQ7dQd 8I")
+_FACTS = struct.Struct("<QQ16s QQ QQ16sQ7dQd 10I")
 """The fixed-size fields of a record, the facts:
 
 - number of the record, round, checksum of the model;
@@ -35,7 +35,7 @@ _FACTS = struct.Struct("<QQ16s QQ QQ16sQ7dQd 8I")
 - of the update: attempt, examples (0: there is no update), checksum, length, seconds and loss,
   steps, and loss before training (NaN: not measured);
 - lengths of the parts that follow: client, lives before and after, residuals before and after,
-  control variates before and after, and body.
+  control variates before and after, the own models of a rational device before and after, and body.
 """
 
 BODY_BYTES = 1 << 20
@@ -66,12 +66,15 @@ class State(NamedTuple):
             if the aggregator has none.
         life: step and values of `muster.client.device_simulation.STATE`; empty before its first
             round, and for a device without a simulated life.
+        own: what a rational device keeps of its own (`muster.client.rational.Judgement`); empty
+            before its first round, and for all other devices.
     """
 
     trained: int = 0
     residual: bytes = b""
     life: tuple[float, ...] = ()
     control: bytes = b""
+    own: bytes = b""
 
 
 class StoredUpdate(NamedTuple):
@@ -140,9 +143,8 @@ class Memory:
             return earlier.after
         return State() if later is None else later.before
 
-    def control_for(self, call: Call) -> bytes:
-        """The control variate with which the device enters the round of a call: that after its
-        newest update that counted.
+    def counted_for(self, call: Call) -> State:
+        """The state after the device's newest update that counted, before the round of a call.
 
         The server says which update that was. A device does not learn otherwise what became of an
         update that was accepted, or that came too late.
@@ -151,18 +153,26 @@ class Memory:
         again = [held for held in self.held if held.round == round]
         earlier = [held for held in self.held if held.round < round]
         if again or not earlier:
-            return self.before(round).control
+            return self.before(round)
         newest = max(earlier, key=lambda held: held.round)
-        counted = newest.round == call.counted_round
-        return newest.after.control if counted else newest.before.control
+        sent_in_vain = newest.update is not None and newest.round != call.counted_round
+        return newest.before if sent_in_vain else newest.after
+
+    def records_of(self, call: Call) -> list[RoundRecord]:
+        """The records of a call. There may be two of them: if the body of the update was lost with
+        an earlier process, the device has trained again."""
+        return [
+            held
+            for held in self.held
+            if held.round == call.key.round and held.model == call.model_checksum
+        ]
 
     def update_for(self, call: Call) -> StoredUpdate | None:
         """The stored update for a call, under the call's key; None if there is none."""
-        for held in self.held:
-            if held.round == call.key.round and held.model == call.model_checksum:
-                # Otherwise the device gave up, or the body was lost with an earlier process.
-                if held.update is not None and len(held.body) == held.update.length:
-                    return StoredUpdate(held.update._replace(key=call.key), held.body)
+        for held in self.records_of(call):
+            # Otherwise the device gave up, or the body was lost.
+            if held.update is not None and len(held.body) == held.update.length:
+                return StoredUpdate(held.update._replace(key=call.key), held.body)
         return None
 
     def hold(self, held: RoundRecord) -> None:
@@ -197,6 +207,7 @@ class Memory:
         sent.append(math.nan if initial_loss is None else initial_loss)
         pieces = client.encode(), *map(_packed, (before.life, after.life))
         pieces += before.residual, after.residual, before.control, after.control
+        pieces += before.own, after.own
         lengths = *map(len, pieces), len(body)
         trained = before.trained, after.trained
         facts = _FACTS.pack(number, round, model, *trained, attempt, *sent, *lengths)
@@ -245,18 +256,18 @@ class Memory:
             return 0, None
         (checksum,) = _CHECKSUM.unpack_from(record)
         number, round, model, *facts = _FACTS.unpack_from(record, _CHECKSUM.size)
-        trained, sent, lengths = facts[:2], facts[2:-8], facts[-8:]
+        trained, sent, lengths = facts[:2], facts[2:-10], facts[-10:]
         ends = list(accumulate(lengths, initial=_CHECKSUM.size + _FACTS.size))
         *_, begins, end = ends
         checked = record[_CHECKSUM.size : begins]
         if len(record) < end or xxhash.xxh3_64_digest(checked) != checksum:
             return 0, None
         client, *parts, body = (record[start:stop] for start, stop in pairwise(ends))
-        lives, residuals, controls = parts[:2], parts[2:4], parts[4:]
+        lives, residuals, controls, owns = parts[:2], parts[2:4], parts[4:6], parts[6:]
         before, after = (
-            State(count, residual, _unpacked(life), control)
-            for count, residual, life, control in zip(
-                trained, residuals, lives, controls, strict=True
+            State(count, residual, _unpacked(life), control, own)
+            for count, residual, life, control, own in zip(
+                trained, residuals, lives, controls, owns, strict=True
             )
         )
         attempt, examples, *rest, initial_loss = sent

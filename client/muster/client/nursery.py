@@ -22,12 +22,14 @@ import signal
 import socket
 import sys
 import traceback
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NoReturn
 
 import muster.client.first  # noqa: F401
 from muster.client import program
 from muster.client.config import NurseryProcess, PackProcess
+from muster.client.rational import require_validation
 from muster.client.training import warm
 from muster.common.errors import ConfigError, MusterError
 from muster.common.files import write_atomic
@@ -124,9 +126,18 @@ def log_to(path: Path) -> None:
     os.close(file)
 
 
-def prepare(task: OpenTask, folder: Path) -> dict[str, Any]:
+def prepare(task: OpenTask, folder: Path, rational: Mapping[str, int]) -> dict[str, Any]:
     """Write the initial model; return the number of examples, the schema and the layers of
-    hidden units for the server."""
+    hidden units for the server.
+
+    Args:
+        rational: the indices of the rational devices, by name.
+
+    Raises:
+        ConfigError: a rational device has no validation examples.
+    """
+    for client, index in rational.items():
+        require_validation(task.validation(index), client)
     module = task.module()
     layout = layout_of(module)
     shapes = layout.schema
@@ -155,7 +166,7 @@ def main() -> None:
     try:
         task = read_task(config.task).open(config.population, config.seed)
         nursery = Nursery(config, task, supervisor)
-        prepared = prepare(task, Path(config.folder))
+        prepared = prepare(task, Path(config.folder), config.rational)
     except MusterError as error:
         event = "refused" if isinstance(error, ConfigError) else "failed"
         supervisor.sendall(json.dumps({"event": event, "why": str(error)}).encode() + b"\n")

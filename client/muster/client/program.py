@@ -6,7 +6,7 @@ else. A pack usually has one device.
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -14,19 +14,23 @@ from typing import Any
 import uvloop
 
 from muster.client.attendance import Attendance
+from muster.client.attendance_parts import end_all, ended_in_order, first_error
 from muster.client.backoff import Backoff
+from muster.client.call_batch import CallBatch
 from muster.client.config import PackProcess, Training
 from muster.client.device_policy import AlwaysAccept, DevicePolicy
-from muster.client.learner import Learner, TrainingConfig
+from muster.client.learner import Learner
 from muster.client.life_clock import LifeClock
 from muster.client.link import ServerLink
 from muster.client.memory import BODY_BYTES
 from muster.client.session import SessionEvent, SessionPhase
 from muster.client.slots import SlotClient, Slots
 from muster.client.training import fingerprint
-from muster.client.worker import CallBatch, Worker, warn_of_refusal
+from muster.client.training_config import TrainingConfig
+from muster.client.worker import Worker, warn_of_refusal
 from muster.common import seeds
 from muster.common.clock import Clock, WallClock
+from muster.common.credentials import CredentialsFile
 from muster.common.errors import RemoteProtocolError, TransportError, Unauthenticated
 from muster.common.exchange import Fingerprint, Identity, ToDevice
 from muster.common.masks import GroupMasks
@@ -35,7 +39,7 @@ from muster.tasks.models import layout_of
 from muster.tasks.task import OpenTask
 from muster.v1 import fleet_pb2 as pb
 from muster.wire import messages
-from muster.wire.transport import GRPC, Transport
+from muster.wire.transport import GrpcTransport, Transport
 
 log = logging.getLogger("muster.client")
 
@@ -47,7 +51,11 @@ class Pack:
     """The devices of one process, from their first connection to the server's goodbye.
 
     Args:
+        transport: carries the calls; None for gRPC with the credentials that `config` names.
         slots: grants channel slots; None for the gateway that `config` names, if it names one.
+
+    Raises:
+        ConfigError: the file of its credentials is missing or damaged, or others may read it.
     """
 
     def __init__(
@@ -55,11 +63,12 @@ class Pack:
         config: PackProcess,
         task: OpenTask,
         clock: Clock,
-        transport: Transport = GRPC,
+        transport: Transport | None = None,
         slots: Slots | None = None,
     ) -> None:
         self._config = config
-        self._transport = transport
+        self._credentials = CredentialsFile(Path(config.credentials))
+        self._transport = transport or GrpcTransport(self._credentials)
         lockstep = config.clock.kind == "rounds"
         self._clock = clock
         module = task.module().to(config.torch_device)
@@ -85,6 +94,7 @@ class Pack:
                 masks,
                 config.faults,
                 config.seed,
+                config.utility,
             )
             for member in config.devices
         }
@@ -105,7 +115,7 @@ class Pack:
         self._life_clock = LifeClock(config.clock, clock)
         self._slots = slots
         if config.slots is not None:
-            self._slots = SlotClient(config.slots, config.token, clock)
+            self._slots = SlotClient(config.slots, self._credentials, clock)
         self._worker = Worker(
             self._devices, self._policy, config.clock, self._life_clock, self._slots, clock
         )
@@ -120,8 +130,9 @@ class Pack:
 
     def _new_link(self) -> ServerLink:
         config = self._config
-        token = bytes.fromhex(config.token)
-        return ServerLink(config.address, token, self._clock, config.least, self._transport)
+        self._certified_by = self._credentials.current()
+        shown = self._certified_by.shown
+        return ServerLink(config.address, shown, self._clock, config.least, self._transport)
 
     async def live(self) -> None:
         """Take part in the run until the server says goodbye.
@@ -152,6 +163,9 @@ class Pack:
         wait_s = self._backoff.next_s()
         log.info("disconnected: %s; reconnecting in %.2f s", why, wait_s)
         await self._clock.sleep_until(self._clock.monotonic() + wait_s)
+        if self._credentials.current() is not self._certified_by:  # they have been renewed
+            await self._link.close()
+            self._link = self._new_link()
 
     async def _disconnect_until_back(self) -> None:
         """Close the connection, wait until the device is available again, and make a new link."""
@@ -199,15 +213,15 @@ class Pack:
         try:
             # A goodbye ends `_listen`, and going away ends `_watch_availability`. If any part
             # fails, all of them end.
-            error = await _first_error(parts)
-            said_goodbye = _ended_in_order(parts[_LISTENING])
+            error = await first_error(parts)
+            said_goodbye = ended_in_order(parts[_LISTENING])
             if error is None and self._leaves_silently and not said_goodbye:
                 # Cancelling `_listen` would break the stream, and the server would notice that.
                 await attendance.fall_silent()
                 parts[_HANDLING].cancel()
                 await self._until_back()
         finally:
-            await _end(parts)
+            await end_all(parts)
         if said_goodbye:
             # Only after the parts have ended: until then they may still handle a call, and a
             # device whose session has ended must not handle one.
@@ -310,30 +324,6 @@ class Pack:
 
     def _call_batch(self, message: ToDevice, attendance: Attendance) -> CallBatch:
         return CallBatch(message, attendance, self._link, self._work)
-
-
-def _ended_in_order(part: "asyncio.Task[None]") -> bool:
-    return part.done() and not part.cancelled() and part.exception() is None
-
-
-async def _first_error(parts: Sequence["asyncio.Task[None]"]) -> BaseException | None:
-    """Wait until a part ends, and return its error if it failed.
-
-    The error is not raised here, because that would make a reference cycle: the error's traceback
-    would have a frame that refers to the tasks, and each task refers to its own error. The cycle
-    would keep the stream and a socket at both ends alive until garbage is collected, and devices
-    rarely collect garbage.
-    """
-    done, _ = await asyncio.wait(parts, return_when=asyncio.FIRST_COMPLETED)
-    return next((error for part in done if (error := part.exception()) is not None), None)
-
-
-async def _end(parts: "list[asyncio.Task[None]]") -> None:
-    """Cancel the parts that still run, wait until they have ended, and empty the list."""
-    for part in parts:
-        part.cancel()
-    await asyncio.gather(*parts, return_exceptions=True)
-    parts.clear()
 
 
 def main(config: PackProcess, task: OpenTask) -> None:

@@ -12,8 +12,10 @@ from typing import Any, Protocol
 
 from muster.client.config import SlotsPort
 from muster.common.clock import Clock
-from muster.common.errors import RemoteProtocolError
+from muster.common.credentials import CredentialsSource
+from muster.common.errors import RemoteProtocolError, Unauthenticated
 from muster.common.exchange import Call
+from muster.wire.connections.streams import open_stream
 
 log = logging.getLogger("muster.client")
 
@@ -41,12 +43,12 @@ class SlotClient:
     """A device's connection to the gateway that grants slots.
 
     Args:
-        token: the fleet's token, hexadecimal.
+        source: the credentials of the device's process.
     """
 
-    def __init__(self, port: SlotsPort, token: str, clock: Clock) -> None:
+    def __init__(self, port: SlotsPort, source: CredentialsSource, clock: Clock) -> None:
         self._port = port
-        self._token = token
+        self._source = source
         self._clock = clock
         self._streams: tuple[asyncio.StreamReader, asyncio.StreamWriter] | None = None
 
@@ -93,7 +95,7 @@ class SlotClient:
                 if self._streams is None:
                     await self._connect()
                 return await self._exchange(request)
-            except OSError as error:
+            except (OSError, Unauthenticated) as error:
                 self.close()
                 log.info("the gateway that grants slots does not answer (%s); trying again", error)
                 await self._clock.sleep_until(self._clock.monotonic() + _AGAIN_S)
@@ -103,8 +105,9 @@ class SlotClient:
 
     async def _connect(self) -> None:
         host, _, port = self._port.address.rpartition(":")
-        self._streams = await asyncio.open_connection(host, int(port))
-        await self._exchange({"token": self._token})
+        credentials = self._source.current()
+        self._streams = await open_stream(host, int(port), credentials, self._port.gateway)
+        await self._exchange({"token": credentials.shown.hex()})
 
     async def _exchange(self, request: dict[str, Any]) -> dict[str, Any]:
         assert self._streams is not None

@@ -6,7 +6,7 @@ parameters on entry do not matter.
 """
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
@@ -66,7 +66,7 @@ def train(
     }
     loss = None
     if settings.initial_loss:
-        _check_length(module, received, base_version)
+        _check_length(list(module.parameters()), received, base_version)
         loss = loss_at(received, task, module, examples)
     if settings.trainer is None:
         inner: dict[str, Any] = {"mask": mask, "correction": correction, **named}
@@ -103,8 +103,9 @@ def _descend(
     """Take the local steps of a round; see `train`."""
     if settings.local_steps == 0:
         return Trained(np.zeros(received.shape, np.float32), len(examples), math.nan, 0)
-    _check_length(module, received, base_version)
-    descent = _Descent(module, received, settings, round, task.ridge, mask, correction)
+    parameters = list(module.parameters())
+    _check_length(parameters, received, base_version)
+    descent = _Descent(parameters, received, settings, round, task.ridge, mask, correction)
     device = descent.device
     x, y = torch.from_numpy(examples.x).to(device), torch.from_numpy(examples.y).to(device)
     losses = []
@@ -122,8 +123,8 @@ def _descend(
     return Trained(descent.finish(), len(examples), mean, len(losses))
 
 
-def _check_length(module: nn.Module, received: Vector, base_version: int) -> None:
-    needed = sum(parameter.numel() for parameter in module.parameters())
+def _check_length(parameters: Sequence[Tensor], received: Vector, base_version: int) -> None:
+    needed = sum(parameter.numel() for parameter in parameters)
     if received.shape != (needed,):
         raise RemoteProtocolError(
             f"version {base_version} of the model has shape {received.shape}, the task's model "
@@ -224,11 +225,14 @@ class _Descent:
     """Local steps on one flat tensor, of which the module's parameters are views.
 
     A step of plain SGD therefore takes three calls however many tensors the model has.
+
+    Args:
+        parameters: those of the module, in its order.
     """
 
     def __init__(
         self,
-        module: nn.Module,
+        parameters: Sequence[nn.Parameter],
         received: Vector,
         settings: Training,
         round: int,
@@ -241,7 +245,7 @@ class _Descent:
         self._rate = settings.learning_rate_at(round)
         self._received = received
         self._steps = 0
-        self._held = list(module.parameters())
+        self._held = parameters
         self.device = self._held[0].device
         self._parameters = torch.from_numpy(received.astype(np.float32)).to(self.device)
         fixed = settings.proximal_mu or mask is not None

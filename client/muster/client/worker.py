@@ -1,23 +1,20 @@
 """The worker of a pack: handles the calls of its devices (decide, train, deliver)."""
 
-import asyncio
 import logging
 from collections.abc import Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, nullcontext
 from functools import partial
 
-from muster.client.attendance import Attendance
+from muster.client.call_batch import CallBatch
 from muster.client.config import ClockSettings as ClockSettings
 from muster.client.device_policy import AlwaysAccept, Choice, DevicePolicy
-from muster.client.learner import DownloadTimes, Learner, TrainingConfig
+from muster.client.learner import Learner
 from muster.client.life_clock import LifeClock
-from muster.client.link import ServerLink
 from muster.client.memory import StoredUpdate
 from muster.client.session import SessionEvent
 from muster.client.slots import Slots
-from muster.client.training import training_thread
+from muster.client.training_runner import TrainingRunner
+from muster.client.willingness import Willingness
 from muster.common.clock import Clock
-from muster.common.errors import Interrupted
 from muster.common.exchange import (
     Answer,
     Body,
@@ -26,7 +23,6 @@ from muster.common.exchange import (
     Outcome,
     Reason,
     Receipt,
-    ToDevice,
     Update,
 )
 from muster.wire import CHUNK_BYTES
@@ -36,56 +32,9 @@ log = logging.getLogger("muster.client")
 _ENVELOPE_BYTES = 200
 """Bytes of an answer without the body of its update; roughly an upper bound."""
 
-_NONE = DownloadTimes()
-"""The download of a model that came with the calls."""
-
 _SILENT = frozenset({Reason.DROP_OUT, Reason.POWERED_OFF})
 """A device that gives up for one of these reasons reports it in lockstep only. On other clocks it
 says nothing, and the server has to find out."""
-
-_QUICK_S = 0.005
-_QUICK_IN_LOCKSTEP_S = 0.25
-"""If a device trained faster than this, the next training runs on the event loop instead of in a
-thread. The loop can be blocked for that long, and a thread costs as much as a round of a tiny
-model. In lockstep the limit is higher, because a blocked loop can only miss the goodbye, and
-because training takes longer where many devices share a machine."""
-
-
-class CallBatch:
-    """The calls of one message, and what is needed to handle them.
-
-    Attributes:
-        model: body of what the devices download, which is the same for all of the calls; None until
-            it is here. It comes with the calls, or is fetched once for all of them.
-    """
-
-    __slots__ = ("attendance", "calls", "link", "model", "work")
-
-    def __init__(
-        self,
-        message: ToDevice,
-        attendance: Attendance,
-        link: ServerLink,
-        work: TrainingConfig,
-    ) -> None:
-        self.calls, self.model = message.calls, message.model
-        self.attendance = attendance
-        self.link = link
-        self.work = work
-
-    async def fetch(
-        self, call: Call, length: int, clock: Clock, at: float, asked: float
-    ) -> DownloadTimes | None:
-        """Fetch the model and return its download; None if the server no longer has the version.
-
-        Args:
-            length: bytes of what the devices of the calls download.
-            at, asked: UNIX and monotonic seconds at which the device began to wait for the model.
-        """
-        if (fetched := await self.link.fetch(call, length)) is None:
-            return None
-        self.model, came_at = fetched
-        return DownloadTimes(at, came_at - asked, clock.monotonic() - asked)
 
 
 class Worker:
@@ -106,16 +55,15 @@ class Worker:
         clock: Clock,
     ) -> None:
         self.quick = False
-        self._trains_quickly = False
         self._devices = devices
         self._policy = policy
         self._settings = settings
         self._lockstep = settings.kind == "rounds"
-        self._quick_s = _QUICK_IN_LOCKSTEP_S if self._lockstep else _QUICK_S
         self._life_clock = life_clock
         self._slots = slots
         self._clock = clock
-        self._trainer = training_thread()
+        self._runner = TrainingRunner(settings, slots, clock)
+        self._willingness = Willingness(devices, policy, self._runner, self._lockstep, clock)
 
     async def handle_calls(self, batch: CallBatch) -> None:
         """Answer calls, with the stored updates for them or with newly trained ones."""
@@ -127,25 +75,22 @@ class Worker:
         # Outside lockstep a slow device sleeps as long as its modelled training takes, and the
         # stream must be read meanwhile.
         took_s = self._clock.monotonic() - began
-        self.quick = self._lockstep and batch.work.inline and took_s < self._quick_s
+        self.quick = self._lockstep and batch.work.inline and took_s < self._runner.quick_s
 
     async def _handle_inline(self, batch: CallBatch) -> None:
         """Send answers that contain the updates, as many in one message as fit into it."""
         together: list[tuple[Answer, Body]] = []
         again: list[tuple[Answer, Body]] = []
         size = 0
-        choices = self._choose(batch)
+        choices = await self._willingness.judge(batch, self._choose(batch))
         for number, (call, choice) in enumerate(zip(batch.calls, choices, strict=True), start=1):
             if (said := await self._answer_with_update(call, choice, batch)) is not None:
-                answer, body = said
-                for damaged in self._damaged(call, choice, body) if answer.update else ():
-                    await batch.attendance.answer([(answer, damaged)])
+                if self._devices[call.key.client].faulty:
+                    for damaged in self._damaged(call, choice, said[1]) if said[0].update else ():
+                        await batch.attendance.answer([(said[0], damaged)])
+                    again += self._sent_again(call, choice, said[0])
                 together.append(said)
                 size += len(said[1]) + _ENVELOPE_BYTES
-                resent = self._devices[call.key.client].resent(call, choice.step)
-                again += [_repeated(said[0], update) for update in resent]
-                if said[0].update is not None and self._gives_up_after(call, choice):
-                    again.append((_given_up(said[0]), b""))
             full = together and size + size // len(together) > CHUNK_BYTES
             if together and (full or number == len(batch.calls)):
                 await batch.attendance.answer(together)
@@ -155,6 +100,15 @@ class Worker:
                 together, size = [], 0
         for repeated in again:  # by themselves: a message has one answer of a device
             await batch.attendance.answer([repeated])
+        await self._willingness.train_own(batch, choices)
+
+    def _sent_again(self, call: Call, choice: Choice, answer: Answer) -> list[tuple[Answer, Body]]:
+        """What faults make a device send after its answer to a call."""
+        resent = self._devices[call.key.client].resent(call, choice.step)
+        again = [_repeated(answer, update) for update in resent]
+        if answer.update is not None and self._gives_up_after(call, choice):
+            again.append((_given_up(answer), b""))
+        return again
 
     async def _answer_with_update(
         self, call: Call, choice: Choice, batch: CallBatch
@@ -172,6 +126,7 @@ class Worker:
     async def _handle_in_bulk(self, batch: CallBatch) -> None:
         """Send the answers first, then the updates one after the other."""
         choices = await self._with_slots(batch.calls, self._choose(batch))
+        choices = await self._willingness.judge(batch, choices)
         at_once = [
             answer._replace(decision=Decision.ACCEPT, reason=None)
             if answer.decision is Decision.ABORT and not self._lockstep
@@ -181,7 +136,7 @@ class Worker:
         await batch.attendance.answer([(answer, b"") for answer in at_once])
         for call, choice in zip(batch.calls, choices, strict=True):
             if stored := await self._update_for(call, choice, batch):
-                async with self._hold_slot(call) as waited_s:
+                async with self._runner.hold_slot(call) as waited_s:
                     update = stored.update._replace(slot_wait_s=waited_s)
                     damaged = self._damaged(call, choice, stored.body)
                     warn_of_refusal(await batch.link.submit(update, stored.body, damaged))
@@ -194,6 +149,7 @@ class Worker:
             elif choice.decision is Decision.ABORT and not self._lockstep:
                 if not self._fails_silently(choice):
                     await batch.attendance.answer([(self._answer(call, choice, batch), b"")])
+        await self._willingness.train_own(batch, choices)
 
     async def _with_slots(
         self, calls: Sequence[Call], choices: Sequence[Choice]
@@ -213,10 +169,6 @@ class Worker:
 
     def _damaged(self, call: Call, choice: Choice, body: Body) -> list[Body]:
         return self._devices[call.key.client].damaged(call, choice.step, body)
-
-    def _hold_slot(self, call: Call) -> AbstractAsyncContextManager[float]:
-        """Hold a channel slot during a transfer; gives the seconds that it was waited for."""
-        return nullcontext(0.0) if self._slots is None else self._slots.turn(call)
 
     def _choose(self, batch: CallBatch) -> list[Choice]:
         step = batch.calls[0].step if self._lockstep else self._life_clock.step()
@@ -238,6 +190,7 @@ class Worker:
             choice.seen,
             choice.x,
             choice.away,
+            None if choice.judgement is None else choice.judgement.valuation,
         )
 
     def _fails_silently(self, choice: Choice) -> bool:
@@ -262,44 +215,25 @@ class Worker:
         if choice.decision is Decision.ABORT:
             if not self._lockstep:
                 began = self._clock.monotonic()
-                await self._sleep_until_trained(device, choice, batch, began)
-            device.give_up(call, choice.before, choice.life)
+                await self._runner.sleep_until_trained(device, choice, batch, began)
+            device.give_up(call, choice.before, choice.life, choice.judgement)
             device.session.happen(SessionEvent.GAVE_UP)
             return None
-        download: DownloadTimes | None = _NONE
-        if batch.model is None:
-            asked = self._clock.now(), self._clock.monotonic()
-            async with self._hold_slot(call):
-                length = device.download_bytes(call, batch.work)
-                download = await batch.fetch(call, length, self._clock, *asked)
-        if batch.model is None or download is None:
-            if self._lockstep:  # the round is open and waits for this device: begin a new session
-                version = call.base_version
-                raise Interrupted(f"the server called for version {version} but does not have it")
+        judged = choice.judgement is not None
+        download = choice.download if judged else await self._runner.download(call, device, batch)
+        unjudged = device.rational and not judged
+        if batch.model is None or download is None or unjudged:
             device.session.happen(SessionEvent.OUTDATED)
             log.info("round %d was closed before its model came", call.key.round)
             return None
         began = self._clock.monotonic()
         state = choice.before, choice.life
         order = (call, batch.model, batch.work, *state, download, choice.step, choice.slowdown)
-        if self._trains_quickly:
-            stored = device.train(*order)
-        else:
-            loop = asyncio.get_running_loop()
-            stored = await loop.run_in_executor(self._trainer, device.train, *order)
-        self._trains_quickly = self._clock.monotonic() - began < self._quick_s
+        stored = await self._runner.run(device.train, *order, choice.judgement)
         if not self._lockstep:
-            await self._sleep_until_trained(device, choice, batch, began)
+            await self._runner.sleep_until_trained(device, choice, batch, began)
         device.session.happen(SessionEvent.TRAINED)
         return stored
-
-    async def _sleep_until_trained(
-        self, device: Learner, choice: Choice, batch: CallBatch, began: float
-    ) -> None:
-        """Sleep until training has taken as long as modelled (outside lockstep only)."""
-        modelled_s = device.train_s(batch.work) * choice.slowdown * choice.share
-        if modelled_s > 0:
-            await self._clock.sleep_until(began + modelled_s / self._settings.scale)
 
 
 def _repeated(answer: Answer, again: StoredUpdate) -> tuple[Answer, Body]:

@@ -6,6 +6,7 @@
     + LocalProtocolError      this side broke it: a bug, let it crash
     + RemoteProtocolError     the peer broke it: refuse, count it, carry on
     + Unauthenticated         the peer did not show a valid token or session
+    + Forbidden               the peer is known, and may not do this
   - TransportError            the network failed; `definite`: the call certainly did not run
     + Unreachable             definite
     + Interrupted             indefinite: timed out, reset, or cancelled after sending
@@ -44,6 +45,10 @@ class RemoteProtocolError(ProtocolError):
 
 class Unauthenticated(ProtocolError):
     """The peer did not show a valid token or session."""
+
+
+class Forbidden(ProtocolError):
+    """The peer is known, and may not do this."""
 
 
 class TransportError(MusterError):

@@ -41,6 +41,7 @@ class Reason(StrEnum):
     DROP_OUT = "drop-out"
     INTERRUPTED = "interrupted"
     SLOT_TAKEN = "slot taken"
+    NO_GAIN = "no gain"
 
     PROTOCOL_VERSION = "protocol version"
     UNKNOWN_CLIENT = "unknown client"
@@ -54,6 +55,7 @@ class Reason(StrEnum):
     EXAMPLES = "examples"
     STEPS = "steps"
     LOSS = "loss"
+    VALUATION = "valuation"
     MALFORMED = "malformed"
 
     DEADLINE = "deadline"
@@ -87,8 +89,11 @@ class Call(NamedTuple):
         model_checksum: XXH3-128 of the base version's body.
         called_in_group: number of devices of the same group that are called for the round.
         step: in lockstep, the step of the device's simulated life at which it is called.
-        counted_round: if devices keep control variates, the round of the call for the device's
-            newest update that counted; 0: none.
+        counted_round: if devices keep control variates or are told weights, the round of the call
+            for the device's newest update that counted; 0: none.
+        weight: the device's weight in the base version; None: the aggregator announces none.
+        retains_model: whether the device's part in the base version is the model that it has sent
+            last, not the version before plus its last update.
     """
 
     key: Key
@@ -98,6 +103,8 @@ class Call(NamedTuple):
     called_in_group: int = 0
     step: int = 0
     counted_round: int = 0
+    weight: float | None = None
+    retains_model: bool = False
 
 
 class Update(NamedTuple):
@@ -179,6 +186,61 @@ class Observation(NamedTuple):
     x: tuple[float, ...]
 
 
+class UtilityCurve(NamedTuple):
+    """A device's utility u(r) = −a·r² + b·r + c as a function of its weight r in the model.
+
+    Attributes:
+        a: > 0.
+        threshold: the utility γ below which the device leaves.
+    """
+
+    a: float
+    b: float
+    c: float
+    threshold: float
+
+    def at(self, r: float) -> float:
+        """The utility at a weight."""
+        return (self.b - self.a * r) * r + self.c
+
+
+LARGEST_UTILITY = 1e6
+"""The largest absolute value of a number in a valuation. Coefficients that are fitted to accuracies
+at weights up to 0.005 are at most 160,000."""
+
+
+class Valuation(NamedTuple):
+    """How a rational device values the model of a call, on its own validation examples.
+
+    Attributes:
+        received_accuracy: share of right predictions of the received model; this is the device's
+            measured utility at its weight in that model.
+        own_accuracy: the same of the device's own model; None in its first round.
+        curve: its utility after this round's training; None if the call had no weight. If the
+            device could not fit one in this round, this is the newest that it has fitted.
+        gains: whether the received model is better for the device than its own, whatever rule the
+            device follows (eq. 1 of FedUCA with its margin and tolerance); None without a model of
+            its own.
+        forced: whether the device had to accept, without a test.
+        fitted_utility: the utility at the weight of the call by the curve before this round; None
+            without a curve or a weight.
+        r_squared: R² of `curve` on a grid of more weights; at most 1, None if it was not measured.
+        received_loss: loss of the received model on the validation examples; None if it is not
+            finite or larger than LARGEST_UTILITY.
+        own_loss: the same of the device's own model.
+    """
+
+    received_accuracy: float
+    own_accuracy: float | None
+    curve: UtilityCurve | None = None
+    gains: bool | None = None
+    forced: bool = False
+    fitted_utility: float | None = None
+    r_squared: float | None = None
+    received_loss: float | None = None
+    own_loss: float | None = None
+
+
 class Answer(NamedTuple):
     """A device's answer to a call; the body of a small update travels with it.
 
@@ -189,6 +251,8 @@ class Answer(NamedTuple):
         x: covariates X at that moment, in the scenario's order.
         away_steps: in lockstep and for a device that is offline: number of rounds after this one
             for which it would give the same answer.
+        valuation: how a rational device valued the model; None for all others.
+        fault: what is wrong with the valuation that was sent, which is then None; empty: nothing.
     """
 
     key: Key
@@ -199,6 +263,8 @@ class Answer(NamedTuple):
     state: DeviceState | None = None
     x: tuple[float, ...] = ()
     away_steps: int = 0
+    valuation: Valuation | None = None
+    fault: str = ""
 
 
 class Receipt(NamedTuple):

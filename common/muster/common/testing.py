@@ -2,7 +2,10 @@
 
 import asyncio
 import heapq
+from collections.abc import Collection, Sequence
 from itertools import count
+
+from muster.common.credentials import TOKEN_BYTES, Credentials
 
 
 class ManualClock:
@@ -36,3 +39,17 @@ class ManualClock:
         self._elapsed += seconds
         while self._sleepers and self._sleepers[0][0] <= self._elapsed:
             heapq.heappop(self._sleepers)[2].set()
+
+
+def made_credentials(
+    name: str, callers: Sequence[Credentials] = (), clients: Collection[str] = (), byte: int = 0
+) -> Credentials:
+    """Credentials of a made-up run, without TLS.
+
+    Args:
+        callers: the programs that may call, each for all of `clients`.
+        byte: its token is this byte, 16 times.
+    """
+    known = [caller.as_caller(list(clients)) for caller in callers]
+    token = bytes([byte] * TOKEN_BYTES).hex()
+    return Credentials(run="run", name=name, token=token, callers=known)

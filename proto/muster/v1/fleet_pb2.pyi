@@ -5,9 +5,9 @@ The protocol between devices and the server.
 
 Small control messages (Enroll, Attend) and bulk transfers (Fetch, Submit) use two separate
 channels, so that a heartbeat never waits behind an upload. Expected refusals are values in a
-reply; a gRPC status means that something went wrong. Enroll and Probe carry the fleet's token in
-their metadata (`muster-token-bin`), all other calls the session (`muster-session-bin`). Both are
-checked before a body is read.
+reply; a gRPC status means that something went wrong. Enroll and Probe carry the token
+and the name of the device's process in their metadata (`muster-token-bin`), all other calls the
+session (`muster-session-bin`). Both are checked before a body is read.
 """
 
 from collections import abc as _abc
@@ -78,6 +78,8 @@ class _ReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Reason.ValueTy
     """
     REASON_SLOT_TAKEN: _Reason.ValueType  # 10
     """A device declines because other devices of its group got the channel slots."""
+    REASON_NO_GAIN: _Reason.ValueType  # 11
+    """A rational device declines because the model does not serve it, by its own rule."""
     REASON_PROTOCOL_VERSION: _Reason.ValueType  # 20
     """The server refuses an enrollment or an update."""
     REASON_UNKNOWN_CLIENT: _Reason.ValueType  # 21
@@ -94,6 +96,11 @@ class _ReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Reason.ValueTy
     """The device cannot have taken so many local steps."""
     REASON_LOSS: _Reason.ValueType  # 33
     """The device had to report its loss before training, and reported none that a loss can be."""
+    REASON_VALUATION: _Reason.ValueType  # 34
+    """The server refuses a device's valuation of the model, for example a utility that is not concave.
+    The device then counts as absent in the round: the server takes its answer for one that declines,
+    and refuses its update.
+    """
     REASON_DEADLINE: _Reason.ValueType  # 40
     """The update was well formed but does not count."""
     REASON_GOAL_REACHED: _Reason.ValueType  # 41
@@ -128,6 +135,8 @@ worked.
 """
 REASON_SLOT_TAKEN: Reason.ValueType  # 10
 """A device declines because other devices of its group got the channel slots."""
+REASON_NO_GAIN: Reason.ValueType  # 11
+"""A rational device declines because the model does not serve it, by its own rule."""
 REASON_PROTOCOL_VERSION: Reason.ValueType  # 20
 """The server refuses an enrollment or an update."""
 REASON_UNKNOWN_CLIENT: Reason.ValueType  # 21
@@ -144,6 +153,11 @@ REASON_STEPS: Reason.ValueType  # 32
 """The device cannot have taken so many local steps."""
 REASON_LOSS: Reason.ValueType  # 33
 """The device had to report its loss before training, and reported none that a loss can be."""
+REASON_VALUATION: Reason.ValueType  # 34
+"""The server refuses a device's valuation of the model, for example a utility that is not concave.
+The device then counts as absent in the round: the server takes its answer for one that declines,
+and refuses its update.
+"""
 REASON_DEADLINE: Reason.ValueType  # 40
 """The update was well formed but does not count."""
 REASON_GOAL_REACHED: Reason.ValueType  # 41
@@ -556,6 +570,8 @@ class Call(_message.Message):
     CALLED_IN_GROUP_FIELD_NUMBER: _builtins.int
     STEP_FIELD_NUMBER: _builtins.int
     COUNTED_ROUND_FIELD_NUMBER: _builtins.int
+    WEIGHT_FIELD_NUMBER: _builtins.int
+    RETAINS_MODEL_FIELD_NUMBER: _builtins.int
     client: _builtins.str
     round: _builtins.int
     attempt: _builtins.int
@@ -574,8 +590,15 @@ class Call(_message.Message):
     of an earlier call.
     """
     counted_round: _builtins.int
-    """If devices keep control variates: the round of the call for this device's newest update that
-    counted, 0: none. The device goes on from the control variate that it had after that update.
+    """If devices keep control variates or are told weights: the round of the call for this device's
+    newest update that counted, 0: none. The device goes on from the control variate that it had after
+    that update, and computes its part in the base version from it.
+    """
+    weight: _builtins.float
+    """The device's weight in the base version, 0 to 1; absent: the aggregator announces no weights."""
+    retains_model: _builtins.bool
+    """With a weight: whether the device's part in the base version is the model that it has sent last,
+    not the version before plus its last update.
     """
     def __init__(
         self,
@@ -589,12 +612,16 @@ class Call(_message.Message):
         called_in_group: _builtins.int = ...,
         step: _builtins.int = ...,
         counted_round: _builtins.int = ...,
+        weight: _builtins.float | None = ...,
+        retains_model: _builtins.bool = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_weight", b"_weight", "weight", b"weight"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["attempt", b"attempt", "base_version", b"base_version", "called_in_group", b"called_in_group", "client", b"client", "counted_round", b"counted_round", "deadline_s", b"deadline_s", "model_checksum", b"model_checksum", "round", b"round", "step", b"step"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_weight", b"_weight", "attempt", b"attempt", "base_version", b"base_version", "called_in_group", b"called_in_group", "client", b"client", "counted_round", b"counted_round", "deadline_s", b"deadline_s", "model_checksum", b"model_checksum", "retains_model", b"retains_model", "round", b"round", "step", b"step", "weight", b"weight"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    _WhichOneofReturnType__weight: _TypeAlias = _typing.Literal["weight"]  # noqa: Y015
+    _WhichOneofArgType__weight: _TypeAlias = _typing.Literal["_weight", b"_weight"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__weight) -> _WhichOneofReturnType__weight | None: ...
 
 Global___Call: _TypeAlias = Call  # noqa: Y015
 
@@ -759,6 +786,7 @@ class Answer(_message.Message):
     STATE_FIELD_NUMBER: _builtins.int
     X_FIELD_NUMBER: _builtins.int
     AWAY_STEPS_FIELD_NUMBER: _builtins.int
+    VALUATION_FIELD_NUMBER: _builtins.int
     client: _builtins.str
     round: _builtins.int
     attempt: _builtins.int
@@ -783,6 +811,10 @@ class Answer(_message.Message):
     def x(self) -> _containers.RepeatedScalarFieldContainer[_builtins.float]:
         """Covariates X at that moment, finite, in the scenario's order of the group's `covariates.x`."""
 
+    @_builtins.property
+    def valuation(self) -> Global___Valuation:
+        """Of a rational device: how it valued the model of the call; absent for all others."""
+
     def __init__(
         self,
         *,
@@ -796,14 +828,137 @@ class Answer(_message.Message):
         state: Global___DeviceState | None = ...,
         x: _abc.Iterable[_builtins.float] | None = ...,
         away_steps: _builtins.int = ...,
+        valuation: Global___Valuation | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["state", b"state", "update", b"update"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["state", b"state", "update", b"update", "valuation", b"valuation"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["attempt", b"attempt", "away_steps", b"away_steps", "client", b"client", "decision", b"decision", "modelled_s", b"modelled_s", "reason", b"reason", "round", b"round", "state", b"state", "update", b"update", "x", b"x"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["attempt", b"attempt", "away_steps", b"away_steps", "client", b"client", "decision", b"decision", "modelled_s", b"modelled_s", "reason", b"reason", "round", b"round", "state", b"state", "update", b"update", "valuation", b"valuation", "x", b"x"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___Answer: _TypeAlias = Answer  # noqa: Y015
+
+@_typing.final
+class Valuation(_message.Message):
+    """How a rational device values the model of a call, on its own validation examples. Such a device
+    fetches the model before it answers.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    RECEIVED_ACCURACY_FIELD_NUMBER: _builtins.int
+    OWN_ACCURACY_FIELD_NUMBER: _builtins.int
+    CURVE_FIELD_NUMBER: _builtins.int
+    GAINS_FIELD_NUMBER: _builtins.int
+    FORCED_FIELD_NUMBER: _builtins.int
+    FITTED_UTILITY_FIELD_NUMBER: _builtins.int
+    R_SQUARED_FIELD_NUMBER: _builtins.int
+    RECEIVED_LOSS_FIELD_NUMBER: _builtins.int
+    OWN_LOSS_FIELD_NUMBER: _builtins.int
+    received_accuracy: _builtins.float
+    """Share of right predictions of the received model, 0 to 1."""
+    own_accuracy: _builtins.float
+    """The same of the device's own model; absent in its first round, in which it accepts."""
+    gains: _builtins.bool
+    """Whether the received model is better for the device than its own by eq. 1 of FedUCA, whatever rule
+    the device follows; absent without a model of its own.
+    """
+    forced: _builtins.bool
+    """Whether the device had to accept, without a test."""
+    fitted_utility: _builtins.float
+    """The utility at the weight of the call by the curve before this round; absent without a curve or a
+    weight. Finite. The utility that the device measured at this weight is `received_accuracy`.
+    """
+    r_squared: _builtins.float
+    """R² of `curve` on a grid of more weights than it was fitted at, finite, at most 1; absent: it was not
+    measured.
+    """
+    received_loss: _builtins.float
+    """Losses of the received model and of the device's own on the validation examples, finite; absent if
+    they were not finite, and `own_loss` without a model of its own.
+    """
+    own_loss: _builtins.float
+    @_builtins.property
+    def curve(self) -> Global___UtilityCurve:
+        """If the call had a weight: its utility as a function of its weight in the model, the newest that
+        the device has fitted.
+        """
+
+    def __init__(
+        self,
+        *,
+        received_accuracy: _builtins.float = ...,
+        own_accuracy: _builtins.float | None = ...,
+        curve: Global___UtilityCurve | None = ...,
+        gains: _builtins.bool | None = ...,
+        forced: _builtins.bool = ...,
+        fitted_utility: _builtins.float | None = ...,
+        r_squared: _builtins.float | None = ...,
+        received_loss: _builtins.float | None = ...,
+        own_loss: _builtins.float | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_fitted_utility", b"_fitted_utility", "_gains", b"_gains", "_own_accuracy", b"_own_accuracy", "_own_loss", b"_own_loss", "_r_squared", b"_r_squared", "_received_loss", b"_received_loss", "curve", b"curve", "fitted_utility", b"fitted_utility", "gains", b"gains", "own_accuracy", b"own_accuracy", "own_loss", b"own_loss", "r_squared", b"r_squared", "received_loss", b"received_loss"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_fitted_utility", b"_fitted_utility", "_gains", b"_gains", "_own_accuracy", b"_own_accuracy", "_own_loss", b"_own_loss", "_r_squared", b"_r_squared", "_received_loss", b"_received_loss", "curve", b"curve", "fitted_utility", b"fitted_utility", "forced", b"forced", "gains", b"gains", "own_accuracy", b"own_accuracy", "own_loss", b"own_loss", "r_squared", b"r_squared", "received_accuracy", b"received_accuracy", "received_loss", b"received_loss"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__fitted_utility: _TypeAlias = _typing.Literal["fitted_utility"]  # noqa: Y015
+    _WhichOneofArgType__fitted_utility: _TypeAlias = _typing.Literal["_fitted_utility", b"_fitted_utility"]  # noqa: Y015
+    _WhichOneofReturnType__gains: _TypeAlias = _typing.Literal["gains"]  # noqa: Y015
+    _WhichOneofArgType__gains: _TypeAlias = _typing.Literal["_gains", b"_gains"]  # noqa: Y015
+    _WhichOneofReturnType__own_accuracy: _TypeAlias = _typing.Literal["own_accuracy"]  # noqa: Y015
+    _WhichOneofArgType__own_accuracy: _TypeAlias = _typing.Literal["_own_accuracy", b"_own_accuracy"]  # noqa: Y015
+    _WhichOneofReturnType__own_loss: _TypeAlias = _typing.Literal["own_loss"]  # noqa: Y015
+    _WhichOneofArgType__own_loss: _TypeAlias = _typing.Literal["_own_loss", b"_own_loss"]  # noqa: Y015
+    _WhichOneofReturnType__r_squared: _TypeAlias = _typing.Literal["r_squared"]  # noqa: Y015
+    _WhichOneofArgType__r_squared: _TypeAlias = _typing.Literal["_r_squared", b"_r_squared"]  # noqa: Y015
+    _WhichOneofReturnType__received_loss: _TypeAlias = _typing.Literal["received_loss"]  # noqa: Y015
+    _WhichOneofArgType__received_loss: _TypeAlias = _typing.Literal["_received_loss", b"_received_loss"]  # noqa: Y015
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__fitted_utility) -> _WhichOneofReturnType__fitted_utility | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__gains) -> _WhichOneofReturnType__gains | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__own_accuracy) -> _WhichOneofReturnType__own_accuracy | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__own_loss) -> _WhichOneofReturnType__own_loss | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__r_squared) -> _WhichOneofReturnType__r_squared | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__received_loss) -> _WhichOneofReturnType__received_loss | None: ...
+
+Global___Valuation: _TypeAlias = Valuation  # noqa: Y015
+
+@_typing.final
+class UtilityCurve(_message.Message):
+    """A concave quadratic u(r) = -a·r² + b·r + c of the device's weight r, fitted to accuracies."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    A_FIELD_NUMBER: _builtins.int
+    B_FIELD_NUMBER: _builtins.int
+    C_FIELD_NUMBER: _builtins.int
+    THRESHOLD_FIELD_NUMBER: _builtins.int
+    a: _builtins.float
+    """> 0."""
+    b: _builtins.float
+    c: _builtins.float
+    threshold: _builtins.float
+    """The utility below which the device leaves."""
+    def __init__(
+        self,
+        *,
+        a: _builtins.float = ...,
+        b: _builtins.float = ...,
+        c: _builtins.float = ...,
+        threshold: _builtins.float = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["a", b"a", "b", b"b", "c", b"c", "threshold", b"threshold"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___UtilityCurve: _TypeAlias = UtilityCurve  # noqa: Y015
 
 @_typing.final
 class Update(_message.Message):

@@ -110,7 +110,7 @@ class FleetServicer:
         raise NotImplementedError('Method not implemented!')
 
     def Probe(self, request_iterator, context):
-        """Measures a link, for `muster verify`. The fleet's token authorises it, as with Enroll. The server
+        """Measures a link, for `muster verify`. Devices may call it, as they call Enroll. The server
         answers every message with one, in order.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)

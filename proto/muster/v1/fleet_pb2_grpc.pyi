@@ -5,9 +5,9 @@ The protocol between devices and the server.
 
 Small control messages (Enroll, Attend) and bulk transfers (Fetch, Submit) use two separate
 channels, so that a heartbeat never waits behind an upload. Expected refusals are values in a
-reply; a gRPC status means that something went wrong. Enroll and Probe carry the fleet's token in
-their metadata (`muster-token-bin`), all other calls the session (`muster-session-bin`). Both are
-checked before a body is read.
+reply; a gRPC status means that something went wrong. Enroll and Probe carry the token
+and the name of the device's process in their metadata (`muster-token-bin`), all other calls the
+session (`muster-session-bin`). Both are checked before a body is read.
 """
 
 from collections import abc as _abc
@@ -68,7 +68,7 @@ class FleetStub:
     chunks that are in flight until then, so that they are accounted for, and answers.
     """
     Probe: _grpc.StreamStreamMultiCallable[_fleet_pb2.ProbeMessage, _fleet_pb2.ProbeReply]
-    """Measures a link, for `muster verify`. The fleet's token authorises it, as with Enroll. The server
+    """Measures a link, for `muster verify`. Devices may call it, as they call Enroll. The server
     answers every message with one, in order.
     """
 
@@ -105,7 +105,7 @@ class FleetAsyncStub(FleetStub):
     chunks that are in flight until then, so that they are accounted for, and answers.
     """
     Probe: _aio.StreamStreamMultiCallable[_fleet_pb2.ProbeMessage, _fleet_pb2.ProbeReply]  # type: ignore[assignment]
-    """Measures a link, for `muster verify`. The fleet's token authorises it, as with Enroll. The server
+    """Measures a link, for `muster verify`. Devices may call it, as they call Enroll. The server
     answers every message with one, in order.
     """
 
@@ -169,7 +169,7 @@ class FleetServicer(metaclass=_abc_1.ABCMeta):
         request_iterator: _MaybeAsyncIterator[_fleet_pb2.ProbeMessage],
         context: _ServicerContext,
     ) -> _typing.Union[_abc.Iterator[_fleet_pb2.ProbeReply], _abc.AsyncIterator[_fleet_pb2.ProbeReply]]:
-        """Measures a link, for `muster verify`. The fleet's token authorises it, as with Enroll. The server
+        """Measures a link, for `muster verify`. Devices may call it, as they call Enroll. The server
         answers every message with one, in order.
         """
 

@@ -15,6 +15,7 @@ from pathlib import Path
 import uvloop
 
 from muster.common.clock import Clock, WallClock
+from muster.common.credentials import CredentialsFile
 from muster.common.errors import MusterError, reason_of
 from muster.common.processes import rarely_collect, use_batch_scheduling
 from muster.server.config import ServerProcess
@@ -24,7 +25,7 @@ from muster.server.evaluation.evaluator import (
     SpawnedEvaluation,
 )
 from muster.server.program import ServerEnvironment, serve
-from muster.wire.transport import GRPC
+from muster.wire.transport import GrpcTransport
 
 log = logging.getLogger("muster.server")
 
@@ -32,13 +33,16 @@ log = logging.getLogger("muster.server")
 def on_this_machine() -> ServerEnvironment:
     """Return the environment of a real server: this machine's clock, network and signals."""
     clock = WallClock()
-    return ServerEnvironment(clock, GRPC, sqlite3.connect, _evaluation(clock), _stop_on_signal)
+    return ServerEnvironment(
+        clock, GrpcTransport, sqlite3.connect, _evaluation(clock), _stop_on_signal
+    )
 
 
 def _evaluation(clock: Clock) -> Callable[[ServerProcess, Path], EvaluationProcess]:
     def choose(config: ServerProcess, folder: Path) -> EvaluationProcess:
         if config.evaluation is not None:
-            return RemoteEvaluation(config.evaluation, clock)
+            credentials = CredentialsFile(folder / config.credentials).current()
+            return RemoteEvaluation(config.evaluation, credentials, clock)
         return SpawnedEvaluation(folder / "logs/evaluation.log")
 
     return choose

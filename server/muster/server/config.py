@@ -7,6 +7,7 @@ from pydantic import BeforeValidator, Field, SerializeAsAny
 from muster.common.bounds import DeviceCount, LongTime, NotNegative, Number, Positive, RoundCount
 from muster.common.compression import AnyCodec
 from muster.common.config import Section
+from muster.common.credentials import SECRETS, SERVER, credentials_path
 from muster.common.lines import LinkModel, SharedLine
 from muster.common.masks import AnyMasking, UnitLayer
 from muster.common.schedules import Rate
@@ -270,11 +271,9 @@ class ServerProcess(Section):
     """The layers of hidden units of the model, if any group has masks."""
 
     schema_: list[TensorShape]
-    fleet_token: str
-    """Hexadecimal. A device presents it when it enrolls."""
-
-    operator_token: str
-    """Hexadecimal. The operator presents it with every call."""
+    credentials: str = str(credentials_path(SECRETS, SERVER))
+    """The file with the server's credentials and the callers that it knows; relative to the run
+    folder."""
 
     host: str = "127.0.0.1"
     port: int = 0

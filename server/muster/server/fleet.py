@@ -1,7 +1,6 @@
 """The fleet: the devices of the population, their sessions, and the messages that go to them."""
 
 import asyncio
-import hmac
 import secrets
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -87,6 +86,7 @@ class ConnectedPack:
         sent_commit: the newest commit that was sent over the stream; None if none was.
         fetched: the version that they fetched last, and how many bytes of it have been sent; by
             client if each downloads its own part of the model, otherwise under "".
+        caller: the name under which the process is known.
     """
 
     devices: Mapping[str, EnrolledDevice]
@@ -97,6 +97,7 @@ class ConnectedPack:
     receipts: list[Receipt] = field(default_factory=list)
     sent_commit: Commit | None = None
     fetched: dict[str, tuple[int, int]] = field(default_factory=dict)
+    caller: str = ""
 
     @property
     def group(self) -> str:
@@ -165,13 +166,21 @@ class Fleet:
         found = (self.devices[client].pack for client in clients)
         return list(dict.fromkeys(pack for pack in found if pack is not None))
 
-    def enroll(self, identities: Sequence[Identity], fingerprint: Fingerprint) -> ConnectedPack:
-        """Give devices of the population a new session. An older session of any of them ends."""
+    def enroll(
+        self, identities: Sequence[Identity], fingerprint: Fingerprint, caller: str = ""
+    ) -> ConnectedPack:
+        """Give devices of the population a new session. An older session of any of them ends.
+
+        Args:
+            caller: the name under which their process is known.
+        """
         devices = {identity.client: self.devices[identity.client] for identity in identities}
         for identity in identities:
             device = devices[identity.client]
             device.capacity, device.z = identity.capacity, identity.z
-        pack = ConnectedPack(devices, secrets.token_bytes(_SESSION_BYTES), fingerprint)
+        pack = ConnectedPack(
+            devices, secrets.token_bytes(_SESSION_BYTES), fingerprint, caller=caller
+        )
         for old in self.packs_of(devices):
             del self._packs[old.session]
             self._close(old)
@@ -214,8 +223,3 @@ class Fleet:
             pack.outbox.put_nowait(None)
             pack.outbox = None
             self.present -= len(pack.devices)
-
-
-def same_token(shown: bytes | None, expected: bytes) -> bool:
-    """Return whether the secrets are equal. The comparison takes constant time."""
-    return shown is not None and hmac.compare_digest(shown, expected)

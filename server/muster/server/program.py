@@ -14,6 +14,7 @@ from typing import Any
 from safetensors.numpy import load_file
 
 from muster.common.clock import Clock
+from muster.common.credentials import CredentialsFile, CredentialsSource
 from muster.common.errors import ConfigError, MusterError, reason_of
 from muster.common.events import Ended, Event
 from muster.common.files import write_atomic
@@ -31,6 +32,7 @@ from muster.server.evaluation.schedule import setup_of
 from muster.server.fleet import EnrolledDevice, Fleet
 from muster.server.rounds.coordinator import Coordinator
 from muster.server.rounds.shared_links import least_lines
+from muster.server.rpc.authentication import Authentication
 from muster.server.rpc.endpoint import add_services
 from muster.server.rpc.operator import OperatorService, Watchers
 from muster.server.rpc.service import FleetService
@@ -52,6 +54,7 @@ class ServerEnvironment:
     """The environment of a server: a real machine or a simulation.
 
     Attributes:
+        transport: returns the transport of a program with these credentials.
         connect: opens the ledger's file.
         evaluation: returns the evaluation process of a run, given the server's configuration and
             the run folder.
@@ -59,7 +62,7 @@ class ServerEnvironment:
     """
 
     clock: Clock
-    transport: Transport
+    transport: Callable[[CredentialsSource], Transport]
     connect: Connect
     evaluation: Callable[[ServerProcess, Path], EvaluationProcess]
     on_stop_request: Callable[[Callable[[], None]], None]
@@ -149,10 +152,13 @@ async def _serve(
     )
     await evaluator.start()
     lines = least_lines(config.shared, fleet, config.server.transfers)
-    server = environment.transport.server(server_options(lines.values()))
+    source = CredentialsFile(folder / config.credentials)
+    transport = environment.transport(source)
+    server = transport.server(server_options(lines.values()))
+    authentication = Authentication(source, fleet)
     operator = OperatorService(coordinator, watchers, incarnation, clock)
-    add_services(server, FleetService(coordinator, clock), operator)
-    port = listen(server, config)
+    add_services(server, FleetService(coordinator, clock, authentication), operator, authentication)
+    port = listen(transport, server, config)
     environment.on_stop_request(lambda: coordinator.stop("stopped", "asked by a signal"))
     await server.start()
     # Processes that wait for the server read this file. It is written only when the port answers.
@@ -193,15 +199,16 @@ def members_of(config: ServerProcess) -> Iterator[MemberRow]:
             )
 
 
-def listen(server: Any, config: ServerProcess) -> int:
+def listen(transport: Transport, server: Any, config: ServerProcess) -> int:
     """Bind the port of the run.
 
     Raises:
-        ConfigError: the port is taken, or the host is not an address of this machine.
+        ConfigError: the port is taken, the host is not an address of this machine, or it may not be
+            listened at without TLS.
     """
     address = f"{config.host}:{config.port}"
     try:
-        port = int(server.add_insecure_port(address))
+        port = transport.listen(server, address)
     except RuntimeError:
         port = 0
     if not port:

@@ -82,6 +82,9 @@ class UpdateEffects:
         self._client = client
         self._seed = seed
 
+    def __bool__(self) -> bool:
+        return bool(self._faults)
+
     def at(self, round: int, step: int) -> ActingFaults:
         """The faults that act on the update for a call of this round, at this step."""
         if not self._faults:

@@ -134,6 +134,10 @@ class Account:
         return self._table("device_evaluations", "version, client")
 
     @cached_property
+    def valuations(self) -> pd.DataFrame:
+        return self._table("valuations", "round, client")
+
+    @cached_property
     def faults(self) -> pd.DataFrame:
         return self._table("faults", "at, target")
 

@@ -139,6 +139,11 @@ class Evidence:
         )
         return list(self.rows(query, round))
 
+    def estimates(self, round: int) -> dict[str, Any]:
+        """The estimates of a round, by name."""
+        query = "SELECT name, value FROM estimates WHERE round = ?"
+        return {row["name"]: json.loads(row["value"]) for row in self.rows(query, round)}
+
     def events(self) -> Iterator[dict[str, Any]]:
         """Yield the events of the journal. Lines that a kill or a power cut has torn are left
         out."""

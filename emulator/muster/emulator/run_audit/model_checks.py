@@ -117,9 +117,9 @@ def _make_again(evidence: Evidence, log: CheckLog, form: RuleForm, rule: Aggrega
             folded = evidence.folded(row["round"])
             derived = formula(context, folded, [update.vector for update in updates])
             compare_weights(derived, folded, row, log)
-        made = chain.advance(
-            updates, row["normaliser"], _scale(evidence, row["round"]), chain.newest - oldest
-        )
+        alpha = evidence.estimates(row["round"]).get("alpha", {})
+        steps = _scale(evidence, row["round"]), chain.newest - oldest
+        made = chain.advance(updates, row["normaliser"], *steps, alpha)
         found = _sha256(header, made.tobytes())
         expected = _sha_of(evidence, row["version"])
         log.compare(f"SHA-256 of version {row['version']}, made again from its updates", found,
@@ -164,6 +164,8 @@ def _updates(
 ) -> Iterator[CountedUpdate]:
     """Yield the updates of a round, by client; fewer if some are missing or damaged."""
     path, rows = evidence.folder / UPDATES / kept_name(round), evidence.folded(round)
+    if not rows:
+        return
     try:
         with safe_open(path, "numpy") as file:
             stated = file.metadata() or {}

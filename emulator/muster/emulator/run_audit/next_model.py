@@ -7,6 +7,7 @@ which docs/architecture.md ("A round, step by step") writes it, and is rounded o
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -22,6 +23,8 @@ _BLOCK = 16_384
 _STEPS = ("fedavgm", "fedadagrad", "fedadam", "fedyogi", "scaffold")
 _COMBINATIONS = ("median", "trimmed-mean", "bulyan")
 _MEMORIES = ("fedvarp", "mifa")
+RECALLING = ("feduca", "max-participation", "rational-fedavg", "incfl", "aaggff-s")
+"""Rules that make every version from what all devices have sent last."""
 
 
 class CountedUpdate(NamedTuple):
@@ -44,7 +47,7 @@ class RuleForm:
     """How a rule changes the model, as its class declares it (docs/aggregators.md).
 
     Attributes:
-        change: "sum", "step", "combination" or "memory".
+        change: "sum", "step", "combination", "memory" or "recall".
         parameters: whether it weighs parameters instead of updates.
         mixes: whether the model keeps what the weights leave of 1.
         settings: the settings of the rule, with its name as `kind`.
@@ -62,7 +65,8 @@ class RuleForm:
     def unknown(self) -> str | None:
         """Why versions of this rule cannot be made again; None if they can."""
         kind = self.settings["kind"]
-        known = {"sum": (kind,), "step": _STEPS, "combination": _COMBINATIONS, "memory": _MEMORIES}
+        known = {"sum": (kind,), "step": _STEPS, "combination": _COMBINATIONS, "memory": _MEMORIES,
+                 "recall": RECALLING}  # fmt: skip
         if kind in known[self.change]:
             return None
         return f"{kind!r} changes the model by code of its own, which the audit does not have"
@@ -75,7 +79,7 @@ class ModelChain:
     Attributes:
         versions: the versions that updates may still be based on, by number.
         newest: the number of the newest one.
-        last: for a rule that remembers, the last update of every client.
+        last: for a rule that remembers, the last update of every client, or its last model.
     """
 
     form: RuleForm
@@ -86,7 +90,12 @@ class ModelChain:
     _remembered: ExactTotal | None = None
 
     def advance(
-        self, updates: Sequence[CountedUpdate], normaliser: float, scale: float, oldest: int
+        self,
+        updates: Sequence[CountedUpdate],
+        normaliser: float,
+        scale: float,
+        oldest: int,
+        alpha: Mapping[str, float] = MappingProxyType({}),
     ) -> Vector:
         """Make the next version from the updates of a round, and return it.
 
@@ -94,14 +103,18 @@ class ModelChain:
             updates: in the order of their clients.
             scale: 1; or minus the learning rate, if devices return gradients.
             oldest: versions before this one are forgotten.
+            alpha: for a rule that recalls, the weights of all devices.
         """
         model = self.versions[self.newest]
-        made = {
-            "sum": self._by_sum,
-            "step": self._by_step,
-            "combination": self._by_combination,
-            "memory": self._by_memory,
-        }[self.form.change](model, updates, normaliser, scale)
+        if self.form.change == "recall":
+            made = self._by_recall(model, updates, alpha)
+        else:
+            made = {
+                "sum": self._by_sum,
+                "step": self._by_step,
+                "combination": self._by_combination,
+                "memory": self._by_memory,
+            }[self.form.change](model, updates, normaliser, scale)
         self.newest += 1
         self.versions[self.newest] = made
         for version in [version for version in self.versions if version < oldest]:
@@ -189,6 +202,19 @@ class ModelChain:
         fresh = scale * (weight / normaliser)
         change = (self._remembered.value() - before) * fresh + before * (scale * past)
         return _rounded(change + model)
+
+    def _by_recall(
+        self, model: Vector, updates: Sequence[CountedUpdate], alpha: Mapping[str, float]
+    ) -> Vector:
+        """model + Σ α·D over the last updates of all devices; or Σ α·m + (1 − Σ α)·model over their
+        last models m."""
+        models = self.form.settings["retention"] == "model"
+        for update in updates:
+            self.last[update.client] = model + update.vector if models else update.vector
+        weights = [alpha[client] for client in self.last]
+        sent = exact_sum_of(list(self.last.values()), weights, len(model))
+        left = math.fsum([1.0, *(-weight for weight in weights)]) if models else 1.0
+        return _rounded(sent + (model if left == 1.0 else left * model.astype(np.float64)))
 
 
 def _rounded(values: FloatArray) -> Vector:

@@ -112,7 +112,8 @@ def _set_data(values: dict[str, Any], directory: str | None, scenario: Path) -> 
 
 
 def _set_files(values: dict[str, Any], scenario: Path) -> None:
-    """Make the paths of files that groups name absolute. They are relative to the scenario."""
+    """Make the paths absolute that the scenario names. They are relative to its file."""
+    _make_absolute(values.get("launch"), "authority", scenario)
     groups = values.get("groups")
     for group in groups if isinstance(groups, list) else ():
         if not isinstance(group, dict):

@@ -90,9 +90,11 @@ class Group(Section):
     @property
     def keeps_state(self) -> bool:
         """Whether what a device did in earlier rounds decides what it does in later ones: its
-        battery, what compression has left out of its updates, or how often it took part."""
+        battery, what compression has left out of its updates, how often it took part, or its own
+        model."""
         recent = "recent" in self.covariates.x.values()
-        return self.device.lives or self.link.compression.feedback or recent
+        kept = recent or self.participation.rational is not None
+        return self.device.lives or self.link.compression.feedback or kept
 
     @property
     def processes(self) -> int:
@@ -118,6 +120,15 @@ class Launch(Section):
     """Whether the server gets a CPU core of its own while rounds wait for the server rather than
     for devices, as with tiny models. The devices then share the other cores. Applies to Linux and
     the processes backend."""
+
+    tls: bool = False
+    """Whether the processes of a run encrypt their connections and show certificates to each other
+    ([security.md](security.md)). Containers always do."""
+
+    authority: str | None = None
+    """The folder of a certificate authority of your own, from `muster certs`, which signs the
+    certificates of the run; relative to the scenario file. By default every start of a run makes an
+    authority of its own, whose key is never written anywhere."""
 
     server_image: str = Field(default_factory=lambda: f"muster-server:{version('muster')}")
     """With the docker backend, image of the server and of gateways."""
@@ -196,6 +207,7 @@ class ScenarioSettings(Section):
             local_work=self.local_work,
             carries=self.server.mode.carries,
             codecs=frozenset(group.link.compression.kind for group in self.groups) - {"none"},
+            rational=all(group.participation.rational for group in self.groups),
         )
 
     @property

@@ -64,6 +64,7 @@ _MOST_AWAY_S = 115.0
 """A device that is away for longer may not come in time: `server.stall_s` is 120."""
 
 _SILENT_JOURNAL = "the journal does not say"
+_ENDED = b'{"event":"ended"'
 
 
 @dataclass
@@ -297,8 +298,12 @@ class History:
         """The status and detail in the journal's last part, since the run was begun or resumed."""
         if not self._journal.exists():
             return None
-        for line in self._journal.read_bytes()[self._resumed_at :].splitlines():
-            if line.startswith(b'{"event":"ended"'):
+        data = self._journal.read_bytes()[self._resumed_at :]
+        # This is asked whenever a process ends, so it does not go through the lines of the rounds.
+        if (at := data.find(_ENDED)) < 0:
+            return None
+        for line in data[data.rfind(b"\n", 0, at) + 1 :].splitlines():
+            if line.startswith(_ENDED):
                 with suppress(ValueError):
                     event = json.loads(line)
                     return event["status"], event["detail"]
@@ -351,7 +356,11 @@ class History:
             self._stop = stop
 
         environment = ServerEnvironment(
-            self._clock, Host(self._network, "server"), self._disk.connect, evaluation, when_asked
+            self._clock,
+            lambda credentials: Host(self._network, "server"),
+            self._disk.connect,
+            evaluation,
+            when_asked,
         )
         self._start("server", lambda: serve(self.folder, environment))
 
@@ -380,14 +389,16 @@ class History:
         name, loop = process.name, self._loop
         if loop.steps > self._most_steps:
             raise Stuck(f"{self._most_steps} callbacks")
-        for fault in self._by_step.pop(loop.steps, ()):
-            self._strike(fault)
+        if self._by_step:
+            for fault in self._by_step.pop(loop.steps, ()):
+                self._strike(fault)
         if process is loop.outside:
             return
         self._steps[name] += 1
-        own = name, self._steps[name]
-        if own in self._by_process:
-            self._strike(self._by_process.pop(own), process)
+        if self._by_process:
+            own = name, self._steps[name]
+            if own in self._by_process:
+                self._strike(self._by_process.pop(own), process)
 
     def _strike(self, fault: Fault, process: SimulatedProcess | None = None) -> None:
         """Apply a fault; `process` is the process of a fault that strikes one."""
@@ -440,9 +451,8 @@ class History:
     def judge(self, source: str, target: str, method: str, frame: Frame) -> FrameFate:
         """Decide whether a frame arrives."""
         fault = self._breaks.get(self._frames)
-        if source == "server" and frame.kind is FrameKind.MESSAGE and method.endswith("/Attend"):
-            committed = messages.decode_to_device(frame.payload).committed
-            self._announced = max(self._announced, committed.round if committed else 0)
+        if self.faults:  # otherwise no server dies
+            self._note_announced(source, method, frame)
         if self._traced:
             size = f" {len(frame.payload)} B" if isinstance(frame.payload, bytes) else ""
             call = method.rpartition("/")[2]
@@ -457,10 +467,17 @@ class History:
             "silently": FrameFate.VANISHES,
         }[fault.how]
 
+    def _note_announced(self, source: str, method: str, frame: Frame) -> None:
+        """Remember which round a message of the server announces as committed."""
+        if source == "server" and frame.kind is FrameKind.MESSAGE and method.endswith("/Attend"):
+            committed = messages.decode_to_device(frame.payload).committed
+            self._announced = max(self._announced, committed.round if committed else 0)
+
     # --- trace and messages ----------------------------------------------------------------------
 
     def _trace(self, line: str) -> None:
         if self._traced:
+            line = line.replace(f"{self.folder}/", "")  # which is another one in each history
             self.outcome.trace.append(
                 f"{self._loop.time():9.3f} s  step {self._loop.steps:6}  {line}"
             )

@@ -50,7 +50,8 @@ def _reproducible(programs: Programs, faults: Sequence[Fault]) -> bool:
     scenario = programs.scenario
     lives = any(pack.life is not None and pack.life.device.lives for pack in programs.packs)
     feedback = any(pack.compression.feedback for pack in programs.packs)
-    remembers = lives or feedback or scenario.server.aggregator.control
+    rational = any(pack.utility is not None for pack in programs.packs)
+    remembers = lives or feedback or rational or scenario.server.aggregator.control
     power_cut = any(isinstance(fault, PowerCut) for fault in faults)
     rogue = any(isinstance(fault, Rogue) for fault in faults)
     return scenario.clock.kind == "rounds" and not rogue and not (power_cut and remembers)
@@ -117,7 +118,8 @@ def _memory(programs: Programs, ledger: sqlite3.Connection) -> Iterator[str]:
         "SELECT client, max(round) FROM contributions WHERE outcome = 'folded' GROUP BY client"
     )
     remembered = dict(ledger.execute("SELECT client, round FROM memory"))
-    expected = dict(newest) if programs.scenario.server.aggregator.change == "memory" else {}
+    remembers = programs.scenario.server.aggregator.change in ("memory", "recall")
+    expected = dict(newest) if remembers else {}
     if remembered != expected:
         yield f"the updates of {remembered} are remembered, not those of {expected}"
 

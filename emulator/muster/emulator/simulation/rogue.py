@@ -3,12 +3,14 @@
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 import grpc
 
 from muster.client.config import PackProcess
 from muster.common.clock import Clock
+from muster.common.credentials import read_credentials
 from muster.common.exchange import Answer, Call, Decision, Fingerprint, Identity, Reason, Update
 from muster.tasks.task import OpenTask
 from muster.v1 import fleet_pb2 as pb
@@ -63,7 +65,7 @@ class RoguePack:
                 devices=[messages.encode_identity(identity) for identity in self._identities],
                 fingerprint=fingerprint,
             ),
-            metadata=((TOKEN, bytes.fromhex(self._config.token)),),
+            metadata=((TOKEN, read_credentials(Path(self._config.credentials)).shown),),
         )
         metadata = ((SESSION, reply.enrolled.session),)
         self._schema_bytes = messages.decode_schema(reply.enrolled.schema).body_bytes

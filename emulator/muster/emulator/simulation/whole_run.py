@@ -11,6 +11,7 @@ from muster.common.clock import WallClock
 from muster.common.errors import ConfigError, RunFailed
 from muster.common.faults import TracedFault
 from muster.common.files import write_atomic
+from muster.emulator.credentials.issuing import remove_credentials
 from muster.emulator.faults.recording import record_afterwards
 from muster.emulator.runs.conclusion import conclude
 from muster.emulator.scenario.scenario import Scenario
@@ -74,6 +75,7 @@ def simulate_run(scenario: Scenario, folder: Path) -> str:
         concluded = conclude(folder, None, report=False)
     finally:
         history.close()
+        remove_credentials(folder)
     if concluded is None:
         raise RunFailed(f"the run left no ledger that can be read in {folder}")
     summary, account = concluded

@@ -27,12 +27,9 @@ from muster.server.account.rows import (
     RoundRow,
     Statement,
     StoredVector,
-    forget_statements,
-    state_statement,
-    version_statement,
 )
 
-SCHEMA_VERSION = 10
+SCHEMA_VERSION = 12
 
 LOG_BYTES = 4 << 20
 """Length of the log from which on it is copied into the file: SQLite's own default, 1,000 pages."""
@@ -283,3 +280,25 @@ class Ledger(LedgerReader):
                 ("INSERT OR IGNORE INTO device_evaluations VALUES (?, ?, ?, ?, ?)", row.devices),
             ]
         )
+
+
+def version_statement(version: int, round: int, model: StoredVector) -> Statement:
+    return (
+        "INSERT INTO versions (version, round, sha256, bytes, body) VALUES (?, ?, ?, ?, ?)",
+        [(version, round, model.sha256, model.size, model.body)],
+    )
+
+
+def state_statement(version: int, state: StoredVector) -> Statement:
+    return (
+        "INSERT INTO aggregator_state (version, sha256, bytes, body) VALUES (?, ?, ?, ?)",
+        [(version, state.sha256, state.size, state.body)],
+    )
+
+
+def forget_statements(versions: Sequence[int]) -> list[Statement]:
+    old = [(version,) for version in versions]
+    return [
+        ("UPDATE versions SET kept = 0, body = NULL WHERE version = ?", old),
+        ("DELETE FROM aggregator_state WHERE version = ?", old),
+    ]

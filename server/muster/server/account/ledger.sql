@@ -81,6 +81,25 @@ CREATE TABLE answers (
 ) WITHOUT ROWID;
 CREATE INDEX entered_later ON answers (entered) WHERE entered IS NOT NULL;
 
+CREATE TABLE valuations (         -- of rational devices (groups.participation), whatever they decided
+    round INTEGER NOT NULL,
+    client TEXT NOT NULL,
+    received_accuracy REAL NOT NULL,  -- of the received model, on the device's validation examples
+    own_accuracy REAL,             -- of the device's own model; NULL in its first round
+    a REAL, b REAL, c REAL,        -- of the utility -a·r² + b·r + c that the device fitted after this
+                                   -- round's training, and the utility below which it leaves; NULL
+    threshold REAL,                -- unless the aggregator announces weights
+    gains INTEGER,                 -- 1: the received model is better for it than its own (eq. 1 of
+                                   -- FedUCA), whatever rule it follows; NULL without a model of its own
+    forced INTEGER NOT NULL,       -- 1: it had to accept, without a test
+    fitted_utility REAL,           -- at its weight in the received model, by the curve of the round
+                                   -- before; NULL without one. Measured: received_accuracy
+    r_squared REAL,                -- of the curve on a grid of utility.dense_points weights
+    received_loss REAL,            -- of the received model on the validation examples; NULL: not finite
+    own_loss REAL,                 -- of the device's own model
+    PRIMARY KEY (round, client)
+) WITHOUT ROWID;
+
 CREATE TABLE contributions (
     round INTEGER NOT NULL,        -- in which the update counted; of others, the round of their call
     client TEXT NOT NULL,

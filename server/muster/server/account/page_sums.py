@@ -10,7 +10,7 @@ The log: https://www.sqlite.org/fileformat2.html#the_write_ahead_log
 
 import os
 import struct
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from pathlib import Path
 
 import numpy as np
@@ -30,7 +30,8 @@ Sums = npt.NDArray[np.uint64]
 
 _SQLITE = b"SQLite format 3\0"
 _PAGE_SIZE_AT, _HEADER_BYTES = 16, 100
-_LOG_HEADER, _FRAME_HEADER = struct.Struct(">IIIIIIII"), struct.Struct(">IIIIII")
+_LOG_HEADER = struct.Struct(">IIIIIIII")
+_FRAMES_READ = 64
 
 
 def sums_path(ledger: Path) -> Path:
@@ -52,7 +53,7 @@ class PageSums:
     def logged(self) -> set[int]:
         """Return the pages that the next checkpoint copies from the log, numbered from 1."""
         page_bytes = _page_bytes(self._ledger)
-        return set(_logged_pages(_log_of(self._ledger), page_bytes)) if page_bytes else set()
+        return _logged_pages(_log_of(self._ledger), page_bytes) if page_bytes else set()
 
     def record(self, changed: Iterable[int]) -> None:
         """Write the checksums of all pages, right after a complete checkpoint and before another
@@ -91,7 +92,7 @@ def require_page_sums(ledger: Path) -> None:
     if _page_bytes(ledger) != page_bytes:
         raise _damaged(ledger, "its header is damaged")
     found = _sums_of(ledger, page_bytes)
-    logged = set(_logged_pages(_log_of(ledger), page_bytes))
+    logged = _logged_pages(_log_of(ledger), page_bytes)
     for page in range(1, max(len(recorded), len(found)) + 1):
         known = page <= len(recorded) and page <= len(found)
         if page not in logged and not (known and recorded[page - 1] == found[page - 1]):
@@ -157,19 +158,23 @@ def _renewed(known: Sums, ledger: Path, page_bytes: int, changed: Iterable[int])
     return sums
 
 
-def _logged_pages(log: Path, page_bytes: int) -> Iterator[int]:
-    """Yield the numbers of the pages in a write-ahead log, up to the first frame of an older
-    one."""
+def _logged_pages(log: Path, page_bytes: int) -> set[int]:
+    """The numbers of the pages in a write-ahead log, up to the first frame of an older one."""
+    pages = set[int]()
     if not log.exists():
-        return
+        return pages
+    header_of_frame = ("page", ">u4"), ("pages", ">u4"), ("salts", ">u4", 2), ("sums", ">u4", 2)
+    frame = np.dtype([*header_of_frame, ("content", np.void, page_bytes)])
     with log.open("rb") as file:
         header = file.read(_LOG_HEADER.size)
         if len(header) < _LOG_HEADER.size:
-            return
-        salts = _LOG_HEADER.unpack(header)[4:6]
-        while len(frame := file.read(_FRAME_HEADER.size)) == _FRAME_HEADER.size:
-            page, _, *stated, _, _ = _FRAME_HEADER.unpack(frame)
-            if tuple(stated) != salts:
-                return
-            yield page
-            file.seek(page_bytes, 1)
+            return pages
+        salts = np.array(_LOG_HEADER.unpack(header)[4:6])
+        # Many frames at once, because reading each header by itself takes five times as long.
+        while len(data := file.read(_FRAMES_READ * frame.itemsize)) >= frame.itemsize:
+            frames = np.frombuffer(data, frame, len(data) // frame.itemsize)
+            older = np.flatnonzero((frames["salts"] != salts).any(axis=1))
+            pages.update(frames["page"][: older[0] if len(older) else None].tolist())
+            if len(older):
+                break
+    return pages

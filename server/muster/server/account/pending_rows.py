@@ -17,6 +17,7 @@ from muster.server.account.rows import (
     ParticipationRow,
     PendingTransaction,
     ReportRow,
+    ValuationRow,
 )
 from muster.server.account.traffic import TrafficAccount
 from muster.server.fleet import ConnectedPack, EnrolledDevice, Fleet
@@ -137,6 +138,11 @@ class PendingRows:
                 self._enter_resent(client, member)
                 continue
             member.enter()
+            if answer.valuation is not None:
+                received, own, curve, *rest = answer.valuation
+                fit = curve or (None,) * 4
+                row = ValuationRow(member.round, client, received, own, *fit, *rest)
+                self._transaction.valuations.append(row)
             if answer.state is not None or answer.x:
                 report: _Report = *self._as_json(client, answer.state, answer.x), 0.0
             else:

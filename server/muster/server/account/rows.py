@@ -74,6 +74,25 @@ class AnswerRow(NamedTuple):
     entered: int | None = None
 
 
+class ValuationRow(NamedTuple):
+    """A row of `valuations`."""
+
+    round: int
+    client: str
+    received_accuracy: float
+    own_accuracy: float | None
+    a: float | None
+    b: float | None
+    c: float | None
+    threshold: float | None
+    gains: bool | None
+    forced: bool
+    fitted_utility: float | None
+    r_squared: float | None
+    received_loss: float | None
+    own_loss: float | None
+
+
 class ContributionRow(NamedTuple):
     """A row of `contributions`."""
 
@@ -257,6 +276,7 @@ COUNT_CONTRIBUTIONS = (
     "UPDATE rounds SET contributions = (SELECT coalesce(max(rowid), 0) FROM contributions) "
     "WHERE round = ?"
 )
+_INSERT_VALUATION = _insert("valuations", ValuationRow._fields)
 _INSERT_CONTRIBUTION = _insert("contributions", ContributionRow._fields)
 _INSERT_TRANSFER = _insert("transfers", TransferRow._fields)
 _INSERT_ESTIMATE = _insert("estimates", EstimateRow._fields)
@@ -294,10 +314,12 @@ class PendingTransaction:
     ended: Sequence[EndedWork] = ()
     bytes_up: int = 0
     bytes_down: int = 0
+    valuations: list[ValuationRow] = field(default_factory=list)
 
     def statements(self) -> list[Statement]:
         return [
             (_INSERT_CONTRIBUTION, self.contributions),
+            (_INSERT_VALUATION, self.valuations),
             (_INSERT_TRANSFER, self.transfers),
             (_INSERT_ESTIMATE, self.estimates),
             (
@@ -322,25 +344,3 @@ class PendingTransaction:
                 self.ended,
             ),
         ]
-
-
-def version_statement(version: int, round: int, model: StoredVector) -> Statement:
-    return (
-        "INSERT INTO versions (version, round, sha256, bytes, body) VALUES (?, ?, ?, ?, ?)",
-        [(version, round, model.sha256, model.size, model.body)],
-    )
-
-
-def state_statement(version: int, state: StoredVector) -> Statement:
-    return (
-        "INSERT INTO aggregator_state (version, sha256, bytes, body) VALUES (?, ?, ?, ?)",
-        [(version, state.sha256, state.size, state.body)],
-    )
-
-
-def forget_statements(versions: Sequence[int]) -> list[Statement]:
-    old = [(version,) for version in versions]
-    return [
-        ("UPDATE versions SET kept = 0, body = NULL WHERE version = ?", old),
-        ("DELETE FROM aggregator_state WHERE version = ?", old),
-    ]

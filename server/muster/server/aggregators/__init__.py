@@ -1,11 +1,12 @@
 """The aggregators: one file per rule, and the table of the built-in rules.
 
 `contract` defines the interface that a rule implements, and `facts` what it may know. `averaging`,
-`inverse`, `estimation` and `robust` hold what several rules share. Of the other folders of the
-server only knowledge is imported.
+`inverse`, `estimation`, `robust` and `retaining` hold what several rules share. Of the other
+folders of the server only knowledge is imported.
 """
 
 from muster.common.plugins import Registry
+from muster.server.aggregators.aaggff_s import AaggffS
 from muster.server.aggregators.agnostic import Agnostic
 from muster.server.aggregators.bulyan import Bulyan
 from muster.server.aggregators.calibrated import Calibrated
@@ -20,15 +21,19 @@ from muster.server.aggregators.fedbuff import FedBuff
 from muster.server.aggregators.fedipw import FedIpw
 from muster.server.aggregators.fednova import FedNova
 from muster.server.aggregators.fedplt import FedPlt
+from muster.server.aggregators.feduca import FedUca
 from muster.server.aggregators.fedvarp import FedVarp
 from muster.server.aggregators.fedyogi import FedYogi
 from muster.server.aggregators.importance import Importance
+from muster.server.aggregators.incfl import IncFl
 from muster.server.aggregators.krum import Krum, MultiKrum
+from muster.server.aggregators.max_participation import MaxParticipation
 from muster.server.aggregators.median import Median
 from muster.server.aggregators.mifa import Mifa
 from muster.server.aggregators.oracle_ipw import OracleIpw
 from muster.server.aggregators.participation_ipw import ParticipationIpw
 from muster.server.aggregators.q_fedavg import QFedAvg
+from muster.server.aggregators.rational_fedavg import RationalFedAvg
 from muster.server.aggregators.scaffold import Scaffold
 from muster.server.aggregators.trimmed_mean import TrimmedMean
 from muster.server.aggregators.weighted import Weighted, WeightedNormalised
@@ -60,6 +65,11 @@ BUILT_IN: dict[str, type[Aggregator]] = {
     "fednova": FedNova,
     "q-fedavg": QFedAvg,
     "scaffold": Scaffold,
+    "feduca": FedUca,
+    "max-participation": MaxParticipation,
+    "rational-fedavg": RationalFedAvg,
+    "incfl": IncFl,
+    "aaggff-s": AaggffS,
 }
 
 AGGREGATORS = Registry("aggregator", "muster.aggregators", BUILT_IN)

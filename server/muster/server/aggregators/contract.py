@@ -45,8 +45,11 @@ Matrix = npt.NDArray[np.float32]
 """Some coordinates of several vectors, one vector in a row."""
 
 
-Change = Literal["sum", "step", "combination", "memory"]
+Change = Literal["sum", "step", "combination", "memory", "recall"]
 """How a rule changes the model: see `Aggregator.change`."""
+
+Retention = Literal["update", "model"]
+"""What a rule retains of every client: see `Aggregator.retains`."""
 
 
 class Weighing(NamedTuple):
@@ -61,6 +64,8 @@ class Weighing(NamedTuple):
         warnings: sentences for people.
         past: if the model changes by memory, the factor p of the sum of the last updates of all
             clients before this round. The weights must all be the same.
+        recalled: if the model changes by recall, the weights of all enrolled clients, finite and
+            >= 0, by client.
     """
 
     weights: Sequence[float]
@@ -69,6 +74,7 @@ class Weighing(NamedTuple):
     estimates: Mapping[str, Any] = {}
     warnings: Sequence[str] = ()
     past: float = 0.0
+    recalled: Mapping[str, float] = {}
 
 
 class Aggregator(Plugin):
@@ -97,6 +103,9 @@ class Aggregator(Plugin):
     - memory: by s·Σ w·(Δ_i − y_i) + p·Σ y_j, where y_i is the last update of client i, and 0 before
       its first one. The first sum is over the round, the second one over all clients. Then y_i ←
       Δ_i for the clients of the round. The server keeps y_i, and folds when the round has closed.
+    - recall: by what is retained of all clients, with the weights a_j of `Weighing.recalled`, after
+      the updates of the round have taken their places: see `Aggregator.retains`. The rule makes a
+      version in every round, also if no update counts in it.
     """
 
     weights: ClassVar[Literal["on-arrival", "at-close"]] = "on-arrival"
@@ -113,6 +122,9 @@ class Aggregator(Plugin):
     change of the device's own control variate. `step` gets the mean of both, one after the other.
     The rule must change the model by a step, and weigh all updates alike."""
 
+    announces: ClassVar[bool] = False
+    """Whether devices are told their weights in the model (`announced`)."""
+
     masks: ClassVar[bool] = False
     """Whether devices may train parts of the model. The rule must weigh updates, and change the
     model by their weighted sum. The sum is then taken over the updates that have a coordinate, and
@@ -127,7 +139,7 @@ class Aggregator(Plugin):
     def folds_on_arrival(self) -> bool:
         """Return whether an update can be folded when it arrives: its weight is known then, and
         nothing needs it again."""
-        again = self.change in ("memory", "combination") or Need.DISTANCES in self.needs()
+        again = self.change in ("memory", "recall", "combination") or Need.DISTANCES in self.needs()
         return self.weights == "on-arrival" and not again
 
     def weight(self, contribution: Contribution, state: State) -> float:
@@ -173,6 +185,15 @@ class Aggregator(Plugin):
         """
         raise TypeError(f"{type(self).__name__} combines updates by their weights")
 
+    def retains(self) -> Retention:
+        """Return what the server retains of every client, if the rule changes the model by recall.
+
+        - update: y_j, the last update of client j. The next model is θ + Σ a_j·y_j / normaliser.
+        - model: m_j, the version that client j trained from plus its last update. The next model is
+          Σ a_j·m_j / normaliser, and for the share that these weights leave of 1, θ.
+        """
+        return "update"
+
     def vectors(self) -> int:
         """Return the number of vectors in a download, and in an update."""
         return 2 if self.control else 1
@@ -181,6 +202,11 @@ class Aggregator(Plugin):
         """Return the control variate that devices get with the model, float32, shape (parameters,).
         A rule with `control` implements it."""
         raise TypeError(f"{type(self).__name__} sends no control variate")
+
+    def announced(self, state: State, devices: int) -> FloatArray:
+        """Return the weights that the version of this state gives to the enrolled devices, in the
+        order of the population, shape (devices,). A rule that announces weights implements it."""
+        raise TypeError(f"{type(self).__name__} announces no weights")
 
     def prepare(self) -> None:
         """Import the slow modules that `weigh` needs. The server calls it while the fleet

@@ -1,11 +1,13 @@
 """What an aggregator may know: of a round and its updates, and of the scenario that uses it."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from enum import StrEnum
+from types import MappingProxyType
 from typing import NamedTuple
 
 from muster.common.bounds import DEVICES
+from muster.common.exchange import Valuation
 from muster.common.seeds import FloatArray
 from muster.server.knowledge.local_work import LocalWork
 from muster.server.knowledge.participation import ParticipationHistory
@@ -60,6 +62,9 @@ class Need(StrEnum):
     """The squared Euclidean distances between the updates of the round. For n updates of d
     parameters, they take n²·d/2 steps in each round, and 8·n² bytes."""
 
+    VALUATIONS = "valuations"
+    """How rational devices value the model (`Cohort.valuations`)."""
+
     STEPS = "steps"
     """The local steps of each update (`Contribution.effective_steps`)."""
 
@@ -79,13 +84,17 @@ class Cohort(NamedTuple):
 
     Attributes:
         round: the number of the round, from 1; empty rounds are counted too.
-        contributions: the updates that count; at least one.
+        contributions: the updates that count; at least one, unless the rule changes the model by
+            recall.
         population: all devices, as far as the server knows them.
         participation: the history of all rounds up to this one; empty unless the rule needs it.
         distances: the squared Euclidean distances between the updates, in the order of
             `contributions`, float64, shape (updates, updates); None unless the rule needs them.
         remembered: if the model changes by memory, the number of clients that have a last update,
             including those of this round.
+        valuations: how rational devices valued the model of this round, by client, with
+            `Need.VALUATIONS`.
+        seed: the scenario's seed, for rules that draw.
     """
 
     round: int
@@ -94,6 +103,8 @@ class Cohort(NamedTuple):
     participation: ParticipationHistory
     distances: FloatArray | None = None
     remembered: int = 0
+    valuations: Mapping[str, Valuation] = MappingProxyType({})
+    seed: int = 0
 
 
 class Conditions(NamedTuple):
@@ -113,6 +124,7 @@ class Conditions(NamedTuple):
         local_work: what is known of local training.
         carries: whether an update may count in a later round than that of its call.
         codecs: the kinds of the codecs that change updates.
+        rational: whether the devices of all groups are rational.
     """
 
     z: frozenset[str]
@@ -129,3 +141,4 @@ class Conditions(NamedTuple):
     local_work: LocalWork = LocalWork()
     carries: bool = False
     codecs: frozenset[str] = frozenset()
+    rational: bool = False

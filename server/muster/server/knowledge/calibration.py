@@ -32,6 +32,7 @@ from muster.server.knowledge.feasibility import (
     nearest_means,
     scaled_differences,
 )
+from muster.server.knowledge.solvers import cvxpy_module
 
 Method = Literal["quadratic", "entropy", "soft"]
 
@@ -199,20 +200,13 @@ def _directions(b: FloatArray, target: FloatArray) -> FloatArray:
     return directions
 
 
-def _cvxpy() -> Any:
-    """Import cvxpy here, because most runs never need it. It has no usable types, hence Any."""
-    import cvxpy
-
-    return cvxpy
-
-
 def _solve_by_cvxpy(a: FloatArray, penalty: float | None, solver: str) -> FloatArray:
     """Minimise Σ (n·q − 1)²/n. Σ q_i·a_i = 0 is a condition or, with a penalty, part of the cost.
 
     Raises:
         Unsolved: the solver failed, or its weights miss a mean.
     """
-    cp = _cvxpy()
+    cp = cvxpy_module()
 
     n, d = a.shape
     if d == 0:

@@ -3,11 +3,13 @@
 import math
 from collections.abc import Mapping, Sequence
 from functools import partial
+from itertools import compress
 from typing import TYPE_CHECKING, NamedTuple
 
 from muster.common.clock import Clock
 from muster.common.errors import RunFailed
 from muster.common.events import Tell, Warned
+from muster.common.exchange import Valuation
 from muster.common.schedules import rate_at
 from muster.common.seeds import FloatArray
 from muster.common.tensors import Vector
@@ -142,6 +144,8 @@ class Aggregation:
         match self._rule.change:
             case "memory":
                 model = await self._worker.run(self._recalled, round, counted, weighing)
+            case "recall":
+                model = await self._worker.run(self._all_recalled, round, counted, weighing)
             case "combination":
                 model = await self._worker.run_in_thread(self._combined, round, counted)
             case "step":
@@ -174,7 +178,8 @@ class Aggregation:
         contributions = [update.contribution for update in counted]
         if self._learns:
             self._learn(updates, {contribution.client for contribution in contributions})
-        if len(counted) < self._config.server.minimum:
+        least = 0 if self._rule.change == "recall" else self._config.server.minimum
+        if len(counted) < least:
             return Weighing((), 0.0, self._versions.state)
         number, state = updates.round.number, self._versions.state
         known = self._memory.known(c.client for c in contributions) if self._memory else 0
@@ -185,6 +190,8 @@ class Aggregation:
             self._participation,
             distances=await self._distances(counted),
             remembered=known,
+            valuations=self._valuations(updates.round),
+            seed=self._config.seed,
         )
         if self._privacy is not None:
             weighing = clipped_weights(contributions, self._rule, state, self._privacy)
@@ -205,6 +212,13 @@ class Aggregation:
             self._warned.add(warning)
             self._tell(Warned(number, self._rule.kind, warning))
         return weighing
+
+    def _valuations(self, round: Round) -> Mapping[str, Valuation]:
+        """How rational devices valued the model of a round, if the rule needs it."""
+        if Need.VALUATIONS not in self._rule.needs():
+            return {}
+        answers = ((client, member.answer) for client, member in round.cohort.items())
+        return {c: a.valuation for c, a in answers if a is not None and a.valuation is not None}
 
     async def _distances(self, counted: Sequence[PendingUpdate]) -> FloatArray | None:
         """The squared distances between the updates, if the rule needs them."""
@@ -294,6 +308,28 @@ class Aggregation:
         model, number = self._versions.model, round.number
         assert self._memory is not None
         return self._memory.step(model, counted, number, fresh=scale * fresh, past=scale * past)
+
+    def _all_recalled(
+        self, round: Round, counted: Sequence[PendingUpdate], weighing: Weighing
+    ) -> Vector:
+        """The next model if it changes by what is retained of all clients, each with a weight.
+
+        Raises:
+            RunFailed: a client has no weight, or an impossible one.
+        """
+        for client in compress(self._population.clients, self._population.enrolled):
+            if not 0 <= (given := weighing.recalled.get(client, math.nan)) < math.inf:
+                raise RunFailed(
+                    f"the aggregator {self._rule.kind!r} recalls what all devices have sent, and "
+                    f"gave the weight {given} to {client}; expected a finite number >= 0 for each"
+                )
+        for update, weight in zip(counted, weighing.weights, strict=True):
+            update.weight = weight
+        scale = self._scale(round) / weighing.normaliser
+        weights = {client: scale * weight for client, weight in weighing.recalled.items()}
+        assert self._memory is not None
+        order = counted, round.number, weights, self._rule.retains()
+        return self._memory.recall(self._versions.model, *order)
 
     def _combined(self, round: Round, counted: Sequence[PendingUpdate]) -> Vector:
         """The next model if the updates are combined coordinate by coordinate."""

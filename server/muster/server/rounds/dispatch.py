@@ -42,18 +42,21 @@ class Dispatch:
         # them.
         self._linked_groups = frozenset(config.shared)
         self._called = Counter[str]()
+        rule = config.server.aggregator
+        self._tells_counted = rule.control or rule.announces
+        self._retains_models = rule.announces and rule.retains() == "model"
         # By client, the round of the call for its newest update that counted, for devices that keep
-        # control variates.
+        # control variates or compute their part in the model.
         self._counted = dict[str, int]()
 
     def load(self, ledger: Ledger) -> None:
         """Load which updates have counted."""
-        if self._config.server.aggregator.control:
+        if self._tells_counted:
             self._counted = ledger.counted_rounds()
 
     def enter_counted(self, counted: Iterable[PendingUpdate]) -> None:
         """Enter the updates that count in a round that has closed."""
-        if self._config.server.aggregator.control:
+        if self._tells_counted:
             for update in counted:
                 self._counted[update.update.key.client] = update.update.key.round
 
@@ -93,7 +96,7 @@ class Dispatch:
         # The calls of a message are of one round, so that they have one step, and one model or the
         # same part of it.
         calls = defaultdict[tuple[ConnectedPack, int, Mask | None], list[Call]](list)
-        known_away = []
+        known_away, weights = [], self._announced()
         for client in clients:
             device = self._fleet.devices[client]
             if device.away_until >= round.step and round.expects(client):
@@ -109,6 +112,8 @@ class Dispatch:
                     self._called[device.group],
                     member.step,
                     self._counted.get(client, 0),
+                    weights.get(client),
+                    self._retains_models,
                 )
                 calls[device.pack, member.round, part].append(call)
         for (pack, _, part), together in calls.items():
@@ -119,6 +124,15 @@ class Dispatch:
             if sent:
                 round.sent(together[0].key.client, sent)
         self._receiver.decline_known_away(known_away)
+
+    def _announced(self) -> dict[str, float]:
+        """The weights of the newest version that the aggregator announces, by client."""
+        if not self._config.server.aggregator.announces:
+            return {}
+        devices = self._fleet.devices
+        rule, state = self._config.server.aggregator, self._versions.state
+        weights = rule.announced(state, len(devices))
+        return dict(zip(devices, weights.tolist(), strict=True))
 
     def part_for(self, pack: ConnectedPack, client: str, number: int) -> Mask | None:
         """The coordinates that a device of a pack downloads for its open call; None: the whole

@@ -7,6 +7,7 @@ from pathlib import Path
 from muster.common.body_sizes import BodySizes
 from muster.common.masks import GroupMasks, Layout
 from muster.common.tensors import Schema
+from muster.server.aggregators import Need
 from muster.server.config import ServerProcess
 from muster.server.fleet import Fleet
 from muster.server.knowledge.population import Population
@@ -21,7 +22,9 @@ def rules_of(config: ServerProcess) -> Rules:
     """The rules of every round."""
     settings, lockstep = config.server, config.clock == "rounds"
     limits = settings.round_goal(), settings.deadline_s
-    return Rules.of(settings.mode, *limits, lockstep, awaits_answers=bool(config.x))
+    # Answers have covariates X, and the valuations of rational devices.
+    awaits_answers = bool(config.x) or Need.VALUATIONS in settings.aggregator.needs()
+    return Rules.of(settings.mode, *limits, lockstep, awaits_answers=awaits_answers)
 
 
 def links_of(config: ServerProcess, fleet: Fleet, sizes: Mapping[str, BodySizes]) -> SharedLinks:
@@ -63,7 +66,7 @@ def memory_of(
     Args:
         parameters: length of an update.
     """
-    if config.server.aggregator.change != "memory":
+    if config.server.aggregator.change not in ("memory", "recall"):
         return None
     return UpdateMemory(run_folder / MEMORY, parameters, list(fleet.devices))
 

@@ -59,6 +59,9 @@ class Admission:
             return Receipt(update.key, Outcome.LATE, Reason.ROUND_CLOSED)
         if known := round.judge(update):
             return known
+        answer = round.cohort[update.key.client].answer
+        if answer is not None and answer.reason is Reason.VALUATION:
+            return round.refuse(update, Reason.VALUATION, answer.fault)
         if not round.takes_updates():
             return round.admit(update)
         # Refused by the round, so that it does not wait for another body: training again would give

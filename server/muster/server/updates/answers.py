@@ -1,6 +1,7 @@
 """Answers: enters what devices say to the calls of the open round, and what they report of
 themselves."""
 
+import logging
 from collections import Counter
 from collections.abc import Sequence
 
@@ -13,6 +14,8 @@ from muster.server.rounds.candidates import note_answer
 from muster.server.rounds.round import Round
 from muster.server.updates.round_updates import RoundUpdates
 from muster.wire.messages import FromDevice
+
+log = logging.getLogger(__name__)
 
 
 class Answers:
@@ -43,7 +46,8 @@ class Answers:
     def enter(self, pack: ConnectedPack, answer: Answer, updates: RoundUpdates | None) -> bool:
         """Enter a device's answer if the device was called; return whether it is progress.
 
-        The state and covariates in it are kept in any case.
+        The state and covariates in it are kept in any case. A device whose valuation of the model
+        is refused counts as one that declines.
 
         Args:
             updates: the updates of the open round; None between two rounds.
@@ -52,6 +56,9 @@ class Answers:
         device = pack.devices.get(client)
         if device is None:
             return False
+        if answer.fault:
+            log.warning("the valuation of %s is refused: %s", client, answer.fault)
+            answer = answer._replace(decision=Decision.DECLINE, reason=Reason.VALUATION)
         if answer.state is not None or answer.x:
             self.see(pack, Observation(client, answer.state, answer.x))
         if updates is None:

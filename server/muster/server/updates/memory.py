@@ -1,4 +1,4 @@
-"""The last update of every client, in one file with two slots for each.
+"""The last update of every client, or the model that it made, in one file with two slots for each.
 
 A round writes the updates that count into free slots, and its transaction in the ledger names them.
 Until then the other slots are valid, so a crash at any moment loses nothing. The file is read and
@@ -10,9 +10,10 @@ the old updates of its clients and adds the new ones. A restarted server adds up
 and gets the same bits.
 """
 
+import math
 import os
 import weakref
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -23,7 +24,8 @@ from muster.common.errors import LedgerError
 from muster.common.files import fsync_folder
 from muster.common.tensors import WIRE, Vector
 from muster.server.account.rows import MemoryRow
-from muster.server.updates.exact_sum import BLOCK, ExactSum, ReadBlock, Term, apply_change
+from muster.server.aggregators.contract import Retention
+from muster.server.updates.exact_sum import BLOCK, ExactSum, ReadBlock, Term, apply, apply_change
 
 if TYPE_CHECKING:
     from muster.server.updates.round_updates import PendingUpdate
@@ -124,6 +126,44 @@ class UpdateMemory:
         self._settle()
         return result
 
+    def recall(
+        self,
+        model: Vector,
+        updates: Sequence["PendingUpdate"],
+        round: int,
+        weights: Mapping[str, float],
+        retention: Retention = "update",
+    ) -> Vector:
+        """Put what a round retains of its clients in the place of what was retained before, and
+        release the bodies of its updates.
+
+        Args:
+            model: the version that all of the updates were trained from.
+            weights: a weight for each client of whom something is retained then, and others.
+            retention: update: Δ_j is retained. model: model + Δ_j, rounded to float32.
+
+        Returns:
+            With y_j for what is retained after the exchange, model + Σ weight_j · y_j; or, if these
+            are models, Σ weight_j · y_j + (1 − Σ weight_j) · model. The sum is made anew in each
+            round, at the cost of reading all of them.
+
+        Raises:
+            Diverged: the sum left its range, or an entry of the result is not a finite float32.
+            OSError: the disk is full.
+        """
+        base = model if retention == "model" else None
+        for update in updates:
+            self._exchange(update, round, base)
+        terms = [
+            Term(self._reader(client, last.slot), weights[client], last.largest)
+            for client, last in sorted(self._last.items())
+            if weights[client]
+        ]
+        total = ExactSum(self._parameters)
+        total.add_terms(terms)
+        keep = 1.0 if base is None else math.fsum([1.0, *(-term.weight for term in terms)])
+        return apply(model, total, keep=keep, scale=1.0, normaliser=1.0)
+
     def durable(self) -> list[MemoryRow]:
         """Make the updates durable that were put in place since the last call, and return the rows
         that name them. They must be in the ledger before `step` is called again."""
@@ -132,13 +172,20 @@ class UpdateMemory:
         rows, self._unnamed = self._unnamed, []
         return rows
 
-    def _exchange(self, update: "PendingUpdate", round: int) -> list[Term]:
+    def _exchange(
+        self, update: "PendingUpdate", round: int, base: Vector | None = None
+    ) -> list[Term]:
         """Write an update into the free slot of its client; return the terms that put it in the
-        place of the last one."""
+        place of the last one.
+
+        Args:
+            base: what is added to the update before, entry by entry; None: nothing.
+        """
         client, body = update.contribution.client, update.body
         last = self._last.get(client)
         slot = 0 if last is None else 1 - last.slot
-        checksum, largest = self._write(client, slot, body.read)
+        read = body.read if base is None else _added(base, body.read)
+        checksum, largest = self._write(client, slot, read)
         body.close()
         self._unnamed.append(MemoryRow(client, round, slot, checksum))
         self._last[client] = _Last(slot, largest)
@@ -189,3 +236,13 @@ class UpdateMemory:
             digest.update(block.data)
             largest = max(largest, float(block.max()), -float(block.min()))
         return digest.hexdigest(), largest
+
+
+def _added(base: Vector, read: ReadBlock) -> ReadBlock:
+    """Read base + vector, in float32. Devices that keep their models add in the same way."""
+
+    def added(start: int, stop: int) -> Vector:
+        with np.errstate(over="ignore"):  # what is not finite is refused when it is added up
+            return np.asarray(base[start:stop] + read(start, stop))
+
+    return added

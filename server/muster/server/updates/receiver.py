@@ -320,4 +320,8 @@ class UpdateReceiver:
         """
         await self._uploads.end(limit)
         past = self._admission.past
-        return self.pending.take(past.number if past else 0)
+        rows = self.pending.take(past.number if past else 0)
+        # These are of a round that was not committed. If the run is resumed, it makes them again.
+        rows.estimates.clear()
+        rows.valuations.clear()
+        return rows

@@ -190,9 +190,21 @@ def warnings(plan: Plan) -> Iterator[str]:
                 f"warning: {who} can practically never take part: less than once in "
                 f"{plan.rounds:,} rounds{why}"
             )
+    yield from _unforeseen(plan)
     yield from _empty_rounds(plan)
     if late := int(sum(group.late.sum() for group in plan.groups)):
         yield f"warning: {late:,} updates would come after the deadline"
+
+
+def _unforeseen(plan: Plan) -> Iterator[str]:
+    """A warning of each group whose devices decide by the model, which a plan does not have."""
+    for group in plan.scenario.groups:
+        if group.participation.rational:
+            yield (
+                f"warning: devices of {group.name} are rational, and leave if the model does not "
+                f"serve them; a plan trains no model, and counts them as taking part whenever they "
+                f"are available, eligible and willing"
+            )
 
 
 def _empty_rounds(plan: Plan) -> Iterator[str]:

@@ -1,4 +1,5 @@
-"""The section on whom the model represents; a run without covariates has none."""
+"""The section on whom the model represents; a run without covariates and rational devices has
+none."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -17,20 +18,22 @@ from muster.emulator.results.report.balance import (
 )
 from muster.emulator.results.report.section import ReportSection, ReportTable, Summary
 from muster.emulator.results.report.weights import ratio_text, weights_differ
+from muster.emulator.results.report.willingness import left_behind
 from muster.emulator.results.summary import clean, number_text, percent_text
 
+_TITLE = "Whom does this model represent?"
 _MOST_NAMES = 5
 _NOTABLE = 1.05  # times as often
 
 
 def represented(account: Account, summary: Summary) -> ReportSection | None:
-    covariates = covariates_of(account)
+    covariates, points = covariates_of(account), left_behind(account)
     if not covariates:
-        return None
+        return ReportSection(_TITLE, points=points) if points else None
     text = " ".join([*_findings(covariates, weights_differ(account)), _reading(covariates)])
     columns = ["covariate", "", *STAGES, "SMD", "SMD weighted", f"over {IMBALANCE:g}"]
     table = ReportTable(columns, [_row(covariate) for covariate in covariates], _NOTE, words=2)
-    return ReportSection("Whom does this model represent?", text, figure="balance", table=table)
+    return ReportSection(_TITLE, text, figure="balance", table=table, points=points)
 
 
 _NOTE = (

@@ -30,7 +30,9 @@ from muster.emulator.results.report.spread import groups
 from muster.emulator.results.report.staleness import stale_updates
 from muster.emulator.results.report.timeline import nothing
 from muster.emulator.results.report.times import time
+from muster.emulator.results.report.utility_curves import utilities
 from muster.emulator.results.report.weights import weights
+from muster.emulator.results.report.willingness import willingness
 from muster.emulator.results.summary import (
     bytes_text,
     metrics_of,
@@ -104,6 +106,8 @@ FIGURES: Mapping[str, Callable[[Account], Figure]] = MappingProxyType(
         "staleness": stale_updates,
         "coverage": coverage,
         "balance": balance,
+        "willingness": willingness,
+        "utilities": utilities,
         "weights": weights,
         "shares": shares,
         "calls": call_map,

@@ -34,6 +34,7 @@ REASONS: Mapping[str, str] = MappingProxyType(
         "metered": style.GREEN,
         "busy": "#cc79a7",
         "unwilling": "#7fc4ee",
+        "no gain": "#117733",
         "offline": KINDS["not reached"],
         "absent": "#c9d0d7",
         "drop-out": style.ORANGE,

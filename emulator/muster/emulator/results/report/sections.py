@@ -25,6 +25,8 @@ from muster.emulator.results.report import (
     spread,
     staleness,
     times,
+    utility_curves,
+    willingness,
 )
 from muster.emulator.results.report import life_sections as life
 from muster.emulator.results.report import link_sections as link
@@ -255,7 +257,7 @@ FILES = {
     "report.html": "this page",
     "logs": "the log of each process; look here if something went wrong",
     "devices": "the state that each device keeps for a restart",
-    "setup": "the configurations of the processes; they contain the run's tokens",
+    "setup": "the configurations of the processes",
 }
 
 
@@ -274,6 +276,8 @@ SECTIONS: Sequence[Callable[[Account, Summary], ReportSection | None]] = (
     pace.section,
     participation.section,
     represented,
+    willingness.section,
+    utility_curves.section,
     staleness.section,
     privacy.section,
     coverage.section,
