@@ -22,6 +22,7 @@ from muster.emulator.studies.correlated.fleet import (
     FAIR,
     GROUPS,
     LIMITS,
+    LITERAL,
     SCHEMES,
     SIZES,
     TransferLimit,
@@ -152,6 +153,12 @@ def test_schemes_of_a_seed_differ_in_the_rule_alone() -> None:
 def test_a_limit_is_slots_of_every_group() -> None:
     read = classifier("biased", 7, 50, None, TransferLimit("subset", 2))
     assert {(g.shared_link.slots, g.shared_link.overflow) for g in read.groups} == {(2, "subset")}
+
+
+def test_devices_share_a_process_unless_they_share_a_link() -> None:
+    without, limited = surrogate("biased", 1, 5), surrogate("biased", 1, 5, LITERAL)
+    assert [group.devices_per_process for group in without.groups] == [3, 4, 3]
+    assert [group.devices_per_process for group in limited.groups] == [1, 1, 1]
 
 
 def test_without_data_the_study_says_what_stands_in_for_mnist() -> None:

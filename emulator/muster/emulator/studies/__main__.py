@@ -5,6 +5,9 @@ An order is a line of JSON on standard input with `folder`, `scenario` and `back
 a line of JSON on standard output with `status`, and `problem` if the run has no result. SIGINT
 stops the current run and ends the worker. One program does many runs, because pandas takes a second
 to import.
+
+After a run everything that is still alive was imported or is cached. It is excepted from garbage
+collection, which would go through it many times in the next run.
 """
 
 import json
@@ -12,12 +15,15 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from muster.common.processes import rarely_collect
+
 
 def main() -> None:
     try:
         for line in sys.stdin:
             sys.stdout.write(json.dumps(run_order(json.loads(line))) + "\n")
             sys.stdout.flush()
+            rarely_collect()
     except KeyboardInterrupt:
         pass  # it came between two runs, so no answer is due
 

@@ -204,6 +204,8 @@ def _scenario(
                 {
                     "name": name,
                     "count": size,
+                    # Devices that share a link have a gateway, and so a process each.
+                    "devices_per_process": size if limit is None else 1,
                     # A missing covariate counts as 0, so each group is at its own corner.
                     "covariates": {"z": {f"corner_{number}": 1.0}},
                     "availability": _availability(scheme, event),
