@@ -15,10 +15,12 @@ import numpy as np
 import pytest
 
 from muster.common.clock import Clock, WallClock
+from muster.common.credentials import Credentials, CredentialsSource, GivenCredentials
 from muster.common.events import Event
 from muster.common.exchange import Fingerprint
 from muster.common.masks import UnitAxis, UnitLayer
 from muster.common.tensors import Schema, schema_of
+from muster.common.testing import made_credentials
 from muster.server.account.ledger import Ledger
 from muster.server.account.store import Store
 from muster.server.config import (
@@ -31,6 +33,7 @@ from muster.server.config import (
 from muster.server.fleet import EnrolledDevice, Fleet
 from muster.server.program import listen, members_of
 from muster.server.rounds.coordinator import Coordinator
+from muster.server.rpc.authentication import Authentication
 from muster.server.rpc.endpoint import add_services
 from muster.server.rpc.operator import OperatorService, Watchers
 from muster.server.rpc.service import FleetService
@@ -40,6 +43,7 @@ from muster.v1 import fleet_pb2_grpc, operator_pb2_grpc
 from muster.wire import PROTOCOL_VERSION, SESSION, TOKEN, messages
 from muster.wire.bodies import checksum
 from muster.wire.channels import client_options, server_options
+from muster.wire.transport import GrpcTransport
 
 
 def halves(parameters: int) -> list[UnitLayer]:
@@ -48,7 +52,10 @@ def halves(parameters: int) -> list[UnitLayer]:
     return [UnitLayer(name="halves", units=2, axes=[axis])]
 
 
-FLEET_TOKEN, OPERATOR_TOKEN = bytes(16), bytes([1] * 16)
+FLEET, OPERATOR = made_credentials("device/all"), made_credentials("operator", byte=1)
+"""The devices of a world share their credentials, in whatever process they are."""
+
+OPERATOR_METADATA = ((TOKEN, OPERATOR.shown),)
 FINGERPRINT = messages.encode_fingerprint(Fingerprint("test", "test", "cpu", 1))
 
 
@@ -85,7 +92,7 @@ class World:
             ],
             fingerprint=FINGERPRINT,
         )
-        return await self.stub().Enroll(request, metadata=((TOKEN, FLEET_TOKEN),))
+        return await self.stub().Enroll(request, metadata=((TOKEN, FLEET.shown),))
 
     async def attend(self, *clients: str) -> Peer:
         """Enroll devices and open their stream. The returned peer speaks for the first of them."""
@@ -231,6 +238,7 @@ async def world(tmp_path: Path) -> AsyncIterator[MakeWorld]:
         clients: str = "ab",
         time: Clock | None = None,
         masks: Mapping[str, GroupMask] | None = None,
+        credentials: Credentials | CredentialsSource | None = None,
         **server: Any,
     ) -> World:
         time = time or WallClock()
@@ -249,8 +257,6 @@ async def world(tmp_path: Path) -> AsyncIterator[MakeWorld]:
             masks=dict(masks or {}),
             units=halves(parameters) if masks else [],
             schema_=[TensorShape(name="w", shape=[parameters])],
-            fleet_token=FLEET_TOKEN.hex(),
-            operator_token=OPERATOR_TOKEN.hex(),
         )
         fleet = Fleet(
             EnrolledDevice(m.client, m.group, i, m.examples)
@@ -277,8 +283,14 @@ async def world(tmp_path: Path) -> AsyncIterator[MakeWorld]:
         coordinator.load(np.zeros(parameters, np.float32))
         grpc_server = grpc.aio.server(options=server_options())
         operator = OperatorService(coordinator, watchers, 1, time)
-        add_services(grpc_server, FleetService(coordinator, time), operator)
-        found = World(coordinator, grpc_server, listen(grpc_server, config), folder)
+        known = credentials or made_credentials("server", [FLEET, OPERATOR], clients)
+        source = GivenCredentials(known) if isinstance(known, Credentials) else known
+        authentication = Authentication(source, fleet)
+        service = FleetService(coordinator, time, authentication)
+        add_services(grpc_server, service, operator, authentication)
+        found = World(
+            coordinator, grpc_server, listen(GrpcTransport(source), grpc_server, config), folder
+        )
         await grpc_server.start()
         found.running = asyncio.create_task(coordinator.run(NoEvaluation()))  # type: ignore[arg-type]
         made.append(found)

@@ -158,3 +158,120 @@ def test_the_weight_of_another_device_is_found(tmp_path: Path, name: str) -> Non
         if difference.what == "weight"
     ]
     assert sorted(map(str, found)) == sorted([low, high])
+
+
+def rational(rule: dict[str, Any], available: float = 1.0, **utility: Any) -> Scenario:
+    return validate(
+        Scenario,
+        {
+            "name": "audited",
+            "seed": 6,
+            "task": {
+                "name": "digits",
+                "validation_ratio": 0.3,
+                "partition": {"kind": "dirichlet", "alpha": 0.3},
+            },
+            "server": {"rounds": 6, "aggregator": rule, "keep_updates": True},
+            "groups": [
+                {
+                    "name": "silo",
+                    "count": 5,
+                    "availability": {"kind": "bernoulli", "probability": available},
+                    "participation": {
+                        "kind": "rational",
+                        "utility": {"test": "fitted", "threshold": "weight", **utility},
+                    },
+                }
+            ],
+        },
+        "test",
+    )
+
+
+RATIONAL: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
+    "feduca": ({"kind": "feduca", "strategies": 3}, {}),
+    "feduca-first": (
+        {"kind": "feduca", "strategies": 3, "order": "solve-first", "retention": "model"},
+        {"threshold": "global", "margin": 0.05},
+    ),
+    "feduca-one": ({"kind": "feduca", "strategies": 1, "slack": 0.01}, {}),
+    "feduca-nobody": (
+        {"kind": "feduca", "order": "solve-first"},
+        {"threshold": "global", "margin": 1},
+    ),
+    "feduca-nobody-and-some-away": (
+        {"kind": "feduca", "order": "solve-first"},
+        {"threshold": "global", "margin": 1, "available": 0.7},
+    ),
+    "max-participation": ({"kind": "max-participation"}, {}),
+    "max-participation-first": ({"kind": "max-participation", "order": "solve-first"}, {}),
+    "rational-fedavg": ({"kind": "rational-fedavg", "retention": "model"}, {}),
+    "incfl": ({"kind": "incfl"}, {}),
+    "aaggff-s": ({"kind": "aaggff-s", "retention": "model"}, {}),
+}
+
+
+@pytest.mark.parametrize("name", RATIONAL)
+def test_the_weights_of_rational_devices_are_derived_again(tmp_path: Path, name: str) -> None:
+    rule, utility = RATIONAL[name]
+    assert simulate_run(rational(rule, **utility), tmp_path / "run") == "completed"
+    result = audit(tmp_path / "run")
+    assert result.agrees, result.first
+    checked = next(c for c in result.checks if c.title == "weights of rational devices")
+    assert checked.compared > 20
+    assert not checked.skipped
+    if name.startswith("feduca-nobody"):
+        with closing(sqlite3.connect(tmp_path / "run/ledger.sqlite")) as ledger:
+            query = "SELECT count(*) FROM estimates WHERE name = 'fallback'"
+            assert ledger.execute(query).fetchone()[0] > 0
+
+
+def changed(folder: Path, name: str, entry: str, add: float) -> None:
+    """Add to an entry of a table of estimates in round 3."""
+    where = "WHERE round = 3 AND name = ?"
+    with closing(sqlite3.connect(folder / "ledger.sqlite")) as ledger, ledger:
+        [(before,)] = ledger.execute(
+            f"SELECT json_extract(value, ?) FROM estimates {where}", (entry, name)
+        )
+        ledger.execute(
+            f"UPDATE estimates SET value = json_set(value, ?, ?) {where}",
+            (entry, before + add, name),
+        )
+
+
+@pytest.mark.parametrize(
+    ("rule", "name", "entry", "add", "what"),
+    [
+        ("feduca", "mixture", "$.0", 1e-3, "mixture"),
+        ("feduca", "strategies", '$."1"."silo-0002"', 1e-3, "rows of the strategies"),
+        ("feduca", "solved", '$."silo-0001"', 1e-6, "alpha, from strategies and mixture"),
+        ("feduca", "attainable", "$", 1, "attainable"),
+        ("feduca", "missing_utility", '$."silo-0001"', 1e-6, "missing_utility"),
+        ("feduca", "discrepancy_bound", "$", 1e-6, "discrepancy_bound"),
+        ("max-participation", "solved", '$."silo-0001"', 1e-6, "sum of the weights"),
+        ("rational-fedavg", "alpha", '$."silo-0001"', 1e-6, "alpha"),
+        ("incfl", "alpha", '$."silo-0001"', 1e-6, "alpha"),
+        ("aaggff-s", "alpha", '$."silo-0001"', 1e-3, "slopes of the regret"),
+    ],
+)
+def test_a_wrong_weight_of_a_rational_device_is_found(
+    tmp_path: Path, rule: str, name: str, entry: str, add: float, what: str
+) -> None:
+    simulate_run(rational({"kind": rule}), tmp_path / "run")
+    changed(tmp_path / "run", name, entry, add)
+    found = [
+        difference
+        for check in audit(tmp_path / "run").checks
+        for difference in check.differences
+        if check.title == "weights of rational devices"
+    ]
+    assert (what, 3) in [(difference.what, difference.round) for difference in found]
+
+
+def test_a_matrix_that_is_feasible_but_not_optimal_is_found(tmp_path: Path) -> None:
+    simulate_run(rational({"kind": "feduca", "strategies": 2}), tmp_path / "run")
+    for row, sign in (("0", 1), ("1", -1)):  # the sums of rows and columns stay
+        changed(tmp_path / "run", "strategies", f'$."{row}"."silo-0001"', sign * 0.1)
+        changed(tmp_path / "run", "strategies", f'$."{row}"."silo-0002"', -sign * 0.1)
+    found = [d.what for check in audit(tmp_path / "run").checks for d in check.differences]
+    assert "objective of problem 7 above its optimum" in found

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import grpc
 import pytest
+from tests.integration.conftest import FLEET, OPERATOR_METADATA
 
 from muster.client.link import ServerLink
 from muster.common.clock import WallClock
@@ -18,13 +19,11 @@ from muster.common.lines import LinkModel
 from muster.common.testing import ManualClock
 from muster.v1 import fleet_pb2 as pb
 from muster.v1 import operator_pb2
-from muster.wire import CHUNK_BYTES, INLINE_BYTES, OPERATOR, SESSION, TOKEN
+from muster.wire import CHUNK_BYTES, INLINE_BYTES, SESSION, TOKEN
 from muster.wire.bodies import checksum
 
 if TYPE_CHECKING:
     from tests.integration.conftest import MakeWorld, Peer, World
-
-OPERATOR_METADATA = ((OPERATOR, bytes([1] * 16)),)
 
 LARGE = INLINE_BYTES  # parameters: four times what travels inline
 
@@ -82,7 +81,7 @@ async def test_every_other_call_takes_a_session(world: MakeWorld, session: bytes
 async def test_the_operators_calls_take_the_operators_token(world: MakeWorld) -> None:
     w = await world()
     with pytest.raises(grpc.aio.AioRpcError) as error:
-        await w.operator().Stop(operator_pb2.StopRequest(), metadata=((OPERATOR, bytes(16)),))
+        await w.operator().Stop(operator_pb2.StopRequest(), metadata=((TOKEN, bytes(16)),))
     assert error.value.code() is grpc.StatusCode.UNAUTHENTICATED
     await finish_well(w, *await w.both())
 
@@ -240,7 +239,7 @@ async def test_a_device_whose_round_was_closed_before_its_model_came_goes_on(
     world: MakeWorld,
 ) -> None:
     w = await world(parameters=THREE_CHUNKS)
-    link = ServerLink(f"127.0.0.1:{w.port}", bytes(16), WallClock(), LinkModel())
+    link = ServerLink(f"127.0.0.1:{w.port}", FLEET.shown, WallClock(), LinkModel())
     await link.enroll([Identity("a", 10)], Fingerprint("test", "test", "cpu", 1))
     outdated = Call(Key("a", 1, 1), base_version=7, deadline_s=0.0, model_checksum=b"")
     assert await link.fetch(outdated, w.coordinator.schema.body_bytes) is None

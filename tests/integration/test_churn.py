@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 import pytest
 import torch
+from tests.integration.conftest import FLEET
 from torch import Tensor, nn
 
 from muster.client.attendance import Attendance
@@ -22,6 +23,7 @@ from muster.client.config import ClockSettings, PackMember, PackProcess, Trainin
 from muster.client.life import Life
 from muster.client.participation import ParticipationSettings
 from muster.client.program import Pack
+from muster.common.credentials import write_credentials
 from muster.common.seeds import BoolArray, FloatArray
 from muster.common.testing import ManualClock
 from muster.tasks.task import Examples, OpenTask
@@ -29,7 +31,6 @@ from muster.tasks.task import Examples, OpenTask
 if TYPE_CHECKING:
     from tests.integration.conftest import MakeWorld, World
 
-FLEET_TOKEN = bytes(16)
 STEP_S = 3600.0
 COMINGS = 40
 """How often a device comes; each time it opens a connection, of two sockets in this process."""
@@ -93,6 +94,8 @@ def sockets() -> int:
 
 def pack_of(world: World, folder: Path, clock: ManualClock, **life: Any) -> Pack:
     """The device a of a world; it declines every call."""
+    credentials = folder / "credentials.json"
+    write_credentials(credentials, FLEET)
     config = PackProcess(
         name="a",
         devices=[PackMember(client="a", index=0)],
@@ -108,7 +111,7 @@ def pack_of(world: World, folder: Path, clock: ManualClock, **life: Any) -> Pack
         population=2,
         task="{}",
         address=f"127.0.0.1:{world.port}",
-        token=FLEET_TOKEN.hex(),
+        credentials=str(credentials),
         folder=str(folder),
     )
     return Pack(config, FourParameters(), clock)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import grpc
 import pytest
+from tests.integration.conftest import FLEET
 
 from muster.common.clock import WallClock
 from muster.v1 import fleet_pb2 as pb
@@ -190,7 +191,7 @@ async def enroll(w: World, *devices: pb.Identity, **fingerprint: Any) -> pb.Enro
         devices=devices,
         fingerprint=pb.Fingerprint(**fingerprint),
     )
-    return await w.stub().Enroll(request, metadata=((TOKEN, bytes(16)),))
+    return await w.stub().Enroll(request, metadata=((TOKEN, FLEET.shown),))
 
 
 def identity(client: str = "a", **fields: Any) -> pb.Identity:

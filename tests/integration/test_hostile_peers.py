@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import grpc
 import numpy as np
+from tests.integration.conftest import FLEET
 
 from muster.client.link import ServerLink
 from muster.common.clock import WallClock
@@ -32,7 +33,7 @@ async def device(w: World, client: str, struck: Collection[asyncio.Event]) -> No
     """A device that does as it should, with the client's own link, until the goodbye. It is there
     for the last round when all attackers have struck."""
     clock = WallClock()
-    link = ServerLink(f"127.0.0.1:{w.port}", bytes(16), clock, LinkModel())
+    link = ServerLink(f"127.0.0.1:{w.port}", FLEET.shown, clock, LinkModel())
     await link.enroll([Identity(client, 10)], Fingerprint("test", "test", "cpu", 1))
     attendance = link.attend()
     while (message := await attendance.read()).goodbye is None:

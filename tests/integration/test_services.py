@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING
 
 import grpc
 import pytest
+from tests.integration.conftest import FLEET
 
 from muster.v1 import fleet_pb2 as pb
 from muster.v1 import operator_pb2
-from muster.wire import OPERATOR, SESSION, TOKEN
+from muster.wire import SESSION, TOKEN
 from muster.wire.channels import client_options
 
 if TYPE_CHECKING:
@@ -24,7 +25,7 @@ METHODS = [
     for service in schema.services_by_name.values()
     for method in service.methods
 ]
-WRONG = [(key, b"0123456789abcdef") for key in (TOKEN, SESSION, OPERATOR)]
+WRONG = [(key, b"0123456789abcdef") for key in (TOKEN, SESSION)]
 
 
 async def code_of(w: World, method: str, metadata: Sequence[tuple[str, bytes]]) -> grpc.StatusCode:
@@ -52,7 +53,7 @@ async def test_a_call_that_the_schema_does_not_have_is_not_served(world: MakeWor
 
 async def test_a_probe_counts_what_arrives_and_sends_what_is_asked_for(world: MakeWorld) -> None:
     w = await world()
-    probing = w.stub().Probe(metadata=((TOKEN, bytes(16)),))
+    probing = w.stub().Probe(metadata=((TOKEN, FLEET.shown),))
     await probing.write(pb.ProbeMessage(payload=bytes(1000)))
     await probing.write(pb.ProbeMessage(payload=bytes(24), wanted_bytes=7))
     first, second = await probing.read(), await probing.read()

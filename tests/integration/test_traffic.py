@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import grpc
 import numpy as np
 import pytest
+from tests.integration.conftest import FLEET
 
 from muster.client.attendance import Attendance
 from muster.client.link import ServerLink
@@ -210,8 +211,7 @@ async def fleet(
         shared=shared or SharedLine(),
         upstream=f"127.0.0.1:{world.port}",
         ready="",
-        controller_token="c0",
-        device_token="d0",
+        credentials="",
     )
     gateway = Gateway(config, WallClock())
     async with AsyncExitStack() as stack:
@@ -219,7 +219,7 @@ async def fleet(
         ports, devices = gateway.listen(), {}
         for client in "ab":
             link = ServerLink(
-                f"127.0.0.1:{ports[client]}", bytes(16), WallClock(), line or LinkModel()
+                f"127.0.0.1:{ports[client]}", FLEET.shown, WallClock(), line or LinkModel()
             )
             stack.push_async_callback(link.close)
             await link.enroll([Identity(client, 10)], Fingerprint("test", "test", "cpu", 1))

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 import pytest
+from tests.integration.conftest import FLEET
 
 from muster.client.attendance import Attendance
 from muster.client.link import ServerLink
@@ -35,8 +36,6 @@ FIVE_MEBI = 5 * MEBI // 4
 HTTP_BYTES = 16 << 10
 """Headers, acknowledgements and pings of a connection, with room."""
 
-FLEET_TOKEN = bytes(16)
-
 
 @asynccontextmanager
 async def gateway(port: int, shape: Shape | None = None) -> AsyncIterator[Gateway]:
@@ -46,8 +45,7 @@ async def gateway(port: int, shape: Shape | None = None) -> AsyncIterator[Gatewa
         devices=[GatewayDevice(client=client, shape=shape or Shape()) for client in "ab"],
         upstream=f"127.0.0.1:{port}",
         ready="",
-        controller_token="c0",
-        device_token="d0",
+        credentials="",
     )
     found = Gateway(config, WallClock())
     try:
@@ -60,7 +58,7 @@ async def gateway(port: int, shape: Shape | None = None) -> AsyncIterator[Gatewa
 async def linked(
     port: int, client: str, line: LinkModel | None = None
 ) -> AsyncIterator[ServerLink]:
-    link = ServerLink(f"127.0.0.1:{port}", FLEET_TOKEN, WallClock(), line or LinkModel())
+    link = ServerLink(f"127.0.0.1:{port}", FLEET.shown, WallClock(), line or LinkModel())
     await link.enroll([Identity(client, 10)], Fingerprint("test", "test", "cpu", 1))
     try:
         yield link

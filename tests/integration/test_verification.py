@@ -14,9 +14,10 @@ import grpc
 import pytest
 
 from muster.common.clock import WallClock
+from muster.common.credentials import GivenCredentials
 from muster.common.errors import RemoteProtocolError
 from muster.common.lines import SharedLine
-from muster.common.testing import ManualClock
+from muster.common.testing import ManualClock, made_credentials
 from muster.emulator.gateway.config import GatewayDevice, GatewayProcess, Ports
 from muster.emulator.gateway.control import ControlService
 from muster.emulator.gateway.gateway import Gateway as Emulated
@@ -24,7 +25,12 @@ from muster.emulator.gateway.rates import Direction
 from muster.emulator.links.controller import Controller
 from muster.emulator.links.shape import Shape
 from muster.emulator.links.verification import GatewayUnderTest, Tolerances, verify_gateways
-from muster.emulator.links.verification.grpc_probe import GrpcBulk, GrpcEcho, ProbeServer
+from muster.emulator.links.verification.grpc_probe import (
+    GrpcBulk,
+    GrpcEcho,
+    ProbeIdentities,
+    ProbeServer,
+)
 from muster.emulator.links.verification.measuring import (
     MeasuredLink,
     MeasuredTransfer,
@@ -39,7 +45,8 @@ from muster.wire import CHUNK_BYTES, TOKEN
 
 HOST = "127.0.0.1"
 UPSTREAM = "127.0.0.1:9"
-TOKENS: dict[str, Any] = {"controller_token": "c0ffee", "device_token": "decaf0"}
+SUPERVISOR = made_credentials("supervisor")
+GATEWAY = GivenCredentials(made_credentials("gateway/g", [SUPERVISOR]))
 WIDE = Tolerances(rate=0.3, rtt=0.3, rtt_s=0.1, fairness=0.7)
 SHORT_S = 0.6
 
@@ -73,16 +80,16 @@ async def start() -> AsyncIterator[Start]:
                 shared=shared or SharedLine(),
                 upstream=UPSTREAM,
                 ready="",
-                **TOKENS,
+                credentials="",
             )
 
         clock = WallClock()
         emulated = Emulated(config((really,) * len(shapes) if really else shapes), clock)
         devices = emulated.listen()
-        control = await ControlService(emulated, clock).listen()
+        control = await ControlService(emulated, clock, GATEWAY).listen()
         closing.extend([control.close, emulated.close])
         ports = Ports(host=HOST, control=control.sockets[0].getsockname()[1], devices=devices)
-        controllers.append(await Controller.connect(ports, TOKENS["controller_token"], clock))
+        controllers.append(await Controller.connect(ports, SUPERVISOR, clock))
         return Running(emulated, GatewayUnderTest(config(shapes), ports, controllers[-1]))
 
     yield begin
@@ -269,7 +276,7 @@ async def test_nobody_gets_more_than_a_chunk_at_once() -> None:
 
 @pytest.mark.parametrize("token", [None, b"wrong"])
 async def test_who_does_not_show_the_fleets_token_is_refused(token: bytes | None) -> None:
-    server = ProbeServer(b"right", WallClock())
+    server = ProbeServer(ProbeIdentities.drawn(), WallClock())
     async with grpc.aio.insecure_channel(await server.start()) as channel:
         metadata = () if token is None else ((TOKEN, token),)
         stub: fleet_pb2_grpc.FleetAsyncStub = fleet_pb2_grpc.FleetStub(channel)
@@ -297,10 +304,10 @@ class Nothing:
 
 @pytest.mark.parametrize("direction", ["up", "down"])
 async def test_a_transfer_over_grpc_counts_at_the_receiver(direction: Direction) -> None:
-    clock, token = WallClock(), b"token"
-    server = ProbeServer(token, clock)
+    clock, identities = WallClock(), ProbeIdentities.drawn()
+    server = ProbeServer(identities, clock)
     line = straight_to(await server.start())
-    flow = GrpcBulk(line, token, direction, clock)
+    flow = GrpcBulk(line, identities.device, direction, clock)
     (found,) = await measure([MeasuredTransfer(line, direction, flow, None)], 0.2, 0.1, clock)
     await server.close()
     assert not found.broken
@@ -309,9 +316,9 @@ async def test_a_transfer_over_grpc_counts_at_the_receiver(direction: Direction)
 
 
 async def test_a_small_message_over_grpc_is_there_and_back() -> None:
-    clock, token = WallClock(), b"token"
-    server = ProbeServer(token, clock)
-    echo = GrpcEcho(straight_to(await server.start()), token, clock)
+    clock, identities = WallClock(), ProbeIdentities.drawn()
+    server = ProbeServer(identities, clock)
+    echo = GrpcEcho(straight_to(await server.start()), identities.device, clock)
     assert 0 < await echo.round_trip_s(patience_s=30.0) < 30.0
     await echo.close()
     await server.close()
@@ -324,7 +331,7 @@ def test_a_verification_measures_the_devices_of_its_gateway() -> None:
         devices=[GatewayDevice(client="a"), GatewayDevice(client="b")],
         upstream=UPSTREAM,
         ready="",
-        **TOKENS,
+        credentials="",
     )
     nobody: Any = None
     gateway = GatewayUnderTest(

@@ -20,16 +20,18 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
+from muster.common.credentials import GivenCredentials
 from muster.common.events import Event
 from muster.common.exchange import Fingerprint
 from muster.common.tensors import schema_of
-from muster.common.testing import ManualClock
+from muster.common.testing import ManualClock, made_credentials
 from muster.server.account.ledger import Ledger
 from muster.server.account.store import Store
 from muster.server.config import PopulationMember, ServerProcess, ServerSettings, TensorShape
 from muster.server.fleet import EnrolledDevice, Fleet
 from muster.server.program import members_of
 from muster.server.rounds.coordinator import Coordinator
+from muster.server.rpc.authentication import Authentication
 from muster.server.rpc.service import FleetService
 from muster.server.testing import NoEvaluation
 from muster.v1 import fleet_pb2 as pb
@@ -38,6 +40,7 @@ from muster.wire.bodies import checksum
 
 ClockKind = Literal["rounds", "wall"]
 
+FLEET = made_credentials("device/all")
 PARAMETERS = 4
 BODY = np.ones(PARAMETERS, "<f4").tobytes()
 ROUNDS = 2
@@ -114,7 +117,7 @@ class Attendance:
             devices=[pb.Identity(client=c, examples=10, capacity=1.0) for c in self._clients],
             fingerprint=messages.encode_fingerprint(Fingerprint("test", "test", "cpu", 1)),
         )
-        reply = await self._service.Enroll(request, PlayedCall(((TOKEN, bytes(16)),)).context)
+        reply = await self._service.Enroll(request, PlayedCall(((TOKEN, FLEET.shown),)).context)
         self.metadata = ((SESSION, reply.enrolled.session),)
 
     async def come(self) -> None:
@@ -218,6 +221,9 @@ STATES = changed(
     hour=FLOATS,
     network=st.sampled_from(["", "x" * 3000]),
 )
+VALUATIONS = changed(
+    st.just(pb.Valuation(received_accuracy=0.5)), received_accuracy=FLOATS, own_accuracy=FLOATS
+)
 UPDATES = changed(
     KEYS.map(lambda key: update(**key)),
     examples=LARGE,
@@ -238,6 +244,7 @@ ANSWERS = changed(
     state=STATES,
     x=X,
     away_steps=NUMBERS,
+    valuation=VALUATIONS,
     **KEY,
 )
 OBSERVATIONS = changed(
@@ -326,8 +333,6 @@ class Run:
             ],
             x={"g": ["load"]},
             schema_=[TensorShape(name="w", shape=[PARAMETERS])],
-            fleet_token=bytes(16).hex(),
-            operator_token=bytes(16).hex(),
         )
         schema, time = schema_of({"w": (PARAMETERS,)}), ManualClock()
         self.ledger = folder / "ledger.sqlite"
@@ -342,7 +347,8 @@ class Run:
             config, schema, self.fleet, ledger, store, folder, time, self._tell
         )
         self.coordinator.load(np.zeros(PARAMETERS, np.float32))
-        service = FleetService(self.coordinator, time)
+        known = GivenCredentials(made_credentials("server", [FLEET], "abc"))
+        service = FleetService(self.coordinator, time, Authentication(known, self.fleet))
         self.service = service
         self.session, self.b = Attendance(service, "ac"), Attendance(service, "b")
 

@@ -10,6 +10,7 @@ from hypothesis.extra.numpy import array_shapes, arrays
 from muster.client.networks import NETWORKS
 from muster.common.errors import RemoteProtocolError
 from muster.common.exchange import (
+    LARGEST_UTILITY,
     Answer,
     Call,
     Commit,
@@ -24,6 +25,8 @@ from muster.common.exchange import (
     Receipt,
     ToDevice,
     Update,
+    UtilityCurve,
+    Valuation,
 )
 from muster.common.tensors import safetensors_header, schema_of
 from muster.v1 import fleet_pb2 as pb
@@ -79,7 +82,33 @@ RECEIPTS = st.builds(
     st.text(max_size=30),
     LARGE,
 )
-CALLS = st.builds(Call, KEYS, NUMBERS, SECONDS, st.binary(max_size=16), NUMBERS, NUMBERS, NUMBERS)
+SHARES = st.floats(0, 1)
+CALLS = st.builds(
+    Call,
+    KEYS,
+    NUMBERS,
+    SECONDS,
+    st.binary(max_size=16),
+    NUMBERS,
+    NUMBERS,
+    NUMBERS,
+    st.none() | SHARES,
+    st.booleans(),
+)
+UTILITIES = st.floats(-LARGEST_UTILITY, LARGEST_UTILITY)
+CURVATURES = st.floats(0, LARGEST_UTILITY, exclude_min=True)
+VALUATIONS = st.builds(
+    Valuation,
+    SHARES,
+    st.none() | SHARES,
+    st.none() | st.builds(UtilityCurve, CURVATURES, UTILITIES, UTILITIES, UTILITIES),
+    st.none() | st.booleans(),
+    st.booleans(),
+    st.none() | UTILITIES,
+    st.none() | st.floats(-LARGEST_UTILITY, 1),
+    st.none() | UTILITIES,
+    st.none() | UTILITIES,
+)
 
 
 @given(TENSORS)
@@ -154,6 +183,8 @@ BARE_ANSWERS = st.builds(
     st.none() | STATES,
     X,
     NUMBERS,
+    st.none() | VALUATIONS,
+    st.just(""),
 )
 ANSWERS = BARE_ANSWERS | st.builds(
     lambda answer, update: answer._replace(

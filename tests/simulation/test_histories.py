@@ -132,6 +132,24 @@ def test_a_disk_without_room_for_what_the_server_remembers_ends_the_run(
         assert not outcome.violations
 
 
+@pytest.mark.parametrize("write", [0, 3, 5])
+def test_estimates_of_a_round_that_was_not_committed_are_not_entered_twice(
+    simulated: Simulator, write: int
+) -> None:
+    outcome = simulated.play(HistoryPlan("feduca", 0, (DiskFull("memory", write),)))
+    assert ["No space left on device" in failure for failure in outcome.failures] == [True]
+    assert outcome.status == "completed", "it went on when there was room again"
+    assert not outcome.violations
+
+
+@pytest.mark.parametrize("write", [0, 2])
+def test_a_rational_device_that_lost_its_update_values_the_model_again(
+    simulated: Simulator, write: int
+) -> None:
+    plan = HistoryPlan("rational-phones", 62, (DiskFull("memory", write),))
+    assert not simulated.play(plan).violations
+
+
 @pytest.mark.parametrize("scenario", sorted(FLEETS))
 def test_a_server_that_is_killed_between_any_two_rounds_takes_the_same_course(
     simulated: Simulator, scenario: str

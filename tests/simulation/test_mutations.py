@@ -13,8 +13,8 @@ import grpc
 import pytest
 
 from muster.client.link import ServerLink, _piece_bytes, _RetryPolicy
+from muster.client.training_runner import TrainingRunner
 from muster.client.transport_errors import error_of
-from muster.client.worker import Worker
 from muster.common.errors import RemoteProtocolError
 from muster.common.exchange import Call, Commit
 from muster.emulator.simulation.faults import Break, DiskFull, Fault, Kill, PowerCut, Rogue
@@ -134,16 +134,16 @@ def test_an_accepted_call_that_is_dropped_in_lockstep_is_found(
     assert not simulated.play(HistoryPlan("large", 0, ())).violations, "the session begins anew"
     assert seen
     seen.clear()
-    update_for = Worker._update_for
+    download = TrainingRunner.download
 
-    async def drops(self: Worker, *args: Any) -> Any:
+    async def drops(self: TrainingRunner, *args: Any) -> Any:
         self._lockstep, kept = False, self._lockstep
         try:
-            return await update_for(self, *args)
+            return await download(self, *args)
         finally:
             self._lockstep = kept
 
-    monkeypatch.setattr(Worker, "_update_for", drops)
+    monkeypatch.setattr(TrainingRunner, "download", drops)
     assert simulated.play(HistoryPlan("large", 0, ())).violations
 
 

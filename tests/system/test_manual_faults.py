@@ -19,6 +19,7 @@ from muster.common.errors import ConfigError, Unreachable
 from muster.emulator import Run, exported_faults, heal, inject, run
 from muster.emulator.launch.backend import BackendName
 from muster.emulator.runs.fault_control import InjectedByHand
+from muster.emulator.runs.following import status_of
 from muster.emulator.scenario.scenario import Scenario
 
 if TYPE_CHECKING:
@@ -94,6 +95,7 @@ def test_faults_by_hand_have_an_effect_are_healed_and_can_be_repeated(
     paused = inject(folder, "pause", target={"names": ["dev-0001"]}, for_s=40)
     assert (paused.name, paused.targets, paused.for_s) == ("pause-1", ["dev-0001"], 40.0)
     running.wait_for(event="fault_observed", fault="pause-1", seen="process stopped")
+    assert status_of(folder).faults == ["hold on dev-0002", "pause-1 on dev-0001"]
     refused = muster("inject", folder, "offline")
     assert refused.returncode == 2
     assert "acts inside devices" in refused.stderr
@@ -136,6 +138,8 @@ def test_a_signal_ends_a_run_whose_server_is_held(scenario: MakeScenario, tmp_pa
             assert time.monotonic() < limit
             assert process.poll() is None
             time.sleep(0.1)
+        unanswered = muster("stop", folder)
+        assert "`muster heal" in unanswered.stderr
         process.send_signal(signal.SIGINT)
         _, errors = process.communicate(timeout=60)
     assert process.returncode == 1

@@ -64,7 +64,7 @@ def test_a_rule_of_ones_own_is_named_by_module_and_class() -> None:
 @pytest.mark.parametrize(
     ("kind", "complaint"),
     [
-        ("fedvag", "called 'fedvag' (did you mean 'fedavg'?); there are: agnostic, "),
+        ("fedvag", "called 'fedvag' (did you mean 'fedavg'?); there are: aaggff-s, agnostic, "),
         ("no.such.module:Rule", "cannot import 'no.such.module'"),
         ("muster.common.errors:Rule", "has no 'Rule'"),
         ("muster.common.clock:WallClock", "expected a class derived from muster's aggregator"),

@@ -96,7 +96,7 @@ def leaves(error: type[Exception]) -> Iterator[type[Exception]]:
 
 def test_every_error_that_a_peer_can_cause_has_a_status() -> None:
     by_peers = set(leaves(errors.ProtocolError)) - {errors.LocalProtocolError}
-    assert by_peers == {errors.RemoteProtocolError, errors.Unauthenticated}
+    assert by_peers == {errors.RemoteProtocolError, errors.Unauthenticated, errors.Forbidden}
     assert by_peers <= STATUS.keys()
 
 

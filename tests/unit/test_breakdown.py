@@ -177,8 +177,7 @@ def test_a_result_travels_as_a_line_also_when_it_is_not_a_number() -> None:
 @pytest.mark.parametrize("devices", [True, False])
 def test_the_process_learns_who_is_who_only_when_it_must(groups: bool, devices: bool) -> None:
     config = ServerProcess(
-        run="r", seed=3, clock="rounds", task="{}", training="{}", fleet_token="", schema_=[],
-        operator_token="",
+        run="r", seed=3, clock="rounds", task="{}", training="{}", schema_=[],
         server=ServerSettings(rounds=1, evaluate_groups=groups, evaluate_devices=devices),
         population=[
             PopulationMember(client=c, group=g, examples=1) for c, g in (("a", "x"), ("b", "y"))

@@ -429,6 +429,7 @@ HELP = {
         "--jobs",
         "--quiet",
     ),
+    "certs": ("Make a certificate authority", "--days", "launch.authority"),
     "up": ("Start SCENARIO's fleet in containers", "--out", "--resume", "--set", "--data"),
     "down": ("remove all it has in Docker", "--all"),
     "status": ("how the run in FOLDER stands", "--json"),

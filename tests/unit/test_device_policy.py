@@ -4,6 +4,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from muster.client.config import PackMember
 from muster.client.device_policy import Choice, DevicePolicy
 from muster.client.learner import Learner
@@ -26,7 +28,7 @@ class Stub:
     def held_for(self, call: Call) -> None:
         return None
 
-    line = LinkModel()
+    line = LinkModel(up_bps=8 * 40_000 / 100)  # an update takes 100 s
 
     def train_s(self, work: object) -> float:
         return 1800.0
@@ -35,10 +37,10 @@ class Stub:
         return BodySizes(40_000, 40_000)
 
 
-def conduct(folder: Path) -> tuple[DevicePolicy, Memory]:
-    life = Life.model_validate(
-        {"group": "g", "size": 1, "step_s": 3600.0, "device": {"profile": "phone"}}
-    )
+def conduct(folder: Path, kind: str = "compliant") -> tuple[DevicePolicy, Memory]:
+    rules = {"kind": kind, "drop_out": 0.1}
+    phone = {"device": {"profile": "phone"}, "participation": rules}
+    life = Life.model_validate({"group": "g", "size": 1, "step_s": 3600.0, **phone})
     member = PackMember.model_validate({"client": CLIENT, "index": 0, "position": 0})
     memory = Memory(folder)
     learners: dict[str, Learner] = {CLIENT: Stub(memory)}  # type: ignore[dict-item]
@@ -87,3 +89,31 @@ def test_who_gets_no_slot_is_as_it_was(tmp_path: Path) -> None:
         assert seen is not None
         charges.append(seen.battery)
     assert len(set(charges)) > 10
+
+
+SENDING_MA = {"wifi": 470.0, "cellular": 292.0}
+"""Currents of the radio while it sends, in the power profile of `Battery`."""
+
+
+def test_a_device_that_works_for_itself_sends_nothing_and_takes_no_part(tmp_path: Path) -> None:
+    policy, memory = conduct(tmp_path, "rational")
+    restarted = 0
+    for round in range(1, 40):
+        choice = called(policy, round)
+        if choice.decision is Decision.DECLINE:
+            continue
+        assert choice.seen is not None
+        _, charge, *_, recent = choice.alone
+        spared = SENDING_MA[choice.seen.network] * 100 / (3600 * 4400) * choice.share
+        assert charge - choice.life[1] == pytest.approx(spared)
+        assert recent == choice.before.life[-1]
+        call = Call(Key(CLIENT, round, 1), round - 1, 0.0, b"")
+        declined = policy.declined(call, choice)
+        assert (declined.decision, declined.reason) == (Decision.DECLINE, Reason.NO_GAIN)
+        assert declined.lost == (choice.decision is Decision.ABORT)
+        remember(memory, round, declined)
+        # A device that starts again from its memory is in the same state in the next round.
+        again, _ = conduct(tmp_path, "rational")
+        assert called(again, round + 1) == called(policy, round + 1)
+        restarted += 1
+    assert restarted > 10

@@ -268,8 +268,6 @@ def test_the_books_know_of_the_population_what_the_scenario_says(
             PopulationMember(client="b", group="g", examples=4, enrolled=False, z={"age": 1.0}),
         ],
         schema_=[],
-        fleet_token="",
-        operator_token="",
     )
     members = list(members_of(config))
     assert [member.client for member in members] == known

@@ -120,7 +120,7 @@ def test_a_control_variate_is_that_after_the_newest_update_that_counted(
     def enter(round_: int, counted: int, after: bytes) -> bytes:
         """Train for a call of a round; returns the control variate with which it was entered."""
         memory = Memory(tmp_path) if died else kept
-        control = memory.control_for(call(round_)._replace(counted_round=counted))
+        control = memory.counted_for(call(round_)._replace(counted_round=counted)).control
         before, then = State(round_ - 1, control=control), State(round_, control=after)
         memory.hold(held(round_)._replace(before=before, after=then))
         return control

@@ -24,6 +24,7 @@ from muster.server.account.rows import (
     SharedWorkRow,
     StoredVector,
     TransferRow,
+    ValuationRow,
 )
 
 PAGE = Path(__file__).parents[2] / "docs/results.md"
@@ -104,6 +105,9 @@ def written(ledger: TracedLedger) -> Columns:
         [EstimateRow(1, "floor", "0.1")],
         memory=[MemoryRow("a", 1, 0, "00")],
         work=[SharedWorkRow("a", 1, 0.5, 5, 2.0, 0.0)],
+        valuations=[
+            ValuationRow(1, "a", 0.5, 0.2, 0.1, 0.2, 0.3, 0.4, True, False, 0.4, 0.9, 1.0, 1.0)
+        ],
     )
     row = RoundRow(
         1, 0, 1, "aggregated", 1, 1, 1, 5.0, 5.0, 5.0, 1.0, 0.0, 60.0, 4, 4, 2.0, 9.0, 7.0

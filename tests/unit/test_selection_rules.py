@@ -25,8 +25,10 @@ from muster.server.knowledge.participation import ParticipationHistory, Seen
 from muster.server.knowledge.population import Oracle, Population
 from muster.server.updates.exact_sum import ExactSum, apply
 
-UNNORMALISED = {"weighted", "importance", "fedasync", "mifa", "q-fedavg"}
-"""Rules whose weights do not add up to the normaliser."""
+UNNORMALISED = {"weighted", "importance", "fedasync", "mifa", "q-fedavg"} | {
+    kind for kind, rule in BUILT_IN.items() if rule.change == "recall"
+}
+"""Rules whose weights do not add up to the normaliser; those that recall weigh all devices."""
 
 N, ENROLLED = 60, 40
 CLIENTS = [f"c{number:02d}" for number in range(N)]

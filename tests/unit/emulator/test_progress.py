@@ -321,6 +321,16 @@ def test_who_left_is_no_longer_present() -> None:
     assert standing.present == {"phones-0", "phones-2"}
 
 
+def test_a_fault_acts_from_when_it_is_applied_until_it_is_healed() -> None:
+    run = RunProgress()
+    for number, targets in ((1, ["dev-0001"]), (2, ["dev-0001", "dev-0002"])):
+        event = {"event": "fault_applied", "fault": "away", "number": number, "targets": targets}
+        run.happen(event)
+    assert run.acting == {("away", 1): "dev-0001", ("away", 2): "2 targets"}
+    run.happen({"event": "fault_healed", "fault": "away", "number": 1, "targets": ["dev-0001"]})
+    assert run.acting == {("away", 2): "2 targets"}
+
+
 def test_empty_rounds_are_counted_and_unknown_events_passed_over() -> None:
     standing = standing_after({"event": "of the future"}, committed(1, outcome="empty", folded=0))
     assert (standing.empty, standing.round) == (1, 1)

@@ -149,6 +149,10 @@ def test_hostile_names_are_shown_and_never_obeyed(run: RunFolder) -> None:
         times=(1, 2),
         sent={HOSTILE: {"weight": 7.0, "train_s": 9.0}},
     )
+    run.add(
+        "valuations", round=2, client=HOSTILE, received_accuracy=0.5, own_accuracy=0.4, gains=1,
+        forced=0, a=0.1, b=0.2, c=0.3, threshold=0.4,
+    )  # fmt: skip
     run.estimate(
         shares={HOSTILE: 0.5, "b": 0.25},
         participation={HOSTILE: 1.0},

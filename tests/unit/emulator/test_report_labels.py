@@ -155,7 +155,7 @@ def test_a_level_is_drawn_over_each_round_that_has_a_value() -> None:
 
 def test_pages_quote_titles_that_the_report_has() -> None:
     code = "".join(path.read_text(encoding="utf-8") for path in REPORT.glob("*.py"))
-    titles = set(re.findall(r'ReportSection\(\s*"([^"]+)"', code))
+    titles = set(re.findall(r'(?:ReportSection\(\s*|_TITLE = )"([^"]+)"', code))
     quoted = set()
     for path in (REPOSITORY / "docs").glob("*.md"):
         text = path.read_text(encoding="utf-8")

@@ -15,6 +15,8 @@ import pytest
 from click.testing import CliRunner, Result
 
 from muster.client.memory import Memory, RoundRecord, State
+from muster.common.credentials import OPERATOR, SECRETS, credentials_path
+from muster.common.testing import made_credentials
 from muster.emulator.cli.commands import main
 from muster.emulator.results.ledger_file import open_ledger
 from muster.emulator.runs import running
@@ -273,17 +275,50 @@ GARBAGE = [b"", b"\xff", b"{", b"[" * 5000, b"[]", b"{}", b'{"host": 1, "port": 
 
 
 @pytest.mark.parametrize("command", ["status", "watch", "stop"])
-@pytest.mark.parametrize("name", ["address.json", "server.json"])
 @pytest.mark.parametrize("content", GARBAGE, ids=range(len(GARBAGE)))
 def test_garbage_where_a_server_says_how_to_reach_it_is_refused(
-    run: RunFolder, command: str, name: str, content: bytes
+    run: RunFolder, command: str, content: bytes
 ) -> None:
     (run.path / "setup").mkdir()
-    (run.path / "setup/address.json").write_text('{"host": "127.0.0.1", "port": 9}')
-    (run.path / "setup/server.json").write_text('{"operator_token": "00"}')
-    (run.path / "setup" / name).write_bytes(content)
+    (run.path / "setup/address.json").write_bytes(content)
     result = CliRunner().invoke(main, [command, str(run.path)])
-    assert_refused(result, f"setup/{name}: expected", "--resume")
+    assert_refused(result, "setup/address.json: expected", "--resume")
+
+
+def credentials_of_the_operator(run: RunFolder, content: bytes, mode: int) -> None:
+    """Make a run folder in which the operator's credentials are this file."""
+    path = credentials_path(run.path / SECRETS, OPERATOR)
+    path.parent.mkdir(parents=True)
+    path.write_bytes(content)
+    path.chmod(mode)
+    (run.path / "setup/address.json").write_text('{"host": "127.0.0.1", "port": 9}')
+
+
+@pytest.mark.parametrize("command", ["status", "watch", "stop"])
+@pytest.mark.parametrize("content", GARBAGE, ids=range(len(GARBAGE)))
+def test_garbage_in_place_of_the_operators_credentials_is_refused(
+    run: RunFolder, command: str, content: bytes
+) -> None:
+    credentials_of_the_operator(run, content, 0o400)
+    result = CliRunner().invoke(main, [command, str(run.path)])
+    assert_refused(result, "operator/credentials.json: expected credentials", "start the run again")
+
+
+@pytest.mark.parametrize("command", ["status", "watch", "stop"])
+def test_credentials_that_others_may_read_are_refused(run: RunFolder, command: str) -> None:
+    content = made_credentials("operator").to_json().encode()
+    credentials_of_the_operator(run, content, 0o440)
+    result = CliRunner().invoke(main, [command, str(run.path)])
+    assert_refused(result, "only its owner may read, found mode 0440", "chmod 0400")
+
+
+@pytest.mark.parametrize("command", ["status", "watch", "stop"])
+def test_a_run_whose_credentials_are_removed_has_ended(run: RunFolder, command: str) -> None:
+    (run.path / "setup").mkdir()
+    (run.path / "setup/address.json").write_text('{"host": "127.0.0.1", "port": 9}')
+    result = CliRunner().invoke(main, [command, str(run.path)])
+    assert result.exit_code == 1
+    assert "no server of this run answers at 127.0.0.1:9; it has ended" in result.stderr
 
 
 @pytest.mark.parametrize("command", ["status", "watch", "stop"])

@@ -12,6 +12,7 @@ from muster.client.config import NurseryProcess, PackProcess
 from muster.common.clock import Clock, WallClock
 from muster.common.config import validate
 from muster.common.errors import LaunchFailed, RunFailed
+from muster.emulator.fleet.packs import DeviceFolders
 from muster.emulator.gateway.config import GatewayProcess, Ports
 from muster.emulator.launch.backend import Died, EndedBeforeReady, Program
 from muster.emulator.runs.run_folder import new_run_folder
@@ -33,7 +34,7 @@ class Backend:
     """
 
     isolates = False
-    devices = "devices"
+    folders = DeviceFolders("devices", "credentials")
     here = "127.0.0.1"
 
     def __init__(self, deaths: Mapping[str, list[int | None]]) -> None:

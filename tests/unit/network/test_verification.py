@@ -53,8 +53,7 @@ def lines(*shapes: Shape) -> list[MeasuredLink]:
         shared=SharedLine(),
         upstream="127.0.0.1:9",
         ready="",
-        controller_token="00",
-        device_token="00",
+        credentials="",
     )
     ports = Ports(host="127.0.0.1", control=1, devices={each.client: 1 for each in devices})
     nobody: Any = None

@@ -79,6 +79,27 @@ def test_a_long_log_is_copied_and_the_sums_follow(path: Path) -> None:
     ledger.close()
 
 
+def test_the_pages_of_a_log_are_those_of_its_newest_frames(tmp_path: Path) -> None:
+    file = tmp_path / "ledger.sqlite"
+    with closing(sqlite3.connect(file, isolation_level=None)) as database:
+        database.execute("PRAGMA journal_mode = WAL")
+        database.execute("PRAGMA wal_autocheckpoint = 0")
+        database.execute("CREATE TABLE t (body)")
+        database.execute("PRAGMA wal_checkpoint(PASSIVE)")
+        empty = file.stat().st_size // 4096
+        for _ in range(150):  # each fills a page of its own
+            database.execute("INSERT INTO t VALUES (zeroblob(4000))")
+        grown = PageSums(file).logged()
+        database.execute("PRAGMA wal_checkpoint(PASSIVE)")
+        full = file.stat().st_size // 4096
+        # The log begins anew, and most of its older frames stay behind these.
+        database.execute("UPDATE t SET body = 'x' WHERE rowid = 1")
+        renewed = PageSums(file).logged()
+    assert grown >= set(range(empty + 1, full + 1))
+    assert len(grown) > 150
+    assert len(renewed) <= 4
+
+
 def test_damaged_sums_are_refused_and_missing_ones_pass(path: Path) -> None:
     flip(sums_path(path), 40)
     with pytest.raises(LedgerError, match="sums is damaged"):

@@ -1,0 +1,239 @@
+"""FedUCA: the problem of its weights against another solver, and what it does with them."""
+
+from collections.abc import Mapping
+from itertools import combinations
+from typing import Any
+
+import numpy as np
+import pytest
+from scipy.optimize import minimize  # type: ignore[import-untyped]
+
+from muster.common.config import validate
+from muster.common.errors import ConfigError
+from muster.common.exchange import UtilityCurve, Valuation
+from muster.common.seeds import FloatArray
+from muster.emulator.scenario.scenario import Scenario
+from muster.server.aggregators.contract import Weighing
+from muster.server.aggregators.facts import Cohort
+from muster.server.aggregators.feduca import FedUca
+from muster.server.fleet import EnrolledDevice
+from muster.server.knowledge.participation import ParticipationHistory
+from muster.server.knowledge.population import Oracle, Population
+from muster.server.knowledge.utilities import (
+    SPREAD,
+    Strategies,
+    Utilities,
+    for_one,
+    most_satisfied,
+    solve,
+    stays,
+)
+
+
+def drawn(clients: int, seed: int, above: float = 0.02) -> Utilities:
+    """Utilities whose thresholds are near or above what equal weights give."""
+    random = np.random.default_rng(seed)
+    a, b, c = random.uniform([[0.1], [0.0], [0.2]], [[2.0], [1.5], [0.5]], (3, clients))
+    some = Utilities(a, b, c, np.zeros(clients))
+    near = some.at(np.full(clients, 1 / clients)) + random.uniform(-above, above, clients)
+    return some._replace(threshold=near)
+
+
+def mixture(strategies: int, seed: int = 0) -> FloatArray:
+    return np.random.default_rng(seed).dirichlet(np.ones(strategies))
+
+
+def cost(utilities: Utilities, s: FloatArray, matrix: FloatArray, slack: float = 0.0) -> float:
+    """The objective of problem 7 for R, with the smallest t that satisfies the constraints."""
+    reached = sum(share * utilities.at(row) for share, row in zip(s, matrix, strict=True))
+    t = np.maximum(utilities.threshold + slack - reached, 0)
+    spread = np.sum((matrix - 1 / matrix.shape[1]) ** 2)
+    return float(0.5 * np.sum(t**2) + 0.5 * SPREAD * spread)
+
+
+def by_slsqp(utilities: Utilities, s: FloatArray, slack: float) -> float:
+    """The smallest objective that sequential quadratic programming finds."""
+    strategies, clients = len(s), len(utilities.a)
+
+    def of(x: FloatArray) -> float:
+        return 1e3 * cost(utilities, s, x.reshape(strategies, clients), slack)
+
+    sums: list[dict[str, Any]] = [
+        {"type": "eq", "fun": lambda x: x.reshape(strategies, clients).sum(1) - 1}
+    ]
+    if strategies > 1:
+        share = strategies / clients  # the last column's sum follows from the others
+        sums.append(
+            {"type": "eq", "fun": lambda x: x.reshape(strategies, clients).sum(0)[:-1] - share}
+        )
+    found = minimize(
+        of,
+        np.full(strategies * clients, 1 / clients),
+        method="SLSQP",
+        bounds=[(0, 1)] * (strategies * clients),
+        constraints=sums,
+        options={"maxiter": 500, "ftol": 1e-13},
+    )
+    return float(found.fun) / 1e3
+
+
+def solved(utilities: Utilities, s: FloatArray, slack: float = 0.0) -> Strategies:
+    found = solve(utilities, s, slack)
+    assert isinstance(found, Strategies), found
+    return found
+
+
+@pytest.mark.parametrize(("strategies", "clients"), [(1, 5), (2, 4), (3, 6)])
+@pytest.mark.parametrize("slack", [0.0, 0.05])
+def test_the_solution_costs_no_more_than_that_of_another_solver(
+    strategies: int, clients: int, slack: float
+) -> None:
+    utilities, s = drawn(clients, seed=clients), mixture(strategies)
+    found = solved(utilities, s, slack)
+    assert found.solver == "CLARABEL"
+    mine, theirs = cost(utilities, s, found.matrix, slack), by_slsqp(utilities, s, slack)
+    assert mine == pytest.approx(theirs, abs=1e-6)
+    assert (found.matrix >= 0).all()
+    np.testing.assert_allclose(found.matrix.sum(axis=1), 1, atol=1e-12)
+    if strategies > 1:
+        np.testing.assert_allclose(found.matrix.sum(axis=0), strategies / clients, atol=1e-6)
+
+
+def test_one_strategy_is_no_worse_than_five() -> None:
+    # Fewer conditions, and by Jensen's inequality mixing strategies only lowers Σ s·u(R).
+    utilities = drawn(10, seed=1)
+    one, s = np.ones(1), mixture(5)
+    mean = solved(utilities, one).matrix
+    assert cost(utilities, one, mean) <= cost(utilities, s, solved(utilities, s).matrix) + 1e-9
+
+
+def test_a_problem_solved_before_does_not_change_the_next_solution() -> None:
+    # No other test has this shape, so the first solution is that of a new process.
+    utilities, s = drawn(7, seed=2), mixture(4)
+    first = solved(utilities, s).matrix
+    solved(drawn(7, seed=3), mixture(4, seed=4))
+    np.testing.assert_array_equal(solved(utilities, s).matrix, first)
+
+
+def test_satisfied_thresholds_cost_nothing_and_leave_equal_weights() -> None:
+    utilities = drawn(4, seed=5)
+    easy = utilities._replace(threshold=np.zeros(4))
+    np.testing.assert_allclose(solved(easy, mixture(2)).matrix, 0.25, atol=1e-4)
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_the_attainable_number_is_that_of_the_best_subset(seed: int) -> None:
+    utilities = drawn(7, seed, above=0.3)
+    low, high = utilities.intervals()
+    fine = [place for place in range(7) if not np.isnan(low[place])]
+    for place in fine:
+        weights = np.zeros(7)
+        weights[place] = (low[place] + high[place]) / 2
+        assert stays(utilities, weights)[place]
+    best = max(
+        size
+        for size in range(len(fine) + 1)
+        if any(sum(low[list(some)]) <= 1 for some in combinations(fine, size))
+    )
+    assert most_satisfied(utilities) == best
+
+
+def test_the_fallback_keeps_one_client() -> None:
+    # Client 1 stays from 0.3 to 0.7, client 0 nowhere: u = -r² + r + 0.5, 0.71 at 0.3 and 0.7.
+    utilities = Utilities(*np.array([[1.0, 1.0], [1.0, 1.0], [0.5, 0.5], [0.9, 0.71]]))
+    everybody = np.ones(2, bool)
+    weights, chosen = for_one(
+        utilities, strategies=1, draws=np.random.default_rng(0), among=everybody
+    )
+    assert chosen == 1
+    np.testing.assert_allclose(weights, [0.5, 0.5])
+    nobody = utilities._replace(threshold=np.array([0.9, 0.9]))
+    weights, chosen = for_one(nobody, strategies=1, draws=np.random.default_rng(0), among=everybody)
+    assert chosen is None
+    np.testing.assert_allclose(weights, [0.5, 0.5])
+
+
+def test_the_fallback_gives_no_client_more_than_its_share_of_strategies() -> None:
+    # u = -r² + 2r grows up to 1; client 0 stays from 0.1 on: u(0.1) = 0.19.
+    a, b, c = np.ones(4), np.full(4, 2.0), np.zeros(4)
+    utilities = Utilities(a, b, c, np.array([0.19, 2.0, 2.0, 2.0]))
+    everybody = np.ones(4, bool)
+    weights, chosen = for_one(
+        utilities, strategies=2, draws=np.random.default_rng(0), among=everybody
+    )
+    assert chosen == 0
+    np.testing.assert_allclose(weights, [0.5, 0.5 / 3, 0.5 / 3, 0.5 / 3])
+
+
+def weighed(rule: FedUca, curves: Mapping[str, UtilityCurve | None]) -> Weighing:
+    """The weights of a round in which devices have reported these curves; None: nothing."""
+    clients = sorted(curves)
+    devices = {client: EnrolledDevice(client, "g", n, 1) for n, client in enumerate(clients)}
+    people = Population(clients, [], [{}] * len(clients), devices, {}, Oracle())
+    told = {c: Valuation(0.5, 0.5, curve) for c, curve in curves.items() if curve is not None}
+    cohort = Cohort(2, [], people, ParticipationHistory([]), valuations=told)
+    return rule.weigh(cohort, rule.initial_state(np.zeros(1, np.float32)))
+
+
+@pytest.mark.parametrize("away", [0, 1])
+def test_a_device_that_reports_nothing_is_nobody_who_stays(away: int) -> None:
+    # u = -r² + 1.2·r + 0.3 reaches γ = 0.5375 from 0.25 on: not at the weights near 1/6 of all.
+    asks = UtilityCurve(1.0, 1.2, 0.3, 0.5375)
+    curves = {c: asks if place >= away else None for place, c in enumerate("abcdef")}
+    weighing = weighed(FedUca(kind="feduca", strategies=2, order="solve-first"), curves)
+    chosen = weighing.estimates["fallback"]
+    assert chosen in list("abcdef")[away:]
+    # The paper's weight b / 2a = 0.6 is more than n_s / N.
+    others = {c: weight for c, weight in weighing.recalled.items() if c != chosen}
+    assert weighing.recalled[chosen] == pytest.approx(1 / 3)
+    assert list(others.values()) == pytest.approx([2 / 15] * 5)
+
+
+RATIONAL: dict[str, Any] = {"name": "silo", "count": 4, "participation": {"kind": "rational"}}
+
+
+def refusal(groups: list[dict[str, Any]], **server: Any) -> str:
+    values = {
+        "name": "test",
+        "task": {"name": "digits", "validation_ratio": 0.2},
+        "server": {"rounds": 3, "aggregator": "feduca", **server},
+        "groups": groups,
+    }
+    try:
+        validate(Scenario, values, "test")
+    except ConfigError as error:
+        return str(error)
+    return ""
+
+
+def test_feduca_is_refused_where_it_cannot_work() -> None:
+    assert refusal([RATIONAL]) == ""
+    assert "some are not rational" in refusal([RATIONAL, {"name": "other", "count": 1}])
+    assert "expected 'all'" in refusal([RATIONAL], selection={"kind": "uniform", "k": 2})
+    assert "makes small rounds empty; expected 1" in refusal([RATIONAL], minimum=2)
+    mode = {"kind": "buffered", "k": 2, "concurrency": 4, "staleness_weight": "constant"}
+    assert "take server.mode = 'synchronous'" in refusal([RATIONAL], mode=mode)
+    # Devices are told which of their updates counted.
+    assert refusal([RATIONAL], deadline_s=5.0, goal=2, guard={"max_norm": 1.0}) == ""
+    smaller = {**RATIONAL, "link": {"compression": "float16"}}
+    assert "link.compression = 'float16'" in refusal([smaller])
+
+
+def test_if_every_solver_fails_the_old_weights_stay_and_the_ledger_names_them(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("muster.server.knowledge.utilities.SOLVERS", ("GONE", "LOST"))
+    clients = ["a", "b", "c"]
+    devices = {client: EnrolledDevice(client, "g", n, 1) for n, client in enumerate(clients)}
+    people = Population(clients, [], [{}] * 3, devices, {}, Oracle())
+    cohort = Cohort(2, [], people, ParticipationHistory([]))
+    rule = FedUca(kind="feduca", order="solve-first")
+    old = {"alpha": np.array([0.2, 0.3, 0.5]), "next": np.array([0.5, 0.3, 0.2])}
+    weighing = rule.weigh(cohort, old)
+    assert weighing.recalled == {"a": 0.5, "b": 0.3, "c": 0.2}
+    assert list(weighing.weights) == []
+    solver = weighing.estimates["solver"]
+    assert solver.startswith("none (GONE: SolverError: ")
+    assert "; LOST: SolverError: " in solver
+    [warning] = weighing.warnings
+    assert "those of the round before stay: GONE" in warning
