@@ -28,12 +28,13 @@ up: install  ## the same fleet in containers, left running (SCENARIO=examples/di
 down: install  ## end the newest fleet in containers; nothing of it is left in Docker
 	$(BIN)/muster down
 
-# Tests in virtual time or without any; the others start processes and measure.
-ON_ALL_CORES = tests/unit tests/property tests/studies tests/simulation tests/conformance
+# Tests in virtual time or without any; the others start processes and measure. They leave room for
+# a busy machine, so those of two files may run beside each other.
+IN_VIRTUAL_TIME = tests/unit tests/property tests/studies tests/simulation tests/conformance
 
 test: check  ## everything a change must pass
-	$(BIN)/pytest --numprocesses auto $(ON_ALL_CORES)
-	$(BIN)/pytest $(ON_ALL_CORES:%=--ignore %)
+	$(BIN)/pytest --numprocesses auto $(IN_VIRTUAL_TIME)
+	$(BIN)/pytest --numprocesses auto --dist loadfile --durations 25 $(IN_VIRTUAL_TIME:%=--ignore %)
 
 test-fast: install  ## unit and property tests without the slowest, on all cores: for daily work
 	$(BIN)/pytest --numprocesses auto -m "not slow" --hypothesis-profile fast tests/unit tests/property
@@ -86,13 +87,14 @@ CHAOS_SEEDS = $(if $(filter file,$(origin N)),20,$(N))
 chaos: install  ## random faults and kills in random fleets over real processes: N=20 seeds from FIRST=0, or SEED=17 again (LOCKSTEP=1: only such fleets)
 	$(BIN)/python -m muster.emulator.chaos $(if $(SEED),--seed $(SEED),--number $(CHAOS_SEEDS) --first $(FIRST)) $(if $(LOCKSTEP),--lockstep)
 
-bench: install  ## round overhead, bulk transfer, scale, device life, links, selection: tables, and benchmarks/out/*.json (about 40 minutes)
+bench: install  ## round overhead, bulk transfer, scale, device life, links, selection, rational devices: tables, and benchmarks/out/*.json (about 40 minutes)
 	$(BIN)/python benchmarks/rounds.py
 	$(BIN)/python benchmarks/scale.py
 	$(BIN)/python benchmarks/life.py
 	$(BIN)/python benchmarks/links.py
 	$(BIN)/python benchmarks/selection.py
 	$(BIN)/python benchmarks/robust.py
+	$(BIN)/python benchmarks/rational.py
 	$(BIN)/python benchmarks/updates.py
 	$(BIN)/python benchmarks/rounds.py --beside unshaped
 

@@ -28,13 +28,16 @@ from typing import Any
 import uvloop
 
 from muster.common.clock import WallClock
+from muster.common.credentials import write_credentials
 from muster.common.lines import SharedLine
+from muster.common.testing import made_credentials
 from muster.emulator.gateway.config import GatewayDevice, GatewayProcess, Ports
 from muster.emulator.links.controller import Controller
 from muster.emulator.links.shape import Shape
 
 HERE = Path(__file__).parent
 HOST = "127.0.0.1"
+SUPERVISOR = made_credentials("supervisor")
 CLOCK = WallClock()
 
 RATES_MBIT = [0.25, 1, 5, 20, 100, 200]
@@ -81,7 +84,8 @@ async def start_testbed(shape: Shape, devices: int = 1, **shared: float) -> Asyn
     listener = socket.create_server((HOST, 0), backlog=2000)
     listener.setblocking(False)
     with tempfile.TemporaryDirectory() as folder:
-        ready = Path(folder) / "ready.json"
+        ready, credentials = Path(folder) / "ready.json", Path(folder) / "credentials.json"
+        write_credentials(credentials, made_credentials("gateway/bench", [SUPERVISOR]))
         config = GatewayProcess(
             group="bench",
             seed=7,
@@ -89,8 +93,7 @@ async def start_testbed(shape: Shape, devices: int = 1, **shared: float) -> Asyn
             shared=SharedLine(**shared),  # type: ignore[arg-type]
             upstream=f"{HOST}:{listener.getsockname()[1]}",
             ready=str(ready),
-            controller_token="c0ffee",
-            device_token="decaf0",
+            credentials=str(credentials),
         )
         program = [sys.executable, "-m", "muster.emulator.gateway"]
         process = subprocess.Popen(program, stdin=subprocess.PIPE)  # noqa: ASYNC220
@@ -282,7 +285,7 @@ async def many() -> Result:
             ))
             for device, server in pairs
         ]  # fmt: skip
-        async with Controller(testbed.ports, "c0ffee", CLOCK) as controller:
+        async with Controller(testbed.ports, SUPERVISOR, CLOCK) as controller:
             total = 0
             while total < devices * each / 2:
                 stats = await controller.stats()

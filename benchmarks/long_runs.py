@@ -116,7 +116,7 @@ def prepared(folder: Path, devices: int, rounds: int) -> ServerProcess:
         (folder / part).mkdir()
     configs = ProcessConfigs(fleet("restart", devices, rounds=rounds + 1), folder)
     task = read_task(configs.task.to_json()).open(devices, configs.scenario.seed)
-    server = configs.server(prepare(task, folder))
+    server = configs.server(prepare(task, folder, configs.nursery().rational))
     (folder / "setup/server.json").write_text(server.to_json())
     return server
 

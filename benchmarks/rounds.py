@@ -3,7 +3,7 @@ unchanged.
 
 python benchmarks/rounds.py                 # all cases: a table, benchmarks/out/rounds.json
 python benchmarks/rounds.py 10 10000 200    # one case: clients, parameters, rounds
-python benchmarks/rounds.py 10 10000 200 --beside unshaped   # alternate with a link, or docker
+python benchmarks/rounds.py 10 10000 200 --beside unshaped   # alternate with a link, docker or tls
 """
 
 import argparse
@@ -34,7 +34,12 @@ def warm_up(clients: int, parameters: int) -> int:
 
 
 def measure(
-    clients: int, parameters: int, rounds: int, link: str = "none", backend: Any = "processes"
+    clients: int,
+    parameters: int,
+    rounds: int,
+    link: str = "none",
+    backend: Any = "processes",
+    tls: bool = False,
 ) -> dict[str, Any]:
     """Run one case. A time is measured from the end of one round to the end of the next, so that
     nothing is left out."""
@@ -53,6 +58,7 @@ def measure(
             "task": {"name": "echo:Echo", "parameters": parameters},
             "training": {"local_steps": 0},
             "server": {"rounds": rounds + uncounted, "evaluate_every": rounds + uncounted},
+            "launch": {"tls": tls},
             "groups": [{"name": "echo", "count": clients, "link": {"profile": link}}],
         },
         "benchmark",
@@ -82,8 +88,9 @@ def measure(
 
 
 def beside(case: list[int], other: str, pairs: int = 5) -> None:
-    """Run one case alternately without a link and with it, or as processes and in containers."""
-    changed = {"backend": "docker"} if other == "docker" else {"link": other}
+    """Run one case alternately as it is and with a change: a link, containers, or TLS."""
+    changes: dict[str, dict[str, Any]] = {"docker": {"backend": "docker"}, "tls": {"tls": True}}
+    changed = changes.get(other, {"link": other})
     differences = []
     for _ in range(pairs):
         plain, altered = (measure(*case, **how)["round_ms_median"] for how in ({}, changed))
@@ -97,7 +104,7 @@ def main() -> None:
     parser.add_argument("case", nargs="*", type=int, help="clients parameters rounds")
     parser.add_argument("--out", type=Path, default=HERE / "out/rounds.json")
     parser.add_argument(
-        "--beside", metavar="LINK", help="compare with this link profile, or with docker"
+        "--beside", metavar="LINK", help="compare with this link profile, or with docker or tls"
     )
     options = parser.parse_args()
     if options.beside:
