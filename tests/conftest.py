@@ -2,6 +2,9 @@
 
 import os
 import signal
+import sys
+from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -29,3 +32,32 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if item.get_closest_marker("soak"):
             item.add_marker(pytest.mark.skip(reason="long: make soak"))
+
+
+_INSTALLED = frozenset(map(Path, sys.path))
+
+
+@pytest.fixture(autouse=True)
+def own_code_forgotten() -> Iterator[None]:
+    """Forget the code of its own that a test imports, because other tests have modules of the same
+    name."""
+    path, inherited, known = list(sys.path), os.environ.get("PYTHONPATH"), set(sys.modules)
+    yield
+    sys.path[:] = path
+    if inherited is None:
+        os.environ.pop("PYTHONPATH", None)
+    else:
+        os.environ["PYTHONPATH"] = inherited
+    new = sys.modules.keys() - known
+    own = {name for name in new if "." not in name and not _is_installed(name)}
+    for name in new:
+        if name.partition(".")[0] in own:
+            del sys.modules[name]
+
+
+def _is_installed(name: str) -> bool:
+    file = getattr(sys.modules[name], "__file__", None)
+    if file is None:
+        return True
+    path = Path(file)
+    return (path.parent if path.stem != "__init__" else path.parents[1]) in _INSTALLED

@@ -37,7 +37,6 @@ def test_the_readmes_aggregator_weighs_a_runs_updates(
         server={"rounds": 2, "aggregator": {"kind": "my_rules:SquareRoot", "floor": 1.0}},
         groups=[{"name": "dev", "count": 2}],
     )
-    monkeypatch.delitem(sys.modules, "my_rules")
     done = run(planned, out=tmp_path / "run")
     contributions = done.ledger.contributions
     assert list(contributions["outcome"]) == ["folded"] * 4

@@ -59,8 +59,6 @@ def test_the_test_in_python_passes(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     scope: dict[str, object] = {}
     monkeypatch.chdir(tmp_path)
     (tmp_path / "examples").symlink_to(ROOT / "examples")
-    # Other tests have modules of this name.
-    monkeypatch.delitem(sys.modules, "my_rules", raising=False)
     monkeypatch.syspath_prepend(EXAMPLES)
     monkeypatch.setenv("PYTHONPATH", str(EXAMPLES))
     exec(compile(blocks("python")[1], "tutorial", "exec"), scope)

@@ -1,5 +1,7 @@
 """Where code of the user's own is imported from."""
 
+import importlib
+import json
 import os
 import sys
 from pathlib import Path
@@ -37,3 +39,37 @@ def test_children_can_import_it_too_and_nothing_before_it_is_hidden(
         make_importable("mine")
     assert sys.path == ["first", "mine"]
     assert os.environ["PYTHONPATH"].split(os.pathsep) == ["one", "two", "mine"]
+
+
+def test_of_modules_of_one_name_that_of_the_newest_scenario_is_imported(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    monkeypatch.setenv("PYTHONPATH", "")
+    for name in ("first", "second"):
+        package = tmp_path / name / "shared_name"
+        package.mkdir(parents=True)
+        (package / "__init__.py").write_text(f"import json\nFROM = {name!r}\n")
+        (package / "part.py").write_text(f"FROM = {name!r}\n")
+    for name in ("first", "second", "second", "first"):
+        make_importable(str(tmp_path / name))
+        part = importlib.import_module("shared_name.part")
+        assert (sys.modules["shared_name"].FROM, part.FROM) == (name, name)
+        assert os.environ["PYTHONPATH"].split(os.pathsep)[0] == str(tmp_path / name)
+        assert "json" in sys.modules
+
+
+def test_a_folder_with_a_place_of_its_own_keeps_it_and_its_modules(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    (tmp_path / "json.py").write_text("")
+    (tmp_path / "the_users.py").write_text("")
+    monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])
+    monkeypatch.setenv("PYTHONPATH", f"{tmp_path}{os.pathsep}last")
+    users = importlib.import_module("the_users")
+    before = list(sys.path)
+    make_importable(str(tmp_path))
+    assert sys.path == before
+    assert os.environ["PYTHONPATH"] == f"{tmp_path}{os.pathsep}last"
+    assert importlib.import_module("the_users") is users
+    assert sys.modules["json"] is json

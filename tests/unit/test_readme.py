@@ -34,12 +34,10 @@ def test_the_readmes_other_tables_fit_into_its_scenario(
     scenario, lively, linked, fleet, aggregator, launch, faults = blocks("toml")
     (tmp_path / "my_rules.py").write_text(blocks("python")[0], encoding="utf-8")
     monkeypatch.syspath_prepend(tmp_path)
-    monkeypatch.delitem(sys.modules, "my_rules", raising=False)
     file = tmp_path / "scenario.toml"
     swapped = scenario.replace('[server.aggregator]\nkind = "fedavg"\n', aggregator)
     file.write_text(swapped + launch, encoding="utf-8")
     read = read_scenario(file)
-    monkeypatch.delitem(sys.modules, "my_rules")
     assert read.server.aggregator.kind == "my_rules:SquareRoot"
     assert read.server.aggregator.model_dump()["floor"] == 16
     assert read.launch.restarts == 20

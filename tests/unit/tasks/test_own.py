@@ -3,7 +3,6 @@
 import importlib
 import sys
 import types
-from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -30,14 +29,13 @@ EXAMPLES = Path(__file__).parents[3] / "examples/own"
 
 
 @pytest.fixture(autouse=True)
-def code(monkeypatch: pytest.MonkeyPatch) -> Iterator[types.ModuleType]:
+def code(monkeypatch: pytest.MonkeyPatch) -> types.ModuleType:
     """A module `my_code`, and the one of the examples."""
     module = types.ModuleType("my_code")
     vars(module).update({name: thing for name, thing in globals().items() if callable(thing)})
     monkeypatch.setitem(sys.modules, "my_code", module)
     monkeypatch.syspath_prepend(EXAMPLES)
-    yield module
-    sys.modules.pop("own_task", None)
+    return module
 
 
 def make_task(

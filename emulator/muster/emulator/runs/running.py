@@ -19,6 +19,7 @@ from muster.emulator.runs.conclusion import conclude
 from muster.emulator.runs.resumption import require_resumable
 from muster.emulator.runs.run_folder import new_run_folder, own, run_folder
 from muster.emulator.runs.supervisor import SHOW_EVERY_S, Show, Supervisor
+from muster.emulator.scenario.own_code import make_importable
 from muster.emulator.scenario.reading import read_scenario
 from muster.emulator.scenario.scenario import Scenario
 
@@ -128,6 +129,8 @@ def _run_in(
     show_every_s: float,
     clock: Clock,
 ) -> Run:
+    if scenario.modules is not None:
+        make_importable(scenario.modules)
     with ExitStack() as stack:
         stack.enter_context(own(folder))
         require_resumable(folder, scenario)
