@@ -14,7 +14,7 @@ from safetensors.numpy import load_file
 from tests.integration.retraining import last_model
 
 from muster.client.memory import Memory
-from muster.client.rational import Judgement
+from muster.client.rational import ModelJudgement
 from muster.client.utility import fitted
 from muster.common.config import validate
 from muster.common.errors import RunFailed
@@ -117,7 +117,7 @@ def test_every_version_is_the_weighted_sum_of_what_all_devices_have_sent(
     _, parts = remade[-2]  # devices were called with the version before the last
     for client, part in parts.items():
         kept = Memory(tmp_path / f"{ROUNDS}/devices/{client}").held[-1].after.own
-        known = Judgement.from_bytes(kept).part
+        known = ModelJudgement.from_bytes(kept).part
         assert known is not None
         assert known.contribution is not None
         np.testing.assert_allclose(known.contribution, part, rtol=0, atol=1e-5)

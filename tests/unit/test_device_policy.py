@@ -25,9 +25,6 @@ class Stub:
 
     memory: Memory
 
-    def held_for(self, call: Call) -> None:
-        return None
-
     line = LinkModel(up_bps=8 * 40_000 / 100)  # an update takes 100 s
 
     def train_s(self, work: object) -> float:

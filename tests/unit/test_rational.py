@@ -9,7 +9,7 @@ from torch import nn
 
 from muster.client.memory import Memory, RoundRecord, State
 from muster.client.participation import ParticipationSettings, UtilitySettings
-from muster.client.rational import Judgement, ModelJudge, ModelPart
+from muster.client.rational import ModelJudge, ModelJudgement, ModelPart
 from muster.client.utility import LEAST_CURVATURE, fitted, without
 from muster.common.config import validate
 from muster.common.errors import ConfigError, RemoteProtocolError
@@ -92,7 +92,7 @@ def test_a_device_measures_both_models_on_its_validation_examples(digits: OpenTa
     judge, module = judge_of(digits), digits.module()
     shares = [share_of(digits, label) for label in range(10)]
     best, worst = int(np.argmax(shares)), int(np.argmin(shares))
-    kept = Judgement(True, Valuation(0.0, None), votes_for(module, worst)).to_bytes()
+    kept = ModelJudgement(True, Valuation(0.0, None), votes_for(module, worst)).to_bytes()
     judgement = judge.decide(CALL, votes_for(module, best), kept)
     assert judgement.accepts
     assert judgement.valuation[:2] == pytest.approx((shares[best], shares[worst]))
@@ -105,7 +105,7 @@ def accepted(digits: OpenTask, call: Call, received: int, own: int, **settings: 
     """Whether a device accepts a model that always predicts one label, if its own predicts another
     one, and its curve is CURVE."""
     module = digits.module()
-    kept = Judgement(True, Valuation(0.0, None, CURVE), votes_for(module, own)).to_bytes()
+    kept = ModelJudgement(True, Valuation(0.0, None, CURVE), votes_for(module, own)).to_bytes()
     return judge_of(digits, **settings).decide(call, votes_for(module, received), kept).accepts
 
 
@@ -118,7 +118,7 @@ def test_a_device_that_always_accepts_says_whether_it_gained(digits: OpenTask) -
     worst, *_, best = by_share(digits)
     module, judge = digits.module(), judge_of(digits, test="always")
     for received, own, gains in ((best, worst, True), (worst, best, False), (best, best, False)):
-        kept = Judgement(True, Valuation(0.0, None), votes_for(module, own)).to_bytes()
+        kept = ModelJudgement(True, Valuation(0.0, None), votes_for(module, own)).to_bytes()
         judgement = judge.decide(CALL, votes_for(module, received), kept)
         assert (judgement.accepts, judgement.valuation.gains, judgement.valuation.forced) == (
             True,
@@ -199,17 +199,17 @@ def test_a_device_without_validation_examples_is_refused(digits: OpenTask) -> No
 
 
 def test_a_decision_survives_the_process(tmp_path: Path) -> None:
-    first = State(own=Judgement(True, Valuation(0.25, None), OWN).to_bytes())
-    second = State(own=Judgement(False, Valuation(0.25, 0.5), OWN + 1).to_bytes())
+    first = State(own=ModelJudgement(True, Valuation(0.25, None), OWN).to_bytes())
+    second = State(own=ModelJudgement(False, Valuation(0.25, 0.5), OWN + 1).to_bytes())
     memory = Memory(tmp_path)
     memory.hold(RoundRecord(1, bytes(16), State(), first))
     memory.hold(RoundRecord(2, bytes(16), first, second))
     held = Memory(tmp_path).held
     assert [record.after for record in held] == [first, second]
-    judgement = Judgement.from_bytes(Memory(tmp_path).before(3).own)
+    judgement = ModelJudgement.from_bytes(Memory(tmp_path).before(3).own)
     assert (judgement.accepts, judgement.valuation) == (False, Valuation(0.25, 0.5))
     np.testing.assert_array_equal(judgement.own, OWN + 1)
-    assert Judgement.from_bytes(first.own).valuation.own_accuracy is None
+    assert ModelJudgement.from_bytes(first.own).valuation.own_accuracy is None
 
 
 @pytest.mark.parametrize("valuation", [Valuation(0.0, None), FULL, None])
@@ -275,8 +275,8 @@ def test_a_weight_travels_with_the_call() -> None:
 @pytest.mark.parametrize("contribution", [OWN + 3, None], ids=["known", "unknown"])
 def test_a_stand_with_a_part_in_the_model_survives_the_process(contribution: Vector | None) -> None:
     part = ModelPart(7, OWN + 1, OWN + 2, contribution)
-    judgement = Judgement(False, FULL, OWN, part, cost=0.125)
-    again = Judgement.from_bytes(judgement.to_bytes())
+    judgement = ModelJudgement(False, FULL, OWN, part, cost=0.125)
+    again = ModelJudgement.from_bytes(judgement.to_bytes())
     assert (again.valuation, again.cost) == (judgement.valuation, 0.125)
     assert again.part is not None
     assert again.part.version == 7

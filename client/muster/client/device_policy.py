@@ -10,7 +10,7 @@ from muster.client.device_simulation import DeviceSimulation
 from muster.client.learner import Learner
 from muster.client.life import Decided, Effort, Life, Row, effort_of
 from muster.client.memory import State
-from muster.client.rational import Judgement
+from muster.client.rational import ModelJudgement
 from muster.client.training_config import DownloadTimes, TrainingConfig
 from muster.common.exchange import Call, Decision, DeviceState, Observation, Reason
 from muster.common.seeds import IntArray
@@ -50,7 +50,7 @@ class Choice(NamedTuple):
     metered: bool = False
     alone: Row = ()
     lost: bool = False
-    judgement: Judgement | None = None
+    judgement: ModelJudgement | None = None
     download: DownloadTimes = DownloadTimes()
 
 
@@ -213,7 +213,7 @@ class DevicePolicy:
         return np.zeros(len(self._places), dtype=np.int64) if steps is None else steps
 
     def _holds_update_for(self, call: Call) -> bool:
-        return self._learners[call.key.client].held_for(call) is not None
+        return self._learners[call.key.client].memory.update_for(call) is not None
 
     def _effort(self, work: TrainingConfig) -> Effort:
         """The effort of a round's work for every device."""

@@ -15,7 +15,7 @@ from muster.client.faults.update_effects import UpdateEffects
 from muster.client.life import Row
 from muster.client.memory import Memory, RoundRecord, State, StoredUpdate
 from muster.client.participation import UtilitySettings
-from muster.client.rational import Judgement, ModelJudge
+from muster.client.rational import ModelJudge, ModelJudgement
 from muster.client.session import Session
 from muster.client.training import train
 from muster.client.training_config import DownloadTimes, TrainingConfig
@@ -94,10 +94,6 @@ class Learner:
             validation = task.validation(config.index)
             self._judge = ModelJudge(utility, task, module, validation, config.client, seed)
 
-    def held_for(self, call: Call) -> StoredUpdate | None:
-        """The stored update for a call; None if there is none."""
-        return self.memory.update_for(call)
-
     def train(
         self,
         call: Call,
@@ -108,7 +104,7 @@ class Learner:
         download: DownloadTimes,
         step: int = 0,
         slowdown: float = 1.0,
-        judgement: Judgement | None = None,
+        judgement: ModelJudgement | None = None,
     ) -> StoredUpdate:
         """Train from the base version's model, and remember the round with its update.
 
@@ -179,18 +175,18 @@ class Learner:
         """Whether the device asks if a model serves it."""
         return self._judge is not None
 
-    def judgement_of(self, call: Call) -> Judgement | None:
+    def judgement_of(self, call: Call) -> ModelJudgement | None:
         """The decision about a call that the device has remembered, with the update if it accepted;
         None if there is none, or if the device gave up before it had a model of its own."""
         for held in self.memory.records_of(call):
-            judgement = Judgement.from_bytes(held.after.own) if held.after.own else None
+            judgement = ModelJudgement.from_bytes(held.after.own) if held.after.own else None
             if judgement is not None and (not judgement.accepts or self.memory.update_for(call)):
                 return judgement
         return None
 
     def judge(
         self, call: Call, model: Body, work: TrainingConfig, before: State, metered: bool
-    ) -> Judgement:
+    ) -> ModelJudgement:
         """Decide whether the received model serves a rational device, which then trains, with
         `train` or `train_own`.
 
@@ -210,7 +206,7 @@ class Learner:
         work: TrainingConfig,
         before: State,
         life: Row,
-        judgement: Judgement,
+        judgement: ModelJudgement,
         step: int,
     ) -> None:
         """Train the own model of a rational device that declined, and remember the round.
@@ -241,7 +237,7 @@ class Learner:
         return faults.poison(self.examples, _outputs(self._module)) if faults else self.examples
 
     def give_up(
-        self, call: Call, before: State, life: Row, judgement: Judgement | None = None
+        self, call: Call, before: State, life: Row, judgement: ModelJudgement | None = None
     ) -> None:
         """Remember a round whose work was lost. The device's simulated state has changed, and what
         a rational device thinks of the received model, but not its own model.
@@ -271,8 +267,10 @@ class Learner:
         variate, and for a rational device what is in the model of it."""
         counted = self.memory.counted_for(call)
         if call.weight is not None and before.own and counted.own is not before.own:
-            sent = Judgement.from_bytes(counted.own).sent if counted.own else None
-            before = before._replace(own=Judgement.from_bytes(before.own).having(sent).to_bytes())
+            sent = ModelJudgement.from_bytes(counted.own).sent if counted.own else None
+            before = before._replace(
+                own=ModelJudgement.from_bytes(before.own).having(sent).to_bytes()
+            )
         return before._replace(control=counted.control)
 
     def _received(self, model: Body, mask: Mask | None, entries: int) -> Vector:
@@ -316,14 +314,12 @@ class Learner:
         """Updates that faults make the device send beside its update for a call, which it has
         stored: an older one, and copies."""
         faults = self._faults.at(call.key.round, step)
-        if not faults or (stored := self.held_for(call)) is None:
+        if not faults or (stored := self.memory.update_for(call)) is None:
             return []
         older = [
-            StoredUpdate(held.update, held.body)
+            held.stored
             for held in self.memory.held
-            if held.round < call.key.round
-            and held.update is not None
-            and len(held.body) == held.update.length
+            if held.round < call.key.round and held.stored is not None
         ]
         return [*(older[-1:] if faults.repeats_last else []), *[stored] * faults.copies]
 

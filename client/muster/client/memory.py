@@ -66,8 +66,8 @@ class State(NamedTuple):
             if the aggregator has none.
         life: step and values of `muster.client.device_simulation.STATE`; empty before its first
             round, and for a device without a simulated life.
-        own: what a rational device keeps of its own (`muster.client.rational.Judgement`); empty
-            before its first round, and for all other devices.
+        own: what a rational device keeps of its own (`muster.client.rational.ModelJudgement`);
+            empty before its first round, and for all other devices.
     """
 
     trained: int = 0
@@ -98,6 +98,14 @@ class RoundRecord(NamedTuple):
     after: State
     update: Update | None = None
     body: Body = b""
+
+    @property
+    def stored(self) -> StoredUpdate | None:
+        """The update as it was or will be sent; None if the device gave up, or if the body was lost
+        with an earlier process."""
+        if self.update is None or len(self.body) != self.update.length:
+            return None
+        return StoredUpdate(self.update, self.body)
 
 
 class Memory:
@@ -170,9 +178,8 @@ class Memory:
     def update_for(self, call: Call) -> StoredUpdate | None:
         """The stored update for a call, under the call's key; None if there is none."""
         for held in self.records_of(call):
-            # Otherwise the device gave up, or the body was lost.
-            if held.update is not None and len(held.body) == held.update.length:
-                return StoredUpdate(held.update._replace(key=call.key), held.body)
+            if (stored := held.stored) is not None:
+                return StoredUpdate(stored.update._replace(key=call.key), stored.body)
         return None
 
     def hold(self, held: RoundRecord) -> None:

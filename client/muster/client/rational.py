@@ -82,7 +82,7 @@ class ModelPart(NamedTuple):
         return cls(version, model, sent, contribution)
 
 
-class Judgement(NamedTuple):
+class ModelJudgement(NamedTuple):
     """A rational device's decision in a round, and its own model afterwards.
 
     Attributes:
@@ -119,7 +119,7 @@ class Judgement(NamedTuple):
         return head + b"".join(vector.astype(WIRE).tobytes() for vector in (self.own, *vectors))
 
     @classmethod
-    def from_bytes(cls, kept: bytes) -> "Judgement":
+    def from_bytes(cls, kept: bytes) -> "ModelJudgement":
         """The judgement that `to_bytes` wrote."""
         accepts, gains, forced, *rest = _HEAD.unpack_from(kept)
         optional, (curved, *four, partial, sent, contributed, version, cost) = rest[:6], rest[6:]
@@ -141,7 +141,7 @@ class Judgement(NamedTuple):
         """See `ModelPart.sent`; None without a part."""
         return None if self.part is None else self.part.sent
 
-    def having(self, sent: Vector | None) -> "Judgement":
+    def having(self, sent: Vector | None) -> "ModelJudgement":
         """The same judgement of a device that has something else in the model."""
         return self if self.part is None else self._replace(part=self.part._replace(sent=sent))
 
@@ -187,7 +187,7 @@ class ModelJudge:
 
     def decide(
         self, call: Call, received: Vector, before: bytes, metered_bytes: int = 0
-    ) -> Judgement:
+    ) -> ModelJudgement:
         """Decide about the model of a call. A device without a model of its own accepts.
 
         Args:
@@ -197,12 +197,12 @@ class ModelJudge:
         """
         cost = self._settings.cost_per_mb * metered_bytes / 1e6
         accuracy, loss = self.measure(received)
-        last, part = Judgement.from_bytes(before) if before else None, None
+        last, part = ModelJudgement.from_bytes(before) if before else None, None
         if call.weight is not None:
             part = ModelPart.of(call, received, last.part if last else None)
         if last is None:
             valuation = Valuation(accuracy, None, forced=True, received_loss=loss)
-            return Judgement(True, valuation, received, part, cost)
+            return ModelJudgement(True, valuation, received, part, cost)
         own_accuracy, own_loss = self.measure(last.own)
         curve = last.valuation.curve
         fitted_utility = None
@@ -222,7 +222,7 @@ class ModelJudge:
             own_loss,
         )
         accepts = valuation.forced or self._accepts(call, valuation)
-        return Judgement(accepts, valuation, last.own, part, cost)
+        return ModelJudgement(accepts, valuation, last.own, part, cost)
 
     def _accepts(self, call: Call, valuation: Valuation) -> bool:
         """Whether a device that is free to decline accepts."""
@@ -247,8 +247,8 @@ class ModelJudge:
         return received > (1 + self._settings.margin) * own - self._settings.tolerance + cost
 
     def conclude(
-        self, call: Call, judgement: Judgement, start: Vector, change: Vector
-    ) -> Judgement:
+        self, call: Call, judgement: ModelJudgement, start: Vector, change: Vector
+    ) -> ModelJudgement:
         """Return the judgement after training: with the new own model and, if the device knows
         its part in the received model, with a new utility curve.
 
@@ -268,7 +268,7 @@ class ModelJudge:
         return judgement._replace(valuation=valuation, own=own, part=part)
 
     def _fit(
-        self, weight: float, others: Vector, own: Vector, judgement: Judgement
+        self, weight: float, others: Vector, own: Vector, judgement: ModelJudgement
     ) -> tuple[UtilityCurve, float | None]:
         """Fit the utility of (1 − r)·(the model without the device) + r·(the own model), and
         measure R² if asked."""

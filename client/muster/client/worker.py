@@ -208,7 +208,7 @@ class Worker:
         if choice.decision is Decision.DECLINE:
             device.session.happen(SessionEvent.DECLINED)
             return None
-        if (stored := device.held_for(call)) is not None:
+        if (stored := device.memory.update_for(call)) is not None:
             device.session.happen(SessionEvent.CALLED_AGAIN)
             return stored
         device.session.happen(SessionEvent.CALLED)

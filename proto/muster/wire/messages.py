@@ -8,13 +8,12 @@ the ledger: they fit its 63-bit integers, and sums over its columns do not overf
 from collections.abc import Iterable, Sequence
 from enum import StrEnum
 from operator import attrgetter
-from typing import Any, NamedTuple, TypeVar
+from typing import NamedTuple, TypeVar
 
 from google.protobuf.message import DecodeError, Message
 
 from muster.common.errors import RemoteProtocolError
 from muster.common.exchange import (
-    LARGEST_UTILITY,
     Answer,
     Body,
     Call,
@@ -30,13 +29,13 @@ from muster.common.exchange import (
     Receipt,
     ToDevice,
     Update,
-    UtilityCurve,
     Valuation,
 )
 from muster.common.tensors import Schema, schema_of
 from muster.v1 import fleet_pb2 as pb
 from muster.wire import CHUNK_BYTES, LEAST_CHUNK_BYTES
 from muster.wire.bodies import split_bodies, with_bodies
+from muster.wire.valuations import decode_valuation, encode_valuation
 
 M = TypeVar("M", bound=Message)
 E = TypeVar("E", bound=StrEnum)
@@ -286,7 +285,7 @@ def _fill_answer(out: pb.Answer, answer: Answer) -> None:
         out.x.extend(answer.x)
     out.away_steps = answer.away_steps
     if answer.valuation is not None:
-        out.valuation.CopyFrom(_encode_valuation(answer.valuation))
+        out.valuation.CopyFrom(encode_valuation(answer.valuation))
 
 
 def decode_from_device(data: bytes) -> FromDevice:
@@ -341,7 +340,7 @@ def _judged_valuation(answer: pb.Answer) -> tuple[Valuation | None, str]:
     if not answer.HasField("valuation"):
         return None, ""
     try:
-        return _decode_valuation(answer.valuation), ""
+        return decode_valuation(answer.valuation), ""
     except RemoteProtocolError as error:
         return None, str(error)
 
@@ -381,44 +380,6 @@ def _decode_state(state: pb.DeviceState) -> DeviceState:
     return DeviceState(
         state.battery, state.charging, state.idle, state.network, state.unmetered, state.hour
     )
-
-
-def _encode_valuation(valuation: Valuation) -> pb.Valuation:
-    fields, curve = valuation._asdict(), valuation.curve
-    fields["curve"] = None if curve is None else pb.UtilityCurve(**curve._asdict())
-    return pb.Valuation(**fields)
-
-
-def _decode_valuation(valuation: pb.Valuation) -> Valuation:
-    # Those with `optional` are listed if they were sent, also if they are 0.
-    given: dict[str, Any] = {field.name: value for field, value in valuation.ListFields()}
-    own = given.pop("own_accuracy", None)
-    for accuracy in (valuation.received_accuracy, own):
-        if accuracy is not None and not 0 <= accuracy <= 1:
-            raise RemoteProtocolError(
-                f"an accuracy of {accuracy} in a valuation; expected a number from 0 to 1"
-            )
-    for name in ("fitted_utility", "r_squared", "received_loss", "own_loss"):
-        if not abs(value := given.get(name, 0.0)) <= LARGEST_UTILITY:
-            raise RemoteProtocolError(
-                f"{name} = {value} in a valuation; expected a finite number of at most "
-                f"{LARGEST_UTILITY:g}"
-            )
-    if (r_squared := given.get("r_squared", 0.0)) > 1:
-        raise RemoteProtocolError(f"r_squared = {r_squared} in a valuation; expected at most 1")
-    given["curve"] = _decode_curve(valuation.curve) if valuation.HasField("curve") else None
-    given["received_accuracy"] = valuation.received_accuracy  # listed only if it is not 0
-    return Valuation(own_accuracy=own, **given)
-
-
-def _decode_curve(curve: pb.UtilityCurve) -> UtilityCurve:
-    decoded = UtilityCurve(curve.a, curve.b, curve.c, curve.threshold)
-    if not (decoded.a > 0 and all(abs(value) <= LARGEST_UTILITY for value in decoded)):
-        raise RemoteProtocolError(
-            f"a utility curve {list(decoded)}; expected a > 0 and finite numbers of at most "
-            f"{LARGEST_UTILITY:g}"
-        )
-    return decoded
 
 
 def _decode_x(x: Sequence[float]) -> tuple[float, ...]:

@@ -1,30 +1,13 @@
-"""The simulated fleets, and the configurations of their processes."""
+"""The simulated fleets."""
 
-import json
 from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import cache
-from pathlib import Path
 from typing import Any
 
-from muster.client.config import PackProcess
-from muster.client.nursery import prepare
 from muster.common.config import validate
-from muster.common.credentials import SECRETS, credentials_path, device_name
-from muster.common.files import write_atomic
-from muster.emulator.credentials.issuing import Issuer
-from muster.emulator.faults.of_scenario import ScenarioFaults
-from muster.emulator.fleet.packs import DeviceFolders
-from muster.emulator.runs.process_configs import ProcessConfigs
 from muster.emulator.scenario.scenario import Scenario
 from muster.emulator.simulation.asynchronous_fleets import FLEETS
 from muster.emulator.simulation.rational_fleets import RATIONAL
-from muster.server.config import ServerProcess
-from muster.tasks.task import OpenTask
-from muster.tasks.tasks import read_task
-
-SERVER = "server:5001"
-"""Where the server listens on the simulated network."""
 
 LARGE = 17_000
 """Number of parameters of a model that does not fit into a message of Attend."""
@@ -356,60 +339,3 @@ def scenarios() -> Mapping[str, Scenario]:
     ]
     found += [_scenario(name, **sections) for name, sections in {**FLEETS, **RATIONAL}.items()]
     return {scenario.name: scenario for scenario in found}
-
-
-@dataclass(frozen=True)
-class Programs:
-    """The configurations with which the processes of a fleet are started.
-
-    Attributes:
-        initial: content of the file of the initial model.
-        packs: configurations of the packs, in which the folder `devices` is not yet set.
-        faults: the faults of the run.
-    """
-
-    scenario: Scenario
-    server: ServerProcess
-    initial: bytes
-    packs: tuple[PackProcess, ...]
-    task: OpenTask
-    faults: ScenarioFaults
-
-    def enter(self, folder: Path) -> list[PackProcess]:
-        """Make the run folder with its settings, and return the packs of that folder."""
-        for part in ("setup", "logs", "devices", "models"):
-            (folder / part).mkdir(parents=True, exist_ok=True)
-        write_atomic(folder / "setup/server.json", self.server.to_json().encode())
-        write_atomic(folder / "setup/initial.safetensors", self.initial)
-        secrets, devices = folder / SECRETS, str(folder / "devices")
-        groups = {member.client: member.group for member in self.server.population}
-        packs: dict[str, dict[str, list[str]]] = {}
-        for pack in self.packs:
-            clients = [member.client for member in pack.devices]
-            packs.setdefault(groups[clients[0]], {})[pack.name] = clients
-        Issuer(secrets, self.server.run, None).issue(packs)
-        return [
-            pack.model_copy(
-                update={
-                    "folder": devices,
-                    "credentials": str(credentials_path(secrets, device_name(pack.name))),
-                }
-            )
-            for pack in self.packs
-        ]
-
-
-def programs_of(scenario: Scenario, folder: Path) -> Programs:
-    """Prepare a scenario's process configurations as a run does; `folder` is needed only here."""
-    for part in ("setup", "devices"):
-        (folder / part).mkdir(parents=True)
-    configs = ProcessConfigs(scenario, folder)
-    task = read_task(configs.task.to_json()).open(scenario.devices, scenario.seed)
-    prepared = prepare(task, folder, configs.nursery().rational)
-    host, _, port = SERVER.rpartition(":")
-    server = configs.server(prepared).model_copy(update={"host": host, "port": int(port)})
-    packs = configs.packs(server, SERVER, lambda group: None, DeviceFolders("", ""))
-    initial = (folder / "setup/initial.safetensors").read_bytes()
-    # Parse the JSON as a process does, so that the configuration has only what JSON carries.
-    server = ServerProcess.from_json(json.dumps(json.loads(server.to_json())))
-    return Programs(scenario, server, initial, tuple(packs), task, configs.faults)

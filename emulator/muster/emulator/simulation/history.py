@@ -30,7 +30,7 @@ from muster.emulator.simulation.faults import (
     PowerCut,
     Rogue,
 )
-from muster.emulator.simulation.fleet import Programs
+from muster.emulator.simulation.programs import Programs
 from muster.emulator.simulation.rogue import RoguePack
 from muster.emulator.simulation.slots import slots_of
 from muster.emulator.simulation.virtual_time import (

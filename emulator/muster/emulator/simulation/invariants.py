@@ -11,7 +11,7 @@ from typing import Any
 
 from muster.emulator.simulation.disk import reading
 from muster.emulator.simulation.faults import Fault, PowerCut, Rogue
-from muster.emulator.simulation.fleet import Programs
+from muster.emulator.simulation.programs import Programs
 
 
 def model_hash(folder: Path) -> str:

@@ -13,9 +13,10 @@ from random import Random
 import torch
 
 from muster.emulator.simulation.faults import Break, Fault, HistoryExtent, Kill, drawn
-from muster.emulator.simulation.fleet import Programs, programs_of, scenarios
+from muster.emulator.simulation.fleet import scenarios
 from muster.emulator.simulation.history import History, HistoryOutcome
 from muster.emulator.simulation.invariants import broken_by, model_hash
+from muster.emulator.simulation.programs import Programs, programs_of
 
 _MEMORY = Path("/dev/shm")
 """The folder for the files of histories; it is in memory, so a sync costs nothing."""

@@ -16,8 +16,8 @@ from muster.emulator.faults.recording import record_afterwards
 from muster.emulator.runs.conclusion import conclude
 from muster.emulator.scenario.scenario import Scenario
 from muster.emulator.simulation.evaluation import Evaluate
-from muster.emulator.simulation.fleet import programs_of
 from muster.emulator.simulation.history import History
+from muster.emulator.simulation.programs import programs_of
 from muster.server.evaluation.process import ModelEvaluation, Setup
 
 

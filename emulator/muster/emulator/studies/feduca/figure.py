@@ -129,7 +129,7 @@ def draw_discrepancies(rows: pd.DataFrame) -> Figure:
     panels = figure.subplots(1, 2, sharey=True)
     binding = (rows["part"] == DELTA) & (rows["change"] == delta_of(1.0))
     printed = (rows["part"] == AS_PRINTED) & (rows["change"] == "")
-    names = ("As printed, weights stay at 1/N", "With binding thresholds they move")
+    names = ("As printed", "With binding thresholds, δ = 1")
     for axes, name, which in zip(panels, names, (printed, binding), strict=True):
         tidy(axes, name, x="round", y="‖α − 1/N‖²" if axes is panels[0] else "")
         means = rows[which].groupby("round")[["discrepancy", "bound"]].mean()

@@ -189,8 +189,9 @@ def _figures(found: UtilityMeasures) -> Iterator[StudyFigure]:
         "same-test",
         "The same test for everybody, and controls",
         lambda: draw_courses(found.courses, same=True),
-        "Under eq. 1 institutes leave FedUCA as they leave FedAvg. Under the printed rule they "
-        "stay with FedAvg, and a coin keeps as many as FedUCA.",
+        "FedUCA and FedAvg, each under eq. 1 and under the printed rule, and FedAvg with a coin "
+        "and with everybody. Means over the seeds; participation is a moving mean over five "
+        "rounds.",
     )
     yield StudyFigure(
         "deltas",
@@ -204,7 +205,8 @@ def _figures(found: UtilityMeasures) -> Iterator[StudyFigure]:
         "Discrepancy against its bound",
         lambda: draw_discrepancies(found.discrepancies),
         "Figure 7 of the paper, means over the seeds: FedUCA as printed, and at δ = 1 with "
-        "binding thresholds. The bound is that of the round's own s, (n_s·‖s‖² − 1)/N.",
+        "binding thresholds. The bound is that of the round's own s, (n_s·‖s‖² − 1)/N, or "
+        "(n_s − 1)/N in a round that falls back to weights that were not solved.",
     )
 
 
