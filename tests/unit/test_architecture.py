@@ -3,6 +3,7 @@
 import ast
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from enum import StrEnum
 from graphlib import TopologicalSorter
@@ -84,6 +85,18 @@ def test_no_modules_import_each_other_in_a_circle() -> None:
         for name, path in known.items()
     }
     TopologicalSorter(graph).prepare()  # raises CycleError, which names the circle
+
+
+def test_no_class_name_stands_twice() -> None:
+    classes = Counter(
+        node.name
+        for name, path in modules().items()
+        if "_pb2" not in name
+        for node in ast.parse(path.read_text(encoding="utf-8")).body
+        if isinstance(node, ast.ClassDef) and not node.name.startswith("_")
+    )
+    assert len(classes) > 400
+    assert [name for name, count in classes.items() if count > 1] == []
 
 
 def leaves(error: type[Exception]) -> Iterator[type[Exception]]:

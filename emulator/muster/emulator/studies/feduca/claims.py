@@ -224,7 +224,8 @@ def _elsewhere(found: UtilityMeasures, part: str) -> Iterator[Claim]:
 
 def checks_of(found: UtilityMeasures) -> Iterator[Claim]:
     yield at_most(
-        "In no round is the discrepancy ‖α − 1/N‖² above its bound (n_s·‖s‖² − 1)/N",
+        "In no round is the discrepancy ‖α − 1/N‖² above its bound, (n_s·‖s‖² − 1)/N or "
+        "(n_s − 1)/N",
         found.worst("discrepancy excess"),
         1e-6,
     )
