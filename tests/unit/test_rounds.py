@@ -142,6 +142,17 @@ def test_in_lockstep_a_round_waits_for_covariates_that_an_update_overtook() -> N
     assert round_.counted() == ["b"]
 
 
+def test_in_lockstep_a_round_waits_for_covariates_that_a_refused_update_overtook() -> None:
+    round_ = opened("a", rules=Rules(lockstep=True, awaits_answers=True))
+    round_.refuse(update(Key("a", 3, 1)), Reason.LENGTH, "")
+    assert round_.expects("a")
+    round_.answer(Answer(Key("a", 3, 1), Decision.ACCEPT, x=(1.5,)))
+    assert phase_of(round_) is RoundPhase.FOLDING
+    answer = round_.cohort["a"].answer
+    assert answer is not None
+    assert answer.x == (1.5,)
+
+
 def test_a_device_that_died_before_it_answered_counts_once_when_it_is_called_again() -> None:
     round_ = opened("a", rules=Rules(lockstep=True, awaits_answers=True))
     assert round_.receive(update(Key("a", 3, 1))).outcome is Outcome.ACCEPTED

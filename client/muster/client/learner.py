@@ -327,10 +327,6 @@ class Learner:
         """What faults let arrive in place of the body of its update before it arrives whole."""
         return self._faults.at(call.key.round, step).damage(body)
 
-    def gives_up_after(self, call: Call, step: int) -> bool:
-        """Whether faults make the device give up after its update for a call."""
-        return self._faults.at(call.key.round, step).gives_up
-
     def modelled_s(self, work: TrainingConfig, slowdown: float = 1.0) -> float:
         """Modelled seconds of a round's work: training and transfers over the device's own link.
 

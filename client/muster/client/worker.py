@@ -105,10 +105,7 @@ class Worker:
     def _sent_again(self, call: Call, choice: Choice, answer: Answer) -> list[tuple[Answer, Body]]:
         """What faults make a device send after its answer to a call."""
         resent = self._devices[call.key.client].resent(call, choice.step)
-        again = [_repeated(answer, update) for update in resent]
-        if answer.update is not None and self._gives_up_after(call, choice):
-            again.append((_given_up(answer), b""))
-        return again
+        return [_repeated(answer, update) for update in resent]
 
     async def _answer_with_update(
         self, call: Call, choice: Choice, batch: CallBatch
@@ -142,9 +139,6 @@ class Worker:
                     warn_of_refusal(await batch.link.submit(update, stored.body, damaged))
                     for again in self._devices[call.key.client].resent(call, choice.step):
                         warn_of_refusal(await batch.link.submit(again.update, again.body))
-                if self._gives_up_after(call, choice):
-                    answer = self._answer(call, choice, batch)
-                    await batch.attendance.answer([(_given_up(answer), b"")])
                 self._devices[call.key.client].session.happen(SessionEvent.DELIVERED)
             elif choice.decision is Decision.ABORT and not self._lockstep:
                 if not self._fails_silently(choice):
@@ -163,9 +157,6 @@ class Worker:
             granted = await self._slots.contend(call, active)
             left.append(self._policy.denied(call, choice) if active and not granted else choice)
         return left
-
-    def _gives_up_after(self, call: Call, choice: Choice) -> bool:
-        return self._devices[call.key.client].gives_up_after(call, choice.step)
 
     def _damaged(self, call: Call, choice: Choice, body: Body) -> list[Body]:
         return self._devices[call.key.client].damaged(call, choice.step, body)
@@ -239,11 +230,6 @@ class Worker:
 def _repeated(answer: Answer, again: StoredUpdate) -> tuple[Answer, Body]:
     """The answer to a call once more, with an update that is sent again."""
     return answer._replace(key=again.update.key, update=again.update), again.body
-
-
-def _given_up(answer: Answer) -> Answer:
-    """The answer of a device that gives up after an update that cannot count."""
-    return answer._replace(decision=Decision.ABORT, reason=Reason.DROP_OUT, update=None)
 
 
 def warn_of_refusal(receipt: Receipt) -> None:

@@ -77,6 +77,7 @@ def test_the_server_refuses_wrong_updates_and_the_round_goes_on(
     done = play(on_struck(kind, **more))
     refused = [row for row in done.outcomes(STRUCK) if row[1] == "refused"]
     assert refused == [(3, "refused", reason), (4, "refused", reason)]
+    assert set(done.answers["decision"]) == {"accept"}
     assert done.states(f"{kind}-1") == WHOLE
     assert done.summary["outcomes"]["folded"] == 22
 

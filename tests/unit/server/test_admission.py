@@ -6,7 +6,16 @@ from typing import Any
 import pytest
 
 from muster.common.config import validate
-from muster.common.exchange import Fingerprint, Identity, Key, Outcome, Reason, Update
+from muster.common.exchange import (
+    Answer,
+    Decision,
+    Fingerprint,
+    Identity,
+    Key,
+    Outcome,
+    Reason,
+    Update,
+)
 from muster.server.config import ServerSettings
 from muster.server.fleet import ConnectedPack, EnrolledDevice, Fleet
 from muster.server.rounds.round import Round
@@ -75,6 +84,29 @@ def test_an_update_that_cannot_count_is_refused(
     receipt = admission.known_receipt(pack, update(**changes))
     assert receipt is not None
     assert (receipt.outcome, receipt.reason) == (Outcome.REFUSED, reason)
+
+
+@pytest.mark.parametrize("changes", [{"length": 13}, {"examples": 6}], ids=["length", "examples"])
+def test_a_round_in_lockstep_waits_no_longer_for_a_device_whose_header_is_refused(
+    admission: Admission, pack: ConnectedPack, changes: dict[str, Any]
+) -> None:
+    round = round_of(1)
+    round.answer(Answer(Key("a", 1, 1), Decision.ACCEPT))
+    admission.open(round)
+    assert round.expects("a")
+    wrong = admission.known_receipt(pack, update(**changes))
+    assert not round.expects("a")
+    assert admission.known_receipt(pack, update(**changes)) == wrong, "the same receipt again"
+
+
+def test_the_update_of_another_session_says_nothing_about_a_device(
+    admission: Admission, pack: ConnectedPack
+) -> None:
+    round = round_of(1)
+    round.call("b")
+    admission.open(round)
+    admission.known_receipt(pack, update(key=Key("b", 1, 1), length=13))
+    assert round.expects("b")
 
 
 def test_an_update_is_judged_by_the_round_that_called_for_it(

@@ -86,11 +86,6 @@ class UpdateFault(TracedFault):
         """Whether the device also sends again the update of the round before, under its old key."""
         return False
 
-    def gives_up(self) -> bool:
-        """Whether the device gives up after its update. It must if the server refuses the header of
-        the update, because the server then waits for another one."""
-        return False
-
     def observed(self, trace: LedgerTrace) -> bool:
         """By default: the server has judged an update that the device sent under the fault."""
         return bool(trace.updates)

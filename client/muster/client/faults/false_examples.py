@@ -26,9 +26,6 @@ class FalseExamples(UpdateFault):
         claimed = min(max(1, math.floor(trained.examples * self.factor)), _MOST)
         return replace(trained, examples=claimed)
 
-    def gives_up(self) -> bool:
-        return self.factor > 1
-
     def observed(self, trace: LedgerTrace) -> bool:
         """The server refused the number; with a factor of at most 1: it judged the update."""
         if self.factor > 1:

@@ -61,11 +61,6 @@ class ActingFaults:
         return sum(fault.copies() for _, fault in self._faults)
 
     @property
-    def gives_up(self) -> bool:
-        """Whether the device gives up after its update."""
-        return any(fault.gives_up() for _, fault in self._faults)
-
-    @property
     def repeats_last(self) -> bool:
         """Whether the update of the round before is sent again."""
         return any(fault.repeats_last() for _, fault in self._faults)

@@ -19,9 +19,6 @@ class WrongShape(UpdateFault):
     def rewrite(self, body: Body) -> Body:
         return bytes(body) + bytes(self.extra_bytes)
 
-    def gives_up(self) -> bool:
-        return True
-
     def observed(self, trace: LedgerTrace) -> bool:
         """The server refused the update because of its length."""
         return ("refused", "length") in trace.updates

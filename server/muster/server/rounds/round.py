@@ -191,7 +191,7 @@ class Round:
         receipt = Receipt(update.key, Outcome.REFUSED, reason, detail)
         if reason is not Reason.CHECKSUM:
             self.receipts[update.key] = (update.checksum, receipt)
-            self._mark_spoken(self.cohort[update.key.client])
+            self._mark_judged(self.cohort[update.key.client], update)
         return receipt
 
     def receive(self, update: Update) -> Receipt:
@@ -216,9 +216,6 @@ class Round:
             return Receipt(update.key, Outcome.LATE, Reason.STALE)
         if not self.takes_updates():
             return Receipt(update.key, Outcome.LATE, self._why_closed())
-        if member.answer is None:  # the answer travels on the other channel and will arrive later
-            member.answer = Answer(update.key, Decision.ACCEPT, update.modelled_s)
-            member.overtaken = True
         if self.rules.lockstep and update.modelled_s > (self.rules.deadline_s or math.inf):
             member.late = update
             receipt = Receipt(update.key, Outcome.LATE, Reason.DEADLINE)
@@ -227,8 +224,7 @@ class Round:
             if self.phase is RoundPhase.COLLECTING:
                 self._arrived.append(update.key.client)
             receipt = Receipt(update.key, Outcome.ACCEPTED)
-        if not (member.overtaken and self.rules.lockstep and self.rules.awaits_answers):
-            self._mark_spoken(member)
+        self._mark_judged(member, update)
         return receipt
 
     def takes_updates(self) -> bool:
@@ -237,6 +233,17 @@ class Round:
         if self.phase is RoundPhase.COLLECTING:
             return True
         return self.rules.carries and self.phase is not RoundPhase.DROPPED
+
+    def _mark_judged(self, member: CohortMember, update: Update) -> None:
+        """Record that the update of a member was judged, so that nothing more is expected of it but
+        perhaps its answer."""
+        if member.spoke or not self.takes_updates():
+            return
+        if member.answer is None:  # the answer travels on the other channel and will arrive later
+            member.answer = Answer(update.key, Decision.ACCEPT, update.modelled_s)
+            member.overtaken = True
+        if not (member.overtaken and self.rules.lockstep and self.rules.awaits_answers):
+            self._mark_spoken(member)
 
     def _mark_spoken(self, member: CohortMember) -> None:
         """Record that nothing more is expected of a member, and close the round if that does it."""

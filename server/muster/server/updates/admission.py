@@ -4,7 +4,7 @@ count at all."""
 import math
 from collections.abc import Collection
 
-from muster.common.exchange import Key, Outcome, Reason, Receipt, Update
+from muster.common.exchange import Answer, Key, Outcome, Reason, Receipt, Update
 from muster.server.aggregators import Need
 from muster.server.fleet import ConnectedPack, EnrolledDevice, Fleet
 from muster.server.rounds.cohort import CohortMember
@@ -52,44 +52,41 @@ class Admission:
 
     def known_receipt(self, pack: ConnectedPack, update: Update) -> Receipt | None:
         """The receipt of an update if its header decides it; None if its body must be read."""
-        if refusal := self._fault(pack, update):
-            return Receipt(update.key, Outcome.REFUSED, *refusal)
+        device = pack.devices.get(update.key.client)
+        if device is None:
+            first, *others = pack.devices
+            whose = f"{first} and {len(others)} more" if others else first
+            detail = f"this session belongs to {whose}"
+            return Receipt(update.key, Outcome.REFUSED, Reason.UNKNOWN_CLIENT, detail)
         round = self.round_of(update.key)
         if round is None:
             return Receipt(update.key, Outcome.LATE, Reason.ROUND_CLOSED)
         if known := round.judge(update):
             return known
-        answer = round.cohort[update.key.client].answer
-        if answer is not None and answer.reason is Reason.VALUATION:
-            return round.refuse(update, Reason.VALUATION, answer.fault)
-        if not round.takes_updates():
-            return round.admit(update)
-        # Refused by the round, so that it does not wait for another body: training again would give
-        # the same numbers.
-        unfit = self._unfit(update, pack.devices[update.key.client])
-        return round.refuse(update, *unfit) if unfit else None
+        # Refused by the round, so that it does not wait for another update: training again would
+        # give the same one.
+        if fault := self._fault(update, device, round.cohort[device.client].answer):
+            return round.refuse(update, *fault)
+        return None if round.takes_updates() else round.admit(update)
 
-    def _fault(self, pack: ConnectedPack, update: Update) -> tuple[Reason, str] | None:
-        """Return why an update cannot come from a device of this session, or None if it can."""
-        device = pack.devices.get(update.key.client)
-        if device is None:
-            first, *others = pack.devices
-            whose = f"{first} and {len(others)} more" if others else first
-            return Reason.UNKNOWN_CLIENT, f"this session belongs to {whose}"
-        # No mask is made for a round that the server has not opened; the update is refused anyway.
-        opened = 0 < update.key.round <= self.newest_round
-        if opened or not self._formats.depends_on_round(update.key.client):
-            format = self.format_of(update.key)
-            if update.length != format.length:
-                expected = f"{format.length} bytes: {format.parameters} parameters"
-                detail = f"the schema asks for {expected}, {format.codec.kind}"
-                return Reason.LENGTH, f"{update.length} bytes; {detail}"
+    def _fault(
+        self, update: Update, device: EnrolledDevice, answer: Answer | None
+    ) -> tuple[Reason, str] | None:
+        """Return why an update for a call to a device cannot count, or None if it can.
+
+        Args:
+            answer: the device's answer to the call, if it has arrived.
+        """
+        format = self.format_of(update.key)
+        if update.length != format.length:
+            expected = f"{format.length} bytes: {format.parameters} parameters"
+            detail = f"the schema asks for {expected}, {format.codec.kind}"
+            return Reason.LENGTH, f"{update.length} bytes; {detail}"
         if not 0 < update.examples <= device.examples:
             return Reason.EXAMPLES, f"{update.examples} examples; it holds {device.examples}"
-        return None
-
-    def _unfit(self, update: Update, device: EnrolledDevice) -> tuple[Reason, str] | None:
-        """Return why the aggregator cannot use what the device says about its update, or None."""
+        if answer is not None and answer.reason is Reason.VALUATION:
+            return Reason.VALUATION, answer.fault
+        # What the aggregator needs to know of an update.
         if not int(self._needs_steps) <= update.steps <= _most(device):
             expected = "expected at least 1" if not update.steps else f"at most {device.most_steps}"
             return Reason.STEPS, f"{update.steps} local steps; {expected}"

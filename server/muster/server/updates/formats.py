@@ -56,10 +56,6 @@ class UpdateFormats:
         whole, mask = self._whole[self._fleet.devices[key.client].group], self.mask_of(key)
         return whole if mask is None else UpdateFormat(whole.codec, mask.size, whole.max_norm, mask)
 
-    def depends_on_round(self, client: str) -> bool:
-        """Whether the format of a device's updates depends on the round of the call."""
-        return self._fleet.devices[client].group in self._masks
-
     def mask_of(self, key: Key) -> Mask | None:
         """The coordinates that a device trains for a call; None: the whole model."""
         if not self.masked:  # asked several times for every update
