@@ -91,9 +91,6 @@ async def test_the_operators_calls_take_the_operators_token(world: MakeWorld) ->
     [
         ({"round": 2}, pb.REASON_WRONG_ROUND),
         ({"attempt": 2}, pb.REASON_NOT_CALLED),
-        ({"length": 12}, pb.REASON_LENGTH),
-        ({"examples": 0}, pb.REASON_EXAMPLES),
-        ({"examples": 11}, pb.REASON_EXAMPLES),
         ({"checksum": bytes(16)}, pb.REASON_CHECKSUM),
         ({"body": bytes(8)}, pb.REASON_CHECKSUM),
     ],
@@ -108,6 +105,24 @@ async def test_a_wrong_update_is_refused_and_a_right_one_may_follow(
     receipt = await a.receipt()
     assert (receipt.outcome, receipt.reason) == (pb.OUTCOME_REFUSED, reason)
     await finish_well(w, a, b)
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [({"length": 12}, "length"), ({"examples": 0}, "examples"), ({"examples": 11}, "examples")],
+)
+async def test_an_update_with_a_wrong_header_is_refused_and_the_round_goes_on_without_it(
+    world: MakeWorld, changes: dict[str, Any], reason: str
+) -> None:
+    w = await world()
+    a, b = await w.both()
+    await a.called()
+    await a.send(a.update(**changes))
+    assert (await a.receipt()).outcome == pb.OUTCOME_REFUSED
+    await b.called()
+    await b.send(b.update())
+    assert (await w.finish())[0] == "completed"
+    assert w.outcomes() == [("a", "refused", reason), ("b", "folded", None)]
 
 
 @pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])

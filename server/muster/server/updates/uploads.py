@@ -154,7 +154,7 @@ class Upload:
         self._slot_attempt = 0
         self._files = files
         self._format = format
-        self._file = files.take()
+        self._file: int | None = None  # from the first chunk on, which waits for room for both
         self._length = update.length
         self._hash = xxhash.xxh3_128()
         self._check = BodyCheck(format)
@@ -180,7 +180,7 @@ class Upload:
         Raises:
             RemoteProtocolError: the chunk is empty, longer than a chunk may be, cuts a number in
                 two, or goes beyond the length that the header stated.
-            OSError: the disk is full. The chunk can be written again.
+            OSError: the disk is full, also for the file. The chunk can be written again.
         """
         end = self.received + len(chunk)
         cuts_a_number = len(chunk) % WIRE.itemsize and end < self._length
@@ -195,6 +195,8 @@ class Upload:
                 f"a chunk of {len(chunk)} bytes at {self.received} of {self._length}: the header "
                 f"stated fewer"
             )
+        if self._file is None:
+            self._file = self._files.take()
         rest, at = memoryview(chunk), self.received
         while rest:  # a disk that is almost full takes a part
             written = os.pwrite(self._file, rest, at)
@@ -234,17 +236,19 @@ class Upload:
 
     def encoded(self) -> memoryview:
         """The complete body as it arrived, mapped from its file until it is closed."""
+        assert self._file is not None
         mapped = mmap.mmap(self._file, self._length, access=mmap.ACCESS_READ)
         return memoryview(mapped)
 
     def _pread(self, length: int, offset: int) -> bytes:
+        assert self._file is not None
         return os.pread(self._file, length, offset)
 
     def close(self) -> None:
         """Return the file to `UploadFiles`."""
-        if self._file >= 0:
+        if self._file is not None:
             self._files.give(self._file)
-            self._file = -1
+            self._file = None
 
 
 class UploadFiles:
@@ -265,7 +269,11 @@ class UploadFiles:
         return Upload(self, update, format, base_version)
 
     def take(self) -> int:
-        """Return the descriptor of a file. The next upload overwrites what the file holds."""
+        """Return the descriptor of a file. The next upload overwrites what the file holds.
+
+        Raises:
+            OSError: the disk is full.
+        """
         if self._free:
             return self._free.pop()
         with tempfile.TemporaryFile(dir=self._folder) as file:
