@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import signal
 import sqlite3
 import subprocess
 import sys
@@ -101,6 +102,39 @@ def test_a_run_whose_summary_does_not_fit_on_the_disk_says_so_and_can_be_conclud
     assert read_summary(folder) == {}
     assert resume(folder, report=False).status == "completed"
     assert read_summary(folder)["status"] == "completed"
+
+
+# The supervisor dies before it can inject the fault of round 8.
+KILLED_IN_ROUND_7 = """
+import os, signal, sys
+from pathlib import Path
+from muster.emulator import run
+
+def show(event):
+    if event["event"] == "round_committed" and event["round"] == 7:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+run(Path(sys.argv[1]), out=Path(sys.argv[2]), show=show)
+"""
+
+
+def test_a_disk_may_be_full_from_the_first_round_of_a_resumed_run_on(
+    scenario: MakeScenario, tmp_path: Path
+) -> None:
+    full = {"do": "disk-full", "target": {"role": "server"}, "when": {"round": 8}, "for_s": 1.0}
+    planned = scenario(server={"rounds": 40}, faults=[full])
+    (tmp_path / "full.toml").write_text(planned.to_toml())
+    folder = tmp_path / "run"
+    program = [sys.executable, "-c", KILLED_IN_ROUND_7, tmp_path / "full.toml", folder]
+    assert subprocess.run(program, check=False).returncode == -signal.SIGKILL
+    done = resume(folder, report=False)
+    assert done.status == "completed"
+    assert done.summary["vacuous"] == []
+    undisturbed = planned.model_copy(update={"faults": []})
+    assert simulate_run(undisturbed, tmp_path / "alone") == "completed"
+    alone = json.loads((tmp_path / "alone/summary.json").read_text())
+    assert done.summary["model_sha256"] == alone["model_sha256"]
+    assert audit(done.folder).agrees
 
 
 @ROOT_ONLY

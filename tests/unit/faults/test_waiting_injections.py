@@ -40,6 +40,17 @@ def test_a_round_begins_its_own_when_it_opens_first() -> None:
     assert numbers(queue.take_at(opened(3))) == [2]
 
 
+def test_rounds_that_passed_while_nobody_read_the_journal_begin_what_has_not_ended() -> None:
+    queue = waiting(
+        {"first_round": 5},
+        {"first_round": 3},
+        {"first_round": 4, "end_round": 7},
+        {"first_round": 8},
+    )
+    assert numbers(queue.take_at(opened(7))) == [2, 1]
+    assert numbers(queue.take_at(opened(8))) == [4]
+
+
 def test_scenario_time_begins_in_its_order() -> None:
     queue = waiting({"begin_s": 20.0}, {"begin_s": 10.0}, {"begin_s": 30.0})
     assert queue.next_s == 10.0
