@@ -43,7 +43,9 @@ def committed(round: int) -> dict[str, Any]:
 
 
 def expecting(run: RunFolder, *tables: str) -> None:
-    run.scenario('name = "small"\n' + "".join(f"[[expect]]\n{table}\n" for table in tables))
+    faults = '[[faults]]\nname = "cut"\n[[faults]]\nname = "dark"\n'
+    expectations = "".join(f"[[expect]]\n{table}\n" for table in tables)
+    run.scenario(f'name = "small"\n{faults}{expectations}')
 
 
 def judged(run: RunFolder, *tables: str) -> list[Judgement]:
@@ -177,6 +179,13 @@ def test_every_window_of_a_fault_counts_with_its_own_before(run: RunFolder) -> N
     # After the first window, round 6 has 0.65 and 0.7 before; after the second, 0.8 and 0.65.
     assert (once.holds, once.round) == (False, 6)
     assert (after.round, after.judged, after.failed) == (6, 2, 1)
+
+
+def test_a_fault_by_hand_is_none_of_the_scenario(run: RunFolder) -> None:
+    learn(run)
+    run.journal(fault("applied", "crash-1", 7, "a"), fault("healed", "crash-1", 8, "a"))
+    (once,) = judged(run, 'that = "accuracy < 0.7"\nwithin = { rounds = 1 }')
+    assert (once.holds, once.round, once.judged) == (True, 6, 1)
 
 
 def test_rounds_without_an_evaluation_are_not_judged(run: RunFolder) -> None:
@@ -462,6 +471,22 @@ def test_what_comes_after_a_fault_that_stays_is_refused_before_the_start() -> No
     assert expecting_after({"during": "cut"})
     assert expecting_after({"within": {"rounds": 2, "after": "applied"}})
     assert expecting_after({"within": {"rounds": 2, "fault": "other"}})
+
+
+def test_what_comes_after_a_fault_that_a_person_may_heal_is_judged() -> None:
+    values = {
+        "name": "expecting",
+        "clock": {"kind": "wall"},
+        "task": {"name": "digits"},
+        "server": {"rounds": 6, "deadline_s": 5},
+        "groups": [{"name": "phones", "count": 4}],
+        "faults": [{"name": "stopped", "do": "pause", "when": {"round": 2}}],
+        "expect": [
+            {"that": "loss < 1", "after": "stopped"},
+            {"that": "loss < 1", "within": {"rounds": 2}},
+        ],
+    }
+    assert validate(Scenario, values, "test").expect
 
 
 def test_texts_that_are_no_conditions_are_refused_with_their_places() -> None:

@@ -52,7 +52,8 @@ def judge_run(account: "Account") -> list[Judgement]:
     tables = account.scenario.get("expect", [])
     if not tables:
         return []
-    windows = fault_windows(occurrences_of(account))
+    faults = {fault["name"] for fault in account.scenario.get("faults", [])}
+    windows = [each for each in fault_windows(occurrences_of(account)) if each.fault in faults]
     facts = FactValues(account)
     return [judge(Expectation.model_validate(table), facts, windows) for table in tables]
 
@@ -62,7 +63,7 @@ def judge(expectation: Expectation, facts: FactValues, windows: Sequence[FaultWi
     nothing does not pass.
 
     Args:
-        windows: the windows of the run's faults, by their first rounds.
+        windows: the windows of the scenario's faults, by their first rounds.
     """
     stated = expectation.that, expectation.where
     name = expectation.fault

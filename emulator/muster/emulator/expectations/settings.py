@@ -26,7 +26,7 @@ class KnownNames(NamedTuple):
     Attributes:
         groups: the groups of the scenario.
         faults: the names of its faults.
-        endless: why some of them last to the end of the run, by name.
+        endless: why some of them are sure to last to the end of the run, by name.
         accuracy: whether the task has an accuracy.
         of_groups: whether the run evaluates the model for each group.
     """

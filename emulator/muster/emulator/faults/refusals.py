@@ -7,6 +7,7 @@ import muster.common.fault_events  # noqa: F401 (its classes are events)
 from muster.client.faults import LifeFault
 from muster.common.events import event_kinds
 from muster.common.faults import FaultConditions, TargetGroup, TracedFault
+from muster.emulator.faults.injection import InjectedFault
 from muster.emulator.faults.settings import ScheduledFault
 from muster.emulator.fleet.population import names_of
 from muster.emulator.scenario.settings import Group, ScenarioSettings
@@ -35,11 +36,12 @@ def fault_refusals(scenario: ScenarioSettings) -> Iterator[str]:
 
 
 def endless_faults(scenario: ScenarioSettings) -> Iterator[tuple[str, str]]:
-    """Yield the name of every fault that lasts to the end of the run, with the reason in words."""
+    """Yield the name of every fault that is sure to last to the end of the run, with the reason in
+    words. A fault that the supervisor injects is not: `muster heal` may end it."""
     rounds, versions = scenario.server.rounds, scenario.server.mode.counts_versions
     for fault in scenario.faults:
         when, name = fault.when, str(fault.name)
-        if not fault.do.lasts or when.mean_up_s is not None:
+        if not fault.do.lasts or isinstance(fault.do, InjectedFault) or when.mean_up_s is not None:
             continue
         ends = f"the fault {name!r} is never healed, because it"
         if fault.for_rounds is None and fault.for_s is None:
