@@ -26,8 +26,7 @@ class LinkMeasures(NamedTuple):
         round_trip_s: the least delays of both directions together, lately; None: nothing passed.
         excess_s: by how much the upper quartile of the delays lately is above the least one, in the
             direction with more of it; None: less than 8 pieces passed in each direction.
-        stalls_a_packet: stalls for lost packets that have begun lately, per packet of 1460 bytes;
-            None: nothing passed.
+        stalls: stalls for lost packets that have begun lately.
     """
 
     struck: int
@@ -36,7 +35,14 @@ class LinkMeasures(NamedTuple):
     bps: float | None
     round_trip_s: float | None
     excess_s: float | None
-    stalls_a_packet: float | None
+    stalls: int
+
+    @property
+    def stalls_a_packet(self) -> float | None:
+        """Stalls for lost packets lately, per packet of 1460 bytes; None: nothing passed."""
+        if not self.bytes_lately:
+            return None
+        return self.stalls * PACKET_BYTES / self.bytes_lately
 
 
 class _Count:
@@ -101,7 +107,7 @@ class LinkMeter:
             self._bps,
             _round_trip(delays),
             _excess(delays),
-            stalls.lately * PACKET_BYTES / passed.lately if passed.lately else None,
+            stalls.lately,
         )
 
     def _read_rate(self, at: float, capacity: float | None) -> None:

@@ -40,5 +40,5 @@ class Degrade(ShapeFault):
         # The mean of a rate that varies does not depend on the seed and the client.
         return 8 * rate_of(shape, way_of(shape), 0, "").mean
 
-    def told(self, value: float) -> str:
+    def told(self, value: float, link: LinkMeasures) -> str:
         return f"{value / 1e6:.3g} Mbit/s"

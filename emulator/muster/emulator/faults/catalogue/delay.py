@@ -28,5 +28,5 @@ class AddedDelay(ShapeFault):
     def expected(self, shape: Shape) -> float:
         return shape.rtt_s
 
-    def told(self, value: float) -> str:
+    def told(self, value: float, link: LinkMeasures) -> str:
         return f"a round trip of {1000 * value:.0f} ms"

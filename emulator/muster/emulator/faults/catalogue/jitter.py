@@ -32,5 +32,5 @@ class Jitter(ShapeFault):
     def expected(self, shape: Shape) -> float:
         return _UPPER_QUARTILE * shape.jitter_s
 
-    def told(self, value: float) -> str:
+    def told(self, value: float, link: LinkMeasures) -> str:
         return f"an upper quartile of delays {1000 * value:.0f} ms above the least"

@@ -21,8 +21,12 @@ class ShapeFault(LinkFault):
         """What it should measure on a link of this shape."""
         raise NotImplementedError
 
-    def told(self, value: float) -> str:
-        """A measured value, for people."""
+    def told(self, value: float, link: LinkMeasures) -> str:
+        """A measured value, for people.
+
+        Args:
+            link: what the value was measured of.
+        """
         raise NotImplementedError
 
     async def observe(
@@ -32,7 +36,7 @@ class ShapeFault(LinkFault):
         for target, link in measures.items():
             now, without = site.links.shape(target), site.links.shape(target, but=self.change())
             if (value := self.measured(link)) is not None and self._is_nearer(value, now, without):
-                found[target] = f"the gateway measured {self.told(value)}"
+                found[target] = f"the gateway measured {self.told(value, link)}"
         return found
 
     async def verify(self, site: FaultSite, targets: Sequence[str], since: int) -> Sequence[str]:
