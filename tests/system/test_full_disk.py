@@ -125,8 +125,8 @@ def test_a_disk_may_be_full_from_the_first_round_of_a_resumed_run_on(
     planned = scenario(server={"rounds": 40}, faults=[full])
     (tmp_path / "full.toml").write_text(planned.to_toml())
     folder = tmp_path / "run"
-    program = [sys.executable, "-c", KILLED_IN_ROUND_7, tmp_path / "full.toml", folder]
-    assert subprocess.run(program, check=False).returncode == -signal.SIGKILL
+    command = [sys.executable, "-c", KILLED_IN_ROUND_7, str(tmp_path / "full.toml"), str(folder)]
+    assert subprocess.run(command, check=False).returncode == -signal.SIGKILL
     done = resume(folder, report=False)
     assert done.status == "completed"
     assert done.summary["vacuous"] == []
