@@ -400,6 +400,12 @@ def test_rational_devices_with_a_life_are_accepted(clock: str) -> None:
     assert refusal(ALIVE, clock={"kind": clock}, server=server, faults=faults) == ""
 
 
+@pytest.mark.parametrize("kind", ["wall", "scaled"])
+def test_rational_devices_share_real_links(kind: str) -> None:
+    group, server = {"shared_link": {"up": "1 Mbit/s"}}, {"rounds": 3, "deadline_s": 9}
+    assert refusal(group, clock={"kind": kind}, server=server) == ""
+
+
 UNABLE: list[tuple[dict[str, Any], str]] = [
     ({"task": {"name": "digits"}}, "task.validation_ratio: rational"),
     ({"task": {"name": "linear", "validation_ratio": 0.2}}, "rational devices compare accuracies"),
@@ -415,8 +421,17 @@ UNABLE: list[tuple[dict[str, Any], str]] = [
         {"group": {"participation": {"kind": "rational", "utility": {"test": "fitted"}}}},
         "groups[0].participation.utility.test: 'fitted' compares",
     ),
+    (
+        {"group": {"participation": {"kind": "rational", "utility": {"inflation": 0.1}}}},
+        "groups[0].participation.utility.inflation: a device reports no utility",
+    ),
+    (
+        {"group": {"participation": {"kind": "rational", "utility": {"dense_points": 9}}}},
+        "groups[0].participation.utility.dense_points: a device reports no utility",
+    ),
     ({"group": {"mask": {"kind": "blocks"}}}, "groups[0].mask: rational"),
     ({"group": {"shared_link": {"up": "1 Mbit/s"}}}, "groups[0].shared_link: a rational"),
+    ({"group": {"shared_link": {"slots": 2}}}, "groups[0].shared_link.slots: a rational"),
     ({"group": {"device": {"torch_device": "cuda"}}}, "groups[0].device.torch_device: rational"),
 ]
 
@@ -426,6 +441,20 @@ def test_what_rational_devices_cannot_do_is_refused(
     sections: dict[str, Any], expected: str
 ) -> None:
     assert expected in refusal(**sections)
+
+
+def test_what_devices_report_is_set_if_the_aggregator_tells_weights() -> None:
+    utility = {"threshold": "weight", "inflation": 0.1, "points": 5, "largest_weight": 0.5}
+    group = {"participation": {"kind": "rational", "utility": utility}}
+    assert refusal(group, server={"rounds": 3, "aggregator": "feduca"}) == ""
+
+
+@pytest.mark.parametrize("where", ["server", "device"])
+def test_privacy_with_feduca_is_refused_without_a_hint_that_is_refused_too(where: str) -> None:
+    privacy = {"clip": 1.0, "noise": 1.0, "where": where}
+    told = refusal(server={"rounds": 3, "aggregator": "feduca", "privacy": privacy})
+    assert "server.privacy: " in told
+    assert "where = 'device'" not in told
 
 
 def test_a_plan_says_that_it_cannot_foresee_who_leaves() -> None:

@@ -134,14 +134,17 @@ def _impossible_privacy(scenario: ScenarioSettings) -> Iterator[str]:
             f"{server.guard.max_norm:g} refuses long ones, and how many it refuses depends on the "
             f"data; leave out server.guard.max_norm"
         )
+    told = {Need.STEPS: "local steps", Need.LOSS: "losses"}
+    needed = [told[need] for need in told if need in rule.needs()]
     if server.clips and not rule.private:
+        rational = any(group.participation.rational for group in scenario.groups)
+        elsewhere = "" if needed or rule.control or rational else ", or set where = 'device'"
         yield (
             f"server.privacy: the server weighs all devices alike, but the aggregator "
             f"{rule.kind!r} lives on weights of its own; take a rule that averages updates, for "
-            f"example fedavg, fedadam or fedbuff, or set where = 'device'"
+            f"example fedavg, fedadam or fedbuff{elsewhere}"
         )
-    told = {Need.STEPS: "local steps", Need.LOSS: "losses"}
-    if privacy.where == "device" and (needed := [told[n] for n in told if n in rule.needs()]):
+    if privacy.where == "device" and needed:
         yield (
             f"server.privacy: where = 'device' hides updates alone, but the aggregator "
             f"{rule.kind!r} also needs {' and '.join(needed)} of devices; take a rule that needs "

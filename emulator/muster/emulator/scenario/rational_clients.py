@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 
+from muster.client.participation import UtilitySettings
 from muster.emulator.scenario.settings import Group, ScenarioSettings
 from muster.server.aggregators import Need
 
@@ -14,9 +15,10 @@ def rational_refusals(scenario: ScenarioSettings) -> Iterator[str]:
     if not rational:
         return
     yield from _of_scenario(scenario)
-    announces = scenario.server.aggregator.announces
+    announces, lockstep = scenario.server.aggregator.announces, scenario.clock.kind == "rounds"
     for number, group in rational:
-        yield from (f"groups[{number}].{reason}" for reason in _of_group(group, announces))
+        reasons = _of_group(group, announces, lockstep)
+        yield from (f"groups[{number}].{reason}" for reason in reasons)
 
 
 def _of_scenario(scenario: ScenarioSettings) -> Iterator[str]:
@@ -51,25 +53,47 @@ def _of_scenario(scenario: ScenarioSettings) -> Iterator[str]:
         )
 
 
-def _of_group(group: Group, announces: bool) -> Iterator[str]:
-    instead = "or participation.kind = 'compliant'"
-    rules = group.participation
-    if rules.utility is not None and rules.utility.test == "fitted" and not announces:
+_REPORTED = "threshold", "inflation", "points", "largest_weight", "dense_points"
+"""Settings of the utility that a device reports."""
+
+
+def _without_weights(utility: UtilitySettings) -> Iterator[str]:
+    """Report settings that have no effect if devices are told no weights."""
+    if utility.test == "fitted":
         yield (
             "participation.utility.test: 'fitted' compares utilities at the weight that a device "
             "is told, but the aggregator tells none; expected 'measured', or server.aggregator = "
             "'feduca'"
         )
+    usual = UtilitySettings()
+    for key in _REPORTED:
+        if getattr(utility, key) != getattr(usual, key):
+            yield (
+                f"participation.utility.{key}: a device reports no utility, because the aggregator "
+                f"tells it no weight; leave {key} out, or take server.aggregator = 'feduca'"
+            )
+
+
+def _of_group(group: Group, announces: bool, lockstep: bool) -> Iterator[str]:
+    instead = "or participation.kind = 'compliant'"
+    if group.participation.utility is not None and not announces:
+        yield from _without_weights(group.participation.utility)
     if group.mask is not None:
         yield (
             f"mask: rational devices judge whole models, but a mask gives them parts; leave mask "
             f"out, {instead}"
         )
     line = group.shared_link.line()
-    if line.delays or line.slots is not None:
+    if line.slots is not None:
+        yield (
+            f"shared_link.slots: a rational device would take a slot before it declines; leave "
+            f"slots out, {instead}"
+        )
+    elif line.delays and lockstep:
         yield (
             f"shared_link: a rational device uses the link before it declines, which the model of "
-            f"shared links does not count; leave shared_link out, {instead}"
+            f"shared links, by which rounds in lockstep are judged, does not count; set clock.kind "
+            f"= 'wall', leave shared_link out, {instead}"
         )
     if group.device.torch_device != "cpu":
         yield (
