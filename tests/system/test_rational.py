@@ -97,3 +97,21 @@ def test_on_a_running_clock_a_device_answers_when_it_has_judged_the_model(
     }
     assert answers["decision"].to_dict() == decisions
     assert set(decisions.values()) == {"accept", "decline"}
+
+
+def test_devices_that_share_a_link_leave_as_if_each_had_one_of_its_own(
+    scenario: MakeScenario, tmp_path: Path
+) -> None:
+    group = {"name": "silo", "count": 4, "participation": {"kind": "rational"}}
+    server = {"rounds": 6, "evaluate_every": 6}
+    alone = scenario(task=TASK, groups=[group], server=server)
+    assert simulate_run(alone, tmp_path / "alone") == "completed"
+    shared = scenario(
+        task=TASK,
+        clock={"kind": "wall"},
+        groups=[{**group, "shared_link": {"up": "4 Mbit/s", "down": "4 Mbit/s"}}],
+        server={**server, "deadline_s": 60.0},
+    )
+    done = run(shared, out=tmp_path / "shared", report=False)
+    assert done.summary["model_sha256"] == read_summary(tmp_path / "alone")["model_sha256"]
+    assert "no gain" in set(done.ledger.answers["reason"].dropna())
