@@ -88,7 +88,7 @@ async def start() -> AsyncIterator[Start]:
         devices = emulated.listen()
         control = await ControlService(emulated, clock, GATEWAY).listen()
         closing.extend([control.close, emulated.close])
-        ports = Ports(host=HOST, control=control.sockets[0].getsockname()[1], devices=devices)
+        ports = Ports(host=HOST, control=control.number, devices=devices)
         controllers.append(await Controller.connect(ports, SUPERVISOR, clock))
         return Running(emulated, GatewayUnderTest(config(shapes), ports, controllers[-1]))
 

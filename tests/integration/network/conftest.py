@@ -136,7 +136,7 @@ async def start() -> AsyncIterator[Start]:
         port = await control.listen()
         tasks.append(asyncio.create_task(control.keep_lease()))
         closing.extend([server.close, port.close, gateway.close])
-        ports = Ports(host=HOST, control=port.sockets[0].getsockname()[1], devices=devices)
+        ports = Ports(host=HOST, control=port.number, devices=devices)
         world = World(gateway, ports, accepted, control_clock or clock, ends)
         worlds.append(world)
         return world

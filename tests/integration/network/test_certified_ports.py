@@ -81,7 +81,7 @@ async def site(request: pytest.FixtureRequest) -> AsyncIterator[Site]:
     gateway = Gateway(config, CLOCK)
     known = Replaced(drawn_credentials("run", "gateway/phones", certifier, callers))
     server = await ControlService(gateway, CLOCK, known).listen()
-    port = server.sockets[0].getsockname()[1]
+    port = server.number
     yield Site(Ports(host=HOST, control=port, devices={}), known, authority, supervisor, a, b)
     server.close()
     gateway.close()

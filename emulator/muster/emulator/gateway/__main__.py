@@ -50,7 +50,7 @@ async def serve(config: GatewayProcess) -> None:
     except OSError as error:
         raise LaunchFailed(_why_not(config, error)) from None
     lease = asyncio.create_task(control.keep_lease())
-    where = Ports(host=config.host, control=server.sockets[0].getsockname()[1], devices=ports)
+    where = Ports(host=config.host, control=server.number, devices=ports)
     if config.ready is not None:
         write_atomic(Path(config.ready), where.to_json().encode())
     gc.collect()

@@ -31,7 +31,7 @@ from typing import Any
 from muster.common.clock import Clock
 from muster.common.config import Section
 from muster.common.credentials import SUPERVISOR, Caller, Callers, CredentialsSource
-from muster.common.errors import ConfigError, Unauthenticated
+from muster.common.errors import ConfigError
 from muster.emulator.gateway.gateway import Gateway
 from muster.emulator.gateway.requests import (
     DEVICE_REQUESTS,
@@ -53,12 +53,16 @@ from muster.emulator.gateway.slots import DeviceRound, SlotAllocator
 from muster.emulator.gateway.words import Word, Words
 from muster.emulator.links.shape import Shape
 from muster.wire.connections.encryption import require_peer
-from muster.wire.connections.streams import listen
+from muster.wire.connections.ports import LinePort, Talk, listen, read_line, sentence
 
 log = logging.getLogger("muster.gateway")
 
-_LINE_BYTES = 4 * 1024 * 1024
-_HELLO_S = 10.0
+_HELLO_BYTES = 4096
+_DEVICE_BYTES = 4096
+_CONTROLLER_BYTES = 4 * 1024 * 1024
+"""The longest first line, the longest request of a device, and that of a controller, which may name
+all devices of the group."""
+
 _SAME_S = 0.001
 """Requests for a slot within the same millisecond count as sent at the same instant."""
 
@@ -84,7 +88,7 @@ class ControlService:
         self._controllers: set[asyncio.StreamWriter] = set()
         self._heard = clock.monotonic()
 
-    async def listen(self) -> asyncio.Server:
+    async def listen(self) -> LinePort:
         """Open the control port.
 
         Raises:
@@ -93,7 +97,7 @@ class ControlService:
         """
         again, host, port = self._config.again, self._config.host, self._config.first_port
         port = again.control if again else port
-        return await listen(self._talk, host, port, self._source, _LINE_BYTES)
+        return await listen(self._begin, host, port, self._source, self._clock)
 
     async def keep_lease(self) -> None:
         """Heal the gateway whenever no controller sends a request for a lease; never returns."""
@@ -113,40 +117,39 @@ class ControlService:
 
     # -- lines ----------------------------------------------------------------------------------
 
-    async def _talk(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def _begin(
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+    ) -> tuple[str, Talk]:
+        """Find out by its first line who has made a connection."""
+        if not (line := await read_line(reader, _HELLO_BYTES)):
+            raise ConnectionResetError("the connection has ended")
+        caller = self._recognise(line, writer)
+        return caller.name, partial(self._talk, caller, reader, writer)
+
+    async def _talk(
+        self, caller: Caller, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+    ) -> None:
         def say(reply: Mapping[str, Any]) -> None:
             if not writer.is_closing():
                 writer.write(json.dumps(reply).encode() + b"\n")
 
+        trusted = caller.name == SUPERVISOR
+        answer = self._answer_controller if trusted else partial(self._answer, caller)
+        most = _CONTROLLER_BYTES if trusted else _DEVICE_BYTES
+        if trusted:
+            self._controllers.add(writer)
         try:
-            async with asyncio.timeout(_HELLO_S):
-                line = await reader.readline()
-            try:
-                caller = self._recognise(line, writer)
-            except (ConfigError, Unauthenticated) as error:
-                say({"error": _sentence(error)})
-                return
-            trusted = caller.name == SUPERVISOR
-            answer = self._answer_controller if trusted else partial(self._answer, caller)
-            if trusted:
-                self._controllers.add(writer)
             say({"ok": {"group": self._config.group}})
-            while line := await reader.readline():
+            while line := await read_line(reader, most):
                 try:
                     answer(line, say)
                 except ConfigError as error:
-                    say({"error": _sentence(error)})
+                    say({"error": sentence(error)})
                 await writer.drain()
-        except ValueError:
-            say({"error": f"expected a line of at most {_LINE_BYTES} bytes"})
-        except (OSError, TimeoutError):
-            pass
-        except asyncio.CancelledError:  # the gateway is ending
-            writer.transport.abort()
+                await asyncio.sleep(0)  # a caller with many requests must not keep others waiting
         finally:
             self._forget(say)
             self._controllers.discard(writer)
-            writer.close()
 
     def _recognise(self, line: bytes, writer: asyncio.StreamWriter) -> Caller:
         """The caller of a connection, by its first line and its certificate.
@@ -254,7 +257,3 @@ class ControlService:
         for device_round in [device_round for device_round, by in self._taken.items() if by is say]:
             del self._taken[device_round]
             self._now_hold(self._slots.give(*device_round))
-
-
-def _sentence(error: Exception) -> str:
-    return "; ".join(part.strip() for part in str(error).splitlines()).replace(":;", ":")

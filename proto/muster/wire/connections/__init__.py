@@ -8,6 +8,6 @@ the server's certificate also has one that no other certificate of the run has (
 The addresses to which programs connect say nothing of who answers there, because devices reach the
 server through gateways. Names are therefore checked, and addresses never.
 
-`encryption` has what holds for all of them, `calls` opens channels and ports of gRPC, and `streams`
-opens connections that carry lines.
+`encryption` has what holds for all of them. `calls` opens channels and ports of gRPC. `streams`
+opens connections that carry lines. `ports` opens ports for them, and limits what strangers cost.
 """

@@ -12,25 +12,23 @@ connection, for one server after the other.
 
 import json
 import logging
-import socket
 import sys
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import BinaryIO
+from typing import Protocol
 
 import numpy as np
 from pydantic import Field
 
 from muster.common.clock import Clock, WallClock
 from muster.common.config import Section
-from muster.common.credentials import SERVER, Credentials, CredentialsFile, CredentialsSource
-from muster.common.errors import MusterError, Unauthenticated
+from muster.common.credentials import CredentialsFile, CredentialsSource
+from muster.common.errors import MusterError
 from muster.common.tensors import WIRE
 from muster.server.evaluation.breakdown import Breakdown, Part, by_group
+from muster.server.evaluation.port import EvaluationPort
 from muster.tasks.tasks import read_task
-from muster.wire.connections.encryption import require_encrypted
-from muster.wire.connections.streams import HANDSHAKE_S, wrap_blocking
 
 log = logging.getLogger("muster.evaluation")
 
@@ -122,7 +120,23 @@ class ModelEvaluation:
         )
 
 
-def main(orders: BinaryIO, results: BinaryIO) -> None:
+class Input(Protocol):
+    """Has what the server sends."""
+
+    def readline(self) -> bytes: ...
+
+    def read(self, nbytes: int, /) -> bytes: ...
+
+
+class Output(Protocol):
+    """Takes what the server gets."""
+
+    def write(self, data: bytes, /) -> object: ...
+
+    def flush(self) -> None: ...
+
+
+def main(orders: Input, results: Output) -> None:
     """Evaluate models until the input ends, which can be anywhere if the server is killed."""
     import torch
 
@@ -143,37 +157,13 @@ def serve(address: str, source: CredentialsSource) -> None:
     """Listen at `address` and evaluate for one server after the other, without end.
 
     Raises:
-        ConfigError: the address is not a loopback address, and there is no TLS.
+        ConfigError: there is no TLS.
     """
     host, _, port = address.rpartition(":")
-    require_encrypted(host, source.current().tls)
-    with socket.create_server((host, int(port))) as listening:
-        while True:
-            connection, _ = listening.accept()
-            try:
-                connection = _accepted(connection, source.current())
-            except (OSError, Unauthenticated) as error:
-                log.warning("a connection is refused: %s", error)
-                continue
-            with (
-                connection,
-                connection.makefile("rb") as orders,
-                connection.makefile("wb") as results,
-                suppress(ConnectionError),
-            ):
-                main(orders, results)
-
-
-def _accepted(connection: socket.socket, credentials: Credentials) -> socket.socket:
-    """The connection, if the server of the run has made it.
-
-    Raises:
-        OSError, Unauthenticated: somebody else has.
-    """
-    connection.settimeout(HANDSHAKE_S)
-    wrapped = wrap_blocking(connection, credentials, SERVER, server_side=True)
-    wrapped.settimeout(None)
-    return wrapped
+    listening = EvaluationPort(host, int(port), source, WallClock())
+    while True:
+        with listening.next() as server, suppress(ConnectionError):
+            main(server, server)
 
 
 if __name__ == "__main__":
