@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import os
 import random
-import ssl
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
@@ -27,6 +26,13 @@ async def end_of(reader: asyncio.StreamReader) -> bytes:
         while more := await reader.read(1 << 16):
             said += more
     return said
+
+
+async def hang_up(writer: asyncio.StreamWriter) -> None:
+    """Reset a connection."""
+    writer.transport.abort()
+    with suppress(OSError):
+        await writer.wait_closed()
 
 
 async def silent(streams: Streams) -> None:
@@ -56,13 +62,6 @@ async def garbage(streams: Streams) -> None:
 async def wrong_token(streams: Streams) -> None:
     """Guesses."""
     streams[1].write(b'{"token": "' + b"00" * 16 + b'7375"}\n')
-
-
-async def other_authority(host: str, port: int, context: ssl.SSLContext) -> None:
-    """Does a handshake that the port must refuse."""
-    with suppress(OSError):
-        _, writer = await asyncio.open_connection(host, port, ssl=context, server_hostname="")
-        writer.transport.abort()
 
 
 STRANGERS: dict[str, Callable[[Streams], Awaitable[None]]] = {

@@ -14,7 +14,7 @@ def test_nothing_is_decided_before_all_have_spoken() -> None:
     few = slots(1, "collide")
     assert few.contend(1, "a", True, 3) == {}
     assert few.contend(1, "b", False, 3) == {(1, "b"): False}
-    assert few.contend(1, "c", False, 3) == {(1, "a"): True, (1, "b"): False, (1, "c"): False}
+    assert few.contend(1, "c", False, 3) == {(1, "a"): True, (1, "c"): False}
 
 
 def test_who_collides_gets_nothing() -> None:
@@ -45,7 +45,46 @@ def test_who_comes_again_gets_the_same_answer(active: bool, of: int) -> None:
 def test_who_was_not_among_those_that_decided_may_not() -> None:
     few = slots(5, "subset")
     few.contend(3, "a", True, 1)
-    assert few.contend(3, "late", True, 2) == {(3, "late"): False}
+    assert few.contend(3, "late", True, 1) == {(3, "late"): False}
+
+
+@pytest.mark.parametrize("overflow", ["collide", "subset"])
+def test_a_device_that_says_another_number_decides_for_itself_only(overflow: Overflow) -> None:
+    honest, few = slots(2, overflow), slots(2, overflow)
+    for client in "abc":
+        expected = honest.contend(3, client, True, 3)
+    few.contend(3, "a", True, 3)
+    assert few.contend(3, "b", True, 1) == {(3, "b"): True}
+    decided = few.contend(3, "c", True, 3)
+    assert decided == {each: got for each, got in expected.items() if each[1] != "b"}
+
+
+def test_a_device_that_says_other_rounds_ends_none_of_the_others() -> None:
+    few = slots(2, "subset")
+    few.contend(3, "a", True, 2)
+    for round in range(1000, 5000):
+        few.contend(round, "x", True, 9)
+    assert few.contend(3, "b", True, 2) == {(3, "a"): True, (3, "b"): True}
+    assert len(few._contests) == 3, "what one device says costs the memory of two rounds"
+
+
+def test_a_device_has_one_slot_and_waits_for_one() -> None:
+    few = slots(2)
+    for round in range(5):
+        few.take(round, "a", float(round))
+    assert few.take(1, "b", 9.0) == [(1, "b")]
+    for round in range(5):
+        assert few.take(round, "c", 10.0) == []
+    assert few.take(1, "d", 11.0) == []
+    assert few.give(4, "a") == [(4, "c")]
+    assert few.give(1, "b") == [(1, "d")]
+
+
+def test_a_slot_that_is_given_back_by_taking_another_goes_to_the_next() -> None:
+    few = slots(1)
+    few.take(1, "a", 0.0)
+    assert few.take(1, "b", 1.0) == []
+    assert few.take(2, "a", 2.0) == [(1, "b")]
 
 
 def test_two_rounds_are_remembered() -> None:

@@ -33,6 +33,26 @@ def test_words_of_two_rounds_are_kept(tmp_path: Path) -> None:
     assert [word.round for word in Words(tmp_path / "words").all()] == [3, 4]
 
 
+def test_a_device_does_not_make_the_words_of_others_forgotten(tmp_path: Path) -> None:
+    path = tmp_path / "words"
+    words, said = Words(path), Word(4, "a", True, 3)
+    words.add(said)
+    largest = 0
+    for round in range(100, 1100):
+        words.add(Word(round, "b", True, 1))
+        largest = max(largest, path.stat().st_size)
+    assert Words(path).all() == words.all()
+    assert said in words.all()
+    assert largest < 10 * len(Word(1000, "b", True, 1).line)
+
+
+def test_a_word_that_is_too_old_is_not_written(tmp_path: Path) -> None:
+    words = Words(tmp_path / "words")
+    for round in (5, 6, 4):
+        words.add(Word(round, "a", True, 1))
+    assert [word.round for word in Words(tmp_path / "words").all()] == [5, 6]
+
+
 def test_half_a_word_was_never_said(tmp_path: Path) -> None:
     path = tmp_path / "words"
     Words(path).add(Word(4, "a", True, 3))

@@ -222,11 +222,14 @@ class ControlService:
                     )
                 if self._words is not None:
                     self._words.add(Word(round, client, active, of))
-                self._asked.setdefault(("contend", (round, client)), []).append(say)
+                listening = self._asked.setdefault(("contend", (round, client)), [])
+                if say not in listening:
+                    listening.append(say)
                 for device_round, granted in self._slots.contend(round, client, active, of).items():
                     self._tell("contend", device_round, granted=granted)
             case Take(client=client, round=round):
                 self._gateway.select_devices([client])
+                self._drop_takes(client)
                 self._asked[("take", (round, client))] = [say]
                 self._taken[round, client] = say
                 at = math.floor(self._clock.monotonic() / _SAME_S) * _SAME_S
@@ -237,6 +240,12 @@ class ControlService:
                 self._asked.pop(("take", (round, client)), None)
                 say({"round": round, "client": client, "given": True})
                 self._now_hold(self._slots.give(round, client))
+
+    def _drop_takes(self, client: str) -> None:
+        """Forget over which connections a device has taken slots, or waits for one."""
+        for device_round in [each for each in self._taken if each[1] == client]:
+            del self._taken[device_round]
+            self._asked.pop(("take", device_round), None)
 
     def _now_hold(self, holders: list[DeviceRound]) -> None:
         for device_round in holders:

@@ -3,8 +3,8 @@
 A gateway that is killed and started again must not forget a word, because a device that has its
 answer does not repeat it. It must not decide differently either.
 
-A line is JSON, [round, client, active, of], and its checksum. Lines of the last two rounds are
-kept, as in `slots`.
+A line is JSON, [round, client, active, of], and its checksum. The words of the last two rounds of
+each device are kept, as in `slots`. The file is written anew when half of it is older.
 """
 
 import json
@@ -59,7 +59,9 @@ class Words:
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self._rounds: dict[int, dict[str, Word]] = {}
+        self._kept: dict[tuple[str, int], Word] = {}
+        self._rounds: dict[str, list[int]] = {}
+        self._lines = 0  # in the file
         *lines, torn = (path.read_bytes() if path.exists() else b"").split(b"\n")
         for line in lines:
             text, _, checksum = line.decode(errors="replace").rpartition(" ")
@@ -69,32 +71,38 @@ class Words:
                     f"Resume the run: it begins its round again, without words"
                 )
             self._keep(Word(*json.loads(text)))
+            self._lines += 1
         # A kill can cut the last line short. Its device got no answer and will send it again.
         if torn:
             self._rewrite()
 
     def all(self) -> list[Word]:
         """All words that are kept, in the order in which they were added."""
-        return [word for round in self._rounds.values() for word in round.values()]
+        return list(self._kept.values())
 
     def add(self, word: Word) -> None:
-        """Write a word to the file, unless the device already has a word in this round."""
-        if word.client in self._rounds.get(word.round, {}):
+        """Write a word to the file, unless the device already has a word in this round, or in two
+        later ones."""
+        if (word.client, word.round) in self._kept or not self._keep(word):
             return
-        if self._keep(word):
+        if self._lines >= 2 * len(self._kept):
             self._rewrite()
         else:
             with open(self._path, "ab", buffering=0) as file:
                 file.write(word.line)
+            self._lines += 1
 
     def _rewrite(self) -> None:
         write_atomic(self._path, *(word.line for word in self.all()))
+        self._lines = len(self._kept)
 
     def _keep(self, word: Word) -> bool:
-        """Keep a word in memory, and forget rounds that are too old. Return whether the word is the
-        first of its round."""
-        first = word.round not in self._rounds
-        self._rounds.setdefault(word.round, {})[word.client] = word
-        for over in sorted(self._rounds)[:-_ROUNDS_KEPT]:
-            del self._rounds[over]
-        return first
+        """Keep a word in memory, and forget the device's rounds that are too old. Return whether
+        the word itself is kept."""
+        rounds = self._rounds.setdefault(word.client, [])
+        self._kept[word.client, word.round] = word
+        rounds.append(word.round)
+        for over in sorted(rounds)[:-_ROUNDS_KEPT]:
+            rounds.remove(over)
+            del self._kept[word.client, over]
+        return word.round in rounds

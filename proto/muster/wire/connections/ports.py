@@ -197,6 +197,10 @@ class LinePort:
         for task in self._serving:
             task.cancel()
 
+    async def wait_closed(self) -> None:
+        """Return when all connections have ended, after `close`."""
+        await asyncio.wait([self._accepting, *self._serving])
+
     async def _accept(self) -> None:
         loop = asyncio.get_running_loop()
         while True:

@@ -131,8 +131,7 @@ class EvaluationPort:
 
     async def _close(self) -> None:
         self._port.close()
-        while others := asyncio.all_tasks() - {asyncio.current_task()}:
-            await asyncio.wait(others)
+        await self._port.wait_closed()
 
     async def _recognise(
         self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
