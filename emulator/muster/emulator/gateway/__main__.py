@@ -24,6 +24,7 @@ from muster.common.files import write_atomic
 from muster.emulator.gateway.config import GatewayProcess, Ports
 from muster.emulator.gateway.control import ControlService
 from muster.emulator.gateway.gateway import Gateway
+from muster.emulator.gateway.ports import connections_of_a_link
 from muster.wire.connections.encryption import require_encrypted
 
 log = logging.getLogger("muster.gateway")
@@ -42,7 +43,8 @@ async def serve(config: GatewayProcess) -> None:
         asyncio.get_running_loop().add_signal_handler(number, stopped.set)
     source = CredentialsFile(Path(config.credentials))
     require_encrypted(config.host, source.current().tls)  # of what the devices' ports forward
-    gateway = Gateway(config, clock)
+    files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    gateway = Gateway(config, clock, connections_of_a_link(len(config.devices), files))
     control = ControlService(gateway, clock, source)
     try:
         ports = gateway.listen()

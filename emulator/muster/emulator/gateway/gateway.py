@@ -20,7 +20,7 @@ from muster.common.errors import ConfigError
 from muster.emulator.gateway.config import GatewayProcess
 from muster.emulator.gateway.device_link import DeviceLink, TrafficMeter
 from muster.emulator.gateway.faults import Fault, FaultName
-from muster.emulator.gateway.ports import DevicePorts
+from muster.emulator.gateway.ports import CONNECTIONS, DevicePorts
 from muster.emulator.gateway.pump import Pump
 from muster.emulator.gateway.rates import DIRECTIONS, ConstantRate, Direction, Rate, Unlimited
 from muster.emulator.gateway.relay import RelayedConnection
@@ -34,9 +34,12 @@ class Gateway:
 
     Args:
         config: the gateway's settings; `ready` and `credentials` are not used here.
+        connections: most connections of a device's link.
     """
 
-    def __init__(self, config: GatewayProcess, clock: Clock) -> None:
+    def __init__(
+        self, config: GatewayProcess, clock: Clock, connections: int = CONNECTIONS
+    ) -> None:
         self.config, self._clock = config, clock
         self._rates = {"down": config.shared.down_bps, "up": config.shared.up_bps}
         shared = {each: _constant(self._rates[each]) for each in DIRECTIONS}
@@ -49,7 +52,7 @@ class Gateway:
             }
         except ValueError as error:
             raise ConfigError(str(error)) from None
-        self._ports = DevicePorts(self._pump, _address(config.upstream))
+        self._ports = DevicePorts(self._pump, _address(config.upstream), clock, connections)
 
     def connections_of(self, device: DeviceLink) -> list[RelayedConnection]:
         """The open connections of a device."""

@@ -7,14 +7,13 @@ settings may change at any time, and no byte is lost or overtakes another.
 """
 
 import socket
-import struct
 from collections.abc import Callable
 from typing import Literal
 
 from muster.emulator.gateway.device_link import DeviceLink
 from muster.emulator.gateway.pump import Pump
 from muster.emulator.gateway.rates import DIRECTIONS, Direction
-from muster.emulator.gateway.relay_sockets import SCRATCH, LingeringSocket, fit_buffers
+from muster.emulator.gateway.relay_sockets import SCRATCH, LingeringSocket, fit_buffers, reset
 
 Side = Literal["device", "upstream"]
 
@@ -24,6 +23,7 @@ class Half:
 
     Attributes:
         held: bytes that were read but not delivered; the first `due` of them are due.
+        heard: whether the source has sent anything.
         delivered: number of bytes delivered since the connection began.
     """
 
@@ -37,6 +37,7 @@ class Half:
         self.sink: socket.socket
         self.held = bytearray()
         self.due = self.delivered = self.limit_from = 0
+        self.heard = False
         self.lost = False  # bytes are read and thrown away
         self.finished = False  # the end of the stream was delivered
         self._ended = self._end_due = False
@@ -48,6 +49,7 @@ class Half:
 
     def readable(self) -> None:
         """Read from the source, which has bytes, the end of the stream, or an error."""
+        self.heard = True
         try:
             if self.device.active_faults.spent:
                 self.connection.freeze()
@@ -238,6 +240,8 @@ class RelayedConnection:
 
     Attributes:
         frozen: nothing is read or forwarded any more, and neither peer is told.
+        established_at: when it was connected to the server, in seconds since the gateway began; None:
+            it is not yet.
 
     Args:
         number: the number of the device's connection, from 1; it determines random numbers.
@@ -255,12 +259,30 @@ class RelayedConnection:
         self.pump, self.device, self.number = pump, device, number
         self._tell_closed = closed
         self._sockets: dict[Side, socket.socket] = {"device": accepted}
+        self._lingering: list[LingeringSocket] = []
         self.closed = self.frozen = False
+        self.established_at: float | None = None
         self.halves = {direction: Half(self, direction) for direction in DIRECTIONS}
 
     @property
     def established(self) -> bool:
-        return "upstream" in self._sockets
+        return self.established_at is not None
+
+    @property
+    def released(self) -> bool:
+        """Whether it is closed and has no socket any more."""
+        return self.closed and all(each.closed for each in self._lingering)
+
+    @property
+    def silent(self) -> bool:
+        """Whether the device has sent nothing, although somebody listens."""
+        return not (self.halves["up"].heard or self.frozen or self.closed)
+
+    @property
+    def expendable(self) -> bool:
+        """Whether it may be aborted for a new connection: the device has sent nothing over it, or
+        nothing comes through it any more."""
+        return self.silent or self.frozen or self.closed
 
     def establish(self, upstream: socket.socket) -> None:
         """Begin to relay bytes to and from the socket `upstream`, which is connected to the
@@ -269,6 +291,7 @@ class RelayedConnection:
             upstream.close()
             return
         self._sockets["upstream"] = upstream
+        self.established_at = self.pump.now()
         accepted = self._sockets["device"]
         self.halves["up"].begin(accepted, upstream)
         self.halves["down"].begin(upstream, accepted)
@@ -294,15 +317,13 @@ class RelayedConnection:
     def abort(self) -> None:
         """Reset both sides at once."""
         for each in self._leave():
-            try:
-                each.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
-            finally:
-                each.close()
+            reset(each)
+        for lingering in self._lingering:
+            lingering.close()
 
     def close(self) -> None:
         """Send both sides the end of the stream (FIN) at once, and drop all bytes under way."""
-        for each in self._leave():
-            LingeringSocket(self.pump.loop, each)
+        self._lingering += [LingeringSocket(self.pump.loop, each) for each in self._leave()]
 
     def half_finished(self) -> None:
         """Close the connection if both directions have delivered their end."""

@@ -2,6 +2,7 @@
 
 import asyncio
 import socket
+import struct
 
 from muster.emulator.gateway.device_link import DeviceLink
 from muster.emulator.gateway.rates import DIRECTIONS
@@ -25,17 +26,30 @@ class LingeringSocket:
 
     It reads meanwhile, because closing a socket with unread bytes would send a reset (RST) instead
     of a FIN.
+
+    Attributes:
+        closed: whether it no longer waits.
     """
 
     def __init__(self, loop: asyncio.AbstractEventLoop, closing: socket.socket) -> None:
         self._loop, self._socket = loop, closing
+        self.closed = False
         try:
             closing.shutdown(socket.SHUT_WR)
         except OSError:
             closing.close()
+            self.closed = True
             return
-        self._timer = loop.call_later(_LINGER_S, self._close)
+        self._timer = loop.call_later(_LINGER_S, self.close)
         loop.add_reader(closing, self._readable)
+
+    def close(self) -> None:
+        """Wait no longer."""
+        if not self.closed:
+            self.closed = True
+            self._timer.cancel()
+            self._loop.remove_reader(self._socket)
+            self._socket.close()
 
     def _readable(self) -> None:
         try:
@@ -45,12 +59,15 @@ class LingeringSocket:
             return
         except OSError:
             pass
-        self._close()
+        self.close()
 
-    def _close(self) -> None:
-        self._timer.cancel()
-        self._loop.remove_reader(self._socket)
-        self._socket.close()
+
+def reset(connection: socket.socket) -> None:
+    """Close a socket so that its peer gets a reset (RST)."""
+    try:
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    finally:
+        connection.close()
 
 
 def fit_buffers(each: socket.socket, device: DeviceLink) -> None:

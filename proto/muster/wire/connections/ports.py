@@ -39,7 +39,6 @@ _CLOSING_S = 1.0
 _ACCEPT_AGAIN_S = 0.5
 _BACKLOG = 128
 
-# The kernel ends a connection whose peer has vanished.
 _ALIVE = (
     (socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1),
     (socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, 60),
@@ -71,6 +70,12 @@ Recognise = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[tup
 connection."""
 
 
+def keep_alive(listening: socket.socket) -> None:
+    """Let the kernel end the TCP connections of a port whose peers have vanished."""
+    for level, option, value in _ALIVE:  # accepted sockets inherit it
+        listening.setsockopt(level, option, value)
+
+
 async def listen(
     recognise: Recognise,
     host: str,
@@ -91,8 +96,7 @@ async def listen(
     context = None if tls is None else renewed_context(source, tls)
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     listening = socket.create_server((host, port), family=family)
-    for level, option, value in _ALIVE:  # for accepted sockets, which inherit it
-        listening.setsockopt(level, option, value)
+    keep_alive(listening)
     return LinePort(listening, context, recognise, clock, limits)
 
 
