@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator, Callable
 from typing import Any, NamedTuple
 
 import pytest
+from tests.integration.network.hostile import STRANGERS, hang_up
 
 from muster.client.config import SlotsPort
 from muster.client.slots import SlotClient
@@ -23,6 +24,7 @@ from muster.emulator.gateway.control import ControlService
 from muster.emulator.gateway.gateway import Gateway
 from muster.emulator.links.controller import Controller
 from muster.wire.connections.encryption import require_encrypted
+from muster.wire.connections.ports import PortLimits
 from muster.wire.connections.streams import open_stream
 
 HOST = "127.0.0.1"
@@ -208,6 +210,23 @@ async def asked(site: Site, credentials: Credentials, **request: Any) -> dict[st
         reply: dict[str, Any] = json.loads(await reader.readline())
     writer.close()
     return reply
+
+
+@pytest.mark.parametrize("kind", STRANGERS)
+async def test_strangers_keep_nobody_from_the_gateway(site: Site, kind: str) -> None:
+    """More of them than the port takes, and the supervisor and a device among them."""
+    async with asyncio.timeout(3 * PATIENCE_S), connect(site, site.supervisor) as controller:
+        strangers = []
+        for _ in range(4):
+            for _ in range(PortLimits().strangers // 2):
+                strangers.append(await asyncio.open_connection(HOST, site.ports.control))
+                await STRANGERS[kind](strangers[-1])
+            assert await controller.ping() == 10.0
+            assert (await asked(site, site.a, do="take", client="a", round=1))["taken"]
+            async with connect(site, site.supervisor) as another:
+                assert await another.ping() == 10.0
+        for _, writer in strangers:
+            await hang_up(writer)
 
 
 @pytest.mark.parametrize("do", ["contend", "take", "give"])

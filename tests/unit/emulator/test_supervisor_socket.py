@@ -8,8 +8,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.integration.network.hostile import hang_up
 
+from muster.common.credentials import SECRETS
 from muster.common.errors import ConfigError, Unreachable
+from muster.common.testing import ManualClock
 from muster.emulator.runs.supervisor_socket import SupervisorSocket, ask_supervisor
 
 
@@ -22,7 +25,7 @@ async def handle(request: Mapping[str, Any]) -> Mapping[str, Any]:
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     path = tmp_path / ("long" * 40)
-    (path / "setup").mkdir(parents=True)
+    (path / SECRETS).mkdir(parents=True)
     (path / "scenario.toml").write_text('name = "x"')
     return path
 
@@ -32,24 +35,24 @@ async def ask(folder: Path, request: dict[str, Any]) -> dict[str, Any]:
 
 
 async def test_a_request_gets_its_reply_or_its_refusal(folder: Path) -> None:
-    door = SupervisorSocket(folder, handle)
+    door = SupervisorSocket(folder, handle, ManualClock())
     await door.open()
     assert await ask(folder, {"say": "hello"}) == {"heard": "hello"}
     with pytest.raises(ConfigError, match="expected something else"):
         await ask(folder, {"wrong": 1})
     assert await ask(folder, {"say": "again"}) == {"heard": "again"}
-    mode = os.stat(folder / "setup" / "supervisor.sock").st_mode
+    mode = os.stat(folder / SECRETS / "supervisor.sock").st_mode
     assert stat.S_IMODE(mode) == 0o600
     await door.close()
-    assert list((folder / "setup").iterdir()) == []
+    assert list((folder / SECRETS).iterdir()) == []
 
 
 async def test_a_request_that_is_not_json_is_refused(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    door = SupervisorSocket(folder, handle)
+    door = SupervisorSocket(folder, handle, ManualClock())
     await door.open()
-    monkeypatch.chdir(folder / "setup")  # the whole path may be too long for an address
+    monkeypatch.chdir(folder / SECRETS)  # the whole path may be too long for an address
     reader, writer = await asyncio.open_unix_connection("supervisor.sock")
     writer.write(b"inject\n")
     assert b"expected a JSON object on a line" in await reader.readline()
@@ -63,14 +66,14 @@ async def test_nobody_answers_before_the_run_after_it_or_for_a_dead_supervisor(
 ) -> None:
     with pytest.raises(Unreachable, match="no `muster run` is under way"):
         await ask(folder, {"say": "hello"})
-    door = SupervisorSocket(folder, handle)
+    door = SupervisorSocket(folder, handle, ManualClock())
     await door.open()
-    (folder / "setup" / "supervisor.sock").rename(folder / "kept")
+    (folder / SECRETS / "supervisor.sock").rename(folder / "kept")
     await door.close()
-    (folder / "kept").rename(folder / "setup" / "supervisor.sock")  # as after SIGKILL
+    (folder / "kept").rename(folder / SECRETS / "supervisor.sock")  # as after SIGKILL
     with pytest.raises(Unreachable):
         await ask(folder, {"say": "hello"})
-    again = SupervisorSocket(folder, handle)
+    again = SupervisorSocket(folder, handle, ManualClock())
     await again.open()
     assert await ask(folder, {"say": "hello"}) == {"heard": "hello"}
     await again.close()
@@ -81,9 +84,9 @@ async def test_a_half_written_request_does_not_outlive_the_socket(
 ) -> None:
     complaints = list[dict[str, Any]]()
     asyncio.get_running_loop().set_exception_handler(lambda loop, what: complaints.append(what))
-    door = SupervisorSocket(folder, handle)
+    door = SupervisorSocket(folder, handle, ManualClock())
     await door.open()
-    monkeypatch.chdir(folder / "setup")  # the path of the folder is too long for a socket
+    monkeypatch.chdir(folder / SECRETS)  # the path of the folder is too long for a socket
     reader, writer = await asyncio.open_unix_connection("supervisor.sock")
     assert await ask(folder, {"say": "hello"}) == {"heard": "hello"}
     writer.write(b'{"say": "hel')
@@ -93,6 +96,24 @@ async def test_a_half_written_request_does_not_outlive_the_socket(
     assert await reader.read() == b""
     writer.close()
     assert complaints == []
+
+
+async def test_a_request_that_never_ends_is_given_up(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = ManualClock()
+    door = SupervisorSocket(folder, handle, clock)
+    await door.open()
+    monkeypatch.chdir(folder / SECRETS)  # the path of the folder is too long for a socket
+    endless, silent = [await asyncio.open_unix_connection("supervisor.sock") for _ in range(2)]
+    endless[1].write(b"x" * (2 << 20))
+    assert b"expected a line of at most 1048576 bytes" in await endless[0].readline()
+    clock.advance(10.0)
+    assert b"10 s were not enough" in await silent[0].readline()
+    assert await ask(folder, {"say": "hello"}) == {"heard": "hello"}
+    for _, writer in (endless, silent):
+        await hang_up(writer)
+    await door.close()
 
 
 def test_a_fleet_of_muster_up_has_no_supervisor(folder: Path) -> None:

@@ -240,8 +240,8 @@ class RelayedConnection:
 
     Attributes:
         frozen: nothing is read or forwarded any more, and neither peer is told.
-        established_at: when it was connected to the server, in seconds since the gateway began; None:
-            it is not yet.
+        established_at: when it was connected to the server, in seconds since the gateway began;
+            None: it is not yet.
 
     Args:
         number: the number of the device's connection, from 1; it determines random numbers.

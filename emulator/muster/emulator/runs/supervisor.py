@@ -100,7 +100,7 @@ class Supervisor:
             self.configs,
         )  # fmt: skip
         self._faults = RunFaults(folder, self.configs, site, clock, self._record, self._fail)
-        self._socket = SupervisorSocket(folder, self._faults.handle)
+        self._socket = SupervisorSocket(folder, self._faults.handle, clock)
         if self._faults.injects:  # a fault begins when the journal is read
             self._show_every_s = min(show_every_s, _SOON_S)
 

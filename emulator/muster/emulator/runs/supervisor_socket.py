@@ -1,8 +1,8 @@
 """The socket on which a running supervisor takes requests of its own user, and its client.
 
-It is a Unix socket in `setup/` of the run folder, which only its user may enter. A connection has
-one request and one reply, each a JSON object on a line. If the supervisor dies, nobody answers any
-more.
+It is a Unix socket beside the credentials in the run folder, which only its user may enter, and
+which containers do not see. A connection has one request and one reply, each a JSON object on a
+line. If the supervisor dies, nobody answers any more.
 """
 
 import asyncio
@@ -10,14 +10,18 @@ import os
 import socket
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import orjson
 
+from muster.common.clock import Clock
+from muster.common.credentials import SECRETS
 from muster.common.errors import ConfigError, MusterError, Unreachable
 from muster.emulator.launch import COMPOSE
 from muster.emulator.runs.run_folder import run_folder, shown
+from muster.wire.connections.ports import LinePort, Talk, read_line
 
 _NAME = "supervisor.sock"
 _MOST_BYTES = 1 << 20
@@ -31,57 +35,52 @@ Handle = Callable[[Mapping[str, Any]], Awaitable[Mapping[str, Any]]]
 class SupervisorSocket:
     """Takes requests while a run goes on."""
 
-    def __init__(self, folder: Path, handle: Handle) -> None:
-        self._setup = folder / "setup"
-        self._handle = handle
-        self._server: asyncio.Server | None = None
-        self._reading = set[asyncio.StreamReader]()
+    def __init__(self, folder: Path, handle: Handle, clock: Clock) -> None:
+        self._secrets = folder / SECRETS
+        self._handle, self._clock = handle, clock
+        self._port: LinePort | None = None
 
     async def open(self) -> None:
         """Begin to take requests. On a file system without sockets there is none, and the run goes
         on without."""
         listening = socket.socket(socket.AF_UNIX)
         try:
-            with _address(self._setup) as address, suppress(FileNotFoundError):
+            with _address(self._secrets) as address, suppress(FileNotFoundError):
                 os.unlink(address)  # of a supervisor that was killed; the folder is locked
-            with _address(self._setup) as address:
+            with _address(self._secrets) as address:
                 listening.bind(address)
                 os.chmod(address, 0o600)
-            self._server = await asyncio.start_unix_server(
-                self._serve, sock=listening, limit=_MOST_BYTES
-            )
         except OSError:
             listening.close()
+        else:
+            self._port = LinePort(listening, None, self._begin, self._clock)
 
-    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        try:
-            self._reading.add(reader)
-            line = await reader.readline()
-            self._reading.discard(reader)
-            reply = await self._reply(line)
-            writer.write(orjson.dumps(reply) + b"\n")
-            await writer.drain()
-        except (OSError, ValueError):  # the client or the run has gone, or the line is wrong
-            pass
-        finally:
-            self._reading.discard(reader)
-            writer.close()
+    async def _begin(
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+    ) -> tuple[str, Talk]:
+        """Read the request. Who can connect is the user of the run."""
+        if not (line := await read_line(reader, _MOST_BYTES)):
+            raise ConnectionResetError("the client has gone")
+        return "the user", partial(self._answer, line, writer)
+
+    async def _answer(self, line: bytes, writer: asyncio.StreamWriter) -> None:
+        writer.write(orjson.dumps(await self._reply(line)) + b"\n")
+        await writer.drain()
 
     async def _reply(self, line: bytes) -> dict[str, Any]:
         try:
             return {"done": await self._handle(orjson.loads(line))}
         except orjson.JSONDecodeError as error:
-            return {"refused": f"expected a JSON object on a line, found {error}"}
+            return {"error": f"expected a JSON object on a line, found {error}"}
         except MusterError as error:
-            return {"refused": str(error)}
+            return {"error": str(error)}
 
     async def close(self) -> None:
-        """Take no more requests. Those that have not arrived whole are left unanswered."""
-        if self._server is not None:
-            self._server.close()
-            for reader in self._reading:
-                reader.set_exception(ConnectionAbortedError())
-            with suppress(OSError), _address(self._setup) as address:
+        """Take no more requests. Those that are not answered yet are left unanswered."""
+        if self._port is not None:
+            self._port.close()
+            await self._port.wait_closed()
+            with suppress(OSError), _address(self._secrets) as address:
                 os.unlink(address)
 
 
@@ -96,7 +95,7 @@ def ask_supervisor(folder: Path, request: Mapping[str, Any]) -> dict[str, Any]:
     with socket.socket(socket.AF_UNIX) as connection:
         connection.settimeout(_PATIENCE_S)
         try:
-            with _address(folder / "setup") as address:
+            with _address(folder / SECRETS) as address:
                 connection.connect(address)
             connection.sendall(orjson.dumps(request) + b"\n")
             with connection.makefile("rb") as reply:
@@ -106,8 +105,8 @@ def ask_supervisor(folder: Path, request: Mapping[str, Any]) -> dict[str, Any]:
     if not line:
         raise Unreachable(_why_nobody(folder))
     answer: dict[str, Any] = orjson.loads(line)
-    if "refused" in answer:
-        raise ConfigError(answer["refused"])
+    if "error" in answer:
+        raise ConfigError(answer["error"])
     return dict(answer["done"])
 
 
@@ -126,10 +125,10 @@ def _why_nobody(folder: Path) -> str:
 
 
 @contextmanager
-def _address(setup: Path) -> Iterator[str]:
+def _address(secrets: Path) -> Iterator[str]:
     """The address of the socket. Addresses have at most 107 bytes, and paths of folders may have
     more; a file descriptor of the folder stands for its path."""
-    descriptor = os.open(setup, os.O_RDONLY | os.O_DIRECTORY)
+    descriptor = os.open(secrets, os.O_RDONLY | os.O_DIRECTORY)
     try:
         yield f"/proc/self/fd/{descriptor}/{_NAME}"
     finally:
