@@ -12,7 +12,8 @@ A process of devices may ask for slots for its own devices (`slots` has the rule
     {"do": "give", "client", "round"}                     ->  {"round", "client", "given": true}
 
 The gateway sends these replies once they are decided, so not always in order. If a connection
-breaks, the slots that were taken over it are given back.
+breaks, the slots that were taken over it are given back. A device that takes a slot for another
+round gives back the one that it has. `muster.wire.connections.ports` limits connections.
 
 If no controller sends a request for the time of a lease, the gateway heals itself, because a
 controller that died must not leave a fleet cut off. It then ends the connections of controllers.
