@@ -118,6 +118,8 @@ class SlotClient:
         if not line.endswith(b"\n"):
             raise ConnectionResetError("the gateway ended the connection")
         reply: dict[str, Any] = json.loads(line)
+        if reply.get("again"):
+            raise ConnectionRefusedError(reply["error"])
         if "error" in reply:
             raise RemoteProtocolError(f"the gateway refused {request.get('do')}: {reply['error']}")
         return reply

@@ -212,6 +212,32 @@ async def asked(site: Site, credentials: Credentials, **request: Any) -> dict[st
     return reply
 
 
+async def test_a_caller_with_too_many_connections_tries_again(site: Site) -> None:
+    async def connected(credentials: Credentials) -> asyncio.StreamWriter:
+        reader, writer = await open_stream(HOST, site.ports.control, credentials, "gateway/phones")
+        writer.write(json.dumps({"token": credentials.shown.hex()}).encode() + b"\n")
+        assert b'"ok"' in await reader.readline()
+        return writer
+
+    most = PortLimits().of_a_caller
+    others = [await connected(each) for each in (site.supervisor, site.a) for _ in range(most)]
+    with pytest.raises(Unreachable, match="supervisor has 8 connections, and may have no more"):
+        await Controller(site.ports, site.supervisor, CLOCK, 0.05, "gateway/phones").open()
+    port = SlotsPort(address=f"{HOST}:{site.ports.control}", queue=False, gateway="gateway/phones")
+    slots = SlotClient(port, GivenCredentials(site.a), CLOCK)
+    call = Call(Key("a", 1, 1), 0, 0.0, b"", called_in_group=1)
+    contending = asyncio.create_task(slots.contend(call, active=True))
+    controller = connect(site, site.supervisor)
+    opening = asyncio.create_task(controller.open())
+    for writer in others:
+        await hang_up(writer)
+    async with asyncio.timeout(PATIENCE_S):
+        assert await contending
+        await opening
+    slots.close()
+    await controller.close()
+
+
 @pytest.mark.parametrize("kind", STRANGERS)
 async def test_strangers_keep_nobody_from_the_gateway(site: Site, kind: str) -> None:
     """More of them than the port takes, and the supervisor and a device among them."""

@@ -18,6 +18,8 @@ _LINE_BYTES = 64 * 1024 * 1024
 PATIENCE_S = 10.0
 
 _PINGS_A_LEASE = 4
+_AGAIN_S = 0.2
+"""Seconds between tries to connect to a gateway that has too many connections."""
 
 
 class Controller:
@@ -158,6 +160,17 @@ class Controller:
         return float(reply["lease_s"])
 
     async def open(self) -> None:
+        """Connect. A gateway that says that there are too many connections is asked again."""
+        limit = self._clock.monotonic() + self._patience_s
+        while (refusal := await self._connect()) is not None:
+            if not refusal.get("again"):
+                raise Unauthenticated(refusal["error"])
+            if self._clock.monotonic() >= limit:
+                raise Unreachable(refusal["error"])
+            await self._clock.sleep_until(self._clock.monotonic() + _AGAIN_S)
+
+    async def _connect(self) -> dict[str, Any] | None:
+        """Connect once; return what the gateway says if it refuses the connection."""
         host, port = self._ports.controllers
         try:
             async with asyncio.timeout(self._patience_s):
@@ -172,14 +185,18 @@ class Controller:
             # Only the supervisor may send a ping.
             hello = {"token": self._credentials.shown.hex()}
             for request in (hello, {"do": "ping"}):
-                reply = await self._exchange(streams, json.dumps(request).encode() + b"\n")
+                reply: dict[str, Any] = await self._exchange(
+                    streams, json.dumps(request).encode() + b"\n"
+                )
                 if "error" in reply:
-                    raise Unauthenticated(reply["error"])
+                    streams[1].close()
+                    return reply
         except BaseException:
             streams[1].close()
             raise
         self._streams = streams
         self._pings = asyncio.create_task(self._ping_on(reply["ok"]["lease_s"] / _PINGS_A_LEASE))
+        return None
 
     async def _ping_on(self, every_s: float) -> None:
         with suppress(Interrupted):  # the next request raises it again

@@ -8,7 +8,7 @@ few of them could otherwise keep out everybody else. A caller needs its place fo
 Every caller may have a number of connections. The newest is refused beyond it.
 
 A refused connection gets the reason as a line, {"error": a sentence}, unless it is still without
-TLS.
+TLS. With "again": true, the caller may be welcome later.
 """
 
 import asyncio
@@ -24,7 +24,7 @@ from dataclasses import dataclass, field
 from muster.common.clock import Clock
 from muster.common.concurrency import run_beside
 from muster.common.credentials import CredentialsSource
-from muster.common.errors import MusterError, RemoteProtocolError
+from muster.common.errors import MusterError, RemoteProtocolError, Unreachable
 from muster.common.sparse_log import SparseLog
 from muster.wire.connections.encryption import renewed_context, require_encrypted
 
@@ -145,13 +145,14 @@ class _Connection:
     def refuse(self, error: MusterError) -> None:
         """Say why the connection is refused, if it is open."""
         if self.writer is not None:
-            self.writer.write(json.dumps({"error": sentence(error)}).encode() + b"\n")
+            again = {"again": True} if isinstance(error, Unreachable) else {}
+            self.writer.write(json.dumps({"error": sentence(error), **again}).encode() + b"\n")
 
     async def close(self, clock: Clock) -> None:
         """Send what is left, and close."""
         if self.writer is not None:
             self.writer.close()
-            with suppress(RemoteProtocolError):
+            with suppress(Unreachable):
                 await run_beside(
                     self.writer.wait_closed(), _expire(clock, _CLOSING_S, "to end a connection")
                 )
@@ -257,7 +258,7 @@ class LinePort:
         finally:
             self._strangers.pop(connection, None)
         if self._callers[name] >= self._limits.of_a_caller:
-            raise RemoteProtocolError(
+            raise Unreachable(
                 f"{name} has {self._callers[name]} connections, and may have no more; close one"
             )
         self._callers[name] += 1
@@ -281,12 +282,12 @@ def sentence(error: Exception) -> str:
 
 async def _expire(clock: Clock, seconds: float, what: str) -> None:
     await clock.sleep_until(clock.monotonic() + seconds)
-    raise RemoteProtocolError(f"{seconds:g} s were not enough {what}")
+    raise Unreachable(f"{seconds:g} s were not enough {what}")
 
 
 async def _give_way(gives_way: asyncio.Event, most: int) -> None:
     await gives_way.wait()
-    raise RemoteProtocolError(
+    raise Unreachable(
         f"there are more than {most} connections whose callers are not known, and this one is the "
         "oldest of them; try again"
     )
