@@ -17,6 +17,7 @@ from muster.common.credentials import Credentials, GivenCredentials, TlsIdentity
 from muster.common.errors import ConfigError, Interrupted, Unauthenticated, Unreachable
 from muster.common.exchange import Call, Key
 from muster.common.lines import SharedLine
+from muster.common.testing import ManualClock
 from muster.emulator.credentials.authority import Authority
 from muster.emulator.credentials.issuing import Certifier, drawn_credentials
 from muster.emulator.gateway.config import GatewayDevice, GatewayProcess, Ports
@@ -44,6 +45,13 @@ class Replaced:
 
     def replace(self, credentials: Credentials) -> None:
         self._credentials = credentials
+
+
+class ImpatientClock(ManualClock):
+    """A clock that moves on as soon as somebody sleeps."""
+
+    async def sleep_until(self, instant: float) -> None:
+        self.advance(instant - self.monotonic())
 
 
 class Site(NamedTuple):
@@ -222,7 +230,9 @@ async def test_a_caller_with_too_many_connections_tries_again(site: Site) -> Non
     most = PortLimits().of_a_caller
     others = [await connected(each) for each in (site.supervisor, site.a) for _ in range(most)]
     with pytest.raises(Unreachable, match="supervisor has 8 connections, and may have no more"):
-        await Controller(site.ports, site.supervisor, CLOCK, 0.05, "gateway/phones").open()
+        await Controller(
+            site.ports, site.supervisor, ImpatientClock(), gateway="gateway/phones"
+        ).open()
     port = SlotsPort(address=f"{HOST}:{site.ports.control}", queue=False, gateway="gateway/phones")
     slots = SlotClient(port, GivenCredentials(site.a), CLOCK)
     call = Call(Key("a", 1, 1), 0, 0.0, b"", called_in_group=1)
