@@ -35,6 +35,7 @@ from muster.server.program import listen, members_of
 from muster.server.rounds.coordinator import Coordinator
 from muster.server.rpc.authentication import Authentication
 from muster.server.rpc.endpoint import add_services
+from muster.server.rpc.limits import CallLimits
 from muster.server.rpc.operator import OperatorService, Watchers
 from muster.server.rpc.service import FleetService
 from muster.server.testing import NoEvaluation
@@ -287,7 +288,7 @@ async def world(tmp_path: Path) -> AsyncIterator[MakeWorld]:
         source = GivenCredentials(known) if isinstance(known, Credentials) else known
         authentication = Authentication(source, fleet)
         service = FleetService(coordinator, time, authentication)
-        add_services(grpc_server, service, operator, authentication)
+        add_services(grpc_server, service, operator, authentication, CallLimits(time))
         found = World(
             coordinator, grpc_server, listen(GrpcTransport(source), grpc_server, config), folder
         )

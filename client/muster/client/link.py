@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Sequence
 import grpc
 
 from muster.client.attendance import Attendance
-from muster.client.transport_errors import error_of
+from muster.client.transport_errors import error_of, least_wait_s
 from muster.common.clock import Clock
 from muster.common.errors import (
     Interrupted,
@@ -274,7 +274,7 @@ class _RetryPolicy:
         self._failures += 1
         if not isinstance(error, TransportError) or self._failures == _TRIES:
             raise error from None
-        wait_s = _AGAIN_S * 2 ** (self._failures - 1)
+        wait_s = least_wait_s(error) + _AGAIN_S * 2 ** (self._failures - 1)
         await self._clock.sleep_until(self._clock.monotonic() + wait_s)
 
 

@@ -27,6 +27,7 @@ from muster.client.session import SessionEvent, SessionPhase
 from muster.client.slots import SlotClient, Slots
 from muster.client.training import fingerprint
 from muster.client.training_config import TrainingConfig
+from muster.client.transport_errors import least_wait_s
 from muster.client.worker import Worker, warn_of_refusal
 from muster.common import seeds
 from muster.common.clock import Clock, WallClock
@@ -142,15 +143,15 @@ class Pack:
         """
         try:
             while not self._ended():
-                broken: str | None = None
+                broken: tuple[str, float] | None = None
                 try:
                     await self._attend()
                 except (TransportError, Unauthenticated) as error:
-                    broken = str(error)
+                    broken = str(error), least_wait_s(error)
                 # Wait outside the except block: while the error exists, its traceback keeps the
                 # frames it passed alive, and with them the stream and its connection.
                 if broken is not None:
-                    await self._wait_before_reconnecting(broken)
+                    await self._wait_before_reconnecting(*broken)
                 elif not self._ended():
                     await self._disconnect_until_back()
         finally:
@@ -158,9 +159,9 @@ class Pack:
             if self._slots is not None:
                 self._slots.close()
 
-    async def _wait_before_reconnecting(self, why: str) -> None:
+    async def _wait_before_reconnecting(self, why: str, least_s: float) -> None:
         self._advance_sessions(SessionEvent.LOST)
-        wait_s = self._backoff.next_s()
+        wait_s = least_s + self._backoff.next_s()
         log.info("disconnected: %s; reconnecting in %.2f s", why, wait_s)
         await self._clock.sleep_until(self._clock.monotonic() + wait_s)
         if self._credentials.current() is not self._certified_by:  # they have been renewed

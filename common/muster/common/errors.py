@@ -10,6 +10,7 @@
   - TransportError            the network failed; `definite`: the call certainly did not run
     + Unreachable             definite
     + Interrupted             indefinite: timed out, reset, or cancelled after sending
+    + Overloaded              definite: the called program refused it for now, and says how long
   - LedgerError               the ledger in the run folder is missing, damaged or of another schema
   - Diverged                  a sum left the range in which it is exact: an outcome, not a crash
   - RunFailed                 the run ended without its result; the message says where to look
@@ -65,6 +66,20 @@ class Unreachable(TransportError):
 
 class Interrupted(TransportError):
     """The call may or may not have run: timed out, reset, or cancelled after sending."""
+
+
+class Overloaded(TransportError):
+    """The called program has too much to do, or the caller calls too often: try again later.
+
+    Args:
+        retry_after_s: seconds for which the caller should wait at least.
+    """
+
+    definite = True
+
+    def __init__(self, message: str, retry_after_s: float) -> None:
+        super().__init__(message)
+        self.retry_after_s = retry_after_s
 
 
 class LedgerError(MusterError):

@@ -28,3 +28,7 @@ SESSION = "muster-session-bin"
 TOKEN = "muster-token-bin"
 """Metadata keys of the session, and of the caller's token and name
 (`muster.common.credentials.Credentials.shown`). Values of keys that end in -bin are bytes."""
+
+RETRY_AFTER = "muster-retry-after-s"
+"""Trailing metadata of a call that is refused with RESOURCE_EXHAUSTED because there are too many:
+the seconds for which the caller should wait at least."""

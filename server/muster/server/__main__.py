@@ -6,6 +6,7 @@ is 0 if the run has ended (completed, diverged or stopped), and 1 if it failed.
 
 import asyncio
 import logging
+import resource
 import signal
 import sqlite3
 import sys
@@ -33,8 +34,9 @@ log = logging.getLogger("muster.server")
 def on_this_machine() -> ServerEnvironment:
     """Return the environment of a real server: this machine's clock, network and signals."""
     clock = WallClock()
+    descriptors, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     return ServerEnvironment(
-        clock, GrpcTransport, sqlite3.connect, _evaluation(clock), _stop_on_signal
+        clock, GrpcTransport, sqlite3.connect, _evaluation(clock), _stop_on_signal, descriptors
     )
 
 

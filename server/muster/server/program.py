@@ -34,6 +34,7 @@ from muster.server.rounds.coordinator import Coordinator
 from muster.server.rounds.shared_links import least_lines
 from muster.server.rpc.authentication import Authentication
 from muster.server.rpc.endpoint import add_services
+from muster.server.rpc.limits import CallLimits, most_connections
 from muster.server.rpc.operator import OperatorService, Watchers
 from muster.server.rpc.service import FleetService
 from muster.wire.channels import server_options
@@ -59,6 +60,7 @@ class ServerEnvironment:
         evaluation: returns the evaluation process of a run, given the server's configuration and
             the run folder.
         on_stop_request: registers a function that is called when the server is asked to stop.
+        descriptors: how many files the server may have open.
     """
 
     clock: Clock
@@ -66,6 +68,7 @@ class ServerEnvironment:
     connect: Connect
     evaluation: Callable[[ServerProcess, Path], EvaluationProcess]
     on_stop_request: Callable[[Callable[[], None]], None]
+    descriptors: int = 1 << 20
 
 
 async def serve(folder: Path, environment: ServerEnvironment) -> int:
@@ -154,10 +157,12 @@ async def _serve(
     lines = least_lines(config.shared, fleet, config.server.transfers)
     source = CredentialsFile(folder / config.credentials)
     transport = environment.transport(source)
-    server = transport.server(server_options(lines.values()))
+    connections = most_connections(len(source.current().callers), environment.descriptors)
+    server = transport.server(server_options(lines.values(), connections))
     authentication = Authentication(source, fleet)
     operator = OperatorService(coordinator, watchers, incarnation, clock)
-    add_services(server, FleetService(coordinator, clock, authentication), operator, authentication)
+    service = FleetService(coordinator, clock, authentication)
+    add_services(server, service, operator, authentication, CallLimits(clock))
     port = listen(transport, server, config)
     environment.on_stop_request(lambda: coordinator.stop("stopped", "asked by a signal"))
     await server.start()

@@ -6,7 +6,14 @@ from typing import Any, Protocol
 
 import grpc
 
-from muster.wire.in_memory.frames import Frame, FrameKind, Incoming, Outgoing, rpc_error
+from muster.wire.in_memory.frames import (
+    Frame,
+    FrameKind,
+    Incoming,
+    Metadata,
+    Outgoing,
+    rpc_error,
+)
 from muster.wire.in_memory.network import InMemoryConnection
 
 
@@ -38,7 +45,7 @@ class InMemoryCall:
         self._decode = decode
         self._incoming = Incoming(self._send)
         self._outgoing = Outgoing(self._send)
-        self._status: tuple[grpc.StatusCode, str] | None = None
+        self._status: tuple[grpc.StatusCode, str, Metadata] | None = None
         self._cancelled = False
         self._half_closed = False
         loop = asyncio.get_running_loop()
@@ -89,18 +96,24 @@ class InMemoryCall:
         elif frame.kind is FrameKind.WINDOW:
             self._outgoing.was_read(frame.payload)
         elif frame.kind is FrameKind.STATUS:
-            code, details = frame.payload
-            self.end(code, details, drop=False)
+            code, details, trailing = frame.payload
+            self.end(code, details, drop=False, trailing=trailing)
 
     def _greet(self) -> None:
         if not self._greeting.done():
             self._greeting.set_result(())
 
-    def end(self, code: grpc.StatusCode, details: str, drop: bool = True) -> None:
+    def end(
+        self,
+        code: grpc.StatusCode,
+        details: str,
+        drop: bool = True,
+        trailing: Metadata = (),
+    ) -> None:
         """End the call. With `drop`, unread messages are lost."""
         if self._status is not None:
             return
-        self._status = code, details
+        self._status = code, details, trailing
         self._greet()
         self._incoming.end(drop)
         self._outgoing.close()

@@ -2,11 +2,14 @@
 
 import asyncio
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from enum import StrEnum
 from typing import Any, NamedTuple
 
 import grpc
+
+Metadata = Sequence[tuple[str, str | bytes]]
+"""What travels beside the messages of a call: (key, value) pairs."""
 
 WINDOW_BYTES = 64 << 10
 """Bytes of a stream that may be in flight or unread before its writer must wait."""
@@ -24,7 +27,7 @@ class FrameKind(StrEnum):
     """From the client: no message follows."""
 
     STATUS = "status"
-    """From the server: the call is over; payload (code, details)."""
+    """From the server: the call is over; payload (code, details, trailing metadata)."""
 
     RESET = "reset"
     """From the client: it cancelled the call."""
@@ -127,6 +130,6 @@ class Incoming:
             self._reader.set_result(None)
 
 
-def rpc_error(code: grpc.StatusCode, details: str) -> grpc.aio.AioRpcError:
+def rpc_error(code: grpc.StatusCode, details: str, trailing: Metadata = ()) -> grpc.aio.AioRpcError:
     """The error of a call that ended with `code`."""
-    return grpc.aio.AioRpcError(code, grpc.aio.Metadata(), grpc.aio.Metadata(), details)
+    return grpc.aio.AioRpcError(code, grpc.aio.Metadata(), grpc.aio.Metadata(*trailing), details)

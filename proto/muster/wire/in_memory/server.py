@@ -7,7 +7,7 @@ from typing import Any, NamedTuple, NoReturn
 
 import grpc
 
-from muster.wire.in_memory.frames import Frame, FrameKind, Incoming, Outgoing
+from muster.wire.in_memory.frames import Frame, FrameKind, Incoming, Metadata, Outgoing
 from muster.wire.in_memory.network import InMemoryConnection, InMemoryNetwork
 
 
@@ -135,7 +135,7 @@ class Context:
         self._incoming = Incoming(self._send)
         self._outgoing = Outgoing(self._send)
         self._handler: Any = None
-        self._aborted: tuple[grpc.StatusCode, str] | None = None
+        self._aborted: tuple[grpc.StatusCode, str, Metadata] | None = None
         self._greeted = False
 
     def _send(self, kind: FrameKind, payload: Any) -> None:
@@ -186,9 +186,15 @@ class Context:
             self._greeted = True
             self._send(FrameKind.METADATA, None)
 
-    async def abort(self, code: grpc.StatusCode, details: str = "") -> NoReturn:
-        self._aborted = code, details
+    async def abort(
+        self, code: grpc.StatusCode, details: str = "", trailing_metadata: Metadata = ()
+    ) -> NoReturn:
+        self._aborted = code, details, trailing_metadata
         raise grpc.aio.AbortError
+
+    def code(self) -> grpc.StatusCode | None:
+        """The status with which the call was aborted; None if it was not."""
+        return None if self._aborted is None else self._aborted[0]
 
     # --- the call --------------------------------------------------------------------------------
 
@@ -231,8 +237,8 @@ class Context:
         while (message := await self.read()) is not grpc.aio.EOF:
             yield message
 
-    def end(self, code: grpc.StatusCode, details: str) -> None:
-        """Send the status of the call."""
-        self._send(FrameKind.STATUS, (code, details))
+    def end(self, code: grpc.StatusCode, details: str, trailing: Metadata = ()) -> None:
+        """Send the status of the call, with its trailing metadata."""
+        self._send(FrameKind.STATUS, (code, details, trailing))
         self._outgoing.close()
         self._incoming.end(drop=True)

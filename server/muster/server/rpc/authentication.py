@@ -29,7 +29,10 @@ Metadata = Iterable[tuple[str, str | bytes]]
 
 _OPERATOR = operator_pb2.DESCRIPTOR.services_by_name["Operator"].full_name
 _FLEET = fleet_pb2.DESCRIPTOR.services_by_name["Fleet"].full_name
-_WITH_TOKEN = frozenset({f"/{_FLEET}/Enroll", f"/{_FLEET}/Probe"})
+ENROLL = f"/{_FLEET}/Enroll"
+"""The full name of the method with which a device enrolls."""
+
+_WITH_TOKEN = frozenset({ENROLL, f"/{_FLEET}/Probe"})
 _DEVICES = device_name("")
 
 

@@ -21,6 +21,7 @@ from muster.emulator.links.verification.meter import RateMeter
 from muster.server.fleet import Fleet
 from muster.server.rpc.authentication import Authentication, Context
 from muster.server.rpc.endpoint import AuthenticatedServer
+from muster.server.rpc.limits import CallLimits
 from muster.server.rpc.probe import probe
 from muster.server.rpc.service import errors_as_status
 from muster.v1 import fleet_pb2 as pb
@@ -89,7 +90,9 @@ class ProbeServer:
         handler = grpc.stream_stream_rpc_method_handler(
             self._probe, pb.ProbeMessage.FromString, pb.ProbeReply.SerializeToString
         )
-        guarded = AuthenticatedServer(self._server, Authentication(source, Fleet([])))
+        guarded = AuthenticatedServer(
+            self._server, Authentication(source, Fleet([])), CallLimits(clock)
+        )
         guarded.add_generic_rpc_handlers(
             (grpc.method_handlers_generic_handler(_FLEET, {"Probe": handler}),)
         )
