@@ -37,6 +37,7 @@ from muster.server.rpc.authentication import Authentication
 from muster.server.rpc.endpoint import add_services
 from muster.server.rpc.limits import CallLimits
 from muster.server.rpc.operator import OperatorService, Watchers
+from muster.server.rpc.revocations import Revocations
 from muster.server.rpc.service import FleetService
 from muster.server.testing import NoEvaluation
 from muster.v1 import fleet_pb2 as pb
@@ -283,11 +284,11 @@ async def world(tmp_path: Path) -> AsyncIterator[MakeWorld]:
         coordinator = Coordinator(config, schema, fleet, ledger, store, folder, time, tell)
         coordinator.load(np.zeros(parameters, np.float32))
         grpc_server = grpc.aio.server(options=server_options())
-        operator = OperatorService(coordinator, watchers, 1, time)
         known = credentials or made_credentials("server", [FLEET, OPERATOR], clients)
         source = GivenCredentials(known) if isinstance(known, Credentials) else known
-        authentication = Authentication(source, fleet)
+        authentication = Authentication(source, fleet, Revocations(folder / "revoked.json"))
         service = FleetService(coordinator, time, authentication)
+        operator = OperatorService(coordinator, service, authentication, watchers, 1, time)
         add_services(grpc_server, service, operator, authentication, CallLimits(time))
         found = World(
             coordinator, grpc_server, listen(GrpcTransport(source), grpc_server, config), folder

@@ -435,6 +435,7 @@ HELP = {
     "status": ("how the run in FOLDER stands", "--json"),
     "watch": ("Follow the run in FOLDER", "--json"),
     "stop": ("End the run in FOLDER", "resumed"),
+    "revoke": ("Revoke the credentials of DEVICE", "goes on without"),
     "inject": (
         "Inject a fault of programs or links",
         "--target",

@@ -57,7 +57,8 @@ def test_a_caller_that_is_taken_off_the_list_is_unknown_from_then_on(tmp_path: P
     with pytest.raises(Unauthenticated, match="'device/a' shows is not one of this run"):
         callers.recognise(a.shown)
     assert callers.recognise(b.shown).name == "device/b"
-    assert [callers.knows(name) for name in ("device/a", "device/b")] == [False, True]
+    assert callers.named("device/a") is None
+    assert callers.named("device/b") == b.as_caller()
 
 
 def test_the_token_of_one_caller_does_not_fit_another() -> None:

@@ -170,9 +170,14 @@ class Callers:
             self._by_name = {caller.name: caller for caller in current.callers}
         return self._by_name
 
-    def knows(self, name: str) -> bool:
-        """Whether a program of this name may still call."""
-        return name in self._current()
+    def named(self, name: str) -> Caller | None:
+        """The program of this name; None if it may not call (any more)."""
+        return self._current().get(name)
+
+    def of_client(self, client: str) -> Caller | None:
+        """The program that may speak for a device; None if there is none."""
+        callers = self._current().values()
+        return next((caller for caller in callers if client in caller.clients), None)
 
     def recognise(self, shown: bytes | None) -> Caller:
         """Return the caller to which these credentials belong.

@@ -88,6 +88,20 @@ class Left(Event):
 
 
 @dataclass(frozen=True)
+class Revoked(Event):
+    """The operator revoked the credentials of a device process (`muster revoke`): its calls are
+    refused from now on.
+
+    Attributes:
+        process: the name of the process, as in the names of its credentials.
+        clients: its devices.
+    """
+
+    process: str
+    clients: Sequence[str]
+
+
+@dataclass(frozen=True)
 class RoundOpened(Event):
     """A round begins.
 

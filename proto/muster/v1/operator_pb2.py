@@ -24,7 +24,7 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x18muster/v1/operator.proto\x12\tmuster.v1\"\x0f\n\rStatusRequest\"\xdf\x01\n\x0bStatusReply\x12\x0b\n\x03run\x18\x01 \x01(\t\x12\x13\n\x0bincarnation\x18\x02 \x01(\r\x12\r\n\x05round\x18\x03 \x01(\r\x12\x0e\n\x06rounds\x18\x04 \x01(\r\x12\r\n\x05phase\x18\x05 \x01(\t\x12\x17\n\x0f\x63ommitted_round\x18\x06 \x01(\r\x12\x0f\n\x07version\x18\x07 \x01(\r\x12\x12\n\npopulation\x18\x08 \x01(\r\x12\x0f\n\x07present\x18\t \x01(\r\x12\x0e\n\x06\x63\x61lled\x18\n \x01(\r\x12\x10\n\x08\x61nswered\x18\x0b \x01(\r\x12\x0f\n\x07updates\x18\x0c \x01(\r\"\x0e\n\x0cWatchRequest\"+\n\nWatchEvent\x12\r\n\x05lines\x18\x01 \x03(\t\x12\x0e\n\x06missed\x18\x02 \x01(\x04\"\r\n\x0bStopRequest\"\x0b\n\tStopReply2\xb7\x01\n\x08Operator\x12:\n\x06Status\x12\x18.muster.v1.StatusRequest\x1a\x16.muster.v1.StatusReply\x12\x39\n\x05Watch\x12\x17.muster.v1.WatchRequest\x1a\x15.muster.v1.WatchEvent0\x01\x12\x34\n\x04Stop\x12\x16.muster.v1.StopRequest\x1a\x14.muster.v1.StopReplyb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x18muster/v1/operator.proto\x12\tmuster.v1\"\x0f\n\rStatusRequest\"\xdf\x01\n\x0bStatusReply\x12\x0b\n\x03run\x18\x01 \x01(\t\x12\x13\n\x0bincarnation\x18\x02 \x01(\r\x12\r\n\x05round\x18\x03 \x01(\r\x12\x0e\n\x06rounds\x18\x04 \x01(\r\x12\r\n\x05phase\x18\x05 \x01(\t\x12\x17\n\x0f\x63ommitted_round\x18\x06 \x01(\r\x12\x0f\n\x07version\x18\x07 \x01(\r\x12\x12\n\npopulation\x18\x08 \x01(\r\x12\x0f\n\x07present\x18\t \x01(\r\x12\x0e\n\x06\x63\x61lled\x18\n \x01(\r\x12\x10\n\x08\x61nswered\x18\x0b \x01(\r\x12\x0f\n\x07updates\x18\x0c \x01(\r\"\x0e\n\x0cWatchRequest\"+\n\nWatchEvent\x12\r\n\x05lines\x18\x01 \x03(\t\x12\x0e\n\x06missed\x18\x02 \x01(\x04\"\r\n\x0bStopRequest\"\x0b\n\tStopReply\"\x1f\n\rRevokeRequest\x12\x0e\n\x06\x63lient\x18\x01 \x01(\t\"/\n\x0bRevokeReply\x12\x0f\n\x07process\x18\x01 \x01(\t\x12\x0f\n\x07\x63lients\x18\x02 \x03(\t2\xf3\x01\n\x08Operator\x12:\n\x06Status\x12\x18.muster.v1.StatusRequest\x1a\x16.muster.v1.StatusReply\x12\x39\n\x05Watch\x12\x17.muster.v1.WatchRequest\x1a\x15.muster.v1.WatchEvent0\x01\x12\x34\n\x04Stop\x12\x16.muster.v1.StopRequest\x1a\x14.muster.v1.StopReply\x12:\n\x06Revoke\x12\x18.muster.v1.RevokeRequest\x1a\x16.muster.v1.RevokeReplyb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -43,6 +43,10 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_STOPREQUEST']._serialized_end=356
   _globals['_STOPREPLY']._serialized_start=358
   _globals['_STOPREPLY']._serialized_end=369
-  _globals['_OPERATOR']._serialized_start=372
-  _globals['_OPERATOR']._serialized_end=555
+  _globals['_REVOKEREQUEST']._serialized_start=371
+  _globals['_REVOKEREQUEST']._serialized_end=402
+  _globals['_REVOKEREPLY']._serialized_start=404
+  _globals['_REVOKEREPLY']._serialized_end=451
+  _globals['_OPERATOR']._serialized_start=454
+  _globals['_OPERATOR']._serialized_end=697
 # @@protoc_insertion_point(module_scope)

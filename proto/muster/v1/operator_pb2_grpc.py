@@ -49,6 +49,11 @@ class OperatorStub:
                 request_serializer=muster_dot_v1_dot_operator__pb2.StopRequest.SerializeToString,
                 response_deserializer=muster_dot_v1_dot_operator__pb2.StopReply.FromString,
                 _registered_method=True)
+        self.Revoke = channel.unary_unary(
+                '/muster.v1.Operator/Revoke',
+                request_serializer=muster_dot_v1_dot_operator__pb2.RevokeRequest.SerializeToString,
+                response_deserializer=muster_dot_v1_dot_operator__pb2.RevokeReply.FromString,
+                _registered_method=True)
 
 
 class OperatorServicer:
@@ -77,6 +82,16 @@ class OperatorServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def Revoke(self, request, context):
+        """Revokes the credentials of the process of a device: its stream and its transfers end, and its
+        calls are refused from now on, also by a restarted server. The devices of the process count as
+        offline in every round that still waits for them. The same call again changes nothing. The status
+        is NOT_FOUND if the run has no such device.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_OperatorServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -94,6 +109,11 @@ def add_OperatorServicer_to_server(servicer, server):
                     servicer.Stop,
                     request_deserializer=muster_dot_v1_dot_operator__pb2.StopRequest.FromString,
                     response_serializer=muster_dot_v1_dot_operator__pb2.StopReply.SerializeToString,
+            ),
+            'Revoke': grpc.unary_unary_rpc_method_handler(
+                    servicer.Revoke,
+                    request_deserializer=muster_dot_v1_dot_operator__pb2.RevokeRequest.FromString,
+                    response_serializer=muster_dot_v1_dot_operator__pb2.RevokeReply.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -177,6 +197,33 @@ class Operator:
             '/muster.v1.Operator/Stop',
             muster_dot_v1_dot_operator__pb2.StopRequest.SerializeToString,
             muster_dot_v1_dot_operator__pb2.StopReply.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Revoke(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/muster.v1.Operator/Revoke',
+            muster_dot_v1_dot_operator__pb2.RevokeRequest.SerializeToString,
+            muster_dot_v1_dot_operator__pb2.RevokeReply.FromString,
             options,
             channel_credentials,
             insecure,

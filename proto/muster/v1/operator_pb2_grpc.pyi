@@ -44,6 +44,12 @@ class OperatorStub:
     """Ends the run as "stopped". The open round is dropped, all committed rounds stay, and the run can
     be resumed.
     """
+    Revoke: _grpc.UnaryUnaryMultiCallable[_operator_pb2.RevokeRequest, _operator_pb2.RevokeReply]
+    """Revokes the credentials of the process of a device: its stream and its transfers end, and its
+    calls are refused from now on, also by a restarted server. The devices of the process count as
+    offline in every round that still waits for them. The same call again changes nothing. The status
+    is NOT_FOUND if the run has no such device.
+    """
 
 @_typing.type_check_only
 class OperatorAsyncStub(OperatorStub):
@@ -57,6 +63,12 @@ class OperatorAsyncStub(OperatorStub):
     Stop: _aio.UnaryUnaryMultiCallable[_operator_pb2.StopRequest, _operator_pb2.StopReply]  # type: ignore[assignment]
     """Ends the run as "stopped". The open round is dropped, all committed rounds stay, and the run can
     be resumed.
+    """
+    Revoke: _aio.UnaryUnaryMultiCallable[_operator_pb2.RevokeRequest, _operator_pb2.RevokeReply]  # type: ignore[assignment]
+    """Revokes the credentials of the process of a device: its stream and its transfers end, and its
+    calls are refused from now on, also by a restarted server. The devices of the process count as
+    offline in every round that still waits for them. The same call again changes nothing. The status
+    is NOT_FOUND if the run has no such device.
     """
 
 class OperatorServicer(metaclass=_abc_1.ABCMeta):
@@ -86,6 +98,18 @@ class OperatorServicer(metaclass=_abc_1.ABCMeta):
     ) -> _typing.Union[_operator_pb2.StopReply, _abc.Awaitable[_operator_pb2.StopReply]]:
         """Ends the run as "stopped". The open round is dropped, all committed rounds stay, and the run can
         be resumed.
+        """
+
+    @_abc_1.abstractmethod
+    def Revoke(
+        self,
+        request: _operator_pb2.RevokeRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_operator_pb2.RevokeReply, _abc.Awaitable[_operator_pb2.RevokeReply]]:
+        """Revokes the credentials of the process of a device: its stream and its transfers end, and its
+        calls are refused from now on, also by a restarted server. The devices of the process count as
+        offline in every round that still waits for them. The same call again changes nothing. The status
+        is NOT_FOUND if the run has no such device.
         """
 
 def add_OperatorServicer_to_server(servicer: OperatorServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

@@ -2,6 +2,7 @@
 
 import asyncio
 import secrets
+import sys
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -19,6 +20,7 @@ from muster.common.exchange import (
 from muster.common.lines import LinkModel
 
 _SESSION_BYTES = 16
+_FOREVER = sys.maxsize
 _MESSAGE_ITEMS = 1000
 """The most calls, and the most receipts, in one message. With a small model, such a message stays
 well below the largest size of a message."""
@@ -44,7 +46,7 @@ class EnrolledDevice:
         most_steps: the most local steps that it can take in a round; None: not known.
         line: the scenario's model of its link.
         away_until: in lockstep, the last step of its life for which it has already said that it is
-            offline.
+            offline. A device whose credentials are revoked is offline for ever.
         busy_until_s: in lockstep, scenario seconds at which its newest work ends, if that may
             outlive the round of its call.
     """
@@ -67,6 +69,11 @@ class EnrolledDevice:
     def present(self) -> bool:
         """Whether the device's pack has a stream."""
         return self.pack is not None and self.pack.outbox is not None
+
+    @property
+    def revoked(self) -> bool:
+        """Whether its credentials have been revoked, so that it cannot come."""
+        return self.away_until == _FOREVER
 
     def see(self, seen: Observation, now: float) -> None:
         """Keep the device's newest report; `now` is in monotonic seconds."""
@@ -156,6 +163,16 @@ class Fleet:
         self.devices = {device.client: device for device in devices}
         self.present = 0
         self._packs: dict[bytes, ConnectedPack] = {}
+
+    @property
+    def expected(self) -> int:
+        """Number of devices that can come: all but those whose credentials are revoked."""
+        return sum(not device.revoked for device in self.devices.values())
+
+    def revoke(self, clients: Iterable[str]) -> None:
+        """Expect nothing more from these devices."""
+        for client in clients:
+            self.devices[client].away_until = _FOREVER
 
     def packs(self) -> list[ConnectedPack]:
         """All packs that have a session, whether they are present or not."""

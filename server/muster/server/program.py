@@ -16,7 +16,7 @@ from safetensors.numpy import load_file
 from muster.common.clock import Clock
 from muster.common.credentials import CredentialsFile, CredentialsSource
 from muster.common.errors import ConfigError, MusterError, reason_of
-from muster.common.events import Ended, Event
+from muster.common.events import Ended, Event, Revoked
 from muster.common.files import write_atomic
 from muster.common.full_disk import is_full
 from muster.common.journal import Journal
@@ -36,6 +36,7 @@ from muster.server.rpc.authentication import Authentication
 from muster.server.rpc.endpoint import add_services
 from muster.server.rpc.limits import CallLimits, most_connections
 from muster.server.rpc.operator import OperatorService, Watchers
+from muster.server.rpc.revocations import REVOKED, Revocations
 from muster.server.rpc.service import FleetService
 from muster.wire.channels import server_options
 from muster.wire.transport import Transport
@@ -131,6 +132,8 @@ async def _serve(
         watchers.show(journal.add(event, at))
         if isinstance(event, Ended):  # before any device hears of it and ends
             journal.flush()
+        elif isinstance(event, Revoked):
+            flush()
 
     fleet = Fleet(
         EnrolledDevice(
@@ -159,9 +162,10 @@ async def _serve(
     transport = environment.transport(source)
     connections = most_connections(len(source.current().callers), environment.descriptors)
     server = transport.server(server_options(lines.values(), connections))
-    authentication = Authentication(source, fleet)
-    operator = OperatorService(coordinator, watchers, incarnation, clock)
+    authentication = Authentication(source, fleet, Revocations(folder / REVOKED))
+    fleet.revoke(authentication.revoked_clients())
     service = FleetService(coordinator, clock, authentication)
+    operator = OperatorService(coordinator, service, authentication, watchers, incarnation, clock)
     add_services(server, service, operator, authentication, CallLimits(clock))
     port = listen(transport, server, config)
     environment.on_stop_request(lambda: coordinator.stop("stopped", "asked by a signal"))

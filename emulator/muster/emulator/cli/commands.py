@@ -11,7 +11,7 @@ from muster.emulator.cli.auditing import audit
 from muster.emulator.cli.certificates import certs
 from muster.emulator.cli.experiments import compare, plan, study
 from muster.emulator.cli.faults import export_faults, heal, inject, pause, unpause
-from muster.emulator.cli.following import report, status, stop, watch
+from muster.emulator.cli.following import report, revoke, status, stop, watch
 from muster.emulator.cli.machine import doctor, verify
 from muster.emulator.cli.options import Commands
 from muster.emulator.cli.running import down, run, up
@@ -35,6 +35,7 @@ for command in (
     status,
     watch,
     stop,
+    revoke,
     inject,
     heal,
     pause,

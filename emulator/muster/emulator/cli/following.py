@@ -1,4 +1,5 @@
-"""`muster status`, `watch`, `stop` and `report`: look at a run, or end it."""
+"""`muster status`, `watch`, `stop`, `revoke` and `report`: look at a run, end it, or revoke the
+credentials of a device."""
 
 import json
 import sys
@@ -58,6 +59,21 @@ def stop(folder: Path) -> None:
 
     stop(folder)
     click.echo("asked the server to stop the run")
+
+
+@click.command()
+@click.argument("folder", type=click.Path(path_type=Path))
+@click.argument("device")
+@failures_as_status
+def revoke(folder: Path, device: str) -> None:
+    """Revoke the credentials of DEVICE, and of the other devices of its process, in the run in
+    FOLDER. The run goes on without them."""
+    from muster.emulator.runs.control import revoke
+
+    reply = revoke(folder, device)
+    others = len(reply.clients) - 1
+    with_others = f" with {others} other device{'s' * (others > 1)}" if others else ""
+    click.echo(f"revoked {reply.process}{with_others}; the run goes on without it")
 
 
 @click.command()

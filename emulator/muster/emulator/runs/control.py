@@ -1,4 +1,5 @@
-"""Calls to a running server as its operator: status, events and stop of the run in a folder."""
+"""Calls to a running server as its operator: status, events and stop of the run in a folder, and
+revocation of its devices."""
 
 import json
 from collections.abc import Iterator
@@ -98,3 +99,22 @@ def stop(folder: Path) -> None:
     """Ask the server to end the run with the status `stopped`."""
     with _operator(folder) as (stub, metadata):
         stub.Stop(pb.StopRequest(), metadata=metadata, timeout=_PATIENCE_S)
+
+
+def revoke(folder: Path, client: str) -> pb.RevokeReply:
+    """Revoke the credentials of the process of a device.
+
+    Raises:
+        ConfigError: the run has no such device, or a restarted server would not know of it.
+    """
+    with _operator(folder) as (stub, metadata):
+        try:
+            reply: pb.RevokeReply = stub.Revoke(
+                pb.RevokeRequest(client=client), metadata=metadata, timeout=_PATIENCE_S
+            )
+        except grpc.RpcError as error:
+            call: Any = error
+            if call.code() in (grpc.StatusCode.NOT_FOUND, grpc.StatusCode.INVALID_ARGUMENT):
+                raise ConfigError(call.details()) from None
+            raise
+    return reply

@@ -13,8 +13,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from muster.common.clock import Clock
+from muster.common.credentials import device_name
 from muster.common.errors import LaunchFailed, RunFailed
-from muster.common.events import Died, Event, Restarted, Started
+from muster.common.events import Died, Event, Restarted, Revoked, Started
 from muster.common.files import write_atomic
 from muster.common.journal import Journal
 from muster.common.tensors import schema_of
@@ -92,6 +93,7 @@ class Supervisor:
         self._served = False
         self._server: ServerProcess
         self._packs: dict[str, PackProcess] = {}
+        self._revoked = set[str]()
         self._deaths: asyncio.Queue[tuple[str, int]] = asyncio.Queue()
         self._network = GatewayFleet(self.backend, clock, self._record, self.configs.supervisor)
         self._placing: asyncio.Task[None] | None = None
@@ -276,6 +278,9 @@ class Supervisor:
             return
         if self._ended.is_set():
             return
+        if device_name(name) in self._revoked:  # it ends because the server refuses it
+            self._record_death(name, status)
+            return
         # The nursery cannot be restarted, because its devices die with it.
         replaceable = name in {"server", "evaluation", *self._packs, *self._network.names}
         self._use_up_a_restart(name, status, replaceable)
@@ -302,9 +307,7 @@ class Supervisor:
         Raises:
             LaunchFailed: no restart is left, or the program cannot be restarted.
         """
-        devices = len(self._packs[name].devices) if name in self._packs else 0
-        cause = self.backend.cause_of(name)
-        self._record(Died(name, status, devices, cause))
+        devices, cause = self._record_death(name, status)
         if replaceable and self._restarts_left and not self._stopping:
             self._restarts_left -= 1
             return
@@ -313,6 +316,13 @@ class Supervisor:
             f"{who} {ending(status, cause)}{self.backend.last_lines(name)}\n"
             f"Resume the run with: muster run --resume {self.folder}"
         )
+
+    def _record_death(self, name: str, status: int) -> tuple[int, str]:
+        """Record the death of a program; return the number of its devices, and the cause."""
+        devices = len(self._packs[name].devices) if name in self._packs else 0
+        cause = self.backend.cause_of(name)
+        self._record(Died(name, status, devices, cause))
+        return devices, cause
 
     async def _devices_left(self) -> None:
         everybody_hears = self.scenario.clock.kind == "rounds"
@@ -334,6 +344,8 @@ class Supervisor:
     def _look(self) -> None:
         for event in self._tail.new():
             self._saw_end = self._saw_end or event["event"] == "ended"
+            if event["event"] == Revoked.name:
+                self._revoked.add(event["process"])
             self._faults.happen(event)
             self._show(event)
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from muster.common.clock import Clock
 from muster.common.concurrency import run_beside
 from muster.common.errors import Diverged
-from muster.common.events import Attended, Enrolled, RoundOpened, ServerStarted, Tell
+from muster.common.events import Attended, Enrolled, Revoked, RoundOpened, ServerStarted, Tell
 from muster.common.exchange import Answer, Body, Commit, Outcome
 from muster.common.masks import Mask
 from muster.common.tensors import Schema, Vector
@@ -337,9 +337,21 @@ class Coordinator:
             self._tell(Attended(client))
         pack.send(self.committed, scenario_s=self._time.now_s())
         self._dispatch.call(pack.devices)
+        self._notify_if_assembling()
+
+    def _notify_if_assembling(self) -> None:
+        """Wake what waits for devices. While a round collects, the signal would end it."""
         round = self.receiver.round
         if round is None or round.phase is RoundPhase.SELECTING:
             self._signals.notify()
+
+    def revoked(self, process: str, clients: Sequence[str]) -> None:
+        """Go on without the devices of a process, whose credentials have been revoked. The open
+        round does not wait for them any more."""
+        self._tell(Revoked(process, clients))
+        self.fleet.revoke(clients)
+        self._dispatch.call(clients)
+        self._notify_if_assembling()
 
     def answered(self, pack: ConnectedPack, answers: Sequence[tuple[Answer, Body]]) -> None:
         """Receive answers to calls, some of them with a small update inside."""

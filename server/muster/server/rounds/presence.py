@@ -55,16 +55,16 @@ class Presence:
         if not self._lockstep and ledger.has_begun():
             await self._assemble_again()
             return
-        stall_s, expected = self._settings.stall_s, len(self._fleet.devices)
+        stall_s, fleet = self._settings.stall_s, self._fleet
         limit = self._clock.monotonic() + stall_s
-        while self._fleet.present < expected and self._signals.stop_request is None:
+        while fleet.present < fleet.expected and self._signals.stop_request is None:
             self._signals.clear()
             if await self._signals.wait_until(limit):
                 continue
-            if self._fleet.present and not self._lockstep:
+            if fleet.present and not self._lockstep:
                 break
             raise RunFailed(
-                f"{self._fleet.present} of {expected} devices came within {stall_s:g} s; see the "
+                f"{fleet.present} of {fleet.expected} devices came within {stall_s:g} s; see the "
                 f"logs of the others. server.stall_s sets the patience"
             )
         if not self._lockstep:
@@ -72,8 +72,7 @@ class Presence:
 
     async def _assemble_again(self) -> None:
         """After a restart, wait until no device has come for a while, because some may be away."""
-        expected = len(self._fleet.devices)
-        while self._fleet.present < expected and self._signals.stop_request is None:
+        while self._fleet.present < self._fleet.expected and self._signals.stop_request is None:
             self._signals.clear()
             if not await self._signals.wait_until(self._clock.monotonic() + _SETTLE_S):
                 return

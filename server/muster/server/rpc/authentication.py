@@ -10,7 +10,7 @@ With TLS, the caller's certificate must have the same name: of the token, or of 
 began the session. A session that somebody else has seen is then worth nothing to him.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import grpc
@@ -18,6 +18,7 @@ import grpc
 from muster.common.credentials import OPERATOR, Caller, Callers, CredentialsSource, device_name
 from muster.common.errors import Forbidden, Unauthenticated
 from muster.server.fleet import ConnectedPack, Fleet
+from muster.server.rpc.revocations import Revocations
 from muster.v1 import fleet_pb2, operator_pb2
 from muster.wire import SESSION, TOKEN
 from muster.wire.connections.encryption import certified_names, identity_uri
@@ -45,10 +46,14 @@ class Authentication:
     Args:
         source: the server's credentials, with the callers that it knows.
         fleet: knows the sessions.
+        revocations: None: none is kept.
     """
 
-    def __init__(self, source: CredentialsSource, fleet: Fleet) -> None:
+    def __init__(
+        self, source: CredentialsSource, fleet: Fleet, revocations: Revocations | None = None
+    ) -> None:
         self._fleet = fleet
+        self._revocations = revocations or Revocations()
         self._callers = Callers(source)
         credentials = source.current()
         self._run = credentials.run
@@ -69,9 +74,18 @@ class Authentication:
         if method.startswith(f"/{_OPERATOR}/"):
             return self._of_token(shown, device=False).name
         name = self._fleet.of_session(_value(shown, SESSION)).caller
-        if not self._callers.knows(name):
-            raise Unauthenticated(f"the credentials of {name} have been revoked")
+        self.require_valid(name)
         return name
+
+    def require_valid(self, name: str) -> None:
+        """Check that the credentials of a known caller still hold.
+
+        Raises:
+            Unauthenticated: they have been revoked.
+        """
+        caller = self._callers.named(name)
+        if caller is None or caller in self._revocations:
+            raise Unauthenticated(f"the credentials of {name} have been revoked")
 
     def confirm(self, name: str, context: Context) -> None:
         """Check that a caller has the certificate of this name.
@@ -103,8 +117,27 @@ class Authentication:
         """
         return self._fleet.of_session(_value(context.invocation_metadata() or (), SESSION))
 
+    def caller_of(self, client: str) -> Caller | None:
+        """The process of a device, as the server knows it; None if there is no such device."""
+        return self._callers.of_client(client)
+
+    def revoke(self, caller: Caller) -> None:
+        """Refuse these credentials from now on.
+
+        Raises:
+            ConfigError: see `Revocations.add`.
+        """
+        self._revocations.add(caller)
+
+    def revoked_clients(self) -> Iterator[str]:
+        """The devices whose credentials were revoked before the server was restarted."""
+        for device in self._fleet.devices:
+            if (caller := self.caller_of(device)) is not None and caller in self._revocations:
+                yield device
+
     def _of_token(self, shown: Metadata, device: bool) -> Caller:
         caller = self._callers.recognise(_value(shown, TOKEN))
+        self.require_valid(caller.name)
         if device and not caller.name.startswith(_DEVICES):
             raise Forbidden(f"only devices make this call; {caller.name} is none")
         if not device and caller.name != OPERATOR:

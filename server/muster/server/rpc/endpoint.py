@@ -102,6 +102,7 @@ class _Guarded(grpc.GenericRpcHandler):
                 replies = (handler.stream_stream or handler.unary_stream)(request, context)
                 if isinstance(replies, AsyncIterator):
                     async for reply in replies:
+                        self._authentication.require_valid(name)
                         await context.write(reply)
                 else:
                     await replies
@@ -119,8 +120,8 @@ class _Guarded(grpc.GenericRpcHandler):
                 self._authentication.confirm(name, context)
             with self._limits.admitted(name, method):
                 yield
-        except Forbidden as error:
-            await context.abort(STATUS[Forbidden], str(error))
+        except (Unauthenticated, Forbidden) as error:
+            await context.abort(STATUS[type(error)], str(error))
         except Overloaded as error:
             after = (RETRY_AFTER, f"{error.retry_after_s:.3f}")
             await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, str(error), (after,))

@@ -1,13 +1,15 @@
-"""The Operator service: status, watch and stop, for the person who runs the fleet."""
+"""The Operator service: status, watch, stop and revoke, for the person who runs the fleet."""
 
 import asyncio
 from collections import deque
 from collections.abc import Callable
 
+import grpc
+
 from muster.common.clock import Clock
 from muster.server.rounds.coordinator import Coordinator
-from muster.server.rpc.authentication import Context
-from muster.server.rpc.service import errors_as_status
+from muster.server.rpc.authentication import Authentication, Context
+from muster.server.rpc.service import SHOWN, FleetService, errors_as_status
 from muster.v1 import operator_pb2 as pb
 from muster.v1 import operator_pb2_grpc
 
@@ -69,9 +71,17 @@ class OperatorService(operator_pb2_grpc.OperatorServicer):
     """The Operator service of one run."""
 
     def __init__(
-        self, coordinator: Coordinator, watchers: Watchers, incarnation: int, clock: Clock
+        self,
+        coordinator: Coordinator,
+        fleet: FleetService,
+        authentication: Authentication,
+        watchers: Watchers,
+        incarnation: int,
+        clock: Clock,
     ) -> None:
         self._coordinator = coordinator
+        self._fleet = fleet
+        self._authentication = authentication
         self._watchers = watchers
         self._incarnation = incarnation
         self._clock = clock
@@ -117,3 +127,17 @@ class OperatorService(operator_pb2_grpc.OperatorServicer):
         async with errors_as_status(context, self._coordinator.fail):
             self._coordinator.stop("stopped", "the operator asked for it")
             return pb.StopReply()
+
+    async def Revoke(self, request: pb.RevokeRequest, context: Context) -> pb.RevokeReply:
+        async with errors_as_status(context, self._coordinator.fail):
+            caller = self._authentication.caller_of(request.client)
+            if caller is None:
+                await context.abort(
+                    grpc.StatusCode.NOT_FOUND, f"the run has no device {request.client[:SHOWN]!r}"
+                )
+            try:
+                self._authentication.revoke(caller)
+            finally:  # also if a restarted server would not know
+                self._fleet.end_sessions(caller, "its credentials have been revoked")
+                self._coordinator.revoked(caller.name, caller.clients)
+            return pb.RevokeReply(process=caller.name, clients=caller.clients)

@@ -46,7 +46,7 @@ STATUS: dict[type[MusterError], grpc.StatusCode] = {
 }
 """The gRPC status that a peer gets for an error. An error without a row is a bug in muster."""
 
-_SHOWN = 200
+SHOWN = 200
 """The most characters of a peer's text that an error message repeats."""
 
 
@@ -126,7 +126,7 @@ class FleetService(fleet_pb2_grpc.FleetServicer):
             if device is None:
                 return _refusal(
                     Reason.UNKNOWN_CLIENT,
-                    f"{identity.client[:_SHOWN]!r} is not one of the {len(self._fleet.devices)} "
+                    f"{identity.client[:SHOWN]!r} is not one of the {len(self._fleet.devices)} "
                     "devices that may enroll",
                 )
             if identity.client not in caller.clients:
@@ -145,7 +145,7 @@ class FleetService(fleet_pb2_grpc.FleetServicer):
                 there = ", ".join(sorted(self._z)) or "none"
                 return _refusal(
                     Reason.MALFORMED,
-                    f"{device.client} has the covariate Z {min(unknown)[:_SHOWN]!r}; the scenario "
+                    f"{device.client} has the covariate Z {min(unknown)[:SHOWN]!r}; the scenario "
                     f"has {there}",
                 )
         return self._refusal_of_pack([identity.client for identity in request.devices])
@@ -181,6 +181,12 @@ class FleetService(fleet_pb2_grpc.FleetServicer):
             inline_bytes=0 if self._coordinator.bulk(pack) else INLINE_BYTES,
             committed=messages.encode_commit(self._coordinator.committed),
         )
+
+    def end_sessions(self, caller: Caller, why: str) -> None:
+        """End the stream and the transfer of a process."""
+        for pack in self._fleet.packs_of(caller.clients):
+            self._transfers.end(pack, why)
+            self._leave(pack, why)
 
     # --- Attend ----------------------------------------------------------------------------------
 
