@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import grpc
 import numpy as np
+import pytest
 from tests.integration.conftest import FLEET
 
 from muster.client.link import ServerLink
@@ -148,32 +149,45 @@ ATTACKS: dict[str, Callable[[World, Peer, pb.Call], Awaitable[object]]] = {
 }
 
 
-async def attack(w: World, client: str, struck: asyncio.Event) -> None:
+async def decline_all(w: World, client: str) -> None:
+    """Decline every call until the goodbye: a round in lockstep waits for all devices."""
+    peer = await w.attend(client)
+    while not (message := await peer.read()).HasField("goodbye"):
+        for call in message.calls:
+            declined = pb.Answer(client=client, round=call.round, attempt=call.attempt)
+            declined.decision = pb.DECISION_DECLINE
+            await peer.stream.write(pb.DeviceMessage(answers=[declined]))
+
+
+async def attack(w: World, client: str, struck: asyncio.Event, lockstep: bool) -> None:
     """Attack once, and hold on to what is open then."""
     held = None
     with suppress(grpc.aio.AioRpcError, asyncio.InvalidStateError):  # the server ended the session
         peer = await w.attend(client)
         held = await ATTACKS[client](w, peer, await peer.called())
     struck.set()
+    if lockstep:
+        await decline_all(w, client)
     await asyncio.Future()
     del held
 
 
-async def model_of_run(world: MakeWorld, folder: Path, attackers: str) -> bytes:
+async def model_of_run(world: MakeWorld, folder: Path, attackers: str, clock: str) -> bytes:
     """The model with which a run of devices a and b ends."""
+    lockstep = clock == "rounds"
     (folder / "models").mkdir(parents=True)
     w = await world(
         parameters=PARAMETERS,
         clients="ab" + attackers,
-        clock="wall",
+        clock=clock,
         folder=folder,
         rounds=ROUNDS,
-        goal=2,
+        goal=None if lockstep else 2,
         transfers=4,
         heartbeat_s=3600,
     )
     struck = {client: asyncio.Event() for client in attackers}
-    attacks = [asyncio.create_task(attack(w, *item)) for item in struck.items()]
+    attacks = [asyncio.create_task(attack(w, *item, lockstep)) for item in struck.items()]
     devices = [asyncio.create_task(device(w, client, struck.values())) for client in "ab"]
     assert await w.finish() == ("completed", f"{ROUNDS} rounds")
     await asyncio.gather(*devices)
@@ -185,8 +199,9 @@ async def model_of_run(world: MakeWorld, folder: Path, attackers: str) -> bytes:
     return (folder / "model.safetensors").read_bytes()
 
 
+@pytest.mark.parametrize("clock", ["rounds", "wall"])
 async def test_a_run_beside_hostile_peers_gives_the_model_of_a_run_without(
-    world: MakeWorld, tmp_path: Path
+    world: MakeWorld, tmp_path: Path, clock: str
 ) -> None:
-    alone = await model_of_run(world, tmp_path / "alone", "")
-    assert await model_of_run(world, tmp_path / "beside", "".join(ATTACKS)) == alone
+    alone = await model_of_run(world, tmp_path / "alone", "", clock)
+    assert await model_of_run(world, tmp_path / "beside", "".join(ATTACKS), clock) == alone

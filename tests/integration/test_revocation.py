@@ -54,10 +54,11 @@ class Device:
         return device
 
     async def called(self) -> pb.Call:
-        while not (message := await soon(self.stream.read())).calls:
-            pass
-        call: pb.Call = message.calls[0]
-        return call
+        while True:
+            message = await soon(self.stream.read())
+            assert isinstance(message, pb.ServerMessage), "the stream has ended"
+            if message.calls:
+                return message.calls[0]
 
     async def answers(self, call: pb.Call, decision: pb.Decision.ValueType) -> None:
         answer = pb.Answer(client=self.client, round=call.round, attempt=call.attempt)

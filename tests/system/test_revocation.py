@@ -48,8 +48,9 @@ class Operator:
             stop(self._folder)
 
     def _revoke(self, client: str) -> str:
-        command = [*MUSTER, "revoke", self._folder, client]
-        return subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True).stdout
+        command = [*MUSTER, "revoke", str(self._folder), client]
+        done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
+        return done.stdout
 
     def deaths(self) -> set[str]:
         return {event["process"] for event in self.events if event["event"] == "died"}

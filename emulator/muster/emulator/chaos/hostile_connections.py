@@ -135,18 +135,23 @@ class HostileConnections:
         draining = asyncio.create_task(_drain(reader))
         self._open.append(_Connection(kind, writer, draining))
 
+    def forget_closed(self) -> list[str]:
+        """Forget the connections that the server has closed; return their kinds."""
+        ended = [each for each in self._open if each.draining.done()]
+        self._open = [each for each in self._open if not each.draining.done()]
+        for each in ended:
+            each.writer.close()
+        self.closed += len(ended)
+        return [each.kind for each in ended]
+
     async def annoy(self) -> None:
         """Let slow peers write one more byte, and replace the connections that were closed."""
         byte = bytes((next(self._trickle),))
-        ended = [each for each in self._open if each.draining.done()]
-        self._open = [each for each in self._open if not each.draining.done()]
         for each in self._open:
             if each.kind == "slow":
                 each.writer.write(byte)
-        for each in ended:
-            self.closed += 1
-            each.writer.close()
-            await self._connect(each.kind)
+        for kind in self.forget_closed():
+            await self._connect(kind)
 
     async def close(self) -> None:
         """Close all of them."""

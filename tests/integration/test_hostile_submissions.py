@@ -1,0 +1,175 @@
+"""Submissions that no device of muster makes: replays, chunks out of order, false lengths, and
+messages that grow when they are unpacked."""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import grpc
+import pytest
+from tests.integration.conftest import FLEET
+
+from muster.common.testing import ManualClock
+from muster.server.rpc.limits import FAULT_S, FAULTS
+from muster.v1 import fleet_pb2 as pb
+from muster.wire import TOKEN, UPLOAD_BYTES
+from muster.wire.bodies import checksum
+
+if TYPE_CHECKING:
+    from tests.integration.conftest import MakeWorld, Peer, World
+
+CHUNKS = 4
+LARGE = CHUNKS * UPLOAD_BYTES // 4
+"""Parameters of a body of four chunks."""
+
+DUPLICATES = 100
+"""Updates of a device that do not count and are entered in a round."""
+
+REPLAYS = 2_000
+MANY_REPLAYS = 1_000_000
+BOMB_BYTES = 64 << 20
+
+
+async def submit(peer: Peer, update: pb.Update, body: bytes, *order: int) -> pb.Receipt:
+    """Upload a body whose chunks are sent in this order."""
+    parts = [pb.SubmitMessage(header=pb.SubmitHeader(update=update))]
+    for number in order or range(CHUNKS):
+        chunk = body[number * UPLOAD_BYTES : (number + 1) * UPLOAD_BYTES]
+        parts.append(pb.SubmitMessage(chunk=chunk))
+    return await peer.stub.Submit(iter(parts), metadata=peer.metadata)
+
+
+def distinct(peer: Peer, call: pb.Call) -> tuple[pb.Update, bytes]:
+    """An update whose chunks all differ."""
+    body = b"".join(bytes([number]) * UPLOAD_BYTES for number in range(CHUNKS))
+    update, _ = peer.update(round=call.round, attempt=call.attempt, checksum=checksum(body))
+    return update, body
+
+
+async def finish(w: World, *peers: Peer) -> Counter[tuple[str, str]]:
+    """Let the others send what they should; return (client, outcome) in the ledger."""
+    for peer in peers:
+        call = await peer.called()
+        receipt = await submit(peer, *distinct(peer, call))
+        assert receipt.outcome == pb.OUTCOME_ACCEPTED
+    assert (await w.finish())[0] == "completed"
+    return Counter((client, outcome) for client, outcome, _ in w.outcomes())
+
+
+@pytest.mark.parametrize(
+    "replays",
+    [REPLAYS, pytest.param(MANY_REPLAYS, marks=[pytest.mark.soak, pytest.mark.timeout(3600)])],
+)
+async def test_of_one_submission_that_is_sent_again_and_again_one_is_accepted(
+    world: MakeWorld, replays: int
+) -> None:
+    clock = ManualClock()  # the limits of calls do not recover
+    w = await world(parameters=LARGE, time=clock)
+    a, b = await w.both()
+    update, body = distinct(a, await a.called())
+    assert (await submit(a, update, body)).outcome == pb.OUTCOME_ACCEPTED
+    before, answers = resident_bytes(), Counter[str]()
+    for _ in range(replays - 1):
+        try:
+            receipt = await submit(a, update, body, 0)
+            answers[pb.Outcome.Name(receipt.outcome)] += 1
+        except grpc.aio.AioRpcError as error:
+            answers[error.code().name] += 1
+    assert resident_bytes() - before < 64 << 20
+    assert answers == {
+        "OUTCOME_ACCEPTED": DUPLICATES,
+        "INVALID_ARGUMENT": FAULTS,
+        "RESOURCE_EXHAUSTED": replays - 1 - DUPLICATES - FAULTS,
+    }
+    received = [event for event in w.events if event["event"] == "received"]
+    assert [event["client"] for event in received] == ["a"]
+    clock.advance(10 * FAULT_S)  # devices a and b have the same credentials here
+    counted = await finish(w, b)
+    assert (counted[("a", "folded")], counted[("b", "folded")]) == (1, 1)
+
+
+def resident_bytes() -> int:
+    """Memory of this process, which is the server's too."""
+    pages = int(Path("/proc/self/statm").read_text().split()[1])
+    return pages * os.sysconf("SC_PAGE_SIZE")
+
+
+async def test_chunks_out_of_order_are_refused_and_the_right_body_is_accepted(
+    world: MakeWorld,
+) -> None:
+    w = await world(parameters=LARGE)
+    a, b = await w.both()
+    update, body = distinct(a, await a.called())
+    for order in [(1, 0, 2, 3), (3, 2, 1, 0), (0, 0, 1, 2)]:
+        receipt = await submit(a, update, body, *order)
+        assert (receipt.outcome, receipt.reason) == (pb.OUTCOME_REFUSED, pb.REASON_CHECKSUM)
+    assert (await submit(a, update, body)).outcome == pb.OUTCOME_ACCEPTED
+    assert (await finish(w, b))[("a", "folded")] == 1
+
+
+async def test_a_header_that_states_another_length_is_refused_before_its_body(
+    world: MakeWorld,
+) -> None:
+    w = await world(parameters=LARGE)
+    a, b = await w.both()
+    call = await a.called()
+    for length in (0, 1, 4 * LARGE - 4, 4 * LARGE + 4, 1 << 40):
+        update, _ = distinct(a, call)
+        update.length = length
+        receipt = await submit(a, update, b"", 0)
+        assert (receipt.outcome, receipt.reason) == (pb.OUTCOME_REFUSED, pb.REASON_LENGTH)
+    assert (await submit(a, *distinct(a, call))).outcome == pb.OUTCOME_ACCEPTED
+    assert (await finish(w, b))[("a", "folded")] == 1
+
+
+async def test_more_bytes_than_the_header_states_end_the_upload(world: MakeWorld) -> None:
+    w = await world(parameters=LARGE)
+    a, b = await w.both()
+    update, body = distinct(a, await a.called())
+    parts = [pb.SubmitMessage(header=pb.SubmitHeader(update=update))]
+    sizes = [UPLOAD_BYTES] * (CHUNKS - 1) + [UPLOAD_BYTES + 4]
+    parts += [pb.SubmitMessage(chunk=bytes(size)) for size in sizes]
+    with pytest.raises(grpc.aio.AioRpcError, match="the header stated fewer") as error:
+        await a.stub.Submit(iter(parts), metadata=a.metadata)
+    assert error.value.code() is grpc.StatusCode.INVALID_ARGUMENT
+    missing = await submit(a, update, body, 0)  # what is held is not lost, and nothing is doubled
+    assert (missing.outcome, missing.offset) == (pb.OUTCOME_RESUME, (CHUNKS - 1) * UPLOAD_BYTES)
+    update_again, other = a.update(2.0)
+    assert (await submit(a, update_again, other)).outcome == pb.OUTCOME_ACCEPTED
+    assert (await finish(w, b))[("a", "folded")] == 1
+
+
+async def read_all(call: Any) -> None:
+    while await call.read() is not grpc.aio.EOF:
+        pass
+
+
+async def test_a_message_is_not_unpacked_beyond_the_largest_message(world: MakeWorld) -> None:
+    w = await world()
+    a, b = await w.both()
+    await a.called()
+    bomb = bytes(BOMB_BYTES)
+    channel = grpc.aio.insecure_channel(
+        f"127.0.0.1:{w.port}", options=[("grpc.max_send_message_length", -1)]
+    )
+    w.channels.append(channel)
+    for method, metadata in [
+        ("/muster.v1.Fleet/Submit", a.metadata),
+        ("/muster.v1.Fleet/Attend", a.metadata),
+        ("/muster.v1.Fleet/Enroll", ((TOKEN, FLEET.shown),)),
+    ]:
+        call: Any = channel.stream_stream(method)(
+            metadata=metadata, compression=grpc.Compression.Gzip
+        )
+        await call.write(bomb)
+        with pytest.raises(grpc.aio.AioRpcError, match="message larger than max") as error:
+            await read_all(call)
+        assert error.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED, method
+    a = await w.attend("a")  # its stream was replaced by the bomb's
+    for peer in (a, b):
+        call = await peer.called()
+        await peer.send(peer.update(attempt=call.attempt))
+    assert (await w.finish())[0] == "completed"
