@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from generation.markdown import table
+from muster.server.rpc import limits as call_limits
 from muster.wire import (
     CHUNK_BYTES,
     INLINE_BYTES,
@@ -94,6 +95,8 @@ def limits() -> list[str]:
     every_s = options["grpc.keepalive_time_ms"] / 1000
     dead_s = options["grpc.keepalive_timeout_ms"] / 1000
     ping = f"every {every_s:g} s; unanswered for {dead_s:g} s: the connection is dead"
+    others = f"{call_limits.OTHER_CONNECTIONS:,}"
+    connections = f"4 of every device process, and {others}; fewer if files must be few"
     rows = [
         ("protocol version", str(PROTOCOL_VERSION), "`muster.wire.PROTOCOL_VERSION`"),
         ("a chunk, at most", _bytes(CHUNK_BYTES), "`muster.wire.CHUNK_BYTES`"),
@@ -118,9 +121,49 @@ def limits() -> list[str]:
             str(options["grpc.max_concurrent_streams"]),
             "`muster.wire.channels`",
         ),
+        (
+            "metadata of a call, at most",
+            _bytes(options["grpc.max_metadata_size"]),
+            "`muster.wire.channels`",
+        ),
         ("HTTP/2 ping when nothing else is sent", ping, "`muster.wire.channels`"),
+        (
+            "handshakes of a connection",
+            f"{options['grpc.server_handshake_timeout_ms'] / 1000:g} s, longer over slow links",
+            "`muster.wire.channels`",
+        ),
+        (
+            "a connection without a call",
+            f"{options['grpc.max_connection_idle_ms'] / 1000:g} s",
+            "`muster.wire.channels`",
+        ),
+        ("connections, at most", connections, "`muster.server.rpc.limits`"),
+        (
+            "calls of a process at once, at most",
+            str(call_limits.CALLS),
+            "`muster.server.rpc.limits`",
+        ),
+        (
+            f"further calls at once of processes that have {call_limits.OWN_CALLS}, at most",
+            str(call_limits.SHARED_CALLS),
+            "`muster.server.rpc.limits`",
+        ),
+        (
+            "enrollments of a process",
+            _rate(call_limits.ENROLLMENTS, call_limits.ENROLLMENT_S),
+            "`muster.server.rpc.limits`",
+        ),
+        (
+            "malformed calls of a process",
+            _rate(call_limits.FAULTS, call_limits.FAULT_S),
+            "`muster.server.rpc.limits`",
+        ),
     ]
     return table(("limit", "value", "where"), rows)
+
+
+def _rate(burst: int, every_s: float) -> str:
+    return f"{burst}, then one every {every_s:g} s"
 
 
 def _bytes(size: int) -> str:
