@@ -97,9 +97,18 @@ class Measurement:
         elif self._phase == PHASES.index("after"):
             self._attack.end()
         elif self._phase == len(PHASES):
+            print(self._table(), flush=True)
             stop(self._folder)
         self._ends_at = now + self._seconds
         self._committed.clear()
+
+    def _table(self) -> str:
+        """A line for each measure."""
+        lines = [f"{'':28}" + "".join(f"{phase:>10}" for phase in PHASES)]
+        for name in self.found[PHASES[0]]:
+            values = "".join(f"{self.found[phase][name]:>10.1f}" for phase in PHASES)
+            lines.append(f"{name:28}{values}")
+        return "\n".join(lines)
 
     def _measures(self) -> dict[str, float]:
         assert self._attack is not None
@@ -162,9 +171,6 @@ def main() -> None:
     found = measure(
         options.devices, options.connections, options.seconds, options.devices_per_process
     )
-    print(f"{'':28}" + "".join(f"{phase:>10}" for phase in PHASES))
-    for name in found[PHASES[0]]:
-        print(f"{name:28}" + "".join(f"{found[phase][name]:>10.1f}" for phase in PHASES))
     options.out.parent.mkdir(exist_ok=True)
     options.out.write_text(json.dumps(found, indent=2) + "\n")
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncIterator
 from typing import TYPE_CHECKING, Any
 
 import grpc
@@ -52,6 +53,28 @@ async def test_an_abort_arrives_with_its_code_and_details(serve: Serve) -> None:
     ends = await serve(unary_unary=method)
     error = await failure(ends.method("unary_unary")(b""))
     assert (error.code(), error.details()) == (grpc.StatusCode.NOT_FOUND, "no such thing")
+
+
+async def test_an_abort_brings_its_trailing_metadata(serve: Serve) -> None:
+    codes = []
+
+    async def method(requests: Any, context: Any) -> bytes:
+        try:
+            await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, "later", (("after-s", "2"),))
+        except grpc.aio.AbortError:
+            codes.append(context.code())
+            raise
+        return b"never"
+
+    ends = await serve(stream_unary=method)
+    error = await failure(ends.method("stream_unary")(requests_of(b"")))
+    assert list(error.trailing_metadata() or ()) == [("after-s", "2")]
+    assert codes == [error.code()] == [grpc.StatusCode.RESOURCE_EXHAUSTED]
+
+
+async def requests_of(*requests: bytes) -> AsyncIterator[bytes]:
+    for each in requests:
+        yield each
 
 
 async def test_a_handler_that_raises_ends_the_call_as_unknown(serve: Serve) -> None:
