@@ -84,6 +84,18 @@ def test_callers_that_use_up_the_shared_calls_leave_to_others_their_own(
     begin("device/honest", 1).close()
 
 
+def test_shared_calls_become_own_ones_when_own_ones_end(limits: CallLimits, begin: Begin) -> None:
+    names = [f"device/{number}" for number in range(SHARED_CALLS)]
+    own = [begin(name, OWN_CALLS) for name in names]
+    shared = [begin(name, 1) for name in names]
+    refused(limits, names[0])
+    for calls in own:
+        calls.close()
+    more = begin("device/other", CALLS)  # no call is beyond the own ones of its caller any more
+    for calls in (more, *shared):
+        calls.close()
+
+
 def test_a_refused_call_is_not_counted(limits: CallLimits, begin: Begin) -> None:
     calls = begin("device/a", CALLS)
     for _ in range(3 * CALLS):

@@ -34,11 +34,11 @@ SHARED_CALLS: Final = 256
 
 CALLS: Final = 64
 """Calls of one caller: the streams of its two connections. Only callers with credentials of the run
-count, so four hostile ones could use up the shared calls; the others keep their own."""
+count, so five hostile ones could use up the shared calls; the others keep their own."""
 
 ENROLLMENTS: Final = 30
 ENROLLMENT_S: Final = 1.0
-"""A device on a link that breaks all the time enrolls every five seconds, by its back-off."""
+"""Enough for a device whose link breaks every second; if it breaks more often, the device waits."""
 
 FAULTS: Final = 100
 FAULT_S: Final = 1.0
@@ -101,14 +101,13 @@ class CallLimits:
         """
         caller = self._callers.setdefault(name, _CallerState(self._clock))
         self._require_room(caller, name, method)
-        shared = caller.calls >= OWN_CALLS
+        self._shared += caller.calls >= OWN_CALLS
         caller.calls += 1
-        self._shared += shared
         try:
             yield
         finally:
             caller.calls -= 1
-            self._shared -= shared
+            self._shared -= caller.calls >= OWN_CALLS
 
     def faulty(self, name: str) -> None:
         """Count a malformed call of a caller."""
