@@ -36,9 +36,10 @@ CALLS: Final = 64
 """Calls of one caller: the streams of its two connections. Only callers with credentials of the run
 count, so five hostile ones could use up the shared calls; the others keep their own."""
 
-ENROLLMENTS: Final = 30
-ENROLLMENT_S: Final = 1.0
-"""Enough for a device whose link breaks every second; if it breaks more often, the device waits."""
+ENROLLMENTS: Final = 100
+ENROLLMENT_S: Final = 0.1
+"""An enrollment takes a millisecond of the server. On a clock that is scaled to an hour a second, a
+device may come and go several times a second."""
 
 FAULTS: Final = 100
 FAULT_S: Final = 1.0
