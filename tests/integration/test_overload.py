@@ -19,7 +19,7 @@ from muster.common.exchange import Call, Fingerprint, Identity, Key
 from muster.common.lines import LinkModel
 from muster.common.testing import ManualClock
 from muster.emulator.chaos.hostile_connections import HostileConnections
-from muster.server.rpc.limits import CALLS, ENROLLMENTS, FAULTS
+from muster.server.rpc.limits import CALLS, ENROLLMENT_S, ENROLLMENTS, FAULTS
 from muster.v1 import fleet_pb2 as pb
 from muster.wire import RETRY_AFTER, TOKEN
 from muster.wire.bodies import checksum
@@ -88,8 +88,8 @@ async def test_a_process_that_enrolls_without_end_is_refused_until_its_time_has_
         await w.enroll("a")
     error = await failure(w.enroll("a"))
     assert "device/all enrolls too often" in (error.details() or "")
-    assert dict(error.trailing_metadata() or ()) == {RETRY_AFTER: "1.000"}
-    clock.advance(1.0)
+    assert dict(error.trailing_metadata() or ()) == {RETRY_AFTER: f"{ENROLLMENT_S:.3f}"}
+    clock.advance(ENROLLMENT_S)
     await w.enroll("a")
 
 
