@@ -219,90 +219,98 @@ class Peer:
 MakeWorld = Callable[..., Awaitable[World]]
 
 
-@pytest.fixture
-async def world(tmp_path: Path) -> AsyncIterator[MakeWorld]:
-    """Make a server for some clients. Keyword arguments that are not listed are settings of
-    [server].
+async def make_world(
+    folder: Path,
+    parameters: int = 4,
+    clock: Literal["rounds", "wall"] = "rounds",
+    calls_ahead: bool = False,
+    training: str = "{}",
+    clients: str = "ab",
+    time: Clock | None = None,
+    masks: Mapping[str, GroupMask] | None = None,
+    credentials: Credentials | CredentialsSource | None = None,
+    **server: Any,
+) -> World:
+    """Make a server for some clients, with a round under way. Keyword arguments that are not listed
+    are settings of [server].
 
-    Keyword arguments:
+    Args:
+        folder: where its ledger and models are.
         clients: the names of the clients, one letter each.
         time: the server's clock.
         masks: the masks of the group g. Its hidden units are the two halves of the model.
     """
+    time = time or WallClock()
+    schema = schema_of({"w": (parameters,)})
+    config = ServerProcess(
+        run="run",
+        seed=1,
+        clock=clock,
+        server=ServerSettings.model_validate({"rounds": 1, **server}),
+        task="{}",
+        training=training,
+        population=[PopulationMember(client=client, group="g", examples=10) for client in clients],
+        calls_ahead=calls_ahead,
+        masks=dict(masks or {}),
+        units=halves(parameters) if masks else [],
+        schema_=[TensorShape(name="w", shape=[parameters])],
+    )
+    fleet = Fleet(
+        EnrolledDevice(m.client, m.group, i, m.examples) for i, m in enumerate(config.population)
+    )
+    ledger = Ledger(folder / "ledger.sqlite")
+    ledger.begin("run", members_of(config), at=0.0, population=len(clients), moments={})
+    store = Store(folder / "models", ledger, schema)
+    watchers = Watchers()
+    waking: set[asyncio.Future[None]] = set()
+
+    def tell(event: Event) -> None:
+        found.events.append({"event": event.name, **event.fields()})
+        watchers.show(json.dumps(found.events[-1]).encode())
+        task = asyncio.ensure_future(wake())
+        waking.add(task)
+        task.add_done_callback(waking.discard)
+
+    async def wake() -> None:
+        async with found.happened:
+            found.happened.notify_all()
+
+    coordinator = Coordinator(config, schema, fleet, ledger, store, folder, time, tell)
+    coordinator.load(np.zeros(parameters, np.float32))
+    grpc_server = grpc.aio.server(options=server_options())
+    known = credentials or made_credentials("server", [FLEET, OPERATOR], clients)
+    source = GivenCredentials(known) if isinstance(known, Credentials) else known
+    authentication = Authentication(source, fleet, Revocations(folder / "revoked.json"))
+    service = FleetService(coordinator, time, authentication)
+    operator = OperatorService(coordinator, service, authentication, watchers, 1, time)
+    add_services(grpc_server, service, operator, authentication, CallLimits(time))
+    found = World(
+        coordinator, grpc_server, listen(GrpcTransport(source), grpc_server, config), folder
+    )
+    await grpc_server.start()
+    found.running = asyncio.create_task(coordinator.run(NoEvaluation()))  # type: ignore[arg-type]
+    return found
+
+
+async def end_world(found: World) -> None:
+    """Stop a server."""
+    assert found.running is not None
+    found.coordinator.stop("stopped", "the test is over")
+    await asyncio.gather(found.running, return_exceptions=True)
+    for channel in found.channels:
+        await channel.close()
+    await found.server.stop(None)
+
+
+@pytest.fixture
+async def world(tmp_path: Path) -> AsyncIterator[MakeWorld]:
+    """Make servers, as `make_world` does; the default of `folder` is the test's own."""
     made: list[World] = []
 
-    async def make(
-        parameters: int = 4,
-        clock: Literal["rounds", "wall"] = "rounds",
-        folder: Path = tmp_path,
-        calls_ahead: bool = False,
-        training: str = "{}",
-        clients: str = "ab",
-        time: Clock | None = None,
-        masks: Mapping[str, GroupMask] | None = None,
-        credentials: Credentials | CredentialsSource | None = None,
-        **server: Any,
-    ) -> World:
-        time = time or WallClock()
-        schema = schema_of({"w": (parameters,)})
-        config = ServerProcess(
-            run="run",
-            seed=1,
-            clock=clock,
-            server=ServerSettings.model_validate({"rounds": 1, **server}),
-            task="{}",
-            training=training,
-            population=[
-                PopulationMember(client=client, group="g", examples=10) for client in clients
-            ],
-            calls_ahead=calls_ahead,
-            masks=dict(masks or {}),
-            units=halves(parameters) if masks else [],
-            schema_=[TensorShape(name="w", shape=[parameters])],
-        )
-        fleet = Fleet(
-            EnrolledDevice(m.client, m.group, i, m.examples)
-            for i, m in enumerate(config.population)
-        )
-        ledger = Ledger(folder / "ledger.sqlite")
-        ledger.begin("run", members_of(config), at=0.0, population=len(clients), moments={})
-        store = Store(folder / "models", ledger, schema)
-        watchers = Watchers()
-        waking: set[asyncio.Future[None]] = set()
-
-        def tell(event: Event) -> None:
-            found.events.append({"event": event.name, **event.fields()})
-            watchers.show(json.dumps(found.events[-1]).encode())
-            task = asyncio.ensure_future(wake())
-            waking.add(task)
-            task.add_done_callback(waking.discard)
-
-        async def wake() -> None:
-            async with found.happened:
-                found.happened.notify_all()
-
-        coordinator = Coordinator(config, schema, fleet, ledger, store, folder, time, tell)
-        coordinator.load(np.zeros(parameters, np.float32))
-        grpc_server = grpc.aio.server(options=server_options())
-        known = credentials or made_credentials("server", [FLEET, OPERATOR], clients)
-        source = GivenCredentials(known) if isinstance(known, Credentials) else known
-        authentication = Authentication(source, fleet, Revocations(folder / "revoked.json"))
-        service = FleetService(coordinator, time, authentication)
-        operator = OperatorService(coordinator, service, authentication, watchers, 1, time)
-        add_services(grpc_server, service, operator, authentication, CallLimits(time))
-        found = World(
-            coordinator, grpc_server, listen(GrpcTransport(source), grpc_server, config), folder
-        )
-        await grpc_server.start()
-        found.running = asyncio.create_task(coordinator.run(NoEvaluation()))  # type: ignore[arg-type]
-        made.append(found)
-        return found
+    async def make(folder: Path = tmp_path, **settings: Any) -> World:
+        made.append(await make_world(folder, **settings))
+        return made[-1]
 
     yield make
     for found in made:
-        assert found.running is not None
-        found.coordinator.stop("stopped", "the test is over")
-        await asyncio.gather(found.running, return_exceptions=True)
-        for channel in found.channels:
-            await channel.close()
-        await found.server.stop(None)
+        await end_world(found)
