@@ -7,8 +7,10 @@ import asyncio
 import json
 import logging
 from collections.abc import AsyncIterator
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from typing import Any, Protocol
+
+import orjson
 
 from muster.client.config import SlotsPort
 from muster.common.clock import Clock
@@ -18,6 +20,9 @@ from muster.common.exchange import Call
 from muster.wire.connections.streams import open_stream
 
 log = logging.getLogger("muster.client")
+
+_DECIDED = {"token": "ok", "contend": "granted", "take": "taken", "give": "given"}
+"""The key that a reply to each request has."""
 
 _AGAIN_S = 0.2
 """Seconds between tries to reach the gateway."""
@@ -114,12 +119,33 @@ class SlotClient:
         reader, writer = self._streams
         writer.write(json.dumps(request).encode() + b"\n")
         await writer.drain()
-        line = await reader.readline()
+        try:
+            line = await reader.readline()
+        except ValueError:  # it is longer than the reader's limit
+            raise RemoteProtocolError("the gateway sent a line that is too long") from None
         if not line.endswith(b"\n"):
             raise ConnectionResetError("the gateway ended the connection")
-        reply: dict[str, Any] = json.loads(line)
-        if reply.get("again"):
-            raise ConnectionRefusedError(reply["error"])
-        if "error" in reply:
-            raise RemoteProtocolError(f"the gateway refused {request.get('do')}: {reply['error']}")
-        return reply
+        return decode_reply(line, request.get("do", "token"))
+
+
+def decode_reply(line: bytes, asked: str) -> dict[str, Any]:
+    """Decode the gateway's reply to a request.
+
+    Args:
+        asked: what the request does, or "token" for the first line of a connection.
+
+    Raises:
+        ConnectionRefusedError: the gateway refuses the request for now.
+        RemoteProtocolError: the gateway refuses the request, or this is no reply to it.
+    """
+    with suppress(orjson.JSONDecodeError):
+        reply = orjson.loads(line)
+        if isinstance(reply, dict) and "error" in reply:
+            if reply.get("again"):
+                raise ConnectionRefusedError(str(reply["error"]))
+            raise RemoteProtocolError(f"the gateway refused {asked}: {reply['error']}")
+        if isinstance(reply, dict) and _DECIDED[asked] in reply:
+            return reply
+    raise RemoteProtocolError(
+        f"expected {_DECIDED[asked]!r} in the gateway's reply to {asked}, found {line!r:.100}"
+    )

@@ -255,7 +255,7 @@ class File(Distribution):
         try:
             with open(Path(self.path).expanduser(), encoding="utf-8-sig", newline="") as file:
                 table = list(csv.reader(file, skipinitialspace=True))
-        except (OSError, UnicodeDecodeError, csv.Error) as error:
+        except (OSError, RuntimeError, UnicodeDecodeError, csv.Error) as error:  # also: no home
             raise ValueError(f"{self.path} cannot be read: {error}") from None
         while table and not table[-1]:
             table.pop()

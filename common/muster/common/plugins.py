@@ -105,7 +105,7 @@ def _import(path: str) -> object:
     module, _, name = path.partition(":")
     try:
         return getattr(importlib.import_module(module), name)
-    except ImportError as error:
+    except (ImportError, TypeError) as error:  # a TypeError if the name is relative
         raise ValueError(f"cannot import {module!r}: {error}") from None
     except AttributeError:
         raise ValueError(f"module {module!r} has no {name!r}") from None

@@ -37,7 +37,8 @@ class EntryRange(NamedTuple):
         """The range that also includes these entries."""
         if not len(entries):
             return self
-        doubles = entries.astype(np.float64)
+        with np.errstate(invalid="ignore"):  # of a signalling NaN
+            doubles = entries.astype(np.float64)
         # A NaN passes through both reductions and through numpy's maximum, not through max().
         largest = np.maximum(self.largest, np.maximum(doubles.max(), -doubles.min()))
         return EntryRange(float(largest), self.squares + float(doubles @ doubles))

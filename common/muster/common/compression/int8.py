@@ -21,7 +21,8 @@ class Int8(Codec):
 
     Each block of 1,024 neighbours shares a step, which is their largest absolute value / 127.
     Entries are rounded up or down at random so that the mean over draws is the value itself, and
-    the error is less than one step. A body has the steps, as float32, then the multiples.
+    the error is less than one step. A body has the steps, as float32, then the multiples. The
+    step is rounded up, so values within 10⁻⁶ of the largest float32 may become infinite.
     """
 
     def length(self, parameters: int) -> int:

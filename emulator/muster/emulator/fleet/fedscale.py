@@ -3,10 +3,13 @@
 FedScale (Lai et al., FedScale: Benchmarking Model and System Performance of Federated Learning at
 Scale, ICML 2022) ships `client_behave_trace` as a pickle. A pickle is a program that may name any
 function and call it. This reader only accepts plain data: it refuses a name before looking it up.
+Plain data can still be nested deeply, or contain itself, so messages show only numbers and text.
 """
 
-import math
+import io
 import pickle
+import pickletools
+import sys
 from itertools import chain
 from pathlib import Path
 from typing import NoReturn
@@ -42,15 +45,15 @@ def import_fedscale(path: Path) -> dict[str, AvailabilityTrace]:
         )
     traces = dict[str, AvailabilityTrace]()
     for client, entry in clients.items():
-        if type(client) not in (int, str) or str(client) in traces:
+        if not _names_client(client) or str(client) in traces:
             raise ConfigError(
-                f"{path}: expected the number or name of every client once, found {client!r:.100}"
+                f"{path}: expected the number or name of every client once, found {_shown(client)}"
             )
         try:
             traces[str(client)] = _trace(entry)
         except ValueError as error:
             raise ConfigError(
-                f"{path}, client {client!r:.100}: {error}; correct or remove the client"
+                f"{path}, client {_shown(client)}: {error}; correct or remove the client"
             ) from None
     return traces
 
@@ -63,8 +66,9 @@ def _plain(path: Path) -> object:
             f'availability = {{ kind = "trace", file = "{path.name}" }}'
         )
     try:
-        with open(path, "rb") as file:
-            return _PlainUnpickler(file).load()
+        content = path.read_bytes()
+        _require_small_memo(content)
+        return _PlainUnpickler(io.BytesIO(content)).load()
     except OSError as error:
         raise ConfigError(f"cannot read the traces {path}: {error.strerror}") from None
     except pickle.UnpicklingError as error:
@@ -76,6 +80,23 @@ def _plain(path: Path) -> object:
         f"{path}: expected a pickle of only dicts, lists, numbers and text, {reason}; no code of "
         f"the file was run. If you trust the file, convert its traces to CSV or JSON instead"
     )
+
+
+def _require_small_memo(content: bytes) -> None:
+    """Check that a pickle does not ask for a larger table of its objects than it can fill. A pickle
+    of six bytes could otherwise take all memory.
+
+    Raises:
+        UnpicklingError: it does.
+        ValueError: it is not a pickle.
+    """
+    for opcode, argument, _ in pickletools.genops(content):
+        if opcode.name.endswith("PUT") and int(argument or 0) >= len(content):
+            raise pickle.UnpicklingError(f"found object {argument} in {len(content)} bytes")
+
+
+def _names_client(found: object) -> bool:
+    return type(found) is str or (type(found) is int and found.bit_length() <= 64)
 
 
 def _trace(entry: object) -> AvailabilityTrace:
@@ -111,10 +132,15 @@ def _seconds(key: str, found: object) -> list[float]:
     if type(found) is not list:
         raise ValueError(f"expected {key} to be a list of seconds, found {_kind(found)}")
     for number in found:
-        if type(number) not in (int, float) or not math.isfinite(number):
-            raise ValueError(f"expected {key} to be finite seconds, found {number!r:.100}")
+        if type(number) not in (int, float) or not abs(number) <= sys.float_info.max:
+            raise ValueError(f"expected {key} to be finite seconds, found {_shown(number)}")
     return [float(number) for number in found]
 
 
 def _kind(found: object) -> str:
     return "nothing" if found is None or found == {} else type(found).__name__
+
+
+def _shown(found: object) -> str:
+    shows = found is None or type(found) in (bool, float) or _names_client(found)
+    return f"{found!r:.100}" if shows else _kind(found)

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import xxhash
+from pydantic import TypeAdapter, ValidationError
 
 from muster.common.errors import RunFailed
 from muster.common.files import write_atomic
@@ -46,6 +47,20 @@ class Word(NamedTuple):
         return f"{text} {xxhash.xxh32_hexdigest(text.encode())}\n".encode()
 
 
+_FORMAT = TypeAdapter(Word)
+
+
+def _word(line: bytes) -> Word | None:
+    """The word of a line; None if the line is damaged."""
+    text, _, checksum = line.decode(errors="replace").rpartition(" ")
+    if xxhash.xxh32_hexdigest(text.encode()) != checksum:
+        return None
+    try:
+        return _FORMAT.validate_json(text)
+    except ValidationError:  # damage can keep a checksum of 32 bits
+        return None
+
+
 class Words:
     """The words of the last rounds.
 
@@ -64,13 +79,12 @@ class Words:
         self._lines = 0  # in the file
         *lines, torn = (path.read_bytes() if path.exists() else b"").split(b"\n")
         for line in lines:
-            text, _, checksum = line.decode(errors="replace").rpartition(" ")
-            if xxhash.xxh32_hexdigest(text.encode()) != checksum:
+            if (word := _word(line)) is None:
                 raise RunFailed(
                     f"{path} is damaged: expected a word and its checksum, found {line!r:.100}. "
                     f"Resume the run: it begins its round again, without words"
                 )
-            self._keep(Word(*json.loads(text)))
+            self._keep(word)
             self._lines += 1
         # A kill can cut the last line short. Its device got no answer and will send it again.
         if torn:

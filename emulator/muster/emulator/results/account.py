@@ -14,6 +14,7 @@ import sqlite3
 import tomllib
 import weakref
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import fields
 from functools import cached_property
 from pathlib import Path
@@ -169,14 +170,16 @@ class Account:
         The table has a column for each covariate, with NaN for devices that lack it.
         """
         known = self.clients[["client", "z"]].dropna()
-        values = [json.loads(text) for text in known["z"]]
-        return pd.DataFrame(values, index=pd.Index(known["client"]), dtype="float64")
+        with self._damage_refused():
+            values = [orjson.loads(text) for text in known["z"]]
+            return pd.DataFrame(values, index=pd.Index(known["client"]), dtype="float64")
 
     @cached_property
     def moments(self) -> dict[str, float]:
         """The population's means of the covariates Z by column, as the server knows them."""
-        means = json.loads(self._query("SELECT moments FROM run")[0][0])
-        return {name: float(mean) for name, mean in means.items()}
+        [[text]] = self._query("SELECT moments FROM run")
+        with self._damage_refused():
+            return {name: float(mean) for name, mean in dict(orjson.loads(text)).items()}
 
     @cached_property
     def x(self) -> pd.DataFrame:
@@ -187,11 +190,12 @@ class Account:
         rows = self._query("SELECT round, client, x FROM answers WHERE x IS NOT NULL")
         calls = pd.DataFrame([row[:2] for row in rows], columns=["round", "client"])
         parts = [pd.DataFrame()]
-        for first in range(0, len(rows), self._answers_at_once):
-            texts = ",".join(row[2] for row in rows[first : first + self._answers_at_once])
-            parts.append(pd.DataFrame(orjson.loads(f"[{texts}]"), dtype="float64"))
-        columns = pd.concat(parts, ignore_index=True)
-        return columns.set_index(pd.MultiIndex.from_frame(calls))
+        with self._damage_refused():
+            for first in range(0, len(rows), self._answers_at_once):
+                texts = ",".join(row[2] for row in rows[first : first + self._answers_at_once])
+                parts.append(pd.DataFrame(orjson.loads(f"[{texts}]"), dtype="float64"))
+            columns = pd.concat(parts, ignore_index=True)
+            return columns.set_index(pd.MultiIndex.from_frame(calls))
 
     @cached_property
     def estimates(self) -> pd.DataFrame:
@@ -201,14 +205,15 @@ class Account:
         <NA> for a number.
         """
         rows = self._query("SELECT round, name, value FROM estimates ORDER BY round, name")
-        flat = [
-            (round, name, *entry)
-            for round, name, text in rows
-            for entry in _entries(json.loads(text))
-        ]
         kinds = {"round": "int64", "name": "category", "key": "category", "value": "float64",
                  "word": "string"}  # fmt: skip
-        return pd.DataFrame(flat, columns=list(kinds)).astype(kinds)
+        with self._damage_refused():
+            flat = [
+                (round, name, *entry)
+                for round, name, text in rows
+                for entry in _entries(json.loads(text))
+            ]
+            return pd.DataFrame(flat, columns=list(kinds)).astype(kinds)
 
     @cached_property
     def warnings(self) -> pd.DataFrame:
@@ -310,11 +315,13 @@ class Account:
         rows = self._query(f"SELECT * FROM {name} ORDER BY {order}")
         frame = pd.DataFrame(rows, columns=[column for column, _ in columns])
         # A column that an older ledger lacks has no type in its view, and only NULL values.
-        whole = frame.astype({column: _DTYPES[kind or "REAL"] for column, kind in columns})
+        with self._damage_refused():
+            whole = frame.astype({column: _DTYPES[kind or "REAL"] for column, kind in columns})
         filled = [c for c in whole if whole[c].dtype == "Int64" and not whole[c].hasnans]
         return whole.astype(dict.fromkeys(filled, "int64"))
 
     def _run_row(self) -> RunRow:
+        self._table("run", "id")  # refuses values of another type
         columns = ", ".join(field.name for field in fields(RunRow))
         rows = self._query(f"SELECT {columns} FROM run")
         if not rows:
@@ -325,9 +332,16 @@ class Account:
         return RunRow(*rows[0])
 
     def _query(self, sql: str) -> list[tuple[Any, ...]]:
-        try:
+        with self._damage_refused():
             return self._connection.execute(sql).fetchall()
-        except sqlite3.DatabaseError as error:
+
+    @contextmanager
+    def _damage_refused(self) -> Iterator[None]:
+        """Refuse a ledger that cannot be read, or that has values which no server has written.
+        SQLite itself keeps any value in any column."""
+        try:
+            yield
+        except (sqlite3.DatabaseError, ValueError, TypeError, RecursionError) as error:
             raise damaged(self._path, error) from error
 
 

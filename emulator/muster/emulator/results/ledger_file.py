@@ -74,8 +74,8 @@ def _begin(path: Path) -> tuple[sqlite3.Connection, int]:
 
 
 def damaged(path: Path, error: object) -> LedgerError:
-    """Return the error for a ledger that SQLite cannot read."""
+    """Return the error for a ledger that cannot be read."""
     return LedgerError(
-        f"{path}: expected a readable ledger, but SQLite says: {error}; restore the file from a "
+        f"{path}: expected a readable ledger, found: {error}; restore the file from a "
         f"copy, or repeat the run (`sqlite3 {path.name} .recover` saves what can be read)"
     )

@@ -8,6 +8,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+import orjson
+
 from muster.common.config import parse_toml
 from muster.common.errors import ConfigError
 from muster.emulator.results.ledger_file import damaged, open_ledger
@@ -111,8 +113,8 @@ class Evidence:
         """
         path = self.folder / "setup/server.json"
         try:
-            return dict(json.loads(path.read_bytes()))
-        except (OSError, ValueError) as error:
+            return dict(orjson.loads(path.read_bytes()))
+        except (OSError, ValueError, TypeError) as error:
             raise ConfigError(
                 f"{path}: expected the configuration that the run has written, found {error}"
             ) from None
@@ -142,7 +144,10 @@ class Evidence:
     def estimates(self, round: int) -> dict[str, Any]:
         """The estimates of a round, by name."""
         query = "SELECT name, value FROM estimates WHERE round = ?"
-        return {row["name"]: json.loads(row["value"]) for row in self.rows(query, round)}
+        try:
+            return {row["name"]: json.loads(row["value"]) for row in self.rows(query, round)}
+        except (ValueError, TypeError, RecursionError) as error:
+            raise damaged(self.folder / LEDGER, error) from error
 
     def events(self) -> Iterator[dict[str, Any]]:
         """Yield the events of the journal. Lines that a kill or a power cut has torn are left
@@ -153,7 +158,7 @@ class Evidence:
         with path.open("rb") as lines:
             for line in lines:
                 try:
-                    event = json.loads(line)
+                    event = orjson.loads(line)
                 except ValueError:
                     continue
                 if isinstance(event, dict):
