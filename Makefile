@@ -87,6 +87,14 @@ CHAOS_SEEDS = $(if $(filter file,$(origin N)),20,$(N))
 chaos: install  ## random faults and kills in random fleets over real processes: N=20 seeds from FIRST=0, or SEED=17 again (LOCKSTEP=1: only such fleets)
 	$(BIN)/python -m muster.emulator.chaos $(if $(SEED),--seed $(SEED),--number $(CHAOS_SEEDS) --first $(FIRST)) $(if $(LOCKSTEP),--lockstep)
 
+S ?= 300
+fuzz: .venv/fuzz-installed  ## try to break everything that reads input from outside: S=300 seconds together, or TARGET=journals alone
+	$(BIN)/python -m tests.fuzz $(TARGET) --seconds $(S)
+
+.venv/fuzz-installed: .venv/installed
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[fuzz]'
+	@touch $@
+
 bench: install  ## round overhead, bulk transfer, scale, device life, links, selection, rational devices: tables, and benchmarks/out/*.json (about 40 minutes)
 	$(BIN)/python benchmarks/rounds.py
 	$(BIN)/python benchmarks/scale.py
@@ -123,4 +131,4 @@ layout-check:  ## source roots are portions of one namespace
 	@if ls */muster/__init__.py 2>/dev/null; then echo "a file */muster/__init__.py would hide the other roots: remove it"; exit 1; fi
 	@for part in */muster/*/; do case $$part in *__pycache__*) ;; *) [ -f "$${part}py.typed" ] || { echo "$${part}py.typed is missing"; exit 1; };; esac; done
 
-.PHONY: help install run up down test test-fast fix soak mutations rates simulate chaos check proto proto-check docs docs-check layout-check bench bench-peers images images-check wheels test-docker
+.PHONY: help install run up down test test-fast fix soak mutations rates simulate chaos fuzz check proto proto-check docs docs-check layout-check bench bench-peers images images-check wheels test-docker
