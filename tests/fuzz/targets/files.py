@@ -279,7 +279,7 @@ def _verify_credentials(found: Credentials) -> None:
     assert same(Credentials.from_json(found.to_json()), found)
     caller = Callers(GivenCredentials(found))
     for known in found.callers:
-        assert caller.knows(known.name)
+        assert caller.named(known.name) == known
 
 
 def _credentials() -> list[bytes]:
