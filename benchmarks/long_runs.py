@@ -166,7 +166,7 @@ def seconds_to_serve(folder: Path) -> tuple[float, float]:
         Seconds from its start, and the seconds of CPU that it has used, which say the same on a
         machine with other work.
     """
-    address = folder / "setup/address.json"
+    address = folder / "address.json"
     address.unlink(missing_ok=True)
     began = time.monotonic()
     with (folder / "logs/server.log").open("ab") as log:

@@ -139,7 +139,7 @@ def _measure(case: Case) -> Measurement:
 
 
 def _server(folder: Path) -> int:
-    return int(json.loads((folder / "setup/address.json").read_text())["pid"])
+    return int(json.loads((folder / "address.json").read_text())["pid"])
 
 
 def _cpu_s(pid: int) -> float:

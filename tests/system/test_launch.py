@@ -219,7 +219,7 @@ def assert_nothing_temporary(command: Command, folder: Path) -> None:
 
 
 def assert_port_free(folder: Path) -> None:
-    port = json.loads((folder / "setup/address.json").read_text())["port"]
+    port = json.loads((folder / "address.json").read_text())["port"]
     with socket.socket() as listener:
         # Connections of the past that only time out do not count; a listener does.
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

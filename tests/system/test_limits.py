@@ -224,6 +224,6 @@ def test_programs_that_lack_resources_change_nothing_in_lockstep(
     assert 0 < waited["seconds"]
     verified = {event["fault"] for event in done.ledger.events("fault_verified")}
     assert {"cpu-limit-1", "memory-limit-1", "disk-full-1"} <= verified
-    assert not (done.folder / "setup/no-room").exists()
+    assert not (done.folder / "no-room").exists()
     assert audit(done.folder).agrees
     assert os.path.getsize(done.folder / "logs/server.log") == 0

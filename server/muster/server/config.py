@@ -20,7 +20,7 @@ from muster.server.rounds.modes import MODES, Mode
 from muster.server.rounds.modes.synchronous import Synchronous
 from muster.server.rounds.selection import SELECTIONS, SelectAll, Selection
 
-NO_ROOM = "setup/no-room"
+NO_ROOM = "no-room"
 """An empty file in the run folder while the server waits for room on the disk."""
 
 

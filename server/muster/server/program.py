@@ -173,7 +173,7 @@ async def _serve(
     # Processes that wait for the server read this file. It is written only when the port answers.
     host, _, seen_port = (config.outside or f"{config.host}:{port}").rpartition(":")
     address = {"host": host, "port": int(seen_port), "pid": os.getpid()}
-    write_atomic(folder / "setup/address.json", json.dumps(address).encode())
+    write_atomic(folder / "address.json", json.dumps(address).encode())
     try:
         status, detail = await coordinator.run(evaluator)
     except Exception as error:

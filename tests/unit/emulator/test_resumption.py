@@ -279,10 +279,9 @@ GARBAGE = [b"", b"\xff", b"{", b"[" * 5000, b"[]", b"{}", b'{"host": 1, "port": 
 def test_garbage_where_a_server_says_how_to_reach_it_is_refused(
     run: RunFolder, command: str, content: bytes
 ) -> None:
-    (run.path / "setup").mkdir()
-    (run.path / "setup/address.json").write_bytes(content)
+    (run.path / "address.json").write_bytes(content)
     result = CliRunner().invoke(main, [command, str(run.path)])
-    assert_refused(result, "setup/address.json: expected", "--resume")
+    assert_refused(result, "address.json: expected", "--resume")
 
 
 def credentials_of_the_operator(run: RunFolder, content: bytes, mode: int) -> None:
@@ -291,7 +290,7 @@ def credentials_of_the_operator(run: RunFolder, content: bytes, mode: int) -> No
     path.parent.mkdir(parents=True)
     path.write_bytes(content)
     path.chmod(mode)
-    (run.path / "setup/address.json").write_text('{"host": "127.0.0.1", "port": 9}')
+    (run.path / "address.json").write_text('{"host": "127.0.0.1", "port": 9}')
 
 
 @pytest.mark.parametrize("command", ["status", "watch", "stop"])
@@ -314,8 +313,7 @@ def test_credentials_that_others_may_read_are_refused(run: RunFolder, command: s
 
 @pytest.mark.parametrize("command", ["status", "watch", "stop"])
 def test_a_run_whose_credentials_are_removed_has_ended(run: RunFolder, command: str) -> None:
-    (run.path / "setup").mkdir()
-    (run.path / "setup/address.json").write_text('{"host": "127.0.0.1", "port": 9}')
+    (run.path / "address.json").write_text('{"host": "127.0.0.1", "port": 9}')
     result = CliRunner().invoke(main, [command, str(run.path)])
     assert result.exit_code == 1
     assert "no server of this run answers at 127.0.0.1:9; it has ended" in result.stderr

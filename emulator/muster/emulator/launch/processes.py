@@ -24,6 +24,7 @@ from muster.emulator.gateway.words import no_words
 from muster.emulator.launch.backend import Died, EndedBeforeReady
 from muster.emulator.launch.local_program import LocalProgram
 from muster.emulator.launch.starting import READY_S, StartingPrograms, quoted
+from muster.emulator.runs.run_folder import ADDRESS
 from muster.server.config import ServerProcess
 from muster.wire.channels import ENVIRONMENT
 
@@ -168,7 +169,7 @@ class Processes:
             EndedBeforeReady: the server died before its port answered.
             LaunchFailed: its start takes too long.
         """
-        address = self._folder / "setup/address.json"
+        address = self._folder / ADDRESS
         _remove(address)
         self._starting.begin("server")
         self._server = await self._start("server", ["muster.server", str(self._folder)])

@@ -15,7 +15,7 @@ from muster.common.errors import ConfigError, LedgerError
 from muster.common.events import RoundCommitted
 from muster.common.files import refusal_of
 from muster.emulator.results.ledger_file import damaged, open_ledger
-from muster.emulator.runs.run_folder import JOURNAL, LEDGER, PARTS, afresh, read_setup
+from muster.emulator.runs.run_folder import JOURNAL, LEDGER, PARTS, afresh, read_values
 from muster.emulator.scenario.scenario import Scenario
 from muster.server.account.journal_recovery import newest
 from muster.server.account.ledger import SCHEMA_VERSION
@@ -55,7 +55,9 @@ def last_incarnation(folder: Path) -> int:
     advice = "remove the file to start the count again"
     try:
         return int(
-            read_setup(folder, "supervisor.json", {"incarnation": int}, advice)["incarnation"]
+            read_values(folder, "setup/supervisor.json", {"incarnation": int}, advice)[
+                "incarnation"
+            ]
         )
     except FileNotFoundError:
         return 0

@@ -17,6 +17,9 @@ from muster.common.files import os_reason, refusal_of, write_atomic
 
 LEDGER, JOURNAL, SCENARIO = "ledger.sqlite", "journal.jsonl", "scenario.toml"
 
+ADDRESS = "address.json"
+"""Where the server listens, and its process id; the server writes it once its port answers."""
+
 PARTS = ("setup", "logs", "devices", "models", "figures")
 
 
@@ -149,8 +152,8 @@ def afresh(folder: Path) -> str:
     return f"run it again from the beginning: muster run {folder / SCENARIO} --out OTHER"
 
 
-def read_setup(folder: Path, name: str, kinds: Mapping[str, type], advice: str) -> dict[str, Any]:
-    """Read a JSON file of `setup/`.
+def read_values(folder: Path, name: str, kinds: Mapping[str, type], advice: str) -> dict[str, Any]:
+    """Read a JSON file of a run folder.
 
     Args:
         kinds: the keys that the file must have, and the types of their values.
@@ -161,7 +164,7 @@ def read_setup(folder: Path, name: str, kinds: Mapping[str, type], advice: str) 
         FileNotFoundError: there is no such file.
     """
     try:
-        values = orjson.loads((folder / "setup" / name).read_bytes())
+        values = orjson.loads((folder / name).read_bytes())
         if all(isinstance(values[key], kind) for key, kind in kinds.items()):
             return dict(values)
         found = "other values"
@@ -172,7 +175,7 @@ def read_setup(folder: Path, name: str, kinds: Mapping[str, type], advice: str) 
     except (ValueError, TypeError, LookupError) as error:
         found = f"{type(error).__name__}: {error}"
     raise ConfigError(
-        f"{folder}/setup/{name}: expected JSON with {', '.join(kinds)}, found {found}; {advice}"
+        f"{folder}/{name}: expected JSON with {', '.join(kinds)}, found {found}; {advice}"
     )
 
 

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from muster.client.program import Pack
 from muster.common.errors import MusterError
+from muster.emulator.runs.run_folder import ADDRESS
 from muster.emulator.simulation.disk import Disk, reading
 from muster.emulator.simulation.evaluation import Evaluate, SimulatedEvaluation, without_metrics
 from muster.emulator.simulation.faults import (
@@ -345,7 +346,7 @@ class History:
     # --- processes -------------------------------------------------------------------------------
 
     def _start_server(self) -> None:
-        (self.folder / "setup/address.json").unlink(missing_ok=True)
+        (self.folder / ADDRESS).unlink(missing_ok=True)
 
         def evaluation(config: ServerProcess, folder: Path) -> SimulatedEvaluation:
             made = SimulatedEvaluation(self._loop, self._random, self._evaluation)

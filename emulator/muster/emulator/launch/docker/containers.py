@@ -54,6 +54,7 @@ from muster.emulator.launch.docker.services import (
 )
 from muster.emulator.launch.processes import Processes
 from muster.emulator.launch.starting import LAST_LINES, StartingPrograms, quoted
+from muster.emulator.runs.run_folder import ADDRESS
 from muster.emulator.scenario.scenario import Scenario
 from muster.server.config import ServerProcess
 from muster.wire.connections.streams import connect_blocking
@@ -182,7 +183,7 @@ class Containers:
 
     async def start_server(self) -> str:
         """Start the server, and the evaluation if it does not run yet."""
-        address = self._folder / "setup/address.json"
+        address = self._folder / ADDRESS
         await asyncio.to_thread(address.unlink, missing_ok=True)
         await self._call(self._open)
         await self._call(self._hand_over)

@@ -40,7 +40,7 @@ from muster.emulator.runs.conclusion import conclude
 from muster.emulator.runs.journal_tail import Tail
 from muster.emulator.runs.process_configs import ProcessConfigs
 from muster.emulator.runs.resumption import require_resumable
-from muster.emulator.runs.run_folder import new_run_folder, own, run_folder, shown
+from muster.emulator.runs.run_folder import ADDRESS, new_run_folder, own, run_folder, shown
 from muster.emulator.runs.run_progress import RunProgress
 from muster.emulator.scenario.reading import read_scenario
 from muster.emulator.scenario.scenario import Scenario
@@ -164,7 +164,7 @@ def _start(
     scenario: Scenario, folder: Path, compose: list[str], say: Say, clock: Clock, began: float
 ) -> Up:
     tail, run_progress = Tail(folder / "journal.jsonl"), RunProgress()
-    for left in (folder / "setup/address.json", *folder.glob("setup/*.words/*")):
+    for left in (folder / ADDRESS, *folder.glob("setup/*.words/*")):
         left.unlink(missing_ok=True)
     certifier = certifier_of(scenario.launch, True, clock, UNATTENDED_LIFETIME_S)
     ProcessConfigs(scenario, folder).issue_credentials(certifier)
