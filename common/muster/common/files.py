@@ -20,7 +20,7 @@ def write_atomic(path: Path, *parts: bytes | memoryview, durable: bool = False) 
     """
     temporary = path.with_name(path.name + _TEMPORARY)
     try:
-        with open(temporary, "wb", buffering=0) as file:
+        with open(temporary, "wb", buffering=0, opener=_open_no_link) as file:
             for part in parts:
                 rest = memoryview(part)
                 while rest:
@@ -35,6 +35,11 @@ def write_atomic(path: Path, *parts: bytes | memoryview, durable: bool = False) 
         raise
     if durable:
         fsync_folder(path.parent)
+
+
+def _open_no_link(path: str, flags: int) -> int:
+    """Open a file, unless it is a symbolic link: somebody else may be able to write its folder."""
+    return os.open(path, flags | os.O_NOFOLLOW, 0o666)
 
 
 @contextmanager

@@ -54,11 +54,8 @@ def last_incarnation(folder: Path) -> int:
     """
     advice = "remove the file to start the count again"
     try:
-        return int(
-            read_values(folder, "setup/supervisor.json", {"incarnation": int}, advice)[
-                "incarnation"
-            ]
-        )
+        values = read_values(folder, "setup/supervisor.json", {"incarnation": int}, advice)
+        return int(values["incarnation"])
     except FileNotFoundError:
         return 0
 

@@ -16,9 +16,11 @@ from typing import Any, Final
 import yaml
 
 from muster.emulator.launch import COMPOSE
+from muster.emulator.launch.docker.container_limits import LOG_DRIVER, LOG_OPTIONS
 from muster.emulator.launch.docker.services import (
     FOLDER_LABEL,
     NAME_LABEL,
+    TMP,
     Mount,
     Service,
     docker_name,
@@ -32,8 +34,6 @@ _RESTART: Final = "on-failure"
 _HEALTH: Final = {"interval": "2s", "timeout": "10s", "retries": 60}
 """Every health check starts a Python process in the container, which takes some 50 ms of a core.
 Devices wait for the first check."""
-
-_TMP: Final = "/tmp:mode=1777"
 
 _GPUS: Final = {"driver": "nvidia", "count": "all", "capabilities": ["gpu"]}
 
@@ -122,22 +122,25 @@ def _common(project: Project, services: Sequence[Service]) -> dict[str, Any]:
     return {
         "user": "{}:{}".format(*project.user),
         "read_only": True,
-        "tmpfs": _line(_TMP),
+        "tmpfs": _tmpfs(TMP),
         "cap_drop": _line("ALL"),
         "security_opt": _line("no-new-privileges:true"),
         "init": True,
+        "logging": {"driver": LOG_DRIVER, "options": _Line(LOG_OPTIONS)},
         **same,
     }
 
 
 def _body(project: Project, service: Service) -> dict[str, Any]:
     limits = service.limits
+    memory = f"{limits.memory_bytes // _MEBI}m"
     body: dict[str, Any] = {
         "image": service.image,
         "command": _line(*service.command),
         "networks": _line(*service.networks),
         "cpus": min(limits.cpus, float(project.cores)),
-        "mem_limit": f"{limits.memory_bytes // _MEBI}m",
+        "mem_limit": memory,
+        "memswap_limit": memory,  # of memory and swap together, so it gets no swap
         "pids_limit": limits.processes,
     }
     if service.environment:
@@ -156,12 +159,15 @@ def _body(project: Project, service: Service) -> dict[str, Any]:
         body["restart"] = f"{_RESTART}:{project.restarts}"
     if service.ports:
         body["ports"] = [f"127.0.0.1:{out}:{inside}" for inside, out in service.ports.items()]
-    if service.hidden:
-        body["tmpfs"] = _line(_TMP, *service.hidden)
+    body["tmpfs"] = _tmpfs(service.in_memory(project.user))
     if service.mounts:
         body["volumes"] = [_volume(project, mount) for mount in service.mounts]
     body["labels"] = _Line({FOLDER_LABEL: str(project.folder), NAME_LABEL: service.name})
     return body
+
+
+def _tmpfs(folders: Mapping[str, str]) -> "_Items":
+    return _line(*(f"{folder}:{options}" for folder, options in folders.items()))
 
 
 def _volume(project: Project, mount: Mount) -> "_Line":

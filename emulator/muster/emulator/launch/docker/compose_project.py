@@ -67,7 +67,7 @@ def fleet(
     outside = site.scenario.server.port or free_port()
     server = site.with_addresses(configs.server(prepared), outside)
     write_atomic(site.folder / "setup/server.json", server.to_json().encode())
-    services = [site.server(outside), site.evaluation()]
+    services = [site.server(outside, [COMPOSE, ENVIRONMENT]), site.evaluation()]
     address, ports = f"server:{SERVER_PORT}", dict[str, Ports]()
     for config in configs.gateways(everywhere=True):
         no_words(config.words)

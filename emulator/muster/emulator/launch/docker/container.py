@@ -13,6 +13,7 @@ import docker.types
 import requests.exceptions
 
 from muster.emulator.launch.backend import ProgramUse
+from muster.emulator.launch.docker.container_limits import LOG_DRIVER, LOG_OPTIONS
 from muster.emulator.launch.docker.control_groups import kernel_use
 from muster.emulator.launch.docker.services import (
     FOLDER_LABEL,
@@ -91,38 +92,47 @@ def run_container(client: docker.DockerClient, site: Site, service: Service) -> 
     Raises:
         docker.errors.DockerException, requests.exceptions.RequestException: Docker refuses it.
     """
+    container = client.containers.create(**container_settings(site, service))
     project = project_of(site.folder)
-    name, (user, group) = docker_name(service.name), site.user
-    first, *others = [f"{project}_{network}" for network in service.networks]
-    container = client.containers.create(
-        service.image,
-        list(service.command),
-        name=f"{project}-{name}",
-        hostname=name[:63],
-        user=f"{user}:{group}",
-        read_only=True,
-        tmpfs={"/tmp": "mode=1777", **dict.fromkeys(service.hidden, "mode=0755")},
-        cap_drop=["ALL"],
-        security_opt=["no-new-privileges"],
-        init=True,
+    for network in service.networks[1:]:
+        aliases = [docker_name(service.name)]
+        client.networks.get(f"{project}_{network}").connect(container, aliases=aliases)
+    container.start()
+
+
+def container_settings(site: Site, service: Service) -> dict[str, Any]:
+    """The settings with which docker-py creates a service's container, in its first network."""
+    project, name = project_of(site.folder), docker_name(service.name)
+    network = f"{project}_{service.networks[0]}"
+    limits = service.limits
+    return {
+        "image": service.image,
+        "command": list(service.command),
+        "name": f"{project}-{name}",
+        "hostname": name[:63],
+        "user": "{}:{}".format(*site.user),
+        "read_only": True,
+        "tmpfs": dict(service.in_memory(site.user)),
+        "cap_drop": ["ALL"],
+        "security_opt": ["no-new-privileges:true"],
+        "init": True,
+        "log_config": docker.types.LogConfig(type=LOG_DRIVER, config=dict(LOG_OPTIONS)),
         # Not nano_cpus, because Docker does not change it together with a quota.
-        cpu_period=_QUOTA_PERIOD_US,
-        cpu_quota=int(min(service.limits.cpus, os.cpu_count() or 1) * _QUOTA_PERIOD_US),
-        mem_limit=service.limits.memory_bytes,
-        pids_limit=service.limits.processes,
-        environment=dict(service.environment),
-        mounts=[
+        "cpu_period": _QUOTA_PERIOD_US,
+        "cpu_quota": int(min(limits.cpus, os.cpu_count() or 1) * _QUOTA_PERIOD_US),
+        "mem_limit": limits.memory_bytes,
+        "memswap_limit": limits.memory_bytes,  # of memory and swap together, so it gets no swap
+        "pids_limit": limits.processes,
+        "environment": dict(service.environment),
+        "mounts": [
             docker.types.Mount(m.target, m.source, type="bind", read_only=not m.writable)
             for m in service.mounts
         ],
-        ports={f"{inside}/tcp": ("127.0.0.1", out) for inside, out in service.ports.items()},
-        labels={FOLDER_LABEL: str(site.folder), NAME_LABEL: service.name},
-        device_requests=[docker.types.DeviceRequest(count=-1, capabilities=[["gpu"]])]
+        "ports": {f"{inside}/tcp": ("127.0.0.1", out) for inside, out in service.ports.items()},
+        "labels": {FOLDER_LABEL: str(site.folder), NAME_LABEL: service.name},
+        "device_requests": [docker.types.DeviceRequest(count=-1, capabilities=[["gpu"]])]
         if service.gpus
         else [],
-        network=first,
-        networking_config={first: docker.types.EndpointConfig("1.41", aliases=[name])},
-    )
-    for network in others:
-        client.networks.get(network).connect(container, aliases=[name])
-    container.start()
+        "network": network,
+        "networking_config": {network: docker.types.EndpointConfig("1.41", aliases=[name])},
+    }

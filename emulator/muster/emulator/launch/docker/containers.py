@@ -39,6 +39,7 @@ from muster.emulator.launch.docker.daemon import (
     hand_over,
     keep_log,
     remove_all,
+    take_back,
 )
 from muster.emulator.launch.docker.services import (
     BACKBONE,
@@ -310,7 +311,7 @@ class Containers:
         for container in containers_of(self._client, self._folder):
             keep_log(container, self._folder)
         remove_all(self._client, self._folder, self._clock)
-        hand_over(self._folder, (os.geteuid(), os.getegid()))
+        take_back(self._folder)
 
     def cause_of(self, name: str) -> str:
         return "out of memory" if self._packs.get(name, name) in self._starved else ""

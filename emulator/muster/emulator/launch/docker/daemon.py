@@ -130,6 +130,18 @@ def hand_over(folder: Path, user: tuple[int, int]) -> None:
                 os.chown(path, *user, follow_symlinks=False)
 
 
+def take_back(folder: Path) -> None:
+    """Give ownership of the run folder to this command's user, when its containers are gone.
+
+    Links are removed, because a program in a container may have left them: this command would
+    follow them to files that the program could not reach.
+    """
+    for path in folder.rglob("*"):
+        if path.is_symlink():
+            path.unlink()
+    hand_over(folder, (os.geteuid(), os.getegid()))
+
+
 def free_port() -> int:
     """A free TCP port of this machine's loopback."""
     with socket.socket() as free:

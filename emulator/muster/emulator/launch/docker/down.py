@@ -3,7 +3,6 @@
 The containers and networks of a fleet are found by their label (`launch.docker.daemon`).
 """
 
-import os
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
@@ -18,10 +17,10 @@ from muster.emulator.launch.docker.daemon import (
     connected,
     containers_of,
     folders_of,
-    hand_over,
     keep_log,
     name_of,
     remove_all,
+    take_back,
 )
 from muster.emulator.runs.conclusion import conclude
 from muster.emulator.runs.run_folder import own, run_folder
@@ -83,7 +82,7 @@ def end(folder: Path, say: Say) -> None:
         for container in there:
             keep_log(container, folder)
         remove_all(client, folder, WallClock())
-    hand_over(folder, (os.geteuid(), os.getegid()))
+    take_back(folder)
     remove_credentials(folder)
 
 

@@ -34,6 +34,7 @@ from muster.emulator.launch.docker.container_limits import (
     SERVER_LIMITS,
     Limits,
 )
+from muster.emulator.runs.run_folder import SCENARIO
 from muster.emulator.scenario.scenario import Scenario
 from muster.emulator.scenario.settings import Group
 from muster.server.config import ServerProcess
@@ -55,11 +56,19 @@ OWN: Final = "/own"
 CREDENTIALS: Final = "/credentials"
 INSIDE: Final = DeviceFolders(STATE, CREDENTIALS)
 
+TMP: Final[Mapping[str, str]] = {"/tmp": "mode=1777"}
+"""The folder in which every container may write, with its mount options. Docker adds noexec, nosuid
+and nodev. What is in it counts as memory of the container."""
+
 FOLDER_LABEL: Final = "muster.folder"
 """Label of everything that belongs to a run; its value is the run folder."""
 
 NAME_LABEL: Final = "muster.name"
 """Label of a container; its value is the name of its service."""
+
+_NOT_OF_SERVER: Final = ("setup", "devices", "logs")
+"""Folders of the run folder that the server does not see: the settings, the credentials and the
+socket of the supervisor, the states of devices, and the logs, which other programs write."""
 
 UNPRIVILEGED: Final = 10001
 """User id of containers that root starts, as in the images. Containers of other users run with the
@@ -85,7 +94,7 @@ class Service:
         health: a command that succeeds once the container serves; empty: none.
         after: services that must be healthy before it starts.
         gpus: whether it gets the machine's GPUs.
-        hidden: folders of its mounts that are empty inside the container.
+        hidden: folders of its mounts that are empty inside the container, apart from other mounts.
     """
 
     name: str
@@ -101,6 +110,11 @@ class Service:
     after: Sequence[str] = ()
     gpus: bool = False
     hidden: Sequence[str] = ()
+
+    def in_memory(self, user: tuple[int, int]) -> Mapping[str, str]:
+        """Folders in the memory of the container, with the options of their mounts. `user` may
+        enter the hidden ones, whose modes are those of the folders below them."""
+        return {**TMP, **dict.fromkeys(self.hidden, "ro,uid={},gid={}".format(*user))}
 
 
 class Site:
@@ -133,8 +147,13 @@ class Site:
             }
         )
 
-    def server(self, outside: int) -> Service:
-        """The container of the server, published at port `outside` of this machine."""
+    def server(self, outside: int, read_only: Sequence[str] = ()) -> Service:
+        """The container of the server, published at port `outside` of this machine.
+
+        Args:
+            read_only: more files of the run folder that the server must not write.
+        """
+        files = ["setup/server.json", "setup/initial.safetensors", SCENARIO, *read_only]
         return Service(
             name="server",
             role="server",
@@ -144,10 +163,11 @@ class Site:
             limits=SERVER_LIMITS,
             mounts=[
                 Mount(str(self.folder), RUN, writable=True),
+                *(Mount(str(self.folder / name), f"{RUN}/{name}") for name in files),
                 self._credentials(SERVER),
                 *self._own(),
             ],
-            hidden=[f"{RUN}/{SECRETS}", *self._private_in(self._own())],
+            hidden=[*(f"{RUN}/{part}" for part in _NOT_OF_SERVER), *self._private_in(self._own())],
             environment=self._environment(),
             ports={SERVER_PORT: outside},
             health=_listens(SERVER_PORT),
