@@ -222,12 +222,6 @@ def test_a_device_has_no_way_but_its_gateway(
     told = works(docker("exec", device["Id"], "python", "-c", CONNECT, *ways))
     assert [line.split()[0] for line in told.splitlines()] == ways
     assert [way for way in told.splitlines() if "reached" in way] == [f"{reachable} reached"]
-    held = device["HostConfig"]
-    assert held["ReadonlyRootfs"]
-    assert held["CapDrop"] == ["ALL"]
-    assert any("no-new-privileges" in option for option in held["SecurityOpt"])
-    assert held["Memory"] > 0
-    assert held["PidsLimit"] > 0
     works(muster("down", folder))
 
 
