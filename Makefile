@@ -116,6 +116,12 @@ images:  ## build the images muster-server and muster-client (BASE, PIP_INDEX_UR
 images-check: install  ## the images' packages and settings are those of the code
 	$(BIN)/python deploy/requirements.py --check
 
+sbom: install  ## list the components of .venv and of the images, in CycloneDX (deploy/components)
+	$(BIN)/python deploy/components.py
+
+audit-packages: sbom  ## ask an advisory service for vulnerabilities of these components (AUDIT_FLAGS: options of pip-audit)
+	$(BIN)/python deploy/audit_packages.py $(AUDIT_FLAGS)
+
 wheels: deploy/wheels/.made-$(WHEELS_PYTHON)  ## fill deploy/wheels, for images built without an index (PIP_FLAGS=--no-index)
 
 deploy/wheels/.made-$(WHEELS_PYTHON): .venv/installed deploy/requirements.py
@@ -131,4 +137,4 @@ layout-check:  ## source roots are portions of one namespace
 	@if ls */muster/__init__.py 2>/dev/null; then echo "a file */muster/__init__.py would hide the other roots: remove it"; exit 1; fi
 	@for part in */muster/*/; do case $$part in *__pycache__*) ;; *) [ -f "$${part}py.typed" ] || { echo "$${part}py.typed is missing"; exit 1; };; esac; done
 
-.PHONY: help install run up down test test-fast fix soak mutations rates simulate chaos fuzz check proto proto-check docs docs-check layout-check bench bench-peers images images-check wheels test-docker
+.PHONY: help install run up down test test-fast fix soak mutations rates simulate chaos fuzz check proto proto-check docs docs-check layout-check bench bench-peers images images-check sbom audit-packages wheels test-docker
