@@ -1,5 +1,6 @@
 """A fleet's compose file, on made-up containers and on a scenario; no Docker."""
 
+import os
 import subprocess
 import sys
 from collections.abc import Mapping
@@ -13,7 +14,8 @@ import yaml
 from muster.common.config import validate
 from muster.emulator.launch.docker.compose import Project, compose_text
 from muster.emulator.launch.docker.compose_project import fleet
-from muster.emulator.launch.docker.container_limits import Limits
+from muster.emulator.launch.docker.container import container_settings
+from muster.emulator.launch.docker.container_limits import LOG_OPTIONS, Limits
 from muster.emulator.launch.docker.services import (
     FOLDER_LABEL,
     NAME_LABEL,
@@ -79,8 +81,10 @@ def test_a_container_may_do_little_and_has_limits(service: Service) -> None:
     assert found["cap_drop"] == ["ALL"]
     assert found["security_opt"] == ["no-new-privileges:true"]
     assert found["init"] is True
+    assert found["logging"] == {"driver": "json-file", "options": dict(LOG_OPTIONS)}
     assert found["cpus"] == min(service.limits.cpus, 4)
     assert found["mem_limit"] == f"{service.limits.memory_bytes >> 20}m"
+    assert found["memswap_limit"] == found["mem_limit"]
     assert found["pids_limit"] == service.limits.processes
     assert found["labels"] == {FOLDER_LABEL: str(FOLDER), NAME_LABEL: service.name}
 
@@ -93,18 +97,29 @@ def test_docker_restarts_all_but_the_server_whose_restarts_are_counted() -> None
     assert told(SERVER, restarts=3)["services"]["server"]["restart"] == "on-failure:3"
 
 
+def fleet_of(
+    folder: Path, groups: list[dict[str, Any]], **values: Any
+) -> tuple[Site, list[Service]]:
+    """The containers of a scenario with these groups, whose settings are written to `folder`."""
+    for part in ("setup", "devices"):
+        (folder / part).mkdir(parents=True)
+    needed = {"name": "x", "task": {"name": "linear"}, "server": {"rounds": 1}}
+    scenario = validate(Scenario, {**needed, "groups": groups, **values}, "test")
+    ports = iter(range(40001, 50000))
+    site, prepared = Site(scenario, folder), {"examples": [1] * scenario.devices, "schema": []}
+    return site, fleet(ProcessConfigs(scenario, folder), site, prepared, lambda: next(ports))
+
+
+ONE_OF_EACH = [{"name": "a", "count": 1, "shared_link": {"slots": 1}}]
+"""The group of a fleet that has one container of each kind; its gateway keeps words."""
+
+
 def test_everything_of_a_fleet_is_settled_beforehand(tmp_path: Path) -> None:
     groups = [
         {"name": "a", "count": 3, "devices_per_container": 2, "link": {"profile": "wifi"}},
         {"name": "b", "count": 1, "shared_link": {"slots": 1}},
     ]
-    values = {"name": "x", "task": {"name": "linear"}, "server": {"rounds": 1}, "groups": groups}
-    scenario = validate(Scenario, values, "test")
-    for part in ("setup", "devices"):
-        (tmp_path / part).mkdir()
-    ports = iter(range(40001, 50000))
-    site, prepared = Site(scenario, tmp_path), {"examples": [1] * 4, "schema": []}
-    services = fleet(ProcessConfigs(scenario, tmp_path), site, prepared, lambda: next(ports))
+    _, services = fleet_of(tmp_path, groups)
     assert [service.name for service in services] == [
         "server", "evaluation", "gateway-a", "gateway-b", "a-0000..a-0001", "a-0002", "b-0000",
     ]  # fmt: skip
@@ -130,23 +145,13 @@ def test_a_folder_of_code_shows_no_container_the_secrets_below_it(
 ) -> None:
     """The run folder and the user's own authority are often beside the code of a scenario."""
     folder = tmp_path / "mine/runs/x"
-    for each in (folder / "setup", folder / "devices"):
-        each.mkdir(parents=True)
     monkeypatch.setenv("PYTHONPATH", str(tmp_path / "mine"))
-    values = {
-        "name": "x",
-        "task": {"name": "digits"},
-        "server": {"rounds": 1},
-        "launch": {"authority": str(tmp_path / "mine/authority")},
-        "groups": [{"name": "a", "count": 1}],
-    }
-    site = Site(validate(Scenario, values, "test"), folder)
-    prepared, ports = {"examples": [1], "schema": []}, iter(range(40001, 50000))
-    services = fleet(ProcessConfigs(site.scenario, folder), site, prepared, lambda: next(ports))
+    authority = {"authority": str(tmp_path / "mine/authority")}
+    _, services = fleet_of(folder, [{"name": "a", "count": 1}], launch=authority)
     hidden = {service.role: set(service.hidden) for service in services}
     inside_code = {"/own/0/runs/x", "/own/0/authority"}
     assert hidden == {
-        "server": {"/run/muster/setup/secrets", *inside_code},
+        "server": {*(f"/run/muster/{part}" for part in ("setup", "devices", "logs")), *inside_code},
         "evaluation": inside_code,
         "gateway": set(),
         "device": inside_code,
@@ -154,6 +159,53 @@ def test_a_folder_of_code_shows_no_container_the_secrets_below_it(
     for service in services:
         mounted = [mount.source for mount in service.mounts]
         assert len([each for each in mounted if "/setup/secrets/" in each]) == 1
+
+
+def test_containers_write_their_own_folders_and_nothing_else(tmp_path: Path) -> None:
+    _, services = fleet_of(tmp_path, ONE_OF_EACH)
+    written = {
+        service.name: [mount.target for mount in service.mounts if mount.writable]
+        for service in services
+    }
+    assert written == {
+        "server": ["/run/muster"],
+        "evaluation": [],
+        "gateway-a": ["/words"],
+        "a-0000": ["/state/a-0000"],
+    }
+
+
+def test_the_server_reads_what_decides_how_the_fleet_starts_and_does_not_write_it(
+    tmp_path: Path,
+) -> None:
+    site, (server, *_) = fleet_of(tmp_path, ONE_OF_EACH)
+    starting = ("scenario.toml", "docker-compose.yml", ".env")
+    for name in (*starting, "setup/server.json", "setup/initial.safetensors"):
+        assert Mount(str(tmp_path / name), f"/run/muster/{name}") in server.mounts
+    uid, gid = site.user
+    hidden = {f"/run/muster/{part}": f"ro,uid={uid},gid={gid}" for part in ("setup", "devices")}
+    assert server.in_memory(site.user).items() >= hidden.items()
+
+
+def test_a_compose_file_restricts_containers_as_the_backend_does(tmp_path: Path) -> None:
+    site, services = fleet_of(tmp_path, ONE_OF_EACH)
+    made = Project("muster-1", "x", tmp_path, "x", site.user, os.cpu_count() or 1, site.networks())
+    composed = yaml.safe_load(compose_text(made, services))["services"]
+    for service in services:
+        started, written = container_settings(site, service), composed[service.name]
+        for key in ("user", "read_only", "cap_drop", "security_opt", "init", "pids_limit"):
+            assert started[key] == written[key], key
+        for key in ("mem_limit", "memswap_limit"):
+            assert f"{started[key] >> 20}m" == written[key]
+        assert [f"{place}:{how}" for place, how in started["tmpfs"].items()] == written["tmpfs"]
+        assert started["cpu_quota"] / started["cpu_period"] == written["cpus"]
+        assert dict(started["log_config"]) == {
+            "Type": written["logging"]["driver"],
+            "Config": written["logging"]["options"],
+        }
+        assert [(m["Target"], m["ReadOnly"]) for m in started["mounts"]] == [
+            (volume["target"], volume.get("read_only", False)) for volume in written["volumes"]
+        ]
 
 
 @pytest.mark.slow

@@ -171,6 +171,15 @@ def test_what_write_atomic_could_not_finish_is_removed(
     assert list(tmp_path.iterdir()) == []
 
 
+def test_write_atomic_does_not_follow_a_link_that_somebody_left(tmp_path: Path) -> None:
+    other = tmp_path / "other"
+    other.write_text("unchanged")
+    (tmp_path / "file.tmp").symlink_to(other)
+    with pytest.raises(OSError, match="symbolic links"):
+        write_atomic(tmp_path / "file", b"content")
+    assert other.read_text() == "unchanged"
+
+
 # --- what cannot be read -------------------------------------------------------------------------
 
 DEEP = {
