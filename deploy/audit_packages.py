@@ -15,10 +15,8 @@ from pathlib import Path
 from typing import Any
 
 import click
+from components import LISTS
 from packageurl import PackageURL
-
-ROOT = Path(__file__).resolve().parents[1]
-LISTS = ROOT / "deploy/components"
 
 
 class Unavailable(click.ClickException):

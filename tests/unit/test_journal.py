@@ -30,6 +30,13 @@ def test_a_write_that_takes_only_a_part_is_gone_on_with(
     assert [event["process"] for event in lines(tmp_path / "journal.jsonl")] == ["a", "b"]
 
 
+def test_a_journal_is_not_written_through_a_link(tmp_path: Path) -> None:
+    (tmp_path / "journal.jsonl").symlink_to(tmp_path / "other")
+    with pytest.raises(OSError, match="symbolic links"):
+        Journal(tmp_path / "journal.jsonl", "supervisor", 2, ManualClock())
+    assert not (tmp_path / "other").exists()
+
+
 def test_what_could_not_be_written_is_told_once_and_closing_goes_on(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -25,7 +25,9 @@ class Journal:
 
     def __init__(self, path: Path, role: str, incarnation: int, clock: Clock) -> None:
         self._path = path
-        self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o644)
+        # Not through a link, which a server may have left that outlived its supervisor.
+        flags = os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW
+        self._file = os.open(path, flags, 0o644)
         self._close_file = weakref.finalize(self, os.close, self._file)
         self._torn = _is_torn(self._file)
         self._writer = {"role": role, "incarnation": incarnation}

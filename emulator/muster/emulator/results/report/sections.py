@@ -255,6 +255,7 @@ FILES = {
     "updates": "the updates of every round as they arrived, with server.keep_updates",
     "figures": "the figures of this page",
     "report.html": "this page",
+    "address.json": "where the server listened, and its process id",
     "logs": "the log of each process; look here if something went wrong",
     "devices": "the state that each device keeps for a restart",
     "setup": "the configurations of the processes",
