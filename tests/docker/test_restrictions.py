@@ -17,8 +17,9 @@ from muster.emulator.launch.docker.services import UNPRIVILEGED, Site
 from muster.emulator.launch.docker.up import up
 from muster.emulator.launch.holds import HeldContainer
 from muster.emulator.launch.limits import Limited
-from muster.emulator.runs.control import stop
+from muster.emulator.runs.control import revoke, stop
 from muster.emulator.scenario.scenario import Scenario
+from muster.server.rpc.revocations import REVOKED
 
 pytestmark = [pytest.mark.timeout(400), pytest.mark.usefixtures("images")]
 
@@ -211,6 +212,13 @@ def test_a_server_changes_nothing_that_decides_how_its_fleet_starts(tmp_path: Pa
     assert precious.read_text() == "unchanged"
     assert json.loads((folder / "summary.json").read_text())["status"] == "stopped"
     assert not [path for path in folder.rglob("*") if path.is_symlink()]
+
+
+def test_a_server_keeps_in_the_run_folder_who_was_revoked(tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    with fleet(SCENARIO, folder):
+        assert list(revoke(folder, "dev-0001").clients) == ["dev-0001"]
+        assert json.loads((folder / REVOKED).read_text())[0][0] == "device/dev-0001"
 
 
 @pytest.mark.parametrize(("what", "value"), [("cpu", 0.05), ("memory", 32 << 20)])

@@ -12,7 +12,7 @@ from muster.common.credentials import Caller
 from muster.common.errors import ConfigError
 from muster.common.files import refusal_of, write_atomic
 
-REVOKED = "setup/revoked.json"
+REVOKED = "revoked.json"
 """The file, relative to the run folder: a list of [name of the program, SHA-256 of its token]."""
 
 

@@ -67,8 +67,8 @@ NAME_LABEL: Final = "muster.name"
 """Label of a container; its value is the name of its service."""
 
 _NOT_OF_SERVER: Final = ("setup", "devices", "logs")
-"""Folders of the run folder that the server does not see: the settings, the credentials and the
-socket of the supervisor, the states of devices, and the logs, which other programs write."""
+"""Folders of the run folder that the server does not see: the settings and credentials of others,
+the socket of the supervisor, the states of devices, and the logs."""
 
 UNPRIVILEGED: Final = 10001
 """User id of containers that root starts, as in the images. Containers of other users run with the

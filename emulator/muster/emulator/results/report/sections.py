@@ -256,6 +256,7 @@ FILES = {
     "figures": "the figures of this page",
     "report.html": "this page",
     "address.json": "where the server listened, and its process id",
+    "revoked.json": "the credentials that were revoked",
     "logs": "the log of each process; look here if something went wrong",
     "devices": "the state that each device keeps for a restart",
     "setup": "the configurations of the processes",
