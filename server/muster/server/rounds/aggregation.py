@@ -1,9 +1,7 @@
-"""Aggregation: weighs the updates that count in a round, and makes the next version from them."""
+"""Aggregation: lets the rule weigh the updates that count, and makes the next version from them."""
 
 import math
 from collections.abc import Mapping, Sequence
-from functools import partial
-from itertools import compress
 from typing import TYPE_CHECKING, NamedTuple
 
 from muster.common.clock import Clock
@@ -22,12 +20,11 @@ from muster.server.knowledge.population import Population
 from muster.server.privacy.accountant import Accountant
 from muster.server.privacy.mechanism import clipped_weights, noise_of
 from muster.server.privacy.settings import Privacy
+from muster.server.rounds.next_model import NextModel, WeighedRound
 from muster.server.rounds.room_on_disk import RoomOnDisk
 from muster.server.rounds.round import Round
 from muster.server.rounds.versions import ModelVersions
-from muster.server.updates.blocks import combined, squared_distances
-from muster.server.updates.coverage import Coverage, apply_covered
-from muster.server.updates.exact_sum import apply, moved
+from muster.server.updates.blocks import squared_distances
 from muster.server.updates.kept import KeptUpdates
 from muster.server.updates.memory import UpdateMemory
 from muster.server.updates.receiver import UpdateReceiver
@@ -83,6 +80,7 @@ class Aggregation:
         # A rule that weighs parameters gets θ_i = base version + Δ_i. In the synchronous mode all
         # devices have the same base version, so that only Σ w·Δ is needed.
         self._adds_bases = self._rule.weighs == "parameters" and config.server.mode.carries
+        self._next = NextModel(self._rule, receiver.sum, population, memory, self._adds_bases)
         self._learns = Need.PARTICIPATION in self._rule.needs()
         self._versions = versions
         self._receiver = receiver
@@ -99,7 +97,6 @@ class Aggregation:
         self._memory = memory
         self._kept = kept
         self._warned = set[str]()
-        self._coverage: Coverage | None = None  # made if devices train parts of the model
 
     def prepare(self) -> None:
         """Import what aggregation needs. It takes seconds, and runs while the fleet assembles."""
@@ -138,27 +135,21 @@ class Aggregation:
             if self._kept is not None:
                 self._kept.discard(round.number)
             return Aggregated((), weights, normaliser, None, self._versions.state)
-        state = weighing.state
         if self._privacy is not None:
             await self._worker.run(self._add_noise, round, self._privacy)
-        match self._rule.change:
-            case "memory":
-                model = await self._worker.run(self._recalled, round, counted, weighing)
-            case "recall":
-                model = await self._worker.run(self._all_recalled, round, counted, weighing)
-            case "combination":
-                model = await self._worker.run_in_thread(self._combined, round, counted)
-            case "step":
-                model, state = await self._worker.run(self._optimised, round, normaliser, state)
-            case "sum" if self._receiver.formats.masked:
-                step = self._masked_step, round, counted, weighing
-                model, coverage = await self._worker.run(*step)
-                self._pending.estimates(round.number, {"coverage": coverage})
-            case "sum":
-                if self._adds_bases:
-                    await self._worker.run(self._add_bases, round, counted)
-                model = await self._worker.run(self._step, round, weights, normaliser)
-        return Aggregated(counted, weights, normaliser, model, self._rule.next_state(state, model))
+        if self._adds_bases:
+            await self._worker.run(self._add_bases, round, counted)
+        # Combining many vectors takes long, even if they are small.
+        combines = self._rule.change == "combination"
+        run = self._worker.run_in_thread if combines else self._worker.run
+        weighed = WeighedRound(round.number, counted, weighing, self._scale(round))
+        if self._receiver.formats.masked:
+            masks = [self._receiver.formats.mask_of(update.update.key) for update in counted]
+            weighed = weighed._replace(masks=masks)
+        made = await run(self._next.make, self._versions.model, weighed)
+        if made.estimates:
+            self._pending.estimates(round.number, made.estimates)
+        return Aggregated(counted, weights, normaliser, made.model, made.state)
 
     def load(self, ledger: Ledger) -> None:
         """Load what the aggregator remembers of committed rounds."""
@@ -237,36 +228,6 @@ class Aggregation:
         )
         self._participation.enter(self._pending.participation(rows))
 
-    def _step(self, round: Round, weights: Sequence[float], normaliser: float) -> Vector:
-        """The next model: κ · model + s · Σ w·Δ / normaliser."""
-        keep = 1.0
-        if self._rule.weighs == "parameters":
-            share = math.fsum(weights) / normaliser
-            keep = 1.0 - share if self._rule.mixes else 0.0
-            if not self._adds_bases:
-                keep += share
-        return apply(
-            self._versions.model,
-            self._receiver.sum,
-            keep=keep,
-            scale=self._scale(round),
-            normaliser=normaliser,
-        )
-
-    def _masked_step(
-        self, round: Round, counted: Sequence[PendingUpdate], weighing: Weighing
-    ) -> tuple[Vector, Mapping[str, float]]:
-        """The next model if updates have parts of it, model + s·ψ ⊙ Σ w·m⊙Δ / normaliser, and the
-        coverage of its coordinates."""
-        model, receiver = self._versions.model, self._receiver
-        if self._coverage is None:
-            self._coverage = Coverage(len(model))
-        masks = [receiver.formats.mask_of(update.update.key) for update in counted]
-        compensates = self._rule.compensates()
-        self._coverage.enter(masks, weighing.weights, weighing.normaliser, compensates)
-        scale = self._scale(round)
-        return apply_covered(model, receiver.sum, self._coverage, scale), self._coverage.shares()
-
     def _add_bases(self, round: Round, counted: Sequence[PendingUpdate]) -> None:
         """Add the base version of every update to the sum, with the weight of the update."""
         weights: dict[int, list[float]] = {}
@@ -280,63 +241,6 @@ class Aggregation:
     def _add_noise(self, round: Round, privacy: Privacy) -> None:
         noise = noise_of(privacy, self._config.seed, round.number, self._receiver.sum.parameters)
         self._receiver.sum.add(noise, 1.0)
-
-    def _optimised(self, round: Round, normaliser: float, state: State) -> tuple[Vector, State]:
-        """The next model and state of a rule that takes the step of an optimizer."""
-        mean = self._receiver.sum.total() * (self._scale(round) / normaliser)
-        step, state = self._rule.step(mean, state)
-        return moved(self._versions.model, step), state
-
-    def _recalled(
-        self, round: Round, counted: Sequence[PendingUpdate], weighing: Weighing
-    ) -> Vector:
-        """The next model if it changes by memory; the round's updates become the last ones.
-
-        Raises:
-            RunFailed: the weights differ, or are impossible.
-        """
-        weight = weighing.weights[0]
-        if set(weighing.weights) != {weight} or not 0 <= weight < math.inf:
-            raise RunFailed(
-                f"the aggregator {self._rule.kind!r} remembers updates and gave them the weights "
-                f"{sorted(set(weighing.weights))[:3]}; expected the same finite number >= 0 for all"
-            )
-        for update in counted:
-            update.weight = weight
-        fresh, past = weight / weighing.normaliser, weighing.past
-        scale = self._scale(round)
-        model, number = self._versions.model, round.number
-        assert self._memory is not None
-        return self._memory.step(model, counted, number, fresh=scale * fresh, past=scale * past)
-
-    def _all_recalled(
-        self, round: Round, counted: Sequence[PendingUpdate], weighing: Weighing
-    ) -> Vector:
-        """The next model if it changes by what is retained of all clients, each with a weight.
-
-        Raises:
-            RunFailed: a client has no weight, or an impossible one.
-        """
-        for client in compress(self._population.clients, self._population.enrolled):
-            if not 0 <= (given := weighing.recalled.get(client, math.nan)) < math.inf:
-                raise RunFailed(
-                    f"the aggregator {self._rule.kind!r} recalls what all devices have sent, and "
-                    f"gave the weight {given} to {client}; expected a finite number >= 0 for each"
-                )
-        for update, weight in zip(counted, weighing.weights, strict=True):
-            update.weight = weight
-        scale = self._scale(round) / weighing.normaliser
-        weights = {client: scale * weight for client, weight in weighing.recalled.items()}
-        assert self._memory is not None
-        order = counted, round.number, weights, self._rule.retains()
-        return self._memory.recall(self._versions.model, *order)
-
-    def _combined(self, round: Round, counted: Sequence[PendingUpdate]) -> Vector:
-        """The next model if the updates are combined coordinate by coordinate."""
-        reads = [update.body.read for update in counted if update.weight]
-        combine = partial(self._rule.combine, counted=len(counted))
-        step = combined(reads, self._receiver.sum.parameters, combine)
-        return moved(self._versions.model, step * self._scale(round))
 
     def _scale(self, round: Round) -> float:
         """The factor of the weighted sum. Devices that return gradients leave the step, and its
