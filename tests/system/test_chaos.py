@@ -36,8 +36,8 @@ def test_a_process_of_a_run_is_found_by_its_log_and_killed(tmp_path: Path) -> No
         )
     try:
         [found] = run_processes(tmp_path)
-        assert found == RunProcess(sleeping.pid, "device")
-        assert not kill_process(RunProcess(sleeping.pid, "gateway"), tmp_path)
+        assert found == RunProcess(sleeping.pid, "device", "dev-0001")
+        assert not kill_process(RunProcess(sleeping.pid, "gateway", "dev-0001"), tmp_path)
         assert not kill_process(found, tmp_path / "other")
         assert sleeping.poll() is None
         assert kill_process(found, tmp_path)

@@ -11,7 +11,6 @@ from muster.common.errors import ConfigError
 from muster.common.exchange import PROPENSITY
 from muster.server.aggregators import (
     AGGREGATORS,
-    BUILT_IN,
     Aggregator,
     Cohort,
     Conditions,
@@ -24,11 +23,6 @@ from muster.server.fleet import EnrolledDevice
 from muster.server.knowledge.participation import ParticipationHistory, Seen
 from muster.server.knowledge.population import Oracle, Population
 from muster.server.updates.exact_sum import ExactSum, apply
-
-UNNORMALISED = {"weighted", "importance", "fedasync", "mifa", "q-fedavg"} | {
-    kind for kind, rule in BUILT_IN.items() if rule.change == "recall"
-}
-"""Rules whose weights do not add up to the normaliser; those that recall weigh all devices."""
 
 N, ENROLLED = 60, 40
 CLIENTS = [f"c{number:02d}" for number in range(N)]
@@ -353,28 +347,6 @@ def test_equal_p_make_equation_10_the_plain_mean() -> None:
     p = np.isin(np.arange(N), world.enrolled) / ENROLLED  # of those who can come
     weighted = step(rule_of("weighted", p=p.tolist()), cohort, updates, {})
     np.testing.assert_allclose(weighted, step(rule_of("agnostic"), cohort, updates, {}), rtol=1e-6)
-
-
-@pytest.mark.parametrize("kind", sorted(BUILT_IN.keys() - UNNORMALISED))
-def test_rules_that_normalise_leave_a_model_that_all_agree_on(kind: str) -> None:
-    world = World()
-    settings = {"p": [1 / N] * N} if kind == "weighted-normalised" else {}
-    cohort = world.round(1)
-    same = np.tile(np.array([3, 4], np.float32), (len(cohort.contributions), 1))
-    stepped = step(rule_of(kind, **settings), cohort, same, rule_of(kind).initial_state(same[0]))
-    np.testing.assert_allclose(stepped, [4, 5], rtol=1e-6)
-
-
-@pytest.mark.parametrize("kind", BUILT_IN)
-def test_weights_and_what_they_rest_on_can_be_written_down(kind: str) -> None:
-    world = World()
-    settings = {"p": [1 / N] * N} if kind.startswith("weighted") else {}
-    rule = rule_of(kind, **settings)
-    weighing = rule.weigh(world.round(1), rule.initial_state(np.zeros(2, np.float32)))
-    assert np.isfinite(weighing.weights).all()
-    assert min(weighing.weights) >= 0
-    assert all(_plain(value) for value in weighing.estimates.values())
-    assert all(array.dtype != object for array in weighing.state.values())
 
 
 def _plain(value: object) -> bool:

@@ -12,10 +12,15 @@ Part = Literal["server", "gateway", "device", "other"]
 
 
 class RunProcess(NamedTuple):
-    """A process of a run."""
+    """A process of a run.
+
+    Attributes:
+        name: the name of its log, which is that of the device or pack if it is one.
+    """
 
     pid: int
     part: Part
+    name: str
 
 
 def run_processes(folder: Path) -> list[RunProcess]:
@@ -67,7 +72,7 @@ def _of_run(process: Path, logs: str) -> RunProcess | None:
         log = Path(os.readlink(process / "fd/2"))
         if str(log.parent) == logs:
             command = (process / "cmdline").read_bytes().split(b"\0")
-            return RunProcess(int(process.name), _part(log.stem, command))
+            return RunProcess(int(process.name), _part(log.stem, command), log.stem)
     return None
 
 

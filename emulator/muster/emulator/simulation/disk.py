@@ -10,7 +10,7 @@ import os
 import shutil
 import sqlite3
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from random import Random
@@ -34,21 +34,29 @@ def reading(ledger: Path) -> sqlite3.Connection:
 class Disk:
     """The files of one run folder: which of them are synced, and whether there is room.
 
-    Args:
-        strikes: kind of file to the number of the write from which on the disk is full for it.
-
     Attributes:
         full: the kinds of files for which there is no room: "ledger", "journal", "model", "upload",
             "memory".
         writes: number of writes by kind.
+
+    Args:
+        strikes: kind of file to the number of the write from which on the disk is full for it.
+        journal_written: called with what was written to the journal.
     """
 
-    def __init__(self, folder: Path, random: Random, strikes: Mapping[str, int]) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        random: Random,
+        strikes: Mapping[str, int],
+        journal_written: Callable[[bytes], None] = lambda data: None,
+    ) -> None:
         self.folder = folder
         self.full = set[str]()
         self.writes = Counter[str]()
         self._random = random
         self._strikes = strikes
+        self._journal_written = journal_written
         self._synced: set[Path] = set()
         self._overwritten: list[tuple[int, bytes]] = []  # of the memory since it was synced
 
@@ -92,9 +100,13 @@ class Disk:
             self._synced.update(path.iterdir() if path.is_dir() else [path])
 
         def write(file: int, data: Any) -> int:
-            if os.readlink(f"/proc/self/fd/{file}").endswith("journal.jsonl"):
+            journal = os.readlink(f"/proc/self/fd/{file}").endswith("journal.jsonl")
+            if journal:
                 refuse("journal")
-            return int(system["write"](file, data))
+            written = int(system["write"](file, data))
+            if journal:
+                self._journal_written(bytes(data)[:written])
+            return written
 
         def pwrite(file: int, data: Any, offset: int) -> int:
             memory = os.readlink(f"/proc/self/fd/{file}").endswith(MEMORY)

@@ -32,6 +32,21 @@ class Kill:
 
 
 @dataclass(frozen=True)
+class KillAt:
+    """A process is killed when the journal tells an event of a round, and started again.
+
+    Attributes:
+        process: "server", or the name of a device's process, which is that of the device or of its
+            pack.
+        event: the event: the round opens, the first update of it arrives, or it is committed.
+    """
+
+    process: str
+    event: Literal["round_opened", "received", "round_committed"]
+    round: int
+
+
+@dataclass(frozen=True)
 class PowerCut:
     """The machine loses power before callback `step` of the history: every process is killed, and
     the seed decides how much of the unsynced data the files keep."""
@@ -98,7 +113,7 @@ class Rogue:
 
 _WRITTEN: Sequence[Written] = ("ledger", "ledger", "journal", "model", "upload", "memory")
 
-Fault = Break | Kill | PowerCut | Pause | GatewayDown | ClockJump | DiskFull | Rogue
+Fault = Break | Kill | KillAt | PowerCut | Pause | GatewayDown | ClockJump | DiskFull | Rogue
 
 
 @dataclass(frozen=True)

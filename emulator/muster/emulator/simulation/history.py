@@ -27,6 +27,7 @@ from muster.emulator.simulation.faults import (
     GatewayDown,
     HistoryExtent,
     Kill,
+    KillAt,
     Pause,
     PowerCut,
     Rogue,
@@ -90,6 +91,9 @@ class HistoryOutcome:
 class History:
     """A run in a folder of its own, with faults.
 
+    Attributes:
+        awaited: the kills whose event the journal has not told yet.
+
     Args:
         folder: an empty folder, best in memory.
         seed: decides the order of processes, all delays, and which data a power cut leaves.
@@ -116,7 +120,7 @@ class History:
         self._journal = folder / "journal.jsonl"
         self._random = Random(seed)
         strikes: dict[str, int] = {f.what: f.write for f in faults if isinstance(f, DiskFull)}
-        self._disk = Disk(folder, self._random, strikes)
+        self._disk = Disk(folder, self._random, strikes, self._journal_written)
         self._loop = VirtualLoop(self._random, self._before_step, most_s)
         self._most_steps = most_steps
         self._evaluation = evaluation
@@ -129,6 +133,8 @@ class History:
         self._breaks = {fault.frame: fault for fault in faults if isinstance(fault, Break)}
         self._by_step: dict[int, list[Fault]] = {}
         self._by_process: dict[tuple[str, int], Fault] = {}
+        self.awaited = [fault for fault in faults if isinstance(fault, KillAt)]
+        self._due: list[KillAt] = []
         for fault in faults:
             if isinstance(fault, Kill | Pause):
                 self._by_process[fault.process, fault.step] = fault
@@ -390,6 +396,8 @@ class History:
         name, loop = process.name, self._loop
         if loop.steps > self._most_steps:
             raise Stuck(f"{self._most_steps} callbacks")
+        while self._due:
+            self._strike(self._due.pop())
         if self._by_step:
             for fault in self._by_step.pop(loop.steps, ()):
                 self._strike(fault)
@@ -412,6 +420,8 @@ class History:
                         evaluation.die()
                 else:
                     self._kill(process)
+            case KillAt() if self._is_running(fault.process):
+                self._kill(self._running[fault.process][0])
             case PowerCut() if self._is_running("server"):
                 for running, _ in list(self._running.values()):
                     self._kill(running)
@@ -426,6 +436,14 @@ class History:
                 self._network.kill(fault.device)
             case ClockJump():
                 self._clock.ahead_s += fault.seconds
+
+    def _journal_written(self, data: bytes) -> None:
+        """Take notice of the events for which kills wait."""
+        for line in data.splitlines() if self.awaited else ():
+            event = json.loads(line)
+            told = event["event"], event.get("round")
+            self._due += [kill for kill in self.awaited if (kill.event, kill.round) == told]
+            self.awaited = [kill for kill in self.awaited if kill not in self._due]
 
     def _kill(self, process: SimulatedProcess) -> None:
         self._end(process)

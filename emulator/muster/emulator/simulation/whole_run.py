@@ -3,6 +3,7 @@
 import math
 import shutil
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 
 import torch
@@ -16,12 +17,13 @@ from muster.emulator.faults.recording import record_afterwards
 from muster.emulator.runs.conclusion import conclude
 from muster.emulator.scenario.scenario import Scenario
 from muster.emulator.simulation.evaluation import Evaluate
+from muster.emulator.simulation.faults import KillAt
 from muster.emulator.simulation.history import History
 from muster.emulator.simulation.programs import programs_of
 from muster.server.evaluation.process import ModelEvaluation, Setup
 
 
-def simulate_run(scenario: Scenario, folder: Path) -> str:
+def simulate_run(scenario: Scenario, folder: Path, kills: Sequence[KillAt] = ()) -> str:
     """Run a scenario without sockets or processes of its own, and return the run's status.
 
     The server, the devices and the evaluation are those of a real run, and so is every number in
@@ -29,11 +31,12 @@ def simulate_run(scenario: Scenario, folder: Path) -> str:
 
     Args:
         folder: the run folder; what it had is removed.
+        kills: processes that die within the run, and are started again.
 
     Raises:
         ConfigError: the scenario is not in lockstep, so that its result depends on real time; or
-            its devices wait for slots.
-        RunFailed: the run failed.
+            its devices wait for slots; or a kill names no process.
+        RunFailed: the run failed, or ended before the event of a kill.
     """
     if scenario.clock.kind != "rounds":
         raise ConfigError(
@@ -59,10 +62,17 @@ def simulate_run(scenario: Scenario, folder: Path) -> str:
     write_atomic(folder / "scenario.toml", scenario.to_toml().encode())
     with tempfile.TemporaryDirectory(prefix="muster-") as scratch:
         programs = programs_of(scenario, Path(scratch) / "programs")
+        there = ["server", *(pack.name for pack in programs.packs)]
+        for kill in kills:
+            if kill.process not in there:
+                raise ConfigError(
+                    f"no process {kill.process!r} could be killed; there are: {', '.join(there)}"
+                )
         history = History(
             programs,
             folder,
             scenario.seed,
+            kills,
             most_s=math.inf,
             most_steps=math.inf,
             evaluation=_begin,
@@ -71,6 +81,11 @@ def simulate_run(scenario: Scenario, folder: Path) -> str:
     try:
         if outcome.violations:
             raise RunFailed("; ".join(outcome.violations))
+        for kill in history.awaited:
+            raise RunFailed(
+                f"{kill.process} was to die at {kill.event} of round {kill.round}, but the journal "
+                f"of the run has no such event"
+            )
         record_afterwards(folder, programs.faults)
         concluded = conclude(folder, None, report=False)
     finally:
