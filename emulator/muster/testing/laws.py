@@ -26,7 +26,7 @@ from muster.common.tensors import Vector
 from muster.server.aggregators import AGGREGATORS, Aggregator, Conditions, State
 from muster.server.updates.exact_sum import moved
 from muster.testing.made_up import MadeUpCourse, MadeUpDevice, MadeUpUpdate
-from muster.testing.rule_run import RulePoint, RuleRun, restored
+from muster.testing.rule_run import RulePoint, RuleRun, renewed, restored
 from muster.testing.strategies import courses, for_all
 
 Check = Callable[["RuleLaws", MadeUpCourse], None]
@@ -89,11 +89,11 @@ class RuleLaws:
 
     @classmethod
     def parsed(cls) -> Aggregator:
-        """The rule with its settings."""
+        """A new object of the rule, which has its settings and nothing else."""
         rule = AGGREGATORS.parse(cls.rule)
         if not isinstance(rule, Aggregator):
             raise TypeError(f"{cls.__name__}.rule is {rule!r}; expected an aggregator")
-        return rule
+        return renewed(rule)
 
     def run(self, course: MadeUpCourse, **how: bool) -> list[RulePoint]:
         """Play a course with the rule; a course with which the model diverges is left out."""

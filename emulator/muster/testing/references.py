@@ -140,10 +140,10 @@ def assert_golden(run: Run, file: Path) -> None:
 
 
 def _golden_of(run: Run) -> dict[str, Any]:
-    rounds = run.ledger.rounds
+    rounds = run.ledger.rounds[["called", "accepted", "folded", "weight_sum", "normaliser"]]
     columns = {
-        name: json.loads(rounds[name].to_json(orient="values", double_precision=15))
-        for name in ("called", "accepted", "folded", "weight_sum", "normaliser")
+        name: [None if value != value else value for value in column.astype("float64").tolist()]
+        for name, column in rounds.items()
     }
     of_run = {name: run.summary[name] for name in ("status", "fingerprint", "model_sha256")}
     return {**of_run, **columns}

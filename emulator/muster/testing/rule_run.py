@@ -140,7 +140,7 @@ class RuleRun:
         self._next = NextModel(self.rule, self._sum, self._population, self._memory)
 
     def _recover(self) -> None:
-        self.rule = validate(type(self.rule), self.rule.model_dump(), "the rule")
+        self.rule = renewed(self.rule)
         self._begin()
 
     def _attempt(self, round: MadeUpRound) -> _Attempt:
@@ -246,6 +246,11 @@ class RuleRun:
 
 
 _PLAIN = Whole(kind="none")
+
+
+def renewed(rule: Aggregator) -> Aggregator:
+    """A rule as a new process has it: a new object with the same settings."""
+    return validate(type(rule), rule.model_dump(), "the rule")
 
 
 def restored(state: State) -> State:

@@ -14,6 +14,7 @@ from muster.emulator.cli.faults import export_faults, heal, inject, pause, unpau
 from muster.emulator.cli.following import report, revoke, status, stop, watch
 from muster.emulator.cli.machine import doctor, verify
 from muster.emulator.cli.options import Commands
+from muster.emulator.cli.projects import init
 from muster.emulator.cli.running import down, run, up
 from muster.emulator.cli.traces import trace
 
@@ -46,5 +47,6 @@ for command in (
     report,
     audit,
     trace,
+    init,
 ):
     main.add_command(command)
