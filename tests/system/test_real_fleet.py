@@ -14,7 +14,7 @@ from muster.testing import (
     assert_participation,
     assert_same_model,
 )
-from muster.testing.fleets import Fleet
+from muster.testing.fleets import FleetRunner
 
 SCENARIO: dict[str, Any] = {
     "name": "pair",
@@ -26,7 +26,7 @@ SCENARIO: dict[str, Any] = {
 }
 
 
-def body(fleet: Fleet) -> str:
+def body(fleet: FleetRunner) -> str:
     """A test as a user writes it; it returns the checksum of the model."""
     undisturbed = fleet.run(SCENARIO)
     server_died = fleet.run(SCENARIO, KillAt("server", "round_committed", 2))

@@ -450,6 +450,7 @@ HELP = {
     "doctor": ("what this machine can carry", "--data"),
     "report": ("figures and report.html",),
     "audit": ("Check the run in FOLDER", "--json"),
+    "init": ("project", "rule", "tests", "No file is overwritten"),
     "trace": ("recordings of availability", "import", "export"),
 }
 

@@ -67,5 +67,5 @@ def test_a_broken_law_is_told_with_its_name_and_the_example(tmp_path: Path) -> N
     assert f"1 failed, {2 * tests - 2} passed, 1 skipped" in output, output
     assert "TestBroken.test_a_client_that_is_split_counts_as_before" in output
     assert "when split, point 1 is the model" in output
-    assert "Falsifying example" in output
+    assert "MadeUpCourse(devices=[MadeUpDevice(" in output
     assert "splitting: two halves count for more than the whole" in output

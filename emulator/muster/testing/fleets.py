@@ -60,7 +60,7 @@ def twenty_devices(aggregator: object, **sections: Any) -> dict[str, Any]:
     return {**settings, **sections}
 
 
-class Fleet(ABC):
+class FleetRunner(ABC):
     """Runs scenarios, each in a folder of its own.
 
     Args:
@@ -103,7 +103,7 @@ class Fleet(ABC):
     def _run(self, scenario: Scenario, folder: Path, kills: tuple[KillAt, ...]) -> Run: ...
 
 
-class SimulatedFleet(Fleet):
+class SimulatedFleet(FleetRunner):
     """Runs scenarios in this process: virtual time, no sockets, and always the same course."""
 
     def _run(self, scenario: Scenario, folder: Path, kills: tuple[KillAt, ...]) -> Run:
@@ -112,7 +112,7 @@ class SimulatedFleet(Fleet):
         return Run(folder, summary, Account(folder))
 
 
-class RealFleet(Fleet):
+class RealFleet(FleetRunner):
     """Runs scenarios over real processes and sockets. If a kill ends a run, the run is resumed."""
 
     def _run(self, scenario: Scenario, folder: Path, kills: tuple[KillAt, ...]) -> Run:

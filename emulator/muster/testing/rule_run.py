@@ -21,7 +21,7 @@ from muster.common.tensors import WIRE, Vector
 from muster.server.account.rows import MemoryRow
 from muster.server.aggregators import Aggregator, Cohort, Contribution, Need, State, Weighing
 from muster.server.knowledge.participation import ParticipationHistory, Seen
-from muster.server.rounds.next_model import MadeModel, NextModel, WeighedRound
+from muster.server.rounds.next_model import CountedRound, MadeModel, NextModel
 from muster.server.updates.blocks import squared_distances
 from muster.server.updates.contributions import squared_norm
 from muster.server.updates.exact_sum import ExactSum
@@ -157,7 +157,7 @@ class RuleRun:
             return self._emptied(nothing._replace(weighing=weighing))
         self._fold(counted, weighing, now.state)
         masks = [None if u.trained is None else Mask(u.trained) for u in round.updates]
-        weighed = WeighedRound(len(self.points), counted, weighing)
+        weighed = CountedRound(len(self.points), counted, weighing)
         made = self._next.make(
             now.model, weighed._replace(masks=masks) if self._masked else weighed
         )

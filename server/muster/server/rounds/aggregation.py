@@ -20,7 +20,7 @@ from muster.server.knowledge.population import Population
 from muster.server.privacy.accountant import Accountant
 from muster.server.privacy.mechanism import clipped_weights, noise_of
 from muster.server.privacy.settings import Privacy
-from muster.server.rounds.next_model import NextModel, WeighedRound
+from muster.server.rounds.next_model import CountedRound, NextModel
 from muster.server.rounds.room_on_disk import RoomOnDisk
 from muster.server.rounds.round import Round
 from muster.server.rounds.versions import ModelVersions
@@ -142,7 +142,7 @@ class Aggregation:
         # Combining many vectors takes long, even if they are small.
         combines = self._rule.change == "combination"
         run = self._worker.run_in_thread if combines else self._worker.run
-        weighed = WeighedRound(round.number, counted, weighing, self._scale(round))
+        weighed = CountedRound(round.number, counted, weighing, self._scale(round))
         if self._receiver.formats.masked:
             masks = [self._receiver.formats.mask_of(update.update.key) for update in counted]
             weighed = weighed._replace(masks=masks)

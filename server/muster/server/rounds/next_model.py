@@ -21,7 +21,7 @@ from muster.server.updates.memory import UpdateMemory
 from muster.server.updates.round_updates import PendingUpdate
 
 
-class WeighedRound(NamedTuple):
+class CountedRound(NamedTuple):
     """The updates that count in a round, with what the rule made of them.
 
     Attributes:
@@ -77,7 +77,7 @@ class NextModel:
         self._sums_parameters = sums_parameters
         self._coverage: Coverage | None = None  # made if devices train parts of the model
 
-    def make(self, model: Vector, round: WeighedRound) -> MadeModel:
+    def make(self, model: Vector, round: CountedRound) -> MadeModel:
         """Return the model that follows on `model`.
 
         Raises:
@@ -102,7 +102,7 @@ class NextModel:
                 new = self._added(model, round)
         return MadeModel(new, self._rule.next_state(state, new), estimates)
 
-    def _added(self, model: Vector, round: WeighedRound) -> Vector:
+    def _added(self, model: Vector, round: CountedRound) -> Vector:
         """κ·model + s·Σ w·Δ / normaliser."""
         weights, normaliser, keep = round.weighing.weights, round.weighing.normaliser, 1.0
         if self._rule.weighs == "parameters":
@@ -113,7 +113,7 @@ class NextModel:
         return apply(model, self._sum, keep=keep, scale=round.scale, normaliser=normaliser)
 
     def _added_where_trained(
-        self, model: Vector, round: WeighedRound, masks: Sequence[Mask | None]
+        self, model: Vector, round: CountedRound, masks: Sequence[Mask | None]
     ) -> tuple[Vector, Mapping[str, float]]:
         """model + s·ψ ⊙ Σ w·m⊙Δ / normaliser, and the coverage of its coordinates."""
         if self._coverage is None:
@@ -123,13 +123,13 @@ class NextModel:
         new = apply_covered(model, self._sum, self._coverage, round.scale)
         return new, self._coverage.shares()
 
-    def _stepped(self, model: Vector, round: WeighedRound) -> tuple[Vector, State]:
+    def _stepped(self, model: Vector, round: CountedRound) -> tuple[Vector, State]:
         """The model after the step of an optimizer, and the optimizer's state."""
         mean = self._sum.total() * (round.scale / round.weighing.normaliser)
         step, state = self._rule.step(mean, round.weighing.state)
         return moved(model, step), state
 
-    def _remembered(self, model: Vector, round: WeighedRound) -> Vector:
+    def _remembered(self, model: Vector, round: CountedRound) -> Vector:
         """The model that changes by memory; the round's updates become the last ones.
 
         Raises:
@@ -148,7 +148,7 @@ class NextModel:
         assert self._memory is not None
         return self._memory.step(model, round.counted, round.number, fresh=fresh, past=past)
 
-    def _recalled(self, model: Vector, round: WeighedRound) -> Vector:
+    def _recalled(self, model: Vector, round: CountedRound) -> Vector:
         """The model that changes by what is retained of all clients, each with a weight.
 
         Raises:
@@ -169,7 +169,7 @@ class NextModel:
         order = round.counted, round.number, weights, self._rule.retains()
         return self._memory.recall(model, *order)
 
-    def _combined(self, model: Vector, round: WeighedRound) -> Vector:
+    def _combined(self, model: Vector, round: CountedRound) -> Vector:
         """The model after the updates are combined coordinate by coordinate."""
         reads = [update.body.read for update in round.counted if update.weight]
         combine = partial(self._rule.combine, counted=len(round.counted))
