@@ -27,7 +27,7 @@ def for_all(values: st.SearchStrategy[T], check: Callable[[T], None], examples: 
     Hypothesis finds. Examples with which the model diverges are left out."""
 
     def checked(value: T) -> None:
-        note(f"the example: {value}")
+        note(value)  # shown for the smallest example that fails
         try:
             check(value)
         except Diverged:
@@ -41,7 +41,7 @@ def for_all(values: st.SearchStrategy[T], check: Callable[[T], None], examples: 
         database=None,
         suppress_health_check=list(HealthCheck),
         # It would explain by lines of the kit and of NumPy, which say nothing to a user.
-        phases=[phase for phase in settings.default.phases if phase is not Phase.explain],
+        phases=[phase for phase in settings().phases if phase is not Phase.explain],
     )(play)()
 
 
