@@ -5,7 +5,7 @@ import warnings
 
 from muster.v1 import fleet_pb2 as muster_dot_v1_dot_fleet__pb2
 
-GRPC_GENERATED_VERSION = '1.85.1'
+GRPC_GENERATED_VERSION = '1.76.0'
 GRPC_VERSION = grpc.__version__
 _version_not_supported = False
 
@@ -25,7 +25,7 @@ if _version_not_supported:
     )
 
 
-class FleetStub:
+class FleetStub(object):
     """Missing associated documentation comment in .proto file."""
 
     def __init__(self, channel):
@@ -61,7 +61,7 @@ class FleetStub:
                 _registered_method=True)
 
 
-class FleetServicer:
+class FleetServicer(object):
     """Missing associated documentation comment in .proto file."""
 
     def Enroll(self, request, context):
@@ -153,7 +153,7 @@ def add_FleetServicer_to_server(servicer, server):
 
 
  # This class is part of an EXPERIMENTAL API.
-class Fleet:
+class Fleet(object):
     """Missing associated documentation comment in .proto file."""
 
     @staticmethod

@@ -5,7 +5,7 @@ import warnings
 
 from muster.v1 import operator_pb2 as muster_dot_v1_dot_operator__pb2
 
-GRPC_GENERATED_VERSION = '1.85.1'
+GRPC_GENERATED_VERSION = '1.76.0'
 GRPC_VERSION = grpc.__version__
 _version_not_supported = False
 
@@ -25,7 +25,7 @@ if _version_not_supported:
     )
 
 
-class OperatorStub:
+class OperatorStub(object):
     """Missing associated documentation comment in .proto file."""
 
     def __init__(self, channel):
@@ -56,7 +56,7 @@ class OperatorStub:
                 _registered_method=True)
 
 
-class OperatorServicer:
+class OperatorServicer(object):
     """Missing associated documentation comment in .proto file."""
 
     def Status(self, request, context):
@@ -123,7 +123,7 @@ def add_OperatorServicer_to_server(servicer, server):
 
 
  # This class is part of an EXPERIMENTAL API.
-class Operator:
+class Operator(object):
     """Missing associated documentation comment in .proto file."""
 
     @staticmethod
