@@ -12,6 +12,7 @@ from muster.client.config import PackMember
 from muster.client.control import Control
 from muster.client.faults.scheduled import DeviceFault
 from muster.client.faults.update_effects import UpdateEffects
+from muster.client.hosted import train_hosted
 from muster.client.life import Row
 from muster.client.memory import Memory, RoundRecord, State, StoredUpdate
 from muster.client.participation import UtilitySettings
@@ -29,6 +30,7 @@ from muster.common.lines import LinkModel
 from muster.common.masks import GroupMasks, Mask
 from muster.common.seeds import stream
 from muster.common.tensors import WIRE, Vector
+from muster.tasks.hosted import HostedTask
 from muster.tasks.task import Examples, OpenTask
 from muster.wire.bodies import checksum, decode_vector
 
@@ -124,24 +126,36 @@ class Learner:
         if work.training.control_variates:
             received, of_server = np.split(received, 2)
             control = Control.of(of_server, before.control)
-        trained = train(
-            self._task,
-            self._module,
-            received,
-            examples,
-            work.training,
-            seed=work.seed,
-            client=self.client,
-            round=round,
-            base_version=call.base_version,
-            mask=mask,
-            correction=None if control is None else control.correction(),
-        )
+        own = before.own
+        if isinstance(self._task, HostedTask):
+            trained, own = train_hosted(
+                self._task,
+                received,
+                work.training,
+                seed=work.seed,
+                client=self.client,
+                index=self._index,
+                round=round,
+                kept=own,
+            )
+        else:
+            trained = train(
+                self._task,
+                self._module,
+                received,
+                examples,
+                work.training,
+                seed=work.seed,
+                client=self.client,
+                round=round,
+                base_version=call.base_version,
+                mask=mask,
+                correction=None if control is None else control.correction(),
+            )
         sent, kept = trained.delta, b""
         if control is not None:
             change = control.change(trained, work.training.learning_rate_at(round))
             sent, kept = np.concatenate([sent, change]), (control.own + change).tobytes()
-        own = before.own
         if judgement is not None and self._judge is not None:
             own = self._judge.conclude(call, judgement, received, trained.delta).to_bytes()
         compressed = (mask, before, work.seed, round)
@@ -266,7 +280,8 @@ class Learner:
         """The state before a round, with what follows from the updates that counted: the control
         variate, and for a rational device what is in the model of it."""
         counted = self.memory.counted_for(call)
-        if call.weight is not None and before.own and counted.own is not before.own:
+        told = self.rational and call.weight is not None
+        if told and before.own and counted.own is not before.own:
             sent = ModelJudgement.from_bytes(counted.own).sent if counted.own else None
             before = before._replace(
                 own=ModelJudgement.from_bytes(before.own).having(sent).to_bytes()

@@ -35,7 +35,7 @@ _FACTS = struct.Struct("<QQ16s QQ QQ16sQ7dQd 10I")
 - of the update: attempt, examples (0: there is no update), checksum, length, seconds and loss,
   steps, and loss before training (NaN: not measured);
 - lengths of the parts that follow: client, lives before and after, residuals before and after,
-  control variates before and after, the own models of a rational device before and after, and body.
+  control variates before and after, what else the device keeps before and after, and body.
 """
 
 BODY_BYTES = 1 << 20
@@ -66,8 +66,9 @@ class State(NamedTuple):
             if the aggregator has none.
         life: step and values of `muster.client.device_simulation.STATE`; empty before its first
             round, and for a device without a simulated life.
-        own: what a rational device keeps of its own (`muster.client.rational.ModelJudgement`);
-            empty before its first round, and for all other devices.
+        own: what else a device keeps of its own: a rational device its `ModelJudgement`
+            (`muster.client.rational`), a device of a hosted task what its app keeps. Empty before
+            its first round, and for all other devices.
     """
 
     trained: int = 0

@@ -35,6 +35,7 @@ from muster.common.errors import ConfigError, MusterError
 from muster.common.files import write_atomic
 from muster.common.processes import die_with_parent, rarely_collect
 from muster.common.tensors import WIRE, safetensors_header
+from muster.tasks.hosted import HostedTask
 from muster.tasks.models import initial_vector, layout_of
 from muster.tasks.task import OpenTask
 from muster.tasks.tasks import read_task
@@ -167,6 +168,8 @@ def main() -> None:
         task = read_task(config.task).open(config.population, config.seed)
         nursery = Nursery(config, task, supervisor)
         prepared = prepare(task, Path(config.folder), config.rational)
+        if isinstance(task, HostedTask):
+            task.warm()
     except MusterError as error:
         event = "refused" if isinstance(error, ConfigError) else "failed"
         supervisor.sendall(json.dumps({"event": event, "why": str(error)}).encode() + b"\n")

@@ -82,7 +82,7 @@ def train(
         trained = replace(trained, initial_loss=loss)
     if settings.update_noise:
         draws = stream(seed, "privacy", client, round)
-        trained = replace(trained, delta=_noisy(trained.delta, settings, draws))
+        trained = replace(trained, delta=clipped_with_noise(trained.delta, settings, draws))
     return trained
 
 
@@ -154,8 +154,8 @@ def loss_at(received: Vector, task: OpenTask, module: nn.Module, examples: Examp
     return loss + 0.5 * task.ridge * norm**2
 
 
-def _noisy(delta: Vector, settings: Training, draws: np.random.Generator) -> Vector:
-    """What a device returns of its update under differential privacy: clipped, with noise."""
+def clipped_with_noise(delta: Vector, settings: Training, draws: np.random.Generator) -> Vector:
+    """Return an update clipped to `clip_update`, with the noise of `update_noise`."""
     clipped = torch.from_numpy(delta.copy())
     _clip(clipped, settings.clip_update)  # also the update of a user's own trainer
     noise = draws.normal(0.0, settings.update_noise, len(delta))

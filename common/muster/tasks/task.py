@@ -80,6 +80,9 @@ class Task(Plugin):
     """Whether an evaluation has an accuracy beside the loss. A function of the user's may have none
     although this is true."""
 
+    hosted: ClassVar[bool] = False
+    """Whether the open task is a `muster.tasks.hosted.HostedTask`, whose devices keep state."""
+
     kind: str = Field(default="", alias="name")
     """The registered name of the task, `module:Class`, or `module:function`."""
 

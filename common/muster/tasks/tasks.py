@@ -10,6 +10,7 @@ from muster.common.config import Section, validate
 from muster.common.errors import ConfigError
 from muster.tasks.classification import Cifar10, Digits, FashionMnist, Mnist, UciHar
 from muster.tasks.columns import decoded
+from muster.tasks.flower.settings import Flower
 from muster.tasks.logistic import LogisticRegression
 from muster.tasks.own import FunctionRegistry, Own
 from muster.tasks.reading import News, Shakespeare
@@ -21,6 +22,7 @@ BUILT_IN: dict[str, type[Task]] = {
     "cifar10": Cifar10,
     "digits": Digits,
     "fashion-mnist": FashionMnist,
+    "flower": Flower,
     "linear": LinearRegression,
     "logistic": LogisticRegression,
     "mnist": Mnist,

@@ -156,8 +156,8 @@ def _require_memory(folder: Path, ledger: sqlite3.Connection) -> None:
 def _require_states(folder: Path, ledger: sqlite3.Connection, scenario: Scenario) -> None:
     """Check that devices whose state depends on what they did have it. Without the newest rounds
     such a device would go on, but not as it would have done."""
-    variates = scenario.server.aggregator.control
-    keep = [group.name for group in scenario.groups if group.keeps_state or variates]
+    all_keep = scenario.server.aggregator.control or scenario.task.hosted
+    keep = [group.name for group in scenario.groups if group.keeps_state or all_keep]
     worked = (
         'SELECT w.client, max(w.round), k."group" FROM (SELECT client, call_round AS round FROM '
         "contributions WHERE examples > 0 UNION ALL SELECT client, round FROM answers "

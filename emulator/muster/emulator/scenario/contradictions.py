@@ -7,6 +7,7 @@ from muster.client.logit import Logit
 from muster.common.bounds import DEVICES
 from muster.emulator.expectations.settings import KnownNames
 from muster.emulator.faults.refusals import endless_faults, fault_refusals
+from muster.emulator.scenario.hosted_tasks import hosted_refusals
 from muster.emulator.scenario.rational_clients import rational_refusals
 from muster.emulator.scenario.settings import Group, ScenarioSettings
 from muster.server.aggregators import Need
@@ -73,6 +74,7 @@ def contradictions(scenario: ScenarioSettings) -> Sequence[str]:
     found += _impossible_expectations(scenario)
     found += fault_refusals(scenario)
     found += rational_refusals(scenario)
+    found += hosted_refusals(scenario)
     mistakes = len(found)
     for number, group in enumerate(scenario.groups):
         found += [f"groups[{number}].{mistake}" for mistake in _impossible(scenario, group)]

@@ -114,6 +114,7 @@ def _set_data(values: dict[str, Any], directory: str | None, scenario: Path) -> 
 def _set_files(values: dict[str, Any], scenario: Path) -> None:
     """Make the paths absolute that the scenario names. They are relative to its file."""
     _make_absolute(values.get("launch"), "authority", scenario)
+    _make_absolute(values.get("task"), "app", scenario)
     groups = values.get("groups")
     for group in groups if isinstance(groups, list) else ():
         if not isinstance(group, dict):

@@ -24,6 +24,11 @@ def require(scenario: Scenario) -> None:
     Raises:
         ConfigError: it cannot.
     """
+    if scenario.task.hosted:
+        raise ConfigError(
+            f"task: {scenario.task.kind!r} runs an app that muster's images do not have; expected "
+            f"the processes backend"
+        )
     with connected() as client:
         for image in (scenario.launch.server_image, scenario.launch.client_image):
             try:

@@ -1,0 +1,36 @@
+"""Training by a hosted task, whose own code trains (`muster.tasks.hosted`)."""
+
+import numpy as np
+
+from muster.client.config import Training
+from muster.client.trainer import Trained
+from muster.client.training import clipped_with_noise
+from muster.common.seeds import stream
+from muster.common.tensors import Vector
+from muster.tasks.hosted import HostedTask
+
+
+def train_hosted(
+    task: HostedTask,
+    received: Vector,
+    settings: Training,
+    *,
+    seed: int,
+    client: str,
+    index: int,
+    round: int,
+    kept: bytes,
+) -> tuple[Trained, bytes]:
+    """Train from the received parameters; return the result and what the device keeps.
+
+    Args:
+        received: shape (parameters,); not changed.
+        settings: of which `clip_update` and `update_noise` hold; the app decides the rest.
+        index: the client's index in the population.
+        kept: what the device kept of its last training; empty before the first.
+    """
+    update = task.train(index, client, received, seed, round, kept)
+    delta = np.subtract(update.trained, received, dtype=np.float32)
+    if settings.clip_update is not None:
+        delta = clipped_with_noise(delta, settings, stream(seed, "privacy", client, round))
+    return Trained(delta, update.examples, update.loss, train_steps=0), update.kept

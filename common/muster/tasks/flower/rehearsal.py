@@ -1,0 +1,289 @@
+"""The rehearsal of an app: the beginning of its first round, played in a process of its own.
+
+Nothing else says what an app's messages look like: which arrays its model has and with which values
+it begins, what the app's `ServerApp` tells its nodes, and what they return. So the `ServerApp` runs
+here until its first round has sent all kinds of messages, over a `Grid` that answers them:
+
+- the first message of training is kept, and the `ClientApp` trains once, as the node that got it;
+  the other nodes of the round answer the same, so that the strategy can go on;
+- the first message of evaluation is kept, and ends the rehearsal; so does a second round of
+  training, or the end of the `ServerApp`;
+- the `ClientApp` answers every other message, for example that of a legacy strategy which asks a
+  node for the initial parameters.
+
+The process is a fork, because a `ServerApp` cannot be stopped otherwise, and because the threads
+and caches that it leaves would be in every device.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import select
+import signal
+import struct
+import sys
+from collections import deque
+from dataclasses import dataclass, field
+from threading import Lock
+from time import monotonic
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from flwr.app import Context, Message, RecordDict
+from flwr.serverapp import Grid, ServerApp
+
+from muster.common.errors import ConfigError
+from muster.common.processes import die_with_parent
+from muster.tasks.flower import records
+from muster.tasks.flower.hosting import (
+    RUN_ID,
+    SERVER_NODE,
+    ClientHost,
+    Order,
+    seed_generators,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from muster.tasks.flower.project import FlowerProject
+
+log = logging.getLogger("muster.flower")
+
+REHEARSAL_S = 600.0
+"""Most wall seconds that a rehearsal may take. A `ServerApp` that waits for what never comes would
+wait for ever."""
+
+_LENGTH = struct.Struct("<Q")
+
+
+@dataclass
+class Rehearsal:
+    """What the rehearsal of an app has shown.
+
+    Attributes:
+        train: the first message of training.
+        reply: the content of the reply to it.
+        index: the index of the device that replied.
+        evaluate: the first message of evaluation; None if the app evaluates on no node.
+        modules: names of the modules that the first round has imported.
+    """
+
+    train: Order
+    reply: RecordDict
+    index: int
+    evaluate: Order | None = None
+    modules: list[str] = field(default_factory=list)
+
+    def to_bytes(self) -> bytes:
+        orders = [self.train, *filter(None, [self.evaluate])]
+        contents = [records.to_bytes(each.content) for each in orders]
+        contents.append(records.to_bytes(self.reply))
+        header = {
+            "orders": [[order.message_type, order.group] for order in orders],
+            "index": self.index,
+            "modules": self.modules,
+            "lengths": [len(content) for content in contents],
+        }
+        text = json.dumps(header).encode()
+        return b"".join([_LENGTH.pack(len(text)), text, *contents])
+
+    @classmethod
+    def from_bytes(cls, data: bytes) -> Rehearsal:
+        (length,) = _LENGTH.unpack_from(data)
+        start = _LENGTH.size + length
+        header = json.loads(data[_LENGTH.size : start])
+        contents = []
+        for size in header["lengths"]:
+            contents.append(records.from_bytes(data[start : start + size]))
+            start += size
+        *sent, reply = contents
+        facts = zip(header["orders"], sent, strict=True)
+        orders = [Order(kind, group, content) for (kind, group), content in facts]
+        evaluate = orders[1] if len(orders) > 1 else None
+        return cls(orders[0], reply, header["index"], evaluate, header["modules"])
+
+
+def rehearse(
+    project: FlowerProject, client: ClientHost, population: int, seed: int, limit_s: float
+) -> Rehearsal:
+    """Play the beginning of the first round of an app in a forked process.
+
+    Args:
+        population: number of nodes.
+        seed: the scenario's, from which the `ServerApp` and the one training draw.
+        limit_s: wall seconds after which the app is refused; `REHEARSAL_S` except in tests.
+
+    Raises:
+        ConfigError: the app cannot be hosted; the message says why.
+    """
+    server = project.load(project.server_app)
+    if not isinstance(server, ServerApp):
+        raise ConfigError(
+            f"task.app: {project.server_app} of {project.folder} is {type(server).__name__}, "
+            f"expected a flwr.serverapp.ServerApp"
+        )
+    sys.stdout.flush()
+    reading, writing = os.pipe()
+    parent = os.getpid()
+    child = os.fork()
+    if child == 0:
+        die_with_parent(parent)
+        os.close(reading)
+        _Stage(project, server, client, population, seed, writing).play()
+    os.close(writing)
+    said = _read(reading, monotonic() + limit_s)
+    os.close(reading)
+    if said is None:
+        os.kill(child, signal.SIGKILL)
+    os.waitpid(child, 0)
+    if said is None:
+        raise ConfigError(
+            f"task.app: {project.server_app} of {project.folder} has not sent the messages of its "
+            f"first round to {population} nodes within {limit_s:g} s; look for what it waits for, "
+            f"for example min_available_nodes"
+        )
+    if said[:1] == b"+":
+        return Rehearsal.from_bytes(said[1:])
+    why = said[1:].decode(errors="replace") or "the process ended without a word"
+    raise ConfigError(why)
+
+
+def _read(pipe: int, until: float) -> bytes | None:
+    """All bytes from a pipe, or None if its other end is not closed in time."""
+    chunks: list[bytes] = []
+    while True:
+        readable, _, _ = select.select([pipe], [], [], max(0.0, until - monotonic()))
+        if not readable:
+            return None
+        if not (chunk := os.read(pipe, 1 << 20)):
+            return b"".join(chunks)
+        chunks.append(chunk)
+
+
+class _Stage:
+    """The forked process, which plays an app until it has shown its messages."""
+
+    def __init__(
+        self,
+        project: FlowerProject,
+        server: ServerApp,
+        client: ClientHost,
+        population: int,
+        seed: int,
+        pipe: int,
+    ) -> None:
+        self._project, self._server, self._client = project, server, client
+        self._population, self._seed, self._pipe = population, seed, pipe
+        self._known = set(sys.modules)
+        self._lock = Lock()  # a legacy strategy sends from several threads
+        self._seen: Rehearsal | None = None
+        self._trained: set[int] = set()
+
+    def play(self) -> NoReturn:
+        seed_generators(self._seed, "server")
+        why = "it ended before that"
+        try:
+            context = Context(RUN_ID, SERVER_NODE, {}, RecordDict(), dict(self._project.run_config))
+            self._server(_RehearsalGrid(self), context)
+        except BaseException as error:  # an app may raise anything
+            why = f"{type(error).__name__}: {error}"
+        with self._lock:
+            if self._seen is None:
+                self._end(
+                    f"task.app: {self._project.server_app} of {self._project.folder} sent no "
+                    f"message of training, from which muster learns the model: {why}"
+                )
+            log.warning("the app's ServerApp evaluates on no node: %s", why)
+            self._end()
+
+    def reply_to(self, message: Message) -> Message:
+        """Answer a message of the `ServerApp` as the node to which it is addressed."""
+        with self._lock:
+            try:
+                content = self._answer(message)
+            except ConfigError as error:
+                self._end(str(error))
+        return Message(content, reply_to=message)
+
+    def nodes(self) -> list[int]:
+        return list(range(1, self._population + 1))
+
+    def _answer(self, message: Message) -> RecordDict:
+        metadata, index = message.metadata, message.metadata.dst_node_id - 1
+        order = Order(metadata.message_type, metadata.group_id, message.content)
+        category, _, _ = order.message_type.partition(".")
+        if category == "evaluate" and self._seen is not None:
+            self._seen.evaluate = order
+            self._end()
+        if category != "train":
+            return self._client.call(order, index, RecordDict())
+        if self._seen is None:
+            kept = records.to_bytes(order.content)  # the app may take records out of the message
+            seed_generators(self._seed, "rehearsal")
+            reply = self._client.call(order, index, RecordDict())
+            order = order._replace(content=records.from_bytes(kept))
+            self._seen = Rehearsal(order, reply, index)
+            self._reply = records.to_bytes(reply)
+        elif index in self._trained:  # a second round has begun
+            self._end()
+        self._trained.add(index)
+        return records.from_bytes(self._reply)
+
+    def _end(self, refusal: str = "") -> NoReturn:
+        """Send what was seen, or the reason of a refusal, and end the process."""
+        said = b"-" + refusal.encode()
+        if not refusal and self._seen is not None:
+            self._seen.modules = sorted(set(sys.modules) - self._known)
+            said = b"+" + self._seen.to_bytes()
+        view = memoryview(said)
+        while view:
+            view = view[os.write(self._pipe, view) :]
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(0)
+
+
+class _RehearsalGrid(Grid):
+    """The connection of a `ServerApp` to the nodes of a rehearsal."""
+
+    def __init__(self, stage: _Stage) -> None:
+        self._stage = stage
+        self._replies: dict[str, Message] = {}
+        self._numbers = iter(range(1, sys.maxsize))
+
+    def set_run(self, *given: Any, **named: Any) -> None:
+        """A rehearsal has one run."""
+
+    @property
+    def run(self) -> Any:
+        return SimpleNamespace(run_id=RUN_ID)
+
+    def create_message(
+        self,
+        content: RecordDict,
+        message_type: str,
+        dst_node_id: int,
+        group_id: str,
+        ttl: float | None = None,
+    ) -> Message:
+        return Message(content, dst_node_id, message_type, ttl=ttl, group_id=group_id)
+
+    def get_node_ids(self) -> Iterable[int]:
+        return self._stage.nodes()
+
+    def push_messages(self, messages: Iterable[Message]) -> Iterable[str]:
+        replies = {str(next(self._numbers)): self._stage.reply_to(each) for each in messages}
+        self._replies |= replies
+        return list(replies)
+
+    def pull_messages(self, message_ids: Iterable[str]) -> Iterable[Message]:
+        return [self._replies.pop(each) for each in message_ids if each in self._replies]
+
+    def send_and_receive(
+        self, messages: Iterable[Message], *, timeout: float | None = None
+    ) -> Iterable[Message]:
+        waiting = deque(messages)
+        return [self._stage.reply_to(waiting.popleft()) for _ in range(len(waiting))]

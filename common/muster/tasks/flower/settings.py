@@ -1,0 +1,76 @@
+"""The `[task]` table of a Flower app. This module imports neither flwr nor torch."""
+
+from __future__ import annotations
+
+import importlib.util
+from typing import TYPE_CHECKING, Annotated, ClassVar
+
+from pydantic import Field
+
+from muster.common.bounds import DeviceCount, ExampleCount
+from muster.common.errors import ConfigError
+from muster.tasks.task import Task
+
+if TYPE_CHECKING:
+    from muster.tasks.task import OpenTask
+
+ConfigValue = bool | int | float | str
+
+
+class Flower(Task):
+    """A Flower app: its `ClientApp` trains on the devices, unchanged ([flower.md](flower.md)).
+
+    Each device is a node of the app, and its index in the population is its `partition-id`. The app
+    brings its data, model, loss and optimizer. Needs `pip install muster[flower]`.
+    """
+
+    hosted: ClassVar[bool] = True
+
+    app: str
+    """The folder of the app, with its `pyproject.toml`; relative to the scenario file."""
+
+    examples: ExampleCount
+    """The most examples that a device of the app trains on. A device that reports more is an error.
+    Modelled durations count every device as having so many."""
+
+    run_config: dict[str, ConfigValue] = Field(default_factory=dict)
+    """Values that replace those of the app's `[tool.flwr.app.config]`, as `flwr run --run-config`
+    does. Keys of a nested table are joined by dots."""
+
+    train_config: dict[str, ConfigValue] = Field(default_factory=dict)
+    """Values that the `ConfigRecord` of training messages has beside, or instead of, those that the
+    app's `ServerApp` sends in its first round."""
+
+    local_arrays: Annotated[list[str], Field(max_length=1_000)] = Field(default_factory=list)
+    """Names of arrays of the model that stay on their device, as patterns (`*`, `?`). Every array
+    that is not floating point must be among them, for example `["*.num_batches_tracked"]`."""
+
+    loss_metric: str | None = None
+    """The metric that is the loss. Absent: `loss`, or `eval_loss` (in training `train_loss`)."""
+
+    accuracy_metric: str | None = None
+    """The metric that is the accuracy. Absent: `accuracy`, `eval_acc` or `eval_accuracy`."""
+
+    evaluated_devices: DeviceCount | None = None
+    """Number of devices, from the first on, on whose data every evaluation calls the app. Absent:
+    all devices."""
+
+    @classmethod
+    def takes_model(cls) -> bool:
+        return False
+
+    def check(self) -> None:
+        if importlib.util.find_spec("flwr") is None:
+            raise ConfigError(
+                "task: a Flower app needs Flower, which is not installed; pip install "
+                "'muster[flower]'"
+            )
+        from muster.tasks.flower.project import read_project
+
+        read_project(self.app, self.run_config)
+
+    def open(self, population: int, seed: int) -> OpenTask:
+        self.check()
+        from muster.tasks.flower.opened import OpenFlower
+
+        return OpenFlower(self, population, seed)
