@@ -154,9 +154,11 @@ PLUG_INS: list[tuple[Registry[Any], Place]] = [
 ]  # fmt: skip
 
 FILES = {
-    "file", "trace", "20news", "cifar10", "fashion-mnist", "mnist", "shakespeare", "uci-har", "lstm"
+    "file", "trace", "20news", "cifar10", "fashion-mnist", "mnist", "shakespeare", "uci-har",
+    "lstm", "flower",
 }  # fmt: skip
-"""Kinds that need files. An lstm reads texts, and all texts are files."""
+"""Kinds that need files. An app of Flower is a folder. An lstm reads texts, and all texts are
+files."""
 
 TOO_LONG = {
     ("groups.0", "count"): "tests/unit/population computes a population of so many",

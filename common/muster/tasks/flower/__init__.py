@@ -3,7 +3,7 @@
 `settings` is the `[task]` table and imports no flwr. Everything else imports it, and is imported
 when the task is opened:
 
-- `project` reads the app's folder and imports its two apps;
+- `project` reads the app's folder, and imports its two apps;
 - `rehearsal` plays the beginning of the app's first round, and so learns the app's messages and its
   initial model;
 - `arrays` turns the arrays of a message into the model's vector and back;

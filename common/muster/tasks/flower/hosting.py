@@ -27,7 +27,7 @@ class Order(NamedTuple):
 
     Attributes:
         message_type: "train", "evaluate", or with an action, for example "train.warm_up".
-        group: Flower's id of the group of messages, which strategies set to the round.
+        group: Flower's id of the group of messages, which legacy strategies set to the round.
     """
 
     message_type: str

@@ -116,12 +116,16 @@ class _LoadedApp:
         project = read_project(settings.app, settings.run_config)
         self._settings = settings
         self.host = ClientHost(project, population)
-        seen = rehearse(project, self.host, population, seed, rehearsal_s)
+        seen = rehearse(project, self.host, population, seed, self._format_of, rehearsal_s)
         self._train, self.evaluate, self.modules = seen.train, seen.evaluate, seen.modules
+        self.format = self._format_of(seen.train)
         self._arrays = _only_arrays(seen.train.content, "the first message of training")
-        self.format = ArrayFormat(seen.train.content[self._arrays], settings.local_arrays)
         self.training(seen.train.content[self._arrays], round=1)
         self.update(seen.train.message_type, seen.index, seen.reply, RecordDict())
+
+    def _format_of(self, order: Order) -> ArrayFormat:
+        name = _only_arrays(order.content, "the first message of training")
+        return ArrayFormat(order.content[name], self._settings.local_arrays)
 
     def training(self, model: ArrayRecord, round: int) -> Order:
         """Return the message of training for a round: that of the first round, with this model,
@@ -135,7 +139,8 @@ class _LoadedApp:
                     f"found {len(configs)}; leave train_config out"
                 )
             configs[0].update(self._settings.train_config)
-        return Order(self._train.message_type, str(round), content)
+        group = str(round) if self._train.group else ""  # only legacy strategies set it
+        return Order(self._train.message_type, group, content)
 
     def evaluation(self, model: ArrayRecord) -> Order:
         """Return the message of evaluation for a model: that of the first round."""

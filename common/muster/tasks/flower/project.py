@@ -9,11 +9,15 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import reduce
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
+from pydantic import Field
+
+from muster.common.bounds import Number
 from muster.common.errors import ConfigError
 
-ConfigValue = bool | int | float | str
+ConfigValue = bool | Annotated[int, Field(ge=-(2**63), lt=2**63)] | Number | str
+"""A value of a run config or of a `ConfigRecord` that a scenario can give."""
 
 
 @dataclass(frozen=True)

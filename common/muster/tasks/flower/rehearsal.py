@@ -31,6 +31,7 @@ from time import monotonic
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, NoReturn
 
+import torch
 from flwr.app import Context, Message, RecordDict
 from flwr.serverapp import Grid, ServerApp
 
@@ -46,7 +47,7 @@ from muster.tasks.flower.hosting import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
 
     from muster.tasks.flower.project import FlowerProject
 
@@ -107,14 +108,21 @@ class Rehearsal:
 
 
 def rehearse(
-    project: FlowerProject, client: ClientHost, population: int, seed: int, limit_s: float
+    project: FlowerProject,
+    client: ClientHost,
+    population: int,
+    seed: int,
+    inspect: Callable[[Order], object],
+    limit_s: float = REHEARSAL_S,
 ) -> Rehearsal:
     """Play the beginning of the first round of an app in a forked process.
 
     Args:
         population: number of nodes.
         seed: the scenario's, from which the `ServerApp` and the one training draw.
-        limit_s: wall seconds after which the app is refused; `REHEARSAL_S` except in tests.
+        inspect: raises a `ConfigError` if the first message of training cannot be hosted. It is
+            called before the `ClientApp` gets the message.
+        limit_s: wall seconds after which the app is refused.
 
     Raises:
         ConfigError: the app cannot be hosted; the message says why.
@@ -132,7 +140,7 @@ def rehearse(
     if child == 0:
         die_with_parent(parent)
         os.close(reading)
-        _Stage(project, server, client, population, seed, writing).play()
+        _Stage(project, server, client, population, seed, inspect, writing).play()
     os.close(writing)
     said = _read(reading, monotonic() + limit_s)
     os.close(reading)
@@ -173,16 +181,21 @@ class _Stage:
         client: ClientHost,
         population: int,
         seed: int,
+        inspect: Callable[[Order], object],
         pipe: int,
     ) -> None:
         self._project, self._server, self._client = project, server, client
-        self._population, self._seed, self._pipe = population, seed, pipe
+        self._population, self._seed = population, seed
+        self._inspect, self._pipe = inspect, pipe
         self._known = set(sys.modules)
         self._lock = Lock()  # a legacy strategy sends from several threads
         self._seen: Rehearsal | None = None
         self._trained: set[int] = set()
+        self._reply = b""
 
     def play(self) -> NoReturn:
+        # Devices train with one thread too; a fork does not have the threads of its parent.
+        torch.set_num_threads(1)
         seed_generators(self._seed, "server")
         why = "it ended before that"
         try:
@@ -221,6 +234,7 @@ class _Stage:
         if category != "train":
             return self._client.call(order, index, RecordDict())
         if self._seen is None:
+            self._inspect(order)
             kept = records.to_bytes(order.content)  # the app may take records out of the message
             seed_generators(self._seed, "rehearsal")
             reply = self._client.call(order, index, RecordDict())

@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import importlib.util
-from typing import TYPE_CHECKING, Annotated, ClassVar
+from typing import TYPE_CHECKING, Annotated, ClassVar, Self
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from muster.common.bounds import DeviceCount, ExampleCount
 from muster.common.errors import ConfigError
+from muster.tasks.flower.project import ConfigValue, read_project
 from muster.tasks.task import Task
 
 if TYPE_CHECKING:
     from muster.tasks.task import OpenTask
-
-ConfigValue = bool | int | float | str
 
 
 class Flower(Task):
@@ -59,14 +58,19 @@ class Flower(Task):
     def takes_model(cls) -> bool:
         return False
 
+    @model_validator(mode="after")
+    def _app_brings_the_rest(self) -> Self:
+        for name in ("model", "validation_ratio"):
+            if getattr(self, name) != Task.model_fields[name].default:
+                raise ValueError(f"{name}: the app brings its model and its data; leave it out")
+        return self
+
     def check(self) -> None:
         if importlib.util.find_spec("flwr") is None:
             raise ConfigError(
                 "task: a Flower app needs Flower, which is not installed; pip install "
                 "'muster[flower]'"
             )
-        from muster.tasks.flower.project import read_project
-
         read_project(self.app, self.run_config)
 
     def open(self, population: int, seed: int) -> OpenTask:

@@ -1,0 +1,80 @@
+"""A Flower app, unchanged, on real processes of which some are killed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from safetensors.numpy import load_file
+
+from muster.client.memory import Memory
+from muster.common import seeds
+from muster.emulator import Run, run
+from muster.emulator.chaos.run_processes import kill_process, run_processes
+from muster.emulator.scenario.reading import read_scenario
+
+pytest.importorskip("flwr", reason="needs Flower: pip install 'muster[flower]'")
+pytestmark = pytest.mark.usefixtures("nothing_left")
+
+EXAMPLE = Path(__file__).parents[2] / "examples/flower/digits.toml"
+
+KILLS = 4
+
+
+class Killer:
+    """Kills a process of a part of the run with SIGKILL at every third committed round."""
+
+    def __init__(self, folder: Path, part: str) -> None:
+        self._folder, self._part = folder, part
+        self._draws = seeds.stream(1, "kills", part)
+        self.left = KILLS
+
+    def show(self, event: dict[str, Any]) -> None:
+        if event["event"] != "round_committed" or event["round"] % 3 or not self.left:
+            return
+        victims = [each for each in run_processes(self._folder) if each.part == self._part]
+        if victims and kill_process(victims[self._draws.integers(len(victims))], self._folder):
+            self.left -= 1
+
+
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Run:
+    return run(read_scenario(EXAMPLE), out=tmp_path_factory.mktemp("flower") / "run", report=False)
+
+
+def test_the_example_learns_with_the_data_and_the_rule_that_it_names(undisturbed: Run) -> None:
+    assert undisturbed.summary["final"]["accuracy"] > 0.8
+    folded = undisturbed.ledger.contributions.query("outcome == 'folded'")
+    # 1,797 digits, every tenth of them, less a fifth
+    assert set(folded["examples"]) == {144}
+    assert folded["loss"].notna().all()
+    tensors = load_file(undisturbed.folder / "model.safetensors")
+    assert "layers.1.running_mean" in tensors
+    assert "layers.1.num_batches_tracked" not in tensors
+    assert np.abs(tensors["layers.1.running_mean"]).max() > 0
+
+
+@pytest.mark.parametrize("part", ["device", "server"])
+def test_kills_change_neither_the_model_nor_the_state_of_the_apps_contexts(
+    undisturbed: Run, tmp_path: Path, part: str
+) -> None:
+    folder = tmp_path / "killed"
+    killer = Killer(folder, part)
+    scenario = read_scenario(EXAMPLE, [("launch.restarts", KILLS)])
+    done = run(scenario, out=folder, show=killer.show, show_every_s=0.005, report=False)
+    assert killer.left == 0, "the run was over before the killer was done"
+    assert done.summary["model_sha256"] == undisturbed.summary["model_sha256"]
+    for client in done.ledger.clients["client"]:
+        states = [
+            Memory(each.folder / "devices" / client).held[-1].after.own
+            for each in (done, undisturbed)
+        ]
+        assert states[0] == states[1] != b""
+
+
+def test_devices_of_one_process_train_as_they_would_alone(undisturbed: Run, tmp_path: Path) -> None:
+    packed = read_scenario(EXAMPLE, ["groups[0].devices_per_process=5"])
+    done = run(packed, out=tmp_path / "packed", report=False)
+    assert done.summary["model_sha256"] == undisturbed.summary["model_sha256"]
