@@ -42,7 +42,7 @@ ENDLESS = "FedAvg(min_available_nodes=5).start(grid, ArrayRecord([np.zeros(2)]),
         ({"train": OTHER_NAMES}, ['the reply lacks ["0", "1"]', "it has: w"]),
         ({"train": OTHER_SHAPE}, ["the array '0' as float64 of shape (4,)", "of shape (2, 2)"]),
         ({"train": CONFIG}, ["changed context.run_config, which Flower forbids"]),
-        ({"examples": 5}, ["num-examples = 10, but task.examples = 5"]),
+        ({"examples": 5}, ["num-examples = 10, expected at least 1 and at most task.examples = 5"]),
         ({"main": "return None"}, ["sent no message of training", "it ended before that"]),
         ({"main": "raise OSError('no disk')"}, ["sent no message", "OSError: no disk"]),
         ({"main": BUFFERS}, ["'bn.steps' (int64), 'mask' (bool)", '["bn.steps", "mask"]']),
@@ -77,6 +77,10 @@ def test_a_call_that_the_client_app_does_not_know_is_named(make_app: MakeApp) ->
 def test_a_metric_that_the_app_does_not_report_is_refused_with_those_that_it_does(
     make_app: MakeApp,
 ) -> None:
-    task = make_app(loss_metric="nll")
     with pytest.raises(ConfigError, match=r"no metric 'nll'; there are: eval_acc, eval_loss"):
-        task.metrics(task.module())
+        make_app(loss_metric="nll").module()
+
+
+def test_an_app_that_fails_in_evaluation_is_refused_too(make_app: MakeApp) -> None:
+    with pytest.raises(ConfigError, match=r"called for 'evaluate' as partition \d of 4: it ret"):
+        make_app(evaluate="return 3").module()

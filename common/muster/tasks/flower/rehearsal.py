@@ -6,8 +6,8 @@ here until its first round has sent all kinds of messages, over a `Grid` that an
 
 - the first message of training is kept, and the `ClientApp` trains once, as the node that got it;
   the other nodes of the round answer the same, so that the strategy can go on;
-- the first message of evaluation is kept, and ends the rehearsal; so does a second round of
-  training, or the end of the `ServerApp`;
+- the first message of evaluation is kept, with the reply of the `ClientApp`, and ends the
+  rehearsal; so does a second round of training, or the end of the `ServerApp`;
 - the `ClientApp` answers every other message, for example that of a legacy strategy which asks a
   node for the initial parameters.
 
@@ -24,12 +24,12 @@ import select
 import signal
 import struct
 import sys
-from collections import deque
 from dataclasses import dataclass, field
+from itertools import count
 from threading import Lock
 from time import monotonic
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
 import torch
 from flwr.app import Context, Message, RecordDict
@@ -53,11 +53,15 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("muster.flower")
 
-REHEARSAL_S = 600.0
-"""Most wall seconds that a rehearsal may take. A `ServerApp` that waits for what never comes would
-wait for ever."""
-
 _LENGTH = struct.Struct("<Q")
+
+
+class Exchange(NamedTuple):
+    """A message to the node of a device, by the device's index, and the content of the reply."""
+
+    order: Order
+    device: int
+    reply: RecordDict
 
 
 @dataclass
@@ -66,25 +70,19 @@ class Rehearsal:
 
     Attributes:
         train: the first message of training.
-        reply: the content of the reply to it.
-        index: the index of the device that replied.
         evaluate: the first message of evaluation; None if the app evaluates on no node.
         modules: names of the modules that the first round has imported.
     """
 
-    train: Order
-    reply: RecordDict
-    index: int
-    evaluate: Order | None = None
+    train: Exchange
+    evaluate: Exchange | None = None
     modules: list[str] = field(default_factory=list)
 
     def to_bytes(self) -> bytes:
-        orders = [self.train, *filter(None, [self.evaluate])]
-        contents = [records.to_bytes(each.content) for each in orders]
-        contents.append(records.to_bytes(self.reply))
+        seen = [self.train, *filter(None, [self.evaluate])]
+        contents = [records.to_bytes(c) for each in seen for c in (each.order.content, each.reply)]
         header = {
-            "orders": [[order.message_type, order.group] for order in orders],
-            "index": self.index,
+            "orders": [[each.order.message_type, each.order.group, each.device] for each in seen],
             "modules": self.modules,
             "lengths": [len(content) for content in contents],
         }
@@ -100,11 +98,13 @@ class Rehearsal:
         for size in header["lengths"]:
             contents.append(records.from_bytes(data[start : start + size]))
             start += size
-        *sent, reply = contents
-        facts = zip(header["orders"], sent, strict=True)
-        orders = [Order(kind, group, content) for (kind, group), content in facts]
-        evaluate = orders[1] if len(orders) > 1 else None
-        return cls(orders[0], reply, header["index"], evaluate, header["modules"])
+        train, *evaluate = [
+            Exchange(Order(kind, group, content), device, reply)
+            for (kind, group, device), content, reply in zip(
+                header["orders"], contents[::2], contents[1::2], strict=True
+            )
+        ]
+        return cls(train, evaluate[0] if evaluate else None, header["modules"])
 
 
 def rehearse(
@@ -113,7 +113,7 @@ def rehearse(
     population: int,
     seed: int,
     inspect: Callable[[Order], object],
-    limit_s: float = REHEARSAL_S,
+    limit_s: float,
 ) -> Rehearsal:
     """Play the beginning of the first round of an app in a forked process.
 
@@ -138,9 +138,12 @@ def rehearse(
     parent = os.getpid()
     child = os.fork()
     if child == 0:
-        die_with_parent(parent)
-        os.close(reading)
-        _Stage(project, server, client, population, seed, inspect, writing).play()
+        try:
+            die_with_parent(parent)
+            os.close(reading)
+            _Stage(project, server, client, population, seed, inspect, writing).play()
+        finally:
+            os._exit(1)  # it must not go on as the process from which it was forked
     os.close(writing)
     said = _read(reading, monotonic() + limit_s)
     os.close(reading)
@@ -155,8 +158,10 @@ def rehearse(
         )
     if said[:1] == b"+":
         return Rehearsal.from_bytes(said[1:])
-    why = said[1:].decode(errors="replace") or "the process ended without a word"
-    raise ConfigError(why)
+    raise ConfigError(
+        said[1:].decode(errors="replace")
+        or f"task.app: the process that ran {project.server_app} of {project.folder} died"
+    )
 
 
 def _read(pipe: int, until: float) -> bytes | None:
@@ -191,7 +196,6 @@ class _Stage:
         self._lock = Lock()  # a legacy strategy sends from several threads
         self._seen: Rehearsal | None = None
         self._trained: set[int] = set()
-        self._reply = b""
 
     def play(self) -> NoReturn:
         # Devices train with one thread too; a fork does not have the threads of its parent.
@@ -229,22 +233,24 @@ class _Stage:
         order = Order(metadata.message_type, metadata.group_id, message.content)
         category, _, _ = order.message_type.partition(".")
         if category == "evaluate" and self._seen is not None:
-            self._seen.evaluate = order
+            self._seen.evaluate = self._exchange(order, index)
             self._end()
         if category != "train":
             return self._client.call(order, index, RecordDict())
         if self._seen is None:
             self._inspect(order)
-            kept = records.to_bytes(order.content)  # the app may take records out of the message
-            seed_generators(self._seed, "rehearsal")
-            reply = self._client.call(order, index, RecordDict())
-            order = order._replace(content=records.from_bytes(kept))
-            self._seen = Rehearsal(order, reply, index)
-            self._reply = records.to_bytes(reply)
+            self._seen = Rehearsal(self._exchange(order, index))
         elif index in self._trained:  # a second round has begun
             self._end()
         self._trained.add(index)
-        return records.from_bytes(self._reply)
+        return records.from_bytes(records.to_bytes(self._seen.train.reply))
+
+    def _exchange(self, order: Order, index: int) -> Exchange:
+        """Let the `ClientApp` answer, as the node of a device in its first round."""
+        kept = records.to_bytes(order.content)  # the app may take records out of the message
+        seed_generators(self._seed, "rehearsal", order.message_type)
+        reply = self._client.call(order, index, RecordDict())
+        return Exchange(order._replace(content=records.from_bytes(kept)), index, reply)
 
     def _end(self, refusal: str = "") -> NoReturn:
         """Send what was seen, or the reason of a refusal, and end the process."""
@@ -266,7 +272,7 @@ class _RehearsalGrid(Grid):
     def __init__(self, stage: _Stage) -> None:
         self._stage = stage
         self._replies: dict[str, Message] = {}
-        self._numbers = iter(range(1, sys.maxsize))
+        self._numbers = count(1)
 
     def set_run(self, *given: Any, **named: Any) -> None:
         """A rehearsal has one run."""
@@ -299,5 +305,4 @@ class _RehearsalGrid(Grid):
     def send_and_receive(
         self, messages: Iterable[Message], *, timeout: float | None = None
     ) -> Iterable[Message]:
-        waiting = deque(messages)
-        return [self._stage.reply_to(waiting.popleft()) for _ in range(len(waiting))]
+        return [self._stage.reply_to(each) for each in messages]
