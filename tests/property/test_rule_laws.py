@@ -61,7 +61,10 @@ EXCEPTIONS = {
     "krum": _ROBUST,
     "multi-krum": _ROBUST,
     "bulyan": _ROBUST,
-    "fednova": {"agreement": "updates are divided by the number of local steps"},
+    "fednova": {
+        "agreement": "updates are divided by the number of local steps",
+        "splitting": "the weights n_i/‖a_i‖₁ of two halves are rounded, so bits may differ",
+    },
     "q-fedavg": {
         "splitting": ALIKE,
         "agreement": "the step is shorter where losses fall fast",
