@@ -10,7 +10,7 @@ from muster.common.config import Section, validate
 from muster.common.errors import ConfigError
 from muster.tasks.classification import Cifar10, Digits, FashionMnist, Mnist, UciHar
 from muster.tasks.columns import decoded
-from muster.tasks.flower.settings import Flower
+from muster.tasks.flower.opened import Flower
 from muster.tasks.logistic import LogisticRegression
 from muster.tasks.own import FunctionRegistry, Own
 from muster.tasks.reading import News, Shakespeare

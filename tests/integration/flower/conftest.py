@@ -7,17 +7,14 @@ import sys
 import textwrap
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
 from muster.common.config import validate
-from muster.tasks.flower.settings import Flower
+from muster.tasks.flower.opened import Flower, OpenFlower
 
-if TYPE_CHECKING:
-    from muster.tasks.flower.opened import OpenFlower
-
-MakeApp = Callable[..., "OpenFlower"]
+MakeApp = Callable[..., OpenFlower]
 
 CLIENT = """
     import numpy as np
@@ -109,8 +106,6 @@ def make_app(tmp_path: Path) -> Iterator[MakeApp]:
         rehearsal_s: float = 60.0,
         **settings: Any,
     ) -> OpenFlower:
-        from muster.tasks.flower.opened import OpenFlower
-
         name = f"app{next(numbers)}_of_{tmp_path.name}"
         names.append(name)
         package = tmp_path / name / name

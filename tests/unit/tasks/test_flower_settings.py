@@ -100,7 +100,7 @@ def test_flower_is_imported_only_when_an_app_is_used() -> None:
         "import muster.emulator, muster.client.nursery, muster.server.evaluation.process",
         "from muster.tasks.tasks import read_task",
         'read_task(\'{"name": "digits"}\').open(2, 1).module()',
-        "assert 'muster.tasks.flower.settings' in sys.modules",
+        "assert 'muster.tasks.flower.opened' in sys.modules",
         "sys.exit('flwr' in sys.modules)",
     ]
     subprocess.run([sys.executable, "-c", "\n".join(lines)], check=True, timeout=100)

@@ -22,7 +22,7 @@ SERVER_NODE = 0
 """The number of the node of the `ServerApp`. Device i is node i + 1."""
 
 
-class Order(NamedTuple):
+class Instruction(NamedTuple):
     """A message of the `ServerApp` to a node.
 
     Attributes:
@@ -53,7 +53,7 @@ class ClientHost:
                 f"{type(self._app).__name__}, expected a flwr.clientapp.ClientApp"
             )
 
-    def call(self, order: Order, index: int, state: RecordDict) -> RecordDict:
+    def call(self, instruction: Instruction, index: int, state: RecordDict) -> RecordDict:
         """Call the app on the node of the device at `index`; return the content of its reply.
 
         Args:
@@ -65,8 +65,8 @@ class ClientHost:
         config = self._project.run_config
         node = {"partition-id": index, "num-partitions": self._population}
         context = Context(RUN_ID, index + 1, node, state, dict(config))
-        kind, group = order.message_type, order.group
-        message = Message(order.content, index + 1, kind, group_id=group)
+        kind, group = instruction.message_type, instruction.group
+        message = Message(instruction.content, index + 1, kind, group_id=group)
         try:
             reply = self._app(message, context)
         except Exception as error:  # an app may raise anything

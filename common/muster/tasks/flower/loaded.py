@@ -13,7 +13,7 @@ from torch import nn
 from muster.common.errors import ConfigError
 from muster.tasks.flower import records
 from muster.tasks.flower.arrays import ArrayFormat
-from muster.tasks.flower.hosting import ClientHost, Order, seed_generators
+from muster.tasks.flower.hosting import ClientHost, Instruction, seed_generators
 from muster.tasks.flower.messages import (
     EXAMPLES,
     metric_name,
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from muster.common.tensors import Vector
-    from muster.tasks.flower.settings import Flower
+    from muster.tasks.flower.settings import FlowerSettings
 
 _LOSS = ("loss", "eval_loss")
 _TRAINING_LOSS = ("train_loss", "train-loss", "loss")
@@ -49,7 +49,9 @@ class LoadedApp:
         ConfigError: the app cannot be hosted.
     """
 
-    def __init__(self, settings: Flower, population: int, seed: int, rehearsal_s: float) -> None:
+    def __init__(
+        self, settings: FlowerSettings, population: int, seed: int, rehearsal_s: float
+    ) -> None:
         project = read_project(settings.app, settings.run_config)
         self._settings, self._population, self._seed = settings, population, seed
         self._host = ClientHost(project, population)
@@ -58,9 +60,11 @@ class LoadedApp:
         self._train, index, reply = seen.train
         self._format = self._format_of(self._train)
         # What could be refused in a round is refused now.
-        self._training_order(self._format.record(self._format.initial, self._format.local), round=1)
+        self._instruction_of_round(
+            self._format.record(self._format.initial, self._format.local), round=1
+        )
         self._update(index, reply, RecordDict())
-        self._evaluate: Order | None = None
+        self._evaluate: Instruction | None = None
         if seen.evaluate is not None:
             self._evaluate, index, reply = seen.evaluate
             model_record(self._evaluate.content, "the first message of evaluation")
@@ -75,9 +79,9 @@ class LoadedApp:
     ) -> HostedUpdate:
         """See `HostedTask.train`."""
         state, local = _kept_from(kept) if kept else (RecordDict(), self._format.local)
-        order = self._training_order(self._format.record(received, local), round)
+        instruction = self._instruction_of_round(self._format.record(received, local), round)
         seed_generators(seed, client, round)
-        return self._update(index, self._host.call(order, index, state), state)
+        return self._update(index, self._host.call(instruction, index, state), state)
 
     def metrics(self, module: nn.Module) -> dict[str, float]:
         """See `HostedTask.metrics`."""
@@ -87,16 +91,16 @@ class LoadedApp:
         parts, wanted = [], self._settings.evaluated_devices or self._population
         for index in range(min(self._population, wanted)):
             seed_generators(self._seed, "evaluation", index)
-            order = self._evaluate._replace(content=with_model(self._evaluate.content, model))
-            reply = self._host.call(order, index, RecordDict())
-            parts.append((self._examples(order, index, reply), numbers_of(reply)))
+            instruction = self._evaluate._replace(content=with_model(self._evaluate.content, model))
+            reply = self._host.call(instruction, index, RecordDict())
+            parts.append((self._examples(instruction, index, reply), numbers_of(reply)))
         return self._means(parts)
 
-    def _format_of(self, order: Order) -> ArrayFormat:
-        name = model_record(order.content, "the first message of training")
-        return ArrayFormat(order.content[name], self._settings.local_arrays)
+    def _format_of(self, instruction: Instruction) -> ArrayFormat:
+        name = model_record(instruction.content, "the first message of training")
+        return ArrayFormat(instruction.content[name], self._settings.local_arrays)
 
-    def _training_order(self, model: ArrayRecord, round: int) -> Order:
+    def _instruction_of_round(self, model: ArrayRecord, round: int) -> Instruction:
         """The message of training for a round: that of the first round, with this model, the number
         of the round, and `train_config`."""
         content = with_model(self._train.content, model, round)
@@ -109,7 +113,7 @@ class LoadedApp:
                 )
             configs[0].update(self._settings.train_config)
         group = str(round) if self._train.group else ""  # only legacy strategies set it
-        return Order(self._train.message_type, group, content)
+        return Instruction(self._train.message_type, group, content)
 
     def _update(self, index: int, reply: RecordDict, state: RecordDict) -> HostedUpdate:
         """The update of a reply to a message of training.
@@ -135,14 +139,14 @@ class LoadedApp:
         loss = math.nan if name is None else float(numbers[name])
         return HostedUpdate(trained, examples, loss, _kept_bytes(state, local))
 
-    def _examples(self, order: Order, index: int, reply: RecordDict) -> int:
+    def _examples(self, instruction: Instruction, index: int, reply: RecordDict) -> int:
         """The number of examples of a reply, which weighs it."""
         numbers = numbers_of(reply)
         name = metric_name(numbers, None, EXAMPLES)
         found = None if name is None else numbers[name]
         if found is None or not float(found).is_integer() or found < 0:
             raise self._host.failure(
-                order.message_type,
+                instruction.message_type,
                 index,
                 f"expected a MetricRecord with 'num-examples', a whole number, as the weight of "
                 f"the reply; found {found}",

@@ -1,4 +1,4 @@
-"""The open task of a Flower app. Neither flwr nor torch is imported before the app is used."""
+"""The task `flower`. Neither flwr nor torch is imported before the app is used."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from contextlib import suppress
 from functools import cached_property
 from typing import TYPE_CHECKING
 
+from muster.tasks.flower.settings import FlowerSettings
 from muster.tasks.hosted import HostedTask, HostedUpdate
 
 if TYPE_CHECKING:
@@ -14,11 +15,22 @@ if TYPE_CHECKING:
 
     from muster.common.tensors import Vector
     from muster.tasks.flower.loaded import LoadedApp
-    from muster.tasks.flower.settings import Flower
 
 REHEARSAL_S = 600.0
 """Most wall seconds that a rehearsal may take. A `ServerApp` that waits for what never comes would
 wait for ever."""
+
+
+class Flower(FlowerSettings):
+    """A Flower app: its `ClientApp` trains on the devices, unchanged ([flower.md](flower.md)).
+
+    Each device is a node of the app, and its index in the population is its `partition-id`. The app
+    brings its data, model, loss and optimizer. Needs `pip install muster[flower]`.
+    """
+
+    def open(self, population: int, seed: int) -> OpenFlower:
+        self.check()
+        return OpenFlower(self, population, seed)
 
 
 class OpenFlower(HostedTask):
@@ -32,7 +44,7 @@ class OpenFlower(HostedTask):
     """
 
     def __init__(
-        self, settings: Flower, population: int, seed: int, rehearsal_s: float = REHEARSAL_S
+        self, settings: FlowerSettings, population: int, seed: int, rehearsal_s: float = REHEARSAL_S
     ) -> None:
         self.examples = [settings.examples] * population
         self._settings, self._population, self._seed = settings, population, seed

@@ -42,7 +42,7 @@ from muster.tasks.flower.hosting import (
     RUN_ID,
     SERVER_NODE,
     ClientHost,
-    Order,
+    Instruction,
     seed_generators,
 )
 
@@ -59,7 +59,7 @@ _LENGTH = struct.Struct("<Q")
 class Exchange(NamedTuple):
     """A message to the node of a device, by the device's index, and the content of the reply."""
 
-    order: Order
+    instruction: Instruction
     device: int
     reply: RecordDict
 
@@ -80,9 +80,14 @@ class Rehearsal:
 
     def to_bytes(self) -> bytes:
         seen = [self.train, *filter(None, [self.evaluate])]
-        contents = [records.to_bytes(c) for each in seen for c in (each.order.content, each.reply)]
+        contents = [
+            records.to_bytes(c) for each in seen for c in (each.instruction.content, each.reply)
+        ]
         header = {
-            "orders": [[each.order.message_type, each.order.group, each.device] for each in seen],
+            "instructions": [
+                [each.instruction.message_type, each.instruction.group, each.device]
+                for each in seen
+            ],
             "modules": self.modules,
             "lengths": [len(content) for content in contents],
         }
@@ -99,9 +104,9 @@ class Rehearsal:
             contents.append(records.from_bytes(data[start : start + size]))
             start += size
         train, *evaluate = [
-            Exchange(Order(kind, group, content), device, reply)
+            Exchange(Instruction(kind, group, content), device, reply)
             for (kind, group, device), content, reply in zip(
-                header["orders"], contents[::2], contents[1::2], strict=True
+                header["instructions"], contents[::2], contents[1::2], strict=True
             )
         ]
         return cls(train, evaluate[0] if evaluate else None, header["modules"])
@@ -112,7 +117,7 @@ def rehearse(
     client: ClientHost,
     population: int,
     seed: int,
-    inspect: Callable[[Order], object],
+    inspect: Callable[[Instruction], object],
     limit_s: float,
 ) -> Rehearsal:
     """Play the beginning of the first round of an app in a forked process.
@@ -186,7 +191,7 @@ class _Stage:
         client: ClientHost,
         population: int,
         seed: int,
-        inspect: Callable[[Order], object],
+        inspect: Callable[[Instruction], object],
         pipe: int,
     ) -> None:
         self._project, self._server, self._client = project, server, client
@@ -230,27 +235,27 @@ class _Stage:
 
     def _answer(self, message: Message) -> RecordDict:
         metadata, index = message.metadata, message.metadata.dst_node_id - 1
-        order = Order(metadata.message_type, metadata.group_id, message.content)
-        category, _, _ = order.message_type.partition(".")
+        instruction = Instruction(metadata.message_type, metadata.group_id, message.content)
+        category, _, _ = instruction.message_type.partition(".")
         if category == "evaluate" and self._seen is not None:
-            self._seen.evaluate = self._exchange(order, index)
+            self._seen.evaluate = self._exchange(instruction, index)
             self._end()
         if category != "train":
-            return self._client.call(order, index, RecordDict())
+            return self._client.call(instruction, index, RecordDict())
         if self._seen is None:
-            self._inspect(order)
-            self._seen = Rehearsal(self._exchange(order, index))
+            self._inspect(instruction)
+            self._seen = Rehearsal(self._exchange(instruction, index))
         elif index in self._trained:  # a second round has begun
             self._end()
         self._trained.add(index)
         return records.from_bytes(records.to_bytes(self._seen.train.reply))
 
-    def _exchange(self, order: Order, index: int) -> Exchange:
+    def _exchange(self, instruction: Instruction, index: int) -> Exchange:
         """Let the `ClientApp` answer, as the node of a device in its first round."""
-        kept = records.to_bytes(order.content)  # the app may take records out of the message
-        seed_generators(self._seed, "rehearsal", order.message_type)
-        reply = self._client.call(order, index, RecordDict())
-        return Exchange(order._replace(content=records.from_bytes(kept)), index, reply)
+        kept = records.to_bytes(instruction.content)  # the app may take records out of the message
+        seed_generators(self._seed, "rehearsal", instruction.message_type)
+        reply = self._client.call(instruction, index, RecordDict())
+        return Exchange(instruction._replace(content=records.from_bytes(kept)), index, reply)
 
     def _end(self, refusal: str = "") -> NoReturn:
         """Send what was seen, or the reason of a refusal, and end the process."""

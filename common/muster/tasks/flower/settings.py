@@ -1,9 +1,9 @@
-"""The `[task]` table of a Flower app. This module imports neither flwr nor torch."""
+"""The `[task]` table of a Flower app."""
 
 from __future__ import annotations
 
 import importlib.util
-from typing import TYPE_CHECKING, Annotated, ClassVar, Self
+from typing import Annotated, ClassVar, Self
 
 from pydantic import Field, model_validator
 
@@ -12,16 +12,9 @@ from muster.common.errors import ConfigError
 from muster.tasks.flower.project import ConfigValue, read_project
 from muster.tasks.task import Task
 
-if TYPE_CHECKING:
-    from muster.tasks.task import OpenTask
 
-
-class Flower(Task):
-    """A Flower app: its `ClientApp` trains on the devices, unchanged ([flower.md](flower.md)).
-
-    Each device is a node of the app, and its index in the population is its `partition-id`. The app
-    brings its data, model, loss and optimizer. Needs `pip install muster[flower]`.
-    """
+class FlowerSettings(Task):
+    """The settings of a Flower app."""
 
     hosted: ClassVar[bool] = True
 
@@ -72,9 +65,3 @@ class Flower(Task):
                 "'muster[flower]'"
             )
         read_project(self.app, self.run_config)
-
-    def open(self, population: int, seed: int) -> OpenTask:
-        self.check()
-        from muster.tasks.flower.opened import OpenFlower
-
-        return OpenFlower(self, population, seed)
