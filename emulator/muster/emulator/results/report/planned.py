@@ -21,13 +21,15 @@ def compared(account: Account) -> pd.DataFrame:
     """The plan's rows for rounds that were committed, indexed by group and round.
 
     Columns: `enrolled` devices; `planned` updates; and, from the run, `called` devices and
-    `measured` devices, which accepted and did not give up. Empty without a plan.
+    `measured` devices, which accepted and did not give up. Empty without a plan, or a round.
     """
     path = account.folder / PLAN
     if not path.exists():
         return pd.DataFrame()
     plan = pd.read_csv(path, dtype={"group": "string"}, keep_default_na=False)
     rows = plan[plan["round"].isin(account.rounds["round"])]
+    if rows.empty:
+        return pd.DataFrame()
     calls = account.calls[account.calls["fate"] != "absent"]
     kept = ~calls["fate"].isin(["declined", "gave up"])
     found = kept.groupby([calls["group"].astype("string"), calls["round"]]).agg(["size", "sum"])

@@ -45,7 +45,8 @@ def departures(found: pd.DataFrame) -> pd.DataFrame:
         own_accuracy=("own_accuracy", "last"),
     )
     last = found[found["accepts"]].groupby("client")["round"].max()
-    after = found[~(found["round"] <= found["client"].map(last))]
+    # With pyarrow, pandas would give <NA> for those that never accepted, which no round follows.
+    after = found[~(found["round"] <= found["client"].map(last).astype("float64"))]
     return rows.assign(left=after.groupby("client")["round"].min().reindex(rows.index))
 
 
