@@ -78,7 +78,7 @@ class Measurement:
         self._committed.append(event["at"])
         now = time.monotonic()
         if not self._pid:
-            address = json.loads((self._folder / "setup/address.json").read_bytes())
+            address = json.loads((self._folder / "address.json").read_bytes())
             self._pid = address["pid"]
             self._attack = Attack(address["host"], address["port"], self._connections)
             self._ends_at = now + WARM_UP_S

@@ -53,7 +53,7 @@ class Attack:
 
     def look(self, event: dict[str, Any]) -> None:
         if event["event"] == "server_started":
-            address = json.loads((self._folder / "setup/address.json").read_bytes())
+            address = json.loads((self._folder / "address.json").read_bytes())
             self._pid = address["pid"]
             self._peers = HostileConnections(address["host"], address["port"])
             self._do(self._peers.open(self._number))
