@@ -12,7 +12,7 @@ import hashlib
 import hmac
 import os
 import stat
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Final, Protocol
@@ -174,10 +174,13 @@ class Callers:
         """The program of this name; None if it may not call (any more)."""
         return self._current().get(name)
 
+    def all(self) -> Iterator[Caller]:
+        """Every program that may call."""
+        yield from self._current().values()
+
     def of_client(self, client: str) -> Caller | None:
         """The program that may speak for a device; None if there is none."""
-        callers = self._current().values()
-        return next((caller for caller in callers if client in caller.clients), None)
+        return next((caller for caller in self.all() if client in caller.clients), None)
 
     def recognise(self, shown: bytes | None) -> Caller:
         """Return the caller to which these credentials belong.

@@ -156,23 +156,21 @@ class Fleet:
 
     Attributes:
         devices: by client.
+        expected: number of devices that can come: all but those whose credentials are revoked.
         present: number of devices whose pack has a stream.
     """
 
     def __init__(self, devices: Iterable[EnrolledDevice]) -> None:
         self.devices = {device.client: device for device in devices}
+        self.expected = len(self.devices)
         self.present = 0
         self._packs: dict[bytes, ConnectedPack] = {}
-
-    @property
-    def expected(self) -> int:
-        """Number of devices that can come: all but those whose credentials are revoked."""
-        return sum(not device.revoked for device in self.devices.values())
 
     def revoke(self, clients: Iterable[str]) -> None:
         """Expect nothing more from these devices."""
         for client in clients:
             self.devices[client].away_until = _FOREVER
+        self.expected = sum(not device.revoked for device in self.devices.values())
 
     def packs(self) -> list[ConnectedPack]:
         """All packs that have a session, whether they are present or not."""

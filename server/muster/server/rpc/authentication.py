@@ -131,9 +131,9 @@ class Authentication:
 
     def revoked_clients(self) -> Iterator[str]:
         """The devices whose credentials were revoked before the server was restarted."""
-        for device in self._fleet.devices:
-            if (caller := self.caller_of(device)) is not None and caller in self._revocations:
-                yield device
+        for caller in self._callers.all():
+            if caller in self._revocations:
+                yield from caller.clients
 
     def _of_token(self, shown: Metadata, device: bool) -> Caller:
         caller = self._callers.recognise(_value(shown, TOKEN))
