@@ -72,6 +72,8 @@ def measure(
 
     with tempfile.TemporaryDirectory() as folder:
         done = run(scenario, out=Path(folder) / "run", show=show, backend=backend)
+        if done.status != "completed":
+            sys.exit(f"the run is {done.status}, expected: completed; {done.ledger.run.detail}")
         closed = list(done.ledger.rounds["closed_at"])[uncounted - 1 :]
     times_ms = [1000 * (after - before) for before, after in pairwise(closed)]
     return {

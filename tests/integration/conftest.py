@@ -74,15 +74,17 @@ class World:
     channels: list[grpc.aio.Channel] = field(default_factory=list)
     happened: asyncio.Condition = field(default_factory=asyncio.Condition)
 
-    def stub(self) -> fleet_pb2_grpc.FleetAsyncStub:
+    def channel(self) -> grpc.aio.Channel:
+        """A new connection to the server, which is closed with the world."""
         channel = grpc.aio.insecure_channel(f"127.0.0.1:{self.port}", options=client_options())
         self.channels.append(channel)
-        return fleet_pb2_grpc.FleetStub(channel)
+        return channel
+
+    def stub(self) -> fleet_pb2_grpc.FleetAsyncStub:
+        return fleet_pb2_grpc.FleetStub(self.channel())
 
     def operator(self) -> operator_pb2_grpc.OperatorAsyncStub:
-        channel = grpc.aio.insecure_channel(f"127.0.0.1:{self.port}", options=client_options())
-        self.channels.append(channel)
-        return operator_pb2_grpc.OperatorStub(channel)
+        return operator_pb2_grpc.OperatorStub(self.channel())
 
     async def enroll(self, *clients: str, **changes: Any) -> pb.EnrollReply:
         """Enroll devices as one process."""

@@ -101,6 +101,8 @@ async def test_a_revoked_device_is_cut_off_and_the_round_goes_on_without_it(
     await a.ended()
     assert (await w.until("left", client="a"))["why"] == "its credentials have been revoked"
     await w.until("revoked", process="device/a", clients=["a"])
+    assert await revoke(w, "a") == reply
+    assert sum(event["event"] == "revoked" for event in w.events) == 1
     assert await refusal(a.stub.Attend(metadata=a.metadata).read()) == WHY
     fetch = a.stub.Fetch(pb.FetchRequest(version=0), metadata=a.metadata)
     assert await refusal(fetch.read()) == WHY

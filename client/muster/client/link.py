@@ -57,13 +57,13 @@ class ServerLink:
 
     Args:
         address: "host:port" of the server or of the pack's gateway.
-        token: what the process shows when it enrolls (`Credentials.shown`).
+        shown: what the process shows when it enrolls (`Credentials.shown`).
         line: the model of the connection; decides timeouts and how much to send at once.
         transport: carries the calls.
     """
 
     def __init__(
-        self, address: str, token: bytes, clock: Clock, line: LinkModel, transport: Transport = GRPC
+        self, address: str, shown: bytes, clock: Clock, line: LinkModel, transport: Transport = GRPC
     ) -> None:
         options = client_options(line)
         self._control = transport.channel(address, options)
@@ -73,7 +73,7 @@ class ServerLink:
         self._fleet = fleet_pb2_grpc.FleetStub(self._control)
         self._attend = attend(self._control)
         self._transfers = fleet_pb2_grpc.FleetStub(self._bulk)
-        self._token = token
+        self._shown = shown
         self._clock = clock
         self._session: tuple[tuple[str, bytes], ...] = ()
         self._sending: Key | None = None
@@ -98,7 +98,7 @@ class ServerLink:
         try:
             reply: pb.EnrollReply = await self._fleet.Enroll(
                 request,
-                metadata=((TOKEN, self._token),),
+                metadata=((TOKEN, self._shown),),
                 timeout=_ENROLL_S + self._line.patience_s(request.ByteSize()),
             )
         except grpc.aio.AioRpcError as error:

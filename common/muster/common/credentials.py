@@ -14,6 +14,7 @@ import os
 import stat
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
+from functools import cached_property
 from pathlib import Path
 from typing import Final, Protocol
 
@@ -65,6 +66,14 @@ class Caller(Section):
 
     clients: list[str] = Field(default_factory=list)
     """The devices for which it may speak."""
+
+    @cached_property
+    def _speaks_for(self) -> frozenset[str]:
+        return frozenset(self.clients)
+
+    def may_speak_for(self, client: str) -> bool:
+        """Whether the device `client` is one of its own."""
+        return client in self._speaks_for
 
 
 class TlsIdentity(Section):
@@ -180,7 +189,7 @@ class Callers:
 
     def of_client(self, client: str) -> Caller | None:
         """The program that may speak for a device; None if there is none."""
-        return next((caller for caller in self.all() if client in caller.clients), None)
+        return next((caller for caller in self.all() if caller.may_speak_for(client)), None)
 
     def recognise(self, shown: bytes | None) -> Caller:
         """Return the caller to which these credentials belong.

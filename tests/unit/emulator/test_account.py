@@ -244,6 +244,19 @@ def test_a_ledger_of_the_version_before_is_read_with_the_columns_of_today(run: R
         assert account.rounds["scenario_s"].isna().all()
 
 
+@pytest.mark.parametrize("version", [9, 10])
+def test_the_ledger_of_a_run_without_rational_devices_is_read_although_it_is_older(
+    run: RunFolder, version: int
+) -> None:
+    run.clients("a")
+    run.round({"a": "folded"})
+    run.ledger.execute("DROP TABLE valuations")
+    run.ledger.execute(f"PRAGMA user_version = {version}")
+    with Account(run.commit()) as account:
+        assert account.contributions["client"].tolist() == ["a"]
+        assert account.valuations.empty
+
+
 def test_a_run_that_has_not_begun_is_refused(run: RunFolder) -> None:
     run.ledger.execute("DELETE FROM run")
     with pytest.raises(LedgerError, match="not begun"):

@@ -209,7 +209,7 @@ class ControlService:
 
     def _answer(self, caller: Caller, line: bytes, say: Say) -> None:
         request = parse_request(line, DEVICE_REQUESTS)
-        if request.client not in caller.clients:
+        if not caller.may_speak_for(request.client):
             raise ConfigError(
                 f"client: {caller.name} asks for its own devices only, found {request.client!r}"
             )

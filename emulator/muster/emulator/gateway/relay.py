@@ -275,7 +275,8 @@ class RelayedConnection:
 
     @property
     def silent(self) -> bool:
-        """Whether the device has sent nothing, although somebody listens."""
+        """Whether it is open and nothing of the device has been read. Nothing is read before the
+        server is connected."""
         return not (self.halves["up"].heard or self.frozen or self.closed)
 
     @property

@@ -5,9 +5,15 @@ from pathlib import Path
 
 from muster.common.errors import LedgerError
 from muster.server.account.ledger import SCHEMA_VERSION
+from muster.server.account.rows import ValuationRow
 
 _NEW_IN_8 = "NULL AS steps, NULL AS initial_loss"
 _EPSILON = "NULL AS epsilon"
+_NO_VALUATIONS = (
+    "CREATE TEMP VIEW valuations AS SELECT "
+    + ", ".join(f"NULL AS {column}" for column in ValuationRow._fields)
+    + " WHERE 0"
+)
 
 _VIEWS_OF_OLDER = {
     6: (
@@ -19,12 +25,15 @@ _VIEWS_OF_OLDER = {
             f"CREATE TEMP VIEW contributions AS SELECT *, round AS call_round, {_NEW_IN_8} "
             f"FROM main.contributions"
         ),
+        _NO_VALUATIONS,
     ),
     7: (
         f"CREATE TEMP VIEW rounds AS SELECT *, {_EPSILON} FROM main.rounds",
         f"CREATE TEMP VIEW contributions AS SELECT *, {_NEW_IN_8} FROM main.contributions",
+        _NO_VALUATIONS,
     ),
-    9: (),
+    9: (_NO_VALUATIONS,),
+    10: (_NO_VALUATIONS,),
 }
 """Schema version to views that give an older ledger the columns of today, except those that only
 the programs of a run read."""

@@ -105,6 +105,8 @@ def ask_supervisor(folder: Path, request: Mapping[str, Any]) -> dict[str, Any]:
     if not line:
         raise Unreachable(_why_nobody(folder))
     answer: dict[str, Any] = orjson.loads(line)
+    if answer.get("again"):  # too many connections at the moment
+        raise Unreachable(answer["error"])
     if "error" in answer:
         raise ConfigError(answer["error"])
     return dict(answer["done"])

@@ -46,9 +46,10 @@ def connect_blocking(
     if credentials.tls is None:
         return connection
     try:
-        wrapped = tls_context(credentials.tls, server_side=False).wrap_socket(connection)
-        require_peer(wrapped, credentials.run, peer)
-    except (OSError, Unauthenticated):
+        context = tls_context(credentials.tls, server_side=False)
+        connection = context.wrap_socket(connection)  # which closes the plain one
+        require_peer(connection, credentials.run, peer)
+    except BaseException:
         connection.close()
         raise
-    return wrapped
+    return connection

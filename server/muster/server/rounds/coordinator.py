@@ -348,6 +348,8 @@ class Coordinator:
     def revoked(self, process: str, clients: Sequence[str]) -> None:
         """Go on without the devices of a process, whose credentials have been revoked. The open
         round does not wait for them any more."""
+        if all(self.fleet.devices[client].revoked for client in clients):
+            return
         self._tell(Revoked(process, clients))
         self.fleet.revoke(clients)
         self._dispatch.call(clients)

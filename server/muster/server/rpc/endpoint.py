@@ -11,6 +11,7 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import grpc
+from google.protobuf.message import DecodeError
 
 from muster.common.errors import Forbidden, Overloaded, Unauthenticated
 from muster.server.rpc.authentication import Authentication, Context
@@ -119,7 +120,10 @@ class _Guarded(grpc.GenericRpcHandler):
             if self._authentication.certified:
                 self._authentication.confirm(name, context)
             with self._limits.admitted(name, method):
-                yield
+                try:
+                    yield
+                except DecodeError as error:
+                    await context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error))
         except (Unauthenticated, Forbidden) as error:
             await context.abort(STATUS[type(error)], str(error))
         except Overloaded as error:

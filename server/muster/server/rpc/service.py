@@ -129,7 +129,7 @@ class FleetService(fleet_pb2_grpc.FleetServicer):
                     f"{identity.client[:SHOWN]!r} is not one of the {len(self._fleet.devices)} "
                     "devices that may enroll",
                 )
-            if identity.client not in caller.clients:
+            if not caller.may_speak_for(identity.client):
                 return _refusal(
                     Reason.UNKNOWN_CLIENT,
                     f"{caller.name} may not enroll {device.client}: its credentials are for "
