@@ -112,7 +112,7 @@ async def test_a_process_that_sends_garbage_without_end_is_not_read_any_more(
 async def test_bytes_that_are_no_message_count_as_malformed(world: MakeWorld, method: str) -> None:
     w = await world(time=ManualClock(), heartbeat_s=1e6, stall_s=1e6)
     a, _ = await w.both()
-    send = w.channel().stream_unary(f"/muster.v1.Fleet/{method}")
+    send: Any = w.channel().stream_unary(f"/muster.v1.Fleet/{method}")
     for _ in range(FAULTS):
         error = await failure(send(iter([b"\xff\xff\xff"]), metadata=a.metadata))
         assert error.code() is grpc.StatusCode.INVALID_ARGUMENT

@@ -51,6 +51,12 @@ def test_a_kill_without_its_process_or_event_is_told(fleet: SimulatedFleet) -> N
         fleet.run(twenty_devices("fedavg"), KillAt("server", "round_opened", 9))
 
 
+def test_a_kill_of_a_process_that_is_dead_already_is_told(fleet: SimulatedFleet) -> None:
+    kills = [KillAt("phones-0003", event, 2) for event in ("round_opened", "received")]
+    with pytest.raises(RunFailed, match=r"phones-0003 was to die at received .* did not run then"):
+        fleet.run(twenty_devices("fedavg"), *kills)
+
+
 def test_runs_of_different_rules_have_different_models(fleet: SimulatedFleet) -> None:
     one, other = (fleet.run(twenty_devices(rule)) for rule in ("fedavg", "fedavgm"))
     with pytest.raises(AssertionError, match=r"expected the same model, found \w{12} .*in round 2"):

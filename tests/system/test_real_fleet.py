@@ -29,7 +29,11 @@ SCENARIO: dict[str, Any] = {
 def body(fleet: FleetRunner) -> str:
     """A test as a user writes it; it returns the checksum of the model."""
     undisturbed = fleet.run(SCENARIO)
-    server_died = fleet.run(SCENARIO, KillAt("server", "round_committed", 2))
+    server_died = fleet.run(
+        SCENARIO,
+        KillAt("server", "round_committed", 2),
+        KillAt("server", "round_committed", 4),
+    )
     device_died = fleet.run(SCENARIO, KillAt("dev-0002", "round_opened", 3))
     for run in (server_died, device_died):
         assert_same_model(run, undisturbed)

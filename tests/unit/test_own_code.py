@@ -68,8 +68,24 @@ def test_a_folder_with_a_place_of_its_own_keeps_it_and_its_modules(
     monkeypatch.setenv("PYTHONPATH", f"{tmp_path}{os.pathsep}last")
     users = importlib.import_module("the_users")
     before = list(sys.path)
-    make_importable(str(tmp_path))
+    for _ in range(2):
+        make_importable(str(tmp_path))
     assert sys.path == before
     assert os.environ["PYTHONPATH"] == f"{tmp_path}{os.pathsep}last"
     assert importlib.import_module("the_users") is users
     assert sys.modules["json"] is json
+
+
+def test_a_module_in_a_folder_below_another_scenarios_is_loaded_once(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    monkeypatch.setenv("PYTHONPATH", "")
+    inner = tmp_path / "inner"
+    inner.mkdir()
+    (inner / "of_the_inner.py").write_text("")
+    for folder in (tmp_path, inner):
+        make_importable(str(folder))
+    loaded = importlib.import_module("of_the_inner")
+    make_importable(str(inner))
+    assert importlib.import_module("of_the_inner") is loaded

@@ -3,7 +3,8 @@ scenarios and leave the same run folder, so one test body serves for both."""
 
 import json
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -125,12 +126,16 @@ class RealFleet(FleetRunner):
                 if not _kill(kill.process, folder):
                     survivors.append(kill)
 
-        try:
-            done = running.run(scenario, out=folder, report=False, show=show, show_every_s=_POLL_S)
-        except RunFailed:
-            if len(left) == len(kills):
-                raise
-            done = running.resume(folder, report=False, show=show, show_every_s=_POLL_S)
+        begin: Callable[..., Run] = partial(running.run, scenario, out=folder)
+        while True:
+            before = len(left)
+            try:
+                done = begin(report=False, show=show, show_every_s=_POLL_S)
+                break
+            except RunFailed:
+                if len(left) == before:  # none of these kills ended it
+                    raise
+                begin = partial(running.resume, folder)
         for kill in [*left, *survivors]:
             raise RunFailed(
                 f"{kill.process} was to die at {kill.event} of round {kill.round}, but there was "

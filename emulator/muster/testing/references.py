@@ -115,9 +115,13 @@ WRITE_GOLDEN = "MUSTER_WRITE_GOLDEN"
 
 
 def assert_golden(run: Run, file: Path) -> None:
-    """Assert that a run is the one that a file has: in each round the same devices counted, with
-    the same weights; and the same model, if it was trained with the same numerics (docs/results.md,
-    `fingerprint`). With the environment variable MUSTER_WRITE_GOLDEN=1 the file is written."""
+    """Assert that a run is the one that a file has.
+
+    In each round as many devices were called, accepted and counted, and the sum of the weights and
+    the normaliser are the same. The model is the same too, if it was trained with the same numerics
+    (docs/results.md, `fingerprint`). With the environment variable MUSTER_WRITE_GOLDEN=1 the file
+    is written.
+    """
     found = _golden_of(run)
     if os.environ.get(WRITE_GOLDEN) == "1":
         file.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")

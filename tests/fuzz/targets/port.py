@@ -134,8 +134,11 @@ def _mutate(data: bytes, draws: random.Random) -> bytes:
     """Change the message, or send it to another method."""
     if not data or draws.random() < 0.1:
         return bytes([draws.randrange(_RAW + 1)]) + data[1:]
-    kind = _KINDS[data[0] % len(_KINDS)]
-    return data[:1] + message_mutation(kind)(data[1:], draws)
+    kind = data[0] % (_RAW + 1)
+    if kind < len(_KINDS):
+        return data[:1] + message_mutation(_KINDS[kind])(data[1:], draws)
+    place = draws.randrange(len(data))
+    return data[:place] + draws.randbytes(1) + data[place + 1 :]
 
 
 def _seeds() -> list[bytes]:

@@ -145,6 +145,7 @@ def test_an_evaluation_is_the_mean_over_the_nodes_weighted_by_their_examples(
 
 EVALUATE_ODD = """
         metrics = {"num-examples": 2, "nll": 2.0, "top1": 0.5, "other": 1, "list": [1, 2]}
+        metrics |= {"loss": 9.0, "accuracy": 0.1}
         return Message(RecordDict({"m": MetricRecord(metrics)}), reply_to=message)
 """
 

@@ -167,7 +167,7 @@ class LoadedApp:
         found = {"loss": math.nan if loss is None else means.pop(loss)}
         if accuracy is not None:
             found["accuracy"] = means.pop(accuracy)
-        return found | means
+        return found | {name: value for name, value in means.items() if name not in found}
 
 
 class _Arrays(nn.Module):

@@ -42,15 +42,22 @@ class FlowerProject:
         """
         if str(self.folder) not in sys.path:
             sys.path.insert(0, str(self.folder))
-        module, _, name = reference.partition(":")
+        place, _, name = reference.partition(":")
         try:
-            return reduce(getattr, name.split("."), importlib.import_module(module))
+            module = importlib.import_module(place)
+            found = reduce(getattr, name.split("."), module)
         except Exception as error:  # an app may raise anything while it is imported
             raise ConfigError(
                 f"task.app: {reference} of {self.folder} cannot be imported: "
                 f"{type(error).__name__}: {error}; expected what the app's pyproject.toml depends "
                 f"on to be installed beside muster"
             ) from error
+        if module.__file__ and not Path(module.__file__).is_relative_to(self.folder.absolute()):
+            raise ConfigError(
+                f"task.app: {place} of {self.folder} would be imported from {module.__file__}; "
+                f"expected one app with a package of this name in a process, and none installed"
+            )
+        return found
 
 
 def read_project(app: str, run_config: Mapping[str, ConfigValue]) -> FlowerProject:

@@ -38,7 +38,8 @@ class FlowerSettings(Task):
     that is not floating point must be among them, for example `["*.num_batches_tracked"]`."""
 
     loss_metric: str | None = None
-    """The metric that is the loss. Absent: `loss`, or `eval_loss` (in training `train_loss`)."""
+    """The metric of an evaluation that is the loss. Absent: `loss`, or `eval_loss`. The loss of
+    training is always `train_loss`, `train-loss` or `loss`."""
 
     accuracy_metric: str | None = None
     """The metric that is the accuracy. Absent: `accuracy`, `eval_acc` or `eval_accuracy`."""

@@ -11,7 +11,7 @@ from muster.emulator.cli.options import failures_as_status
 @click.argument("folder", type=click.Path(path_type=Path))
 @click.option(
     "--days",
-    type=click.FloatRange(min=1 / 24, max=3650),
+    type=click.FloatRange(min=1, max=3650),
     default=365.0,
     metavar="N",
     help="How long the authority is valid; default 365.",

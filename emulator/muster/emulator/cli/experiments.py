@@ -184,7 +184,7 @@ def study(
     jobs: int,
     quiet: bool,
 ) -> None:
-    """Run the study NAME and judge its claims: it reproduces a paper's figure with a real fleet."""
+    """Run the study NAME and judge its claims: the experiment of a paper, or one of our own."""
     from muster.emulator.studies.console import describe, options_of, require_name
     from muster.emulator.studies.running import resume_study, study
 

@@ -7,8 +7,8 @@ from muster.client.faults.label_flip import LabelFlip
 from muster.emulator.scenario.settings import Group, ScenarioSettings
 from muster.server.aggregators import Need
 
-_KEPT = {"clip_update", "update_noise"}
-"""Settings of training that act on the update and not on how it is made."""
+_KEPT = {"clip_update", "update_noise", "control_variates"}
+"""Settings of training that act on the update and not on how it is made, or that the rule sets."""
 
 
 def hosted_refusals(scenario: ScenarioSettings) -> Iterator[str]:
@@ -16,8 +16,8 @@ def hosted_refusals(scenario: ScenarioSettings) -> Iterator[str]:
     if not scenario.task.hosted:
         return
     given, usual = scenario.training, Training()
-    for name in Training.model_fields.keys() - _KEPT - {"control_variates"}:
-        if getattr(given, name) != getattr(usual, name):
+    for name in Training.model_fields:
+        if name not in _KEPT and getattr(given, name) != getattr(usual, name):
             yield f"training.{name}: the app trains; leave it out, and set task.run_config instead"
     yield from _of_server(scenario)
     for number, fault in enumerate(scenario.faults):

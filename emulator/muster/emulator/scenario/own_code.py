@@ -37,33 +37,43 @@ def settle_modules(values: dict[str, Any], scenario: Path) -> None:
         values["modules"] = str(scenario.parent.resolve())
 
 
-_added: list[str] = []
-"""The folders that were added to the import path, the newest first."""
+class _ImportPath:
+    """An import path, and the folders of scenarios that were added to its end."""
+
+    def __init__(self) -> None:
+        self.added: list[str] = []
+
+    def with_first(self, folder: str, path: Sequence[str]) -> list[str]:
+        """`path` with a folder before the others that were added. A folder that has a place of its
+        own keeps it."""
+        own = [other for other in path if other not in self.added]
+        others = [other for other in self.added if other != folder and other in path]
+        self.added = others if folder in own else [folder, *others]
+        return [*own, *self.added]
+
+
+_OURS, _CHILDRENS = _ImportPath(), _ImportPath()
 
 
 def make_importable(folder: str) -> None:
     """Add a folder to the import path of this process and to that of its children: before the
     folders of other scenarios, and after all others."""
     inherited = list(filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep)))
-    order = [folder, *(other for other in _added if other != folder and other in sys.path)]
-    sys.path[:] = _with_last(sys.path, order)
-    os.environ["PYTHONPATH"] = os.pathsep.join(_with_last(inherited, order))
-    _added[:] = order
+    sys.path[:] = _OURS.with_first(folder, sys.path)
+    os.environ["PYTHONPATH"] = os.pathsep.join(_CHILDRENS.with_first(folder, inherited))
+    others = {Path(other) for other in _OURS.added if other != folder}
     for name in [each.name for each in pkgutil.iter_modules([folder])]:
-        if _was_imported_from(name, order[1:]):
+        if _folder_of(name) in others:
             _forget(name)
 
 
-def _with_last(paths: Sequence[str], order: Sequence[str]) -> list[str]:
-    """The import path with the folders that were added at its end, in their new order. A folder
-    that has a place of its own keeps it."""
-    kept = [path for path in paths if path not in _added]
-    return [*kept, *(folder for folder in order if folder not in kept)]
-
-
-def _was_imported_from(name: str, folders: Sequence[str]) -> bool:
+def _folder_of(name: str) -> Path | None:
+    """The folder in which a top-level module was found; None if it is not loaded from a file."""
     file = getattr(sys.modules.get(name), "__file__", None)
-    return file is not None and any(Path(file).is_relative_to(folder) for folder in folders)
+    if file is None:
+        return None
+    path = Path(file)
+    return path.parent.parent if path.stem == "__init__" else path.parent
 
 
 def _forget(name: str) -> None:

@@ -93,6 +93,7 @@ class History:
 
     Attributes:
         awaited: the kills whose event the journal has not told yet.
+        missed: the kills whose process did not run at that moment.
 
     Args:
         folder: an empty folder, best in memory.
@@ -134,6 +135,7 @@ class History:
         self._by_step: dict[int, list[Fault]] = {}
         self._by_process: dict[tuple[str, int], Fault] = {}
         self.awaited = [fault for fault in faults if isinstance(fault, KillAt)]
+        self.missed: list[KillAt] = []
         self._due: list[KillAt] = []
         for fault in faults:
             if isinstance(fault, Kill | Pause):
@@ -422,6 +424,8 @@ class History:
                     self._kill(process)
             case KillAt() if self._is_running(fault.process):
                 self._kill(self._running[fault.process][0])
+            case KillAt():
+                self.missed.append(fault)
             case PowerCut() if self._is_running("server"):
                 for running, _ in list(self._running.values()):
                     self._kill(running)

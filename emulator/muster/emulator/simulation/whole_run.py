@@ -86,6 +86,11 @@ def simulate_run(scenario: Scenario, folder: Path, kills: Sequence[KillAt] = ())
                 f"{kill.process} was to die at {kill.event} of round {kill.round}, but the journal "
                 f"of the run has no such event"
             )
+        for kill in history.missed:
+            raise RunFailed(
+                f"{kill.process} was to die at {kill.event} of round {kill.round}, but it did not "
+                f"run then; an earlier kill had ended it"
+            )
         record_afterwards(folder, programs.faults)
         concluded = conclude(folder, None, report=False)
     finally:

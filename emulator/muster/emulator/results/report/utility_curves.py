@@ -42,7 +42,8 @@ def section(account: Account, summary: Summary) -> ReportSection | None:
 
 def utilities(account: Account) -> Figure:
     """Curves of chosen devices, early, halfway and late in the run."""
-    found = judgements(account).dropna(subset=["a"])
+    every = judgements(account)
+    found = every.dropna(subset=["a"])
     if found.empty:
         return nothing("No utility", "No device fitted a utility.")
     clients = chosen(found)
@@ -52,7 +53,7 @@ def utilities(account: Account) -> Figure:
     weights = told_weights(account)
     largest = _largest_weight(account)
     for axes, client in zip(panels.flat, clients, strict=False):
-        _curves(axes, client, judgements(account), weights, largest)
+        _curves(axes, client, every, weights, largest)
     for axes in panels.flat[len(clients) :]:
         axes.set_axis_off()
     for axes in panels[-1]:

@@ -52,14 +52,12 @@ class UtilityData(NamedTuple):
     Attributes:
         task: the `[task]` table without the partition.
         examples: examples of an institute, with those for validation.
-        groups: groups of labels.
         training: the `[training]` table without what a method adds.
     """
 
     task: Mapping[str, Any]
     examples: int
     training: Mapping[str, Any]
-    groups: int = 2
 
 
 class UtilitySetting(NamedTuple):
@@ -124,7 +122,7 @@ def scenario(
     """The scenario of a run in which institutes decide by `test`."""
     partition = {
         "kind": "class-groups",
-        "groups": data.groups,
+        "groups": 2,
         "alpha": setting.alpha,
         "validation_alpha": 1.0,
         "examples_per_client": data.examples,
@@ -133,7 +131,7 @@ def scenario(
         **_TESTS[test],
         "largest_weight": _LARGEST_WEIGHT,
         "inflation": setting.inflation,
-        "forced_rounds": WARM_ROUNDS if method == WARM_START else 1,
+        "forced_rounds": forced_rounds(method),
         "dense_points": _DENSE_POINTS if setting.dense else 0,
     }
     table = {
@@ -154,6 +152,11 @@ def scenario(
         ],
     }
     return validate(Scenario, table, "feduca")
+
+
+def forced_rounds(method: str) -> int:
+    """The rounds in which institutes have to accept: the warm start of FedAvg, or the first."""
+    return WARM_ROUNDS if method == WARM_START else 1
 
 
 def aggregator_of(method: str, setting: UtilitySetting) -> Mapping[str, Any]:

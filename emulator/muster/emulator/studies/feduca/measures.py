@@ -8,7 +8,7 @@ import pandas as pd
 
 from muster.emulator.results.account import Account
 from muster.emulator.studies.claims import BySeed
-from muster.emulator.studies.feduca.fleet import INSTITUTES, WARM_START
+from muster.emulator.studies.feduca.fleet import INSTITUTES, forced_rounds
 from muster.emulator.studies.results import Result, Results
 
 LAST = 0.5
@@ -211,9 +211,8 @@ def _foresees(result: Result) -> bool:
 
 def _unforced(account: Account, result: Result) -> int:
     """The number of refusals in rounds in which acceptance is forced."""
-    forced = 5 if result.labels["method"] == WARM_START else 1
     answers = account.answers
-    early = answers[answers["round"] <= forced]
+    early = answers[answers["round"] <= forced_rounds(str(result.labels["method"]))]
     return int((early["decision"] != "accept").sum())
 
 

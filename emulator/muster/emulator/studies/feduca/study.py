@@ -3,7 +3,7 @@ the same test.
 
 Part `as printed` is table 2 and figure 1 of the paper, with FedUCA under the rule of Algorithm 1
 and the baselines under eq. 1. `same test` has the other rows of the same-test table. `strategies`
-is table 3, `delta` table 8 and figure 2, `inflation` table 9. Tables 5 and figure 7 need no runs of
+is table 3, `delta` table 8 and figure 2, `inflation` table 9. Table 5 and figure 7 need no runs of
 their own. In the full form, `cifar-10` and `20 newsgroups` repeat a part of the comparison on other
 data, with the first seed alone, because these models take long to train.
 """
