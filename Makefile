@@ -104,6 +104,7 @@ bench: install  ## round overhead, bulk transfer, scale, device life, links, sel
 	$(BIN)/python benchmarks/robust.py
 	$(BIN)/python benchmarks/rational.py
 	$(BIN)/python benchmarks/updates.py
+	$(BIN)/python benchmarks/training.py
 	$(BIN)/python benchmarks/rounds.py --beside unshaped
 
 bench-peers: install  ## the same work beside Flower, in environments of its own (.bench-peers)
