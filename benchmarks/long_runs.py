@@ -144,7 +144,7 @@ def write_past(folder: Path, server: ServerProcess, contributions: int, per_roun
                    for c in called]  # fmt: skip
         ledger.commit(row, answers, pending, store.put_model(round, model), forget=[round - 1])
         journal.add(RoundOpened(round, round - 1, len(called), 60.0 * (round - 1)))
-        journal.add(row.committed())
+        journal.add(row.committed({0: len(called)}))
     journal.close()
     ledger.close()
 

@@ -1,6 +1,8 @@
 """Asynchronous runs, recomputed: every update is trained again from its base version, and every
 version is made again by the rule's formula."""
 
+import json
+from collections import Counter, defaultdict
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -11,6 +13,7 @@ from tests.integration.retraining import Retrained, last_model, retrained_models
 
 from muster.common.config import validate
 from muster.common.seeds import FloatArray
+from muster.emulator.results.account import Account
 from muster.emulator.scenario.scenario import Scenario
 from muster.emulator.simulation.whole_run import simulate_run
 
@@ -112,6 +115,19 @@ def discount(mode: dict[str, Any], staleness: int) -> float:
     if mode["kind"] == "opportunistic":
         return 1.0 if mode == MODES["alike"] else 1 / (1 + 0.5 * staleness)
     return float((1 + staleness) ** -0.5)
+
+
+def test_the_journal_tells_how_stale_the_updates_of_every_round_are(tmp_path: Path) -> None:
+    assert simulate_run(scenario("fedavg", MODES["opportunistic"]), tmp_path / "run") == "completed"
+    counted = defaultdict[int, Counter[str]](Counter)
+    with Account(tmp_path / "run") as account:
+        for row in account.contributions.itertuples():
+            if row.outcome == "folded":
+                counted[row.round][str(row.staleness)] += 1
+    lines = (tmp_path / "run/journal.jsonl").read_text().splitlines()
+    told = [event for line in lines if (event := json.loads(line))["event"] == "round_committed"]
+    assert {event["round"]: event["staleness"] for event in told if event["folded"]} == counted
+    assert max(int(versions) for of_round in counted.values() for versions in of_round) >= 2
 
 
 @pytest.mark.parametrize(

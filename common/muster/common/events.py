@@ -202,10 +202,11 @@ class Warned(Event):
 
 @dataclass(frozen=True)
 class RoundCommitted(Event):
-    """A round is durable. The fields are those of its row in the table `rounds`.
+    """A round is durable. Most fields are those of its row in the table `rounds`.
 
     Attributes:
         epsilon: null without `server.privacy`.
+        staleness: the number of updates that count, by their staleness.
     """
 
     round: int
@@ -217,7 +218,8 @@ class RoundCommitted(Event):
     bytes_up: int
     bytes_down: int
     seconds: float
-    epsilon: float | None = None
+    epsilon: float | None
+    staleness: Mapping[str, int]
 
 
 @dataclass(frozen=True)

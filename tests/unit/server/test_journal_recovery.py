@@ -9,7 +9,7 @@ import pytest
 from muster.common.events import Evaluated, RoundCommitted
 from muster.server.account.journal_recovery import missing_events, newest, numbers
 from muster.server.account.ledger import Ledger
-from muster.server.account.rows import PendingTransaction, RoundRow, StoredVector
+from muster.server.account.rows import ContributionRow, PendingTransaction, RoundRow, StoredVector
 
 
 @pytest.fixture
@@ -46,6 +46,29 @@ def test_exactly_the_rounds_that_the_journal_lacks_are_told(
     assert [(at, vars(event)["round"]) for at, event in found] == [
         (10.0 * round + 5, round) for round in missing
     ]
+
+
+def contribution(client: str, round: int, staleness: int, outcome: str) -> ContributionRow:
+    return ContributionRow(round, client, round - staleness, 1, 0, staleness, 1.0, 1, 1.0, 8, 8, 0,
+                           0.1, None, 0.5, outcome, None, 1.0)  # fmt: skip
+
+
+def test_a_missing_round_is_told_with_the_staleness_of_its_updates(
+    tmp_path: Path, ledger: Ledger
+) -> None:
+    updates = [
+        contribution("a", 6, 0, "folded"),
+        contribution("b", 6, 2, "folded"),
+        contribution("c", 6, 2, "folded"),
+        contribution("d", 6, 3, "late"),
+    ]
+    row = RoundRow(6, 5, 6, "aggregated", 4, 4, 3, 1.0, 1.0, 1.0, 1.0, 0.0,
+                   0.0, 8, 8, 60.0, 65.0, 5.0)  # fmt: skip
+    transaction = PendingTransaction(contributions=updates)
+    ledger.commit(row, [], transaction, StoredVector("x", 1, b"x"))
+    journal = told(tmp_path / "journal.jsonl", 1, 2, 3, 4)
+    found = [vars(event)["staleness"] for _, event in missing_events(journal, ledger)]
+    assert found == [{}, {"0": 1, "2": 2}]
 
 
 def test_torn_lines_are_no_rounds(tmp_path: Path, ledger: Ledger) -> None:

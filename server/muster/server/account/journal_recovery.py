@@ -30,7 +30,9 @@ def missing_events(journal: Path, ledger: Ledger) -> list[tuple[float, Event]]:
         for at, event in ledger.evaluations_after(_whole(evaluated, 0))
         if event.version not in evaluated
     ]
-    events = [*((round.closed_at, round.committed()) for round in rounds), *evaluations]
+    counted = ledger.staleness_after(rounds[0].round - 1) if rounds else {}
+    committed = [(row.closed_at, row.committed(counted.get(row.round, {}))) for row in rounds]
+    events = [*committed, *evaluations]
     return sorted(events, key=lambda entry: entry[0])
 
 

@@ -114,6 +114,19 @@ class LedgerReader:
         )
         return [RoundRow(*row) for row in rows]
 
+    def staleness_after(self, round: int) -> dict[int, dict[int, int]]:
+        """For each round after `round`, the number of updates that count, by their staleness.
+        Rounds without such updates are absent."""
+        rows = self._db.execute(
+            "SELECT round, staleness, COUNT(*) FROM contributions "
+            "WHERE round > ? AND outcome = 'folded' GROUP BY round, staleness",
+            (round,),
+        )
+        found: dict[int, dict[int, int]] = {}
+        for number, staleness, updates in rows:
+            found.setdefault(number, {})[staleness] = updates
+        return found
+
     def next_s(self) -> float:
         """In lockstep, scenario seconds at which the next round opens; 0 before the first."""
         next_s = self._one("SELECT next_s FROM rounds ORDER BY round DESC LIMIT 1")

@@ -1,6 +1,6 @@
 """The rows of the ledger, and the statements that write them. ledger.sql explains the columns."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -41,8 +41,12 @@ class RoundRow(NamedTuple):
     seconds: float
     epsilon: float | None = None
 
-    def committed(self) -> RoundCommitted:
-        """The event of the journal for this round."""
+    def committed(self, staleness: Mapping[int, int]) -> RoundCommitted:
+        """The event of the journal for this round.
+
+        Args:
+            staleness: the number of updates that count, by their staleness.
+        """
         return RoundCommitted(
             self.round,
             self.version,
@@ -54,6 +58,7 @@ class RoundRow(NamedTuple):
             self.bytes_down,
             self.seconds,
             self.epsilon,
+            {str(versions): updates for versions, updates in sorted(staleness.items())},
         )
 
 

@@ -1,5 +1,6 @@
 """The end of a round: aggregate its updates, and commit the round with its version of the model."""
 
+from collections import Counter
 from collections.abc import Collection
 from typing import TYPE_CHECKING
 
@@ -147,7 +148,8 @@ class RoundCommit:
         writing = self._write, row, answers, rows, closed.model, closed.state, bases
         await self._room.write(f"round {row.round}", lambda: self._worker.run(*writing))
         updates.round.happen(RoundEvent.COMMITTED)
-        self._tell(row.committed())
+        counted = (each.staleness for each in rows.contributions if each.outcome == "folded")
+        self._tell(row.committed(Counter(counted)))
         if closed.model is not None:
             count = row.version if self._mode.counts_versions else row.round
             await self.evaluations.after(count, row.round, row.version)
