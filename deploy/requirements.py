@@ -34,7 +34,10 @@ BOTH = {
     "uvloop",
     "xxhash",
 }
-SERVER = BOTH | {"cvxpy", "dp-accounting"}
+EXTRAS = {"metrics"}
+"""The extras of which the images have the packages."""
+
+SERVER = BOTH | {"cvxpy", "dp-accounting", "prometheus-client"}
 CLIENT = BOTH | {"torch"}
 COMMAND = {"click", "cryptography", "docker", "jinja2", "matplotlib", "pandas", "pyyaml", "rich"}
 """What only the `muster` command needs, which is in neither image."""
@@ -106,10 +109,17 @@ def requirements(project: dict[str, Any], wanted: str) -> list[str]:
     build: list[str] = project["build-system"]["requires"]
     if wanted == "build":
         return build
-    packages: list[str] = project["project"]["dependencies"]
+    packages = dependencies(project)
     if wanted == "all":
         return [*(line for line in packages if name_of(line) in SERVER | CLIENT), *build]
     return [line for line in packages if name_of(line) in IMAGES[wanted]]
+
+
+def dependencies(project: dict[str, Any]) -> list[str]:
+    """The dependencies, with those of EXTRAS."""
+    extras: dict[str, list[str]] = project["project"]["optional-dependencies"]
+    packages: list[str] = project["project"]["dependencies"]
+    return [*packages, *(line for extra in sorted(EXTRAS) for line in extras[extra])]
 
 
 def name_of(requirement: str) -> str:
@@ -121,7 +131,7 @@ def name_of(requirement: str) -> str:
 
 def complaints(project: dict[str, Any]) -> list[str]:
     """What no longer agrees with the code or with pyproject.toml."""
-    packages = {name_of(line) for line in project["project"]["dependencies"]}
+    packages = {name_of(line) for line in dependencies(project)}
     named = SERVER | CLIENT | COMMAND
     found = [
         f"{name}: a dependency in pyproject.toml; say here which image needs it"

@@ -121,6 +121,7 @@ def test_the_journal_tells_how_stale_the_updates_of_every_round_are(tmp_path: Pa
     assert simulate_run(scenario("fedavg", MODES["opportunistic"]), tmp_path / "run") == "completed"
     counted = defaultdict[int, Counter[str]](Counter)
     with Account(tmp_path / "run") as account:
+        row: Any
         for row in account.contributions.itertuples():
             if row.outcome == "folded":
                 counted[row.round][str(row.staleness)] += 1

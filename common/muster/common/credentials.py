@@ -36,7 +36,9 @@ SERVER: Final = "server"
 OPERATOR: Final = "operator"
 SUPERVISOR: Final = "supervisor"
 EVALUATION: Final = "evaluation"
-"""Names of the programs of which a run has one. The supervisor controls the gateways."""
+METRICS: Final = "metrics"
+"""Names of the programs of which a run has one. The supervisor controls the gateways, and whoever
+collects the metrics of the server (Prometheus) is `METRICS`."""
 
 _SHOWN = 100
 """Most characters of a caller's name that a message repeats."""
@@ -218,14 +220,19 @@ class Callers:
 
 
 def write_credentials(path: Path, credentials: Credentials) -> None:
-    """Write a program's credentials so that only its user can read them. A reader sees the old
-    file or the new one, which belongs to the user of the old one: root may write for another."""
+    """Write a program's credentials, as `write_secret` does."""
+    write_secret(path, credentials.to_json())
+
+
+def write_secret(path: Path, secret: str) -> None:
+    """Write a file so that only its user can read it. A reader sees the old file or the new one,
+    which belongs to the user of the old one: root may write for another."""
     path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     temporary = path.with_name(f"{path.name}.tmp")
     temporary.unlink(missing_ok=True)
     file = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o400)
     with os.fdopen(file, "wb") as writing:
-        writing.write(credentials.to_json().encode())
+        writing.write(secret.encode())
     if os.geteuid() == 0 and path.exists():
         before = path.stat()
         os.chown(temporary, before.st_uid, before.st_gid)

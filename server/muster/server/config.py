@@ -97,6 +97,10 @@ class ServerSettings(Section):
     port: Annotated[int, Field(ge=0, le=65535)] = 0
     """TCP port on 127.0.0.1; 0: any free port."""
 
+    metrics_port: Annotated[int, Field(ge=1, le=65535)] | None = None
+    """TCP port on 127.0.0.1 at which Prometheus can read metrics of the server
+    ([metrics.md](metrics.md)). It needs `pip install 'muster[metrics]'`. Absent: no metrics."""
+
     information: Literal["full", "limited"] = "full"
     """The server's knowledge of the population. With "full" it knows the covariates Z and the
     enrollment of every device. With "limited" it knows only those of the enrolled devices, and the
@@ -278,6 +282,9 @@ class ServerProcess(Section):
     host: str = "127.0.0.1"
     port: int = 0
     """0: any free port."""
+
+    metrics_port: int | None = None
+    """The port of the metrics, on the same host; 0: any free port. Absent: there are none."""
 
     outside: str | None = None
     """host:port at which operators reach the server. Absent: the address at which it listens."""

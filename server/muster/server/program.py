@@ -30,6 +30,7 @@ from muster.server.config import ServerProcess
 from muster.server.evaluation.evaluator import EvaluationProcess, Evaluator
 from muster.server.evaluation.schedule import setup_of
 from muster.server.fleet import EnrolledDevice, Fleet
+from muster.server.metrics.opening import metrics_of, open_port
 from muster.server.rounds.coordinator import Coordinator
 from muster.server.rounds.shared_links import least_lines
 from muster.server.rpc.authentication import Authentication
@@ -125,16 +126,6 @@ async def _serve(
         flushing.clear()
 
     watchers = Watchers(flush)
-
-    def tell(event: Event, at: float | None = None) -> None:
-        if not journal.waiting:
-            loop.call_later(_FLUSH_S, flush)
-        watchers.show(journal.add(event, at))
-        if isinstance(event, Ended):  # before any device hears of it and ends
-            journal.flush()
-        elif isinstance(event, Revoked):
-            flush()
-
     fleet = Fleet(
         EnrolledDevice(
             member.client,
@@ -147,6 +138,19 @@ async def _serve(
         for index, member in enumerate(config.population)
         if member.enrolled
     )
+    metrics = metrics_of(config, fleet.devices.values(), clock)
+
+    def tell(event: Event, at: float | None = None) -> None:
+        if not journal.waiting:
+            loop.call_later(_FLUSH_S, flush)
+        watchers.show(journal.add(event, at))
+        if metrics is not None:
+            metrics.show(event)
+        if isinstance(event, Ended):  # before any device hears of it and ends
+            journal.flush()
+        elif isinstance(event, Revoked):
+            flush()
+
     store = Store(folder / "models", ledger, schema)
     coordinator = Coordinator(config, schema, fleet, ledger, store, folder, clock, tell)
     if incarnation > 1:
@@ -168,6 +172,7 @@ async def _serve(
     operator = OperatorService(coordinator, service, authentication, watchers, incarnation, clock)
     add_services(server, service, operator, authentication, CallLimits(clock))
     port = listen(transport, server, config)
+    scraped = None if metrics is None else await open_port(config, metrics, source, clock)
     environment.on_stop_request(lambda: coordinator.stop("stopped", "asked by a signal"))
     await server.start()
     # Processes that wait for the server read this file. It is written only when the port answers.
@@ -184,6 +189,9 @@ async def _serve(
     watchers.ended.set()
     await _wait_until_all_left(fleet, clock)
     await server.stop(grace=1.0)
+    if scraped is not None:
+        scraped.close()
+        await scraped.wait_closed()
     await evaluator.close()
     for task in flushing:
         task.cancel()

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Final
 from muster.common.clock import Clock
 from muster.common.credentials import (
     EVALUATION,
+    METRICS,
     OPERATOR,
     SECRETS,
     SERVER,
@@ -29,6 +30,7 @@ from muster.common.credentials import (
     write_credentials,
 )
 from muster.common.errors import ConfigError, reason_of
+from muster.emulator.monitoring.prometheus import write_scraper_files
 from muster.emulator.scenario.settings import Launch
 
 if TYPE_CHECKING:  # the library takes a while to import, and most runs do without
@@ -110,8 +112,12 @@ class Issuer:
         self._certifier = certifier
         self._issued: list[Credentials] = []
 
-    def issue(self, packs: Packs) -> None:
-        """Write new credentials for every program; those of an earlier start are removed."""
+    def issue(self, packs: Packs, metrics: bool = False) -> None:
+        """Write new credentials for every program; those of an earlier start are removed.
+
+        Args:
+            metrics: whether the server has metrics that somebody may read.
+        """
         shutil.rmtree(self._folder, ignore_errors=True)
         self._folder.mkdir(parents=True, mode=0o700)
         self._issued.clear()
@@ -125,15 +131,23 @@ class Issuer:
         supervisor = self._write(SUPERVISOR).as_caller()
         for group, of_group in devices.items():
             self._write(gateway_identity(group), [supervisor, *of_group])
-        operator = self._write(OPERATOR).as_caller()
-        self._write(SERVER, [operator, *(pack for group in devices.values() for pack in group)])
+        known = [self._write(OPERATOR)] + ([self._write(METRICS)] if metrics else [])
+        callers = [credentials.as_caller() for credentials in known]
+        self._write(SERVER, [*callers, *(pack for group in devices.values() for pack in group)])
         self._write(EVALUATION)
 
     def _write(self, name: str, callers: Sequence[Caller] = ()) -> Credentials:
         credentials = drawn_credentials(self._run, name, self._certifier, callers)
-        write_credentials(credentials_path(self._folder, name), credentials)
+        self._store(credentials)
         self._issued.append(credentials)
         return credentials
+
+    def _store(self, credentials: Credentials) -> None:
+        path = credentials_path(self._folder, credentials.name)
+        if credentials.name == METRICS:  # Prometheus reads no files of muster's own
+            write_scraper_files(path.parent, credentials)
+        else:
+            write_credentials(path, credentials)
 
     def renew(self) -> None:
         """Give every program a new key and certificate. Tokens stay as they are. Programs read
@@ -146,8 +160,7 @@ class Issuer:
         assert self._certifier is not None
         for credentials in self._issued:
             tls = self._certifier.certify(self._run, credentials.name)
-            path = credentials_path(self._folder, credentials.name)
-            write_credentials(path, credentials.model_copy(update={"tls": tls}))
+            self._store(credentials.model_copy(update={"tls": tls}))
 
     async def keep_renewing(self) -> None:
         """Renew certificates whenever half of their lifetime is over. If a file cannot be written,

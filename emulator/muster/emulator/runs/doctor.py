@@ -12,6 +12,7 @@ from muster.common.errors import ConfigError
 from muster.emulator.fleet import server_view
 from muster.emulator.scenario.scenario import Scenario
 from muster.emulator.scenario.settings import Group
+from muster.server.metrics.library import require_library
 
 _FILES_PER_PROCESS = 4
 """File descriptors that the server needs per device process: two connections and a waiting
@@ -69,7 +70,9 @@ def require(scenario: Scenario) -> None:
     server_view.require(scenario)
     require_room(FleetSize.of(scenario))
     require_gpus(scenario)
-    require_port(scenario.server.port)
+    require_ports(scenario)
+    if scenario.server.metrics_port is not None:
+        require_library()
 
 
 def require_room(fleet: FleetSize) -> None:
@@ -119,20 +122,25 @@ def require_gpus(scenario: Scenario) -> None:
         )
 
 
-def require_port(port: int) -> None:
-    """Check that the server's port is free.
+def require_ports(scenario: Scenario) -> None:
+    """Check that the ports of the server are free.
 
     Raises:
-        ConfigError: it is not.
+        ConfigError: one is not.
     """
+    _require_port("server.port", scenario.server.port, "another port, or 0 for any free port")
+    if (port := scenario.server.metrics_port) is not None:
+        _require_port("server.metrics_port", port, "another port")
+
+
+def _require_port(key: str, port: int, advice: str) -> None:
     with socket.socket() as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             probe.bind(("127.0.0.1", port))
         except OSError as error:
             raise ConfigError(
-                f"server.port: {port} on 127.0.0.1 cannot be used ({error.strerror}); choose "
-                f"another port, or 0 for any free port"
+                f"{key}: {port} on 127.0.0.1 cannot be used ({error.strerror}); choose {advice}"
             ) from None
 
 

@@ -38,6 +38,7 @@ from muster.emulator.fleet.sampling import sample_of
 from muster.emulator.fleet.server_view import moments_of
 from muster.emulator.gateway.config import GatewayProcess, Ports
 from muster.emulator.links.gateway_configs import gateways_of
+from muster.emulator.monitoring import prometheus
 from muster.emulator.runs import doctor
 from muster.emulator.scenario.scenario import Scenario
 from muster.emulator.scenario.settings import Group
@@ -108,9 +109,23 @@ class ProcessConfigs:
         Args:
             certifier: None: there is no TLS.
         """
+        port = self.scenario.server.metrics_port
         issuer = Issuer(Path(self.credentials), self._run_identity(), certifier)
-        issuer.issue(packs_by_group(self.scenario, self.residents))
+        issuer.issue(packs_by_group(self.scenario, self.residents), metrics=port is not None)
+        if port is not None:
+            config = self.prometheus(f"127.0.0.1:{port}", certifier is not None)
+            write_atomic(self.folder / prometheus.CONFIG, config.encode())
         return issuer
+
+    def prometheus(self, address: str, encrypted: bool) -> str:
+        """The configuration of a Prometheus that reads the server's metrics.
+
+        Args:
+            address: host:port of the metrics.
+            encrypted: whether the server has TLS.
+        """
+        name, run = self.scenario.name, self._run_identity()
+        return prometheus.prometheus_config(name, run, address, encrypted)
 
     def supervisor(self) -> Credentials:
         """The credentials with which the supervisor controls gateways, as last issued."""
@@ -164,6 +179,7 @@ class ProcessConfigs:
             round_s=scenario.clock.round_s,
             scale=scenario.clock.scale,
             port=scenario.server.port,
+            metrics_port=scenario.server.metrics_port,
             server=scenario.server,
             task=self.task.to_json(),
             training=training.to_json(),

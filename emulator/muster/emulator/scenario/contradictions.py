@@ -57,6 +57,12 @@ def contradictions(scenario: ScenarioSettings) -> Sequence[str]:
             f"server.stall_s: {scenario.server.stall_s:g} s are not enough for a process to start, "
             f"expected at least {_LEAST_STALL_S:g}"
         )
+    if scenario.server.metrics_port is not None and (
+        scenario.server.metrics_port == scenario.server.port
+    ):
+        found.append(
+            f"server.metrics_port: {scenario.server.port} is server.port; choose another port"
+        )
     steps_per_s = scenario.clock.scale / scenario.clock.round_s
     if kind != "rounds" and steps_per_s > _STEPS_PER_S:
         found.append(

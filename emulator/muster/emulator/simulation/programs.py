@@ -70,7 +70,8 @@ def programs_of(scenario: Scenario, folder: Path) -> Programs:
     task = read_task(configs.task.to_json()).open(scenario.devices, scenario.seed)
     prepared = prepare(task, folder, configs.nursery().rational)
     host, _, port = SERVER.rpartition(":")
-    server = configs.server(prepared).model_copy(update={"host": host, "port": int(port)})
+    update = {"host": host, "port": int(port), "metrics_port": None}  # nobody could read them
+    server = configs.server(prepared).model_copy(update=update)
     packs = configs.packs(server, SERVER, lambda group: None, DeviceFolders("", ""))
     initial = (folder / "setup/initial.safetensors").read_bytes()
     # Parse the JSON as a process does, so that the configuration has only what JSON carries.

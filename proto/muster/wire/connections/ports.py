@@ -7,8 +7,8 @@ few of them could otherwise keep out everybody else. A caller needs its place fo
 
 Every caller may have a number of connections. The newest is refused beyond it.
 
-A refused connection gets the reason as a line, {"error": a sentence}, unless it is still without
-TLS. With "again": true, the caller may be welcome later.
+A refused connection gets the reason, unless it is still without TLS. By default this is a line,
+{"error": a sentence}. With "again": true, the caller may be welcome later.
 """
 
 import asyncio
@@ -70,6 +70,16 @@ Recognise = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[tup
 connection."""
 
 
+Refusal = Callable[[MusterError], bytes]
+"""Returns what a connection gets that is refused because of an error."""
+
+
+def refusal_line(error: MusterError) -> bytes:
+    """The reason of an error as a line of JSON."""
+    again = {"again": True} if isinstance(error, Unreachable) else {}
+    return json.dumps({"error": sentence(error), **again}).encode() + b"\n"
+
+
 def keep_alive(listening: socket.socket) -> None:
     """Let the kernel end the TCP connections of a port whose peers have vanished."""
     for level, option, value in _ALIVE:  # accepted sockets inherit it
@@ -83,9 +93,10 @@ async def listen(
     source: CredentialsSource,
     clock: Clock,
     limits: PortLimits | None = None,
+    refusal: Refusal = refusal_line,
 ) -> "LinePort":
     """Listen for connections over TCP; with TLS, for certified callers only. Every handshake uses
-    the certificate that `source` has at that moment.
+    the certificate that `source` has at that moment. The other arguments are those of `LinePort`.
 
     Raises:
         ConfigError: the address is not a loopback address, and there is no TLS.
@@ -97,7 +108,7 @@ async def listen(
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     listening = socket.create_server((host, port), family=family)
     keep_alive(listening)
-    return LinePort(listening, context, recognise, clock, limits)
+    return LinePort(listening, context, recognise, clock, limits, refusal)
 
 
 async def read_line(reader: asyncio.StreamReader, most: int) -> bytes:
@@ -142,11 +153,10 @@ class _Connection:
         self.writer = asyncio.StreamWriter(transport, protocol, self.reader, loop)
         return self.writer
 
-    def refuse(self, error: MusterError) -> None:
+    def refuse(self, why: bytes) -> None:
         """Say why the connection is refused, if it is open."""
         if self.writer is not None:
-            again = {"again": True} if isinstance(error, Unreachable) else {}
-            self.writer.write(json.dumps({"error": sentence(error), **again}).encode() + b"\n")
+            self.writer.write(why)
 
     async def close(self, clock: Clock) -> None:
         """Send what is left, and close."""
@@ -169,6 +179,7 @@ class LinePort:
         listening: the socket; it is closed with the port.
         context: of TLS; None: there is no TLS.
         recognise: finds out who has made a connection.
+        refusal: makes of an error what a refused connection gets.
     """
 
     def __init__(
@@ -178,12 +189,14 @@ class LinePort:
         recognise: Recognise,
         clock: Clock,
         limits: PortLimits | None = None,
+        refusal: Refusal = refusal_line,
     ) -> None:
         listening.setblocking(False)
         listening.listen(_BACKLOG)
         self._listening, self._context = listening, context
         self._recognise, self._clock = recognise, clock
         self._limits = limits or PortLimits()
+        self._refusal = refusal
         self._log = SparseLog(log, clock)
         self._strangers: dict[_Connection, None] = {}  # an ordered set
         self._callers = Counter[str]()
@@ -231,7 +244,7 @@ class LinePort:
                     self._callers[name] -= 1
             except MusterError as error:
                 self._log.warning(f"a connection is refused: {error}")
-                connection.refuse(error)
+                connection.refuse(self._refusal(error))
             await connection.close(self._clock)
         except ConnectionError:
             pass  # it has gone

@@ -44,7 +44,7 @@ def require(scenario: Scenario) -> None:
     scenario.task.check()
     server_view.require(scenario)
     doctor.require_gpus(scenario)
-    doctor.require_port(scenario.server.port)
+    doctor.require_ports(scenario)
     certifier_of(scenario.launch, required=True, clock=WallClock())
     if scenario.verify:
         require_reach()

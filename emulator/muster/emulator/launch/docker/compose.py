@@ -117,7 +117,8 @@ def compose_text(project: Project, services: Sequence[Service]) -> str:
 
 def _common(project: Project, services: Sequence[Service]) -> dict[str, Any]:
     """The settings that all containers share."""
-    first, *others = [dict(service.environment) for service in services]
+    own = [service for service in services if service.role != "monitoring"]
+    first, *others = [dict(service.environment) for service in own]
     same = {"environment": first} if first and all(each == first for each in others) else {}
     return {
         "user": "{}:{}".format(*project.user),
@@ -136,13 +137,15 @@ def _body(project: Project, service: Service) -> dict[str, Any]:
     memory = f"{limits.memory_bytes // _MEBI}m"
     body: dict[str, Any] = {
         "image": service.image,
-        "command": _line(*service.command),
+        **({"command": _line(*service.command)} if service.command else {}),
         "networks": _line(*service.networks),
         "cpus": min(limits.cpus, float(project.cores)),
         "mem_limit": memory,
         "memswap_limit": memory,  # of memory and swap together, so it gets no swap
         "pids_limit": limits.processes,
     }
+    if service.profile:
+        body["profiles"] = _line(service.profile)
     if service.environment:
         body["environment"] = dict(service.environment)
     if service.health:

@@ -19,6 +19,7 @@ from muster.emulator.launch.docker.compose import (
 from muster.emulator.launch.docker.daemon import (
     free_port,
 )
+from muster.emulator.launch.docker.monitoring import monitoring
 from muster.emulator.launch.docker.services import (
     INSIDE,
     SERVER_PORT,
@@ -77,4 +78,5 @@ def fleet(
     packs = list(configs.packs(server, address, ports.get, INSIDE))
     for member in (member for pack in packs for member in pack.devices):
         (site.folder / "devices" / member.client).mkdir(exist_ok=True)
-    return [*services, *(service for service, _ in site.devices(packs))]
+    devices = (service for service, _ in site.devices(packs))
+    return [*services, *devices, *monitoring(configs)]

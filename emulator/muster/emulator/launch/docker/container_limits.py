@@ -37,6 +37,7 @@ limits are assumptions."""
 
 SERVER_LIMITS: Final = Limits(4.0, 8192 * _MEBI, 512)
 GATEWAY_LIMITS: Final = Limits(2.0, 1024 * _MEBI, 64)
+MONITORING_LIMITS: Final = Limits(2.0, 1024 * _MEBI, 256)
 
 LOG_DRIVER: Final = "json-file"
 LOG_OPTIONS: Final[Mapping[str, str]] = {"max-size": "32m", "max-file": "2"}

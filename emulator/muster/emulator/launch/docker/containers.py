@@ -47,6 +47,7 @@ from muster.emulator.launch.docker.services import (
     FOLDER_LABEL,
     INSIDE,
     NAME_LABEL,
+    SERVER_PORT,
     Service,
     Site,
     docker_name,
@@ -191,8 +192,7 @@ class Containers:
         await self.start_evaluation()
         service = self._site.server(self._outside)
         await self._start_until(service, address.exists)
-        (port,) = service.ports
-        return f"{service.name}:{port}"
+        return f"{service.name}:{SERVER_PORT}"
 
     async def start_evaluation(self) -> None:
         if "evaluation" not in self._alive:

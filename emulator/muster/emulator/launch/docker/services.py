@@ -1,7 +1,7 @@
 """The containers of a fleet as plain values, from which both the docker backend and the compose
 file are made.
 
-    backbone            server, evaluation, gateways; the server's port and the gateways' control
+    backbone            server, evaluation, gateways; the server's ports and the gateways' control
                         ports are published on this machine's loopback
     group-NAME          the devices of a group, and its gateway; no route to anywhere else
 
@@ -40,10 +40,11 @@ from muster.emulator.scenario.settings import Group
 from muster.server.config import ServerProcess
 from muster.wire.channels import ENVIRONMENT
 
-Role = Literal["server", "evaluation", "gateway", "device"]
+Role = Literal["server", "evaluation", "gateway", "device", "monitoring"]
 
 SERVER_PORT: Final = 7100
 EVALUATION_PORT: Final = 7200
+METRICS_PORT: Final = 7300
 CONTROL_PORT: Final = 7000
 """A gateway's control port; the ports of its devices follow."""
 
@@ -95,6 +96,8 @@ class Service:
         after: services that must be healthy before it starts.
         gpus: whether it gets the machine's GPUs.
         hidden: folders of its mounts that are empty inside the container, apart from other mounts.
+        scratch: folders in its memory in which it writes, besides `TMP`.
+        profile: it starts only with this profile of the compose file; empty: always.
     """
 
     name: str
@@ -110,11 +113,14 @@ class Service:
     after: Sequence[str] = ()
     gpus: bool = False
     hidden: Sequence[str] = ()
+    scratch: Sequence[str] = ()
+    profile: str = ""
 
     def in_memory(self, user: tuple[int, int]) -> Mapping[str, str]:
         """Folders in the memory of the container, with the options of their mounts. `user` may
         enter the hidden ones, whose modes are those of the folders below them."""
-        return {**TMP, **dict.fromkeys(self.hidden, "ro,uid={},gid={}".format(*user))}
+        hidden = dict.fromkeys(self.hidden, "ro,uid={},gid={}".format(*user))
+        return {**TMP, **dict.fromkeys(self.scratch, "mode=1777"), **hidden}
 
 
 class Site:
@@ -141,6 +147,7 @@ class Site:
             update={
                 "host": "0.0.0.0",
                 "port": SERVER_PORT,
+                "metrics_port": None if server.metrics_port is None else METRICS_PORT,
                 "outside": f"127.0.0.1:{outside}",
                 "evaluation": f"evaluation:{EVALUATION_PORT}",
                 "credentials": _inside(SERVER),
@@ -148,12 +155,14 @@ class Site:
         )
 
     def server(self, outside: int, read_only: Sequence[str] = ()) -> Service:
-        """The container of the server, published at port `outside` of this machine.
+        """The container of the server, published at port `outside` of this machine, and its metrics
+        at the port that the scenario names.
 
         Args:
             read_only: more files of the run folder that the server must not write.
         """
         files = ["setup/server.json", "setup/initial.safetensors", SCENARIO, *read_only]
+        metrics = self.scenario.server.metrics_port
         return Service(
             name="server",
             role="server",
@@ -169,7 +178,10 @@ class Site:
             ],
             hidden=[*(f"{RUN}/{part}" for part in _NOT_OF_SERVER), *self._private_in(self._own())],
             environment=self._environment(),
-            ports={SERVER_PORT: outside},
+            ports={
+                SERVER_PORT: outside,
+                **({METRICS_PORT: metrics} if metrics is not None else {}),
+            },
             health=_listens(SERVER_PORT),
         )
 

@@ -1,0 +1,18 @@
+"""Checks for the library of metrics, which is an extra of muster."""
+
+import importlib.util
+
+from muster.common.errors import ConfigError
+
+
+def require_library() -> None:
+    """Check that the library of metrics is installed.
+
+    Raises:
+        ConfigError: it is not.
+    """
+    if importlib.util.find_spec("prometheus_client") is None:
+        raise ConfigError(
+            "server.metrics_port: metrics need the package prometheus-client, which is not "
+            "installed; pip install 'muster[metrics]', or leave the key out"
+        )
