@@ -11,6 +11,7 @@ from pathlib import Path
 import click
 from generation.devices import links, networks, profiles
 from generation.journal import events
+from generation.metrics import buckets, metrics
 from generation.protocol import calls, limits, numbers, transitions
 from generation.scenario import plug_ins, scenario_sections
 
@@ -36,6 +37,7 @@ PAGES: Mapping[str, Mapping[str, Callable[[], list[str]]]] = {
         "outcomes": numbers(pb.Outcome, "OUTCOME", Outcome),
         "reasons": numbers(pb.Reason, "REASON", Reason),
     },
+    "metrics.md": {"buckets": buckets, "metrics": metrics},
     "results.md": {"events": events},
     "scenario.md": {
         "sections": scenario_sections,

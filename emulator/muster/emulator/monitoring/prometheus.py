@@ -1,26 +1,16 @@
-"""Writes the configuration with which Prometheus reads the metrics of a run.
+"""The configuration with which Prometheus reads the metrics of a run."""
 
-It refers to the credentials of Prometheus as files, which Prometheus reads again for every scrape:
-it needs no restart when the run starts again or when its certificates are renewed.
-"""
-
-from pathlib import Path
 from typing import Any, Final
 
 import yaml
 
-from muster.common.credentials import METRICS, Credentials, write_secret
+from muster.common.credentials import METRICS
+from muster.emulator.credentials.scraper_files import AUTHORITY, CERTIFICATE, KEY, TOKEN
 from muster.wire.connections.encryption import server_host
 
 CONFIG: Final = "setup/prometheus.yml"
 """The configuration for a Prometheus on the machine of the run, in the run folder. The folder is
 one that the server in a container does not see: what it names is read with the rights of a user."""
-
-TOKEN: Final = "token"
-CERTIFICATE: Final = "certificate.pem"
-KEY: Final = "key.pem"
-AUTHORITY: Final = "authority.pem"
-"""Names of the credentials of Prometheus, as files."""
 
 _EVERY_S = 5
 
@@ -29,19 +19,6 @@ _HEAD = """\
 #
 # The credentials that it names are drawn anew whenever the run starts; docs/metrics.md explains it.
 """
-
-
-def write_scraper_files(folder: Path, credentials: Credentials) -> None:
-    """Write the credentials of Prometheus as it reads them: a file for each.
-
-    Args:
-        folder: the folder of these credentials.
-    """
-    write_secret(folder / TOKEN, credentials.shown.hex())
-    if credentials.tls is not None:
-        write_secret(folder / CERTIFICATE, credentials.tls.certificate)
-        write_secret(folder / KEY, credentials.tls.key)
-        write_secret(folder / AUTHORITY, credentials.tls.authority)
 
 
 def prometheus_config(scenario: str, run: str, address: str, encrypted: bool) -> str:
