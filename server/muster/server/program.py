@@ -144,7 +144,7 @@ async def _serve(
         if not journal.waiting:
             loop.call_later(_FLUSH_S, flush)
         watchers.show(journal.add(event, at))
-        if metrics is not None:
+        if metrics is not None and at is None:  # else it happened before this server began
             metrics.show(event)
         if isinstance(event, Ended):  # before any device hears of it and ends
             journal.flush()

@@ -39,7 +39,8 @@ from muster.server.fleet import EnrolledDevice
 from muster.server.metrics import measures
 from muster.server.metrics.measures import MEASURES, Kind, Measure
 
-disable_created_metrics()  # a time for each series, which would double their number
+# A time for each series, which would double their number.
+disable_created_metrics()  # type: ignore[no-untyped-call]
 
 _KEPT_ROUNDS = 1_000
 """The most rounds whose openings are remembered. An update for the call of an older one is not
