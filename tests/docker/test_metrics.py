@@ -1,4 +1,4 @@
-"""Prometheus in a container beside a fleet of `muster up`, as the profile of the compose file has it.
+"""Prometheus in a container beside a fleet of `muster up`, from the profile of the compose file.
 No registry is needed: its image is made from the program of this machine."""
 
 import json

@@ -1,4 +1,5 @@
-"""Targets: the JSON lines of a gateway's control port, and its replies to devices."""
+"""Targets: the JSON lines of a gateway's control port, its replies to devices, and the requests of
+Prometheus."""
 
 from collections.abc import Mapping
 from functools import partial
@@ -10,6 +11,7 @@ from muster.client.slots import decode_reply
 from muster.common.config import Section
 from muster.common.errors import ConfigError, RemoteProtocolError
 from muster.emulator.gateway.requests import DEVICE_REQUESTS, REQUESTS, Hello, parse_request
+from muster.server.metrics import scrape
 
 
 def _read(known: Mapping[str, type[Section]], line: bytes) -> Section:
@@ -71,5 +73,16 @@ TARGETS = (
         verify=_verify_hello,
         seeds=lambda: [b'{"token": "00ff"}'],
         mutate=json_mutation("token"),
+    ),
+    Target(
+        name="scrapes",
+        read=scrape.parse_request,
+        refusals=(RemoteProtocolError,),
+        verify=lambda found: None,
+        seeds=lambda: [
+            b"GET /metrics HTTP/1.1\nAccept: text/plain;version=0.0.4\nAuthorization: Bearer 00ff",
+            b"GET /metrics?a=b HTTP/1.0",
+            b"GET / HTTP/1.1",
+        ],
     ),
 )
