@@ -53,13 +53,15 @@ WITH_SESSION = [method for method in OF_FLEET if method not in WITH_TOKEN]
 
 
 class Cast(NamedTuple):
-    """The programs of a run with TLS: its server, the devices a and b, and the operator."""
+    """The programs of a run with TLS: its server, the devices a and b, the operator, and Prometheus,
+    which reads the metrics."""
 
     authority: Authority
     server: Credentials
     a: Credentials
     b: Credentials
     operator: Credentials
+    metrics: Credentials
 
     def certify(self, name: str, run: str = "run", begins_s: float = 0.0) -> TlsIdentity:
         """A certificate that is valid for an hour from `begins_s` seconds after now."""
@@ -71,9 +73,10 @@ def cast() -> Cast:
     authority = Authority.create("the run's", CLOCK.now(), 30 * 24 * HOUR_S)
     certifier = Certifier(authority, CLOCK)
     a, b = (drawn_credentials("run", f"device/{each}", certifier) for each in "ab")
-    operator = drawn_credentials("run", "operator", certifier)
-    callers = [a.as_caller("a"), b.as_caller("b"), operator.as_caller()]
-    return Cast(authority, drawn_credentials("run", "server", certifier, callers), a, b, operator)
+    operator, metrics = (drawn_credentials("run", n, certifier) for n in ("operator", "metrics"))
+    callers = [a.as_caller("a"), b.as_caller("b"), operator.as_caller(), metrics.as_caller()]
+    server = drawn_credentials("run", "server", certifier, callers)
+    return Cast(authority, server, a, b, operator, metrics)
 
 
 def channel_of(w: World, credentials: Credentials | None) -> grpc.aio.Channel:
@@ -227,6 +230,25 @@ async def test_only_the_operator_makes_its_calls_and_it_makes_no_others(
         operator_pb2.StatusRequest(), metadata=((TOKEN, operator.shown),)
     )
     assert status.run == "run"
+
+
+@pytest.mark.parametrize("tls", [True, False], ids=["TLS", "plain text"])
+async def test_who_reads_the_metrics_makes_no_calls(
+    world: MakeWorld, cast: Cast, tls: bool
+) -> None:
+    server, metrics = (
+        credentials if tls else with_tls(credentials, None)
+        for credentials in (cast.server, cast.metrics)
+    )
+    w = await world(credentials=server)
+    expected = {
+        **dict.fromkeys(WITH_TOKEN, "PERMISSION_DENIED: only devices make this call; metrics is"),
+        **dict.fromkeys(WITH_SESSION, "UNAUTHENTICATED: no such session"),
+        **dict.fromkeys(OF_OPERATOR, "PERMISSION_DENIED: only the operator makes this call"),
+    }
+    for method, refused in expected.items():
+        found = await refusal(channel_of(w, metrics), method, (TOKEN, metrics.shown))
+        assert found.startswith(refused), method
 
 
 @pytest.mark.parametrize("method", [*WITH_TOKEN, *OF_OPERATOR])

@@ -129,10 +129,11 @@ async def test_a_gateway_that_does_not_answer_a_handshake_is_given_up_in_time(si
     server.close()
 
 
-async def test_the_operator_and_strangers_are_not_heard(site: Site) -> None:
+async def test_the_operator_prometheus_and_strangers_are_not_heard(site: Site) -> None:
     tls = site.supervisor.tls is not None
-    operator = drawn_credentials("run", "operator", None)
-    for caller in (operator, site.supervisor.model_copy(update={"token": operator.token})):
+    operator, metrics = (drawn_credentials("run", name, None) for name in ("operator", "metrics"))
+    stranger = site.supervisor.model_copy(update={"token": operator.token})
+    for caller in (operator, metrics, stranger):
         certified = site.certified(caller, caller.name) if tls else caller
         with pytest.raises(Unauthenticated, match=f"the token that '{caller.name}' shows is not"):
             await connect(site, certified).open()
