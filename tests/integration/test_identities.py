@@ -53,8 +53,8 @@ WITH_SESSION = [method for method in OF_FLEET if method not in WITH_TOKEN]
 
 
 class Cast(NamedTuple):
-    """The programs of a run with TLS: its server, the devices a and b, the operator, and Prometheus,
-    which reads the metrics."""
+    """The programs of a run with TLS: its server, the devices a and b, the operator, and who reads
+    the metrics."""
 
     authority: Authority
     server: Credentials

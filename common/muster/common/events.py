@@ -5,7 +5,7 @@ The table of events in docs/results.md is generated from this module (`make docs
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 
@@ -218,8 +218,8 @@ class RoundCommitted(Event):
     bytes_up: int
     bytes_down: int
     seconds: float
-    epsilon: float | None
-    staleness: Mapping[str, int]
+    epsilon: float | None = None
+    staleness: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

@@ -284,7 +284,7 @@ class ServerProcess(Section):
     """0: any free port."""
 
     metrics_port: int | None = None
-    """The port of the metrics, on the same host; 0: any free port. Absent: there are none."""
+    """The port of the metrics, on the same host. Absent: there are none."""
 
     outside: str | None = None
     """host:port at which operators reach the server. Absent: the address at which it listens."""
