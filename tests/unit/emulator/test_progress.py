@@ -321,6 +321,30 @@ def test_who_left_is_no_longer_present() -> None:
     assert standing.present == {"phones-0", "phones-2"}
 
 
+def test_a_fault_passes_its_states_from_planned_to_verified() -> None:
+    run = RunProgress()
+    seen = []
+    common = {"fault": "outage", "number": 1, "targets": ["dev-0001"], "scenario_s": None}
+    for event, more in (
+        ("fault_planned", {"do": "offline", "times": 1, "round": 6}),
+        ("fault_applied", {"round": 7}),
+        ("fault_observed", {"round": 7, "seen": "1 × decline (offline)"}),
+        ("fault_healed", {"round": 9, "with_run": False}),
+        ("fault_verified", {"round": 10}),
+    ):
+        run.happen({"event": event, **common, **more})
+        fault = run.faults["outage", 1]
+        seen.append((str(fault.state), fault.acting, fault.first, fault.healed))
+    assert seen == [
+        ("planned", False, 6, None),
+        ("applied", True, 7, None),
+        ("observed", True, 7, None),
+        ("healed", False, 7, 9),
+        ("verified", False, 7, 9),
+    ]
+    assert (fault.do, fault.seen) == ("offline", "1 × decline (offline)")
+
+
 def test_a_fault_acts_from_when_it_is_applied_until_it_is_healed() -> None:
     run = RunProgress()
     for number, targets in ((1, ["dev-0001"]), (2, ["dev-0001", "dev-0002"])):

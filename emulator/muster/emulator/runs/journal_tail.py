@@ -8,21 +8,32 @@ import orjson
 
 
 class Tail:
-    """Reads complete new lines of a journal, starting at its current end."""
+    """Reads complete new lines of a journal, starting at its current end.
 
-    def __init__(self, path: Path) -> None:
+    Args:
+        from_start: start at the beginning of the journal instead.
+    """
+
+    def __init__(self, path: Path, *, from_start: bool = False) -> None:
         self._path = path
-        self._offset = path.stat().st_size if path.exists() else 0
+        self._offset = path.stat().st_size if path.exists() and not from_start else 0
 
-    def new(self) -> list[dict[str, Any]]:
-        """The events written since the last call."""
+    def new(self, most_bytes: int | None = None) -> list[dict[str, Any]]:
+        """The events written since the last call.
+
+        Args:
+            most_bytes: how much of the journal is read at once. If the first line is longer, all of
+                the journal is read.
+        """
         try:
             file = os.open(self._path, os.O_RDONLY)
         except FileNotFoundError:
             return []
         try:
-            size = os.fstat(file).st_size
-            written = os.pread(file, size - self._offset, self._offset)
+            rest = os.fstat(file).st_size - self._offset
+            written = os.pread(file, min(rest, most_bytes or rest), self._offset)
+            if len(written) < rest and b"\n" not in written:
+                written = os.pread(file, rest, self._offset)
         finally:
             os.close(file)
         whole, newline, _ = written.rpartition(b"\n")

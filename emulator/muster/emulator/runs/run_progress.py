@@ -4,14 +4,52 @@ An event costs one look-up in a table and a little arithmetic, so a display can 
 of a large fleet and draw whenever it wants.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from enum import StrEnum
 from typing import Any
 
 from muster.emulator.results.summary import clean
 
 Event = Mapping[str, Any]
 """A line of the journal, as `Journal.add` returns it."""
+
+
+class FaultState(StrEnum):
+    """The state of an occurrence of a fault."""
+
+    PLANNED = "planned"
+    APPLIED = "applied"
+    OBSERVED = "observed"
+    HEALED = "healed"
+    VERIFIED = "verified"
+
+
+@dataclass(slots=True)
+class FaultProgress:
+    """An occurrence of a fault.
+
+    Attributes:
+        number: the number of the occurrence, from 1.
+        do: its kind; empty if the journal does not say it.
+        targets: those that it strikes, or may strike while it is planned.
+        first: the round in which it was applied; while it is planned, the round in which it begins;
+            None if that is not known.
+        healed: the round in which it was healed; None before, and if it lasted to the end.
+        seen: what was measured; empty until it is observed.
+        acting: whether it acts now.
+    """
+
+    fault: str
+    number: int
+    do: str
+    state: FaultState
+    targets: Sequence[str]
+    first: int | None
+    healed: int | None = None
+    seen: str = ""
+    acting: bool = False
+
 
 # Weight of the newest round in the moving average of the pace, so that about the last ten rounds
 # determine the time left.
@@ -29,7 +67,7 @@ class RunProgress:
         bytes_up, bytes_down: bytes of the bodies that devices sent and received in the whole run.
         arriving: bytes of the updates that have arrived in the open round.
         measuring: the step of measuring links before the run; empty if none is measured.
-        acting: the faults that act, by name and number of the occurrence, each with its targets.
+        faults: the occurrences of faults by name and number, in the order in which they appeared.
         notices: messages for a person, one line each; the displays remove them.
     """
 
@@ -55,7 +93,7 @@ class RunProgress:
     status: str | None = None
     detail: str = ""
     measuring: str = ""
-    acting: dict[tuple[str, int], str] = field(default_factory=dict)
+    faults: dict[tuple[str, int], FaultProgress] = field(default_factory=dict)
     notices: list[str] = field(default_factory=list)
     _committed_at: float | None = None
     _pace_s: float | None = None
@@ -93,6 +131,11 @@ class RunProgress:
     def left_s(self) -> float | None:
         """Seconds until the last round at the pace of the newest rounds; None: not known yet."""
         return None if self._pace_s is None else self._pace_s * (self.rounds - self.done)
+
+    @property
+    def acting(self) -> dict[tuple[str, int], str]:
+        """The faults that act, by name and number of the occurrence, each with its targets."""
+        return {key: _targets(each.targets) for key, each in self.faults.items() if each.acting}
 
     def _server_started(self, event: Event) -> None:
         self.population, self.rounds = event["population"], event["rounds"]
@@ -153,23 +196,44 @@ class RunProgress:
     def _restarted(self, event: Event) -> None:
         self.notices.append(f"{clean(event['process'])} was restarted")
 
+    def _fault_planned(self, event: Event) -> None:
+        self._occurrence(event, 1).do = clean(event["do"])
+
     def _fault_applied(self, event: Event) -> None:
-        self.acting[clean(event["fault"]), event["number"]] = _targets(event)
-        self._fault(event, f"applied to {_targets(event)}")
+        fault = self._fault(event, f"applied to {_targets(event['targets'])}")
+        fault.state, fault.acting = FaultState.APPLIED, True
+        fault.targets, fault.first, fault.healed = event["targets"], event.get("round"), None
 
     def _fault_observed(self, event: Event) -> None:
-        self._fault(event, f"observed: {clean(event['seen'])}")
+        fault = self._fault(event, f"observed: {clean(event['seen'])}")
+        fault.state, fault.seen = FaultState.OBSERVED, clean(event["seen"])
 
     def _fault_healed(self, event: Event) -> None:
-        self.acting.pop((clean(event["fault"]), event["number"]), None)
-        self._fault(event, "lasted to the end" if event.get("with_run") else "healed")
+        lasted = event.get("with_run")
+        fault = self._fault(event, "lasted to the end" if lasted else "healed")
+        fault.acting = False
+        if not lasted:
+            fault.healed = event.get("round")
+            fault.state = FaultState.HEALED
 
     def _fault_verified(self, event: Event) -> None:
-        self._fault(event, "verified to be over")
+        self._fault(event, "verified to be over").state = FaultState.VERIFIED
 
-    def _fault(self, event: Event, what: str) -> None:
+    def _fault(self, event: Event, what: str) -> FaultProgress:
+        """The occurrence that an event is about, after the notice that `what` has happened."""
         if event["number"] == 1:  # a fault may come and go a thousand times
             self.notices.append(f"fault {clean(event['fault'])}: {what}")
+        return self._occurrence(event, event["number"])
+
+    def _occurrence(self, event: Event, number: int) -> FaultProgress:
+        name = clean(event["fault"])
+        if (name, number) not in self.faults:
+            first = self.faults.get((name, 1))
+            self.faults[name, number] = FaultProgress(
+                name, number, first.do if first else "", FaultState.PLANNED, event["targets"],
+                event.get("round"),
+            )  # fmt: skip
+        return self.faults[name, number]
 
     def _disk_ran_full(self, event: Event) -> None:
         what, reason = clean(event["what"]), clean(event["reason"])
@@ -185,9 +249,8 @@ class RunProgress:
         self.arriving = 0
 
 
-def _targets(event: Event) -> str:
+def _targets(targets: Sequence[str]) -> str:
     """The targets of a fault, for a person."""
-    targets = event["targets"]
     return clean(targets[0]) if len(targets) == 1 else f"{len(targets)} targets"
 
 
@@ -203,6 +266,7 @@ _HANDLERS: dict[str, Callable[[RunProgress, Event], None]] = {
     "verified": RunProgress._verified,
     "died": RunProgress._died,
     "restarted": RunProgress._restarted,
+    "fault_planned": RunProgress._fault_planned,
     "fault_applied": RunProgress._fault_applied,
     "fault_observed": RunProgress._fault_observed,
     "fault_healed": RunProgress._fault_healed,
